@@ -1,0 +1,1 @@
+"""This machine: `vllm serve` as a process that outlives the server."""

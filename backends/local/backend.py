@@ -1,0 +1,291 @@
+"""This machine as a target: one watched process for each deployment."""
+
+import shlex
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from backends.base import (
+    DeploymentConfig,
+    EngineFacts,
+    Hardware,
+    HostState,
+    LogLines,
+    Usage,
+    World,
+)
+from backends.local import host, session
+from backends.local.command import deployment_config, serve_argv
+from backends.local.engine import Engine, find_vllm, simulated
+from backends.local.folder import Folder, Made
+from backends.local.launch import launch
+from backends.local.look import Looker
+from backends.local.ports import claim, free_port
+from core.boot_log import read_boot
+from core.errors import (
+    CommandNotFound,
+    DeploymentNotFound,
+    HostError,
+    InvalidArgument,
+    NextStep,
+    PortInUse,
+)
+from core.logfile import head_lines, newest_lines
+from core.records import (
+    SIMULATED,
+    Access,
+    Check,
+    Deleted,
+    Deployment,
+    DeploymentSpec,
+    ModelShape,
+    Plan,
+    PlannedStep,
+    Preflight,
+    Target,
+    expiry,
+)
+from core.settings import ROOT
+
+_PROTECTION: Final = (
+    "Listens on 127.0.0.1 only, over plain HTTP; /v1/* needs the key, and /metrics, /health and "
+    "/tokenize are open to every user of this machine."
+)
+
+
+class LocalBackend:
+    """Each deployment is a folder of the stage: that folder is what exists."""
+
+    def __init__(self, target: Target, world: World) -> None:
+        self._target = target
+        self._world = world
+        self._root = world.folder / target.name
+        self._looker = Looker(target)
+
+    @property
+    def target(self) -> Target:
+        """Where this is."""
+        return self._target
+
+    @property
+    def engine(self) -> Engine | None:
+        """What would serve; found anew each time, for `make vllm` may have run since."""
+        wanted = self._world.settings.engine
+        if wanted != "simulated":
+            found = find_vllm(self._world.settings.vllm_executable, ROOT)
+            if found or wanted == "real":
+                return found
+        return simulated(self._world.simulated_engine)
+
+    def plan(self, spec: DeploymentSpec, model: ModelShape) -> Plan:
+        """Say which process would be started."""
+        engine = self._engine()
+        limit = model.max_position_embeddings
+        if limit and spec.max_model_len and spec.max_model_len > limit:
+            raise InvalidArgument(
+                f"max_model_len {spec.max_model_len} is beyond the model's {limit}.",
+                fix=f"Give {limit} or less, or leave it out.",
+            )
+        if spec.max_replicas > 1 or spec.min_replicas > 1:
+            raise _one_replica()
+        argv = serve_argv(engine, spec, spec.port or "PORT")
+        step = PlannedStep(
+            what="Start the engine as a process of this machine.",
+            request={"argv": list(argv), "env": engine.env},
+            command=shlex.join(argv),
+        )
+        warnings = (SIMULATED,) if engine.kind == "simulated" else ()
+        return Plan(spec=spec, target=self._target, model=model, steps=(step,), warnings=warnings)
+
+    async def check(self, plan: Plan) -> Preflight:
+        """Look at port, disk and memory."""
+        needed = plan.model.weight_bytes or 0
+        checks = [host.check_disk(self._root), host.check_memory(needed)]
+        if plan.spec.port:
+            checks.append(_check_port(plan.spec.port))
+        return Preflight(checks=tuple(checks))
+
+    async def apply(self, plan: Plan) -> Deployment:
+        """Start the engine; what runs under that name with another spec is ended first."""
+        folder = self._folder(plan.spec.name)
+        with folder.locked():
+            made = folder.made()
+            process = folder.process()
+            same = made is not None and made.spec.fingerprint == plan.spec.fingerprint
+            if not (same and session.members(process)):
+                await self._end(folder)
+                await self._start(folder, plan.spec)
+        return await self.describe(plan.spec.name)
+
+    async def describe(self, name: str) -> Deployment:
+        """Say how its process is."""
+        folder = self._folder(name)
+        if not folder.path.is_dir():
+            raise self._not_found(name)
+        return await self._looker.look(folder)
+
+    async def list(self) -> Sequence[Deployment]:
+        """Give every folder below the root."""
+        return [await self._looker.look(folder) for folder in self._folders()]
+
+    async def delete(self, name: str) -> Deleted:
+        """End the process, see that nothing of it lives, remove its folder."""
+        folder = self._folder(name)
+        if not folder.path.is_dir():
+            return Deleted(name=name, target=self._target.name, gone=True)
+        with folder.locked():
+            folder.want("deleted")
+            await self._end(folder)
+            folder.remove()
+        removed = ("its processes", "its folder with key and log")
+        return Deleted(
+            name=name,
+            target=self._target.name,
+            gone=not folder.path.exists(),
+            removed=removed,
+        )
+
+    async def access(self, name: str) -> Access:
+        """Give address and key."""
+        folder = self._folder(name)
+        made = folder.made()
+        if made is None:
+            raise self._not_found(name)
+        return Access(
+            base_url=f"http://127.0.0.1:{made.port}",
+            api_key=folder.api_key(),
+            credential_command=f"cat {shlex.quote(str(folder.path / 'api-key'))}",
+            protection=_PROTECTION,
+        )
+
+    async def scale(self, name: str, *, min_replicas: int, max_replicas: int) -> Deployment:
+        """Run one replica or none."""
+        if max_replicas > 1 or min_replicas > 1:
+            raise _one_replica()
+        return await (self.start(name) if max_replicas and min_replicas else self.stop(name))
+
+    async def stop(self, name: str) -> Deployment:
+        """End the process and keep the folder."""
+        folder = self._known(name)
+        with folder.locked():
+            folder.want("stopped")
+            await self._end(folder)
+        return await self.describe(name)
+
+    async def start(self, name: str) -> Deployment:
+        """Start the process again as it was asked for."""
+        folder = self._known(name)
+        with folder.locked():
+            made = folder.made()
+            if made is None:
+                raise self._not_found(name)
+            if not session.members(folder.process()):
+                await self._start(folder, made.spec)
+        return await self.describe(name)
+
+    async def logs(self, name: str, *, lines: int, contains: str | None = None) -> LogLines:
+        """Give the newest lines of the engine's log."""
+        newest, total = newest_lines(self._known(name).log, lines, contains)
+        return LogLines(lines=newest, total=total)
+
+    async def engine_facts(self, name: str) -> EngineFacts:
+        """Give what the boot log tells."""
+        folder = self._known(name)
+        boot = read_boot(head_lines(folder.log), now=datetime.now(UTC))
+        return EngineFacts(
+            version=boot.version,
+            weights_dtype=boot.config.get("dtype"),
+            quantization=boot.config.get("quantization"),
+            kv_cache_dtype=boot.config.get("kv_cache_dtype"),
+            flags=boot.arguments,
+            memory=boot.memory.model_dump(),
+        )
+
+    async def hardware(self) -> Hardware:
+        """Give what this machine has."""
+        return await host.hardware()
+
+    async def host(self) -> HostState:
+        """Say how this machine is."""
+        return await host.state(self._root)
+
+    async def usage(self, name: str) -> Usage | None:
+        """Say what its processes take."""
+        folder = self._known(name)
+        return await host.usage(session.members(folder.process()), folder.log)
+
+    async def config(self, name: str) -> DeploymentConfig:
+        """Give shell, docker and compose."""
+        folder = self._known(name)
+        made = folder.made()
+        if made is None:
+            raise self._not_found(name)
+        return deployment_config(made.engine, made.spec, made.port, folder.path / "api-key")
+
+    async def _start(self, folder: Folder, spec: DeploymentSpec) -> None:
+        engine = self._engine()
+        port = spec.port or free_port()
+        made = folder.made()
+        created_at = made.created_at if made else datetime.now(UTC)
+        argv = serve_argv(engine, spec, port)
+        folder.make(Made(spec=spec, engine=engine, argv=argv, port=port, created_at=created_at))
+        folder.want("running")
+        await launch(folder, expiry(created_at, spec.ttl_minutes), self._hf_token())
+
+    async def _end(self, folder: Folder) -> None:
+        if not await session.end(folder.process()):
+            raise HostError(
+                f"The processes of {folder.name} do not end.",
+                fix="They may be stuck in the kernel (a driver, a network disk): look at them with"
+                f" `ps -s {getattr(folder.process(), 'session', '')}`.",
+            )
+
+    def _hf_token(self) -> str | None:
+        token = self._world.settings.hf_token
+        return token.get_secret_value() if token else None
+
+    def _engine(self) -> Engine:
+        engine = self.engine
+        if engine is None:
+            raise CommandNotFound(
+                "There is no vLLM on this machine.",
+                fix="Run `make vllm`, set VLLM_EXECUTABLE, or set ENGINE=simulated.",
+            )
+        return engine
+
+    def _folder(self, name: str) -> Folder:
+        return Folder(self._root / name)
+
+    def _folders(self) -> Sequence[Folder]:
+        if not self._root.is_dir():
+            return ()
+        names = sorted(path.name for path in self._root.iterdir() if path.name[0] != ".")
+        return tuple(self._folder(name) for name in names)
+
+    def _known(self, name: str) -> Folder:
+        folder = self._folder(name)
+        if not folder.path.is_dir():
+            raise self._not_found(name)
+        return folder
+
+    def _not_found(self, name: str) -> DeploymentNotFound:
+        return DeploymentNotFound(
+            f"No deployment named '{name}' on {self._target.name}.",
+            fix="Call list_deployments for those that there are.",
+            next_steps=(NextStep("list_deployments"),),
+        )
+
+
+def _check_port(port: int) -> Check:
+    try:
+        claim(port)
+    except PortInUse as exc:
+        return Check(what="port", outcome="fail", detail=exc.summary, fix=exc.fix)
+    return Check(what="port", outcome="pass", detail=f"{port} is free")
+
+
+def _one_replica() -> InvalidArgument:
+    return InvalidArgument(
+        "This machine runs one replica of a deployment, or none.",
+        fix="Give 0 or 1, or deploy a second one under another name.",
+    )

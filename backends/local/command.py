@@ -1,0 +1,92 @@
+"""A local deployment as commands: the process that is started, and its like in Docker."""
+
+import shlex
+from pathlib import Path
+from typing import Final
+
+from backends.base import DeploymentConfig
+from backends.local.engine import Engine
+from backends.vllm_args import vllm_flags
+from core.records import DeploymentSpec
+
+_CONTAINER_PORT: Final = 8000
+_GPU_IMAGE: Final = "vllm/vllm-openai"
+_CPU_IMAGE: Final = "vllm/vllm-openai-cpu"
+_QUIET: Final = "--disable-access-log-for-endpoints=/health,/metrics,/ping"
+
+
+def serve_argv(engine: Engine, spec: DeploymentSpec, port: int | str) -> tuple[str, ...]:
+    """Give the command line; the key is not on it but in VLLM_API_KEY."""
+    where = ("--host", "127.0.0.1", "--port", str(port))
+    return (*engine.command, *_serve(spec, spec.model), *where, *_quiet(engine))
+
+
+def deployment_config(
+    engine: Engine, spec: DeploymentSpec, port: int, key_file: Path
+) -> DeploymentConfig:
+    """Write the same deployment as a shell line, a docker run line and a compose file."""
+    env = " ".join(f"{name}={value}" for name, value in engine.env.items())
+    key = f'VLLM_API_KEY="$(cat {shlex.quote(str(key_file))})"'
+    serve = shlex.join(serve_argv(engine, spec, port))
+    tag = (engine.version or "0.32.0").partition("+")[0]
+    image = f"{_CPU_IMAGE if engine.cpu_only else _GPU_IMAGE}:v{tag}"
+    return DeploymentConfig(
+        command=" ".join(part for part in (env, key, serve) if part),
+        docker_run=f"{key} {_docker_run(engine, spec, port, image)}",
+        compose_yaml=_compose(engine, spec, port, image),
+        notes=(
+            f"Pin the image before production: `docker buildx imagetools inspect {image}` prints"
+            " the digest to put in place of the tag.",
+            "compose reads VLLM_API_KEY from the shell that starts it.",
+        ),
+    )
+
+
+def _serve(spec: DeploymentSpec, model: str) -> tuple[str, ...]:
+    return ("serve", model, "--served-model-name", spec.served_model_name, *vllm_flags(spec))
+
+
+def _quiet(engine: Engine) -> tuple[str, ...]:
+    """Since 0.32 at the latest, vLLM can keep our own looks out of its log."""
+    known = (engine.version or "").split(".")[:2]
+    new_enough = [int(part) for part in known if part.isdigit()] >= [0, 32]
+    return (_QUIET,) if new_enough else ()
+
+
+def _in_container(spec: DeploymentSpec) -> tuple[str, ...]:
+    model = "/model" if spec.model.startswith("/") else spec.model
+    listen = ("--host", "0.0.0.0", "--port", str(_CONTAINER_PORT))  # noqa: S104  of the container
+    return (*_serve(spec, model), *listen)
+
+
+def _docker_run(engine: Engine, spec: DeploymentSpec, port: int, image: str) -> str:
+    words = ["docker", "run", "--rm", "--name", spec.name, "--ipc=host", "--entrypoint", "vllm"]
+    words += [] if engine.cpu_only else ["--gpus", "all"]
+    words += ["-p", f"127.0.0.1:{port}:{_CONTAINER_PORT}", "-e", "VLLM_API_KEY"]
+    if spec.model.startswith("/"):
+        words += ["-v", f"{spec.model}:/model:ro", "-e", "HF_HUB_OFFLINE=1"]
+    else:
+        words += ["-v", "hf-cache:/root/.cache/huggingface", "-e", "HF_TOKEN"]
+    return shlex.join([*words, image, *_in_container(spec)])
+
+
+def _compose(engine: Engine, spec: DeploymentSpec, port: int, image: str) -> str:
+    local = spec.model.startswith("/")
+    volume = f"{spec.model}:/model:ro" if local else "hf-cache:/root/.cache/huggingface"
+    command = "\n".join(f"      - {_quoted(word)}" for word in _in_container(spec))
+    token = 'HF_HUB_OFFLINE: "1"' if local else "HF_TOKEN: ${HF_TOKEN:-}"
+    gpus = "" if engine.cpu_only else "    gpus: all\n"
+    named = "" if local else "volumes:\n  hf-cache:\n"
+    return (
+        f"services:\n  {spec.name}:\n    image: {image}\n    ipc: host\n{gpus}"
+        f'    entrypoint: ["vllm"]\n'
+        f"    restart: unless-stopped\n"
+        f'    ports: ["127.0.0.1:{port}:{_CONTAINER_PORT}"]\n'
+        f"    environment:\n      VLLM_API_KEY: ${{VLLM_API_KEY:?set it}}\n      {token}\n"
+        f"    volumes: [{_quoted(volume)}]\n    command:\n{command}\n{named}"
+    )
+
+
+def _quoted(word: str) -> str:
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("$", "$$")
+    return f'"{escaped}"'

@@ -1,0 +1,189 @@
+"""The folder of one deployment: what was made, what runs, how it ended."""
+
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from pydantic import SecretStr, ValidationError
+
+from backends.local.engine import Engine
+from core.errors import Busy, DiskFull, HostError
+from core.records import DeploymentSpec, Record
+
+R = TypeVar("R", bound=Record)
+
+
+class Made(Record):
+    """What a deployment was made with; holds no secret."""
+
+    spec: DeploymentSpec
+    engine: Engine
+    argv: tuple[str, ...]
+    port: int
+    created_at: datetime
+
+
+class Process(Record):
+    """The session that runs it, as its own watcher wrote it down."""
+
+    session: int
+    """The watcher's pid: the leader of the session."""
+    started: str
+    """The watcher's identity."""
+    at: datetime
+    engine: int | None = None
+    """The engine's pid, once it was started."""
+    engine_started: str | None = None
+
+
+class Exit(Record):
+    """How the engine ended, as its watcher saw it."""
+
+    status: int | None = None
+    """Exit status; negative for a signal."""
+    at: datetime
+    reason: Literal["ended", "ttl", "not started"] = "ended"
+    detail: str = ""
+
+
+class Folder:
+    """Reads and writes the files of one deployment; every write is whole or not at all."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.log = path / "engine.log"
+
+    @property
+    def name(self) -> str:
+        """The deployment's name."""
+        return self.path.name
+
+    def made(self) -> Made | None:
+        """Give what it was made with, None if it never was."""
+        return self._read("deployment.json", Made)
+
+    def process(self) -> Process | None:
+        """Give the session that was started last."""
+        return self._read("process.json", Process)
+
+    def exit(self) -> Exit | None:
+        """Give how the last engine ended, None while it runs or when nobody saw it."""
+        return self._read("exit.json", Exit)
+
+    def wanted(self) -> str:
+        """Give what was asked for last: running, stopped or deleted."""
+        path = self.path / "wanted"
+        return path.read_text(encoding="ascii") if path.exists() else "running"
+
+    def want(self, wanted: Literal["running", "stopped", "deleted"]) -> None:
+        """Write down what is asked for, before it is done."""
+        self.write("wanted", wanted)
+
+    def make(self, made: Made) -> None:
+        """Write down what is to run, with a key of its own if it has none yet."""
+        with _disk(self.path):
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not (self.path / "api-key").exists():
+            self.write("api-key", f"sk-{secrets.token_urlsafe(24)}")
+        self.write("deployment.json", made.model_dump_json(indent=1))
+
+    def fresh(self) -> None:
+        """Make ready for another start: the last log is kept as engine.1.log."""
+        with _disk(self.path):
+            if self.log.is_file():
+                self.log.replace(self.path / "engine.1.log")
+            with self.log.open("a", encoding="utf-8") as log:
+                log.write("\n")  # a full disk is told now, not by an engine that cannot speak
+                log.flush()
+                os.fsync(log.fileno())
+        for name in ("process.json", "exit.json"):
+            (self.path / name).unlink(missing_ok=True)
+
+    def api_key(self) -> SecretStr | None:
+        """Give its key."""
+        path = self.path / "api-key"
+        return SecretStr(path.read_text(encoding="ascii")) if path.exists() else None
+
+    def remove(self) -> None:
+        """Take the folder away."""
+        shutil.rmtree(self.path, ignore_errors=False)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other servers from changing it meanwhile.
+
+        Raises:
+            Busy: Another one is at it.
+        """
+        path = self.path.with_name(f".{self.name}.lock")
+        with _disk(self.path):
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            os.close(handle)
+            raise self._busy() from exc
+        try:
+            if os.fstat(handle).st_nlink == 0:  # its last holder has just removed it
+                raise self._busy()
+            yield
+            path.unlink(missing_ok=True)
+        finally:
+            os.close(handle)
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file whole or not at all, for this user only."""
+        path = self.path / name
+        part = path.with_name(f".{name}.part")
+        with _disk(self.path):
+            part.unlink(missing_ok=True)
+            handle = os.open(part, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            part.replace(path)
+
+    def _busy(self) -> Busy:
+        return Busy(
+            f"Another call is changing {self.name} right now.",
+            fix="Look with status_vllm, then try again.",
+        )
+
+    def _read(self, name: str, record: type[R]) -> R | None:
+        path = self.path / name
+        try:
+            return record.model_validate_json(path.read_bytes())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except ValidationError as exc:
+            raise HostError(
+                f"{path} cannot be read.",
+                fix=f"It was changed by hand or by another version: remove the folder {self.path}"
+                " once nothing of it runs.",
+                cause=str(exc).splitlines()[0],
+            ) from exc
+
+
+@contextmanager
+def _disk(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        if exc.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise DiskFull(
+                f"The disk of {path} is full.",
+                fix="Make room there, or set VLLM_DEVOPS_STATE_DIR to another disk.",
+                cause=str(exc),
+            ) from exc
+        raise HostError(
+            f"{path} cannot be written.",
+            fix="Give this user the right to write there, or set VLLM_DEVOPS_STATE_DIR.",
+            cause=str(exc),
+        ) from exc

@@ -1,0 +1,65 @@
+"""Who a process is: a pid alone is reused, a pid with its start is not."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+_PROC: Final = Path("/proc")
+_BOOT_ID: Final = _PROC / "sys/kernel/random/boot_id"
+
+
+class Seen(NamedTuple):
+    """One living process."""
+
+    pid: int
+    parent: int
+    session: int
+    started: str
+    """Differs for any two processes that ever had this pid, reboots included."""
+
+
+def look(pid: int) -> Seen | None:
+    """Give a living process; None if there is none, or only its exit status is left."""
+    return _look_linux(pid) if _BOOT_ID.exists() else _look_elsewhere(pid)
+
+
+def session(leader: int) -> Iterator[Seen]:
+    """Give every living process of a session."""
+    for pid in _pids():
+        seen = look(pid)
+        if seen and seen.session == leader:
+            yield seen
+
+
+def _pids() -> list[int]:
+    if _BOOT_ID.exists():
+        return [int(entry) for entry in os.listdir(_PROC) if entry.isdigit()]
+    import psutil
+
+    return list(psutil.pids())
+
+
+def _look_linux(pid: int) -> Seen | None:
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+        boot = _BOOT_ID.read_text(encoding="ascii").strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = text.rpartition(")")[2].split()  # proc(5): the name before may hold anything
+    if fields[0] in "ZX":
+        return None
+    return Seen(pid, int(fields[1]), int(fields[3]), f"{boot}:{fields[19]}")
+
+
+def _look_elsewhere(pid: int) -> Seen | None:
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return None
+        started = f"{process.create_time():.3f}"
+        return Seen(pid, process.ppid(), os.getsid(pid), started)
+    except (psutil.Error, OSError):
+        return None

@@ -1,0 +1,344 @@
+"""A real vLLM for CPUs in `.vllm` with a tiny Gemma 4: `python -m backends.local.install`."""
+
+import argparse
+import hashlib
+import importlib
+import json
+import platform
+import shutil
+import sys
+import time
+import tomllib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final, NamedTuple
+
+import anyio
+import platformdirs
+
+from core import PRODUCT, processes
+from core.errors import Busy, DiskFull, OpsError
+from core.processes import Run
+from core.records import Record
+
+RECIPE: Final = Path(__file__).with_name("vllm.toml")
+TINY_MODEL: Final = Path(__file__).with_name("tiny_model.py")
+LINK: Final = Path(__file__).parents[2] / ".vllm"
+"""Where the rest of the project finds the engine."""
+MODEL: Final = "tiny-gemma-4"
+MODEL_FILES: Final = (
+    "config.json", "generation_config.json", "model.safetensors", "tokenizer.json",
+    "tokenizer_config.json", "chat_template.jinja",
+)  # fmt: skip
+MARKER: Final = "complete"
+"""Written last: a build without it was killed on its way and is thrown away."""
+OFFLINE: Final = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+WITHOUT_IT: Final = "ENGINE=simulated needs no vLLM; VLLM_EXECUTABLE=/path/to/vllm takes yours."
+
+
+class InstallFailed(OpsError):
+    """A step of the installation did not succeed; `.vllm` is as it was."""
+
+    code = "ENGINE_INSTALL_FAILED"
+    retryable = True
+
+
+class NoWheel(InstallFailed):
+    """vLLM is not built for this machine or this Python."""
+
+    code = "ENGINE_UNSUPPORTED"
+    retryable = False
+
+
+class Engine(Record):
+    """What is installed and what that takes; `vllm.toml` has the sources."""
+
+    distribution: str
+    version: str
+    torch: str
+    uv: str
+    minimum_python: tuple[int, int]
+    maximum_python: tuple[int, int]
+    systems: tuple[str, ...]
+    machines: tuple[str, ...]
+    shim_version: str
+    dropped: tuple[str, ...]
+    download_mb: int
+    disk_gib: float
+    free_gib: float
+    minutes: int
+
+
+class Recipe(Record):
+    """`vllm.toml`: what to install, and what the tiny model looks like."""
+
+    engine: Engine
+    tiny_model: dict[str, Any]
+
+    @classmethod
+    def read(cls, path: Path = RECIPE) -> "Recipe":
+        return cls.model_validate(tomllib.loads(path.read_text("utf-8")))
+
+
+class Host(NamedTuple):
+    """The machine and the Python that a virtual environment is bound to."""
+
+    system: str
+    machine: str
+    python: tuple[int, int, int]
+    home: str
+    """Where that Python is installed: a virtual environment is of no use without it."""
+
+    @classmethod
+    def here(cls) -> "Host":
+        return cls(platform.system(), platform.machine(), sys.version_info[:3], sys.base_prefix)
+
+
+def fingerprint(recipe: Recipe, host: Host, script: str) -> str:
+    """Name an installation: the same name is the same engine and the same model."""
+    said = json.dumps([recipe.model_dump(mode="json"), host, script], sort_keys=True)
+    return hashlib.sha256(said.encode()).hexdigest()[:12]
+
+
+def refuse_unsupported(engine: Engine, host: Host) -> None:
+    built = host.system in engine.systems and host.machine in engine.machines
+    if built and engine.minimum_python <= host.python[:2] <= engine.maximum_python:
+        return
+    oldest, newest, yours = (
+        ".".join(map(str, version))
+        for version in (engine.minimum_python, engine.maximum_python, host.python)
+    )
+    raise NoWheel(
+        f"vLLM {engine.version} for CPUs is built for {' and '.join(engine.systems)} on"
+        f" {' and '.join(engine.machines)} with Python {oldest} to {newest};"
+        f" this is {host.system} on {host.machine} with Python {yours}.",
+        fix=WITHOUT_IT,
+    )
+
+
+def install_argv(
+    engine: Engine, home: Path, *, overrides: Path, wheels: Path | None
+) -> tuple[str, ...]:
+    """Give uv's command line: torch from `wheels`, or PyTorch's own CPU build without them."""
+    torch = ("--find-links", str(wheels)) if wheels else ("--torch-backend", "cpu")
+    return (
+        *(str(home / "bin/uv"), "pip", "install", "--python", str(home / "bin/python")),
+        *("--compile-bytecode", "--overrides", str(overrides), *torch),
+        *(f"{engine.distribution}=={engine.version}", f"torch=={engine.torch}"),
+    )
+
+
+def uv_environment(pip_settings: str) -> dict[str, str]:
+    """Tell uv, which reads no pip.conf, the mirror and the certificates that pip was told.
+
+    >>> uv_environment("global.index-url='https://mirror.example/simple'")
+    {'UV_DEFAULT_INDEX': 'https://mirror.example/simple'}
+    """
+    names = {"index-url": "UV_DEFAULT_INDEX", "cert": "SSL_CERT_FILE"}
+    # pip lists its environment first, and that wins.
+    lines = (line.partition("=") for line in reversed(pip_settings.splitlines()))
+    said = ((names.get(name.rpartition(".")[2]), value.strip("'\"")) for name, _, value in lines)
+    return {name: value for name, value in said if name}
+
+
+def say(words: str) -> None:
+    sys.stdout.write(words)
+    sys.stdout.flush()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Installer:
+    """Builds one recipe in the user's cache, once, and lets `.vllm` point there."""
+
+    recipe: Recipe
+    host: Host
+    cache: Path
+    link: Path
+    run: Run = processes.run
+    say: Callable[[str], None] = say
+
+    @property
+    def home(self) -> Path:
+        """Where this recipe is built for good: a virtual environment cannot be moved."""
+        name = fingerprint(self.recipe, self.host, TINY_MODEL.read_text("utf-8"))
+        return self.cache / f"vllm-{name}"
+
+    def built(self) -> bool:
+        return (self.home / MARKER).is_file() and (self.home / "bin/python").exists()
+
+    def linked(self) -> bool:
+        points = self.link.is_symlink() and self.link.resolve() == self.home.resolve()
+        return points and self.built()
+
+    async def install(self) -> None:
+        """Have `.vllm` be this recipe. There already: only linked; killed on its way: redone."""
+        refuse_unsupported(self.recipe.engine, self.host)
+        if self.link.exists() and not self.link.is_symlink():
+            raise InstallFailed(f"{self.link} was not made by this.", fix=f"Move {self.link} away.")
+        async with self._alone():
+            if not self.built():
+                await self._build()
+        self._point()
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        self.cache.mkdir(parents=True, exist_ok=True)
+        with self.home.with_suffix(".lock").open("w") as lock:
+            for _ in range(3600):
+                if locked(lock):
+                    break
+                await anyio.sleep(0.5)
+            else:
+                raise Busy(f"Another process still builds {self.home}.", fix="Try again later.")
+            yield
+
+    async def _build(self) -> None:
+        self._refuse_a_full_disk()
+        engine = self.recipe.engine
+        self.say(
+            f"vLLM {engine.version} for CPUs: downloads about {engine.download_mb} MB, needs"
+            f" {engine.disk_gib:.1f} GiB in {self.home}, takes about {engine.minutes} minutes.\n"
+        )
+        shutil.rmtree(self.home, ignore_errors=True)
+        try:
+            for label, step in self._steps():
+                started = time.perf_counter()
+                self.say(f"  {label:<40}")
+                await step()
+                self.say(f"{time.perf_counter() - started:6.1f} s\n")
+        except OpsError:
+            self.say("failed\n")
+            shutil.rmtree(self.home, ignore_errors=True)
+            raise
+        (self.home / MARKER).write_text(self.home.name, "utf-8")
+
+    def _refuse_a_full_disk(self) -> None:
+        free, needed = shutil.disk_usage(self.cache).free / 2**30, self.recipe.engine.free_gib
+        if free < needed:
+            raise DiskFull(
+                f"{self.cache} has {free:.1f} GiB free; installing vLLM takes {needed:.1f} GiB.",
+                fix=f"Make room, or set XDG_CACHE_HOME to a larger disk. {WITHOUT_IT}",
+            )
+
+    def _steps(self) -> tuple[tuple[str, Callable[[], Awaitable[None]]], ...]:
+        return (
+            ("virtual environment", self._make_environment),
+            ("vLLM, torch and what they need", self._install_packages),
+            ("a name that `vllm` answers to", self._write_shim),
+            ("tiny Gemma 4 with random weights", self._make_model),
+            ("vllm --version", self._see_it_start),
+        )
+
+    async def _make_environment(self) -> None:
+        await self._must(sys.executable, "-m", "venv", str(self.home))
+        await self._must(*self._pip("install", "--quiet", self.recipe.engine.uv))
+
+    async def _install_packages(self) -> None:
+        engine, parts = self.recipe.engine, self.home / "parts"
+        parts.mkdir()
+        overrides = parts / "overrides.txt"
+        lines = (f'{name} ; sys_platform == "never"\n' for name in engine.dropped)
+        overrides.write_text("".join(lines), "utf-8")
+        wheels = await self._local_torch(parts / "wheels")
+        settings = await self.run(self._pip("config", "list"))
+        argv = install_argv(engine, self.home, overrides=overrides, wheels=wheels)
+        await self._must(*argv, env=uv_environment(settings.stdout))
+        shutil.rmtree(parts)
+
+    async def _local_torch(self, wheels: Path) -> Path | None:
+        wanted = f"torch=={self.recipe.engine.torch}"
+        argv = self._pip("download", "--no-deps", "--dest", str(wheels), wanted)
+        return None if (await self.run(argv, timeout=900)).returncode else wheels
+
+    async def _write_shim(self) -> None:
+        major, minor, _ = self.host.python
+        version = self.recipe.engine.shim_version
+        packages = self.home / f"lib/python{major}.{minor}/site-packages"
+        shim = packages / f"vllm-{version}.dist-info"
+        shim.mkdir()
+        (shim / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
+
+    async def _make_model(self) -> None:
+        # -P: the script's neighbours must not be taken for the libraries it imports.
+        python, out = str(self.home / "bin/python"), str(self.home / MODEL)
+        await self._must(python, "-P", str(TINY_MODEL), out, env=OFFLINE)
+
+    async def _see_it_start(self) -> None:
+        said = await self._must(str(self.home / "bin/vllm"), "--version", env=OFFLINE)
+        if self.recipe.engine.version not in said:
+            raise InstallFailed(f"vllm --version says {said!r}.", fix=self._again())
+
+    def _pip(self, *arguments: str) -> tuple[str, ...]:
+        return (str(self.home / "bin/python"), "-m", "pip", *arguments)
+
+    async def _must(self, *argv: str, env: Mapping[str, str] | None = None) -> str:
+        done = await self.run(argv, timeout=1800, cwd=self.cache, env=env)
+        if done.returncode:
+            raise InstallFailed(
+                f"`{' '.join(argv[:4])} …` failed with status {done.returncode}.",
+                cause=(done.stdout + done.stderr).strip()[-1500:],
+                fix=f"See whether pip reaches its index, then `make vllm` again. {WITHOUT_IT}",
+            )
+        return done.stdout.strip()
+
+    def _again(self) -> str:
+        return f"Delete {self.home} and run `make vllm`."
+
+    def _point(self) -> None:
+        before, fresh = self.link.resolve(), self.link.with_name(f"{self.link.name}.new")
+        fresh.unlink(missing_ok=True)
+        fresh.symlink_to(self.home, target_is_directory=True)
+        fresh.replace(self.link)
+        self.say(f"{self.link} -> {self.home}\n")
+        if before.exists() and before != self.home.resolve():
+            self.say(f"{before} stays for other clones; delete it when there are none.\n")
+
+    async def check(self) -> None:
+        """Say what is installed and how large it is, or what is wrong with it."""
+        if not self.linked():
+            raise InstallFailed(f"{self.link} is not what the recipe makes.", fix="make vllm")
+        missing = [name for name in MODEL_FILES if not (self.link / MODEL / name).is_file()]
+        if missing:
+            raise InstallFailed(f"{MODEL} lacks {', '.join(missing)}.", fix=self._again())
+        await self._see_it_start()
+        everything, model = size_bytes(self.home), size_bytes(self.home / MODEL)
+        self.say(f"{self.link} -> {self.home}\n")
+        self.say(f"vLLM {self.recipe.engine.version}: {(everything - model) / 2**30:.2f} GiB\n")
+        self.say(f"{MODEL}: {model / 1e6:.1f} MB\n")
+
+
+def locked(file: IO[str]) -> bool:
+    fcntl: Any = importlib.import_module("fcntl")  # not on Windows, which is refused before
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def size_bytes(folder: Path) -> int:
+    return sum(path.lstat().st_size for path in folder.rglob("*"))
+
+
+async def main(argv: Sequence[str], installer: Installer) -> int:
+    parser = argparse.ArgumentParser(prog="python -m backends.local.install", description=__doc__)
+    parser.add_argument("--if-missing", action="store_true", help="say nothing when it is there")
+    parser.add_argument("--check", action="store_true", help="verify what is there; build nothing")
+    options = parser.parse_args(argv)
+    try:
+        if options.check:
+            await installer.check()
+        elif not (options.if_missing and installer.linked()):
+            await installer.install()
+    except OpsError as exc:
+        sys.stderr.write(f"{exc.code}: {exc.summary}\n{exc.cause}\n  fix: {exc.fix}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    cache = platformdirs.user_cache_path(PRODUCT)
+    ours = Installer(recipe=Recipe.read(), host=Host.here(), cache=cache, link=LINK)
+    sys.exit(anyio.run(main, sys.argv[1:], ours))

@@ -1,0 +1,46 @@
+"""An engine started, in a session of its own, by its watcher."""
+
+import sys
+from datetime import UTC, datetime
+
+from backends.local import session
+from backends.local.folder import Folder
+from backends.local.ports import claim
+from core.errors import HostError
+from core.processes import detach
+from core.settings import ROOT, inherited_environment
+from core.waiting import wait_until
+
+
+async def launch(folder: Folder, expires_at: datetime | None, hf_token: str | None) -> None:
+    """Start what the folder says; back once it runs or is known to have failed at once.
+
+    Raises:
+        PortInUse: Another process listens on its port.
+        DiskFull: Its log cannot be written.
+    """
+    made = folder.made()
+    assert made is not None
+    claim(made.port)
+    folder.fresh()
+    seconds = max(1, int((expires_at - datetime.now(UTC)).total_seconds())) if expires_at else 0
+    env = {**inherited_environment(), "PYTHONPATH": str(ROOT)}
+    if hf_token:
+        env["HF_TOKEN"] = hf_token
+    watcher = ("-m", "backends.local.watch", str(folder.path), str(seconds))
+    detach((sys.executable, "-P", *watcher), env=env)
+
+    async def look() -> bool:
+        process = folder.process()
+        return process is not None and not session.starting(process)
+
+    await wait_until(
+        look, bool, waiting_for="the engine's process to start", every=0.02, timeout=20
+    )
+    ended = folder.exit()
+    if ended and ended.reason == "not started":
+        raise HostError(
+            f"{made.argv[0]} cannot be started.",
+            fix="Run `make vllm` again, or correct VLLM_EXECUTABLE.",
+            cause=ended.detail,
+        )

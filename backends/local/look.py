@@ -1,0 +1,181 @@
+"""A deployment's folder and processes, read into what they say of it."""
+
+from datetime import UTC, datetime
+from typing import Final
+
+import anyio
+
+from backends.local import session
+from backends.local.folder import Folder, Made, Process
+from core.boot_log import WARMING, BootLog, read_boot
+from core.endpoint import Endpoint
+from core.errors import EndpointError
+from core.failures import died_of, evidence, recognize
+from core.logfile import head_lines, newest_lines
+from core.records import Access, Deployment, Failure, Phase, State, Target, expiry
+
+_TAIL: Final = 400
+"""Lines from which the cause of a death is read."""
+
+
+class Looker:
+    """Remembers which engines have answered, so that looking costs them one answer each."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._answered: dict[str, datetime] = {}
+        self._lock = anyio.Lock()
+
+    async def look(self, folder: Folder) -> Deployment:
+        """Say what a folder's deployment does now."""
+        made = folder.made()
+        if made is None:
+            return self._never_made(folder)
+        process = folder.process()
+        living = session.engine(process)
+        if living or session.starting(process):
+            return await self._alive(folder, made, process)
+        return self._ended(folder, made)
+
+    async def _alive(self, folder: Folder, made: Made, process: Process | None) -> Deployment:
+        assert process is not None
+        if folder.wanted() == "deleted":
+            return self._deployment(folder, made, State.DELETING, process.at)
+        boot = read_boot(head_lines(folder.log), now=datetime.now(UTC))
+        if not boot.started:
+            return self._booting(folder, made, process, boot)
+        return await self._serving(folder, made, process, boot)
+
+    async def _serving(
+        self, folder: Folder, made: Made, process: Process, boot: BootLog
+    ) -> Deployment:
+        endpoint = Endpoint(Access(base_url=_url(made), api_key=folder.api_key(), protection=""))
+        try:
+            if not await endpoint.healthy():
+                return self._ill(folder, made, "Its /health says that the engine is dead.")
+            since = await self._first(endpoint, made, process)
+        except EndpointError as exc:
+            if process.started in self._answered:
+                return self._ill(folder, made, f"{exc.summary} {exc.cause}".strip())
+            return self._booting(folder, made, process, boot, failure=_not_answering(exc))
+        finally:
+            await endpoint.aclose()
+        return self._deployment(folder, made, State.READY, since)
+
+    async def _first(self, endpoint: Endpoint, made: Made, process: Process) -> datetime:
+        async with self._lock:
+            if process.started not in self._answered:
+                await endpoint.say_one_token(made.spec.served_model_name)
+                self._answered[process.started] = datetime.now(UTC)
+        return self._answered[process.started]
+
+    def _booting(
+        self,
+        folder: Folder,
+        made: Made,
+        process: Process,
+        boot: BootLog,
+        failure: Failure | None = None,
+    ) -> Deployment:
+        phase = Phase(
+            name=WARMING if boot.started else boot.phase,
+            since=boot.since or process.at,
+            percent=boot.percent,
+        )
+        found = self._deployment(folder, made, State.LOADING, process.at)
+        return found.model_copy(update={"phase": phase, "failure": failure})
+
+    def _ill(self, folder: Folder, made: Made, cause: str) -> Deployment:
+        lines, _ = newest_lines(folder.log, _TAIL)
+        failure = recognize(lines) or Failure(
+            code="UNHEALTHY",
+            cause=cause,
+            fix="Look again in a few seconds; if it stays so, stop_vllm and start_vllm.",
+            evidence=evidence(lines),
+        )
+        found = self._deployment(folder, made, State.UNKNOWN, datetime.now(UTC))
+        return found.model_copy(update={"failure": failure})
+
+    def _ended(self, folder: Folder, made: Made) -> Deployment:
+        ended = folder.exit()
+        at = ended.at if ended else _last_sign(folder, made)
+        wanted = folder.wanted()
+        if wanted == "deleted":
+            return self._deployment(folder, made, State.DELETING, at)
+        if wanted == "stopped" or (ended and ended.reason == "ttl"):
+            return self._deployment(folder, made, State.STOPPED, at)
+        failure = _death(folder)
+        found = self._deployment(folder, made, State.FAILED, at)
+        return found.model_copy(update={"failure": failure})
+
+    def _never_made(self, folder: Folder) -> Deployment:
+        at = datetime.fromtimestamp(folder.path.stat().st_mtime, UTC)
+        return Deployment(
+            name=folder.name,
+            target=self._target.name,
+            state=State.DELETING if folder.wanted() == "deleted" else State.FAILED,
+            since=at,
+            model="not known",
+            served_model_name="not known",
+            engine="none",
+            revision="none",
+            created_at=at,
+            failure=Failure(
+                code="INTERRUPTED",
+                cause="It was interrupted before anything was started.",
+                fix="Call deploy_vllm again, or destroy_vllm to clear it away.",
+            ),
+        )
+
+    def _deployment(self, folder: Folder, made: Made, state: State, since: datetime) -> Deployment:
+        living = session.engine(folder.process())
+        return Deployment(
+            name=made.spec.name,
+            target=self._target.name,
+            state=state,
+            since=since,
+            model=made.spec.model,
+            served_model_name=made.spec.served_model_name,
+            engine=made.engine.label,
+            simulated=made.engine.kind == "simulated",
+            url=_url(made),
+            revision=made.spec.fingerprint,
+            instance=f"pid {living.pid}" if living else None,
+            replicas=1 if living else 0,
+            created_at=made.created_at,
+            expires_at=expiry(made.created_at, made.spec.ttl_minutes),
+            usd_per_hour=self._target.usd_per_hour,
+            usd_so_far=0.0,
+        )
+
+
+def _death(folder: Folder) -> Failure:
+    process, ended = folder.process(), folder.exit()
+    if process is None:
+        return Failure(
+            code="INTERRUPTED",
+            cause="It was interrupted before its engine was started.",
+            fix="Call deploy_vllm or start_vllm to go on, or destroy_vllm to clear it away.",
+        )
+    lines, _ = newest_lines(folder.log, _TAIL)
+    if ended and ended.reason == "not started":
+        return Failure(code="NOT_STARTED", cause=ended.detail, fix="Call deploy_vllm again.")
+    return died_of(ended.status if ended else None, lines)
+
+
+def _not_answering(exc: EndpointError) -> Failure:
+    return Failure(
+        code=exc.code,
+        cause=f"Its server is up but the model has not answered yet: {exc.summary} {exc.cause}",
+        fix=exc.fix,
+    )
+
+
+def _last_sign(folder: Folder, made: Made) -> datetime:
+    if not folder.log.is_file():
+        return made.created_at
+    return datetime.fromtimestamp(folder.log.stat().st_mtime, UTC)
+
+
+def _url(made: Made) -> str:
+    return f"http://127.0.0.1:{made.port}"

@@ -1,0 +1,70 @@
+"""The processes of one deployment: found by their session, signalled only if they are ours."""
+
+import os
+import signal
+from collections.abc import Sequence
+from typing import Final
+
+import anyio
+
+from backends.local.folder import Process
+from backends.local.identity import Seen, look, session
+
+GRACE_SECONDS: Final = 12.0
+"""vLLM closes its listeners and workers in two or three; after this it is killed."""
+KILL_SECONDS: Final = 5.0
+
+
+def engine(process: Process | None) -> Seen | None:
+    """Give the engine's own process if it lives and is the one that was started."""
+    if process is None or process.engine is None:
+        return None
+    seen = look(process.engine)
+    return seen if seen and seen.started == process.engine_started else None
+
+
+def members(process: Process | None) -> Sequence[Seen]:
+    """Give everything that lives in the deployment's session, its watcher included.
+
+    A session's number is not given away again while any member lives; if its leader is
+    somebody else now, the session has ended and nothing in it is ours.
+    """
+    if process is None:
+        return ()
+    leader = look(process.session)
+    if leader and leader.started != process.started:
+        return ()
+    boot = process.started.partition(":")[0]
+    return tuple(seen for seen in session(process.session) if seen.started.startswith(boot))
+
+
+def starting(process: Process | None) -> bool:
+    """Whether the watcher lives but has not started the engine yet."""
+    return process is not None and process.engine is None and bool(members(process))
+
+
+async def end(process: Process | None) -> bool:
+    """End a session: politely, then not; whether nothing of it is left."""
+    living = engine(process)
+    if living:
+        _signal(living, signal.SIGTERM)
+        await _gone(process, GRACE_SECONDS)
+    for seen in members(process):
+        _signal(seen, signal.SIGKILL)
+    return await _gone(process, KILL_SECONDS)
+
+
+def _signal(seen: Seen, number: int) -> None:
+    now = look(seen.pid)
+    if now and now.started == seen.started:
+        try:
+            os.kill(seen.pid, number)
+        except ProcessLookupError:
+            return
+
+
+async def _gone(process: Process | None, seconds: float) -> bool:
+    deadline = anyio.current_time() + seconds
+    while members(process) and anyio.current_time() < deadline:
+        await anyio.sleep(0.05)
+    return not members(process)

@@ -1,0 +1,143 @@
+"""vLLM's boot log, read into the phase it is in and what it says of memory."""
+
+import re
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Final
+
+from pydantic import Field
+
+from core.records import Record
+
+_CONTROL: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
+_STAMP: Final = re.compile(r"\b[A-Z]+ (\d\d-\d\d \d\d:\d\d:\d\d)")
+
+STARTING: Final = "starting"
+WEIGHTS: Final = "loading weights"
+COMPILING: Final = "compiling"
+CAPTURING: Final = "capturing graphs"
+WARMING: Final = "warming"
+
+PHASES: Final = (
+    (re.compile(r"Starting to load model |Loading \w+ checkpoint shards"), WEIGHTS),
+    (
+        re.compile(
+            r"torch\.compile|Dynamo bytecode|[Cc]ompil\w+ a graph|Warming up model for the comp"
+        ),
+        COMPILING,
+    ),
+    (re.compile(r"Capturing (CUDA )?graphs?"), CAPTURING),
+    (
+        re.compile(
+            r"Graph capturing finished|init engine \(profile|Warming up done"
+            r"|Starting vLLM (API )?server|Application startup complete"
+        ),
+        WARMING,
+    ),
+)
+"""What a line says of the phase. Wordings of vLLM 0.10 to 0.33; the newest line decides."""
+
+_STARTED: Final = re.compile(r"Application startup complete")
+_PERCENT: Final = re.compile(r"(?:shards|graphs)[^:]*:\s*(\d{1,3})%")
+_FACTS: Final = {
+    "weights_gib": re.compile(r"Model loading took ([\d.]+) GiB"),
+    "weights_seconds": re.compile(r"Model loading took [\d.]+ GiB(?: memory)? and ([\d.]+) s"),
+    "kv_cache_gib": re.compile(r"Available KV cache memory: ([\d.]+) GiB"),
+    "kv_cache_tokens": re.compile(r"KV cache size: ([\d,]+) tokens"),
+    "max_concurrency": re.compile(r"Maximum concurrency for [\d,]+ tokens per request: ([\d.]+)x"),
+    "max_concurrency_tokens": re.compile(r"Maximum concurrency for ([\d,]+) tokens"),
+    "graphs_gib": re.compile(r"Graph capturing finished in \d+ secs, took ([\d.]+) GiB"),
+    "engine_seconds": re.compile(r"init engine \([^)]*\) took ([\d.]+) s"),
+}
+_CONFIG: Final = re.compile(r"LLM engine \(v([^)]+)\) with config: (.*)")
+_PAIR: Final = re.compile(r"(\w+)=('[^']*'|[\w.:/+-]+)")
+_ARGUMENTS: Final = re.compile(r"non-default args: (\{.*\})")
+
+
+class BootMemory(Record):
+    """What the engine's log says of memory; None where it says nothing."""
+
+    weights_gib: float | None = None
+    """Of the model on one accelerator."""
+    weights_seconds: float | None = None
+    kv_cache_gib: float | None = None
+    kv_cache_tokens: int | None = None
+    max_concurrency: float | None = None
+    """Requests of `max_concurrency_tokens` that fit at once."""
+    max_concurrency_tokens: int | None = None
+    graphs_gib: float | None = None
+    engine_seconds: float | None = None
+    """To profile, make the KV cache and warm up."""
+
+
+class BootLog(Record):
+    """How far a boot has come."""
+
+    phase: str = STARTING
+    percent: int | None = None
+    since: datetime | None = None
+    """When its newest phase began, by the log's own clock."""
+    started: bool = False
+    """Its HTTP server is up; no model has answered yet."""
+    version: str | None = None
+    config: dict[str, str] = Field(default_factory=dict)
+    """The engine's own account of its configuration."""
+    arguments: str = ""
+    """The flags that differ from vLLM's defaults, as it prints them."""
+    memory: BootMemory = BootMemory()
+
+
+def clean(line: str) -> str:
+    r"""Take colours and control characters out of a line.
+
+    >>> clean("\x1b[0;36m(EngineCore)\x1b[0m ready")
+    '(EngineCore) ready'
+    """
+    return _CONTROL.sub("", line)
+
+
+def read_boot(lines: Iterable[str], *, now: datetime) -> BootLog:
+    """Read the log of one boot from its first line; `now` tells the year that it leaves out."""
+    seen: dict[str, object] = {}
+    facts: dict[str, str] = {}
+    for line in map(clean, lines):
+        _read_phase(line, seen, now)
+        _read_config(line, seen)
+        for name, pattern in _FACTS.items():
+            if match := pattern.search(line):
+                facts[name] = match.group(1).replace(",", "")
+        if _STARTED.search(line):
+            seen["started"] = True
+            break
+    return BootLog.model_validate({**seen, "memory": facts})
+
+
+def _read_phase(line: str, seen: dict[str, object], now: datetime) -> None:
+    name = next((name for pattern, name in PHASES if pattern.search(line)), None)
+    if name is None:
+        return
+    if name != seen.get("phase"):
+        seen.update(phase=name, percent=None)
+        seen["since"] = _stamp(line, now)
+    if name in {WEIGHTS, CAPTURING} and (match := _PERCENT.search(line)):
+        seen["percent"] = min(100, int(match.group(1)))
+
+
+def _read_config(line: str, seen: dict[str, object]) -> None:
+    if match := _CONFIG.search(line):
+        pairs = {name: value.strip("'") for name, value in _PAIR.findall(match.group(2))}
+        seen.update(version=match.group(1), config=pairs)
+    if match := _ARGUMENTS.search(line):
+        seen["arguments"] = match.group(1)
+
+
+def _stamp(line: str, now: datetime) -> datetime | None:
+    match = _STAMP.search(line)
+    if not match:
+        return None
+    text = f"{now.year}-{match.group(1)}"
+    try:
+        local = datetime.strptime(text, "%Y-%m-%d %H:%M:%S").astimezone()
+    except ValueError:
+        return None
+    return local.replace(year=now.year - 1) if local > now + timedelta(days=1) else local

@@ -1,0 +1,228 @@
+"""One tree of errors; each says what happened, then what to do.
+
+OpsError
+├── InvalidArgument
+│   └── Ambiguous
+├── NotFound
+│   ├── DeploymentNotFound
+│   └── TargetNotFound
+├── Unsupported
+├── ReadOnly
+├── Busy
+├── ConfirmationError
+│   ├── ConfirmationRequired
+│   ├── ConfirmationStale
+│   └── Cancelled
+├── WaitedTooLong
+├── HostError
+│   ├── CommandNotFound
+│   ├── DiskFull
+│   ├── PortInUse
+│   └── ModelNotFound
+└── EndpointError
+    ├── Unreachable
+    ├── NotReady
+    ├── Unauthorized
+    ├── RequestRefused
+    ├── ModelNotServed
+    ├── BadReply
+    └── BrokenStream
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+
+class NextStep(NamedTuple):
+    """A tool that helps now, with the arguments to call it with."""
+
+    tool: str
+    arguments: Mapping[str, Any] = {}
+
+
+class OpsError(Exception):
+    """Something a person can act on; `fix` says how.
+
+    The class tells programs: `code` is stable, `retryable` whether the same call may work later.
+    """
+
+    code: ClassVar[str] = "FAILED"
+    retryable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        summary: str,
+        *,
+        fix: str,
+        cause: str = "",
+        data: Mapping[str, Any] | None = None,
+        next_steps: tuple[NextStep, ...] = (),
+    ) -> None:
+        super().__init__(summary)
+        self.summary = summary
+        self.cause = cause
+        self.fix = fix
+        self.data = dict(data or {})
+        self.next_steps = next_steps
+
+
+class InvalidArgument(OpsError):
+    """An argument cannot be what it is."""
+
+    code = "INVALID_ARGUMENT"
+
+
+class Ambiguous(InvalidArgument):
+    """Several things fit; the message lists them."""
+
+    code = "AMBIGUOUS"
+
+
+class NotFound(OpsError):
+    """Nothing of that name is known here."""
+
+    code = "NOT_FOUND"
+
+
+class DeploymentNotFound(NotFound):
+    """No deployment of that name exists, or none at all."""
+
+    code = "DEPLOYMENT_NOT_FOUND"
+
+
+class TargetNotFound(NotFound):
+    """No such target is configured."""
+
+    code = "TARGET_NOT_FOUND"
+
+
+class Unsupported(OpsError):
+    """This target cannot do that."""
+
+    code = "UNSUPPORTED"
+
+
+class ReadOnly(OpsError):
+    """The server was started to look, not to change."""
+
+    code = "READ_ONLY"
+
+
+class Busy(OpsError):
+    """Another server or call is changing the same thing."""
+
+    code = "BUSY"
+    retryable = True
+
+
+class ConfirmationError(OpsError):
+    """A human has not said yes; nothing was changed."""
+
+
+class ConfirmationRequired(ConfirmationError):
+    """The policy forbids this without a human who can be asked."""
+
+    code = "CONFIRMATION_REQUIRED"
+
+
+class ConfirmationStale(ConfirmationError):
+    """The token is unknown, used, too old, or the world has changed since."""
+
+    code = "CONFIRMATION_STALE"
+    retryable = True
+
+
+class Cancelled(ConfirmationError):
+    """The human said no."""
+
+    code = "CANCELLED"
+
+
+class WaitedTooLong(OpsError):
+    """The end of a wait came first; the message names what was last seen."""
+
+    code = "WAITED_TOO_LONG"
+    retryable = True
+
+
+class HostError(OpsError):
+    """This machine lacks something."""
+
+    code = "HOST_ERROR"
+
+
+class CommandNotFound(HostError):
+    """A program that is needed is not installed."""
+
+    code = "COMMAND_NOT_FOUND"
+
+
+class DiskFull(HostError):
+    """There is no room to write."""
+
+    code = "DISK_FULL"
+    retryable = True
+
+
+class PortInUse(HostError):
+    """Another process listens on that port."""
+
+    code = "PORT_IN_USE"
+
+
+class ModelNotFound(HostError):
+    """The model's folder does not exist or holds no model."""
+
+    code = "MODEL_NOT_FOUND"
+
+
+class EndpointError(OpsError):
+    """The model's endpoint did not do what was asked."""
+
+    code = "ENDPOINT_ERROR"
+    retryable = True
+
+
+class Unreachable(EndpointError):
+    """Nothing answers at the address, or not in time."""
+
+    code = "ENDPOINT_UNREACHABLE"
+
+
+class NotReady(EndpointError):
+    """The deployment is there but its model does not answer yet."""
+
+    code = "NOT_READY"
+
+
+class Unauthorized(EndpointError):
+    """The endpoint refuses the key."""
+
+    code = "UNAUTHORIZED"
+    retryable = False
+
+
+class RequestRefused(EndpointError):
+    """The engine says the request is wrong; its own words are in `cause`."""
+
+    code = "REQUEST_REFUSED"
+    retryable = False
+
+
+class ModelNotServed(EndpointError):
+    """The endpoint serves other models than the one asked for."""
+
+    code = "MODEL_NOT_SERVED"
+    retryable = False
+
+
+class BadReply(EndpointError):
+    """The endpoint's reply is not what an OpenAI-compatible server sends."""
+
+    code = "BAD_REPLY"
+
+
+class BrokenStream(EndpointError):
+    """The stream ended before the engine said it was done."""
+
+    code = "BROKEN_STREAM"

@@ -1,0 +1,153 @@
+"""What was asked for and done, in SQLite: the audit log and the memory between two lives."""
+
+import hashlib
+import json
+import secrets
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+from core.errors import DiskFull
+from core.records import Record
+
+TOKEN_MINUTES: Final = 10
+"""How long a confirmation token may be used: long enough to read a preview."""
+
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS operations (
+    id INTEGER PRIMARY KEY, at TEXT, client TEXT, tool TEXT, arguments TEXT, result TEXT
+);
+CREATE TABLE IF NOT EXISTS phases (
+    target TEXT, engine TEXT, phase TEXT, seconds REAL, at TEXT
+);
+CREATE TABLE IF NOT EXISTS confirmations (
+    digest TEXT PRIMARY KEY, bound_to TEXT, expires_at TEXT
+);
+"""
+
+
+class Operation(Record):
+    """One mutating call: who, what, when, result."""
+
+    at: datetime
+    client: str
+    tool: str
+    arguments: dict[str, Any]
+    result: str
+    """`ok`, an error's code, or `started` when the server died before the end."""
+
+
+class Journal:
+    """One per stage; several servers may share it (SQLite's write-ahead log).
+
+    Opened read-only it is never made and never written.
+    """
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self._path = path
+        self._read_only = read_only
+
+    def begin(self, client: str, tool: str, arguments: Mapping[str, Any]) -> int:
+        """Write down a mutating call before it is made; give its number."""
+        row = (_now(), client, tool, json.dumps(arguments, default=str), "started")
+        with self._open() as db:
+            done = db.execute(
+                "INSERT INTO operations (at, client, tool, arguments, result) VALUES (?,?,?,?,?)",
+                row,
+            )
+            return int(done.lastrowid or 0)
+
+    def end(self, number: int, result: str) -> None:
+        """Write down how it ended."""
+        with self._open() as db:
+            db.execute("UPDATE operations SET result = ? WHERE id = ?", (result, number))
+
+    def operations(self, limit: int = 50) -> tuple[Operation, ...]:
+        """Give the newest mutating calls, newest last."""
+        with self._open() as db:
+            rows = db.execute(
+                "SELECT at, client, tool, arguments, result FROM operations"
+                " ORDER BY id DESC LIMIT ?",
+                (limit,),
+            ).fetchall()
+        return tuple(
+            Operation(at=at, client=client, tool=tool, arguments=json.loads(args), result=result)
+            for at, client, tool, args, result in reversed(rows)
+        )
+
+    def record_phase(self, target: str, engine: str, phase: str, seconds: float) -> None:
+        """Keep how long one phase of one boot took."""
+        with self._open() as db:
+            db.execute(
+                "INSERT INTO phases VALUES (?,?,?,?,?)", (target, engine, phase, seconds, _now())
+            )
+
+    def usual_seconds(self, target: str, engine: str, phase: str) -> float | None:
+        """Give the median of the last ten, None where there is none."""
+        with self._open() as db:
+            rows = db.execute(
+                "SELECT seconds FROM phases WHERE target = ? AND engine = ? AND phase = ?"
+                " ORDER BY at DESC LIMIT 10",
+                (target, engine, phase),
+            ).fetchall()
+        return median(row[0] for row in rows) if rows else None
+
+    def mint(self, bound_to: str) -> str:
+        """Give a token that says yes to exactly this, once, for ten minutes."""
+        token = secrets.token_hex(6)
+        expires = datetime.now(UTC) + timedelta(minutes=TOKEN_MINUTES)
+        with self._open() as db:
+            db.execute("DELETE FROM confirmations WHERE expires_at < ?", (_now(),))
+            db.execute(
+                "INSERT INTO confirmations VALUES (?,?,?)",
+                (_digest(token), bound_to, expires.isoformat()),
+            )
+        return token
+
+    def redeem(self, token: str, bound_to: str) -> bool:
+        """Use a token up; whether it was good for this."""
+        with self._open() as db:
+            done = db.execute(
+                "DELETE FROM confirmations WHERE digest = ? AND bound_to = ? AND expires_at >= ?",
+                (_digest(token), bound_to, _now()),
+            )
+            return done.rowcount == 1
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        try:
+            db = self._connect()
+            try:
+                with db:
+                    yield db
+            finally:
+                db.close()
+        except (sqlite3.OperationalError, OSError) as exc:
+            raise DiskFull(
+                f"The journal cannot be written: {exc}.",
+                fix=f"Make room on the disk of {self._path.parent}, or set VLLM_DEVOPS_STATE_DIR.",
+            ) from exc
+
+    def _connect(self) -> sqlite3.Connection:
+        if self._read_only and self._path.exists():
+            return sqlite3.connect(f"{self._path.as_uri()}?mode=ro", uri=True, timeout=10)
+        if self._read_only:
+            db = sqlite3.connect(":memory:")
+        else:
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            db = sqlite3.connect(self._path, timeout=10)
+            db.execute("PRAGMA journal_mode=WAL")
+        db.executescript(_SCHEMA)
+        return db
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()

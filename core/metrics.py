@@ -1,0 +1,232 @@
+"""vLLM's Prometheus text, read into the few numbers an operator acts on."""
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatch
+from typing import Final
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from core.errors import BadReply
+from core.records import Record
+
+_HISTOGRAMS: Final = {
+    "time_to_first_token_seconds": "vllm:time_to_first_token_seconds",
+    "inter_token_latency_seconds": "vllm:inter_token_latency_seconds",
+    "time_per_output_token_seconds": "vllm:request_time_per_output_token_seconds",
+    "e2e_request_latency_seconds": "vllm:e2e_request_latency_seconds",
+    "request_queue_time_seconds": "vllm:request_queue_time_seconds",
+}
+"""Our name: vLLM's (0.32). What an engine lacks is None in the answer."""
+
+
+class Sample(Record):
+    """One line of the page."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+class Quantiles(Record):
+    """Of one histogram since the engine started, in its unit; read off bucket bounds."""
+
+    count: int
+    mean: float | None = None
+    p50: float | None = None
+    p95: float | None = None
+    p95_at_most: float | None = None
+    """The upper bound of the bucket that holds it: the value itself is not known closer."""
+
+
+class CacheConfig(Record):
+    """The KV cache as the engine sized it."""
+
+    num_gpu_blocks: int | None = None
+    block_size: int | None = None
+    """Tokens of one block."""
+    cache_dtype: str | None = None
+    kv_cache_size_tokens: int | None = None
+    kv_cache_max_concurrency: float | None = None
+    """Requests of full length that fit at once."""
+    enable_prefix_caching: bool | None = None
+    gpu_memory_utilization: float | None = None
+
+
+class Counters(Record):
+    """What only grows; the difference of two tells a rate."""
+
+    prompt_tokens: float | None = None
+    generation_tokens: float | None = None
+    requests_finished: float | None = None
+
+
+class EngineMetrics(Record):
+    """One look at an engine; None where it does not say."""
+
+    requests_running: int | None = None
+    requests_waiting: int | None = None
+    kv_cache_usage: float | None = None
+    """Share of KV blocks in use, 0 to 1."""
+    prefix_cache_hit_rate: float | None = None
+    """Tokens found over tokens looked up since the start, 0 to 1."""
+    preemptions: int | None = None
+    prompt_tokens: int | None = None
+    generation_tokens: int | None = None
+    requests_finished: dict[str, int] | None = None
+    """By finish reason."""
+    latencies: dict[str, Quantiles | None]
+    cpu_seconds: float | None = None
+    resident_memory_bytes: int | None = None
+    virtual_memory_bytes: int | None = None
+    open_files: int | None = None
+    sleep_state: str | None = None
+    cache: CacheConfig
+
+
+class MetricsPage:
+    """A parsed page: samples by name."""
+
+    def __init__(self, text: str) -> None:
+        self._samples: dict[str, list[Sample]] = defaultdict(list)
+        try:
+            for family in text_string_to_metric_families(text):
+                for sample in family.samples:
+                    row = Sample(name=sample.name, labels=sample.labels, value=sample.value)
+                    self._samples[sample.name].append(row)
+        except ValueError as exc:
+            raise BadReply(
+                "The metrics page is not Prometheus text.",
+                fix="Check that the URL is vLLM's own and that no proxy stands before it.",
+                cause=str(exc)[:200],
+            ) from exc
+
+    def engine(self) -> EngineMetrics:
+        """Give the numbers an operator acts on."""
+        queries = self._sum("vllm:prefix_cache_queries_total")
+        hits = self._sum("vllm:prefix_cache_hits_total")
+        return EngineMetrics(
+            requests_running=_whole(self._sum("vllm:num_requests_running")),
+            requests_waiting=_whole(self._sum("vllm:num_requests_waiting")),
+            kv_cache_usage=self._largest("vllm:kv_cache_usage_perc"),
+            prefix_cache_hit_rate=hits / queries if queries and hits is not None else None,
+            preemptions=_whole(self._sum("vllm:num_preemptions_total")),
+            prompt_tokens=_whole(self._sum("vllm:prompt_tokens_total")),
+            generation_tokens=_whole(self._sum("vllm:generation_tokens_total")),
+            requests_finished=self._by("vllm:request_success_total", "finished_reason"),
+            latencies={ours: self._quantiles(name) for ours, name in _HISTOGRAMS.items()},
+            cpu_seconds=self._sum("process_cpu_seconds_total"),
+            resident_memory_bytes=_whole(self._sum("process_resident_memory_bytes")),
+            virtual_memory_bytes=_whole(self._sum("process_virtual_memory_bytes")),
+            open_files=_whole(self._sum("process_open_fds")),
+            sleep_state=self._sleep_state(),
+            cache=self._cache_config(),
+        )
+
+    def counters(self) -> Counters:
+        """Give what a rate is made from."""
+        return Counters(
+            prompt_tokens=self._sum("vllm:prompt_tokens_total"),
+            generation_tokens=self._sum("vllm:generation_tokens_total"),
+            requests_finished=self._sum("vllm:request_success_total"),
+        )
+
+    def matching(self, pattern: str) -> tuple[Sample, ...]:
+        """Give the samples whose name fits a shell pattern or contains the word."""
+        wanted = pattern if any(mark in pattern for mark in "*?[") else f"*{pattern}*"
+        rows = (row for rows in self._samples.values() for row in rows)
+        return tuple(row for row in rows if fnmatch(row.name, wanted))
+
+    def _sum(self, name: str) -> float | None:
+        rows = self._samples.get(name)
+        return sum(row.value for row in rows) if rows else None
+
+    def _largest(self, name: str) -> float | None:
+        rows = self._samples.get(name)
+        return max(row.value for row in rows) if rows else None
+
+    def _by(self, name: str, label: str) -> dict[str, int] | None:
+        rows = self._samples.get(name)
+        if not rows:
+            return None
+        totals: dict[str, int] = defaultdict(int)
+        for row in rows:
+            totals[row.labels.get(label, "")] += int(row.value)
+        return dict(totals)
+
+    def _quantiles(self, name: str) -> Quantiles | None:
+        buckets: dict[float, float] = defaultdict(float)
+        for row in self._samples.get(f"{name}_bucket", ()):
+            buckets[float(row.labels["le"])] += row.value
+        return quantiles(buckets, self._sum(f"{name}_sum") or 0.0) if buckets else None
+
+    def _sleep_state(self) -> str | None:
+        rows = self._samples.get("vllm:engine_sleep_state", [])
+        return next((row.labels.get("sleep_state") for row in rows if row.value == 1), None)
+
+    def _cache_config(self) -> CacheConfig:
+        rows = self._samples.get("vllm:cache_config_info")
+        labels = rows[0].labels if rows else {}
+        return CacheConfig(
+            num_gpu_blocks=_whole(_number(labels, "num_gpu_blocks")),
+            block_size=_whole(_number(labels, "block_size")),
+            cache_dtype=labels.get("cache_dtype"),
+            kv_cache_size_tokens=_whole(_number(labels, "kv_cache_size_tokens")),
+            kv_cache_max_concurrency=_number(labels, "kv_cache_max_concurrency"),
+            enable_prefix_caching=_flag(labels, "enable_prefix_caching"),
+            gpu_memory_utilization=_number(labels, "gpu_memory_utilization"),
+        )
+
+
+def quantiles(buckets: Mapping[float, float], total: float) -> Quantiles:
+    """Read p50 and p95 off cumulative buckets, linearly inside one, as Prometheus does.
+
+    >>> quantiles({0.1: 50, 0.2: 100, float("inf"): 100}, total=12.0).p95
+    0.19
+    """
+    bounds = sorted(buckets.items())
+    count = int(bounds[-1][1])
+    if not count:
+        return Quantiles(count=0)
+    return Quantiles(
+        count=count,
+        mean=round(total / count, 6),
+        p50=_quantile(bounds, 0.50),
+        p95=_quantile(bounds, 0.95),
+        p95_at_most=_bound(bounds, 0.95),
+    )
+
+
+def _quantile(bounds: Iterable[tuple[float, float]], q: float) -> float | None:
+    rows = list(bounds)
+    rank = q * rows[-1][1]
+    below, seen = 0.0, 0.0
+    for bound, cumulative in rows:
+        if cumulative >= rank:
+            if math.isinf(bound):
+                return below or None
+            inside = (rank - seen) / (cumulative - seen) if cumulative > seen else 0.0
+            return round(below + (bound - below) * inside, 6)
+        below, seen = bound, cumulative
+    return None
+
+
+def _bound(bounds: Iterable[tuple[float, float]], q: float) -> float | None:
+    rows = list(bounds)
+    bound = next(bound for bound, cumulative in rows if cumulative >= q * rows[-1][1])
+    return None if math.isinf(bound) else bound
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None or math.isnan(value) else int(value)
+
+
+def _number(labels: Mapping[str, str], name: str) -> float | None:
+    text = labels.get(name, "")
+    return float(text) if re.fullmatch(r"-?\d+(\.\d+)?(e[+-]?\d+)?", text) else None
+
+
+def _flag(labels: Mapping[str, str], name: str) -> bool | None:
+    return {"True": True, "False": False}.get(labels.get(name, ""))

@@ -1,0 +1,99 @@
+"""The one door to other programs: argument lists only, always a deadline, never a shell."""
+
+import contextlib
+import logging
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import anyio
+
+from core.errors import CommandNotFound, WaitedTooLong
+from core.records import Record
+from core.settings import inherited_environment
+
+_log = logging.getLogger(__name__)
+_detached: set[int] = set()
+
+
+class Output(Record):
+    """What a finished command left behind."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+class Run(Protocol):
+    """Run one command to its end. Never a shell, never interactive."""
+
+    async def __call__(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: float = 120,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Output:
+        """Give what the command printed, whatever its exit status.
+
+        `env` is added to the inherited environment; `timeout` is in seconds.
+
+        Raises:
+            CommandNotFound: The program is not installed.
+            WaitedTooLong: It was still running at the deadline, and was killed.
+        """
+
+
+async def run(
+    argv: Sequence[str],
+    *,
+    timeout: float = 120,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Output:
+    """Keep the promise of `Run` with a real process."""
+    _log.info("run %s", " ".join(argv))
+    environment = {**inherited_environment(), **(env or {})}
+    try:
+        with anyio.fail_after(timeout):
+            done = await anyio.run_process(
+                list(argv), stdin=subprocess.DEVNULL, check=False, cwd=cwd, env=environment
+            )
+    except FileNotFoundError as exc:
+        raise CommandNotFound(
+            f"{argv[0]} is not installed.", fix=f"Install {argv[0]}, or give its full path."
+        ) from exc
+    except TimeoutError as exc:
+        raise WaitedTooLong(
+            f"{argv[0]} was still running after {timeout:.0f} s and was stopped.",
+            fix="Try again, or run it by hand to see what it waits for.",
+            cause=" ".join(argv),
+        ) from exc
+    return Output(
+        returncode=done.returncode,
+        stdout=done.stdout.decode(errors="replace"),
+        stderr=done.stderr.decode(errors="replace"),
+    )
+
+
+def detach(argv: Sequence[str], *, env: Mapping[str, str]) -> None:
+    """Start a program that outlives this one; it reads nothing and prints nowhere.
+
+    `env` is its whole environment, so that no secret of ours gets into it unseen.
+    """
+    _log.info("detach %s", " ".join(argv))
+    reap()
+    null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
+    _detached.add(os.posix_spawn(argv[0], list(argv), dict(env), file_actions=null))
+
+
+def reap() -> None:
+    """Let go of detached programs that have ended, so that none stays as a zombie."""
+    for pid in tuple(_detached):
+        with contextlib.suppress(ChildProcessError):
+            if os.waitpid(pid, os.WNOHANG) == (0, 0):
+                continue
+        _detached.discard(pid)

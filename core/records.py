@@ -1,0 +1,297 @@
+"""The nouns: closed, immutable records that every room speaks in."""
+
+import hashlib
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints
+
+from core.errors import NextStep
+
+NAME_PATTERN: Final = r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$"
+DeploymentName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+"""Lower-case letters, digits and hyphens, at most 40: what every cloud accepts."""
+
+
+class Record(BaseModel):
+    """A closed, immutable record; the sentence under a field is its description."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Answer(Record):
+    """A record that a tool may return: it can say itself in one sentence."""
+
+    def summary(self) -> str:
+        """One sentence with the fact that matters most."""
+        raise TypeError(f"{type(self).__name__} has no sentence.")
+
+    def warnings(self) -> tuple[str, ...]:
+        """What the reader must not overlook."""
+        return ()
+
+    def next_steps(self) -> tuple[NextStep, ...]:
+        """What a person would do now."""
+        return ()
+
+
+class State(StrEnum):
+    """What a deployment does now, as its platform says; `ready` only once the model answered."""
+
+    QUEUED = "queued"
+    CREATING = "creating"
+    LOADING = "loading"
+    READY = "ready"
+    ASLEEP = "asleep"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    DELETING = "deleting"
+    UNKNOWN = "unknown"
+
+    @property
+    def settled(self) -> bool:
+        """Whether it stays so until somebody does something."""
+        return self in {State.READY, State.ASLEEP, State.STOPPED, State.FAILED}
+
+
+class Target(Record):
+    """One place a model can run; a row of `targets.toml`."""
+
+    name: str
+    backend: str
+    description: str
+    accelerator: str | None = None
+    """Its name at the provider; none is the CPU."""
+    accelerator_count: int = 0
+    accelerator_memory_gib: float | None = None
+    """Of one accelerator."""
+    region: str | None = None
+    usd_per_hour: float | None = None
+    """Of one running replica; None where nobody has said."""
+
+
+class DeploymentSpec(Record):
+    """What is wanted. vLLM's flags have vLLM's names and, left out, vLLM's defaults."""
+
+    name: DeploymentName
+    model: str = Field(min_length=1)
+    """A Hub id, or the absolute path of a folder."""
+    max_model_len: int | None = Field(default=None, ge=1)
+    """Tokens of prompt and answer together."""
+    gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
+    kv_cache_dtype: str | None = None
+    kv_cache_memory_bytes: str | None = Field(default=None, pattern=r"^[0-9]+(\.[0-9]+)?[kKmMgG]?$")
+    """Bytes, or with K, M or G; replaces gpu_memory_utilization."""
+    max_num_seqs: int | None = Field(default=None, ge=1)
+    max_num_batched_tokens: int | None = Field(default=None, ge=1)
+    tensor_parallel_size: int = Field(default=1, ge=1)
+    quantization: str | None = None
+    dtype: str | None = None
+    cpu_offload_gb: float | None = Field(default=None, ge=0)
+    enforce_eager: bool = False
+    engine_args: tuple[str, ...] = ()
+    """Any other flags of `vllm serve`, one word each."""
+    port: int | None = Field(default=None, ge=1, le=65535)
+    """On this machine only; left out, a free one."""
+    min_replicas: int = Field(default=1, ge=0)
+    max_replicas: int = Field(default=1, ge=1)
+    ttl_minutes: int | None = Field(default=None, ge=1)
+    """Stop it after so long, so that nobody pays for a forgotten one."""
+
+    @property
+    def served_model_name(self) -> str:
+        """What the API calls the model: a Hub id as it is, a folder by its own name."""
+        return self.model.rstrip("/").rsplit("/", 1)[-1] if self.model[0] in "/~." else self.model
+
+    @property
+    def fingerprint(self) -> str:
+        """Twelve hex digits that change when anything wanted changes."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:12]
+
+
+class ModelShape(Record):
+    """What a model's own files say of it; None is not known, never guessed."""
+
+    model: str
+    architecture: str | None = None
+    max_position_embeddings: int | None = None
+    """The longest sequence it was made for, in tokens."""
+    dtype: str | None = None
+    quantization: str | None = None
+    """The method named by its quantization_config."""
+    weight_bytes: int | None = None
+    """Of its safetensors files together."""
+
+
+class PlannedStep(Record):
+    """One change that applying a plan would make, three ways."""
+
+    what: str
+    request: dict[str, Any]
+    """As the platform is asked."""
+    command: str
+    """As a person would type it."""
+
+
+class Plan(Record):
+    """What applying a spec would do; nothing has been done yet."""
+
+    spec: DeploymentSpec
+    target: Target
+    model: ModelShape
+    steps: tuple[PlannedStep, ...]
+    warnings: tuple[str, ...] = ()
+
+
+class Check(Record):
+    """One thing looked at before anything is made."""
+
+    what: str
+    outcome: Literal["pass", "fail", "unknown"]
+    detail: str
+    fix: str = ""
+
+
+class Preflight(Record):
+    """Everything looked at before anything is made."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def failed(self) -> tuple[Check, ...]:
+        """What would make the deployment fail."""
+        return tuple(check for check in self.checks if check.outcome == "fail")
+
+
+class Phase(Record):
+    """The step that a deployment's boot is in."""
+
+    name: str
+    """queued, starting, loading weights, compiling, capturing graphs, warming …"""
+    since: datetime
+    percent: int | None = Field(default=None, ge=0, le=100)
+    usual_seconds: float | None = None
+    """The median of earlier boots here; None before the first."""
+
+
+class Failure(Record):
+    """Why a deployment does not run."""
+
+    code: str
+    cause: str
+    fix: str
+    evidence: tuple[str, ...] = ()
+    """The last lines its engine wrote."""
+
+
+class Deployment(Answer):
+    """What exists, as its platform says it now."""
+
+    name: str
+    target: str
+    state: State
+    since: datetime
+    """When it came into this state, as far as is known."""
+    phase: Phase | None = None
+    """While it boots."""
+    model: str
+    served_model_name: str
+    engine: str
+    """The engine and its version."""
+    simulated: bool = False
+    url: str | None = None
+    revision: str
+    """The fingerprint of the spec that it runs."""
+    instance: str | None = None
+    """What runs it: a process id here, a replica elsewhere."""
+    replicas: int = 0
+    """Seen running now."""
+    created_at: datetime
+    expires_at: datetime | None = None
+    """When its ttl ends."""
+    usd_per_hour: float | None = None
+    usd_so_far: float | None = None
+    failure: Failure | None = None
+
+    def summary(self) -> str:
+        """Say state, and what is waited for or wrong."""
+        head = f"{self.name} on {self.target} is {self.state}"
+        if self.failure:
+            return f"{head}: {self.failure.cause}"
+        if self.phase:
+            percent = "" if self.phase.percent is None else f" {self.phase.percent} %"
+            return f"{head}: {self.phase.name}{percent}."
+        return f"{head}: {self.served_model_name} at {self.url}." if self.url else f"{head}."
+
+    def warnings(self) -> tuple[str, ...]:
+        """Warn of what is not real."""
+        return (SIMULATED,) if self.simulated else ()
+
+    def next_steps(self) -> tuple[NextStep, ...]:
+        """Name the tool that helps in this state."""
+        here = {"target": self.target, "name": self.name}
+        match self.state:
+            case State.READY:
+                return (NextStep("query_gemma4", {**here, "prompt": "What is Gemma?"}),)
+            case State.FAILED:
+                return (NextStep("get_logs", here), NextStep("destroy_vllm", here))
+            case State.STOPPED:
+                return (NextStep("start_vllm", here), NextStep("destroy_vllm", here))
+            case _:
+                return (NextStep("status_vllm", {**here, "wait_s": 30}),)
+
+
+SIMULATED = (
+    "This is the simulated engine: no model runs, its words are made up and its figures are "
+    "a simulation. `make vllm` installs the real one."
+)
+
+
+class Remainder(Record):
+    """Something that a deletion leaves in place."""
+
+    what: str
+    usd_per_month: float
+    how_to_remove: str
+
+
+class Deleted(Answer):
+    """What a deletion took away, read back."""
+
+    name: str
+    target: str
+    gone: bool
+    """Seen to be gone, not merely asked to go."""
+    removed: tuple[str, ...] = ()
+    stays: tuple[Remainder, ...] = ()
+
+    def summary(self) -> str:
+        """Say whether it is gone."""
+        if not self.gone:
+            return f"{self.name} on {self.target} is being deleted."
+        if not self.removed:
+            return f"{self.name} on {self.target} was already gone."
+        return f"{self.name} on {self.target} is gone: {', '.join(self.removed)}."
+
+    def next_steps(self) -> tuple[NextStep, ...]:
+        """Offer the proof, or the wait."""
+        here = {"target": self.target, "name": self.name}
+        return (NextStep("list_deployments"),) if self.gone else (NextStep("destroy_vllm", here),)
+
+
+class Access(Record):
+    """Where the model answers, and what to show it; valid for at least five minutes."""
+
+    base_url: str
+    """Without /v1 and without a slash at the end."""
+    api_key: SecretStr | None = None
+    credential_command: str | None = None
+    """A shell expression that prints the key, for a person's own curl."""
+    protection: str
+    """How it is protected, and what stays open, in one sentence."""
+
+
+def expiry(created_at: datetime, ttl_minutes: int | None) -> datetime | None:
+    """When a deployment's time is over."""
+    return created_at + timedelta(minutes=ttl_minutes) if ttl_minutes else None

@@ -1,0 +1,158 @@
+"""The two halves of every answer: a structured envelope and the same facts as Markdown."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final
+
+from core.errors import NextStep, OpsError
+from core.records import Answer
+
+MAX_CHARACTERS: Final = 28_000
+"""Of one half: about 7,000 tokens, so that no client cuts it (state of 2026-11)."""
+
+_notes: ContextVar[list[str] | None] = ContextVar("notes", default=None)
+
+Json = dict[str, Any]
+
+
+@contextmanager
+def collecting_notes() -> Iterator[list[str]]:
+    """Gather what `note` is told while one tool runs."""
+    gathered: list[str] = []
+    token = _notes.set(gathered)
+    try:
+        yield gathered
+    finally:
+        _notes.reset(token)
+
+
+def note(warning: str) -> None:
+    """Add a warning to the answer that is being made; the same one only once."""
+    gathered = _notes.get()
+    if gathered is not None and warning not in gathered:
+        gathered.append(warning)
+
+
+def success(answer: Answer, notes: list[str], listed: Callable[[str], bool]) -> Json:
+    """Make the envelope of an answer; `listed` says which tools this profile has."""
+    warnings = [*notes, *(w for w in answer.warnings() if w not in notes)]
+    return {
+        "ok": True,
+        "summary": answer.summary(),
+        "data": answer.model_dump(mode="json", exclude_none=False),
+        "warnings": warnings,
+        "next": _steps(answer.next_steps(), listed),
+    }
+
+
+def failure(exc: OpsError, notes: list[str], listed: Callable[[str], bool]) -> Json:
+    """Make the envelope of an error of ours."""
+    return {
+        "ok": False,
+        "code": exc.code,
+        "summary": exc.summary,
+        "cause": exc.cause,
+        "fix": exc.fix,
+        "retryable": exc.retryable,
+        "data": exc.data,
+        "warnings": list(notes),
+        "next": _steps(exc.next_steps, listed),
+    }
+
+
+def _steps(steps: tuple[NextStep, ...], listed: Callable[[str], bool]) -> list[Json]:
+    return [
+        {"tool": step.tool, "arguments": dict(step.arguments)}
+        for step in steps
+        if listed(step.tool)
+    ]
+
+
+def bounded(envelope: Json) -> Json:
+    """Cut the longest texts and lists until the whole fits; say so with `truncated`.
+
+    Texts and lists keep their end: what is newest stands last.
+    """
+    limit = 8_000
+    while len(repr(envelope)) > MAX_CHARACTERS and limit > 60:
+        envelope = {**_cut(envelope, limit), "truncated": True}
+        limit //= 2
+    return envelope
+
+
+def _cut(value: Any, limit: int) -> Any:
+    if isinstance(value, str) and len(value) > limit:
+        return f"[… {len(value) - limit} characters left out] {value[-limit:]}"
+    if isinstance(value, list):
+        keep = max(limit // 40, 3)
+        dropped = [f"[… {len(value) - keep} left out]"] if len(value) > keep else []
+        return dropped + [_cut(item, limit) for item in value[-keep:]]
+    if isinstance(value, dict):
+        return {key: _cut(item, limit) for key, item in value.items()}
+    return value
+
+
+def markdown(envelope: Mapping[str, Any]) -> str:
+    """Write the envelope for people: the same facts in the same order."""
+    head = f"**{envelope['summary']}**" if envelope["ok"] else f"**{envelope['code']}**: "
+    lines = [head if envelope["ok"] else head + str(envelope["summary"])]
+    for name in ("cause", "fix"):
+        if envelope.get(name):
+            lines.append(f"{name.capitalize()}: {envelope[name]}")
+    if not envelope["ok"]:
+        lines.append(f"Retryable: {_scalar(envelope['retryable'])}")
+    if envelope.get("data"):
+        lines += ["", *_block(envelope["data"], "")]
+    if envelope["warnings"]:
+        lines += ["", *(f"⚠ {warning}" for warning in envelope["warnings"])]
+    if envelope["next"]:
+        lines += ["", *(f"Next: {_call(step)}" for step in envelope["next"])]
+    if envelope.get("truncated"):
+        lines += ["", "truncated: true"]
+    return "\n".join(lines)
+
+
+def _call(step: Mapping[str, Any]) -> str:
+    arguments = ", ".join(f"{name}={value!r}" for name, value in step["arguments"].items())
+    return f"`{step['tool']}({arguments})`"
+
+
+def _block(value: Mapping[str, Any], indent: str) -> Iterator[str]:
+    for name, item in value.items():
+        if isinstance(item, Mapping) and item:
+            yield f"{indent}- {name}:"
+            yield from _block(item, indent + "  ")
+        elif isinstance(item, list) and item:
+            yield f"{indent}- {name}:"
+            yield from _items(item, indent + "  ")
+        elif isinstance(item, str) and "\n" in item:
+            yield f"{indent}- {name}:"
+            yield from _fenced(item)
+        else:
+            yield f"{indent}- {name}: {_scalar(item)}"
+
+
+def _items(items: list[Any], indent: str) -> Iterator[str]:
+    for item in items:
+        if isinstance(item, Mapping):
+            first, *rest = list(_block(item, indent + "  ")) or [""]
+            yield f"{indent}- {first.strip().removeprefix('- ')}"
+            yield from rest
+        else:
+            yield f"{indent}- {_scalar(item)}"
+
+
+def _fenced(text: str) -> Iterator[str]:
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    yield from (fence, text.rstrip("\n"), fence)
+
+
+def _scalar(value: Any) -> str:
+    if value is None:
+        return "not known"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value in ([], {}) else str(value)

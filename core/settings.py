@@ -1,0 +1,96 @@
+"""The environment, read once into one frozen record."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+Toolset = Literal[
+    "plan", "deploy", "models", "observe", "ask", "benchmark", "diagnose", "quota", "tpu",
+    "help", "compat", "all",
+]  # fmt: skip
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+"""The checkout; `init.sh` writes `.env` there."""
+
+_OUR_SECRETS: Final = ("VLLM_API_KEY", "HF_TOKEN")
+
+
+class Settings(BaseSettings):
+    """Read once, at start-up. `set_env.sh` exports the same names."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        env_file=ROOT / ".env",
+        env_ignore_empty=True,
+        extra="ignore",
+        use_attribute_docstrings=True,
+    )
+
+    vllm_target: str | None = None
+    """The target that tools use when none is named."""
+    model_name: str | None = None
+    """The model that `deploy_vllm` serves when none is named: a Hub id or a folder."""
+    vllm_base_url: str | None = None
+    """An endpoint of your own, such as http://host:8000; adds the target `endpoint`."""
+    vllm_api_key: SecretStr | None = None
+    """The key of `VLLM_BASE_URL`. Deployments made here get keys of their own."""
+    vllm_executable: str | None = None
+    """The `vllm` command for the local target; default `.vllm/bin/vllm`, then the PATH."""
+    engine: Literal["auto", "real", "simulated"] = "auto"
+    """The local engine: real vLLM, the simulated one, or whichever is there."""
+    hf_token: SecretStr | None = None
+    """Only for gated models of the Hugging Face Hub."""
+    tensor_parallel_size: int = Field(default=1, ge=1)
+    """How many accelerators one replica is spread over when a call does not say."""
+    accelerator_type: str | None = None
+    """The accelerator to prefer where a target offers several, such as v6e."""
+    google_cloud_project: str | None = None
+    """The Google Cloud project that deployments go to."""
+    google_cloud_location: str | None = None
+    """The region of Cloud Run, such as us-central1."""
+    google_cloud_zone: str | None = None
+    """The zone of Cloud TPU, such as us-east5-b."""
+    bucket_name: str | None = None
+    """The Cloud Storage bucket that holds weights."""
+    azure_subscription_id: str | None = None
+    """The Azure subscription that deployments go to."""
+    azure_resource_group: str | None = None
+    """The Azure resource group that holds them."""
+    azure_location: str | None = None
+    """The Azure region, such as westus3."""
+    azure_keyvault_name: str | None = None
+    """The Key Vault that holds secrets."""
+    azure_storage_account: str | None = None
+    """The storage account that holds weights."""
+    azure_log_analytics_workspace_id: str | None = None
+    """The Log Analytics workspace that gets the logs."""
+    read_only: bool = False
+    """On: tools may plan and read, never create, change or delete."""
+    toolsets: Annotated[tuple[Toolset, ...], NoDecode] = ()
+    """Groups of tools to add to the default ones, separated by commas; `all` is everything."""
+    confirm: Literal["ask", "token", "deny", "never"] = "ask"
+    """Who agrees to destructive and paid work: the human where the client can ask, else a
+    one-time token; always the token; nobody without a human; or nobody is asked."""
+    vllm_devops_state_dir: Path | None = None
+    """Where journal and deployments are kept; default the user's state folder."""
+
+    @field_validator("toolsets", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Every secret value that must never be seen in an answer."""
+        held = (self.vllm_api_key, self.hf_token)
+        return tuple(secret.get_secret_value() for secret in held if secret)
+
+
+def inherited_environment() -> dict[str, str]:
+    """What a child process gets: our environment without our secrets."""
+    return {name: value for name, value in os.environ.items() if name not in _OUR_SECRETS}

@@ -1,0 +1,234 @@
+"""Continuous batching as a pure discrete-event model: no clock, no text, no network.
+
+One `plan` is one engine step: requests that run get their next token, a budget of
+`max_num_batched_tokens` is filled with (chunks of) prompts, first come first served. A request
+that finds no block for its next token throws out the youngest one, which computes its own again.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from emulators.engine.blocks import BlockPool, prefix_hashes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The flags that shape a batch."""
+
+    block_size: int
+    num_blocks: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    prefix_caching: bool = True
+    chunked_prefill: bool = True
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Request:
+    """One sequence of tokens on its way through the engine."""
+
+    prompt: Sequence[int]
+    max_tokens: int
+    tokens: list[int] = field(init=False)
+    computed: int = 0
+    """Tokens whose keys and values are in the cache."""
+    blocks: list[int] = field(default_factory=list)
+    hashes: list[int] = field(default_factory=list)
+    cached: int | None = None
+    """Prompt tokens found in the prefix cache when it was first admitted."""
+    preemptions: int = 0
+    finished: bool = False
+
+    def __post_init__(self) -> None:
+        self.tokens = list(self.prompt)
+
+    @property
+    def generated(self) -> int:
+        return len(self.tokens) - len(self.prompt)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """So many tokens of one request in one step."""
+
+    request: Request
+    tokens: int
+
+    @property
+    def is_decode(self) -> bool:
+        return self.request.generated > 0 and self.tokens == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one step computes."""
+
+    chunks: tuple[Chunk, ...]
+    preempted: tuple[Request, ...]
+    admitted: tuple[Request, ...]
+
+    @property
+    def decode_tokens(self) -> int:
+        return sum(chunk.tokens for chunk in self.chunks if chunk.is_decode)
+
+    @property
+    def prefill_tokens(self) -> int:
+        return sum(chunk.tokens for chunk in self.chunks if not chunk.is_decode)
+
+    @property
+    def context_tokens(self) -> int:
+        """Tokens whose keys and values the step reads."""
+        return sum(chunk.request.computed + chunk.tokens for chunk in self.chunks)
+
+
+class Scheduler:
+    """Who runs next, and on which blocks."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.pool = BlockPool(limits.num_blocks, caching=limits.prefix_caching)
+        self.waiting: deque[Request] = deque()
+        self.running: list[Request] = []
+        self.prefix_queries = 0
+        self.prefix_hits = 0
+        self.preemptions = 0
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.waiting or self.running)
+
+    def add(self, request: Request) -> None:
+        """Queue a request; one that could never fit is refused."""
+        if self._blocks_for(len(request.prompt) + request.max_tokens) > self.limits.num_blocks:
+            raise ValueError("The request needs more KV-cache blocks than there are.")
+        if (
+            not self.limits.chunked_prefill
+            and len(request.prompt) + request.max_tokens > self._budget
+        ):
+            raise ValueError("Without chunked prefill the prompt must fit into one batch.")
+        self.waiting.append(request)
+
+    def plan(self) -> Batch:
+        """Choose the next step and reserve its blocks."""
+        chunks: list[Chunk] = []
+        preempted = self._continue_running(chunks)
+        spent = sum(chunk.tokens for chunk in chunks)
+        admitted = [] if preempted else self._admit(chunks, self._budget - spent)
+        return Batch(tuple(chunks), tuple(preempted), tuple(admitted))
+
+    def commit(self, batch: Batch) -> list[Request]:
+        """The step is done: who of it now has everything computed and gets a token."""
+        ready = []
+        for chunk in batch.chunks:
+            request = chunk.request
+            if request.finished:
+                continue
+            before = request.computed
+            request.computed += chunk.tokens
+            self._publish(request, since=before)
+            if request.computed == len(request.tokens):
+                ready.append(request)
+        return ready
+
+    def finish(self, request: Request) -> None:
+        """Take a request out, done or aborted, and free its blocks."""
+        if request.finished:
+            return
+        request.finished = True
+        if request in self.running:
+            self.running.remove(request)
+        else:
+            self.waiting.remove(request)
+        self.pool.release(request.blocks)
+        request.blocks = []
+
+    @property
+    def _budget(self) -> int:
+        return self.limits.max_num_batched_tokens
+
+    def _blocks_for(self, tokens: int) -> int:
+        return -(-tokens // self.limits.block_size)
+
+    def _continue_running(self, chunks: list[Chunk]) -> list[Request]:
+        preempted: list[Request] = []
+        budget, index = self._budget, 0
+        while index < len(self.running) and budget > 0:
+            request = self.running[index]
+            tokens = min(len(request.tokens) - request.computed, budget)
+            while request in self.running and not self._grow(request, request.computed + tokens):
+                preempted.append(self._preempt_youngest())
+            if request not in self.running:
+                break
+            chunks.append(Chunk(request, tokens))
+            budget -= tokens
+            index += 1
+        return preempted
+
+    def _grow(self, request: Request, tokens: int) -> bool:
+        new = self.pool.allocate(max(0, self._blocks_for(tokens) - len(request.blocks)))
+        if new is None:
+            return False
+        request.blocks += new
+        return True
+
+    def _preempt_youngest(self) -> Request:
+        request = self.running.pop()
+        self.pool.release(request.blocks)
+        request.blocks, request.computed = [], 0
+        request.preemptions += 1
+        self.preemptions += 1
+        self.waiting.appendleft(request)
+        return request
+
+    def _admit(self, chunks: list[Chunk], budget: int) -> list[Request]:
+        admitted: list[Request] = []
+        while self.waiting and len(self.running) < self.limits.max_num_seqs and budget > 0:
+            request = self.waiting[0]
+            tokens = self._start(request, budget)
+            if not tokens:
+                break
+            self.running.append(self.waiting.popleft())
+            admitted.append(request)
+            chunks.append(Chunk(request, tokens))
+            budget -= tokens
+        return admitted
+
+    def _start(self, request: Request, budget: int) -> int:
+        """Give a waiting request its first blocks; 0 and no change when it must wait."""
+        hits = self._cached_blocks(request)
+        known = len(hits) * self.limits.block_size
+        tokens = min(len(request.tokens) - known, budget)
+        if tokens < len(request.tokens) - known and not self.limits.chunked_prefill:
+            return 0
+        new = self._blocks_for(known + tokens) - len(hits)
+        if not self.pool.fits(hits, new):
+            return 0
+        self.pool.hold(hits)
+        request.blocks = hits + (self.pool.allocate(new) or [])
+        request.computed = known
+        self._count_prefix(request, known)
+        return tokens
+
+    def _cached_blocks(self, request: Request) -> list[int]:
+        if not self.limits.prefix_caching:
+            return []
+        size = self.limits.block_size
+        request.hashes = prefix_hashes(request.tokens, size, request.hashes)
+        # The last token is always computed: without it there would be nothing to sample from.
+        return self.pool.find(request.hashes[: (len(request.tokens) - 1) // size])
+
+    def _count_prefix(self, request: Request, hits: int) -> None:
+        if request.cached is None:
+            request.cached = hits
+            if self.limits.prefix_caching:
+                self.prefix_queries += len(request.tokens)
+                self.prefix_hits += hits
+
+    def _publish(self, request: Request, *, since: int) -> None:
+        if not self.limits.prefix_caching:
+            return
+        size = self.limits.block_size
+        request.hashes = prefix_hashes(request.tokens, size, request.hashes)
+        for index in range(since // size, request.computed // size):
+            self.pool.remember(request.blocks[index], request.hashes[index])

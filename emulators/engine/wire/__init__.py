@@ -1,0 +1,1 @@
+"""The HTTP surface of vLLM 0.32."""

@@ -1,0 +1,1 @@
+"""The work: what takes several steps over several rooms."""

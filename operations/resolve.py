@@ -1,0 +1,110 @@
+"""`target` and `name` left out: what a person means who types just «status»."""
+
+from typing import NamedTuple
+
+from backends.base import Backend
+from backends.endpoint import NAME as ENDPOINT
+from core.errors import Ambiguous, DeploymentNotFound, NextStep
+from core.records import Deployment
+from core.reply import note
+from operations.stage import Stage
+
+
+class Found(NamedTuple):
+    """One deployment and the backend that has it."""
+
+    backend: Backend
+    deployment: Deployment
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.deployment.name
+
+
+async def find(stage: Stage, target: str | None, name: str | None) -> Found:
+    """Give the deployment that is meant.
+
+    Raises:
+        TargetNotFound: The target is not configured.
+        DeploymentNotFound: Nothing fits.
+        Ambiguous: Several fit; the message lists them.
+    """
+    target = target or _default_target(stage, name)
+    if target and name:
+        backend = stage.backend(target)
+        return _told(Found(backend, await backend.describe(name)))
+    return _told(_only(await everything(stage, target), target, name))
+
+
+def place(stage: Stage, target: str | None) -> Backend:
+    """Give the target for something new.
+
+    Raises:
+        Ambiguous: None was named and several could be meant.
+    """
+    wanted = target or stage.settings.vllm_target
+    if wanted:
+        return stage.backend(wanted)
+    names = [name for name in stage.targets if name != ENDPOINT]
+    if len(names) == 1:
+        return stage.backend(names[0])
+    raise Ambiguous(
+        f"Which target? {', '.join(names)}.",
+        fix="Give `target`, or set VLLM_TARGET.",
+        next_steps=(NextStep("list_targets"),),
+    )
+
+
+async def everything(stage: Stage, target: str | None = None) -> tuple[Found, ...]:
+    """Give every deployment of one target, or of all."""
+    found = []
+    for name in [target] if target else stage.targets:
+        backend = stage.backend(name)
+        found += [Found(backend, deployment) for deployment in await backend.list()]
+    return tuple(found)
+
+
+def _default_target(stage: Stage, name: str | None) -> str | None:
+    if stage.settings.vllm_target:
+        return stage.settings.vllm_target
+    return ENDPOINT if ENDPOINT in stage.targets and name in {None, ENDPOINT} else None
+
+
+def _only(found: tuple[Found, ...], target: str | None, name: str | None) -> Found:
+    fitting = [one for one in found if name is None or one.name == name]
+    if len(fitting) == 1:
+        return fitting[0]
+    if not fitting:
+        raise _nothing(found, target, name)
+    choices = ", ".join(f"{one.name} on {one.deployment.target}" for one in fitting)
+    raise Ambiguous(
+        f"Several deployments could be meant: {choices}.",
+        fix="Give `name`, and `target` where two have the same name.",
+        next_steps=tuple(
+            NextStep("status_vllm", {"target": one.deployment.target, "name": one.name})
+            for one in fitting[:3]
+        ),
+    )
+
+
+def _nothing(found: tuple[Found, ...], target: str | None, name: str | None) -> DeploymentNotFound:
+    where = f" on {target}" if target else ""
+    if name and found:
+        names = ", ".join(one.name for one in found)
+        return DeploymentNotFound(
+            f"No deployment named '{name}'{where}.",
+            fix=f"There are: {names}.",
+            next_steps=(NextStep("list_deployments"),),
+        )
+    return DeploymentNotFound(
+        f"Nothing is deployed{where}.",
+        fix="Call deploy_vllm to start a model, or set VLLM_BASE_URL for one that runs already.",
+        next_steps=(NextStep("deploy_vllm"), NextStep("list_targets")),
+    )
+
+
+def _told(found: Found) -> Found:
+    for warning in found.deployment.warnings():
+        note(warning)
+    return found

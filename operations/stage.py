@@ -1,0 +1,57 @@
+"""The stage: which targets there are, and whether they are the real world or a rehearsal."""
+
+import sys
+import tomllib
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+import platformdirs
+
+from backends.base import Backend, World
+from backends.endpoint import NAME as ENDPOINT
+from backends.registry import BACKENDS
+from core import PRODUCT
+from core.errors import TargetNotFound
+from core.journal import Journal
+from core.records import Target
+from core.settings import ROOT, Settings
+
+_TARGETS: Final = ROOT / "backends" / "targets.toml"
+_SIMULATED_ENGINE: Final = (sys.executable, "-m", "emulators.engine")
+
+
+class Stage:
+    """Opens each target once; keeps everything it must remember below one folder."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings: Final = settings
+        state = settings.vllm_devops_state_dir or platformdirs.user_state_path(PRODUCT)
+        self.folder: Final[Path] = state / "real"
+        self.journal: Final = Journal(self.folder / "journal.db", read_only=settings.read_only)
+        self._open: dict[str, Backend] = {}
+
+    @cached_property
+    def targets(self) -> dict[str, Target]:
+        """Every target by its name; an endpoint of the owner's own comes first."""
+        rows = tomllib.loads(_TARGETS.read_text(encoding="utf-8"))
+        if self.settings.vllm_base_url:
+            about = f"your own endpoint at {self.settings.vllm_base_url}"
+            rows = {ENDPOINT: {"backend": ENDPOINT, "description": about}, **rows}
+        return {name: Target.model_validate({"name": name, **row}) for name, row in rows.items()}
+
+    def backend(self, target: str) -> Backend:
+        """Open a target.
+
+        Raises:
+            TargetNotFound: There is none of that name.
+        """
+        if target not in self.targets:
+            raise TargetNotFound(
+                f"There is no target '{target}'.", fix=f"Targets: {', '.join(self.targets)}."
+            )
+        if target not in self._open:
+            row = self.targets[target]
+            world = World(self.settings, self.folder, _SIMULATED_ENGINE)
+            self._open[target] = BACKENDS[row.backend](row, world)
+        return self._open[target]

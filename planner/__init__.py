@@ -1,0 +1,1 @@
+"""Foreseeing: what a model is, before anything is paid for it."""
