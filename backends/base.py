@@ -163,6 +163,14 @@ class KnowsEngine(Protocol):
 
 
 @runtime_checkable
+class NamesEngine(Protocol):
+    """Knows which engine would serve, before anything is deployed."""
+
+    def engine_name(self) -> tuple[str, str]:
+        """Give its name and, if it cannot be used yet, what to do first."""
+
+
+@runtime_checkable
 class WritesConfig(Protocol):
     """Can print a deployment as text for a person."""
 

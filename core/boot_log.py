@@ -22,7 +22,8 @@ PHASES: Final = (
     (re.compile(r"Starting to load model |Loading \w+ checkpoint shards"), WEIGHTS),
     (
         re.compile(
-            r"torch\.compile|Dynamo bytecode|[Cc]ompil\w+ a graph|Warming up model for the comp"
+            r"for vLLM's torch\.compile|torch\.compile t(?:akes|ook)|Dynamo bytecode"
+            r"|Compiling a graph|Directly load the compiled graph|Warming up model for the comp"
         ),
         COMPILING,
     ),

@@ -32,6 +32,11 @@ def newest_lines(
     return tuple(kept), total
 
 
+def size_of(path: Path) -> int:
+    """Give a file's size in bytes, 0 for one that does not exist."""
+    return path.stat().st_size if path.exists() else 0
+
+
 def _read(path: Path, limit: int | None) -> Iterator[str]:
     try:
         with path.open("rb") as file:

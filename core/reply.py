@@ -97,9 +97,8 @@ def markdown(envelope: Mapping[str, Any]) -> str:
     """Write the envelope for people: the same facts in the same order."""
     head = f"**{envelope['summary']}**" if envelope["ok"] else f"**{envelope['code']}**: "
     lines = [head if envelope["ok"] else head + str(envelope["summary"])]
-    for name in ("cause", "fix"):
-        if envelope.get(name):
-            lines.append(f"{name.capitalize()}: {envelope[name]}")
+    said = (name for name in ("cause", "fix") if envelope.get(name))
+    lines += [f"{name.capitalize()}: {envelope[name]}" for name in said]
     if not envelope["ok"]:
         lines.append(f"Retryable: {_scalar(envelope['retryable'])}")
     if envelope.get("data"):

@@ -77,6 +77,13 @@ class LocalBackend:
                 return found
         return simulated(self._world.simulated_engine)
 
+    def engine_name(self) -> tuple[str, str]:
+        """Give the engine of this machine."""
+        engine = self.engine
+        if engine is None:
+            return "none", "There is no vLLM: run `make vllm` or set VLLM_EXECUTABLE."
+        return engine.label, SIMULATED if engine.kind == "simulated" else ""
+
     def plan(self, spec: DeploymentSpec, model: ModelShape) -> Plan:
         """Say which process would be started."""
         engine = self._engine()

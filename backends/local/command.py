@@ -35,8 +35,7 @@ def deployment_config(
         docker_run=f"{key} {_docker_run(engine, spec, port, image)}",
         compose_yaml=_compose(engine, spec, port, image),
         notes=(
-            f"Pin the image before production: `docker buildx imagetools inspect {image}` prints"
-            " the digest to put in place of the tag.",
+            f"Before production, pin the image by digest: docker buildx imagetools inspect {image}",
             "compose reads VLLM_API_KEY from the shell that starts it.",
         ),
     )

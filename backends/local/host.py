@@ -12,6 +12,7 @@ import anyio
 from backends.base import Hardware, HostState, Usage
 from backends.local.identity import Seen
 from core.errors import OpsError
+from core.logfile import size_of
 from core.processes import run
 from core.records import Check
 
@@ -77,7 +78,7 @@ async def usage(seen: Sequence[Seen], log: Path) -> Usage | None:
         processes=len(seen),
         cpu_percent=round(cpu, 1),
         resident_memory_bytes=resident,
-        log_bytes=log.stat().st_size if log.exists() else 0,
+        log_bytes=size_of(log),
     )
 
 

@@ -10,28 +10,26 @@ import sys
 import time
 import tomllib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import anyio
 import platformdirs
 
 from core import PRODUCT, processes
-from core.errors import Busy, DiskFull, OpsError
+from core.errors import Busy, DiskFull, OpsError, Unsupported
 from core.processes import Run
 from core.records import Record
 
 RECIPE: Final = Path(__file__).with_name("vllm.toml")
 TINY_MODEL: Final = Path(__file__).with_name("tiny_model.py")
 LINK: Final = Path(__file__).parents[2] / ".vllm"
-"""Where the rest of the project finds the engine."""
 MODEL: Final = "tiny-gemma-4"
-MODEL_FILES: Final = (
-    "config.json", "generation_config.json", "model.safetensors", "tokenizer.json",
-    "tokenizer_config.json", "chat_template.jinja",
-)  # fmt: skip
+MODEL_FILES: Final = ("config.json", "generation_config.json", "model.safetensors",
+    "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")  # fmt: skip
 MARKER: Final = "complete"
 """Written last: a build without it was killed on its way and is thrown away."""
 OFFLINE: Final = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
@@ -45,13 +43,6 @@ class InstallFailed(OpsError):
     retryable = True
 
 
-class NoWheel(InstallFailed):
-    """vLLM is not built for this machine or this Python."""
-
-    code = "ENGINE_UNSUPPORTED"
-    retryable = False
-
-
 class Engine(Record):
     """What is installed and what that takes; `vllm.toml` has the sources."""
 
@@ -59,10 +50,8 @@ class Engine(Record):
     version: str
     torch: str
     uv: str
-    minimum_python: tuple[int, int]
-    maximum_python: tuple[int, int]
-    systems: tuple[str, ...]
-    machines: tuple[str, ...]
+    platforms: tuple[str, ...]
+    pythons: tuple[str, ...]
     shim_version: str
     dropped: tuple[str, ...]
     download_mb: int
@@ -77,23 +66,19 @@ class Recipe(Record):
     engine: Engine
     tiny_model: dict[str, Any]
 
-    @classmethod
-    def read(cls, path: Path = RECIPE) -> "Recipe":
-        return cls.model_validate(tomllib.loads(path.read_text("utf-8")))
-
 
 class Host(NamedTuple):
-    """The machine and the Python that a virtual environment is bound to."""
+    """The machine, and the Python with its home, that a virtual environment is bound to."""
 
-    system: str
-    machine: str
-    python: tuple[int, int, int]
+    platform: str
+    minor: str
+    python: str
     home: str
-    """Where that Python is installed: a virtual environment is of no use without it."""
 
     @classmethod
     def here(cls) -> "Host":
-        return cls(platform.system(), platform.machine(), sys.version_info[:3], sys.base_prefix)
+        system, python = f"{platform.system()} {platform.machine()}", platform.python_version()
+        return cls(system, python.rpartition(".")[0], python, sys.base_prefix)
 
 
 def fingerprint(recipe: Recipe, host: Host, script: str) -> str:
@@ -103,49 +88,31 @@ def fingerprint(recipe: Recipe, host: Host, script: str) -> str:
 
 
 def refuse_unsupported(engine: Engine, host: Host) -> None:
-    built = host.system in engine.systems and host.machine in engine.machines
-    if built and engine.minimum_python <= host.python[:2] <= engine.maximum_python:
-        return
-    oldest, newest, yours = (
-        ".".join(map(str, version))
-        for version in (engine.minimum_python, engine.maximum_python, host.python)
-    )
-    raise NoWheel(
-        f"vLLM {engine.version} for CPUs is built for {' and '.join(engine.systems)} on"
-        f" {' and '.join(engine.machines)} with Python {oldest} to {newest};"
-        f" this is {host.system} on {host.machine} with Python {yours}.",
-        fix=WITHOUT_IT,
-    )
+    if host.platform not in engine.platforms or host.minor not in engine.pythons:
+        raise Unsupported(
+            f"vLLM {engine.version} for CPUs is built for {', '.join(engine.platforms)} with Python"
+            f" {', '.join(engine.pythons)}; this is {host.platform} with Python {host.python}.",
+            fix=WITHOUT_IT,
+        )
 
 
-def install_argv(
-    engine: Engine, home: Path, *, overrides: Path, wheels: Path | None
-) -> tuple[str, ...]:
+def install_argv(engine: Engine, home: Path, overrides: Path, wheels: Path | None) -> list[str]:
     """Give uv's command line: torch from `wheels`, or PyTorch's own CPU build without them."""
     torch = ("--find-links", str(wheels)) if wheels else ("--torch-backend", "cpu")
-    return (
+    return [
         *(str(home / "bin/uv"), "pip", "install", "--python", str(home / "bin/python")),
         *("--compile-bytecode", "--overrides", str(overrides), *torch),
         *(f"{engine.distribution}=={engine.version}", f"torch=={engine.torch}"),
-    )
+    ]
 
 
 def uv_environment(pip_settings: str) -> dict[str, str]:
-    """Tell uv, which reads no pip.conf, the mirror and the certificates that pip was told.
-
-    >>> uv_environment("global.index-url='https://mirror.example/simple'")
-    {'UV_DEFAULT_INDEX': 'https://mirror.example/simple'}
-    """
+    """Tell uv, which reads no pip.conf, the mirror and the certificates that pip was told."""
     names = {"index-url": "UV_DEFAULT_INDEX", "cert": "SSL_CERT_FILE"}
     # pip lists its environment first, and that wins.
     lines = (line.partition("=") for line in reversed(pip_settings.splitlines()))
-    said = ((names.get(name.rpartition(".")[2]), value.strip("'\"")) for name, _, value in lines)
-    return {name: value for name, value in said if name}
-
-
-def say(words: str) -> None:
-    sys.stdout.write(words)
-    sys.stdout.flush()
+    said = ((name.rpartition(".")[2], value.strip("'\"")) for name, _, value in lines)
+    return {names[name]: value for name, value in said if name in names}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +124,7 @@ class Installer:
     cache: Path
     link: Path
     run: Run = processes.run
-    say: Callable[[str], None] = say
+    say: Callable[[str], None]
 
     @property
     def home(self) -> Path:
@@ -169,8 +136,7 @@ class Installer:
         return (self.home / MARKER).is_file() and (self.home / "bin/python").exists()
 
     def linked(self) -> bool:
-        points = self.link.is_symlink() and self.link.resolve() == self.home.resolve()
-        return points and self.built()
+        return self.built() and self.link.resolve() == self.home.resolve()
 
     async def install(self) -> None:
         """Have `.vllm` be this recipe. There already: only linked; killed on its way: redone."""
@@ -184,11 +150,14 @@ class Installer:
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
+        fcntl: Any = importlib.import_module("fcntl")  # not on Windows, which was refused
         self.cache.mkdir(parents=True, exist_ok=True)
         with self.home.with_suffix(".lock").open("w") as lock:
-            for _ in range(3600):
-                if locked(lock):
+            for tries in range(3600):  # half an hour: longer than any build takes
+                with suppress(BlockingIOError):
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
+                self.say("" if tries else f"Another process builds {self.home}; waiting for it.\n")
                 await anyio.sleep(0.5)
             else:
                 raise Busy(f"Another process still builds {self.home}.", fix="Try again later.")
@@ -212,7 +181,7 @@ class Installer:
             self.say("failed\n")
             shutil.rmtree(self.home, ignore_errors=True)
             raise
-        (self.home / MARKER).write_text(self.home.name, "utf-8")
+        (self.home / MARKER).touch()
 
     def _refuse_a_full_disk(self) -> None:
         free, needed = shutil.disk_usage(self.cache).free / 2**30, self.recipe.engine.free_gib
@@ -222,7 +191,7 @@ class Installer:
                 fix=f"Make room, or set XDG_CACHE_HOME to a larger disk. {WITHOUT_IT}",
             )
 
-    def _steps(self) -> tuple[tuple[str, Callable[[], Awaitable[None]]], ...]:
+    def _steps(self) -> tuple[tuple[str, Callable[[], Awaitable[object]]], ...]:
         return (
             ("virtual environment", self._make_environment),
             ("vLLM, torch and what they need", self._install_packages),
@@ -239,11 +208,10 @@ class Installer:
         engine, parts = self.recipe.engine, self.home / "parts"
         parts.mkdir()
         overrides = parts / "overrides.txt"
-        lines = (f'{name} ; sys_platform == "never"\n' for name in engine.dropped)
-        overrides.write_text("".join(lines), "utf-8")
+        overrides.write_text("".join(f'{it} ; sys_platform == "never"\n' for it in engine.dropped))
         wheels = await self._local_torch(parts / "wheels")
         settings = await self.run(self._pip("config", "list"))
-        argv = install_argv(engine, self.home, overrides=overrides, wheels=wheels)
+        argv = install_argv(engine, self.home, overrides, wheels)
         await self._must(*argv, env=uv_environment(settings.stdout))
         shutil.rmtree(parts)
 
@@ -253,11 +221,9 @@ class Installer:
         return None if (await self.run(argv, timeout=900)).returncode else wheels
 
     async def _write_shim(self) -> None:
-        major, minor, _ = self.host.python
         version = self.recipe.engine.shim_version
-        packages = self.home / f"lib/python{major}.{minor}/site-packages"
-        shim = packages / f"vllm-{version}.dist-info"
-        shim.mkdir()
+        packages = self.home / "lib" / f"python{self.host.minor}" / "site-packages"
+        (shim := packages / f"vllm-{version}.dist-info").mkdir()
         (shim / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
 
     async def _make_model(self) -> None:
@@ -265,10 +231,11 @@ class Installer:
         python, out = str(self.home / "bin/python"), str(self.home / MODEL)
         await self._must(python, "-P", str(TINY_MODEL), out, env=OFFLINE)
 
-    async def _see_it_start(self) -> None:
+    async def _see_it_start(self) -> str:
         said = await self._must(str(self.home / "bin/vllm"), "--version", env=OFFLINE)
         if self.recipe.engine.version not in said:
-            raise InstallFailed(f"vllm --version says {said!r}.", fix=self._again())
+            raise InstallFailed(f"vllm says it is {said!r}.", fix=f"Delete {self.home}; make vllm.")
+        return said
 
     def _pip(self, *arguments: str) -> tuple[str, ...]:
         return (str(self.home / "bin/python"), "-m", "pip", *arguments)
@@ -283,16 +250,13 @@ class Installer:
             )
         return done.stdout.strip()
 
-    def _again(self) -> str:
-        return f"Delete {self.home} and run `make vllm`."
-
     def _point(self) -> None:
         before, fresh = self.link.resolve(), self.link.with_name(f"{self.link.name}.new")
         fresh.unlink(missing_ok=True)
         fresh.symlink_to(self.home, target_is_directory=True)
         fresh.replace(self.link)
         self.say(f"{self.link} -> {self.home}\n")
-        if before.exists() and before != self.home.resolve():
+        if before.parent == self.cache.resolve() and before != self.home.resolve():
             self.say(f"{before} stays for other clones; delete it when there are none.\n")
 
     async def check(self) -> None:
@@ -301,21 +265,11 @@ class Installer:
             raise InstallFailed(f"{self.link} is not what the recipe makes.", fix="make vllm")
         missing = [name for name in MODEL_FILES if not (self.link / MODEL / name).is_file()]
         if missing:
-            raise InstallFailed(f"{MODEL} lacks {', '.join(missing)}.", fix=self._again())
-        await self._see_it_start()
-        everything, model = size_bytes(self.home), size_bytes(self.home / MODEL)
-        self.say(f"{self.link} -> {self.home}\n")
-        self.say(f"vLLM {self.recipe.engine.version}: {(everything - model) / 2**30:.2f} GiB\n")
-        self.say(f"{MODEL}: {model / 1e6:.1f} MB\n")
-
-
-def locked(file: IO[str]) -> bool:
-    fcntl: Any = importlib.import_module("fcntl")  # not on Windows, which is refused before
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+            raise InstallFailed(f"{MODEL} lacks {missing}.", fix=f"Delete {self.home}; make vllm.")
+        said = await self._see_it_start()
+        whole, model = (size_bytes(folder) for folder in (self.home, self.home / MODEL))
+        self.say(f"{self.link} -> {self.home}: vLLM {said}, {whole / 2**30:.2f} GiB\n")
+        self.say(f"{self.link / MODEL}: {model / 1e6:.1f} MB\n")
 
 
 def size_bytes(folder: Path) -> int:
@@ -340,5 +294,7 @@ async def main(argv: Sequence[str], installer: Installer) -> int:
 
 if __name__ == "__main__":
     cache = platformdirs.user_cache_path(PRODUCT)
-    ours = Installer(recipe=Recipe.read(), host=Host.here(), cache=cache, link=LINK)
+    say = partial(print, end="", flush=True)
+    recipe = Recipe.model_validate(tomllib.loads(RECIPE.read_text("utf-8")))
+    ours = Installer(recipe=recipe, host=Host.here(), cache=cache, link=LINK, say=say)
     sys.exit(anyio.run(main, sys.argv[1:], ours))

@@ -5,10 +5,10 @@ import signal
 from collections.abc import Sequence
 from typing import Final
 
-import anyio
-
 from backends.local.folder import Process
 from backends.local.identity import Seen, look, session
+from core.errors import WaitedTooLong
+from core.waiting import wait_until
 
 GRACE_SECONDS: Final = 12.0
 """vLLM closes its listeners and workers in two or three; after this it is killed."""
@@ -64,7 +64,13 @@ def _signal(seen: Seen, number: int) -> None:
 
 
 async def _gone(process: Process | None, seconds: float) -> bool:
-    deadline = anyio.current_time() + seconds
-    while members(process) and anyio.current_time() < deadline:
-        await anyio.sleep(0.05)
-    return not members(process)
+    async def look() -> int:
+        return len(members(process))
+
+    try:
+        await wait_until(
+            look, lambda n: n == 0, waiting_for="processes to end", every=0.05, timeout=seconds
+        )
+    except WaitedTooLong:
+        return False
+    return True

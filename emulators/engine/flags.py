@@ -27,6 +27,7 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "load_format": "auto",
     "max_logprobs": 20,
     "uvicorn_log_level": "info",
+    "enforce_eager": False,
     "enable_prefix_caching": True,
     "enable_chunked_prefill": True,
 }

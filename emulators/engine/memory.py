@@ -22,6 +22,8 @@ class CacheAsk:
     """What the flags say about the KV cache."""
 
     max_model_len: int
+    auto_length: bool = False
+    """`--max-model-len auto`: as long as fits, up to `max_model_len`."""
     block_size: int
     batched_tokens: int
     kv_cache_dtype: str
@@ -38,10 +40,11 @@ class CachePlan:
     tokens: int
     max_concurrency: float
     bytes_per_token: float
+    max_model_len: int
 
     def scheduler_blocks(self, block_size: int) -> int:
         """Blocks of one full-attention group that hold as many tokens."""
-        return self.tokens // block_size
+        return max(self.tokens // block_size, _divide(self.max_model_len, block_size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +66,22 @@ def plan_cache(model: Model, ask: CacheAsk) -> CachePlan:
             "en/latest/configuration/conserving_memory/ for more details.",
             process="EngineCore",
         )
-    needed = groups.blocks_for(ask.max_model_len)
-    if num_blocks - 1 < needed:
+    length = _longest_fitting(groups, ask, num_blocks) if ask.auto_length else ask.max_model_len
+    needed = groups.blocks_for(length)
+    if num_blocks - 1 < needed or length < 1:
         raise _too_small(groups, ask, num_blocks, available)
     concurrency = num_blocks / needed
     return CachePlan(
         num_blocks=num_blocks,
-        tokens=int(concurrency * ask.max_model_len),
+        tokens=int(concurrency * length),
         max_concurrency=concurrency,
-        bytes_per_token=needed * groups.bytes_per_block / ask.max_model_len,
+        bytes_per_token=needed * groups.bytes_per_block / length,
+        max_model_len=length,
     )
 
 
 def _too_small(groups: _Groups, ask: CacheAsk, num_blocks: int, available: int) -> BootError:
-    longest = _longest(lambda length: groups.blocks_for(length) < num_blocks, ask.max_model_len)
+    longest = _longest_fitting(groups, ask, num_blocks)
     hint = f"the estimated maximum model length is {longest}. "
     needed = groups.blocks_for(ask.max_model_len) * groups.bytes_per_block
     return BootError(
@@ -95,11 +100,12 @@ def _gib(size: int) -> float:
     return round(size / GIB, 2)
 
 
-def _longest(fits: Callable[[int], bool], limit: int) -> int:
-    low, high = 0, limit
+def _longest_fitting(groups: _Groups, ask: CacheAsk, num_blocks: int) -> int:
+    low, high = 0, ask.max_model_len
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+        fits = groups.blocks_for(middle) < num_blocks
+        low, high = (middle, high) if fits else (low, middle - 1)
     return low
 
 

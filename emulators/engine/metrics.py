@@ -11,8 +11,8 @@ from typing import Any, Final
 from prometheus_client import (
     CollectorRegistry,
     Counter,
-    GCCollector,
     Gauge,
+    GCCollector,
     Histogram,
     PlatformCollector,
     ProcessCollector,
@@ -69,6 +69,8 @@ class EngineMetrics:
                 self._state_cache_config(family, cache_config)
             elif "only_with" not in family or tool_parser:
                 self._create(family)
+        self.prompt_tokens = 0
+        self.generation_tokens = 0
         self._seen = dict.fromkeys(("queries", "hits", "preemptions"), 0)
         self._get("vllm:engine_sleep_state", "awake").set(1)
 
@@ -80,6 +82,7 @@ class EngineMetrics:
     def stepped(self, scheduler: Scheduler, batch: Batch, tokens: int) -> None:
         """A step is over and made so many tokens."""
         self.look(scheduler)
+        self.generation_tokens += tokens
         self._get("vllm:generation_tokens").inc(tokens)
         done = sum(chunk.tokens for chunk in batch.chunks)
         self._get("vllm:iteration_tokens_total").observe(done)
@@ -103,6 +106,7 @@ class EngineMetrics:
         times, request = generation.times, generation.request
         self._get("vllm:time_to_first_token_seconds").observe(times.first_token - times.arrived)
         cached = request.cached or 0
+        self.prompt_tokens += len(request.prompt)
         self._get("vllm:prompt_tokens").inc(len(request.prompt))
         self._get("vllm:prompt_tokens_cached").inc(cached)
         self._get("vllm:prompt_tokens_by_source", "local_compute").inc(len(request.prompt) - cached)

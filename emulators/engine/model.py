@@ -15,6 +15,7 @@ _BUILT_IN: Final[dict[str, Any]] = {
     "architectures": ["Gemma4ForConditionalGeneration"],
     "model_type": "gemma4",
     "dtype": "bfloat16",
+    "vision_config": {},
     "text_config": {
         "vocab_size": 262144,
         "max_position_embeddings": 131072,
@@ -55,6 +56,7 @@ class Model:
     layers: tuple[Layer, ...]
     weights_gib: float
     eos_tokens: frozenset[int]
+    multimodal: bool
 
 
 def load_model(name: str) -> Model:
@@ -102,6 +104,7 @@ def _read(name: str, folder: Path | None, config: dict[str, Any], *, weights_gib
         layers=_layers(text),
         weights_gib=weights_gib,
         eos_tokens=frozenset(eos if isinstance(eos, list) else [eos]),
+        multimodal=any(part in config for part in ("vision_config", "audio_config")),
     )
 
 

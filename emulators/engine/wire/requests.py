@@ -87,7 +87,8 @@ class CompletionRequest(Sampling):
     def _prompt_is_there(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        if data.get("prompt") in {None, ""} if not isinstance(data.get("prompt"), list) else False:
+        prompt = data.get("prompt")
+        if prompt is None or prompt == "":
             message = "Either prompt or prompt_embeds must be provided and non-empty."
             raise invalid(message, "prompt")
         return data if data.get("max_tokens") is not None else {**data, "max_tokens": 16}
@@ -139,7 +140,8 @@ class ChatRequest(Sampling):
         if data.get("top_logprobs") and not data.get("logprobs"):
             message = "when using `top_logprobs`, `logprobs` must be set to true."
             raise invalid(message, "top_logprobs")
-        if data.get("tool_choice") not in {None, "none"} and not data.get("tools"):
+        wants_tool = data.get("tool_choice") is not None and data["tool_choice"] != "none"
+        if wants_tool and not data.get("tools"):
             raise invalid("When using `tool_choice`, `tools` must be set.", "tool_choice")
         if data.get("tools") and "tool_choice" not in data:
             return {**data, "tool_choice": "auto"}

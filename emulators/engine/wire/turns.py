@@ -17,6 +17,7 @@ def render(
     special: Mapping[str, int],
     *,
     model_name: str,
+    multimodal: bool = False,
     open_turn: bool = True,
 ) -> str:
     """The prompt that the model sees."""
@@ -26,7 +27,7 @@ def render(
         )
     start, end = next((pair for pair in _MARKERS if pair[0] in special), _MARKERS[0])
     turns = "".join(
-        f"{start}{_role(message)}\n{_text(message, model_name).strip()}{end}\n"
+        f"{start}{_role(message)}\n{_text(message, model_name, multimodal).strip()}{end}\n"
         for message in messages
     )
     return f"<bos>{turns}{start}model\n" if open_turn else f"<bos>{turns}"
@@ -40,10 +41,10 @@ def _role(message: Mapping[str, Any]) -> str:
     return "model" if message["role"] == "assistant" else str(message["role"])
 
 
-def _text(message: Mapping[str, Any], model_name: str) -> str:
+def _text(message: Mapping[str, Any], model_name: str, multimodal: bool) -> str:  # noqa: FBT001
     content = message.get("content") or ""
     if isinstance(content, str):
         return content
-    if any(part.get("type") != "text" for part in content):
+    if not multimodal and any(part.get("type") != "text" for part in content):
         raise WireError(f"{model_name} is not a multimodal model")
-    return "".join(part["text"] for part in content)
+    return "".join(part.get("text", "<image>") for part in content)

@@ -1,0 +1,110 @@
+# Every way in. GNU make 3.81 or newer; `make` alone lists the targets.
+#
+# VARIABLE=value after `make` is an argument of the tool: MAX_MODEL_LEN=4096 is max_model_len.
+# A variable of the caller's environment never is: NAME, TARGET and the like are set in many shells.
+
+PY      := .venv/bin/python
+STAMP   := .venv/.installed
+# Settings given to make go on as environment variables; the rest of these steer make itself.
+SETTING := ENGINE READ_ONLY TOOLSETS CONFIRM MODEL_NAME BUCKET_NAME ACCELERATOR_TYPE HF_TOKEN \
+           VLLM_% GOOGLE_CLOUD_% AZURE_%
+STEER   := YES JSON CLIENT TOOL PYTHON SHELL MAKE%
+
+given     := $(foreach v,$(.VARIABLES),$(if $(findstring command line,$(origin $(v))),$(v)))
+arguments := $(filter-out $(SETTING) $(STEER),$(given))
+on         = $(and $(filter $(1),$(given)),$(filter-out 0 no false,$(value $(1))))
+
+# Values travel through the environment as they were typed: neither make nor a shell reads them.
+$(foreach v,$(arguments),$(eval export GIVEN_$(v) := $$(value $(v)))$(eval unexport $(v)))
+$(foreach v,$(filter $(SETTING),$(given)),$(eval override $(v) := $$(value $(v)))$(eval export $(v)))
+MAKEOVERRIDES :=
+
+lower = $(shell echo $(1) | tr '[:upper:]' '[:lower:]')
+words = $(foreach v,$(arguments),$(if $(value $(v)),"$(call lower,$(v))=$$GIVEN_$(v)"))
+call  = @$(PY) server.py call $(1) $(words) $(if $(call on,JSON),--json) $(if $(call on,YES),--yes)
+
+.PHONY: help demo test test-engine lint run install vllm mcp-config clean deploy status endpoint \
+        metrics query logs destroy targets list health stats stop start call broken
+
+help: ## List the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@echo
+	@echo '  make deploy TARGET=local MODEL=google/gemma-4-E4B-it MAX_MODEL_LEN=4096'
+	@echo '  make query PROMPT="What is Gemma?"     JSON=1 prints JSON, YES=1 agrees beforehand'
+
+demo: $(STAMP) ## Deploy, look, ask, measure and destroy, on this machine
+	@$(PY) demo.py
+
+test: $(STAMP) ## Run every test that needs no real vLLM
+	$(PY) -m pytest -q -n 2 -m "not vllm"
+
+test-engine: vllm ## Run the tests on a real vLLM
+	$(PY) -m pytest -q -m vllm
+
+lint: $(STAMP) ## Check style, types, layers and shell scripts
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(PY) -m mypy
+	$(PY) .venv/bin/lint-imports
+	.venv/bin/shellcheck init.sh set_env.sh .ci/run
+
+run: $(STAMP) ## Speak MCP on stdin and stdout
+	@$(PY) server.py
+
+install: $(STAMP) ## Make .venv, with everything the project needs
+
+vllm: $(STAMP) ## Install a real vLLM for CPUs in .vllm
+	@$(PY) -m backends.local.install --if-missing
+
+mcp-config: $(STAMP) ## Print the configuration of MCP clients (CLIENT=codex: of one)
+	@$(PY) server.py mcp-config $(if $(call on,CLIENT),'$(subst ','\'',$(value CLIENT))')
+
+deploy: $(STAMP) ## Deploy a model and wait until it answers (TARGET MODEL NAME MAX_MODEL_LEN …)
+	$(call call,deploy_vllm) --wait
+status: $(STAMP) ## Say what a deployment does now (TARGET NAME)
+	$(call call,status_vllm)
+endpoint: $(STAMP) ## Say where the model answers, and how to call it
+	$(call call,get_endpoint)
+metrics: $(STAMP) ## Show the engine's load, latencies and cache
+	$(call call,get_metrics)
+health: $(STAMP) ## Check that the model really answers
+	$(call call,verify_model_health)
+query: $(STAMP) ## Ask the model (PROMPT="…")
+	$(call call,query_gemma4)
+stats: $(STAMP) ## Ask it and time the answer (PROMPT="…")
+	$(call call,query_gemma4_with_stats)
+logs: $(STAMP) ## Show the engine's last lines
+	$(call call,get_logs)
+stop: $(STAMP) ## Stop a deployment, so that it costs no more
+	$(call call,stop_vllm)
+start: $(STAMP) ## Start a stopped one and wait until it answers
+	$(call call,start_vllm) --wait
+destroy: $(STAMP) ## Remove a deployment (YES=1: without asking)
+	$(call call,destroy_vllm) --wait
+targets: $(STAMP) ## List where models can run
+	$(call call,list_targets)
+list: $(STAMP) ## List every deployment
+	$(call call,list_deployments)
+call: $(STAMP) ## Call any other tool (TOOL=get_help)
+	$(call call,$(if $(call on,TOOL),'$(subst ','\'',$(value TOOL))',get_help))
+
+clean: ## Remove .venv and caches; .env, .vllm and deployments stay
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -f .coverage .coverage.*
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A .venv without its stamp was interrupted, one without its Python outlived an upgrade: redo both.
+pythons  := $(if $(call on,PYTHON),"$(PYTHON)",python3 python3.14 python3.13 python3.12 python3.11)
+suitable := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
+
+$(STAMP): requirements.txt requirements-dev.txt $(if $(shell test -x $(PY) && echo yes),,broken)
+	@exec >&2; if [ ! -e $@ ] || [ ! -x $(PY) ]; then \
+	    for p in $(pythons); do "$$p" -c '$(suitable)' </dev/null 2>/dev/null && break; done || { \
+	        echo 'Python 3.11 or newer with venv is missing (sudo apt install python3-venv, or' \
+	            'brew install python); one that is not on the PATH: make install PYTHON=/its/path'; \
+	        exit 1; }; \
+	    echo "Making .venv with $$("$$p" --version); it takes a minute."; \
+	    "$$p" -m venv --clear .venv || exit 1; \
+	fi; \
+	rm -f $@ && $(PY) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt \
+	    && touch $@

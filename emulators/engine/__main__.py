@@ -1,0 +1,122 @@
+"""`python -m emulators.engine serve MODEL`, in place of `vllm serve MODEL`."""
+
+import logging
+import os
+import signal
+import socket
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+
+import anyio
+import uvicorn
+from starlette.applications import Starlette
+
+from emulators.engine.boot import Boot, resolve
+from emulators.engine.boot_errors import BootError
+from emulators.engine.build import build_app, build_served
+from emulators.engine.engine import Engine
+from emulators.engine.failures import Failure, read_failure
+from emulators.engine.flags import non_default, parse
+from emulators.engine.logs import complain, log
+from emulators.engine.model import load_model
+from emulators.engine.options import Environment, Knobs
+from emulators.engine.wire.served import VERSION
+
+
+class _Server(uvicorn.Server):
+    """Ends running requests before it waits for their connections."""
+
+    def __init__(self, config: uvicorn.Config, engine: Engine) -> None:
+        super().__init__(config)
+        self._engine = engine
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        log("APIServer", "launcher.py:254", "[shutdown] API server: shutdown triggered")
+        self._engine.abort_all()
+        await super().shutdown(sockets)
+
+
+class _Quiet(logging.Filter):
+    """Drops the access log of some paths."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        super().__init__()
+        self._paths = frozenset(paths)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        args = record.args
+        path = str(args[2]) if isinstance(args, tuple) and len(args) > 2 else ""
+        return path.partition("?")[0] not in self._paths
+
+
+def _bind(flags: Namespace) -> socket.socket:
+    """Take the port before the boot, as vLLM does; nobody listens on it yet."""
+    host = flags.host or "0.0.0.0"  # noqa: S104  vLLM's default
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, flags.port))
+    except OSError as error:
+        listener.close()
+        raise BootError(
+            f"OSError: [Errno {error.errno}] {os.strerror(error.errno or 0)}"
+        ) from error
+    return listener
+
+
+def _greet(flags: Namespace) -> None:
+    log("APIServer", "api_utils.py:347", f"version {VERSION}\nmodel   {flags.model}")
+    log("APIServer", "api_utils.py:286", f"non-default args: {non_default(flags)}")
+
+
+async def _serve(flags: Namespace, knobs: Knobs, failure: Failure) -> None:
+    _greet(flags)
+    environment = Environment()
+    with _bind(flags) as listener:
+        setup = resolve(flags, load_model(flags.model), knobs, environment)
+        plan = await Boot(flags, setup, knobs, failure).run()
+        served = build_served(flags, setup, plan, knobs)
+        app = build_app(served, flags, environment, knobs, failure)
+        host, port = listener.getsockname()[:2]
+        log("APIServer", "entry.py:140", f"Starting vLLM server on http://{host}:{port}")
+        # uvicorn raises the signal again when it has stopped; vLLM leaves with status 0.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        await _Server(_config(flags, app), served.engine).serve([listener])
+
+
+def _config(flags: Namespace, app: Starlette) -> uvicorn.Config:
+    config = uvicorn.Config(
+        app,
+        log_level=flags.uvicorn_log_level,
+        access_log=not flags.disable_uvicorn_access_log,
+        timeout_graceful_shutdown=1,
+        lifespan="on",
+    )
+    if flags.disable_access_log_for_endpoints:
+        quiet = _Quiet(flags.disable_access_log_for_endpoints.split(","))
+        logging.getLogger("uvicorn.access").addFilter(quiet)
+    return config
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one command line; the exit status is vLLM's."""
+    if not argv or argv[0] != "serve":
+        sys.stderr.write("usage: python -m emulators.engine serve MODEL [vllm serve flags]\n")
+        return 2
+    flags = parse(argv[1:])
+    knobs = Knobs()
+    try:
+        anyio.run(_serve, flags, knobs, read_failure(knobs.fail))
+    except BootError as error:
+        complain(error)
+        return error.code
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

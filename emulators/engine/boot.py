@@ -1,0 +1,235 @@
+"""The phases of a boot, told in vLLM's words."""
+
+import os
+import signal
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+
+from emulators.engine.boot_errors import BootError
+from emulators.engine.failures import Failure
+from emulators.engine.logs import log, progress
+from emulators.engine.memory import GIB, CacheAsk, CachePlan, plan_cache
+from emulators.engine.model import Model
+from emulators.engine.options import Environment, Knobs, Phase
+
+_DEFAULT_BLOCK_SIZE: Final = 16
+"""source: vllm 0.32.0 on CUDA; the CPU build takes 128."""
+_DEFAULT_BATCHED_TOKENS: Final = 2048
+"""source: facts/vllm-sizing.md section 2.1, devices below 70 GiB."""
+_DEFAULT_SEQUENCES: Final = 256
+_GRAPHS_GIB: Final = 0.3
+"""What captured graphs take on an L4; nothing with --enforce-eager."""
+_IN_FLIGHT: Final = 2
+"""Batches that async scheduling has in flight. source: facts/vllm-sizing.md section 2.3."""
+_TOLD_FLAGS: Final = (
+    "load_format",
+    "tensor_parallel_size",
+    "quantization",
+    "enforce_eager",
+    "kv_cache_dtype",
+    "seed",
+    "enable_prefix_caching",
+    "enable_chunked_prefill",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What the flags, the model and the device come to."""
+
+    model: Model
+    max_model_len: int
+    block_size: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    weights_gib: float
+    """Resident, of one device."""
+
+
+def resolve(flags: Namespace, model: Model, knobs: Knobs, environment: Environment) -> Setup:
+    """Fill in defaults; refuse a length that the model does not have."""
+    longest = model.max_position_embeddings
+    asked = flags.max_model_len
+    if asked and asked > longest and not environment.vllm_allow_long_max_model_len:
+        raise BootError(
+            "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig\n"
+            f"  Value error, User-specified max_model_len ({asked}) is greater than the derived "
+            f"max_model_len ({model.max_length_key}={float(longest)} or model_max_length=None in "
+            "model's config.json). To allow overriding this maximum, set the env var "
+            "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1."
+        )
+    length = longest if asked in {None, -1} else asked
+    batched = flags.max_num_batched_tokens or _DEFAULT_BATCHED_TOKENS
+    if not flags.enable_chunked_prefill:
+        batched = max(batched, length)
+    weights = knobs.weights_gib if knobs.weights_gib is not None else model.weights_gib
+    return Setup(
+        model=model,
+        max_model_len=length,
+        block_size=flags.block_size or _DEFAULT_BLOCK_SIZE,
+        max_num_seqs=flags.max_num_seqs or _DEFAULT_SEQUENCES,
+        max_num_batched_tokens=batched,
+        weights_gib=max(0.0, weights / flags.tensor_parallel_size - flags.cpu_offload_gb),
+    )
+
+
+class Boot:
+    """Goes through the phases; each takes its time and may fail."""
+
+    def __init__(self, flags: Namespace, setup: Setup, knobs: Knobs, failure: Failure) -> None:
+        self._flags = flags
+        self._setup = setup
+        self._knobs = knobs
+        self._failure = failure
+        self._eager = bool(flags.enforce_eager)
+
+    async def run(self) -> CachePlan:
+        """From the configuration to an engine that could serve."""
+        await self._configure()
+        await self._load()
+        if not self._eager:
+            await self._compile()
+        await self._enter("profiling")
+        plan = await self._make_cache()
+        if not self._eager:
+            await self._capture()
+        spent = sum(self._seconds(phase) for phase in ("compiling", "profiling", "kv-cache"))
+        compiled = f" (compilation: {self._seconds('compiling'):.2f} s)" if not self._eager else ""
+        took = f"init engine (profile, create kv cache, warmup model) took {spent:.2f} s{compiled}"
+        log("EngineCore", "core.py:402", took)
+        await self._enter("serving")
+        return plan
+
+    def _seconds(self, phase: Phase) -> float:
+        return self._knobs.seconds_of(phase)
+
+    async def _enter(self, phase: Phase, steps: int = 1, step: int = 1) -> None:
+        """Spend one step of a phase; the failure strikes in the first one."""
+        await anyio.sleep(self._seconds(phase) / steps)
+        if step > 1 or self._failure.phase != phase:
+            return
+        if self._failure.mode == "never-ready":
+            await anyio.sleep_forever()
+        if self._failure.mode == "exit-in":
+            raise SystemExit(1)
+        if self._failure.mode == "kill-in":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise self._failure.error()
+
+    async def _configure(self) -> None:
+        setup = self._setup
+        await self._enter("config")
+        log("APIServer", "model.py:733", f"Resolved architecture: {setup.model.architecture}")
+        log("APIServer", "model.py:2152", f"Using max model len {setup.max_model_len}")
+        if self._eager:
+            said = "Enforce eager set, disabling torch.compile, CUDAGraphs, and JIT kernel warmup."
+            log("APIServer", "vllm.py:1703", said, "WARNING")
+        await self._enter("engine")
+        told = ", ".join(f"{name}={getattr(self._flags, name)}" for name in _TOLD_FLAGS)
+        log(
+            "EngineCore",
+            "core.py:133",
+            f"Initializing a V1 LLM engine (v0.32.0) with config: model='{setup.model.name}', "
+            f"dtype=torch.{setup.model.dtype}, max_seq_len={setup.max_model_len}, {told}",
+        )
+        name = setup.model.name
+        log("EngineCore", "gpu_model_runner.py:5032", f"Starting to load model {name}...")
+
+    async def _load(self) -> None:
+        shards = self._shards()
+        seconds = self._seconds("loading")
+        label = "Loading safetensors checkpoint shards"
+        progress(label, 0, shards, 0, shards=True)
+        for shard in range(1, shards + 1):
+            await self._enter("loading", shards, shard)
+            progress(label, shard, shards, seconds * shard / shards, shards=True)
+        self._check_weights_fit()
+        log("EngineCore", "default_loader.py:501", f"Loading weights took {seconds:.2f} seconds")
+        size = round(self._setup.weights_gib, 2)
+        took = f"Model loading took {size} GiB memory and {seconds:.6f} seconds"
+        log("EngineCore", "gpu_model_runner.py:5150", took)
+
+    def _shards(self) -> int:
+        folder = self._setup.model.folder
+        return max(1, len(list(folder.glob("*.safetensors")))) if folder else 2
+
+    def _check_weights_fit(self) -> None:
+        memory, weights = self._knobs.device_memory_gib, self._setup.weights_gib
+        if weights > memory:
+            raise BootError(
+                "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate "
+                f"{weights - memory:.2f} GiB. GPU 0 has a total capacity of {memory:.2f} GiB of "
+                "which 0.00 GiB is free.",
+                process="EngineCore",
+            )
+
+    async def _compile(self) -> None:
+        seconds = self._seconds("compiling")
+        span = f"compile range (1, {self._setup.max_num_batched_tokens})"
+        steps = (
+            ("backends.py:1167", f"Dynamo bytecode transform time: {seconds * 0.3:.2f} s"),
+            ("backends.py:383", f"Cache the graph of {span} for later use"),
+            (
+                "backends.py:399",
+                f"Compiling a graph for {span} takes {seconds:.2f} s",
+            ),
+            ("monitor.py:53", f"torch.compile took {seconds:.2f} s in total"),
+        )
+        for step, (place, text) in enumerate(steps, start=1):
+            await self._enter("compiling", len(steps), step)
+            log("EngineCore", place, f"[backbone] {text}")
+
+    async def _make_cache(self) -> CachePlan:
+        setup, available = self._setup, self._available_bytes()
+        log("EngineCore", "gpu_worker.py:760", _gib_line("Available KV cache memory", available))
+        await self._enter("kv-cache")
+        plan = plan_cache(
+            setup.model,
+            CacheAsk(
+                max_model_len=setup.max_model_len,
+                auto_length=self._flags.max_model_len == -1,
+                block_size=setup.block_size,
+                batched_tokens=_IN_FLIGHT * setup.max_num_batched_tokens,
+                kv_cache_dtype=self._flags.kv_cache_dtype,
+                tensor_parallel=self._flags.tensor_parallel_size,
+                available_bytes=available,
+                blocks_override=self._flags.num_gpu_blocks_override,
+            ),
+        )
+        said = f"GPU KV cache size: {plan.tokens:,} tokens, Maximum concurrency for "
+        said += f"{plan.max_model_len:,} tokens per request: {plan.max_concurrency:.2f}x"
+        log("EngineCore", "kv_cache_utils.py:2327", said)
+        return plan
+
+    def _available_bytes(self) -> int:
+        if self._flags.kv_cache_memory_bytes:
+            return int(self._flags.kv_cache_memory_bytes)
+        graphs = 0.0 if self._eager else _GRAPHS_GIB
+        requested = self._knobs.device_memory_gib * self._flags.gpu_memory_utilization
+        left = requested - self._setup.weights_gib - self._knobs.overhead_gib - graphs
+        return int(left * GIB)
+
+    async def _capture(self) -> None:
+        sizes = _graph_sizes(self._setup.max_num_seqs)
+        label = "Capturing CUDA graphs (mixed prefill-decode, PIECEWISE)"
+        seconds = self._seconds("graphs")
+        progress(label, 0, len(sizes), 0, shards=False)
+        await self._enter("graphs")
+        progress(label, len(sizes), len(sizes), seconds, shards=False)
+        took = f"Graph capturing finished in {seconds:.0f} secs, took {_GRAPHS_GIB:.2f} GiB"
+        log("EngineCore", "gpu_model_runner.py:6582", took)
+
+
+def _gib_line(label: str, size: int) -> str:
+    return f"{label}: {round(size / GIB, 2)} GiB"
+
+
+def _graph_sizes(max_num_seqs: int) -> Sequence[int]:
+    """Batch sizes that get a graph. source: facts/vllm-sizing.md section 2.1."""
+    largest = min(2 * max_num_seqs, 512)
+    sizes = [1, 2, 4, *range(8, 257, 8), *range(272, 513, 16)]
+    return [size for size in sizes if size <= largest]

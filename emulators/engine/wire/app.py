@@ -1,0 +1,262 @@
+"""The routes of vLLM 0.32's web server that an operator uses."""
+
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import anyio
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import TypeAdapter, ValidationError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from emulators.engine.engine import Chorus, Engine
+from emulators.engine.tokens import decode
+from emulators.engine.transcript import Delta
+from emulators.engine.wire import answers, streams
+from emulators.engine.wire.errors import WireError, unreadable
+from emulators.engine.wire.jobs import Job, chat_job, completion_job
+from emulators.engine.wire.middleware import CountRequests, RequireKey
+from emulators.engine.wire.requests import (
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    TokenizeChat,
+    TokenizeCompletion,
+)
+from emulators.engine.wire.served import VERSION, Served
+from emulators.engine.wire.turns import render
+
+Work = Callable[[], Coroutine[Any, Any, None]]
+_Body = TypeVar("_Body")
+_Asked = TypeVar("_Asked", CompletionRequest, ChatRequest)
+_TOKENIZE: TypeAdapter[TokenizeCompletion | TokenizeChat] = TypeAdapter(
+    TokenizeCompletion | TokenizeChat
+)
+_DETOKENIZE = TypeAdapter(DetokenizeRequest)
+_COMPLETION = TypeAdapter(CompletionRequest)
+_CHAT = TypeAdapter(ChatRequest)
+
+
+async def _read(request: Request, kind: TypeAdapter[_Body]) -> _Body:
+    media_type = request.headers.get("content-type", "").lower().partition(";")[0]
+    if media_type != "application/json":
+        raise unreadable(["Unsupported Media Type: Only 'application/json' is allowed"])
+    raw = await request.body()
+    try:
+        data = json.loads(raw or b"null")
+    except json.JSONDecodeError as error:
+        raise unreadable([_not_json(error)]) from error
+    if data is None:
+        missing = {"type": "missing", "loc": ("body",), "msg": "Field required", "input": None}
+        raise unreadable([missing])
+    try:
+        return kind.validate_python(data)
+    except ValidationError as error:
+        raise unreadable(_found(error, data)) from error
+
+
+def _not_json(error: json.JSONDecodeError) -> dict[str, Any]:
+    return {
+        "type": "json_invalid",
+        "loc": ("body", error.pos),
+        "msg": "JSON decode error",
+        "input": {},
+        "ctx": {"error": error.msg},
+    }
+
+
+def _found(error: ValidationError, data: object) -> list[dict[str, Any]]:
+    if not isinstance(data, dict):
+        message = "Input should be a valid dictionary or object to extract fields from"
+        kind = "model_attributes_type"
+        return [{"type": kind, "loc": ("body",), "msg": message, "input": data}]
+    found = error.errors(include_url=False)
+    return [{**one, "loc": ("body", *_fields(one["loc"]))} for one in found]
+
+
+def _fields(location: Sequence[int | str]) -> tuple[int | str, ...]:
+    """Without the names of the models that a union tried."""
+    return tuple(part for part in location if part not in {"TokenizeCompletion", "TokenizeChat"})
+
+
+class _Answer(Response):
+    """Runs a job while the client is there; its leaving aborts the job."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        job: Job[_Asked],
+        whole: Callable[[Job[_Asked], Chorus, list[Delta]], dict[str, Any]],
+        events: Callable[[Job[_Asked], Chorus], AsyncIterator[str]],
+    ) -> None:
+        self.background = None
+        self._engine = engine
+        self._asks = job.asks
+        self._streams = bool(job.request.stream)
+        self._whole: Callable[[Chorus, list[Delta]], dict[str, Any]] = lambda chorus, deltas: whole(
+            job, chorus, deltas
+        )
+        self._events: Callable[[Chorus], AsyncIterator[str]] = lambda chorus: events(job, chorus)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._engine.generate(self._asks) as chorus:
+            if self._streams:
+                body = self._events(chorus)
+                reply: Response = StreamingResponse(body, media_type="text/event-stream")
+            else:
+                deltas = await _unless_gone(receive, chorus.collect)
+                if deltas is None:
+                    return
+                reply = JSONResponse(self._whole(chorus, deltas))
+            await reply(scope, receive, send)
+
+
+async def _unless_gone(
+    receive: Receive, work: Callable[[], Awaitable[list[Delta]]]
+) -> list[Delta] | None:
+    done: list[Delta] | None = None
+    async with anyio.create_task_group() as tasks:
+
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(watch)
+        done = await work()
+        tasks.cancel_scope.cancel()
+    return done
+
+
+class _Routes:
+    """One method per route."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+
+    async def alive(self, _: Request) -> Response:
+        return Response()
+
+    async def version(self, _: Request) -> Response:
+        return JSONResponse({"version": VERSION})
+
+    async def load(self, _: Request) -> Response:
+        return JSONResponse({"server_load": 0})
+
+    async def models(self, _: Request) -> Response:
+        return JSONResponse({"object": "list", "data": self._served.cards(int(time.time()))})
+
+    async def metrics(self, _: Request) -> Response:
+        self._served.metrics.look(self._served.engine.scheduler)
+        page = generate_latest(self._served.metrics.registry)
+        return Response(page, headers={"content-type": CONTENT_TYPE_LATEST})
+
+    async def completions(self, request: Request) -> Response:
+        body = await _read(request, _COMPLETION)
+        job = completion_job(self._served, body, request.headers.get("x-request-id"))
+        answer, events = answers.completion_answer, streams.completion_events
+        return _Answer(self._served.engine, job, answer, events)
+
+    async def chat(self, request: Request) -> Response:
+        body = await _read(request, _CHAT)
+        job = chat_job(self._served, body, request.headers.get("x-request-id"))
+        return _Answer(self._served.engine, job, answers.chat_answer, streams.chat_events)
+
+    async def tokenize(self, request: Request) -> Response:
+        asked = await _read(request, _TOKENIZE)
+        self._served.check_name(asked.model)
+        tokenizer = self._served.engine.tokenizer
+        tokens = tokenizer.encode(self._text(asked))
+        texts = [decode(tokenizer, [token]) for token in tokens]
+        return JSONResponse(
+            {
+                "count": len(tokens),
+                "max_model_len": self._served.max_model_len,
+                "tokens": tokens,
+                "token_strs": texts if asked.return_token_strs else None,
+            }
+        )
+
+    async def detokenize(self, request: Request) -> Response:
+        asked = await _read(request, _DETOKENIZE)
+        self._served.check_name(asked.model)
+        return JSONResponse({"prompt": decode(self._served.engine.tokenizer, asked.tokens)})
+
+    def _text(self, asked: TokenizeCompletion | TokenizeChat) -> str:
+        if isinstance(asked, TokenizeCompletion):
+            return asked.prompt
+        return render(
+            asked.messages,
+            self._served.engine.tokenizer.special,
+            model_name=self._served.name,
+            multimodal=self._served.multimodal,
+            open_turn=asked.add_generation_prompt,
+        )
+
+    def table(self) -> list[Route]:
+        routes = [
+            Route("/health", self.alive, methods=["GET"]),
+            Route("/ping", self.alive, methods=["GET", "POST"]),
+            Route("/version", self.version, methods=["GET"]),
+            Route("/load", self.load, methods=["GET"]),
+            Route("/metrics", self.metrics, methods=["GET"]),
+            Route("/v1/models", self.models, methods=["GET"]),
+            Route("/v1/completions", self.completions, methods=["POST"]),
+            Route("/v1/chat/completions", self.chat, methods=["POST"]),
+            Route("/tokenize", self.tokenize, methods=["POST"]),
+            Route("/detokenize", self.detokenize, methods=["POST"]),
+        ]
+        for route in routes:
+            # FastAPI, unlike Starlette, does not answer HEAD for every GET.
+            (route.methods or set()).discard("HEAD")
+        return routes
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, WireError)
+    return error.response()
+
+
+async def _no_route(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"detail": error.detail}, error.status_code, headers=error.headers)
+
+
+def make_app(
+    served: Served,
+    *,
+    keys: Sequence[str] = (),
+    around: Sequence[Middleware] = (),
+    beside: Sequence[Work] = (),
+) -> Starlette:
+    """The web server; its lifespan runs the engine and what works beside it."""
+    routes = _Routes(served).table()
+
+    @asynccontextmanager
+    async def run_engine(_: Starlette) -> AsyncIterator[None]:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(served.engine.run)
+            for work in beside:
+                tasks.start_soon(work)
+            yield
+            tasks.cancel_scope.cancel()
+
+    middleware = [
+        *around,
+        *([Middleware(RequireKey, keys)] if keys else []),
+        Middleware(CORSMiddleware, allow_origins=["*"], allow_methods=["*"], allow_headers=["*"]),
+        Middleware(CountRequests, served.metrics, routes),
+    ]
+    handlers: dict[Any, Any] = {WireError: _refused, HTTPException: _no_route}
+    return Starlette(
+        routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=run_engine
+    )

@@ -1,0 +1,195 @@
+"""A client's request made into sequences for the engine."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from emulators.engine.engine import Ask, Chorus
+from emulators.engine.speech import Manner
+from emulators.engine.tokens import decode
+from emulators.engine.wire import limits
+from emulators.engine.wire.errors import WireError
+from emulators.engine.wire.requests import ChatRequest, CompletionRequest, Sampling
+from emulators.engine.wire.served import Served, random_id
+from emulators.engine.wire.turns import render
+
+_EXAMPLES: Final[Mapping[str, Any]] = {
+    "string": "example",
+    "integer": 1,
+    "number": 1.0,
+    "boolean": True,
+    "array": [],
+    "object": {},
+}
+_Asked = TypeVar("_Asked", CompletionRequest, ChatRequest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job(Generic[_Asked]):
+    """Everything that an answer is made of, but for the tokens."""
+
+    served: Served
+    request: _Asked
+    prompts: tuple[Sequence[int], ...]
+    asks: tuple[Ask, ...]
+    id: str
+    created: int
+    tool: str | None = None
+
+    @property
+    def head(self) -> dict[str, Any]:
+        """What every answer and every chunk begins with."""
+        kind = "text_completion" if self.id.startswith("cmpl-") else "chat.completion"
+        return {"id": self.id, "object": kind, "created": self.created, "model": self.served.name}
+
+    def prompt_of(self, index: int) -> Sequence[int]:
+        return self.asks[index].prompt
+
+    def prompt_text(self, index: int) -> str:
+        return decode(self.served.engine.tokenizer, self.prompt_of(index))
+
+    def cached(self, chorus: Chorus) -> int:
+        """Prompt tokens that the prefix cache knew, of the last prompt."""
+        return chorus.generations[-1].request.cached or 0
+
+
+def completion_job(
+    served: Served, request: CompletionRequest, request_id: str | None = None
+) -> Job[CompletionRequest]:
+    """Read `POST /v1/completions`."""
+    served.check_name(request.model)
+    limits.check_output(request.max_tokens, served.max_model_len)
+    prompts = tuple(_prompt_tokens(served, prompt) for prompt in request.prompts)
+    only_echo = bool(request.echo) and request.max_tokens == 0
+    asked = 1 if only_echo else request.max_tokens
+    asks = tuple(
+        ask
+        for prompt in prompts
+        for ask in _asks(served, request, prompt, asked, request.logprobs or 0, Manner())
+    )
+    return Job(
+        served=served,
+        request=request,
+        prompts=prompts,
+        asks=asks,
+        id=f"cmpl-{request_id or random_id()}",
+        created=int(time.time()),
+    )
+
+
+def chat_job(
+    served: Served, request: ChatRequest, request_id: str | None = None
+) -> Job[ChatRequest]:
+    """Read `POST /v1/chat/completions`."""
+    served.check_name(request.model)
+    _check_tools(served, request)
+    text = render(
+        request.messages,
+        served.engine.tokenizer.special,
+        model_name=served.name,
+        multimodal=served.multimodal,
+        open_turn=request.add_generation_prompt,
+    )
+    in_new_name = request.max_completion_tokens is not None
+    asked = request.max_completion_tokens if in_new_name else request.max_tokens
+    name = "max_completion_tokens" if in_new_name else "max_tokens"
+    limits.check_output(asked, served.max_model_len, name)
+    prompt = _prompt_tokens(served, text)
+    manner = Manner(thinks=_thinks(served, request), tool_call=_tool_arguments(request))
+    shown = request.top_logprobs or 0
+    return Job(
+        served=served,
+        request=request,
+        prompts=(prompt,),
+        asks=tuple(_asks(served, request, prompt, asked, shown, manner)),
+        id=f"chatcmpl-{request_id or random_id()}",
+        created=int(time.time()),
+        tool=request.forced_tool,
+    )
+
+
+def _prompt_tokens(served: Served, prompt: str | Sequence[int]) -> Sequence[int]:
+    tokenizer, longest = served.engine.tokenizer, served.max_model_len
+    if not isinstance(prompt, str):
+        tokens: Sequence[int] = prompt
+    else:
+        per_token = tokenizer.max_chars_per_token
+        limits.check_text(prompt, max_model_len=longest, max_chars_per_token=per_token)
+        tokens = tokenizer.encode(prompt)
+    limits.check_prompt(
+        tokens,
+        max_model_len=longest,
+        vocab_size=max(served.vocab_size, tokenizer.vocab_size),
+        from_text=isinstance(prompt, str),
+    )
+    return tokens
+
+
+def _asks(
+    served: Served,
+    request: Sampling,
+    prompt: Sequence[int],
+    asked: int | None,
+    logprobs: int,
+    manner: Manner,
+) -> list[Ask]:
+    room = served.max_model_len - len(prompt)
+    max_tokens = room if asked is None else min(asked, room)
+    limits.check_sampling(
+        request, max_tokens=max_tokens, logprobs=logprobs, max_logprobs=served.max_logprobs
+    )
+    return [
+        Ask(
+            prompt=prompt,
+            max_tokens=max_tokens,
+            manner=_manner(request, manner, choice),
+            stops=request.stops,
+            stop_tokens=frozenset(request.stop_token_ids or ()),
+            keep_stop=request.include_stop_str_in_output,
+            choices=request.choices,
+        )
+        for choice in range(request.choices)
+    ]
+
+
+def _manner(request: Sampling, manner: Manner, choice: int) -> Manner:
+    return Manner(
+        choice=choice,
+        seed=request.seed,
+        temperature=1.0 if request.temperature is None else request.temperature,
+        top_p=1.0 if request.top_p is None else request.top_p,
+        thinks=manner.thinks,
+        min_tokens=request.min_tokens,
+        ignore_eos=request.ignore_eos,
+        tool_call=manner.tool_call,
+    )
+
+
+def _thinks(served: Served, request: ChatRequest) -> bool:
+    asked = (request.chat_template_kwargs or {}).get("enable_thinking")
+    effort = request.reasoning_effort not in {None, "none"}
+    return served.reasoning_parser and bool(asked or effort)
+
+
+def _check_tools(served: Served, request: ChatRequest) -> None:
+    if not request.tools or request.tool_choice is None or request.tool_choice == "none":
+        return
+    if request.tool_choice == "auto" and not (served.auto_tools and served.tool_parser):
+        raise WireError(
+            '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
+        )
+    if request.tool_choice == "required" and not served.tool_parser:
+        raise WireError('tool_choice="required" requires --tool-call-parser to be set')
+
+
+def _tool_arguments(request: ChatRequest) -> str:
+    name = request.forced_tool
+    for tool in request.tools or ():
+        function = tool.get("function", {})
+        if function.get("name") == name:
+            properties = (function.get("parameters") or {}).get("properties") or {}
+            kinds = {key: value.get("type", "string") for key, value in properties.items()}
+            return json.dumps({key: _EXAMPLES.get(kind) for key, kind in kinds.items()})
+    return ""

@@ -1,0 +1,86 @@
+"""What a human is shown before paid or destructive work, and what their yes is bound to."""
+
+import hashlib
+
+from backends.base import Backend
+from core.records import Deployment, Plan, Record, State
+from operations.deploying import existing
+from operations.resolve import Found
+
+
+class Preview(Record):
+    """One action that has not been taken yet."""
+
+    tool: str
+    target: str
+    name: str
+    what: str
+    """What would happen, in one sentence."""
+    usd_per_hour: float | None = None
+    """What would be paid from then on, or no longer."""
+    bound_to: str
+    """Changes when the action, its subject or the subject's state changes."""
+
+
+async def to_deploy(backend: Backend, wanted: Plan) -> Preview | None:
+    """Ask where it is paid for, or replaces something that runs otherwise."""
+    spec, target = wanted.spec, wanted.target
+    present = await existing(backend, spec.name)
+    replaces = present is not None and present.revision not in {spec.fingerprint, "none"}
+    price = target.usd_per_hour
+    if not replaces and price == 0:
+        return None
+    what = f"Deploy {spec.model} as {spec.name} on {target.name} ({_price(price)})"
+    if replaces and present:
+        what += f", in place of the one there ({present.state}, revision {present.revision})"
+    return _preview("deploy_vllm", target.name, spec.name, what, price, present, spec.fingerprint)
+
+
+def to_destroy(found: Found, *, purge: bool) -> Preview:
+    """Ask always."""
+    one = found.deployment
+    what = f"Delete {one.name} on {one.target} ({one.state}, {one.served_model_name})"
+    what += " with everything that it leaves behind" if purge else ""
+    return _preview("destroy_vllm", one.target, one.name, what, one.usd_per_hour, one, str(purge))
+
+
+def to_start(found: Found) -> Preview | None:
+    """Ask where it is paid for."""
+    one = found.deployment
+    if one.usd_per_hour == 0 or one.state is State.READY:
+        return None
+    what = f"Start {one.name} on {one.target} ({_price(one.usd_per_hour)})"
+    return _preview("start_vllm", one.target, one.name, what, one.usd_per_hour, one, "")
+
+
+def to_scale(found: Found, min_replicas: int, max_replicas: int) -> Preview | None:
+    """Ask where more of it would be paid for."""
+    one = found.deployment
+    if one.usd_per_hour == 0 or max_replicas <= one.replicas:
+        return None
+    what = (
+        f"Run {min_replicas} to {max_replicas} replicas of {one.name} on {one.target}"
+        f" ({_price(one.usd_per_hour)} each)"
+    )
+    asked = f"{min_replicas}-{max_replicas}"
+    return _preview("update_vllm_scaling", one.target, one.name, what, one.usd_per_hour, one, asked)
+
+
+def _preview(
+    tool: str,
+    target: str,
+    name: str,
+    what: str,
+    price: float | None,
+    present: Deployment | None,
+    asked: str,
+) -> Preview:
+    seen = f"{present.state}/{present.revision}/{present.created_at}" if present else "nothing"
+    bound_to = hashlib.sha256(f"{tool}\n{target}\n{name}\n{asked}\n{seen}".encode()).hexdigest()
+    return Preview(
+        tool=tool, target=target, name=name, what=what, usd_per_hour=price, bound_to=bound_to
+    )
+
+
+def _price(usd_per_hour: float | None) -> str:
+    return "price not known" if usd_per_hour is None else f"${usd_per_hour:.2f} an hour"

@@ -1,0 +1,238 @@
+"""Deployments made, watched while they boot, stopped, changed and removed."""
+
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from backends.base import Backend, Scales, Stops
+from core.errors import InvalidArgument, NextStep, OpsError, Unsupported
+from core.records import Answer, Deleted, Deployment, DeploymentSpec, Plan, State
+from core.settings import ROOT
+from operations.resolve import Found, everything, find
+from operations.runtime import Runtime
+from planner.model import is_path, read_model
+
+MAX_WAIT_SECONDS: Final = 45
+"""Clients cut a call at about 60 s."""
+_LOOK_SECONDS: Final = 0.5
+_FOLLOW_SECONDS: Final = 4 * 3600
+"""The longest boot that is followed in the background."""
+_TINY: Final = ROOT / ".vllm" / "tiny-gemma-4"
+
+Progress = Callable[[Deployment], Awaitable[None]]
+
+
+class Deployments(Answer):
+    """Everything this project made on the targets that are configured."""
+
+    deployments: tuple[Deployment, ...]
+
+    def summary(self) -> str:
+        """Count them by state."""
+        if not self.deployments:
+            return "Nothing is deployed."
+        states = [deployment.state.value for deployment in self.deployments]
+        counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+        return f"{len(states)} deployment{'s' if len(states) > 1 else ''}: {counts}."
+
+    def warnings(self) -> tuple[str, ...]:
+        """Warn of what is simulated."""
+        seen = (warning for one in self.deployments for warning in one.warnings())
+        return tuple(dict.fromkeys(seen))
+
+    def next_steps(self) -> tuple[NextStep, ...]:
+        """Offer a first one."""
+        return () if self.deployments else (NextStep("deploy_vllm"),)
+
+
+def specify(
+    name: str | None, model: str | None, runtime: Runtime, **flags: object
+) -> DeploymentSpec:
+    """Make a spec of what was said and of what the settings say.
+
+    Raises:
+        InvalidArgument: No model is named and none can be guessed.
+    """
+    wanted = model or runtime.settings.model_name or (str(_TINY) if _TINY.is_dir() else None)
+    if not wanted:
+        raise InvalidArgument(
+            "Which model?",
+            fix="Give `model`: a Hub id such as google/gemma-4-E4B-it, or a folder; or set"
+            " MODEL_NAME; `make vllm` makes a tiny one to try things with.",
+        )
+    if is_path(wanted):
+        wanted = str(Path(wanted).expanduser().resolve())
+    said = {flag: value for flag, value in flags.items() if value is not None}
+    said.setdefault("tensor_parallel_size", runtime.settings.tensor_parallel_size)
+    return DeploymentSpec.model_validate(
+        {"name": name or name_for(wanted), "model": wanted, **said}
+    )
+
+
+def name_for(model: str) -> str:
+    """Make a deployment's name of a model's.
+
+    >>> name_for("google/gemma-4-E4B-it")
+    'gemma-4-e4b-it'
+    """
+    last = model.rstrip("/").rsplit("/", 1)[-1].lower()
+    return (
+        re.sub(r"[^a-z0-9]+", "-", last).strip("-").lstrip("0123456789-")[:40].strip("-") or "vllm"
+    )
+
+
+async def plan(backend: Backend, spec: DeploymentSpec) -> Plan:
+    """Read the model, then say what applying the spec would do."""
+    return backend.plan(spec, await anyio.to_thread.run_sync(read_model, spec.model))
+
+
+async def existing(backend: Backend, name: str) -> Deployment | None:
+    """Give what runs under a name, None if nothing does."""
+    return next((one for one in await backend.list() if one.name == name), None)
+
+
+async def deploy(runtime: Runtime, backend: Backend, wanted: Plan) -> Deployment:
+    """Start, or go on with, what the plan says; what is true now."""
+    deployment = await backend.apply(wanted)
+    _follow(runtime, backend, deployment)
+    return usual(runtime, deployment)
+
+
+async def status(
+    runtime: Runtime, found: Found, *, wait_s: float, progress: Progress
+) -> Deployment:
+    """Wait for the next change, at most `wait_s` seconds; what is true then."""
+    backend, first = found
+    _follow(runtime, backend, first)
+    deadline = anyio.current_time() + min(wait_s, MAX_WAIT_SECONDS)
+    now = first
+    while not now.state.settled and anyio.current_time() + _LOOK_SECONDS < deadline:
+        await progress(now)
+        await anyio.sleep(_LOOK_SECONDS)
+        now = await backend.describe(found.name)
+        if _changed(first, now):
+            break
+    return usual(runtime, now)
+
+
+async def list_deployments(runtime: Runtime, target: str | None) -> Deployments:
+    """Give everything there is."""
+    found = await everything(runtime.stage, target)
+    return Deployments(deployments=tuple(usual(runtime, one.deployment) for one in found))
+
+
+async def stop(found: Found) -> Deployment:
+    """End every replica and keep the deployment."""
+    return await _stops(found).stop(found.name)
+
+
+async def start(runtime: Runtime, found: Found) -> Deployment:
+    """Start a stopped one again."""
+    deployment = await _stops(found).start(found.name)
+    _follow(runtime, found.backend, deployment)
+    return usual(runtime, deployment)
+
+
+async def scale(
+    runtime: Runtime, found: Found, *, min_replicas: int, max_replicas: int
+) -> Deployment:
+    """Change how many replicas run.
+
+    Raises:
+        InvalidArgument: More at least than at most.
+        Unsupported: The target cannot.
+    """
+    if min_replicas > max_replicas:
+        raise InvalidArgument(
+            f"min_replicas {min_replicas} is more than max_replicas {max_replicas}.",
+            fix="Give at least as many for max_replicas.",
+        )
+    if not isinstance(found.backend, Scales):
+        raise _cannot(found, "scale")
+    deployment = await found.backend.scale(
+        found.name, min_replicas=min_replicas, max_replicas=max_replicas
+    )
+    _follow(runtime, found.backend, deployment)
+    return usual(runtime, deployment)
+
+
+async def destroy(found: Found) -> Deleted:
+    """Take it away, and say what was seen."""
+    return await found.backend.delete(found.name)
+
+
+async def find_to_destroy(
+    runtime: Runtime, target: str | None, name: str | None
+) -> Found | Deleted:
+    """Give what is to be removed; something named that is gone already is no error."""
+    try:
+        return await find(runtime.stage, target, name)
+    except OpsError as exc:
+        if exc.code != "DEPLOYMENT_NOT_FOUND" or not (target and name):
+            raise
+        return Deleted(name=name, target=target, gone=True)
+
+
+def usual(runtime: Runtime, deployment: Deployment) -> Deployment:
+    """Add how long its phase usually takes here."""
+    phase = deployment.phase
+    if phase is None:
+        return deployment
+    seconds = runtime.stage.journal.usual_seconds(deployment.target, deployment.engine, phase.name)
+    return deployment.model_copy(
+        update={"phase": phase.model_copy(update={"usual_seconds": seconds})}
+    )
+
+
+def _stops(found: Found) -> Stops:
+    if not isinstance(found.backend, Stops):
+        raise _cannot(found, "stop and start")
+    return found.backend
+
+
+def _cannot(found: Found, what: str) -> Unsupported:
+    return Unsupported(
+        f"{found.deployment.target} cannot {what} deployments.",
+        fix="It is run by somebody else; change it where it was made.",
+    )
+
+
+def _changed(first: Deployment, now: Deployment) -> bool:
+    before = first.phase.name if first.phase else None
+    after = now.phase.name if now.phase else None
+    return (first.state, before) != (now.state, after)
+
+
+def _follow(runtime: Runtime, backend: Backend, deployment: Deployment) -> None:
+    """Keep looking while it boots, so that each phase's length becomes known."""
+    if deployment.state.settled or runtime.settings.read_only:
+        return
+    runtime.background.start(
+        f"follow {deployment.target}/{deployment.name}",
+        lambda: _follow_boot(runtime, backend, deployment),
+    )
+
+
+async def _follow_boot(runtime: Runtime, backend: Backend, deployment: Deployment) -> None:
+    phase, since = _phase(deployment), anyio.current_time()
+    with anyio.move_on_after(_FOLLOW_SECONDS):
+        while not deployment.state.settled:
+            await anyio.sleep(_LOOK_SECONDS)
+            try:
+                deployment = await backend.describe(deployment.name)
+            except OpsError:
+                return
+            if _phase(deployment) != phase:
+                seconds = round(anyio.current_time() - since, 1)
+                if phase and deployment.state is not State.FAILED:
+                    runtime.stage.journal.record_phase(
+                        deployment.target, deployment.engine, phase, seconds
+                    )
+                phase, since = _phase(deployment), anyio.current_time()
+
+
+def _phase(deployment: Deployment) -> str | None:
+    return deployment.phase.name if deployment.phase else None

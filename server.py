@@ -1,0 +1,89 @@
+"""The MCP server: stdio by default; `call TOOL key=value …` runs one tool in process."""
+
+import gc
+import importlib.util
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+_OWN_PYTHON = Path(__file__).resolve().parent / ".venv" / "bin" / "python"
+
+
+def _ensure_packages() -> None:
+    """Go on in `.venv` if this Python lacks what is needed; else say in one line what to run.
+
+    Clients freeze on a server that dies without a word.
+    """
+    if sys.version_info >= (3, 11) and importlib.util.find_spec("fastmcp"):
+        return
+    if _OWN_PYTHON.exists() and Path(sys.prefix) != _OWN_PYTHON.parent.parent:
+        os.execv(_OWN_PYTHON, [str(_OWN_PYTHON), *sys.argv])
+    sys.exit(f"{sys.executable} lacks the packages: run `make install` in {_OWN_PYTHON.parents[2]}")
+
+
+_ensure_packages()
+gc.disable()  # what is imported stays: looking through it for garbage took a tenth of the start
+
+import fastmcp
+from fastmcp import FastMCP
+
+from core import VERSION
+from core.settings import Settings
+from operations.runtime import Runtime, running
+from tools import ask, deploy, diagnose, help, observe, plan  # noqa: A004, F401
+from tools.gate import Gate
+from tools.profile import INSTRUCTIONS, listed
+from tools.surface import TOOLS
+
+gc.freeze()
+gc.enable()
+
+NAME = "Self-Hosted vLLM DevOps Agent"
+
+
+def build(settings: Settings) -> FastMCP[dict[str, Runtime]]:
+    """Make a server that shows the tools of its profile; nothing is opened before it runs."""
+    shown = listed(settings)
+
+    @asynccontextmanager
+    async def lifespan(_server: FastMCP[dict[str, Runtime]]) -> AsyncIterator[dict[str, Runtime]]:
+        async with running(settings, shown) as runtime:
+            yield {"runtime": runtime}
+
+    return FastMCP(
+        NAME,
+        instructions=INSTRUCTIONS,
+        version=VERSION,
+        lifespan=lifespan,
+        middleware=[Gate()],
+        tools=[one.tool for name, one in TOOLS.items() if name in shown],
+        mask_error_details=True,
+        cache_ttl=300,
+        cache_scope="private",
+    )
+
+
+def main(arguments: list[str]) -> int:
+    """Do what the command line says; give the exit status."""
+    fastmcp.settings.log_level = "WARNING"
+    match arguments:
+        case []:
+            build(Settings()).run(show_banner=False, log_level="WARNING")
+            return 0
+        case ["call", *rest]:
+            from tools.commandline import call
+
+            return call(build, rest)
+        case ["mcp-config", *rest]:
+            from operations.client_config import client_configs, render
+
+            print(render(client_configs(Path(__file__).resolve().parent), next(iter(rest), None)))
+            return 0
+    print(__doc__, file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""The surface: one function is one MCP tool."""

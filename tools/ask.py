@@ -1,0 +1,83 @@
+"""Tools that ask the served model."""
+
+from typing import Annotated, Any, Literal
+
+from fastmcp.dependencies import CurrentContext
+from fastmcp.server.context import Context
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
+
+from operations.asking import ModelAnswer, Question, ask, parse_extra
+from operations.resolve import find
+from operations.runtime import Runtime
+from tools.surface import ASKS, RT, Number, Text, ops_tool
+from tools.telling import counting
+
+Tokens = Annotated[int, Field(ge=1)]
+
+
+@ops_tool("ask", ASKS, default=True)
+async def query_gemma4(
+    prompt: str,
+    target: Text = None,
+    name: Text = None,
+    system: Text = None,
+    max_tokens: Tokens = 512,
+    temperature: Number = None,
+    ctx: Context = CurrentContext(),
+    rt: Runtime = RT,
+) -> ModelAnswer:
+    """Ask the deployed model (Gemma 4 or any other) and give its answer."""
+    question = Question(
+        prompt=prompt, system=system, max_tokens=max_tokens, temperature=temperature
+    )
+    found = await find(rt.stage, target, name)
+    return await ask(rt, found, question, timed=False, heard=counting(ctx))
+
+
+@ops_tool("ask", ASKS, default=True)
+async def query_gemma4_with_stats(
+    prompt: str,
+    target: Text = None,
+    name: Text = None,
+    system: Text = None,
+    max_tokens: Tokens = 512,
+    temperature: Number = None,
+    ctx: Context = CurrentContext(),
+    rt: Runtime = RT,
+) -> ModelAnswer:
+    """Ask the deployed model and time it: TTFT, TPOT, ITL, latency, tokens."""
+    question = Question(
+        prompt=prompt, system=system, max_tokens=max_tokens, temperature=temperature
+    )
+    found = await find(rt.stage, target, name)
+    return await ask(rt, found, question, timed=True, heard=counting(ctx))
+
+
+@ops_tool("ask", ASKS)
+async def query_vllm(
+    prompt: Text = None,
+    messages: list[dict[str, Any]] | SkipJsonSchema[None] = None,
+    mode: Literal["chat", "completion"] = "chat",
+    extra: Text = None,
+    max_tokens: Tokens = 512,
+    target: Text = None,
+    name: Text = None,
+    ctx: Context = CurrentContext(),
+    rt: Runtime = RT,
+) -> ModelAnswer:
+    """Send any chat or completion request to a deployment.
+
+    Args:
+        messages: A conversation, before prompt.
+        extra: JSON object of further request fields, such as {"top_p": 0.9}.
+    """
+    question = Question(
+        prompt=prompt,
+        messages=tuple(messages or ()),
+        mode=mode,
+        max_tokens=max_tokens,
+        extra=parse_extra(extra),
+    )
+    found = await find(rt.stage, target, name)
+    return await ask(rt, found, question, timed=True, heard=counting(ctx))

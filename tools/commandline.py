@@ -1,0 +1,119 @@
+"""One tool called from a shell, in process, for make and for people."""
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import anyio
+from fastmcp import Client, FastMCP
+from fastmcp.client.elicitation import ElicitResult
+
+from core.settings import Settings
+from tools.surface import TOOLS
+
+Build = Callable[[Settings], FastMCP[Any]]
+_WAIT_SECONDS = 20
+
+
+def call(build: Build, arguments: list[str]) -> int:
+    """Run `TOOL key=value …`; exit status 0 if ok, 1 if not, 2 if it was not asked."""
+    options = _parser().parse_args(arguments)
+    if options.tool not in TOOLS:
+        print(f"There is no tool '{options.tool}': {', '.join(sorted(TOOLS))}", file=sys.stderr)
+        return 2
+    settings = Settings(toolsets=("all", "compat"))
+    try:
+        given = dict(_argument(options.tool, word) for word in options.arguments)
+    except ValueError as exc:
+        print(exc, file=sys.stderr)
+        return 2
+    try:
+        return anyio.run(_call, build(settings), options, given)
+    except KeyboardInterrupt:
+        print("Stopped waiting; what was started goes on. Call again to go on.", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="server.py call", description="Run one tool.")
+    parser.add_argument("tool")
+    parser.add_argument("arguments", nargs="*", metavar="key=value")
+    parser.add_argument("--json", action="store_true", help="print the structured half")
+    parser.add_argument("--wait", action="store_true", help="stay until the state settles")
+    parser.add_argument("--yes", action="store_true", help="say yes to what would be asked")
+    return parser
+
+
+def _argument(tool: str, word: str) -> tuple[str, Any]:
+    name, equals, text = word.partition("=")
+    if not equals:
+        raise ValueError(f"'{word}' is not of the form key=value.")
+    schema = TOOLS[tool].tool.parameters["properties"].get(name, {})
+    return name, _value(schema.get("type"), text)
+
+
+def _value(kind: str | None, text: str) -> Any:
+    """Read a word as its parameter wants it; a list may be words of a shell or JSON."""
+    if kind != "array":
+        return text
+    return json.loads(text) if text.lstrip().startswith("[") else shlex.split(text)
+
+
+async def _call(server: FastMCP[Any], options: argparse.Namespace, given: dict[str, Any]) -> int:
+    async with Client(server, elicitation_handler=_handler(options)) as client:
+        told, text = await _ask(client, options.tool, given)
+        if options.wait:
+            told, text = await _settled(client, told, text)
+    print(json.dumps(told, indent=1) if options.json else text)
+    return 0 if told.get("ok") and not _failed(told) else 1
+
+
+async def _ask(
+    client: Client[Any], tool: str, given: Mapping[str, Any]
+) -> tuple[dict[str, Any], str]:
+    reply = await client.call_tool(tool, dict(given), raise_on_error=False)
+    text = "\n".join(getattr(block, "text", "") for block in reply.content)
+    return reply.structured_content or {"ok": False, "summary": text}, text
+
+
+async def _settled(
+    client: Client[Any], told: dict[str, Any], text: str
+) -> tuple[dict[str, Any], str]:
+    while told.get("ok") and _unsettled(told):
+        print(told["summary"], file=sys.stderr)
+        here = {key: told["data"][key] for key in ("target", "name")}
+        told, text = await _ask(client, "status_vllm", {**here, "wait_s": _WAIT_SECONDS})
+    return told, text
+
+
+def _unsettled(told: Mapping[str, Any]) -> bool:
+    state = (told.get("data") or {}).get("state")
+    return state in {"queued", "creating", "loading", "deleting", "unknown"}
+
+
+def _failed(told: Mapping[str, Any]) -> bool:
+    return (told.get("data") or {}).get("state") == "failed"
+
+
+def _handler(options: argparse.Namespace) -> Callable[..., Any] | None:
+    """Ask on a terminal; without one there is nobody to ask, and the token is printed."""
+    if not options.yes and not sys.stdin.isatty():
+        return None
+
+    async def ask(message: str, *_rest: Any) -> ElicitResult[dict[str, Any]]:
+        if options.yes:
+            return ElicitResult(action="accept", content=_yes(_rest[0]))
+        print(f"{message} [y/N] ", end="", file=sys.stderr, flush=True)
+        said = await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
+        if said.strip().lower() not in {"y", "yes"}:
+            return ElicitResult(action="decline")
+        return ElicitResult(action="accept", content=_yes(_rest[0]))
+
+    return ask
+
+
+def _yes(_response_type: Any) -> dict[str, Any]:
+    return {"confirm": True}

@@ -1,0 +1,107 @@
+"""A human's yes, asked for in whichever way their client can."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fastmcp.server.context import Context
+from fastmcp.server.dependencies import get_context
+from mcp.types import (
+    ClientCapabilities,
+    ElicitationCapability,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    InputRequiredResult,
+)
+
+from core.errors import Cancelled, ConfirmationRequired, ConfirmationStale, NextStep
+from core.journal import TOKEN_MINUTES
+from operations.agreement import Preview
+from operations.runtime import Runtime
+from tools.surface import HumanNeeded
+
+_KEY: Final = "confirm"
+_INPUT_REQUIRED_SINCE: Final = "2026-07-28"
+"""From this protocol on a server cannot ask; it returns what it needs to know."""
+
+
+async def agree(rt: Runtime, preview: Preview | None, token: str | None) -> None:
+    """Go on only with a human's yes; None needs none.
+
+    Raises:
+        ConfirmationRequired: Nobody can be asked; the error carries a preview and, where the
+            policy allows it, a token.
+        ConfirmationStale: The token is not good for this, or not any more.
+        Cancelled: The human said no.
+        HumanNeeded: The client asks its human and calls again.
+    """
+    policy = rt.settings.confirm
+    if preview is None or policy == "never":
+        return
+    ctx = get_context()
+    if policy != "token" and _can_ask(ctx):
+        await _ask(ctx, preview)
+    elif policy == "deny":
+        raise ConfirmationRequired(
+            f"{preview.what}? This server does it only when a human can be asked.",
+            fix="Use a client that can ask (elicitation), or start the server with CONFIRM=ask.",
+        )
+    else:
+        _redeem(rt, preview, token)
+
+
+def _can_ask(ctx: Context) -> bool:
+    wanted = ClientCapabilities(elicitation=ElicitationCapability())
+    return bool(ctx.session.check_client_capability(wanted))
+
+
+async def _ask(ctx: Context, preview: Preview) -> None:
+    request = ctx.request_context
+    if request and request.protocol_version >= _INPUT_REQUIRED_SINCE:
+        answer = (ctx.input_responses or {}).get(_KEY)
+        if answer is None or ctx.request_state != preview.bound_to:
+            raise HumanNeeded(_question(preview))
+        _require_yes(preview, getattr(answer, "action", ""), getattr(answer, "content", None))
+        return
+    heard = await ctx.elicit(f"{preview.what}?", response_type=bool, response_title="Go ahead")
+    data = getattr(heard, "data", False)
+    _require_yes(preview, heard.action, {_KEY: data})
+
+
+def _question(preview: Preview) -> InputRequiredResult:
+    schema = {
+        "type": "object",
+        "required": [_KEY],
+        "properties": {_KEY: {"type": "boolean", "title": "Go ahead"}},
+    }
+    form = ElicitRequestFormParams(message=f"{preview.what}?", requested_schema=schema)
+    asked = ElicitRequest(method="elicitation/create", params=form)
+    return InputRequiredResult(
+        result_type="input_required",
+        input_requests={_KEY: asked},
+        request_state=preview.bound_to,
+    )
+
+
+def _require_yes(preview: Preview, action: str, content: Mapping[str, Any] | None) -> None:
+    if action != "accept" or (content or {}).get(_KEY) is not True:
+        raise Cancelled(
+            f"Not confirmed: {preview.what}. Nothing was changed.",
+            fix="Ask again if it is wanted after all.",
+        )
+
+
+def _redeem(rt: Runtime, preview: Preview, token: str | None) -> None:
+    if token and rt.stage.journal.redeem(token, preview.bound_to):
+        return
+    minted = rt.stage.journal.mint(preview.bound_to)
+    again = {"target": preview.target, "name": preview.name, "confirm": minted}
+    shown = {**preview.model_dump(exclude={"bound_to"}), "confirm": minted}
+    error = ConfirmationStale if token else ConfirmationRequired
+    why = "That token is not good for this any more. " if token else ""
+    raise error(
+        f"{why}Not done yet: {preview.what}.",
+        fix=f"Show this to the user; on their yes call {preview.tool} again with the same "
+        f"arguments and confirm='{minted}' (once, within {TOKEN_MINUTES} minutes).",
+        data=shown,
+        next_steps=(NextStep(preview.tool, again),),
+    )

@@ -1,0 +1,156 @@
+"""Tools that make, watch, change and remove deployments."""
+
+from typing import Annotated
+
+from fastmcp.dependencies import CurrentContext
+from fastmcp.server.context import Context
+from pydantic import Field
+
+from core.records import Deleted, Deployment
+from operations import agreement, deploying
+from operations.reading import Config
+from operations.reading import config as read_config
+from operations.resolve import find, place
+from operations.runtime import Runtime
+from tools.confirming import agree
+from tools.surface import (
+    CREATES,
+    DESTROYS,
+    LOOKS,
+    REPLACES,
+    RT,
+    Number,
+    Text,
+    Whole,
+    Words,
+    ops_tool,
+)
+from tools.telling import heartbeat
+
+
+@ops_tool("deploy", REPLACES, default=True)
+async def deploy_vllm(
+    model: Text = None,
+    target: Text = None,
+    name: Text = None,
+    max_model_len: Whole = None,
+    gpu_memory_utilization: Number = None,
+    kv_cache_dtype: Text = None,
+    kv_cache_memory_bytes: Text = None,
+    max_num_seqs: Whole = None,
+    max_num_batched_tokens: Whole = None,
+    tensor_parallel_size: Whole = None,
+    quantization: Text = None,
+    dtype: Text = None,
+    cpu_offload_gb: Number = None,
+    enforce_eager: bool = False,
+    engine_args: Words = None,
+    port: Whole = None,
+    min_replicas: Annotated[int, Field(ge=0)] = 1,
+    max_replicas: Annotated[int, Field(ge=1)] = 1,
+    ttl_minutes: Whole = None,
+    confirm: Text = None,
+    rt: Runtime = RT,
+) -> Deployment:
+    """Start serving a model, or go on with a start; returns at once. Then call status_vllm.
+
+    Flags have vLLM's names and defaults. The same call again is harmless.
+
+    Args:
+        model: Hub id or folder.
+        target: See list_targets.
+        kv_cache_memory_bytes: Such as 512M.
+        engine_args: Other vllm serve flags, one word each.
+        ttl_minutes: Stop after so long.
+        confirm: Token from the preview.
+    """
+    said = {
+        k: v for k, v in locals().items() if k not in {"model", "target", "name", "confirm", "rt"}
+    }
+    backend = place(rt.stage, target)
+    wanted = await deploying.plan(backend, deploying.specify(name, model, rt, **said))
+    await agree(rt, await agreement.to_deploy(backend, wanted), confirm)
+    return await deploying.deploy(rt, backend, wanted)
+
+
+@ops_tool("deploy", LOOKS, default=True)
+async def status_vllm(
+    target: Text = None,
+    name: Text = None,
+    wait_s: Annotated[float, Field(ge=0, le=deploying.MAX_WAIT_SECONDS)] = 0,
+    ctx: Context = CurrentContext(),
+    rt: Runtime = RT,
+) -> Deployment:
+    """Show a deployment's state, boot phase and failure; wait for its next change if asked.
+
+    Args:
+        wait_s: Seconds to wait for a change.
+    """
+    found = await find(rt.stage, target, name)
+    return await deploying.status(rt, found, wait_s=wait_s, progress=heartbeat(ctx))
+
+
+@ops_tool("deploy", LOOKS, default=True)
+async def list_deployments(target: Text = None, rt: Runtime = RT) -> deploying.Deployments:
+    """List every deployment this project made, with state, cost and expiry."""
+    return await deploying.list_deployments(rt, target)
+
+
+@ops_tool("deploy", REPLACES, default=True)
+async def update_vllm_scaling(
+    min_replicas: Annotated[int, Field(ge=0)],
+    max_replicas: Annotated[int, Field(ge=0)],
+    target: Text = None,
+    name: Text = None,
+    confirm: Text = None,
+    rt: Runtime = RT,
+) -> Deployment:
+    """Change how many replicas of a deployment run; 0 and 0 stops it."""
+    found = await find(rt.stage, target, name)
+    await agree(rt, agreement.to_scale(found, min_replicas, max_replicas), confirm)
+    return await deploying.scale(rt, found, min_replicas=min_replicas, max_replicas=max_replicas)
+
+
+@ops_tool("deploy", REPLACES, default=True)
+async def stop_vllm(target: Text = None, name: Text = None, rt: Runtime = RT) -> Deployment:
+    """Stop a deployment so that it bills no more; start_vllm brings it back."""
+    return await deploying.stop(await find(rt.stage, target, name))
+
+
+@ops_tool("deploy", CREATES, default=True)
+async def start_vllm(
+    target: Text = None, name: Text = None, confirm: Text = None, rt: Runtime = RT
+) -> Deployment:
+    """Start a stopped deployment again, as it was asked for."""
+    found = await find(rt.stage, target, name)
+    await agree(rt, agreement.to_start(found), confirm)
+    return await deploying.start(rt, found)
+
+
+@ops_tool("deploy", DESTROYS, default=True)
+async def destroy_vllm(
+    target: Text = None,
+    name: Text = None,
+    purge: bool = False,
+    confirm: Text = None,
+    rt: Runtime = RT,
+) -> Deleted:
+    """Delete a deployment for good and read back that it is gone.
+
+    Args:
+        purge: Also what would stay and bill.
+        confirm: Token from the preview.
+    """
+    found = await deploying.find_to_destroy(rt, target, name)
+    if isinstance(found, Deleted):
+        return found
+    await agree(rt, agreement.to_destroy(found, purge=purge), confirm)
+    return await deploying.destroy(found)
+
+
+@ops_tool("deploy", LOOKS)
+async def get_vllm_deployment_config(
+    target: Text = None, name: Text = None, rt: Runtime = RT
+) -> Config:
+    """Print a deployment as a shell command, a docker run line and a compose file."""
+    return await read_config(await find(rt.stage, target, name))

@@ -1,0 +1,126 @@
+"""The one middleware: what passes is allowed, written down, and answered in our words."""
+
+from typing import Any
+
+from fastmcp.exceptions import ToolError, ValidationError
+from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
+from fastmcp.tools import ToolResult
+from mcp.types import CallToolRequestParams
+from pydantic import ValidationError as PydanticValidationError
+
+from core.errors import InvalidArgument, OpsError, ReadOnly, Unsupported
+from core.redaction import redact
+from core.reply import failure
+from operations.runtime import Runtime
+from tools.surface import TOOLS, Registered, result
+
+
+class InternalError(OpsError):
+    """A bug in this server."""
+
+    code = "INTERNAL_ERROR"
+
+
+class Gate(Middleware):
+    """Stands around every tool call."""
+
+    async def on_call_tool(
+        self,
+        context: MiddlewareContext[CallToolRequestParams],
+        call_next: CallNext[CallToolRequestParams, ToolResult],
+    ) -> ToolResult:
+        """Refuse, write down, call, and put foreign errors into our words."""
+        registered = TOOLS.get(context.message.name)
+        rt = _runtime(context)
+        if registered is None:
+            return await call_next(context)
+        refused = _refusal(registered, rt)
+        if refused:
+            return _failed(refused, rt)
+        if not registered.writes:
+            return await _answered(context, call_next, rt)
+        return await _written_down(context, call_next, rt)
+
+
+async def _written_down(
+    context: MiddlewareContext[CallToolRequestParams],
+    call_next: CallNext[CallToolRequestParams, ToolResult],
+    rt: Runtime,
+) -> ToolResult:
+    arguments = redact(context.message.arguments or {}, rt.secrets)
+    journal = rt.stage.journal
+    try:
+        number = journal.begin(_client(context), context.message.name, arguments)
+    except OpsError as exc:
+        return _failed(exc, rt)
+    reply = await _answered(context, call_next, rt)
+    told: dict[str, Any] = getattr(reply, "structured_content", None) or {}
+    outcome = "ok" if told.get("ok") else str(told.get("code", "asked"))
+    journal.end(number, outcome)
+    return reply
+
+
+async def _answered(
+    context: MiddlewareContext[CallToolRequestParams],
+    call_next: CallNext[CallToolRequestParams, ToolResult],
+    rt: Runtime,
+) -> ToolResult:
+    try:
+        return await call_next(context)
+    except ValidationError as exc:
+        return _failed(_invalid(context.message.name, exc), rt)
+    except ToolError as exc:
+        return _failed(_bug(context.message.name, exc), rt)
+
+
+def _refusal(registered: Registered, rt: Runtime) -> OpsError | None:
+    name = registered.tool.name
+    if rt.settings.read_only and registered.writes:
+        return ReadOnly(
+            f"{name} changes things, and this server was started to look only.",
+            fix="Start it without READ_ONLY to change anything.",
+        )
+    if name in rt.listed:
+        return None
+    return Unsupported(
+        f"{name} is not in this server's profile.",
+        fix=f"Start it with TOOLSETS={registered.group}.",
+    )
+
+
+def _invalid(tool: str, exc: ValidationError) -> InvalidArgument:
+    cause = exc.__cause__
+    rows = cause.errors(include_url=False) if isinstance(cause, PydanticValidationError) else []
+    said = {f"{row['loc'][0]}": row["msg"] for row in reversed(rows) if row["loc"]}
+    known = TOOLS[tool].tool.parameters["properties"]
+    words = "; ".join(f"{name}: {message}" for name, message in said.items()) or str(exc)[:200]
+    return InvalidArgument(
+        f"{tool} does not take these arguments: {words}.",
+        fix=f"It takes {', '.join(known)}; get_help(topic='{tool}') explains them.",
+    )
+
+
+def _bug(tool: str, exc: ToolError) -> InternalError:
+    return InternalError(
+        f"{tool} failed for a reason it does not know.",
+        fix="This is a bug of the server: its standard error has the traceback; report it.",
+        cause=str(exc)[:200],
+    )
+
+
+def _failed(exc: OpsError, rt: Runtime) -> ToolResult:
+    return result(failure(exc, [], rt.listed.__contains__), rt)
+
+
+def _runtime(context: MiddlewareContext[Any]) -> Runtime:
+    assert context.fastmcp_context is not None
+    found = context.fastmcp_context.lifespan_context["runtime"]
+    assert isinstance(found, Runtime)
+    return found
+
+
+def _client(context: MiddlewareContext[Any]) -> str:
+    assert context.fastmcp_context is not None
+    params = getattr(context.fastmcp_context.session, "client_params", None)
+    info = getattr(params, "client_info", None)
+    return f"{info.name} {info.version}" if info else "not named"

@@ -1,0 +1,17 @@
+"""Help, made from what is registered."""
+
+from operations.help import Help, explain
+from operations.runtime import Runtime
+from tools.surface import KNOWS, RT, TOOLS, Text, ops_tool
+
+
+@ops_tool("help", KNOWS, default=True)
+async def get_help(topic: Text = None, rt: Runtime = RT) -> Help:
+    """List the tools and settings, or explain one of them.
+
+    Args:
+        topic: A tool or setting.
+    """
+    tools = {name: one.tool.to_mcp_tool() for name, one in TOOLS.items()}
+    groups = {name: one.group for name, one in TOOLS.items()}
+    return explain(rt, topic, tools, groups)
