@@ -21,7 +21,7 @@ MAKEOVERRIDES :=
 
 lower = $(shell echo $(1) | tr '[:upper:]' '[:lower:]')
 words = $(foreach v,$(arguments),$(if $(value $(v)),"$(call lower,$(v))=$$GIVEN_$(v)"))
-call  = @$(PY) server.py call $(1) $(words) $(if $(call on,JSON),--json) $(if $(call on,YES),--yes)
+tool  = @$(PY) server.py call $(1) $(words) $(if $(call on,JSON),--json) $(if $(call on,YES),--yes)
 
 .PHONY: help demo test test-engine lint run install vllm mcp-config clean deploy status endpoint \
         metrics query logs destroy targets list health stats stop start call broken
@@ -60,33 +60,33 @@ mcp-config: $(STAMP) ## Print the configuration of MCP clients (CLIENT=codex: of
 	@$(PY) server.py mcp-config $(if $(call on,CLIENT),'$(subst ','\'',$(value CLIENT))')
 
 deploy: $(STAMP) ## Deploy a model and wait until it answers (TARGET MODEL NAME MAX_MODEL_LEN …)
-	$(call call,deploy_vllm) --wait
+	$(call tool,deploy_vllm) --wait
 status: $(STAMP) ## Say what a deployment does now (TARGET NAME)
-	$(call call,status_vllm)
+	$(call tool,status_vllm)
 endpoint: $(STAMP) ## Say where the model answers, and how to call it
-	$(call call,get_endpoint)
+	$(call tool,get_endpoint)
 metrics: $(STAMP) ## Show the engine's load, latencies and cache
-	$(call call,get_metrics)
+	$(call tool,get_metrics)
 health: $(STAMP) ## Check that the model really answers
-	$(call call,verify_model_health)
+	$(call tool,verify_model_health)
 query: $(STAMP) ## Ask the model (PROMPT="…")
-	$(call call,query_gemma4)
+	$(call tool,query_gemma4)
 stats: $(STAMP) ## Ask it and time the answer (PROMPT="…")
-	$(call call,query_gemma4_with_stats)
+	$(call tool,query_gemma4_with_stats)
 logs: $(STAMP) ## Show the engine's last lines
-	$(call call,get_logs)
+	$(call tool,get_logs)
 stop: $(STAMP) ## Stop a deployment, so that it costs no more
-	$(call call,stop_vllm)
+	$(call tool,stop_vllm)
 start: $(STAMP) ## Start a stopped one and wait until it answers
-	$(call call,start_vllm) --wait
+	$(call tool,start_vllm) --wait
 destroy: $(STAMP) ## Remove a deployment (YES=1: without asking)
-	$(call call,destroy_vllm) --wait
+	$(call tool,destroy_vllm) --wait
 targets: $(STAMP) ## List where models can run
-	$(call call,list_targets)
+	$(call tool,list_targets)
 list: $(STAMP) ## List every deployment
-	$(call call,list_deployments)
+	$(call tool,list_deployments)
 call: $(STAMP) ## Call any other tool (TOOL=get_help)
-	$(call call,$(if $(call on,TOOL),'$(subst ','\'',$(value TOOL))',get_help))
+	$(call tool,$(if $(call on,TOOL),'$(subst ','\'',$(value TOOL))',get_help))
 
 clean: ## Remove .venv and caches; .env, .vllm and deployments stay
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -80,6 +80,7 @@ if [ -d "$file" ] || { [ -e "$file" ] && [ ! -r "$file" ]; }; then
 fi
 [ ! -e "$file" ] || read_file
 
+# shellcheck disable=SC2016  # the lines are for the shell that evaluates them
 for name in $names; do
     in_file=file_$name
     in_file=${!in_file:-}

@@ -31,14 +31,18 @@ class Sample(Record):
 
 
 class Quantiles(Record):
-    """Of one histogram since the engine started, in its unit; read off bucket bounds."""
+    """Of one histogram since the engine started, in its unit.
+
+    A histogram knows buckets, not values: `p50_at_most` is certain, `p50` is Prometheus' own
+    estimate inside the bucket, and None in the first one, where there is nothing to go by.
+    """
 
     count: int
     mean: float | None = None
     p50: float | None = None
+    p50_at_most: float | None = None
     p95: float | None = None
     p95_at_most: float | None = None
-    """The upper bound of the bucket that holds it: the value itself is not known closer."""
 
 
 class CacheConfig(Record):
@@ -181,7 +185,7 @@ class MetricsPage:
 
 
 def quantiles(buckets: Mapping[float, float], total: float) -> Quantiles:
-    """Read p50 and p95 off cumulative buckets, linearly inside one, as Prometheus does.
+    """Read p50 and p95 off cumulative buckets.
 
     >>> quantiles({0.1: 50, 0.2: 100, float("inf"): 100}, total=12.0).p95
     0.19
@@ -194,6 +198,7 @@ def quantiles(buckets: Mapping[float, float], total: float) -> Quantiles:
         count=count,
         mean=round(total / count, 6),
         p50=_quantile(bounds, 0.50),
+        p50_at_most=_bound(bounds, 0.50),
         p95=_quantile(bounds, 0.95),
         p95_at_most=_bound(bounds, 0.95),
     )
@@ -205,7 +210,7 @@ def _quantile(bounds: Iterable[tuple[float, float]], q: float) -> float | None:
     below, seen = 0.0, 0.0
     for bound, cumulative in rows:
         if cumulative >= rank:
-            if math.isinf(bound):
+            if math.isinf(bound) or not below:
                 return below or None
             inside = (rank - seen) / (cumulative - seen) if cumulative > seen else 0.0
             return round(below + (bound - below) * inside, 6)

@@ -40,7 +40,7 @@ def success(answer: Answer, notes: list[str], listed: Callable[[str], bool]) -> 
     return {
         "ok": True,
         "summary": answer.summary(),
-        "data": answer.model_dump(mode="json", exclude_none=False),
+        "data": answer.model_dump(mode="json", exclude_none=True),
         "warnings": warnings,
         "next": _steps(answer.next_steps(), listed),
     }

@@ -21,7 +21,7 @@ class HealthReport(Located):
     layer: Literal["process", "server", "model", "none"]
     """The first that is ill: the process, its HTTP server, or the model itself."""
     detail: str
-    fix: str = ""
+    fix: str | None = None
     answer: str | None = None
     latency_seconds: float | None = None
     start: Literal["cold", "warm"] | None = None

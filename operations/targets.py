@@ -9,7 +9,7 @@ class TargetRow(Target):
     """A target and what would serve on it."""
 
     engine: str
-    missing: str = ""
+    missing: str | None = None
     """What must be done before it can be used."""
 
 
@@ -37,7 +37,7 @@ async def list_all(runtime: Runtime) -> Targets:
     for target in stage.targets.values():
         backend = stage.backend(target.name)
         named = backend.engine_name() if isinstance(backend, NamesEngine) else ("your own", "")
-        rows.append(TargetRow(**target.model_dump(), engine=named[0], missing=named[1]))
+        rows.append(TargetRow(**target.model_dump(), engine=named[0], missing=named[1] or None))
     names = list(stage.targets)
     default = stage.settings.vllm_target or (names[0] if len(names) == 1 else None)
     return Targets(targets=tuple(rows), default=default)

@@ -23,7 +23,7 @@ class Looker:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._answered: dict[str, datetime] = {}
+        self._answered: set[str] = set()
         self._lock = anyio.Lock()
 
     async def look(self, folder: Folder) -> Deployment:
@@ -53,21 +53,20 @@ class Looker:
         try:
             if not await endpoint.healthy():
                 return self._ill(folder, made, "Its /health says that the engine is dead.")
-            since = await self._first(endpoint, made, process)
+            await self._first(endpoint, made, process)
         except EndpointError as exc:
             if process.started in self._answered:
                 return self._ill(folder, made, f"{exc.summary} {exc.cause}".strip())
             return self._booting(folder, made, process, boot, failure=_not_answering(exc))
         finally:
             await endpoint.aclose()
-        return self._deployment(folder, made, State.READY, since)
+        return self._deployment(folder, made, State.READY, boot.since or process.at)
 
-    async def _first(self, endpoint: Endpoint, made: Made, process: Process) -> datetime:
+    async def _first(self, endpoint: Endpoint, made: Made, process: Process) -> None:
         async with self._lock:
             if process.started not in self._answered:
                 await endpoint.say_one_token(made.spec.served_model_name)
-                self._answered[process.started] = datetime.now(UTC)
-        return self._answered[process.started]
+                self._answered.add(process.started)
 
     def _booting(
         self,

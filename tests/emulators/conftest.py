@@ -22,6 +22,15 @@ from emulators.engine.wire.served import Served
 from tests.emulators.models import write_tiny_model
 
 
+async def until(condition: Callable[[], bool], *, seconds: float = 5) -> None:
+    """Wait for something that will be seen soon."""
+    for _ in range(int(seconds / 0.005)):
+        if condition():
+            return
+        await anyio.sleep(0.005)
+    raise TimeoutError("What was waited for did not happen.")
+
+
 class _Server(uvicorn.Server):
     """Says when it listens."""
 

@@ -6,7 +6,7 @@ import httpx2
 import pytest
 
 from emulators.engine.metrics import families
-from tests.emulators.conftest import Simulate, Simulated
+from tests.emulators.conftest import Simulate, Simulated, until
 
 pytestmark = pytest.mark.anyio
 
@@ -111,7 +111,7 @@ async def _ask(engine: Simulated, prompt: list[int]) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_client_that_leaves_frees_its_blocks(simulate: Simulate, stream: bool) -> None:
+async def test_a_client_that_leaves_frees_its_blocks(simulate: Simulate, *, stream: bool) -> None:
     """The request is aborted, streamed or not."""
     body = {"prompt": "hello", "max_tokens": 1000, "ignore_eos": True, "stream": stream}
     async with simulate(step_ms=5) as engine, engine.on_a_port() as url:
@@ -119,9 +119,7 @@ async def test_a_client_that_leaves_frees_its_blocks(simulate: Simulate, stream:
         with anyio.move_on_after(0.05):
             async with httpx2.AsyncClient(base_url=url) as client:
                 await client.post(PATH, json=body)
-        with anyio.fail_after(2):
-            while scheduler.has_work:
-                await anyio.sleep(0.005)
+        await until(lambda: not scheduler.has_work)
         assert scheduler.pool.num_free == 256
         reason = '{engine="0",finished_reason="abort",model_name="tiny"}'
         assert await engine.sample(f"vllm:request_success_total{reason}") == 1
@@ -144,6 +142,5 @@ async def test_aborting_everything_ends_streams_politely(simulate: Simulate) -> 
             assert reply.json()["choices"][0]["finish_reason"] == "abort"
 
         tasks.start_soon(ask)
-        while not engine.served.engine.scheduler.running:
-            await anyio.sleep(0.001)
+        await until(lambda: bool(engine.served.engine.scheduler.running))
         engine.served.engine.abort_all()

@@ -1,0 +1,151 @@
+"""The whole life of a deployment, told by an agent's client: `make demo`.
+
+Starts `python server.py` over stdio, as an agent would, and shows each call and its answer.
+"""
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import psutil
+from fastmcp import Client
+from fastmcp.client.elicitation import ElicitResult
+from fastmcp.client.transports import StdioTransport
+
+from core.settings import ROOT, Settings, inherited_environment
+
+_MODEL: Final = ROOT / ".vllm" / "tiny-gemma-4"
+_SMALL: Final[dict[str, Any]] = {
+    "max_model_len": 2048,
+    "max_num_seqs": 64,
+    "kv_cache_memory_bytes": "64M",
+    "enforce_eager": True,
+}
+"""Boots the tiny model in a third of the time that vLLM's defaults take."""
+_BOOT_SECONDS: Final = 300
+
+
+class Story:
+    """One agent's session, printed as it goes."""
+
+    def __init__(self, client: Client[Any]) -> None:
+        self._client = client
+        self.failed = 0
+
+    async def call(self, tool: str, *, lines: int = 24, **arguments: Any) -> dict[str, Any]:
+        """Call a tool; print the call, how long it took, and its answer."""
+        said = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+        _print(f"\n\033[1m▶ {tool}({said})\033[0m")
+        began = time.perf_counter()
+        reply = await self._client.call_tool(tool, arguments, raise_on_error=False)
+        text = "\n".join(getattr(block, "text", "") for block in reply.content).splitlines()
+        _print("\n".join(f"  {line}" for line in text[:lines]))
+        if len(text) > lines:
+            _print(f"  … {len(text) - lines} more lines")
+        _print(f"  \033[2m{(time.perf_counter() - began) * 1000:.0f} ms\033[0m")
+        told: dict[str, Any] = reply.structured_content or {}
+        self.failed += not told.get("ok")
+        return told
+
+    async def boot(self) -> bool:
+        """Watch a deployment until it is ready or failed, as progress tells it."""
+        with anyio.move_on_after(_BOOT_SECONDS):
+            while True:
+                told = await self.call("status_vllm", wait_s=20, lines=1)
+                state = told.get("data", {}).get("state")
+                if state in {"ready", "failed"} or not told.get("ok"):
+                    return bool(state == "ready")
+        return False
+
+
+async def tell(state_dir: Path) -> int:
+    """Tell the story; give how many of its calls failed."""
+    log = state_dir / "server.log"
+    server = StdioTransport(
+        sys.executable,
+        [str(ROOT / "server.py")],
+        env=_environment(state_dir),
+        keep_alive=False,
+        log_file=log,
+    )
+    client = Client(server, elicitation_handler=_say_yes, progress_handler=_show_progress)
+    async with client:
+        story = Story(client)
+        ready = await _live(story)
+        if not ready:
+            await story.call("get_logs", lines=40)
+        await story.call("destroy_vllm", target="local", name="demo")
+        await story.call("list_deployments")
+    left = _left_running(state_dir)
+    _print(
+        f"\nLeft running: {', '.join(left) or 'nothing'}. Left on disk: {_left_on_disk(state_dir)}."
+    )
+    return story.failed + len(left) + (not ready)
+
+
+async def _live(story: Story) -> bool:
+    await story.call("list_targets")
+    model = str(_MODEL) if _MODEL.is_dir() else "google/gemma-4-E2B-it"
+    deployed = await story.call("deploy_vllm", target="local", name="demo", model=model, **_SMALL)
+    if not deployed.get("ok") or not await story.boot():
+        return False
+    for tool in ("verify_model_health", "get_endpoint", "get_model_details"):
+        await story.call(tool)
+    prompt = "What is Gemma?"
+    await story.call("query_gemma4", prompt=prompt, max_tokens=32)
+    await story.call("query_gemma4_with_stats", prompt=prompt, max_tokens=64)
+    await story.call("get_metrics", lines=20)
+    await story.call("get_system_status")
+    await story.call("get_vllm_deployment_config", lines=8)
+    await story.call("get_logs", lines=16, contains="KV cache size")
+    return True
+
+
+def _environment(state_dir: Path) -> dict[str, str]:
+    chosen = {"VLLM_DEVOPS_STATE_DIR": str(state_dir), "TOOLSETS": "all", "CONFIRM": "ask"}
+    return {**inherited_environment(), "VLLM_BASE_URL": "", "VLLM_TARGET": "", **chosen}
+
+
+async def _say_yes(message: str, *_rest: object) -> ElicitResult[dict[str, Any]]:
+    _print(f"  \033[1m? {message}\033[0m yes")
+    return ElicitResult(action="accept", content={"confirm": True})
+
+
+async def _show_progress(_progress: float, _total: float | None, message: str | None) -> None:
+    _print(f"  \033[2m… {message}\033[0m")
+
+
+def _left_running(state_dir: Path) -> list[str]:
+    return [
+        f"pid {process.info['pid']}"
+        for process in psutil.process_iter(["pid", "cmdline"])
+        if str(state_dir) in " ".join(process.info["cmdline"] or ())
+    ]
+
+
+def _left_on_disk(state_dir: Path) -> str:
+    kept = sorted(
+        str(path.relative_to(state_dir)) for path in state_dir.rglob("*") if path.is_file()
+    )
+    return f"{', '.join(kept)} (removed now)"
+
+
+def _print(text: str) -> None:
+    print(text, flush=True)
+
+
+def main() -> int:
+    """Run the demo in a state folder of its own; exit status 0 if every call was well."""
+    if Settings().engine == "simulated" or not _MODEL.is_dir():
+        _print("!! SIMULATED ENGINE: no model runs; words and figures are made up.")
+    with tempfile.TemporaryDirectory(prefix="vllm-devops-demo-") as folder:
+        failed = anyio.run(tell, Path(folder))
+    _print("The demo went well." if not failed else f"{failed} things went wrong.")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""How tests talk: as an agent does, through an MCP client."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+from fastmcp import Client
+from fastmcp.client.elicitation import ElicitResult
+
+from core.settings import Settings
+from server import build
+
+Human = Callable[[str], str]
+"""Gets the question, says accept, decline or cancel."""
+
+SETTLED = {"ready", "failed", "stopped", "asleep"}
+
+
+class Reply:
+    """Both halves of one answer."""
+
+    def __init__(self, structured: dict[str, Any] | None, text: str, *, is_error: bool) -> None:
+        self.structured = structured or {}
+        self.text = text
+        self.failed = is_error
+
+    @property
+    def code(self) -> str:
+        return str(self.structured.get("code", ""))
+
+    @property
+    def data(self) -> dict[str, Any]:
+        found = self.structured["data"]
+        assert isinstance(found, dict)
+        return found
+
+    @property
+    def state(self) -> str:
+        return str(self.data["state"])
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+class Agent:
+    """One client of one server."""
+
+    def __init__(self, client: Client[Any], asked: list[str]) -> None:
+        self.client = client
+        self.asked = asked
+        """What the human was asked."""
+
+    async def call(self, tool: str, **arguments: Any) -> Reply:
+        reply = await self.client.call_tool(tool, arguments, raise_on_error=False)
+        text = "\n".join(getattr(block, "text", "") for block in reply.content)
+        return Reply(reply.structured_content, text, is_error=reply.is_error)
+
+    async def settled(self, name: str, *, target: str = "local") -> Reply:
+        """Watch a deployment until its state stays."""
+        with anyio.fail_after(60):
+            while True:
+                reply = await self.call("status_vllm", target=target, name=name, wait_s=20)
+                if reply.failed or reply.state in SETTLED:
+                    return reply
+
+    async def serve(self, name: str = "one", **flags: Any) -> Reply:
+        """Deploy on this machine and see it ready."""
+        deployed = await self.call(
+            "deploy_vllm", target="local", name=name, **{"model": "google/gemma-4-E2B-it", **flags}
+        )
+        assert not deployed.failed, deployed
+        ready = await self.settled(name)
+        assert ready.state == "ready", ready
+        return ready
+
+
+@asynccontextmanager
+async def agent_of(
+    settings: Settings, *, human: Human | None = None, mode: str = "auto"
+) -> AsyncIterator[Agent]:
+    """Start a server in process and connect to it; `mode` is FastMCP's name of the protocol."""
+    asked: list[str] = []
+
+    async def handler(message: str, *_rest: Any) -> ElicitResult[dict[str, Any]]:
+        asked.append(message)
+        assert human is not None
+        action = human(message)
+        content = {"confirm": True, "value": True} if action == "accept" else None
+        return ElicitResult(action=action, content=content)  # type: ignore[arg-type]  # a str
+
+    client: Client[Any] = Client(
+        build(settings),
+        mode=mode,  # type: ignore[arg-type]  # a str
+        elicitation_handler=handler if human else None,
+    )
+    async with client:
+        yield Agent(client, asked)

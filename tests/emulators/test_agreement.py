@@ -1,0 +1,404 @@
+"""The simulated engine beside a real vLLM: the same flags, the same requests, the same answers."""
+
+import json
+import re
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import httpx2
+import pytest
+from anyio.streams.text import TextReceiveStream
+
+pytestmark = [pytest.mark.anyio, pytest.mark.vllm]
+
+REAL_ENGINE = Path(__file__).parents[2] / ".vllm"
+MODEL = REAL_ENGINE / "tiny-gemma-4"
+REAL: Final = (str(REAL_ENGINE / "bin" / "vllm"), "serve")
+SIMULATED: Final = (sys.executable, "-m", "emulators.engine", "serve")
+FLAGS: Final = (
+    *("--served-model-name", "tiny", "--host", "127.0.0.1", "--api-key", "k"),
+    *("--max-model-len", "2048", "--enforce-eager", "--kv-cache-memory-bytes", "64M"),
+    *("--max-num-seqs", "64", "--block-size", "128", "--enable-prompt-tokens-details"),
+)
+TEXT, CHAT = "/v1/completions", "/v1/chat/completions"
+IDS: Final = list(range(300, 440))
+LONG: Final = [300] * 2100
+KEY: Final = {"authorization": "Bearer k"}
+VARIES: Final = frozenset({"id", "created", "text", "content", "system_fingerprint"})
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass
+class Running:
+    """One of the two, its client, and what it wrote."""
+
+    client: httpx2.AsyncClient
+    log: list[str]
+
+
+@dataclass
+class Pair:
+    real: Running
+    simulated: Running
+
+    async def both(self, method: str, path: str, **more: Any) -> list[httpx2.Response]:
+        clients = (self.real.client, self.simulated.client)
+        return [await client.request(method, path, **more) for client in clients]
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def _environment() -> Iterator[None]:
+    if not (REAL_ENGINE / "complete").exists():
+        pytest.skip("There is no real vLLM in .vllm.")
+    variables = {
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "SIMULATED_ENGINE_BOOT_SECONDS": "0",
+        "SIMULATED_ENGINE_STEP_MS": "5",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        yield
+
+
+@asynccontextmanager
+async def running(*command: str) -> AsyncIterator[Running]:
+    port = _free_port()
+    argv = [*command, str(MODEL), "--port", str(port), *FLAGS]
+    log: list[str] = []
+
+    async def read(stream: anyio.abc.ByteReceiveStream) -> None:
+        async for text in TextReceiveStream(stream, errors="replace"):
+            log.append(text)
+
+    base_url = f"http://127.0.0.1:{port}"
+    async with (
+        httpx2.AsyncClient(base_url=base_url, timeout=60) as client,
+        anyio.create_task_group() as tasks,
+        await anyio.open_process(argv) as process,
+    ):
+        assert process.stdout
+        assert process.stderr
+        tasks.start_soon(read, process.stdout)
+        tasks.start_soon(read, process.stderr)
+        try:
+            await _wait_until_healthy(client, log)
+            yield Running(client, log)
+        finally:
+            process.terminate()
+
+
+async def _wait_until_healthy(client: httpx2.AsyncClient, log: Sequence[str]) -> None:
+    for _ in range(600):
+        try:
+            await client.get("/health")
+        except httpx2.ConnectError:
+            await anyio.sleep(0.2)
+        else:
+            return
+    raise TimeoutError("".join(log)[-4000:])
+
+
+@pytest.fixture(scope="module")
+async def pair(_environment: None) -> AsyncIterator[Pair]:
+    async with AsyncExitStack() as stack:
+        real = await stack.enter_async_context(running(*REAL))
+        simulated = await stack.enter_async_context(running(*SIMULATED))
+        yield Pair(real, simulated)
+
+
+def alike(body: Any, name: str = "") -> Any:
+    """The body, with the type in place of a value that may differ."""
+    if isinstance(body, Mapping):
+        if name == "logprobs":
+            return {key: type(value).__name__ for key, value in body.items()}
+        return {key: alike(value, key) for key, value in body.items()}
+    if name == "token_ids" and body is not None:
+        return "ids"
+    if isinstance(body, list):
+        return [alike(value, name) for value in body]
+    return type(body).__name__ if name in VARIES else body
+
+
+def chunks_alike(text: str) -> list[Any]:
+    """The events, with runs of the same kind told once: how many tokens one carries varies."""
+    kinds: list[Any] = []
+    for line in text.splitlines():
+        if not line:
+            continue
+        data = line.removeprefix("data: ")
+        kind = data if data == "[DONE]" else alike(json.loads(data))
+        if isinstance(kind, dict) and kind["choices"] and "usage" in kind:
+            kind["usage"] = {key: type(value).__name__ for key, value in kind["usage"].items()}
+        if not kinds or kinds[-1] != kind:
+            kinds.append(kind)
+    return kinds
+
+
+USAGE: Final = {"include_usage": True}
+EACH: Final = {"include_usage": True, "continuous_usage_stats": True}
+GREEDY: Final = {"temperature": 0, "ignore_eos": True, "max_tokens": 24}
+HELLO: Final = [{"role": "user", "content": "Say hello, please: é"}]
+TOOLS: Final = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+ANSWERED: Final[list[tuple[str, dict[str, Any]]]] = [
+    (TEXT, {"prompt": IDS}),
+    (TEXT, {"prompt": IDS}),
+    (TEXT, {"prompt": IDS[:40], "model": "tiny", "return_token_ids": True}),
+    (TEXT, {"prompt": [IDS, IDS[5:], [7, 8]]}),
+    (TEXT, {"prompt": ["hello world", "let me see — 東京"], "n": 2, "temperature": 1}),
+    (TEXT, {"prompt": (IDS * 15)[:2040]}),
+    (TEXT, {"prompt": "hello", "echo": True, "max_tokens": 0}),
+    (TEXT, {"prompt": "hello", "max_tokens": None}),
+    (TEXT, {"prompt": "hello", "min_tokens": 5, "seed": 3, "unknown": 1}),
+    (TEXT, {"prompt": "hello", "logprobs": 2}),
+    (CHAT, {"messages": HELLO}),
+    (CHAT, {"messages": HELLO, "max_completion_tokens": 3}),
+    (CHAT, {"messages": HELLO, "n": 2, "temperature": 0.7}),
+    (CHAT, {"messages": HELLO, "return_token_ids": True}),
+    (CHAT, {"messages": HELLO, "tools": TOOLS, "tool_choice": "none"}),
+    (CHAT, {"messages": [{"role": "system", "content": [{"type": "text", "text": " a "}]}]}),
+    ("/tokenize", {"prompt": "hello world, it's 東京 — 42  times\n\n"}),
+    ("/tokenize", {"prompt": "hello", "return_token_strs": True}),
+    ("/tokenize", {"messages": HELLO}),
+    ("/detokenize", {"tokens": IDS}),
+]
+STREAMED: Final[list[tuple[str, dict[str, Any]]]] = [
+    (TEXT, {"prompt": IDS}),
+    (TEXT, {"prompt": IDS, "stream_options": USAGE}),
+    (TEXT, {"prompt": IDS, "stream_options": EACH}),
+    (TEXT, {"prompt": IDS[:9], "return_token_ids": True}),
+    (TEXT, {"prompt": "hello", "echo": True}),
+    (CHAT, {"messages": HELLO}),
+    (CHAT, {"messages": HELLO, "stream_options": USAGE}),
+    (CHAT, {"messages": HELLO, "stream_options": EACH}),
+    (CHAT, {"messages": HELLO, "return_token_ids": True}),
+]
+REFUSED: Final[list[tuple[str, Any]]] = [
+    (TEXT, {"prompt": IDS, "model": "other"}),
+    (TEXT, {"prompt": IDS, "model": "other", "stream": True}),
+    (TEXT, {"prompt": LONG}),
+    (TEXT, {"prompt": LONG[:2048]}),
+    (TEXT, {"prompt": "hello world " * 1500}),
+    (TEXT, {"prompt": "x" * 100_000}),
+    (TEXT, {"prompt": IDS, "max_tokens": 3000}),
+    (TEXT, {"prompt": IDS, "max_tokens": -1}),
+    (TEXT, {"prompt": IDS, "max_tokens": "abc"}),
+    (TEXT, {"prompt": IDS, "max_tokens": 2.5}),
+    (TEXT, {"prompt": IDS, "min_tokens": 50}),
+    (TEXT, {"prompt": IDS, "min_tokens": -1}),
+    (TEXT, {"prompt": IDS, "temperature": -1}),
+    (TEXT, {"prompt": IDS, "temperature": 2.5}),
+    (TEXT, {"prompt": IDS, "top_p": 2}),
+    (TEXT, {"prompt": IDS, "top_k": -2}),
+    (TEXT, {"prompt": IDS, "min_p": 2}),
+    (TEXT, {"prompt": IDS, "n": 0}),
+    (TEXT, {"prompt": IDS, "n": 2, "temperature": 0}),
+    (TEXT, {"prompt": IDS, "presence_penalty": 3}),
+    (TEXT, {"prompt": IDS, "frequency_penalty": 3}),
+    (TEXT, {"prompt": IDS, "repetition_penalty": 0}),
+    (TEXT, {"prompt": IDS, "logprobs": 50}),
+    (TEXT, {"prompt": IDS, "stream_options": USAGE}),
+    (TEXT, {"prompt": [100_000]}),
+    (TEXT, {"prompt": [-1]}),
+    (TEXT, {"prompt": []}),
+    (TEXT, {"prompt": ""}),
+    (TEXT, {"prompt": {"a": 1}}),
+    (TEXT, {"prompt": [IDS, 5]}),
+    (TEXT, {}),
+    (TEXT, []),
+    (CHAT, {"messages": []}),
+    (CHAT, {"messages": "x"}),
+    (CHAT, {}),
+    (CHAT, {"messages": HELLO, "max_tokens": 5000}),
+    (CHAT, {"messages": HELLO, "max_completion_tokens": 5000}),
+    (CHAT, {"messages": HELLO, "top_logprobs": 2}),
+    (CHAT, {"messages": HELLO, "logprobs": True, "top_logprobs": 30}),
+    (CHAT, {"messages": HELLO, "tools": TOOLS}),
+    (CHAT, {"messages": HELLO, "tools": TOOLS, "tool_choice": "required"}),
+    (CHAT, {"messages": HELLO, "tool_choice": "auto"}),
+    ("/tokenize", {}),
+    ("/tokenize", {"prompt": "x", "model": "other"}),
+    ("/detokenize", {"tokens": ["a"]}),
+    ("/detokenize", {"tokens": [-1]}),
+]
+LOOKED_AT: Final[list[tuple[str, str, Mapping[str, str]]]] = [
+    ("GET", "/health", {}),
+    ("GET", "/ping", {}),
+    ("POST", "/ping", {}),
+    ("GET", "/version", {}),
+    ("GET", "/load", {}),
+    ("GET", "/v1/models", KEY),
+    ("GET", "/v1/models", {}),
+    ("GET", "/v1/models", {"authorization": "Bearer wrong"}),
+    ("GET", "/v1/models", {"authorization": "Basic k"}),
+    ("GET", "/nope", {}),
+    ("GET", "/v1/nope", KEY),
+    ("GET", TEXT, KEY),
+    ("POST", "/health", {}),
+    ("HEAD", "/health", {}),
+    ("OPTIONS", TEXT, {}),
+]
+
+
+def headers_alike(reply: httpx2.Response) -> dict[str, str]:
+    skipped = {"date", "content-length", "transfer-encoding"}
+    return {name: value for name, value in reply.headers.items() if name not in skipped}
+
+
+@pytest.mark.parametrize(("method", "path", "headers"), LOOKED_AT)
+async def test_looks_are_answered_alike(
+    pair: Pair, method: str, path: str, headers: Mapping[str, str]
+) -> None:
+    """Status, headers and body, with and without a key."""
+    real, simulated = await pair.both(method, path, headers=headers)
+    assert simulated.status_code == real.status_code
+    assert headers_alike(simulated) == headers_alike(real)
+    if real.headers.get("content-type") == "application/json" and real.text:
+        assert alike(simulated.json()) == alike(real.json())
+    else:
+        assert simulated.text == real.text
+
+
+@pytest.mark.parametrize(("path", "body"), ANSWERED)
+async def test_requests_are_answered_alike(pair: Pair, path: str, body: dict[str, Any]) -> None:
+    """All keys, all values that the words do not decide: usage, reasons, ids of the prompt."""
+    asked = body if path.startswith("/tok") or path.startswith("/detok") else {**GREEDY, **body}
+    real, simulated = await pair.both("POST", path, json=asked, headers=KEY)
+    assert (simulated.status_code, real.status_code) == (200, 200)
+    assert headers_alike(simulated) == headers_alike(real)
+    assert list(simulated.json()) == list(real.json())
+    assert alike(simulated.json()) == alike(real.json())
+    if path == "/tokenize" or path == "/detokenize":
+        assert simulated.json() == real.json()
+
+
+@pytest.mark.parametrize(("path", "body"), STREAMED)
+async def test_streams_have_the_same_chunks(pair: Pair, path: str, body: dict[str, Any]) -> None:
+    """The first, the middle, the last, the usage and DONE."""
+    asked = {**GREEDY, **body, "stream": True}
+    real, simulated = await pair.both("POST", path, json=asked, headers=KEY)
+    assert headers_alike(simulated) == headers_alike(real)
+    assert chunks_alike(simulated.text) == chunks_alike(real.text)
+
+
+@pytest.mark.parametrize(("path", "body"), REFUSED)
+async def test_refusals_are_worded_alike(pair: Pair, path: str, body: Any) -> None:
+    """The whole error object."""
+    asked = {"max_tokens": 24, **body} if isinstance(body, dict) and path == TEXT else body
+    real, simulated = await pair.both("POST", path, json=asked, headers=KEY)
+    assert (simulated.status_code, simulated.json()) == (real.status_code, real.json())
+
+
+@pytest.mark.parametrize("content", ["{not json", '{"a": ', "null", ""])
+async def test_what_is_no_json_is_refused_alike(pair: Pair, content: str) -> None:
+    """The position of the mistake too."""
+    for kind in ("application/json", "text/plain"):
+        headers = {**KEY, "content-type": kind}
+        real, simulated = await pair.both("POST", TEXT, content=content, headers=headers)
+        assert (simulated.status_code, simulated.json()) == (real.status_code, real.json())
+
+
+def families(page: str) -> dict[str, tuple[str, frozenset[frozenset[str]]]]:
+    """Of each family its type and the sets of labels of its samples."""
+    kinds: dict[str, str] = {}
+    labels: dict[str, set[frozenset[str]]] = {}
+    name = ""
+    for line in page.splitlines():
+        if line.startswith("# TYPE "):
+            _, _, name, kinds_of = line.split()
+            kinds[name] = kinds_of
+        elif not line.startswith("#"):
+            labels.setdefault(name, set()).add(frozenset(re.findall(r'(\w+)="', line)))
+    return {name: (kind, frozenset(labels.get(name, ()))) for name, kind in kinds.items()}
+
+
+def counts(page: str) -> dict[str, str]:
+    """What both must have counted alike after the same requests."""
+    counted = r"vllm:(prompt_tokens|generation_tokens|prefix_cache|request_success)\w*_total\{"
+    counted += r"|vllm:request_\w+_tokens_(bucket|sum|count)\{|http_requests_total\{"
+    lines = (line.rpartition(" ") for line in page.splitlines() if re.match(counted, line))
+    return {name: value for name, _, value in lines}
+
+
+async def test_the_metrics_agree(pair: Pair) -> None:
+    """Families, types, labels, bucket bounds, and all that was counted so far."""
+    real, simulated = await pair.both("GET", "/metrics")
+    assert headers_alike(simulated) == headers_alike(real)
+    assert families(simulated.text) == families(real.text)
+    assert counts(simulated.text) == counts(real.text)
+    bounds = [
+        set(re.findall(r'^(\S+?)\{.*(le="[^"]+")', p.text, re.MULTILINE)) for p in (real, simulated)
+    ]
+    assert bounds[0] == bounds[1]
+
+
+async def test_the_cache_is_sized_alike(pair: Pair) -> None:
+    """Every label of `vllm:cache_config_info`, but for one that only the CPU build sets."""
+    pages = await pair.both("GET", "/metrics")
+    lines = (
+        re.search(r"^vllm:cache_config_info\{(.*)\}", page.text, re.MULTILINE) for page in pages
+    )
+    real, simulated = (dict(re.findall(r'(\w+)="([^"]*)"', line[1])) for line in lines if line)
+    del real["mamba_ssm_cache_dtype"], simulated["mamba_ssm_cache_dtype"]
+    assert simulated == real
+
+
+async def test_the_log_tells_the_same_phases(pair: Pair) -> None:
+    """In vLLM's line format; the CPU build says CPU where a GPU build says GPU."""
+    lines = (
+        r"\(APIServer pid=\d+\) INFO \d\d-\d\d \d\d:\d\d:\d\d \[\w+\.py:\d+\] Using max model len",
+        r"\(EngineCore pid=\d+\) INFO .* Initializing a V1 LLM engine \(v0.32.0\) with config: ",
+        r"\(EngineCore pid=\d+\) INFO .* Starting to load model /",
+        r"Loading safetensors checkpoint shards: 100% Completed \| 1/1",
+        r"Loading weights took \d+\.\d\d seconds",
+        r"[CG]PU KV cache size: 63,550 tokens, Maximum concurrency for 2,048 tokens .*: 31.03x",
+        r"init engine \(profile, create kv cache, warmup model\) took \d+\.\d\d s",
+        r"Starting vLLM server on http://127.0.0.1:\d+",
+        r"INFO:     Application startup complete\.",
+        r'INFO:     127.0.0.1:\d+ - "GET /health HTTP/1.1" 200 OK',
+    )
+    await pair.both("GET", "/health")
+    for log in (pair.real.log, pair.simulated.log):
+        text = "".join(log)
+        assert [line for line in lines if not re.search(line, text)] == []
+
+
+async def _ending(*argv: str) -> tuple[int | None, str]:
+    done = await anyio.run_process(argv, check=False)
+    lines = done.stderr.decode().strip().splitlines()
+    return done.returncode, re.sub("0x[0-9a-f]+", "0x", lines[-1])
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        (str(MODEL), "--bogus-flag", "3"),
+        (str(MODEL), "--max-model-len", "abc"),
+        (str(MODEL), "--limit-mm-per-prompt", "{image:0}"),
+        ("/nowhere/model",),
+    ],
+)
+async def test_bad_command_lines_end_alike(_environment: None, flags: tuple[str, ...]) -> None:
+    """Status and last line. A real vLLM needs seven seconds to refuse."""
+    real, simulated = await _ending(*REAL, *flags), await _ending(*SIMULATED, *flags)
+    assert simulated == real

@@ -1,0 +1,244 @@
+"""The Makefile's targets, each run in a copy of the checkout with a stub of the server."""
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from core.processes import Output, run
+from core.settings import ROOT, Settings
+from tools.surface import TOOLS
+
+pytestmark = pytest.mark.anyio
+
+_PROGRAMS: Final = ("awk", "bash", "chmod", "env", "make", "rm", "sh", "touch", "tr")
+_SERVER: Final = """
+import json, os, sys
+print(json.dumps({"argv": sys.argv[1:], "env": dict(os.environ)}))
+sys.exit("refuse" in sys.argv)
+"""
+_PYTHON: Final = """#!/bin/sh
+echo "$0 $*" >> "$LOG"
+case $1 in
+-c) exit {suitable} ;;
+-m) case $2 in
+    venv) rm -rf .venv; mkdir -p .venv/bin; cp "$0" .venv/bin/python ;;
+    pip) exit {pip} ;;
+    esac ;;
+--version) echo Python 3.99 ;;
+esac
+"""
+
+
+class Checkout:
+    """A copy with a space in its path, and only the programs that are put on its PATH."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "check out"
+        self.bin = folder / "bin"
+        self.log = folder / "log"
+        self.bin.mkdir()
+        (self.root / ".venv/bin").mkdir(parents=True)
+        shutil.copy(ROOT / "Makefile", self.root)
+        for name in ("requirements.txt", "requirements-dev.txt"):
+            (self.root / name).touch()
+        (self.root / "server.py").write_text(_SERVER, encoding="utf-8")
+        (self.root / ".venv/bin/python").symlink_to(sys.executable)
+        (self.root / ".venv/.installed").touch()
+        for name in (*_PROGRAMS, "cp", "mkdir"):
+            (self.bin / name).symlink_to(shutil.which(name) or f"/missing/{name}")
+
+    def python(self, name: str, *, suitable: bool, pip_works: bool = True) -> None:
+        """Put a Python on the PATH that writes down what it is asked."""
+        text = _PYTHON.format(suitable=int(not suitable), pip=int(not pip_works))
+        (self.bin / name).write_text(text, encoding="utf-8")
+        (self.bin / name).chmod(0o755)
+
+    async def make(self, *words: str, **env: str) -> Output:
+        """Run make with nothing else in the environment."""
+        given = {"PATH": str(self.bin), "LOG": str(self.log), **env}
+        pairs = (f"{name}={value}" for name, value in given.items())
+        return await run(("/usr/bin/env", "-i", *pairs, "make", *words), cwd=self.root)
+
+    async def called(self, *words: str, **env: str) -> Any:
+        """Run make and give what the server was started with."""
+        done = await self.make(*words, **env)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def logged(self) -> str:
+        """Say what the Pythons were asked."""
+        return self.log.read_text(encoding="utf-8") if self.log.exists() else ""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path)
+
+
+async def test_make_alone_lists_every_target(checkout: Checkout) -> None:
+    """One line each, and nothing is installed or run."""
+    shutil.rmtree(checkout.root / ".venv")
+    done = await checkout.make()
+    assert done.returncode == 0
+    listed = re.findall(r"^  make (\S+) +\S", done.stdout, flags=re.MULTILINE)
+    assert set(listed) >= {
+        *("demo", "test", "test-engine", "lint", "run", "install", "vllm", "deploy", "status"),
+        *("endpoint", "metrics", "query", "logs", "destroy", "mcp-config", "clean"),
+    }
+    assert not (checkout.root / ".venv").exists()
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        """it's "quoted" and \\ # % `id`""",
+        "costs $5, $HOME and $$, ${PATH} too",
+        "what does $(shell touch harmed) or $(foo",
+        "two\nlines",
+        " --yes",
+        "schöne Grüße",
+    ],
+)
+async def test_a_prompt_arrives_as_it_was_typed(checkout: Checkout, prompt: str) -> None:
+    """Neither make nor the shell reads what a person asks."""
+    told = await checkout.called("query", f"PROMPT={prompt}")
+    assert told["argv"] == ["call", "query_gemma4", f"prompt={prompt}"]
+    assert not (checkout.root / "harmed").exists()
+
+
+async def test_only_what_is_given_is_passed(checkout: Checkout) -> None:
+    """The caller's environment names no deployment, and an empty variable names nothing."""
+    told = await checkout.called("status", "TARGET=local", "MODEL=", NAME="wsl", PROMPT="> ")
+    assert told["argv"] == ["call", "status_vllm", "target=local"]
+
+
+async def test_any_parameter_can_be_given(checkout: Checkout) -> None:
+    """A parameter of the tool is the same word in capitals."""
+    told = await checkout.called("deploy", "MODEL=google/gemma-4-E4B-it", "MAX_MODEL_LEN=4096")
+    assert told["argv"][:2] == ["call", "deploy_vllm"]
+    assert set(told["argv"][2:]) == {
+        *("model=google/gemma-4-E4B-it", "max_model_len=4096", "--wait"),
+    }
+
+
+async def test_flags_are_switched_on_and_off(checkout: Checkout) -> None:
+    """YES=0 does not agree to anything."""
+    on = await checkout.called("destroy", "YES=1", "JSON=1")
+    assert on["argv"] == ["call", "destroy_vllm", "--json", "--yes", "--wait"]
+    off = await checkout.called("destroy", "YES=0", "JSON=", YES="1")
+    assert off["argv"] == ["call", "destroy_vllm", "--wait"]
+
+
+async def test_a_setting_goes_on_as_a_setting(checkout: Checkout) -> None:
+    """It is no argument, and its dollar signs stay."""
+    told = await checkout.called("list", "ENGINE=simulated", "HF_TOKEN=a$b$(c)")
+    assert told["argv"] == ["call", "list_deployments"]
+    assert (told["env"]["ENGINE"], told["env"]["HF_TOKEN"]) == ("simulated", "a$b$(c)")
+
+
+async def test_a_failing_tool_fails_make(checkout: Checkout) -> None:
+    """Scripts can rely on the exit status."""
+    done = await checkout.make("call", "TOOL=refuse")
+    assert done.returncode != 0
+
+
+async def test_a_client_can_be_chosen(checkout: Checkout) -> None:
+    """Its name may have a space."""
+    told = await checkout.called("mcp-config", "CLIENT=Gemini CLI")
+    assert told["argv"] == ["mcp-config", "Gemini CLI"]
+
+
+async def test_run_prints_nothing_of_its_own(checkout: Checkout) -> None:
+    """Standard output belongs to the protocol."""
+    assert (await checkout.called("run"))["argv"] == []
+
+
+async def test_a_finished_environment_is_left_alone(checkout: Checkout) -> None:
+    """Nothing is asked of any Python when nothing has changed."""
+    checkout.python("python3", suitable=True)
+    done = await checkout.make("install")
+    assert done.returncode == 0
+    assert not checkout.logged()
+
+
+async def test_a_half_made_environment_is_made_again(checkout: Checkout) -> None:
+    """Without its stamp it was interrupted, whatever it looks like."""
+    checkout.python("python3", suitable=True)
+    (checkout.root / ".venv/.installed").unlink()
+    done = await checkout.make("install")
+    assert done.returncode == 0, done.stderr
+    assert "-m venv --clear .venv" in checkout.logged()
+    assert (checkout.root / ".venv/.installed").exists()
+
+
+async def test_an_environment_without_its_python_is_made_again(checkout: Checkout) -> None:
+    """A Python that was upgraded away leaves a dangling link."""
+    checkout.python("python3", suitable=True)
+    (checkout.root / ".venv/bin/python").unlink()
+    (checkout.root / ".venv/bin/python").symlink_to("/missing/python")
+    assert (await checkout.make("install")).returncode == 0
+    assert "-m venv --clear .venv" in checkout.logged()
+
+
+async def test_a_failed_installation_is_not_taken_for_a_finished_one(checkout: Checkout) -> None:
+    """The stamp comes last."""
+    checkout.python("python3", suitable=True, pip_works=False)
+    (checkout.root / ".venv/.installed").unlink()
+    assert (await checkout.make("install")).returncode != 0
+    assert not (checkout.root / ".venv/.installed").exists()
+
+
+async def test_an_old_python_is_passed_over(checkout: Checkout) -> None:
+    """The first one that is new enough and has venv makes the environment."""
+    checkout.python("python3", suitable=False)
+    checkout.python("python3.12", suitable=True)
+    (checkout.root / ".venv/.installed").unlink()
+    assert (await checkout.make("install")).returncode == 0
+    assert "python3.12 -m venv" in checkout.logged()
+    assert "python3 -m venv" not in checkout.logged()
+
+
+async def test_a_missing_python_is_said_in_one_line(checkout: Checkout) -> None:
+    """It says what to install, or how to name one; standard output stays empty."""
+    checkout.python("python3", suitable=False)
+    (checkout.root / ".venv/.installed").unlink()
+    done = await checkout.make("run")
+    assert done.returncode != 0
+    assert not done.stdout
+    assert len([line for line in done.stderr.splitlines() if not line.startswith("make")]) == 1
+    assert "3.11" in done.stderr
+
+
+def _makefile() -> str:
+    return (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
+
+
+async def test_every_tool_of_the_makefile_exists() -> None:
+    """A target never names a tool that is not there."""
+    named = set(re.findall(r"\$\(call tool,([a-z0-9_]+)\)", _makefile()))
+    assert named
+    assert named <= set(TOOLS)
+
+
+def _patterns(name: str) -> list[str]:
+    (words,) = re.findall(rf"^{name} +:= (.*)$", _makefile(), flags=re.MULTILINE)
+    return [word.replace("%", ".*") for word in words.split()]
+
+
+async def test_every_setting_is_known_as_one() -> None:
+    """But `tensor_parallel_size`, which is rather the argument of a deployment."""
+    known = re.compile("|".join(_patterns("SETTING")))
+    strange = {name for name in Settings.model_fields if not known.fullmatch(name.upper())}
+    assert strange == {"tensor_parallel_size"}
+
+
+async def test_no_parameter_is_kept_from_a_tool() -> None:
+    """What is a setting, or steers make, is no parameter of any tool."""
+    kept = re.compile("|".join((*_patterns("SETTING"), *_patterns("STEER"))))
+    parameters = {name for one in TOOLS.values() for name in one.tool.parameters["properties"]}
+    assert {name for name in parameters if kept.fullmatch(name.upper())} == set()
