@@ -6,7 +6,7 @@
 PY      := .venv/bin/python
 STAMP   := .venv/.installed
 # Settings given to make go on as environment variables; the rest of these steer make itself.
-SETTING := ENGINE READ_ONLY TOOLSETS CONFIRM MODEL_NAME BUCKET_NAME ACCELERATOR_TYPE HF_TOKEN \
+SETTING := ENGINE READ_ONLY TOOLSETS MODEL_NAME BUCKET_NAME ACCELERATOR_TYPE HF_TOKEN \
            VLLM_% GOOGLE_CLOUD_% AZURE_%
 STEER   := YES JSON CLIENT TOOL PYTHON SHELL MAKE%
 
@@ -93,18 +93,23 @@ clean: ## Remove .venv and caches; .env, .vllm and deployments stay
 	rm -f .coverage .coverage.*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# A .venv without its stamp was interrupted, one without its Python outlived an upgrade: redo both.
-pythons  := $(if $(call on,PYTHON),"$(PYTHON)",python3 python3.14 python3.13 python3.12 python3.11)
-suitable := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
+# Interrupted work leaves `.unfinished`: then, or when its Python is gone, .venv is made anew. One
+# that somebody made by hand is kept and filled. An activated .venv is not made by itself: `base`.
+pythons := $(if $(call on,PYTHON),"$(PYTHON)",python3 python3.14 python3.13 python3.12 python3.11)
+usable  := import sys, pip; sys.exit(sys.version_info < (3, 11))
+base    := import sys, venv, ensurepip; sys.version_info < (3, 11) and sys.exit(1); \
+           print(sys._base_executable)
 
 $(STAMP): requirements.txt requirements-dev.txt $(if $(shell test -x $(PY) && echo yes),,broken)
-	@exec >&2; if [ ! -e $@ ] || [ ! -x $(PY) ]; then \
-	    for p in $(pythons); do "$$p" -c '$(suitable)' </dev/null 2>/dev/null && break; done || { \
-	        echo 'Python 3.11 or newer with venv is missing (sudo apt install python3-venv, or' \
+	@exec >&2; \
+	if [ -e .venv/.unfinished ] || ! $(PY) -c '$(usable)' </dev/null 2>/dev/null; then \
+	    for p in $(pythons); do base=$$("$$p" -c '$(base)' </dev/null 2>/dev/null) && break; done \
+	        || { echo 'Python 3.11 or newer with venv is missing (sudo apt install python3-venv, or' \
 	            'brew install python); one that is not on the PATH: make install PYTHON=/its/path'; \
 	        exit 1; }; \
-	    echo "Making .venv with $$("$$p" --version); it takes a minute."; \
-	    "$$p" -m venv --clear .venv || exit 1; \
+	    echo "Making .venv with $$("$$base" --version); it takes a minute."; \
+	    rm -rf .venv && mkdir .venv && touch .venv/.unfinished && "$$base" -m venv .venv || exit 1; \
 	fi; \
-	rm -f $@ && $(PY) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt \
-	    && touch $@
+	rm -f $@ && touch .venv/.unfinished \
+	    && $(PY) -m pip install -qq --disable-pip-version-check -r requirements-dev.txt \
+	    && rm .venv/.unfinished && touch $@

@@ -15,6 +15,10 @@ from fastmcp import Client
 from fastmcp.client.elicitation import ElicitResult
 from fastmcp.client.transports import StdioTransport
 
+from backends.local.engine import find_vllm
+from backends.local.install import installer
+from core.errors import OpsError
+from core.records import SIMULATED
 from core.settings import ROOT, Settings, inherited_environment
 
 _MODEL: Final = ROOT / ".vllm" / "tiny-gemma-4"
@@ -61,13 +65,13 @@ class Story:
         return False
 
 
-async def tell(state_dir: Path) -> int:
+async def tell(state_dir: Path, engine: str) -> int:
     """Tell the story; give how many of its calls failed."""
     log = state_dir / "server.log"
     server = StdioTransport(
         sys.executable,
         [str(ROOT / "server.py")],
-        env=_environment(state_dir),
+        env=_environment(state_dir, engine),
         keep_alive=False,
         log_file=log,
     )
@@ -104,8 +108,13 @@ async def _live(story: Story) -> bool:
     return True
 
 
-def _environment(state_dir: Path) -> dict[str, str]:
-    chosen = {"VLLM_DEVOPS_STATE_DIR": str(state_dir), "TOOLSETS": "all", "CONFIRM": "ask"}
+def _environment(state_dir: Path, engine: str) -> dict[str, str]:
+    chosen = {
+        "VLLM_DEVOPS_STATE_DIR": str(state_dir),
+        "TOOLSETS": "all",
+        "CONFIRM": "ask",
+        "ENGINE": engine,
+    }
     return {**inherited_environment(), "VLLM_BASE_URL": "", "VLLM_TARGET": "", **chosen}
 
 
@@ -137,12 +146,27 @@ def _print(text: str) -> None:
     print(text, flush=True)
 
 
+async def choose_engine() -> str:
+    """Install the real engine if it is missing; give `simulated` where that cannot be done."""
+    settings = Settings()
+    if settings.engine == "simulated":
+        return "simulated"
+    if find_vllm(settings.vllm_executable, ROOT) is None:
+        try:
+            await installer().install()
+        except OpsError as exc:
+            _print(f"\n{exc.code}: {exc.summary}\n{exc.fix}")
+            return "simulated"
+    return "real"
+
+
 def main() -> int:
     """Run the demo in a state folder of its own; exit status 0 if every call was well."""
-    if Settings().engine == "simulated" or not _MODEL.is_dir():
-        _print("!! SIMULATED ENGINE: no model runs; words and figures are made up.")
+    engine = anyio.run(choose_engine)
+    if engine == "simulated":
+        _print(f"!! {SIMULATED}")
     with tempfile.TemporaryDirectory(prefix="vllm-devops-demo-") as folder:
-        failed = anyio.run(tell, Path(folder))
+        failed = anyio.run(tell, Path(folder), engine)
     _print("The demo went well." if not failed else f"{failed} things went wrong.")
     return 1 if failed else 0
 

@@ -46,7 +46,7 @@ problem() {
 
 # Prints the one line that a command says, if it looks as the pattern ($1) wants.
 answer_of() {
-    local pattern=$1 said tries=$((${INIT_CLI_SECONDS:-10} * 10))
+    local pattern=$1 said status tries=$((${INIT_CLI_SECONDS:-10} * 10))
     shift
     [[ $silent_clis != *" $1 "* ]] && command -v "$1" >/dev/null || return 1
     said=$(mktemp) || return 1
@@ -63,10 +63,11 @@ answer_of() {
         echo "$1 did not answer within ${INIT_CLI_SECONDS:-10} s; going on without it." >&2
     fi
     { kill -KILL -- "-$helper"; wait "$helper"; } 2>/dev/null
+    status=$?
     helper=''
     answer=$(head -c 300 "$said" | tr -d '\0\r')
     rm -f "$said"
-    [[ $answer =~ $pattern ]]
+    [ "$status" -eq 0 ] && [[ $answer =~ $pattern ]]
 }
 
 # Whether .env gives a setting ($1) a value.

@@ -4,17 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
-from core.records import (
-    Access,
-    Deleted,
-    Deployment,
-    DeploymentSpec,
-    ModelShape,
-    Plan,
-    Preflight,
-    Record,
-    Target,
-)
+from core.plans import Plan, Preflight
+from core.records import Access, Deleted, Deployment, DeploymentSpec, ModelShape, Record, Target
 from core.settings import Settings
 
 
@@ -84,7 +75,7 @@ class LogLines(Record):
 
     lines: tuple[str, ...]
     total: int
-    """Lines in the whole log."""
+    """Lines that there are: all of the log, or those that contain the text."""
 
 
 class EngineFacts(Record):

@@ -7,6 +7,7 @@ from typing import Final, NoReturn
 from backends.base import World
 from core.endpoint import Endpoint
 from core.errors import DeploymentNotFound, OpsError, Unsupported
+from core.plans import Plan, Preflight
 from core.records import (
     Access,
     Deleted,
@@ -14,8 +15,6 @@ from core.records import (
     DeploymentSpec,
     Failure,
     ModelShape,
-    Plan,
-    Preflight,
     State,
     Target,
 )

@@ -18,16 +18,16 @@ def head_lines(path: Path) -> Iterator[str]:
 def newest_lines(
     path: Path, lines: int, contains: str | None = None
 ) -> tuple[tuple[str, ...], int]:
-    """Give the last lines, newest last, and how many there are in all.
+    """Give the last lines, newest last, and how many there are.
 
-    With `contains`, only lines that hold the text, whatever its case.
+    With `contains`, only lines that hold the text, whatever its case, are given and counted.
     """
     kept: deque[str] = deque(maxlen=lines)
     total = 0
     wanted = contains.lower() if contains else None
     for line in _read(path, None):
-        total += 1
         if wanted is None or wanted in line.lower():
+            total += 1
             kept.append(line)
     return tuple(kept), total
 

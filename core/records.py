@@ -1,13 +1,21 @@
 """The nouns: closed, immutable records that every room speaks in."""
 
 import hashlib
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+)
 
-from core.errors import NextStep
+from core.errors import InvalidArgument, NextStep
 
 NAME_PATTERN: Final = r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$"
 DeploymentName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
@@ -23,6 +31,23 @@ class Record(BaseModel):
         use_attribute_docstrings=True,
         defer_build=True,  # a third of the start-up time, for records that may not be needed
     )
+
+
+R = TypeVar("R", bound=Record)
+
+
+def valid(kind: type[R], values: Mapping[str, Any]) -> R:
+    """Make a record of what a person said.
+
+    Raises:
+        InvalidArgument: A value cannot be what it is.
+    """
+    try:
+        return kind.model_validate(values)
+    except ValidationError as exc:
+        rows = exc.errors(include_url=False)
+        words = "; ".join(f"{'.'.join(map(str, row['loc']))}: {row['msg']}" for row in rows)
+        raise InvalidArgument(f"That cannot be: {words}.", fix="Correct the value.") from exc
 
 
 class Answer(Record):
@@ -127,46 +152,6 @@ class ModelShape(Record):
     """The method named by its quantization_config."""
     weight_bytes: int | None = None
     """Of its safetensors files together."""
-
-
-class PlannedStep(Record):
-    """One change that applying a plan would make, three ways."""
-
-    what: str
-    request: dict[str, Any]
-    """As the platform is asked."""
-    command: str
-    """As a person would type it."""
-
-
-class Plan(Record):
-    """What applying a spec would do; nothing has been done yet."""
-
-    spec: DeploymentSpec
-    target: Target
-    model: ModelShape
-    steps: tuple[PlannedStep, ...]
-    warnings: tuple[str, ...] = ()
-
-
-class Check(Record):
-    """One thing looked at before anything is made."""
-
-    what: str
-    outcome: Literal["pass", "fail", "unknown"]
-    detail: str
-    fix: str = ""
-
-
-class Preflight(Record):
-    """Everything looked at before anything is made."""
-
-    checks: tuple[Check, ...]
-
-    @property
-    def failed(self) -> tuple[Check, ...]:
-        """What would make the deployment fail."""
-        return tuple(check for check in self.checks if check.outcome == "fail")
 
 
 class Phase(Record):

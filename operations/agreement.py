@@ -3,7 +3,8 @@
 import hashlib
 
 from backends.base import Backend
-from core.records import Deployment, Plan, Record, State
+from core.plans import Plan
+from core.records import Deployment, Record, State
 from operations.deploying import existing
 from operations.resolve import Found
 

@@ -9,7 +9,9 @@ import anyio
 
 from backends.base import Backend, Scales, Stops
 from core.errors import InvalidArgument, NextStep, OpsError, Unsupported
-from core.records import Answer, Deleted, Deployment, DeploymentSpec, Plan, State
+from core.plans import Plan
+from core.records import Answer, Deleted, Deployment, DeploymentSpec, State, valid
+from core.reply import note
 from core.settings import ROOT
 from operations.resolve import Found, everything, find
 from operations.runtime import Runtime
@@ -67,9 +69,7 @@ def specify(
         wanted = str(Path(wanted).expanduser().resolve())
     said = {flag: value for flag, value in flags.items() if value is not None}
     said.setdefault("tensor_parallel_size", runtime.settings.tensor_parallel_size)
-    return DeploymentSpec.model_validate(
-        {"name": name or name_for(wanted), "model": wanted, **said}
-    )
+    return valid(DeploymentSpec, {"name": name or name_for(wanted), "model": wanted, **said})
 
 
 def name_for(model: str) -> str:
@@ -96,6 +96,8 @@ async def existing(backend: Backend, name: str) -> Deployment | None:
 
 async def deploy(runtime: Runtime, backend: Backend, wanted: Plan) -> Deployment:
     """Start, or go on with, what the plan says; what is true now."""
+    for warning in wanted.warnings:
+        note(warning)
     deployment = await backend.apply(wanted)
     _follow(runtime, backend, deployment)
     return usual(runtime, deployment)

@@ -1,11 +1,12 @@
 """`target` and `name` left out: what a person means who types just «status»."""
 
+import re
 from typing import NamedTuple
 
 from backends.base import Backend
 from backends.endpoint import NAME as ENDPOINT
-from core.errors import Ambiguous, DeploymentNotFound, NextStep
-from core.records import Deployment
+from core.errors import Ambiguous, DeploymentNotFound, InvalidArgument, NextStep
+from core.records import NAME_PATTERN, Deployment
 from core.reply import note
 from operations.stage import Stage
 
@@ -26,10 +27,17 @@ async def find(stage: Stage, target: str | None, name: str | None) -> Found:
     """Give the deployment that is meant.
 
     Raises:
+        InvalidArgument: The name cannot be one.
         TargetNotFound: The target is not configured.
         DeploymentNotFound: Nothing fits.
         Ambiguous: Several fit; the message lists them.
     """
+    if name is not None and not re.fullmatch(NAME_PATTERN, name):
+        raise InvalidArgument(
+            f"{name[:60]!r} is no deployment's name.",
+            fix="Names have lower-case letters, digits and hyphens, at most 40.",
+            next_steps=(NextStep("list_deployments"),),
+        )
     target = target or _default_target(stage, name)
     if target and name:
         backend = stage.backend(target)

@@ -87,11 +87,11 @@ async def agent_of(
         assert human is not None
         action = human(message)
         content = {"confirm": True, "value": True} if action == "accept" else None
-        return ElicitResult(action=action, content=content)  # type: ignore[arg-type]  # a str
+        return ElicitResult(action=action, content=content)
 
     client: Client[Any] = Client(
         build(settings),
-        mode=mode,  # type: ignore[arg-type]  # a str
+        mode=mode,
         elicitation_handler=handler if human else None,
     )
     async with client:

@@ -1,6 +1,7 @@
 """The Makefile's targets, each run in a copy of the checkout with a stub of the server."""
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -15,7 +16,7 @@ from tools.surface import TOOLS
 
 pytestmark = pytest.mark.anyio
 
-_PROGRAMS: Final = ("awk", "bash", "chmod", "env", "make", "rm", "sh", "touch", "tr")
+_PROGRAMS: Final = ("awk", "bash", "cp", "echo", "env", "make", "mkdir", "rm", "sh", "touch", "tr")
 _SERVER: Final = """
 import json, os, sys
 print(json.dumps({"argv": sys.argv[1:], "env": dict(os.environ)}))
@@ -24,9 +25,9 @@ sys.exit("refuse" in sys.argv)
 _PYTHON: Final = """#!/bin/sh
 echo "$0 $*" >> "$LOG"
 case $1 in
--c) exit {suitable} ;;
+-c) echo "$0"; exit {suitable} ;;
 -m) case $2 in
-    venv) rm -rf .venv; mkdir -p .venv/bin; cp "$0" .venv/bin/python ;;
+    venv) mkdir -p .venv/bin; cp "$0" .venv/bin/python ;;
     pip) exit {pip} ;;
     esac ;;
 --version) echo Python 3.99 ;;
@@ -49,14 +50,20 @@ class Checkout:
         (self.root / "server.py").write_text(_SERVER, encoding="utf-8")
         (self.root / ".venv/bin/python").symlink_to(sys.executable)
         (self.root / ".venv/.installed").touch()
-        for name in (*_PROGRAMS, "cp", "mkdir"):
+        for name in _PROGRAMS:
             (self.bin / name).symlink_to(shutil.which(name) or f"/missing/{name}")
 
     def python(self, name: str, *, suitable: bool, pip_works: bool = True) -> None:
-        """Put a Python on the PATH that writes down what it is asked."""
+        """Put a Python on the PATH, or somewhere here, that writes down what it is asked."""
+        file = self.root / name if "/" in name else self.bin / name
+        file.unlink(missing_ok=True)
         text = _PYTHON.format(suitable=int(not suitable), pip=int(not pip_works))
-        (self.bin / name).write_text(text, encoding="utf-8")
-        (self.bin / name).chmod(0o755)
+        file.write_text(text, encoding="utf-8")
+        file.chmod(0o755)
+
+    def empty(self) -> None:
+        """Take away what an installation made."""
+        shutil.rmtree(self.root / ".venv")
 
     async def make(self, *words: str, **env: str) -> Output:
         """Run make with nothing else in the environment."""
@@ -82,7 +89,7 @@ def checkout(tmp_path: Path) -> Checkout:
 
 async def test_make_alone_lists_every_target(checkout: Checkout) -> None:
     """One line each, and nothing is installed or run."""
-    shutil.rmtree(checkout.root / ".venv")
+    checkout.empty()
     done = await checkout.make()
     assert done.returncode == 0
     listed = re.findall(r"^  make (\S+) +\S", done.stdout, flags=re.MULTILINE)
@@ -100,7 +107,7 @@ async def test_make_alone_lists_every_target(checkout: Checkout) -> None:
         "costs $5, $HOME and $$, ${PATH} too",
         "what does $(shell touch harmed) or $(foo",
         "two\nlines",
-        " --yes",
+        "--yes",
         "schöne Grüße",
     ],
 )
@@ -115,6 +122,7 @@ async def test_only_what_is_given_is_passed(checkout: Checkout) -> None:
     """The caller's environment names no deployment, and an empty variable names nothing."""
     told = await checkout.called("status", "TARGET=local", "MODEL=", NAME="wsl", PROMPT="> ")
     assert told["argv"] == ["call", "status_vllm", "target=local"]
+    assert "local" not in told["env"]["MAKEFLAGS"]
 
 
 async def test_any_parameter_can_be_given(checkout: Checkout) -> None:
@@ -167,13 +175,36 @@ async def test_a_finished_environment_is_left_alone(checkout: Checkout) -> None:
 
 
 async def test_a_half_made_environment_is_made_again(checkout: Checkout) -> None:
-    """Without its stamp it was interrupted, whatever it looks like."""
+    """What an interrupted installation left is not trusted, whatever it looks like."""
+    checkout.python("python3", suitable=True, pip_works=False)
+    checkout.empty()
+    assert (await checkout.make("install")).returncode != 0
+    (checkout.root / ".venv/rubbish").touch()
     checkout.python("python3", suitable=True)
+    assert (await checkout.make("install")).returncode == 0
+    assert checkout.logged().count("-m venv .venv") == 2
+    assert not (checkout.root / ".venv/rubbish").exists()
+    assert (await checkout.make("install")).stderr == ""
+
+
+async def test_an_environment_made_by_hand_is_filled(checkout: Checkout) -> None:
+    """It may be in use: nothing of it is taken away."""
     (checkout.root / ".venv/.installed").unlink()
-    done = await checkout.make("install")
-    assert done.returncode == 0, done.stderr
-    assert "-m venv --clear .venv" in checkout.logged()
-    assert (checkout.root / ".venv/.installed").exists()
+    checkout.python(".venv/bin/python", suitable=True)
+    (checkout.root / ".venv/mine").touch()
+    assert (await checkout.make("install")).returncode == 0
+    assert "-m pip install" in checkout.logged()
+    assert "-m venv" not in checkout.logged()
+    assert (checkout.root / ".venv/mine").exists()
+
+
+async def test_a_change_of_the_requirements_is_installed(checkout: Checkout) -> None:
+    """The environment follows the files that say what is in it."""
+    checkout.python(".venv/bin/python", suitable=True)
+    os.utime(checkout.root / ".venv/.installed", (1, 1))
+    assert (await checkout.make("install")).returncode == 0
+    assert "-m pip install" in checkout.logged()
+    assert "-m venv" not in checkout.logged()
 
 
 async def test_an_environment_without_its_python_is_made_again(checkout: Checkout) -> None:
@@ -182,22 +213,14 @@ async def test_an_environment_without_its_python_is_made_again(checkout: Checkou
     (checkout.root / ".venv/bin/python").unlink()
     (checkout.root / ".venv/bin/python").symlink_to("/missing/python")
     assert (await checkout.make("install")).returncode == 0
-    assert "-m venv --clear .venv" in checkout.logged()
-
-
-async def test_a_failed_installation_is_not_taken_for_a_finished_one(checkout: Checkout) -> None:
-    """The stamp comes last."""
-    checkout.python("python3", suitable=True, pip_works=False)
-    (checkout.root / ".venv/.installed").unlink()
-    assert (await checkout.make("install")).returncode != 0
-    assert not (checkout.root / ".venv/.installed").exists()
+    assert "-m venv .venv" in checkout.logged()
 
 
 async def test_an_old_python_is_passed_over(checkout: Checkout) -> None:
     """The first one that is new enough and has venv makes the environment."""
     checkout.python("python3", suitable=False)
     checkout.python("python3.12", suitable=True)
-    (checkout.root / ".venv/.installed").unlink()
+    checkout.empty()
     assert (await checkout.make("install")).returncode == 0
     assert "python3.12 -m venv" in checkout.logged()
     assert "python3 -m venv" not in checkout.logged()
@@ -206,7 +229,7 @@ async def test_an_old_python_is_passed_over(checkout: Checkout) -> None:
 async def test_a_missing_python_is_said_in_one_line(checkout: Checkout) -> None:
     """It says what to install, or how to name one; standard output stays empty."""
     checkout.python("python3", suitable=False)
-    (checkout.root / ".venv/.installed").unlink()
+    checkout.empty()
     done = await checkout.make("run")
     assert done.returncode != 0
     assert not done.stdout
@@ -231,10 +254,10 @@ def _patterns(name: str) -> list[str]:
 
 
 async def test_every_setting_is_known_as_one() -> None:
-    """But `tensor_parallel_size`, which is rather the argument of a deployment."""
+    """But for two that are parameters of tools as well: those are arguments."""
     known = re.compile("|".join(_patterns("SETTING")))
     strange = {name for name in Settings.model_fields if not known.fullmatch(name.upper())}
-    assert strange == {"tensor_parallel_size"}
+    assert strange == {"tensor_parallel_size", "confirm"}
 
 
 async def test_no_parameter_is_kept_from_a_tool() -> None:

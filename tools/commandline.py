@@ -5,7 +5,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import anyio
 from fastmcp import Client, FastMCP
@@ -15,7 +15,9 @@ from core.settings import Settings
 from tools.surface import TOOLS
 
 Build = Callable[[Settings], FastMCP[Any]]
-_WAIT_SECONDS = 20
+_WAIT_SECONDS: Final = 20
+_WAIT_LIMIT_SECONDS: Final = 4 * 3600
+"""The longest boot that is waited for."""
 
 
 def call(build: Build, arguments: list[str]) -> int:
@@ -82,7 +84,8 @@ async def _ask(
 async def _settled(
     client: Client[Any], told: dict[str, Any], text: str
 ) -> tuple[dict[str, Any], str]:
-    while told.get("ok") and _unsettled(told):
+    deadline = anyio.current_time() + _WAIT_LIMIT_SECONDS
+    while told.get("ok") and _unsettled(told) and anyio.current_time() < deadline:
         print(told["summary"], file=sys.stderr)
         here = {key: told["data"][key] for key in ("target", "name")}
         told, text = await _ask(client, "status_vllm", {**here, "wait_s": _WAIT_SECONDS})
@@ -91,11 +94,11 @@ async def _settled(
 
 def _unsettled(told: Mapping[str, Any]) -> bool:
     state = (told.get("data") or {}).get("state")
-    return state in {"queued", "creating", "loading", "deleting", "unknown"}
+    return state in {"queued", "creating", "loading", "deleting"}
 
 
 def _failed(told: Mapping[str, Any]) -> bool:
-    return (told.get("data") or {}).get("state") == "failed"
+    return (told.get("data") or {}).get("state") in {"failed", "unknown"}
 
 
 def _handler(options: argparse.Namespace) -> Callable[..., Any] | None:

@@ -14,13 +14,13 @@ from backends.base import (
     Usage,
     World,
 )
-from backends.local import host, session
-from backends.local.command import deployment_config, serve_argv
+from backends.local import host, rules, session
+from backends.local.command import deployment_config, serve_argv, serve_env
 from backends.local.engine import Engine, find_vllm, simulated
 from backends.local.folder import Folder, Made
 from backends.local.launch import launch
 from backends.local.look import Looker
-from backends.local.ports import claim, free_port
+from backends.local.ports import free_port
 from core.boot_log import read_boot
 from core.errors import (
     CommandNotFound,
@@ -28,22 +28,17 @@ from core.errors import (
     HostError,
     InvalidArgument,
     NextStep,
-    PortInUse,
 )
 from core.logfile import head_lines, newest_lines
+from core.plans import Plan, PlannedStep, Preflight
 from core.records import (
     SIMULATED,
     Access,
-    Check,
     Deleted,
     Deployment,
     DeploymentSpec,
     ModelShape,
-    Plan,
-    PlannedStep,
-    Preflight,
     Target,
-    expiry,
 )
 from core.settings import ROOT
 
@@ -94,28 +89,33 @@ class LocalBackend:
                 fix=f"Give {limit} or less, or leave it out.",
             )
         if spec.max_replicas > 1 or spec.min_replicas > 1:
-            raise _one_replica()
+            raise rules.one_replica()
         argv = serve_argv(engine, spec, spec.port or "PORT")
         step = PlannedStep(
             what="Start the engine as a process of this machine.",
-            request={"argv": list(argv), "env": engine.env},
+            request={"argv": list(argv), "env": serve_env(engine, spec)},
             command=shlex.join(argv),
         )
-        warnings = (SIMULATED,) if engine.kind == "simulated" else ()
-        return Plan(spec=spec, target=self._target, model=model, steps=(step,), warnings=warnings)
+        return Plan(
+            spec=spec,
+            target=self._target,
+            model=model,
+            steps=(step,),
+            warnings=rules.warnings(engine, spec),
+        )
 
     async def check(self, plan: Plan) -> Preflight:
         """Look at port, disk and memory."""
         needed = plan.model.weight_bytes or 0
         checks = [host.check_disk(self._root), host.check_memory(needed)]
         if plan.spec.port:
-            checks.append(_check_port(plan.spec.port))
+            checks.append(rules.check_port(plan.spec.port))
         return Preflight(checks=tuple(checks))
 
     async def apply(self, plan: Plan) -> Deployment:
         """Start the engine; what runs under that name with another spec is ended first."""
         folder = self._folder(plan.spec.name)
-        with folder.locked():
+        async with folder.locked():
             made = folder.made()
             process = folder.process()
             same = made is not None and made.spec.fingerprint == plan.spec.fingerprint
@@ -140,16 +140,17 @@ class LocalBackend:
         folder = self._folder(name)
         if not folder.path.is_dir():
             return Deleted(name=name, target=self._target.name, gone=True)
-        with folder.locked():
+        async with folder.locked():
+            made = folder.made()
             folder.want("deleted")
             await self._end(folder)
             folder.remove()
-        removed = ("its processes", "its folder with key and log")
         return Deleted(
             name=name,
             target=self._target.name,
             gone=not folder.path.exists(),
-            removed=removed,
+            removed=("its processes", "its folder with key and log"),
+            stays=rules.stays(made),
         )
 
     async def access(self, name: str) -> Access:
@@ -168,13 +169,13 @@ class LocalBackend:
     async def scale(self, name: str, *, min_replicas: int, max_replicas: int) -> Deployment:
         """Run one replica or none."""
         if max_replicas > 1 or min_replicas > 1:
-            raise _one_replica()
+            raise rules.one_replica()
         return await (self.start(name) if max_replicas and min_replicas else self.stop(name))
 
     async def stop(self, name: str) -> Deployment:
         """End the process and keep the folder."""
         folder = self._known(name)
-        with folder.locked():
+        async with folder.locked():
             folder.want("stopped")
             await self._end(folder)
         return await self.describe(name)
@@ -182,7 +183,7 @@ class LocalBackend:
     async def start(self, name: str) -> Deployment:
         """Start the process again as it was asked for."""
         folder = self._known(name)
-        with folder.locked():
+        async with folder.locked():
             made = folder.made()
             if made is None:
                 raise self._not_found(name)
@@ -234,10 +235,18 @@ class LocalBackend:
         port = spec.port or free_port()
         made = folder.made()
         created_at = made.created_at if made else datetime.now(UTC)
-        argv = serve_argv(engine, spec, port)
-        folder.make(Made(spec=spec, engine=engine, argv=argv, port=port, created_at=created_at))
+        folder.make(
+            Made(
+                spec=spec,
+                engine=engine,
+                argv=serve_argv(engine, spec, port),
+                env=serve_env(engine, spec),
+                port=port,
+                created_at=created_at,
+            )
+        )
         folder.want("running")
-        await launch(folder, expiry(created_at, spec.ttl_minutes), self._hf_token())
+        await launch(folder, self._hf_token())
 
     async def _end(self, folder: Folder) -> None:
         if not await session.end(folder.process()):
@@ -281,18 +290,3 @@ class LocalBackend:
             fix="Call list_deployments for those that there are.",
             next_steps=(NextStep("list_deployments"),),
         )
-
-
-def _check_port(port: int) -> Check:
-    try:
-        claim(port)
-    except PortInUse as exc:
-        return Check(what="port", outcome="fail", detail=exc.summary, fix=exc.fix)
-    return Check(what="port", outcome="pass", detail=f"{port} is free")
-
-
-def _one_replica() -> InvalidArgument:
-    return InvalidArgument(
-        "This machine runs one replica of a deployment, or none.",
-        fix="Give 0 or 1, or deploy a second one under another name.",
-    )

@@ -8,10 +8,12 @@ from backends.base import DeploymentConfig
 from backends.local.engine import Engine
 from backends.vllm_args import vllm_flags
 from core.records import DeploymentSpec
+from planner.model import is_path
 
 _CONTAINER_PORT: Final = 8000
 _GPU_IMAGE: Final = "vllm/vllm-openai"
 _CPU_IMAGE: Final = "vllm/vllm-openai-cpu"
+_NOT_SIMULATED: Final = ("docker and compose run a real vLLM on a GPU, not the simulated one.",)
 _QUIET: Final = "--disable-access-log-for-endpoints=/health,/metrics,/ping"
 
 
@@ -21,11 +23,17 @@ def serve_argv(engine: Engine, spec: DeploymentSpec, port: int | str) -> tuple[s
     return (*engine.command, *_serve(spec, spec.model), *where, *_quiet(engine))
 
 
+def serve_env(engine: Engine, spec: DeploymentSpec) -> dict[str, str]:
+    """Give what goes into its environment beside the key."""
+    offline = {"HF_HUB_OFFLINE": "1"} if is_path(spec.model) else {}
+    return {**engine.env, **offline}
+
+
 def deployment_config(
     engine: Engine, spec: DeploymentSpec, port: int, key_file: Path
 ) -> DeploymentConfig:
     """Write the same deployment as a shell line, a docker run line and a compose file."""
-    env = " ".join(f"{name}={value}" for name, value in engine.env.items())
+    env = " ".join(f"{name}={value}" for name, value in serve_env(engine, spec).items())
     key = f'VLLM_API_KEY="$(cat {shlex.quote(str(key_file))})"'
     serve = shlex.join(serve_argv(engine, spec, port))
     tag = (engine.version or "0.32.0").partition("+")[0]
@@ -37,6 +45,7 @@ def deployment_config(
         notes=(
             f"Before production, pin the image by digest: docker buildx imagetools inspect {image}",
             "compose reads VLLM_API_KEY from the shell that starts it.",
+            *(_NOT_SIMULATED if engine.kind == "simulated" else ()),
         ),
     )
 
@@ -53,7 +62,7 @@ def _quiet(engine: Engine) -> tuple[str, ...]:
 
 
 def _in_container(spec: DeploymentSpec) -> tuple[str, ...]:
-    model = "/model" if spec.model.startswith("/") else spec.model
+    model = "/model" if is_path(spec.model) else spec.model
     listen = ("--host", "0.0.0.0", "--port", str(_CONTAINER_PORT))  # noqa: S104  of the container
     return (*_serve(spec, model), *listen)
 
@@ -62,7 +71,7 @@ def _docker_run(engine: Engine, spec: DeploymentSpec, port: int, image: str) -> 
     words = ["docker", "run", "--rm", "--name", spec.name, "--ipc=host", "--entrypoint", "vllm"]
     words += [] if engine.cpu_only else ["--gpus", "all"]
     words += ["-p", f"127.0.0.1:{port}:{_CONTAINER_PORT}", "-e", "VLLM_API_KEY"]
-    if spec.model.startswith("/"):
+    if is_path(spec.model):
         words += ["-v", f"{spec.model}:/model:ro", "-e", "HF_HUB_OFFLINE=1"]
     else:
         words += ["-v", "hf-cache:/root/.cache/huggingface", "-e", "HF_TOKEN"]
@@ -70,7 +79,7 @@ def _docker_run(engine: Engine, spec: DeploymentSpec, port: int, image: str) -> 
 
 
 def _compose(engine: Engine, spec: DeploymentSpec, port: int, image: str) -> str:
-    local = spec.model.startswith("/")
+    local = is_path(spec.model)
     volume = f"{spec.model}:/model:ro" if local else "hf-cache:/root/.cache/huggingface"
     command = "\n".join(f"      - {_quoted(word)}" for word in _in_container(spec))
     token = 'HF_HUB_OFFLINE: "1"' if local else "HF_TOKEN: ${HF_TOKEN:-}"

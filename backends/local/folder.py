@@ -5,19 +5,23 @@ import fcntl
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 from pydantic import SecretStr, ValidationError
 
 from backends.local.engine import Engine
-from core.errors import Busy, DiskFull, HostError
+from core.errors import Busy, DiskFull, HostError, WaitedTooLong
 from core.records import DeploymentSpec, Record
+from core.waiting import wait_until
 
 R = TypeVar("R", bound=Record)
+
+LOCK_SECONDS: Final = 25.0
+"""Ending a stubborn engine takes up to 17 s; a tool may take 45."""
 
 
 class Made(Record):
@@ -26,6 +30,8 @@ class Made(Record):
     spec: DeploymentSpec
     engine: Engine
     argv: tuple[str, ...]
+    env: dict[str, str]
+    """Beside the inherited one and the key."""
     port: int
     created_at: datetime
 
@@ -115,29 +121,46 @@ class Folder:
         """Take the folder away."""
         shutil.rmtree(self.path, ignore_errors=False)
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep other servers from changing it meanwhile.
+    @asynccontextmanager
+    async def locked(self) -> AsyncIterator[None]:
+        """Keep other calls and other servers from changing it meanwhile.
 
         Raises:
-            Busy: Another one is at it.
+            Busy: Another one has been at it for `LOCK_SECONDS`.
         """
-        path = self.path.with_name(f".{self.name}.lock")
+        try:
+            handle = await wait_until(
+                self._lock, bool, waiting_for="the lock", every=0.05, timeout=LOCK_SECONDS
+            )
+        except WaitedTooLong as exc:
+            raise Busy(
+                f"Another call is changing {self.name}.",
+                fix="Look with status_vllm, then try again.",
+            ) from exc
+        try:
+            yield
+        finally:
+            self._lock_path.unlink(missing_ok=True)
+            os.close(handle)
+
+    @property
+    def _lock_path(self) -> Path:
+        return self.path.with_name(f".{self.name}.lock")
+
+    async def _lock(self) -> int:
+        """Give the handle of the lock, 0 while another one has it."""
         with _disk(self.path):
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            handle = os.open(self._lock_path, os.O_CREAT | os.O_RDWR, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as exc:
+        except BlockingIOError:
             os.close(handle)
-            raise self._busy() from exc
-        try:
-            if os.fstat(handle).st_nlink == 0:  # its last holder has just removed it
-                raise self._busy()
-            yield
-            path.unlink(missing_ok=True)
-        finally:
+            return 0
+        if os.fstat(handle).st_nlink == 0:  # its last holder has just removed it
             os.close(handle)
+            return 0
+        return handle
 
     def write(self, name: str, text: str) -> None:
         """Write a file whole or not at all, for this user only."""
@@ -149,12 +172,6 @@ class Folder:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 file.write(text)
             part.replace(path)
-
-    def _busy(self) -> Busy:
-        return Busy(
-            f"Another call is changing {self.name} right now.",
-            fix="Look with status_vllm, then try again.",
-        )
 
     def _read(self, name: str, record: type[R]) -> R | None:
         path = self.path / name

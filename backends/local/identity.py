@@ -34,7 +34,7 @@ def session(leader: int) -> Iterator[Seen]:
 
 def _pids() -> list[int]:
     if _BOOT_ID.exists():
-        return [int(entry) for entry in os.listdir(_PROC) if entry.isdigit()]
+        return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
     import psutil
 
     return list(psutil.pids())

@@ -1,7 +1,6 @@
 """An engine started, in a session of its own, by its watcher."""
 
 import sys
-from datetime import UTC, datetime
 
 from backends.local import session
 from backends.local.folder import Folder
@@ -12,7 +11,7 @@ from core.settings import ROOT, inherited_environment
 from core.waiting import wait_until
 
 
-async def launch(folder: Folder, expires_at: datetime | None, hf_token: str | None) -> None:
+async def launch(folder: Folder, hf_token: str | None) -> None:
     """Start what the folder says; back once it runs or is known to have failed at once.
 
     Raises:
@@ -23,7 +22,7 @@ async def launch(folder: Folder, expires_at: datetime | None, hf_token: str | No
     assert made is not None
     claim(made.port)
     folder.fresh()
-    seconds = max(1, int((expires_at - datetime.now(UTC)).total_seconds())) if expires_at else 0
+    seconds = 60 * (made.spec.ttl_minutes or 0)
     env = {**inherited_environment(), "PYTHONPATH": str(ROOT)}
     if hf_token:
         env["HF_TOKEN"] = hf_token

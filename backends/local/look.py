@@ -127,7 +127,8 @@ class Looker:
         )
 
     def _deployment(self, folder: Folder, made: Made, state: State, since: datetime) -> Deployment:
-        living = session.engine(folder.process())
+        process = folder.process()
+        living = session.engine(process)
         return Deployment(
             name=made.spec.name,
             target=self._target.name,
@@ -142,7 +143,7 @@ class Looker:
             instance=f"pid {living.pid}" if living else None,
             replicas=1 if living else 0,
             created_at=made.created_at,
-            expires_at=expiry(made.created_at, made.spec.ttl_minutes),
+            expires_at=expiry(process.at, made.spec.ttl_minutes) if process and living else None,
             usd_per_hour=self._target.usd_per_hour,
             usd_so_far=0.0,
         )

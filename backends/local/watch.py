@@ -42,7 +42,7 @@ def main(folder: Path, ttl_seconds: int) -> None:
 
 def _start() -> int:
     made = json.loads(Path("deployment.json").read_text(encoding="utf-8"))
-    env = {**os.environ, **made["engine"]["env"]}
+    env = {**os.environ, **made["env"]}
     env["VLLM_API_KEY"] = Path("api-key").read_text(encoding="ascii")
     log = os.open("engine.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
     streams = [

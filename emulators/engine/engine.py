@@ -66,6 +66,8 @@ class Generation:
         self._tokenizer = tokenizer
         self._transcript = Transcript(ask.stops, keep_stop=ask.keep_stop)
         self._delta = Delta()
+        self.family: Sequence[Generation] = (self,)
+        """All choices of the same prompt."""
         self.listener: Callable[[], None] = lambda: None
 
     def take_token(self, eos: frozenset[int]) -> FinishReason | None:
@@ -88,6 +90,11 @@ class Generation:
     def end(self, reason: FinishReason) -> None:
         """Tell the reader that nothing more comes."""
         self._tell(Delta(finish_reason=reason))
+
+    @property
+    def is_last_of_family(self) -> bool:
+        """Whether every choice of this prompt is over."""
+        return not any(math.isnan(generation.times.finished) for generation in self.family)
 
     def pull(self) -> Delta:
         """What is new since the last pull; possibly nothing."""
@@ -173,6 +180,9 @@ class Engine:
     def generate(self, asks: Sequence[Ask]) -> Iterator[Chorus]:
         """Queue requests; leaving early aborts them and frees their blocks."""
         generations = [self._start(ask) for ask in asks]
+        for index, generation in enumerate(generations):
+            first = index - generation.ask.manner.choice
+            generation.family = generations[first : first + generation.ask.choices]
         try:
             yield Chorus(generations)
         finally:

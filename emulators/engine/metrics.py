@@ -120,8 +120,6 @@ class EngineMetrics:
         sizes = {
             "vllm:request_prompt_tokens": len(request.prompt),
             "vllm:request_generation_tokens": request.generated,
-            "vllm:request_max_num_generation_tokens": request.generated,
-            "vllm:request_params_n": ask.choices,
             "vllm:request_params_max_tokens": ask.max_tokens,
             "vllm:request_num_preemptions": request.preemptions,
             "vllm:request_prefill_kv_computed_tokens": len(request.prompt) - (request.cached or 0),
@@ -129,6 +127,10 @@ class EngineMetrics:
         for name, value in {**sizes, **_durations(generation)}.items():
             if not math.isnan(value):
                 self._get(name).observe(value)
+        if generation.is_last_of_family:
+            longest = max(member.request.generated for member in generation.family)
+            self._get("vllm:request_max_num_generation_tokens").observe(longest)
+            self._get("vllm:request_params_n").observe(ask.choices)
 
     def _grow(self, what: str, name: str, total: int) -> None:
         self._get(name).inc(total - self._seen[what])

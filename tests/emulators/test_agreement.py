@@ -1,11 +1,11 @@
 """The simulated engine beside a real vLLM: the same flags, the same requests, the same answers."""
 
+import contextlib
 import json
 import re
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +13,6 @@ from typing import Any, Final
 import anyio
 import httpx2
 import pytest
-from anyio.streams.text import TextReceiveStream
 
 pytestmark = [pytest.mark.anyio, pytest.mark.vllm]
 
@@ -81,15 +80,16 @@ def _environment() -> Iterator[None]:
         yield
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def running(*command: str) -> AsyncIterator[Running]:
     port = _free_port()
     argv = [*command, str(MODEL), "--port", str(port), *FLAGS]
     log: list[str] = []
 
     async def read(stream: anyio.abc.ByteReceiveStream) -> None:
-        async for text in TextReceiveStream(stream, errors="replace"):
-            log.append(text)
+        with contextlib.suppress(anyio.ClosedResourceError, anyio.EndOfStream):
+            while True:
+                log.append((await stream.receive()).decode(errors="replace"))
 
     base_url = f"http://127.0.0.1:{port}"
     async with (
@@ -106,6 +106,7 @@ async def running(*command: str) -> AsyncIterator[Running]:
             yield Running(client, log)
         finally:
             process.terminate()
+            await process.wait()
 
 
 async def _wait_until_healthy(client: httpx2.AsyncClient, log: Sequence[str]) -> None:
@@ -121,7 +122,7 @@ async def _wait_until_healthy(client: httpx2.AsyncClient, log: Sequence[str]) ->
 
 @pytest.fixture(scope="module")
 async def pair(_environment: None) -> AsyncIterator[Pair]:
-    async with AsyncExitStack() as stack:
+    async with contextlib.AsyncExitStack() as stack:
         real = await stack.enter_async_context(running(*REAL))
         simulated = await stack.enter_async_context(running(*SIMULATED))
         yield Pair(real, simulated)
@@ -282,13 +283,14 @@ async def test_looks_are_answered_alike(
 @pytest.mark.parametrize(("path", "body"), ANSWERED)
 async def test_requests_are_answered_alike(pair: Pair, path: str, body: dict[str, Any]) -> None:
     """All keys, all values that the words do not decide: usage, reasons, ids of the prompt."""
-    asked = body if path.startswith("/tok") or path.startswith("/detok") else {**GREEDY, **body}
+    about_tokens = path in {"/tokenize", "/detokenize"}
+    asked = body if about_tokens else {**GREEDY, **body}
     real, simulated = await pair.both("POST", path, json=asked, headers=KEY)
     assert (simulated.status_code, real.status_code) == (200, 200)
     assert headers_alike(simulated) == headers_alike(real)
     assert list(simulated.json()) == list(real.json())
     assert alike(simulated.json()) == alike(real.json())
-    if path == "/tokenize" or path == "/detokenize":
+    if about_tokens:
         assert simulated.json() == real.json()
 
 
@@ -336,6 +338,7 @@ def counts(page: str) -> dict[str, str]:
     """What both must have counted alike after the same requests."""
     counted = r"vllm:(prompt_tokens|generation_tokens|prefix_cache|request_success)\w*_total\{"
     counted += r"|vllm:request_\w+_tokens_(bucket|sum|count)\{|http_requests_total\{"
+    counted += r"|vllm:request_params_n_sum\{"
     lines = (line.rpartition(" ") for line in page.splitlines() if re.match(counted, line))
     return {name: value for name, _, value in lines}
 
@@ -389,6 +392,7 @@ async def _ending(*argv: str) -> tuple[int | None, str]:
     return done.returncode, re.sub("0x[0-9a-f]+", "0x", lines[-1])
 
 
+@pytest.mark.usefixtures("_environment")
 @pytest.mark.parametrize(
     "flags",
     [
@@ -398,7 +402,7 @@ async def _ending(*argv: str) -> tuple[int | None, str]:
         ("/nowhere/model",),
     ],
 )
-async def test_bad_command_lines_end_alike(_environment: None, flags: tuple[str, ...]) -> None:
+async def test_bad_command_lines_end_alike(flags: tuple[str, ...]) -> None:
     """Status and last line. A real vLLM needs seven seconds to refuse."""
     real, simulated = await _ending(*REAL, *flags), await _ending(*SIMULATED, *flags)
     assert simulated == real

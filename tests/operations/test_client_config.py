@@ -12,7 +12,7 @@ from core.errors import InvalidArgument
 from core.settings import ROOT
 from operations.client_config import SERVER_KEY, client_configs, render
 
-_ODD = Path("/home/ada/it's my \"code\" $HOME/é/vllm-devops-agent")
+_ODD = Path('/home/ada/it\'s my "code" $HOME/é/vllm-devops-agent')
 
 
 def _texts(root: Path, client: str, where: str) -> str:
@@ -58,7 +58,9 @@ def test_toml_starts_the_server_of_this_checkout(root: Path) -> None:
     assert server["tool_timeout_sec"] > 60
 
 
-@pytest.mark.parametrize(("client", "program"), [("Gemini CLI", "gemini"), ("Claude Code", "claude")])
+@pytest.mark.parametrize(
+    ("client", "program"), [("Gemini CLI", "gemini"), ("Claude Code", "claude")]
+)
 def test_a_shell_reads_the_paths_as_they_are(root: Path, client: str, program: str) -> None:
     """A path with spaces and quotes is two words of the command, not more."""
     words = shlex.split(_texts(root, client, "a shell"))

@@ -81,6 +81,9 @@ def check_sampling(request: Sampling, *, max_tokens: int, logprobs: int, max_log
             raise invalid(message, name, value) if name in _NAMED else WireError(message)
     if max_tokens < 1:
         raise invalid(f"max_tokens must be at least 1, got {max_tokens}.", "max_tokens", max_tokens)
+    if request.min_tokens < 0:
+        least = "min_tokens must be greater than or equal to 0"
+        raise WireError(f"{least}, got {request.min_tokens}.")
     if request.min_tokens > max_tokens:
         raise WireError(
             f"min_tokens must be less than or equal to max_tokens={max_tokens}, "

@@ -12,13 +12,14 @@ import pytest
 from pydantic import ValidationError
 
 from backends.local import install
-from backends.local.install import MODEL, MODEL_FILES, Host, Installer, Recipe
+from backends.local.install import MODEL, MODEL_FILES, Installer
+from backends.local.recipe import RECIPE, Host, Recipe, fingerprint
 from core.processes import Output
 
 pytestmark = pytest.mark.anyio
 
 LINUX = Host("Linux x86_64", "3.11", "3.11.7", "/usr")
-TABLE = tomllib.loads(install.RECIPE.read_text("utf-8"))
+TABLE = tomllib.loads(RECIPE.read_text("utf-8"))
 
 
 def recipe(**engine: Any) -> Recipe:
@@ -349,7 +350,7 @@ def test_another_recipe_python_or_script_is_another_installation() -> None:
     """And the same ones are the same."""
     model = {**TABLE, "tiny_model": {**TABLE["tiny_model"], "seed": 5}}
     names = {
-        install.fingerprint(what, host, script)
+        fingerprint(what, host, script)
         for what, host, script in (
             (recipe(), LINUX, "script"),
             (recipe(), LINUX, "script"),

@@ -1,0 +1,39 @@
+"""What this machine allows, warns of and leaves behind."""
+
+from backends.local.engine import Engine
+from backends.local.folder import Made
+from backends.local.ports import claim
+from core.errors import InvalidArgument, PortInUse
+from core.plans import Check
+from core.records import SIMULATED, DeploymentSpec, Remainder
+from planner.model import is_path
+
+
+def check_port(port: int) -> Check:
+    try:
+        claim(port)
+    except PortInUse as exc:
+        return Check(what="port", outcome="fail", detail=exc.summary, fix=exc.fix)
+    return Check(what="port", outcome="pass", detail=f"{port} is free")
+
+
+def warnings(engine: Engine, spec: DeploymentSpec) -> tuple[str, ...]:
+    if engine.kind == "simulated":
+        return (SIMULATED,)
+    if is_path(spec.model):
+        return ()
+    return (f"vLLM downloads {spec.model} from the Hugging Face Hub unless it is here already.",)
+
+
+def stays(made: Made | None) -> tuple[Remainder, ...]:
+    if made is None or made.engine.kind == "simulated" or is_path(made.spec.model):
+        return ()
+    what = f"the files of {made.spec.model} in the Hugging Face cache of this machine"
+    return (Remainder(what=what, usd_per_month=0.0, how_to_remove="hf cache rm"),)
+
+
+def one_replica() -> InvalidArgument:
+    return InvalidArgument(
+        "This machine runs one replica of a deployment, or none.",
+        fix="Give 0 or 1, or deploy a second one under another name.",
+    )
