@@ -52,6 +52,7 @@ run: $(STAMP) ## Speak MCP on stdin and stdout
 	@$(PY) server.py
 
 install: $(STAMP) ## Make .venv, with everything the project needs
+	@echo .venv is ready.
 
 vllm: $(STAMP) ## Install a real vLLM for CPUs in .vllm
 	@$(PY) -m backends.local.install --if-missing

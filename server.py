@@ -28,8 +28,10 @@ gc.disable()  # what is imported stays: looking through it for garbage took a te
 
 import fastmcp
 from fastmcp import FastMCP
+from pydantic import ValidationError
 
 from core import VERSION
+from core.errors import OpsError
 from core.settings import Settings
 from operations.runtime import Runtime, running
 from tools import ask, deploy, diagnose, help, observe, plan  # noqa: A004, F401
@@ -66,21 +68,33 @@ def build(settings: Settings) -> FastMCP[dict[str, Runtime]]:
 
 
 def main(arguments: list[str]) -> int:
-    """Do what the command line says; give the exit status."""
+    """Do what the command line says, or say in one line what is wrong; give the exit status."""
+    try:
+        return _do(arguments)
+    except ValidationError as exc:
+        rows = exc.errors(include_url=False, include_input=False)
+        said = "; ".join(f"{str(row['loc'][0]).upper()}: {row['msg']}" for row in rows)
+        print(f"These settings cannot be: {said}", file=sys.stderr)
+    except OpsError as exc:
+        print(f"{exc.summary} {exc.fix}", file=sys.stderr)
+    return 2
+
+
+def _do(arguments: list[str]) -> int:
     fastmcp.settings.log_level = "WARNING"
-    match arguments:
-        case []:
-            build(Settings()).run(show_banner=False, log_level="WARNING")
-            return 0
-        case ["call", *rest]:
-            from tools.commandline import call
+    if not arguments:
+        build(Settings()).run(show_banner=False, log_level="WARNING")
+        return 0
+    command, *rest = arguments  # no `match`: an older Python must be able to read this far
+    if command == "call":
+        from tools.commandline import call
 
-            return call(build, rest)
-        case ["mcp-config", *rest]:
-            from operations.client_config import client_configs, render
+        return call(build, rest)
+    if command == "mcp-config":
+        from operations.client_config import client_configs, render
 
-            print(render(client_configs(Path(__file__).resolve().parent), next(iter(rest), None)))
-            return 0
+        print(render(client_configs(Path(__file__).resolve().parent), next(iter(rest), None)))
+        return 0
     print(__doc__, file=sys.stderr)
     return 2
 

@@ -1,6 +1,7 @@
 """An endpoint of the owner's own: looked at and asked, never made or removed here."""
 
 from collections.abc import Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Final, NoReturn
 
@@ -62,16 +63,14 @@ class EndpointBackend:
     async def describe(self, name: str) -> Deployment:
         """Say whether it answers and what it serves."""
         self._require(name)
-        endpoint = Endpoint(await self.access(name))
         try:
-            return await self._look(endpoint)
+            async with aclosing(Endpoint(await self.access(name))) as endpoint:
+                return await self._look(endpoint)
         except OpsError as exc:
             cause = f"{exc.summary} {exc.cause}".strip()
             return self._deployment(
                 State.UNKNOWN, failure=Failure(code=exc.code, cause=cause, fix=exc.fix)
             )
-        finally:
-            await endpoint.aclose()
 
     async def access(self, name: str) -> Access:
         """Give the address and key that the settings hold."""

@@ -22,6 +22,7 @@ _OURS: Final = {
     "--api-key": "every deployment gets a random key of its own",
     "--served-model-name": "it follows from the model",
     "--model": "give it as `model`",
+    "--hf-token": "set HF_TOKEN; no secret belongs on a command line",
 }
 
 
@@ -36,7 +37,7 @@ def vllm_flags(spec: DeploymentSpec) -> tuple[str, ...]:
         word
         for field, flag in _VALUED.items()
         if (value := getattr(spec, field)) is not None
-        for word in (flag, f"{value:g}" if isinstance(value, float) else str(value))
+        for word in (flag, f"{value:.12g}" if isinstance(value, float) else str(value))
     ]
     if spec.tensor_parallel_size > 1:
         flags += ["--tensor-parallel-size", str(spec.tensor_parallel_size)]
@@ -48,7 +49,9 @@ def vllm_flags(spec: DeploymentSpec) -> tuple[str, ...]:
 def _refuse_ours(engine_args: tuple[str, ...]) -> None:
     for word in engine_args:
         flag = word.split("=", 1)[0].replace("_", "-")
-        if flag in _OURS:
+        # argparse takes --api-k for --api-key as well.
+        ours = next((name for name in _OURS if flag[2:] and name.startswith(flag)), None)
+        if ours:
             raise InvalidArgument(
-                f"engine_args may not hold {flag}: {_OURS[flag]}.", fix=f"Leave {flag} out."
+                f"engine_args may not hold {flag}: {_OURS[ours]}.", fix=f"Leave {flag} out."
             )

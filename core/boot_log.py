@@ -1,5 +1,6 @@
 """vLLM's boot log, read into the phase it is in and what it says of memory."""
 
+import contextlib
 import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -9,8 +10,8 @@ from pydantic import Field
 
 from core.records import Record
 
-_CONTROL: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
-_STAMP: Final = re.compile(r"\b[A-Z]+ (\d\d-\d\d \d\d:\d\d:\d\d)")
+_CONTROL: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_STAMP: Final = re.compile(r"\b[A-Z]+ (\d\d-\d\d \d\d:\d\d:\d\d)", re.ASCII)
 
 STARTING: Final = "starting"
 WEIGHTS: Final = "loading weights"
@@ -39,16 +40,18 @@ PHASES: Final = (
 """What a line says of the phase. Wordings of vLLM 0.10 to 0.33; the newest line decides."""
 
 _STARTED: Final = re.compile(r"Application startup complete")
-_PERCENT: Final = re.compile(r"(?:shards|graphs)[^:]*:\s*(\d{1,3})%")
+_PERCENT: Final = re.compile(r"(?:shards|graphs)[^:]*:\s*([0-9]{1,3})%")
+_NUMBER: Final = r"([0-9]{1,9}(?:\.[0-9]{1,9})?)"
+_COUNT: Final = r"([0-9][0-9,]{0,15})"
 _FACTS: Final = {
-    "weights_gib": re.compile(r"Model loading took ([\d.]+) GiB"),
-    "weights_seconds": re.compile(r"Model loading took [\d.]+ GiB(?: memory)? and ([\d.]+) s"),
-    "kv_cache_gib": re.compile(r"Available KV cache memory: ([\d.]+) GiB"),
-    "kv_cache_tokens": re.compile(r"KV cache size: ([\d,]+) tokens"),
-    "max_concurrency": re.compile(r"Maximum concurrency for [\d,]+ tokens per request: ([\d.]+)x"),
-    "max_concurrency_tokens": re.compile(r"Maximum concurrency for ([\d,]+) tokens"),
-    "graphs_gib": re.compile(r"Graph capturing finished in \d+ secs, took ([\d.]+) GiB"),
-    "engine_seconds": re.compile(r"init engine \([^)]*\) took ([\d.]+) s"),
+    "weights_gib": re.compile(rf"Model loading took {_NUMBER} GiB"),
+    "weights_seconds": re.compile(rf"Model loading took \S+ GiB(?: memory)? and {_NUMBER} s"),
+    "kv_cache_gib": re.compile(rf"Available KV cache memory: {_NUMBER} GiB"),
+    "kv_cache_tokens": re.compile(rf"KV cache size: {_COUNT} tokens"),
+    "max_concurrency": re.compile(rf"Maximum concurrency for \S+ tokens per request: {_NUMBER}x"),
+    "max_concurrency_tokens": re.compile(rf"Maximum concurrency for {_COUNT} tokens"),
+    "graphs_gib": re.compile(rf"Graph capturing finished in \d+ secs, took {_NUMBER} GiB"),
+    "engine_seconds": re.compile(rf"init engine \([^)]*\) took {_NUMBER} s"),
 }
 _CONFIG: Final = re.compile(r"LLM engine \(v([^)]+)\) with config: (.*)")
 _PAIR: Final = re.compile(r"(\w+)=('[^']*'|[\w.:/+-]+)")
@@ -136,9 +139,9 @@ def _stamp(line: str, now: datetime) -> datetime | None:
     match = _STAMP.search(line)
     if not match:
         return None
-    text = f"{now.year}-{match.group(1)}"
-    try:
-        local = datetime.strptime(text, "%Y-%m-%d %H:%M:%S").astimezone()
-    except ValueError:
-        return None
-    return local.replace(year=now.year - 1) if local > now + timedelta(days=1) else local
+    for year in (now.year, now.year - 1):
+        with contextlib.suppress(ValueError):  # not every year has a 29 February
+            local = datetime.strptime(f"{year}-{match.group(1)}", "%Y-%m-%d %H:%M:%S").astimezone()
+            if local <= now + timedelta(days=1):
+                return local
+    return None

@@ -70,10 +70,12 @@ def died_of(status: int | None, lines: Sequence[str]) -> Failure:
     if status is not None and status < 0:
         cause = f"It was ended by signal {-status}."
         return Failure(code="KILLED", cause=cause, fix=fix, evidence=evidence(lines))
-    how = "its exit status is not known" if status is None else f"exit status {status}"
+    if status is None:
+        cause = "The engine is gone and nobody saw how: its watcher or the machine died too."
+        return Failure(code="ENGINE_GONE", cause=cause, fix=fix, evidence=evidence(lines))
     return Failure(
         code="ENGINE_EXITED",
-        cause=f"The engine ended by itself ({how}).",
+        cause=f"The engine ended by itself (exit status {status}).",
         fix=fix,
         evidence=evidence(lines),
     )

@@ -157,13 +157,14 @@ class MetricsPage:
             return None
         totals: dict[str, int] = defaultdict(int)
         for row in rows:
-            totals[row.labels.get(label, "")] += int(row.value)
+            totals[row.labels.get(label, "")] += _whole(row.value) or 0
         return dict(totals)
 
     def _quantiles(self, name: str) -> Quantiles | None:
         buckets: dict[float, float] = defaultdict(float)
         for row in self._samples.get(f"{name}_bucket", ()):
-            buckets[float(row.labels["le"])] += row.value
+            if math.isfinite(row.value):
+                buckets[float(row.labels["le"])] += row.value
         return quantiles(buckets, self._sum(f"{name}_sum") or 0.0) if buckets else None
 
     def _sleep_state(self) -> str | None:
@@ -225,7 +226,7 @@ def _bound(bounds: Iterable[tuple[float, float]], q: float) -> float | None:
 
 
 def _whole(value: float | None) -> int | None:
-    return None if value is None or math.isnan(value) else int(value)
+    return int(value) if value is not None and math.isfinite(value) else None
 
 
 def _number(labels: Mapping[str, str], name: str) -> float | None:

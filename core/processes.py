@@ -6,7 +6,7 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import anyio
 
@@ -62,15 +62,17 @@ async def run(
             done = await anyio.run_process(
                 list(argv), stdin=subprocess.DEVNULL, check=False, cwd=cwd, env=environment
             )
-    except FileNotFoundError as exc:
-        raise CommandNotFound(
-            f"{argv[0]} is not installed.", fix=f"Install {argv[0]}, or give its full path."
-        ) from exc
     except TimeoutError as exc:
         raise WaitedTooLong(
             f"{argv[0]} was still running after {timeout:.0f} s and was stopped.",
             fix="Try again, or run it by hand to see what it waits for.",
             cause=" ".join(argv),
+        ) from exc
+    except OSError as exc:
+        raise CommandNotFound(
+            f"{argv[0]} is not installed, or cannot be run.",
+            fix=f"Install {argv[0]}, or give its full path.",
+            cause=str(exc),
         ) from exc
     return Output(
         returncode=done.returncode,
@@ -79,15 +81,17 @@ async def run(
     )
 
 
-def detach(argv: Sequence[str], *, env: Mapping[str, str]) -> None:
-    """Start a program that outlives this one; it reads nothing and prints nowhere.
+def detach(argv: Sequence[str], *, env: Mapping[str, str], stdin: int) -> None:
+    """Start a program that outlives this one; it prints nowhere.
 
-    `env` is its whole environment, so that no secret of ours gets into it unseen.
+    `env` is its whole environment, so that no secret of ours gets into it unseen; `stdin` is an
+    open file that it holds on to.
     """
     _log.info("detach %s", " ".join(argv))
     reap()
-    null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
-    _detached.add(os.posix_spawn(argv[0], list(argv), dict(env), file_actions=null))
+    files: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_DUP2, stdin, 0)]
+    files += [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (1, 2)]
+    _detached.add(os.posix_spawn(argv[0], list(argv), dict(env), file_actions=files))
 
 
 def reap() -> None:

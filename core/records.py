@@ -20,6 +20,8 @@ from core.errors import InvalidArgument, NextStep
 NAME_PATTERN: Final = r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$"
 DeploymentName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 """Lower-case letters, digits and hyphens, at most 40: what every cloud accepts."""
+Word = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
+"""One word of a command line."""
 
 
 class Record(BaseModel):
@@ -105,22 +107,22 @@ class DeploymentSpec(Record):
     """What is wanted. vLLM's flags have vLLM's names and, left out, vLLM's defaults."""
 
     name: DeploymentName
-    model: str = Field(min_length=1)
+    model: str = Field(min_length=1, max_length=4096, pattern=r"^[^-\x00-\x1f][^\x00-\x1f]*$")
     """A Hub id, or the absolute path of a folder."""
     max_model_len: int | None = Field(default=None, ge=1)
     """Tokens of prompt and answer together."""
     gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
-    kv_cache_dtype: str | None = None
+    kv_cache_dtype: Word | None = None
     kv_cache_memory_bytes: str | None = Field(default=None, pattern=r"^[0-9]+(\.[0-9]+)?[kKmMgG]?$")
     """Bytes, or with K, M or G; replaces gpu_memory_utilization."""
     max_num_seqs: int | None = Field(default=None, ge=1)
     max_num_batched_tokens: int | None = Field(default=None, ge=1)
     tensor_parallel_size: int = Field(default=1, ge=1)
-    quantization: str | None = None
-    dtype: str | None = None
+    quantization: Word | None = None
+    dtype: Word | None = None
     cpu_offload_gb: float | None = Field(default=None, ge=0)
     enforce_eager: bool = False
-    engine_args: tuple[str, ...] = ()
+    engine_args: tuple[Word, ...] = ()
     """Any other flags of `vllm serve`, one word each."""
     port: int | None = Field(default=None, ge=1, le=65535)
     """On this machine only; left out, a free one."""

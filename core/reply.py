@@ -72,13 +72,22 @@ def _steps(steps: tuple[NextStep, ...], listed: Callable[[str], bool]) -> list[J
 def bounded(envelope: Json) -> Json:
     """Cut the longest texts and lists until the whole fits; say so with `truncated`.
 
-    Texts and lists keep their end: what is newest stands last.
+    Texts and lists keep their end: what is newest stands last. What fits in no way, such as
+    thousands of names, is left out as a whole.
     """
-    limit = 8_000
-    while len(repr(envelope)) > MAX_CHARACTERS and limit > 60:
-        envelope = {**_cut(envelope, limit), "truncated": True}
+    limit, cut = 8_000, envelope
+    while len(repr(cut)) > MAX_CHARACTERS and limit > 60:
+        data, warnings = (_cut(envelope[name], limit) for name in ("data", "warnings"))
+        cut = {**envelope, "data": data, "warnings": warnings, "truncated": True}
         limit //= 2
-    return envelope
+    return cut if len(repr(cut)) <= MAX_CHARACTERS else _without_data(cut)
+
+
+def _without_data(envelope: Json) -> Json:
+    words = {name: _cut(word, 2_000) for name, word in envelope.items() if isinstance(word, str)}
+    warnings = [_cut(str(warning), 400) for warning in envelope["warnings"][-10:]]
+    data = {"left_out": "It is too long to be told."}
+    return {**envelope, **words, "data": data, "warnings": warnings, "next": []}
 
 
 def _cut(value: Any, limit: int) -> Any:
@@ -138,6 +147,12 @@ def _items(items: list[Any], indent: str) -> Iterator[str]:
             first, *rest = list(_block(item, indent + "  ")) or [""]
             yield f"{indent}- {first.strip().removeprefix('- ')}"
             yield from rest
+        elif isinstance(item, list) and item:
+            yield f"{indent}-"
+            yield from _items(item, indent + "  ")
+        elif isinstance(item, str) and "\n" in item:
+            yield f"{indent}-"
+            yield from _fenced(item)
         else:
             yield f"{indent}- {_scalar(item)}"
 

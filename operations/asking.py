@@ -9,7 +9,15 @@ from typing import Any, Final, Literal
 import anyio
 
 from core.endpoint import Endpoint
-from core.errors import EndpointError, InvalidArgument, NextStep, NotReady
+from core.errors import (
+    BadReply,
+    EndpointError,
+    InvalidArgument,
+    NextStep,
+    NotReady,
+    Unauthorized,
+    Unreachable,
+)
 from core.records import Answer, Record, State
 from operations.resolve import Found
 from operations.runtime import Runtime
@@ -18,6 +26,9 @@ ANSWER_SECONDS: Final = 40.0
 """A call ends before a client cuts it; what has come by then is given."""
 MAX_ANSWER_CHARACTERS: Final = 20_000
 _SILENCE_SECONDS: Final = 38.0
+_SAYS_MORE: Final[dict[str, type[EndpointError]]] = {
+    kind.code: kind for kind in (Unreachable, Unauthorized, BadReply)
+}
 
 Clock = Callable[[], float]
 Heard = Callable[[int], Awaitable[None]]
@@ -196,6 +207,11 @@ def require_ready(found: Found) -> None:
     if deployment.state is State.READY:
         return
     here = {"target": deployment.target, "name": deployment.name}
+    failure = deployment.failure
+    if failure and deployment.state is State.UNKNOWN and failure.code in _SAYS_MORE:
+        raise _SAYS_MORE[failure.code](
+            failure.cause, fix=failure.fix, next_steps=(NextStep("verify_model_health", here),)
+        )
     raise NotReady(
         deployment.summary(),
         fix="Wait for it with status_vllm, or see diagnose with get_logs.",

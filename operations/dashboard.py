@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from backends.base import Backend, HasHost, HostState, Usage
 from core.errors import NextStep, OpsError
 from core.metrics import EngineMetrics, MetricsPage
-from core.records import Answer, Deployment, Failure, Phase, Record, State
-from operations.resolve import Found, everything
+from core.records import SIMULATED, Answer, Deployment, Failure, Phase, Record, State
+from operations.resolve import Found, everything, find
 from operations.runtime import Runtime
 
 
@@ -40,6 +40,10 @@ class SystemStatus(Answer):
     """By target."""
     simulated: bool
 
+    def warnings(self) -> tuple[str, ...]:
+        """Warn of what is not real."""
+        return (SIMULATED,) if self.simulated else ()
+
     def summary(self) -> str:
         """Say what needs attention first."""
         if not self.deployments:
@@ -57,7 +61,8 @@ class SystemStatus(Answer):
 
 async def system_status(runtime: Runtime, target: str | None, name: str | None) -> SystemStatus:
     """Look at everything, or at what was named."""
-    found = [one for one in await everything(runtime.stage, target) if name in {None, one.name}]
+    stage = runtime.stage
+    found = (await find(stage, target, name),) if name else await everything(stage, target)
     rows = [await _row(runtime, one) for one in found]
     names = [target] if target else list(runtime.stage.targets)
     hosts = {one: await _host(runtime.stage.backend(one)) for one in names}
@@ -95,7 +100,7 @@ async def _row(runtime: Runtime, found: Found) -> Row:
         usd_per_hour=deployment.usd_per_hour,
         usd_so_far=deployment.usd_so_far,
         failure=deployment.failure,
-        do_next=_advice(deployment),
+        do_next=_advice(runtime, deployment),
     )
 
 
@@ -109,8 +114,8 @@ async def _load(runtime: Runtime, found: Found) -> EngineMetrics | None:
         return None
 
 
-def _advice(deployment: Deployment) -> str:
+def _advice(runtime: Runtime, deployment: Deployment) -> str:
     if deployment.failure:
         return f"{deployment.failure.cause} {deployment.failure.fix}"
-    steps = deployment.next_steps()
-    return f"{steps[0].tool}" if steps else "nothing"
+    tools = (step.tool for step in deployment.next_steps())
+    return next((tool for tool in tools if tool in runtime.listed), "nothing")

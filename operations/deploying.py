@@ -171,11 +171,12 @@ async def find_to_destroy(
 ) -> Found | Deleted:
     """Give what is to be removed; something named that is gone already is no error."""
     try:
-        return await find(runtime.stage, target, name)
+        return await find(runtime.stage, target, name, to_change=True)
     except OpsError as exc:
         if exc.code != "DEPLOYMENT_NOT_FOUND" or not (target and name):
             raise
-        return Deleted(name=name, target=target, gone=True)
+        # A server that died before it made anything may have left a lock.
+        return await runtime.stage.backend(target).delete(name)
 
 
 def usual(runtime: Runtime, deployment: Deployment) -> Deployment:

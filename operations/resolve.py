@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from backends.base import Backend
 from backends.endpoint import NAME as ENDPOINT
-from core.errors import Ambiguous, DeploymentNotFound, InvalidArgument, NextStep
+from core.errors import Ambiguous, DeploymentNotFound, InvalidArgument, NextStep, Unsupported
 from core.records import NAME_PATTERN, Deployment
 from core.reply import note
 from operations.stage import Stage
@@ -23,14 +23,17 @@ class Found(NamedTuple):
         return self.deployment.name
 
 
-async def find(stage: Stage, target: str | None, name: str | None) -> Found:
-    """Give the deployment that is meant.
+async def find(
+    stage: Stage, target: str | None, name: str | None, *, to_change: bool = False
+) -> Found:
+    """Give the deployment that is meant; `to_change` it, never the owner's own endpoint.
 
     Raises:
         InvalidArgument: The name cannot be one.
         TargetNotFound: The target is not configured.
         DeploymentNotFound: Nothing fits.
         Ambiguous: Several fit; the message lists them.
+        Unsupported: It is not this server's to change.
     """
     if name is not None and not re.fullmatch(NAME_PATTERN, name):
         raise InvalidArgument(
@@ -38,11 +41,16 @@ async def find(stage: Stage, target: str | None, name: str | None) -> Found:
             fix="Names have lower-case letters, digits and hyphens, at most 40.",
             next_steps=(NextStep("list_deployments"),),
         )
-    target = target or _default_target(stage, name)
+    target = target or _default_target(stage, name, to_change=to_change)
+    if to_change and target == ENDPOINT:
+        raise _not_ours(stage.backend(target))
     if target and name:
         backend = stage.backend(target)
         return _told(Found(backend, await backend.describe(name)))
-    return _told(_only(await everything(stage, target), target, name))
+    found = await everything(stage, target)
+    if to_change:
+        found = tuple(one for one in found if one.deployment.target != ENDPOINT)
+    return _told(_only(found, target, name))
 
 
 def place(stage: Stage, target: str | None) -> Backend:
@@ -73,10 +81,19 @@ async def everything(stage: Stage, target: str | None = None) -> tuple[Found, ..
     return tuple(found)
 
 
-def _default_target(stage: Stage, name: str | None) -> str | None:
+def _default_target(stage: Stage, name: str | None, *, to_change: bool) -> str | None:
     if stage.settings.vllm_target:
         return stage.settings.vllm_target
-    return ENDPOINT if ENDPOINT in stage.targets and name in {None, ENDPOINT} else None
+    meant = {ENDPOINT} if to_change else {None, ENDPOINT}
+    return ENDPOINT if ENDPOINT in stage.targets and name in meant else None
+
+
+def _not_ours(backend: Backend) -> Unsupported:
+    return Unsupported(
+        f"{backend.target.name} is {backend.target.description}: only looked at and asked here.",
+        fix="Change it where it was made, or name a deployment of list_deployments.",
+        next_steps=(NextStep("list_deployments"),),
+    )
 
 
 def _only(found: tuple[Found, ...], target: str | None, name: str | None) -> Found:

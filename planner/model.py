@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from core.errors import ModelNotFound
 from core.records import ModelShape
 
@@ -21,13 +23,23 @@ def read_model(model: str) -> ModelShape:
     """
     if not is_path(model):
         return ModelShape(model=model)
-    folder = Path(model).expanduser()
-    if not folder.is_dir():
-        raise ModelNotFound(
-            f"There is no folder {folder}.",
-            fix="Check the path, or give a Hub id such as google/gemma-4-E4B-it.",
-        )
+    folder = _folder(model)
     return _shape(str(folder.resolve()), folder, _config(folder / "config.json"))
+
+
+def _folder(model: str) -> Path:
+    cause = ""
+    try:
+        folder = Path(model).expanduser()
+        if folder.is_dir():
+            return folder
+    except (OSError, RuntimeError) as exc:  # a name too long, a home of nobody
+        cause = str(exc)
+    raise ModelNotFound(
+        f"There is no folder {model}.",
+        fix="Check the path, or give a Hub id such as google/gemma-4-E4B-it.",
+        cause=cause,
+    )
 
 
 def _config(path: Path) -> dict[str, Any]:
@@ -43,14 +55,26 @@ def _config(path: Path) -> dict[str, Any]:
 
 
 def _shape(model: str, folder: Path, config: dict[str, Any]) -> ModelShape:
-    text = {**config, **config.get("text_config", {})}
-    quantization = config.get("quantization_config") or {}
-    files = list(folder.glob("*.safetensors"))
-    return ModelShape(
-        model=model,
-        architecture=next(iter(config.get("architectures") or ()), None),
-        max_position_embeddings=text.get("max_position_embeddings"),
-        dtype=text.get("dtype") or text.get("torch_dtype"),
-        quantization=quantization.get("quant_method"),
-        weight_bytes=sum(file.stat().st_size for file in files) or None,
-    )
+    text = {**config, **_dict(config, "text_config")}
+    files = [file for file in folder.glob("*.safetensors") if file.is_file()]
+    shape = {
+        "model": model,
+        "architecture": next(iter(config.get("architectures") or ()), None),
+        "max_position_embeddings": text.get("max_position_embeddings"),
+        "dtype": text.get("dtype") or text.get("torch_dtype"),
+        "quantization": _dict(config, "quantization_config").get("quant_method"),
+        "weight_bytes": sum(file.stat().st_size for file in files) or None,
+    }
+    try:
+        return ModelShape.model_validate(shape)
+    except ValidationError as exc:
+        raise ModelNotFound(
+            f"{folder / 'config.json'} says what no model's configuration does.",
+            fix="Give a folder as Transformers writes it.",
+            cause=str(exc).replace("\n", " ")[:200],
+        ) from exc
+
+
+def _dict(config: dict[str, Any], name: str) -> dict[str, Any]:
+    found = config.get(name)
+    return found if isinstance(found, dict) else {}

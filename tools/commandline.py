@@ -22,7 +22,7 @@ _WAIT_LIMIT_SECONDS: Final = 4 * 3600
 
 def call(build: Build, arguments: list[str]) -> int:
     """Run `TOOL key=value …`; exit status 0 if ok, 1 if not, 2 if it was not asked."""
-    options = _parser().parse_args(arguments)
+    options = _parser().parse_intermixed_args(arguments)
     if options.tool not in TOOLS:
         print(f"There is no tool '{options.tool}': {', '.join(sorted(TOOLS))}", file=sys.stderr)
         return 2

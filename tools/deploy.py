@@ -106,7 +106,7 @@ async def update_vllm_scaling(
     rt: Runtime = RT,
 ) -> Deployment:
     """Change how many replicas of a deployment run; 0 and 0 stops it."""
-    found = await find(rt.stage, target, name)
+    found = await find(rt.stage, target, name, to_change=True)
     await agree(rt, agreement.to_scale(found, min_replicas, max_replicas), confirm)
     return await deploying.scale(rt, found, min_replicas=min_replicas, max_replicas=max_replicas)
 
@@ -114,7 +114,7 @@ async def update_vllm_scaling(
 @ops_tool("deploy", REPLACES, default=True)
 async def stop_vllm(target: Text = None, name: Text = None, rt: Runtime = RT) -> Deployment:
     """Stop a deployment so that it bills no more; start_vllm brings it back."""
-    return await deploying.stop(await find(rt.stage, target, name))
+    return await deploying.stop(await find(rt.stage, target, name, to_change=True))
 
 
 @ops_tool("deploy", CREATES, default=True)
@@ -122,7 +122,7 @@ async def start_vllm(
     target: Text = None, name: Text = None, confirm: Text = None, rt: Runtime = RT
 ) -> Deployment:
     """Start a stopped deployment again, as it was asked for."""
-    found = await find(rt.stage, target, name)
+    found = await find(rt.stage, target, name, to_change=True)
     await agree(rt, agreement.to_start(found), confirm)
     return await deploying.start(rt, found)
 

@@ -1,5 +1,6 @@
 """The one middleware: what passes is allowed, written down, and answered in our words."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from fastmcp.exceptions import ToolError, ValidationError
@@ -9,7 +10,7 @@ from mcp.types import CallToolRequestParams
 from pydantic import ValidationError as PydanticValidationError
 
 from core.errors import InvalidArgument, OpsError, ReadOnly, Unsupported
-from core.redaction import redact
+from core.redaction import MASK, redact
 from core.reply import failure
 from operations.runtime import Runtime
 from tools.surface import TOOLS, Registered, result
@@ -47,7 +48,7 @@ async def _written_down(
     call_next: CallNext[CallToolRequestParams, ToolResult],
     rt: Runtime,
 ) -> ToolResult:
-    arguments = redact(context.message.arguments or {}, rt.secrets)
+    arguments = redact(_without_token(context.message.arguments or {}), rt.secrets)
     journal = rt.stage.journal
     try:
         number = journal.begin(_client(context), context.message.name, arguments)
@@ -58,6 +59,11 @@ async def _written_down(
     outcome = "ok" if told.get("ok") else str(told.get("code", "asked"))
     journal.end(number, outcome)
     return reply
+
+
+def _without_token(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """A token that was wrong here may still be good elsewhere."""
+    return {name: MASK if name == "confirm" else said for name, said in arguments.items()}
 
 
 async def _answered(

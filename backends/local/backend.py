@@ -18,9 +18,9 @@ from backends.local import host, rules, session
 from backends.local.command import deployment_config, serve_argv, serve_env
 from backends.local.engine import Engine, find_vllm, simulated
 from backends.local.folder import Folder, Made
-from backends.local.launch import launch
+from backends.local.launch import launch, runs
 from backends.local.look import Looker
-from backends.local.ports import free_port
+from backends.local.ports import claim, free_port
 from core.boot_log import read_boot
 from core.errors import (
     CommandNotFound,
@@ -115,41 +115,44 @@ class LocalBackend:
     async def apply(self, plan: Plan) -> Deployment:
         """Start the engine; what runs under that name with another spec is ended first."""
         folder = self._folder(plan.spec.name)
-        async with folder.locked():
+        async with folder.locked() as lock:
             made = folder.made()
-            process = folder.process()
             same = made is not None and made.spec.fingerprint == plan.spec.fingerprint
-            if not (same and session.members(process)):
+            if not (same and runs(folder)):
+                if plan.spec.port and not (made and made.port == plan.spec.port):
+                    claim(plan.spec.port)  # before what runs now is ended for it
                 await self._end(folder)
-                await self._start(folder, plan.spec)
+                await self._start(folder, plan.spec, lock)
         return await self.describe(plan.spec.name)
 
     async def describe(self, name: str) -> Deployment:
         """Say how its process is."""
-        folder = self._folder(name)
-        if not folder.path.is_dir():
-            raise self._not_found(name)
-        return await self._looker.look(folder)
+        folder = self._known(name)
+        seen = await self._looker.look(folder)
+        self._known(name)  # it may have been removed while we looked
+        return seen
 
     async def list(self) -> Sequence[Deployment]:
         """Give every folder below the root."""
-        return [await self._looker.look(folder) for folder in self._folders()]
+        seen = [(folder, await self._looker.look(folder)) for folder in self._folders()]
+        return [deployment for folder, deployment in seen if folder.exists]
 
     async def delete(self, name: str) -> Deleted:
         """End the process, see that nothing of it lives, remove its folder."""
         folder = self._folder(name)
-        if not folder.path.is_dir():
+        if not folder.touched:
             return Deleted(name=name, target=self._target.name, gone=True)
         async with folder.locked():
-            made = folder.made()
-            folder.want("deleted")
-            await self._end(folder)
-            folder.remove()
+            existed, made = folder.exists, folder.made()
+            if folder.path.is_dir():
+                folder.want("deleted")
+                await self._end(folder)
+                folder.remove()
         return Deleted(
             name=name,
             target=self._target.name,
             gone=not folder.path.exists(),
-            removed=("its processes", "its folder with key and log"),
+            removed=("its processes", "its folder with key and log") if existed else (),
             stays=rules.stays(made),
         )
 
@@ -183,12 +186,13 @@ class LocalBackend:
     async def start(self, name: str) -> Deployment:
         """Start the process again as it was asked for."""
         folder = self._known(name)
-        async with folder.locked():
+        async with folder.locked() as lock:
             made = folder.made()
             if made is None:
                 raise self._not_found(name)
-            if not session.members(folder.process()):
-                await self._start(folder, made.spec)
+            if not runs(folder):
+                await self._end(folder)  # what a dead server or engine left of it
+                await self._start(folder, made.spec, lock)
         return await self.describe(name)
 
     async def logs(self, name: str, *, lines: int, contains: str | None = None) -> LogLines:
@@ -230,11 +234,12 @@ class LocalBackend:
             raise self._not_found(name)
         return deployment_config(made.engine, made.spec, made.port, folder.path / "api-key")
 
-    async def _start(self, folder: Folder, spec: DeploymentSpec) -> None:
+    async def _start(self, folder: Folder, spec: DeploymentSpec, lock: int) -> None:
         engine = self._engine()
         port = spec.port or free_port()
         made = folder.made()
         created_at = made.created_at if made else datetime.now(UTC)
+        folder.fresh()
         folder.make(
             Made(
                 spec=spec,
@@ -246,7 +251,7 @@ class LocalBackend:
             )
         )
         folder.want("running")
-        await launch(folder, self._hf_token())
+        await launch(folder, self._hf_token(), lock)
 
     async def _end(self, folder: Folder) -> None:
         if not await session.end(folder.process()):
@@ -276,11 +281,11 @@ class LocalBackend:
         if not self._root.is_dir():
             return ()
         names = sorted(path.name for path in self._root.iterdir() if path.name[0] != ".")
-        return tuple(self._folder(name) for name in names)
+        return tuple(folder for folder in map(self._folder, names) if folder.exists)
 
     def _known(self, name: str) -> Folder:
         folder = self._folder(name)
-        if not folder.path.is_dir():
+        if not folder.exists:
             raise self._not_found(name)
         return folder
 

@@ -43,6 +43,8 @@ class Process(Record):
     """The watcher's pid: the leader of the session."""
     started: str
     """The watcher's identity."""
+    home: str = ""
+    """The folder that it runs in."""
     at: datetime
     engine: int | None = None
     """The engine's pid, once it was started."""
@@ -71,6 +73,19 @@ class Folder:
         """The deployment's name."""
         return self.path.name
 
+    @property
+    def exists(self) -> bool:
+        """Whether anything was made; a folder without a file is about to come or to go."""
+        try:
+            return any(self.path.iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    @property
+    def touched(self) -> bool:
+        """Whether there is anything to take away, a lock that its dead holder left included."""
+        return self.path.is_dir() or self._lock_path.exists()
+
     def made(self) -> Made | None:
         """Give what it was made with, None if it never was."""
         return self._read("deployment.json", Made)
@@ -85,8 +100,7 @@ class Folder:
 
     def wanted(self) -> str:
         """Give what was asked for last: running, stopped or deleted."""
-        path = self.path / "wanted"
-        return path.read_text(encoding="ascii") if path.exists() else "running"
+        return self._text("wanted") or "running"
 
     def want(self, wanted: Literal["running", "stopped", "deleted"]) -> None:
         """Write down what is asked for, before it is done."""
@@ -94,8 +108,6 @@ class Folder:
 
     def make(self, made: Made) -> None:
         """Write down what is to run, with a key of its own if it has none yet."""
-        with _disk(self.path):
-            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not (self.path / "api-key").exists():
             self.write("api-key", f"sk-{secrets.token_urlsafe(24)}")
         self.write("deployment.json", made.model_dump_json(indent=1))
@@ -103,27 +115,33 @@ class Folder:
     def fresh(self) -> None:
         """Make ready for another start: the last log is kept as engine.1.log."""
         with _disk(self.path):
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for name in ("process.json", "exit.json"):  # first: they tell of another engine
+                (self.path / name).unlink(missing_ok=True)
             if self.log.is_file():
                 self.log.replace(self.path / "engine.1.log")
             with self.log.open("a", encoding="utf-8") as log:
                 log.write("\n")  # a full disk is told now, not by an engine that cannot speak
                 log.flush()
                 os.fsync(log.fileno())
-        for name in ("process.json", "exit.json"):
-            (self.path / name).unlink(missing_ok=True)
 
     def api_key(self) -> SecretStr | None:
         """Give its key."""
-        path = self.path / "api-key"
-        return SecretStr(path.read_text(encoding="ascii")) if path.exists() else None
+        key = self._text("api-key")
+        return SecretStr(key) if key else None
 
     def remove(self) -> None:
-        """Take the folder away."""
-        shutil.rmtree(self.path, ignore_errors=False)
+        """Take the folder away; what says that it is wanted so goes last."""
+        for path in self.path.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != "wanted":
+                path.unlink(missing_ok=True)
+        shutil.rmtree(self.path)
 
     @asynccontextmanager
-    async def locked(self) -> AsyncIterator[None]:
-        """Keep other calls and other servers from changing it meanwhile.
+    async def locked(self) -> AsyncIterator[int]:
+        """Keep other calls and other servers from changing it meanwhile; give the lock's handle.
 
         Raises:
             Busy: Another one has been at it for `LOCK_SECONDS`.
@@ -138,10 +156,9 @@ class Folder:
                 fix="Look with status_vllm, then try again.",
             ) from exc
         try:
-            yield
+            yield handle
         finally:
-            self._lock_path.unlink(missing_ok=True)
-            os.close(handle)
+            self._unlock(handle)
 
     @property
     def _lock_path(self) -> Path:
@@ -162,6 +179,18 @@ class Folder:
             return 0
         return handle
 
+    def _unlock(self, handle: int) -> None:
+        """Remove the lock's file too, unless a watcher or the next call holds it already."""
+        again = os.open(self._lock_path, os.O_CREAT | os.O_RDWR, 0o600)
+        os.close(handle)
+        try:
+            fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock_path.unlink(missing_ok=True)
+        except BlockingIOError:
+            return
+        finally:
+            os.close(again)
+
     def write(self, name: str, text: str) -> None:
         """Write a file whole or not at all, for this user only."""
         path = self.path / name
@@ -172,6 +201,12 @@ class Folder:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 file.write(text)
             part.replace(path)
+
+    def _text(self, name: str) -> str:
+        try:
+            return (self.path / name).read_text(encoding="ascii")
+        except (FileNotFoundError, NotADirectoryError):
+            return ""
 
     def _read(self, name: str, record: type[R]) -> R | None:
         path = self.path / name

@@ -32,6 +32,21 @@ def session(leader: int) -> Iterator[Seen]:
             yield seen
 
 
+def runs_in(pid: int, folder: str) -> bool:
+    """Whether a process works in a folder, be it removed since."""
+    try:
+        if _BOOT_ID.exists():
+            return str((_PROC / str(pid) / "cwd").readlink()).removesuffix(" (deleted)") == folder
+    except OSError:
+        return False
+    import psutil
+
+    try:
+        return str(psutil.Process(pid).cwd()) == folder
+    except psutil.Error:
+        return False
+
+
 def _pids() -> list[int]:
     if _BOOT_ID.exists():
         return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
@@ -59,7 +74,7 @@ def _look_elsewhere(pid: int) -> Seen | None:
         process = psutil.Process(pid)
         if process.status() == psutil.STATUS_ZOMBIE:
             return None
-        started = f"{process.create_time():.3f}"
+        started = f"psutil:{process.create_time():.3f}"  # session.members needs a ":"
         return Seen(pid, process.ppid(), os.getsid(pid), started)
     except (psutil.Error, OSError):
         return None

@@ -11,23 +11,29 @@ from core.settings import ROOT, inherited_environment
 from core.waiting import wait_until
 
 
-async def launch(folder: Folder, hf_token: str | None) -> None:
+def runs(folder: Folder) -> bool:
+    """Whether its engine lives, and nobody began to end it and died over it."""
+    return folder.wanted() == "running" and session.engine(folder.process()) is not None
+
+
+async def launch(folder: Folder, hf_token: str | None, lock: int) -> None:
     """Start what the folder says; back once it runs or is known to have failed at once.
+
+    The watcher holds the folder's lock too, until it has written down which engine it started: if
+    this server dies meanwhile, the next one waits and then knows.
 
     Raises:
         PortInUse: Another process listens on its port.
-        DiskFull: Its log cannot be written.
     """
     made = folder.made()
     assert made is not None
     claim(made.port)
-    folder.fresh()
     seconds = 60 * (made.spec.ttl_minutes or 0)
     env = {**inherited_environment(), "PYTHONPATH": str(ROOT)}
     if hf_token:
         env["HF_TOKEN"] = hf_token
     watcher = ("-m", "backends.local.watch", str(folder.path), str(seconds))
-    detach((sys.executable, "-P", *watcher), env=env)
+    detach((sys.executable, "-P", *watcher), env=env, stdin=lock)
 
     async def look() -> bool:
         process = folder.process()

@@ -1,6 +1,7 @@
 """A deployment's folder and processes, read into what they say of it."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 import anyio
@@ -12,6 +13,7 @@ from core.endpoint import Endpoint
 from core.errors import EndpointError
 from core.failures import died_of, evidence, recognize
 from core.logfile import head_lines, newest_lines
+from core.processes import reap
 from core.records import Access, Deployment, Failure, Phase, State, Target, expiry
 
 _TAIL: Final = 400
@@ -28,6 +30,7 @@ class Looker:
 
     async def look(self, folder: Folder) -> Deployment:
         """Say what a folder's deployment does now."""
+        reap()
         made = folder.made()
         if made is None:
             return self._never_made(folder)
@@ -108,7 +111,7 @@ class Looker:
         return found.model_copy(update={"failure": failure})
 
     def _never_made(self, folder: Folder) -> Deployment:
-        at = datetime.fromtimestamp(folder.path.stat().st_mtime, UTC)
+        at = _changed(folder.path) or datetime.now(UTC)
         return Deployment(
             name=folder.name,
             target=self._target.name,
@@ -151,7 +154,7 @@ class Looker:
 
 def _death(folder: Folder) -> Failure:
     process, ended = folder.process(), folder.exit()
-    if process is None:
+    if process is None or (process.engine is None and ended is None):
         return Failure(
             code="INTERRUPTED",
             cause="It was interrupted before its engine was started.",
@@ -172,9 +175,14 @@ def _not_answering(exc: EndpointError) -> Failure:
 
 
 def _last_sign(folder: Folder, made: Made) -> datetime:
-    if not folder.log.is_file():
-        return made.created_at
-    return datetime.fromtimestamp(folder.log.stat().st_mtime, UTC)
+    return _changed(folder.log) or made.created_at
+
+
+def _changed(path: Path) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    except FileNotFoundError:
+        return None
 
 
 def _url(made: Made) -> str:

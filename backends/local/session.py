@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from backends.local.folder import Process
-from backends.local.identity import Seen, look, session
+from backends.local.identity import Seen, look, runs_in, session
 from core.errors import WaitedTooLong
+from core.processes import reap
 from core.waiting import wait_until
 
 GRACE_SECONDS: Final = 12.0
@@ -26,16 +27,21 @@ def engine(process: Process | None) -> Seen | None:
 def members(process: Process | None) -> Sequence[Seen]:
     """Give everything that lives in the deployment's session, its watcher included.
 
-    A session's number is not given away again while any member lives; if its leader is
-    somebody else now, the session has ended and nothing in it is ours.
+    A session's number is not given away again while any member lives. With watcher and engine
+    both gone that alone proves nothing: then only what works in the deployment's folder is ours.
     """
     if process is None:
         return ()
     leader = look(process.session)
     if leader and leader.started != process.started:
         return ()
+    found = tuple(session(process.session))
+    if leader or engine(process):
+        return found
     boot = process.started.partition(":")[0]
-    return tuple(seen for seen in session(process.session) if seen.started.startswith(boot))
+    return tuple(
+        seen for seen in found if seen.started.startswith(boot) and runs_in(seen.pid, process.home)
+    )
 
 
 def starting(process: Process | None) -> bool:
@@ -48,10 +54,10 @@ async def end(process: Process | None) -> bool:
     living = engine(process)
     if living:
         _signal(living, signal.SIGTERM)
-        await _gone(process, GRACE_SECONDS)
-    for seen in members(process):
-        _signal(seen, signal.SIGKILL)
-    return await _gone(process, KILL_SECONDS)
+        await _gone(process, GRACE_SECONDS, number=0)
+    gone = await _gone(process, KILL_SECONDS, number=signal.SIGKILL)
+    reap()
+    return gone
 
 
 def _signal(seen: Seen, number: int) -> None:
@@ -63,9 +69,12 @@ def _signal(seen: Seen, number: int) -> None:
             return
 
 
-async def _gone(process: Process | None, seconds: float) -> bool:
+async def _gone(process: Process | None, seconds: float, *, number: int) -> bool:
     async def look() -> int:
-        return len(members(process))
+        living = members(process)
+        for seen in living:
+            _signal(seen, number)  # each time: a dying one may have started another
+        return len(living)
 
     try:
         await wait_until(

@@ -1,7 +1,8 @@
 """The watcher of one engine: starts it, keeps its time, writes down how it ended.
 
 A program of its own (`python -m backends.local.watch FOLDER TTL_SECONDS`), so that the truth
-outlives the server that asked for it.
+outlives the server that asked for it. Its standard input is the folder's lock: nobody else may
+change the folder before it says which engine runs.
 """
 
 import json
@@ -26,6 +27,7 @@ def main(folder: Path, ttl_seconds: int) -> None:
     me = look(os.getpid())
     process: dict[str, Any] = {
         "session": os.getpid(),
+        "home": os.getcwd(),  # noqa: PTH109  text, as the kernel tells it of others
         "started": me.started if me else "",
         "at": _now(),
     }
@@ -37,6 +39,7 @@ def main(folder: Path, ttl_seconds: int) -> None:
         return
     seen = look(engine)
     _write("process.json", {**process, "engine": engine, "engine_started": seen and seen.started})
+    _let_go_of_the_lock()
     _keep(engine, ttl_seconds)
 
 
@@ -52,6 +55,12 @@ def _start() -> int:
     ]
     argv = made["argv"]
     return os.posix_spawn(argv[0], argv, env, file_actions=streams, setpgroup=0)
+
+
+def _let_go_of_the_lock() -> None:
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
 
 
 def _keep(engine: int, ttl_seconds: int) -> None:

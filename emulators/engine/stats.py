@@ -9,22 +9,22 @@ from emulators.engine.logs import log
 from emulators.engine.metrics import EngineMetrics
 from emulators.engine.scheduler import Scheduler
 
-_EVERY_SECONDS: Final = 10.0
+EVERY_SECONDS: Final = 10.0
 
 
 def stats_logger(
-    scheduler: Scheduler, metrics: EngineMetrics
+    scheduler: Scheduler, metrics: EngineMetrics, *, every_seconds: float = EVERY_SECONDS
 ) -> Callable[[], Coroutine[Any, Any, None]]:
     """A task that writes the line until it is cancelled."""
 
     async def write_lines() -> None:
         before, was_idle = (0, 0), True
         while True:
-            await anyio.sleep(_EVERY_SECONDS)
+            await anyio.sleep(every_seconds)
             now = (metrics.prompt_tokens, metrics.generation_tokens)
             idle = now == before and not scheduler.has_work
             if not (idle and was_idle):
-                rates = [(new - old) / _EVERY_SECONDS for new, old in zip(now, before, strict=True)]
+                rates = [(new - old) / every_seconds for new, old in zip(now, before, strict=True)]
                 log("APIServer", "loggers.py:335", _line(scheduler, *rates))
             before, was_idle = now, idle
 

@@ -1,60 +1,28 @@
 """The simulated engine beside a real vLLM: the same flags, the same requests, the same answers."""
 
-import contextlib
 import json
 import re
-import socket
-import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, Final
 
 import anyio
 import httpx2
 import pytest
 
+from tests.emulators.agreement_cases import (
+    ANSWERED,
+    GREEDY,
+    KEY,
+    LOOKED_AT,
+    REFUSED,
+    STREAMED,
+    TEXT,
+)
+from tests.emulators.pair import MODEL, REAL, SIMULATED, Pair, both_running, environment
+
 pytestmark = [pytest.mark.anyio, pytest.mark.vllm]
 
-REAL_ENGINE = Path(__file__).parents[2] / ".vllm"
-MODEL = REAL_ENGINE / "tiny-gemma-4"
-REAL: Final = (str(REAL_ENGINE / "bin" / "vllm"), "serve")
-SIMULATED: Final = (sys.executable, "-m", "emulators.engine", "serve")
-FLAGS: Final = (
-    *("--served-model-name", "tiny", "--host", "127.0.0.1", "--api-key", "k"),
-    *("--max-model-len", "2048", "--enforce-eager", "--kv-cache-memory-bytes", "64M"),
-    *("--max-num-seqs", "64", "--block-size", "128", "--enable-prompt-tokens-details"),
-)
-TEXT, CHAT = "/v1/completions", "/v1/chat/completions"
-IDS: Final = list(range(300, 440))
-LONG: Final = [300] * 2100
-KEY: Final = {"authorization": "Bearer k"}
 VARIES: Final = frozenset({"id", "created", "text", "content", "system_fingerprint"})
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-@dataclass
-class Running:
-    """One of the two, its client, and what it wrote."""
-
-    client: httpx2.AsyncClient
-    log: list[str]
-
-
-@dataclass
-class Pair:
-    real: Running
-    simulated: Running
-
-    async def both(self, method: str, path: str, **more: Any) -> list[httpx2.Response]:
-        clients = (self.real.client, self.simulated.client)
-        return [await client.request(method, path, **more) for client in clients]
 
 
 @pytest.fixture(scope="module")
@@ -64,68 +32,14 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 def _environment() -> Iterator[None]:
-    if not (REAL_ENGINE / "complete").exists():
-        pytest.skip("There is no real vLLM in .vllm.")
-    variables = {
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "DO_NOT_TRACK": "1",
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        "SIMULATED_ENGINE_BOOT_SECONDS": "0",
-        "SIMULATED_ENGINE_STEP_MS": "5",
-    }
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in variables.items():
-            patch.setenv(name, value)
+    with environment():
         yield
-
-
-@contextlib.asynccontextmanager
-async def running(*command: str) -> AsyncIterator[Running]:
-    port = _free_port()
-    argv = [*command, str(MODEL), "--port", str(port), *FLAGS]
-    log: list[str] = []
-
-    async def read(stream: anyio.abc.ByteReceiveStream) -> None:
-        with contextlib.suppress(anyio.ClosedResourceError, anyio.EndOfStream):
-            while True:
-                log.append((await stream.receive()).decode(errors="replace"))
-
-    base_url = f"http://127.0.0.1:{port}"
-    async with (
-        httpx2.AsyncClient(base_url=base_url, timeout=60) as client,
-        anyio.create_task_group() as tasks,
-        await anyio.open_process(argv) as process,
-    ):
-        assert process.stdout
-        assert process.stderr
-        tasks.start_soon(read, process.stdout)
-        tasks.start_soon(read, process.stderr)
-        try:
-            await _wait_until_healthy(client, log)
-            yield Running(client, log)
-        finally:
-            process.terminate()
-            await process.wait()
-
-
-async def _wait_until_healthy(client: httpx2.AsyncClient, log: Sequence[str]) -> None:
-    for _ in range(600):
-        try:
-            await client.get("/health")
-        except httpx2.ConnectError:
-            await anyio.sleep(0.2)
-        else:
-            return
-    raise TimeoutError("".join(log)[-4000:])
 
 
 @pytest.fixture(scope="module")
 async def pair(_environment: None) -> AsyncIterator[Pair]:
-    async with contextlib.AsyncExitStack() as stack:
-        real = await stack.enter_async_context(running(*REAL))
-        simulated = await stack.enter_async_context(running(*SIMULATED))
-        yield Pair(real, simulated)
+    async with both_running() as pair:
+        yield pair
 
 
 def alike(body: Any, name: str = "") -> Any:
@@ -154,111 +68,6 @@ def chunks_alike(text: str) -> list[Any]:
         if not kinds or kinds[-1] != kind:
             kinds.append(kind)
     return kinds
-
-
-USAGE: Final = {"include_usage": True}
-EACH: Final = {"include_usage": True, "continuous_usage_stats": True}
-GREEDY: Final = {"temperature": 0, "ignore_eos": True, "max_tokens": 24}
-HELLO: Final = [{"role": "user", "content": "Say hello, please: é"}]
-TOOLS: Final = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
-ANSWERED: Final[list[tuple[str, dict[str, Any]]]] = [
-    (TEXT, {"prompt": IDS}),
-    (TEXT, {"prompt": IDS}),
-    (TEXT, {"prompt": IDS[:40], "model": "tiny", "return_token_ids": True}),
-    (TEXT, {"prompt": [IDS, IDS[5:], [7, 8]]}),
-    (TEXT, {"prompt": ["hello world", "let me see — 東京"], "n": 2, "temperature": 1}),
-    (TEXT, {"prompt": (IDS * 15)[:2040]}),
-    (TEXT, {"prompt": "hello", "echo": True, "max_tokens": 0}),
-    (TEXT, {"prompt": "hello", "max_tokens": None}),
-    (TEXT, {"prompt": "hello", "min_tokens": 5, "seed": 3, "unknown": 1}),
-    (TEXT, {"prompt": "hello", "logprobs": 2}),
-    (CHAT, {"messages": HELLO}),
-    (CHAT, {"messages": HELLO, "max_completion_tokens": 3}),
-    (CHAT, {"messages": HELLO, "n": 2, "temperature": 0.7}),
-    (CHAT, {"messages": HELLO, "return_token_ids": True}),
-    (CHAT, {"messages": HELLO, "tools": TOOLS, "tool_choice": "none"}),
-    (CHAT, {"messages": [{"role": "system", "content": [{"type": "text", "text": " a "}]}]}),
-    ("/tokenize", {"prompt": "hello world, it's 東京 — 42  times\n\n"}),
-    ("/tokenize", {"prompt": "hello", "return_token_strs": True}),
-    ("/tokenize", {"messages": HELLO}),
-    ("/detokenize", {"tokens": IDS}),
-]
-STREAMED: Final[list[tuple[str, dict[str, Any]]]] = [
-    (TEXT, {"prompt": IDS}),
-    (TEXT, {"prompt": IDS, "stream_options": USAGE}),
-    (TEXT, {"prompt": IDS, "stream_options": EACH}),
-    (TEXT, {"prompt": IDS[:9], "return_token_ids": True}),
-    (TEXT, {"prompt": "hello", "echo": True}),
-    (CHAT, {"messages": HELLO}),
-    (CHAT, {"messages": HELLO, "stream_options": USAGE}),
-    (CHAT, {"messages": HELLO, "stream_options": EACH}),
-    (CHAT, {"messages": HELLO, "return_token_ids": True}),
-]
-REFUSED: Final[list[tuple[str, Any]]] = [
-    (TEXT, {"prompt": IDS, "model": "other"}),
-    (TEXT, {"prompt": IDS, "model": "other", "stream": True}),
-    (TEXT, {"prompt": LONG}),
-    (TEXT, {"prompt": LONG[:2048]}),
-    (TEXT, {"prompt": "hello world " * 1500}),
-    (TEXT, {"prompt": "x" * 100_000}),
-    (TEXT, {"prompt": IDS, "max_tokens": 3000}),
-    (TEXT, {"prompt": IDS, "max_tokens": -1}),
-    (TEXT, {"prompt": IDS, "max_tokens": "abc"}),
-    (TEXT, {"prompt": IDS, "max_tokens": 2.5}),
-    (TEXT, {"prompt": IDS, "min_tokens": 50}),
-    (TEXT, {"prompt": IDS, "min_tokens": -1}),
-    (TEXT, {"prompt": IDS, "temperature": -1}),
-    (TEXT, {"prompt": IDS, "temperature": 2.5}),
-    (TEXT, {"prompt": IDS, "top_p": 2}),
-    (TEXT, {"prompt": IDS, "top_k": -2}),
-    (TEXT, {"prompt": IDS, "min_p": 2}),
-    (TEXT, {"prompt": IDS, "n": 0}),
-    (TEXT, {"prompt": IDS, "n": 2, "temperature": 0}),
-    (TEXT, {"prompt": IDS, "presence_penalty": 3}),
-    (TEXT, {"prompt": IDS, "frequency_penalty": 3}),
-    (TEXT, {"prompt": IDS, "repetition_penalty": 0}),
-    (TEXT, {"prompt": IDS, "logprobs": 50}),
-    (TEXT, {"prompt": IDS, "stream_options": USAGE}),
-    (TEXT, {"prompt": [100_000]}),
-    (TEXT, {"prompt": [-1]}),
-    (TEXT, {"prompt": []}),
-    (TEXT, {"prompt": ""}),
-    (TEXT, {"prompt": {"a": 1}}),
-    (TEXT, {"prompt": [IDS, 5]}),
-    (TEXT, {}),
-    (TEXT, []),
-    (CHAT, {"messages": []}),
-    (CHAT, {"messages": "x"}),
-    (CHAT, {}),
-    (CHAT, {"messages": HELLO, "max_tokens": 5000}),
-    (CHAT, {"messages": HELLO, "max_completion_tokens": 5000}),
-    (CHAT, {"messages": HELLO, "top_logprobs": 2}),
-    (CHAT, {"messages": HELLO, "logprobs": True, "top_logprobs": 30}),
-    (CHAT, {"messages": HELLO, "tools": TOOLS}),
-    (CHAT, {"messages": HELLO, "tools": TOOLS, "tool_choice": "required"}),
-    (CHAT, {"messages": HELLO, "tool_choice": "auto"}),
-    ("/tokenize", {}),
-    ("/tokenize", {"prompt": "x", "model": "other"}),
-    ("/detokenize", {"tokens": ["a"]}),
-    ("/detokenize", {"tokens": [-1]}),
-]
-LOOKED_AT: Final[list[tuple[str, str, Mapping[str, str]]]] = [
-    ("GET", "/health", {}),
-    ("GET", "/ping", {}),
-    ("POST", "/ping", {}),
-    ("GET", "/version", {}),
-    ("GET", "/load", {}),
-    ("GET", "/v1/models", KEY),
-    ("GET", "/v1/models", {}),
-    ("GET", "/v1/models", {"authorization": "Bearer wrong"}),
-    ("GET", "/v1/models", {"authorization": "Basic k"}),
-    ("GET", "/nope", {}),
-    ("GET", "/v1/nope", KEY),
-    ("GET", TEXT, KEY),
-    ("POST", "/health", {}),
-    ("HEAD", "/health", {}),
-    ("OPTIONS", TEXT, {}),
-]
 
 
 def headers_alike(reply: httpx2.Response) -> dict[str, str]:

@@ -19,7 +19,7 @@ TINY = Model(
     max_position_embeddings=4096,
     max_length_key="max_position_embeddings",
     sliding_window=512,
-    layers=(Layer(is_full=False, kv_heads=2, head_dim=32), Layer(True, 2, 32)) * 2,  # noqa: FBT003
+    layers=tuple(Layer(is_full=full, kv_heads=2, head_dim=32) for full in (False, True)) * 2,
     weights_gib=0.0,
     eos_tokens=frozenset({1}),
     multimodal=False,

@@ -105,6 +105,16 @@ def test_the_oldest_unused_prefix_is_forgotten_first() -> None:
     assert older.cached == 0
 
 
+def test_the_start_of_a_prefix_survives_longest() -> None:
+    """Of four blocks the last two make room; the first two are still known."""
+    scheduler = Scheduler(limits(num_blocks=5))
+    run(scheduler, ask(16, first=0))
+    run(scheduler, ask(12, first=100))
+    again = ask(16, first=0)
+    run(scheduler, again)
+    assert again.cached == 8
+
+
 def test_the_youngest_request_is_preempted_when_blocks_run_out() -> None:
     """Two requests that outgrow the cache: the second is thrown out and still ends."""
     scheduler = Scheduler(limits(num_blocks=8))

@@ -27,8 +27,8 @@ def render(
         )
     start, end = next((pair for pair in _MARKERS if pair[0] in special), _MARKERS[0])
     turns = "".join(
-        f"{start}{_role(message)}\n{_text(message, model_name, multimodal).strip()}{end}\n"
-        for message in messages
+        f"{start}{_role(one)}\n{_text(one, model_name, multimodal=multimodal).strip()}{end}\n"
+        for one in messages
     )
     return f"<bos>{turns}{start}model\n" if open_turn else f"<bos>{turns}"
 
@@ -41,7 +41,7 @@ def _role(message: Mapping[str, Any]) -> str:
     return "model" if message["role"] == "assistant" else str(message["role"])
 
 
-def _text(message: Mapping[str, Any], model_name: str, multimodal: bool) -> str:  # noqa: FBT001
+def _text(message: Mapping[str, Any], model_name: str, *, multimodal: bool) -> str:
     content = message.get("content") or ""
     if isinstance(content, str):
         return content

@@ -1,0 +1,228 @@
+"""vLLM's boot log."""
+
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.boot_log import PHASES, BootLog, clean, read_boot
+from core.logfile import head_lines
+from tests.core.conftest import DATA, NOW
+
+ORDER = ["starting", "loading weights", "compiling", "capturing graphs", "warming"]
+GPU_BOOT = """\
+(APIServer pid=1) INFO 11-20 11:00:00 [utils.py:1] non-default args: {'model': 'm', 'port': 1}
+(EngineCore pid=2) INFO 11-20 11:00:01 [core.py:1] Initializing a V1 LLM engine (v0.27.1) with \
+config: model='m', dtype=torch.bfloat16, quantization=None, kv_cache_dtype=auto, seed=0
+(EngineCore pid=2) INFO 11-20 11:00:02 [gpu_model_runner.py:1] Starting to load model m...
+Loading safetensors checkpoint shards:   0% Completed | 0/3 [00:00<?, ?it/s]
+Loading safetensors checkpoint shards:  66% Completed | 2/3 [00:02<00:01, 1.00it/s]
+(EngineCore pid=2) INFO 11-20 11:00:05 [gpu_model_runner.py:1] Model loading took 7.73 GiB memory \
+and 3.250000 seconds
+(EngineCore pid=2) INFO 11-20 11:00:06 [backends.py:1] Using cache directory: /c for vLLM's \
+torch.compile
+(EngineCore pid=2) INFO 11-20 11:00:09 [backends.py:1] Dynamo bytecode transform time: 3.52 s
+(EngineCore pid=2) INFO 11-20 11:00:19 [monitor.py:1] torch.compile takes 12.25 s in total
+(EngineCore pid=2) INFO 11-20 11:00:20 [gpu_worker.py:1] Available KV cache memory: 9.11 GiB
+(EngineCore pid=2) INFO 11-20 11:00:20 [kv_cache_utils.py:1] GPU KV cache size: 98,304 tokens
+(EngineCore pid=2) INFO 11-20 11:00:20 [kv_cache_utils.py:1] Maximum concurrency for 32,768 \
+tokens per request: 3.00x
+Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  35%|███       | 18/51 [00:01<00:02]
+(EngineCore pid=2) INFO 11-20 11:00:24 [gpu_model_runner.py:1] Graph capturing finished in 3 \
+secs, took 0.54 GiB
+(EngineCore pid=2) INFO 11-20 11:00:24 [core.py:1] init engine (profile, create kv cache, warmup \
+model) took 18.75 seconds
+(APIServer pid=1) INFO 11-20 11:00:25 [api_server.py:1] Starting vLLM API server 0 on \
+http://0.0.0.0:8000
+INFO:     Application startup complete.
+"""
+
+
+def prefixes(path: Path) -> list[BootLog]:
+    """What is said after each further line."""
+    lines = list(head_lines(path))
+    return [read_boot(lines[:end], now=NOW) for end in range(len(lines) + 1)]
+
+
+def test_a_real_boot_only_moves_forward(real_log: Path) -> None:
+    """Whenever a boot is looked at, its phase is the one before or a later one."""
+    seen = prefixes(real_log)
+    ranks = [ORDER.index(boot.phase) for boot in seen]
+    assert all(before <= after for before, after in pairwise(ranks))
+    assert [boot.started for boot in seen] == sorted(boot.started for boot in seen)
+    assert (seen[0].phase, seen[0].started) == ("starting", False)
+    assert (seen[-1].phase, seen[-1].started) == ("warming", True)
+
+
+@pytest.mark.parametrize(
+    ("name", "phases"),
+    [
+        ("eager", ["starting", "loading weights", "warming"]),
+        ("default", ["starting", "loading weights", "compiling", "warming"]),
+    ],
+)
+def test_a_real_boot_goes_through_its_own_phases(name: str, phases: list[str]) -> None:
+    """An eager engine compiles nothing, and none is said to."""
+    seen = prefixes(DATA / f"boot-{name}.log")
+    assert list(dict.fromkeys(boot.phase for boot in seen)) == phases
+
+
+def test_a_real_boot_says_its_memory_and_configuration(real_log: Path) -> None:
+    """The CPU build's one line on the KV cache, the engine's version and its own configuration."""
+    boot = read_boot(head_lines(real_log), now=NOW)
+    assert boot.version == "0.32.0"
+    assert boot.config["dtype"] == "torch.bfloat16"
+    assert boot.config["kv_cache_dtype"] == "auto"
+    assert "'max_model_len': 2048" in boot.arguments
+    assert boot.memory.kv_cache_tokens == 63_550
+    assert boot.memory.max_concurrency == 31.03
+    assert boot.memory.max_concurrency_tokens == 2048
+    assert boot.memory.engine_seconds is not None
+    assert boot.memory.weights_gib is None
+
+
+def test_nothing_after_the_start_is_read(real_log: Path) -> None:
+    """What the engine serves or logs once it is up tells nothing of its boot."""
+    lines = list(head_lines(real_log))
+    up = next(i for i, line in enumerate(lines) if "Application startup complete" in line)
+    later = [*lines[: up + 1], "INFO 11-20 11:59:59 Starting to load model other..."]
+    assert read_boot(later, now=NOW) == read_boot(lines[: up + 1], now=NOW)
+
+
+def test_a_gpu_boot_tells_every_figure_of_its_memory() -> None:
+    """The wordings of the CUDA build, with the KV cache on two lines as up to 0.27."""
+    boot = read_boot(GPU_BOOT.splitlines(), now=NOW)
+    assert boot.memory.model_dump() == {
+        "weights_gib": 7.73,
+        "weights_seconds": 3.25,
+        "kv_cache_gib": 9.11,
+        "kv_cache_tokens": 98_304,
+        "max_concurrency": 3.0,
+        "max_concurrency_tokens": 32_768,
+        "graphs_gib": 0.54,
+        "engine_seconds": 18.75,
+    }
+    assert boot.version == "0.27.1"
+    assert boot.config["quantization"] == "None"
+    assert boot.started
+
+
+def test_a_gpu_boot_goes_through_every_phase() -> None:
+    """Weights, compiling, graphs: each is named while it lasts, with how much of it is done."""
+    lines = GPU_BOOT.splitlines()
+    seen = [read_boot(lines[:end], now=NOW) for end in range(1, len(lines))]
+    percents: dict[str, list[int | None]] = {}
+    for boot in seen:
+        percents.setdefault(boot.phase, []).append(boot.percent)
+    assert list(percents) == ORDER
+    assert percents["loading weights"] == [None, 0, 66, 66]
+    assert set(percents["compiling"]) == {None}
+    assert percents["capturing graphs"] == [35]
+    assert set(percents["warming"]) == {None}
+
+
+@pytest.mark.parametrize(
+    ("line", "tokens", "concurrency"),
+    [
+        ("GPU KV cache size: 1,234,567 tokens", 1_234_567, None),
+        ("Maximum concurrency for 8,192 tokens per request: 10.50x", None, 10.5),
+        (
+            "GPU KV cache size: 4,096 tokens, Maximum concurrency for 2,048 tokens per request: 2x",
+            4096,
+            2.0,
+        ),
+        ("GPU KV cache size: , tokens", None, None),
+        ("Maximum concurrency for many tokens per request: ...x", None, None),
+    ],
+)
+def test_each_wording_of_the_kv_cache_is_read(
+    line: str, tokens: int | None, concurrency: float | None
+) -> None:
+    """Two lines up to 0.27, one since; what is no figure is not known."""
+    memory = read_boot([line], now=NOW).memory
+    assert (memory.kv_cache_tokens, memory.max_concurrency) == (tokens, concurrency)
+
+
+@pytest.mark.parametrize(
+    ("line", "phase"),
+    [
+        ("Capturing CUDA graph shapes:  10%|█  | 1/10", "capturing graphs"),
+        ("Compiling a graph for general shape takes 20.10 s", "compiling"),
+        ("Directly load the compiled graph(s) for dynamic shape from the cache", "compiling"),
+        ("torch.compile took 3.2 s in total", "compiling"),
+        ("Warming up done.", "warming"),
+        ("Starting vLLM API server on http://0.0.0.0:8000", "warming"),
+        ("Starting vLLM server on http://0.0.0.0:8000", "warming"),
+        ("Loading pt checkpoint shards:  50% Completed | 1/2", "loading weights"),
+        ("Enforce eager set, disabling torch.compile, CUDAGraphs", "starting"),
+        ("nothing that is known", "starting"),
+    ],
+)
+def test_a_line_names_its_phase(line: str, phase: str) -> None:
+    """Wordings of several versions; what is not known moves nothing."""
+    assert read_boot([line], now=NOW).phase == phase
+
+
+def test_a_progress_bar_counts_while_it_is_drawn(tmp_path: Path) -> None:
+    """Steps written over each other with carriage returns are steps, and the last one counts."""
+    log = tmp_path / "engine.log"
+    bar = "\r".join(f"Capturing CUDA graphs: {n:3}%|{'█' * (n // 10)}| " for n in (0, 40, 80))
+    log.write_bytes(f"\x1b[32mStarting to load model m\x1b[0m\n{bar}".encode())
+    boot = read_boot(head_lines(log), now=NOW)
+    assert (boot.phase, boot.percent) == ("capturing graphs", 80)
+
+
+def test_no_percentage_is_beyond_a_hundred() -> None:
+    """A bar that overshoots is full."""
+    assert read_boot(["Loading x checkpoint shards: 999% Completed"], now=NOW).percent == 100
+
+
+def test_colours_and_control_characters_are_no_part_of_a_line() -> None:
+    """What steers a terminal is taken out; letters of any script and tabs stay."""
+    assert clean("\x1b[1;31mré\x00d\x07\x1b[0m\tü\x9b█\x7f") == "réd\tü█"
+
+
+def test_a_phase_began_when_its_first_line_was_written() -> None:
+    """Later lines of the same phase do not move its beginning."""
+    lines = GPU_BOOT.splitlines()[:6]
+    since = read_boot(lines, now=NOW).since
+    assert since is not None
+    assert since.replace(tzinfo=None) == datetime(2026, 11, 20, 11, 0, 2)  # noqa: DTZ001  local
+
+
+@pytest.mark.parametrize(
+    ("stamp", "now", "year"),
+    [
+        ("12-31 23:59:58", datetime(2027, 1, 1, 0, 5, tzinfo=UTC), 2026),
+        ("01-01 00:00:01", datetime(2027, 1, 1, 0, 5, tzinfo=UTC), 2027),
+        ("02-29 10:00:00", datetime(2029, 1, 5, tzinfo=UTC), 2028),
+        ("02-29 10:00:00", datetime(2028, 2, 20, tzinfo=UTC), None),
+        ("02-30 10:00:00", datetime(2028, 3, 20, tzinfo=UTC), None),
+        ("13-99 99:99:99", datetime(2028, 3, 20, tzinfo=UTC), None),
+    ],
+)
+def test_the_year_that_a_log_leaves_out_is_the_last_that_fits(
+    stamp: str, now: datetime, year: int | None
+) -> None:
+    """A boot is never of tomorrow: over New Year it was last year's; no such day is no time."""
+    since = read_boot([f"INFO {stamp} [x.py:1] Starting to load model m"], now=now).since
+    assert (since.year if since else None) == year
+
+
+words = st.sampled_from([
+    "Model loading took ", " GiB", " memory and ", "KV cache size: ", " tokens", "Maximum "
+    "concurrency for ", " tokens per request: ", "x", "Loading a checkpoint shards: ", "% ", ",",
+    ".", "1", "٣", "9" * 5000, "INFO 02-29 10:00:00 ", "INFO ٠٢-٢٩ ١٠:٠٠:٠٠ ", "LLM engine (v", ") ",
+    "with config: ", "a=", "non-default args: {", "}", "Available KV cache memory: ", "init engine "
+    "(x) took ", " s", "Starting to load model ", "\r", "\n", "\x1b[",
+])  # fmt: skip
+
+
+@given(st.lists(st.lists(words | st.text(max_size=5), max_size=12).map("".join), max_size=6))
+def test_no_log_is_too_broken_to_be_read(lines: list[str]) -> None:
+    """Half lines, figures that are none, other scripts' digits: less is known, nothing is raised."""
+    boot = read_boot(lines, now=NOW)
+    assert boot.phase in {"starting", *(name for _, name in PHASES)}

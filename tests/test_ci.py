@@ -1,0 +1,51 @@
+""".ci/run: the real script, over recipes that can fail."""
+
+import shutil
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from core.processes import Output
+from core.settings import ROOT
+from tests.checkout import Checkout
+
+pytestmark = pytest.mark.anyio
+
+_RECIPES: Final = "lint test test-engine:\n\t@echo did $@\n"
+_ENGINE: Final = '\t@(exec -a "vllm serve" sleep 30) >/dev/null 2>&1 &\n'
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path)
+
+
+async def _ci(checkout: Checkout, recipes: str) -> Output:
+    checkout.root.joinpath(".ci").mkdir()
+    shutil.copy(ROOT / ".ci/run", checkout.root / ".ci")
+    checkout.root.joinpath("Makefile").write_text(f"SHELL := /bin/bash\n{recipes}")
+    return await checkout.run(".ci/run")
+
+
+async def test_ci_runs_what_the_readme_says(checkout: Checkout) -> None:
+    """It prints each step and ends well."""
+    done = await _ci(checkout, _RECIPES)
+    assert done.returncode == 0, done.stderr
+    for step in ("lint", "test", "test-engine"):
+        assert f"== make {step}\n" in done.stdout
+        assert f"did {step}\n" in done.stdout
+
+
+async def test_ci_fails_when_an_engine_is_left_behind(checkout: Checkout) -> None:
+    """It names it and ends it."""
+    done = await _ci(checkout, _RECIPES + _ENGINE)
+    assert done.returncode == 1
+    assert "left behind" in done.stderr
+
+
+async def test_ci_fails_when_a_step_fails(checkout: Checkout) -> None:
+    """The steps after it are not run."""
+    done = await _ci(checkout, "lint:\n\t@exit 1\n")
+    assert done.returncode not in {0, 127}
+    assert "make test" not in done.stdout

@@ -1,0 +1,190 @@
+"""One walk over every tool: what each promises, whatever it does."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import pytest
+
+from backends.local.backend import LocalBackend
+from backends.registry import BACKENDS
+from core.settings import Settings
+from tests.conversation import Agent, agent_of
+from tests.tools.world import (
+    CHANGING,
+    EVERY,
+    LOOKING,
+    assert_envelope,
+    assert_same_facts,
+    operations_of,
+    plant,
+    snapshot,
+    still_engine,
+)
+from tools.surface import TOOLS
+
+pytestmark = pytest.mark.anyio
+
+IMPERATIVES: Final = set(
+    "Ask Send Start Show List Change Stop Delete Print Read Give Let Move Compare".split()  # noqa: SIM905
+)
+FAILING: Final[dict[str, dict[str, Any]]] = {
+    **{tool: {"name": "nobody"} for tool in EVERY},
+    "list_targets": {"nonsense": 1},
+    "list_deployments": {"target": "nowhere"},
+    "get_help": {"topic": "nonsense"},
+    "deploy_vllm": {"model": "/no/such/folder"},
+    "update_vllm_scaling": {"name": "nobody", "min_replicas": 1, "max_replicas": 1},
+    "query_gemma4": {"name": "nobody", "prompt": "Hello"},
+    "query_gemma4_with_stats": {"name": "nobody", "prompt": "Hello"},
+    "query_vllm": {"name": "nobody", "prompt": "Hello"},
+}
+
+
+@pytest.fixture
+async def stopped(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Agent]:
+    """A server that finds the deployment `one` stopped."""
+    still_engine(monkeypatch)
+    assert settings.vllm_devops_state_dir
+    plant(settings.vllm_devops_state_dir)
+    async with agent_of(settings) as agent:
+        yield agent
+
+
+def test_the_walk_knows_every_tool() -> None:
+    """A tool that is added is walked over, as the kind that its annotations say."""
+    assert set(LOOKING) == {name for name, one in TOOLS.items() if not one.writes}
+    assert set(CHANGING) == {name for name, one in TOOLS.items() if one.writes}
+
+
+async def test_all_four_annotations_are_set(agent: Agent) -> None:
+    """A client's policy engine never has to assume the worst."""
+    for tool in await agent.client.list_tools():
+        said = tool.annotations
+        assert said, tool.name
+        hints = (said.read_only_hint, said.destructive_hint, said.idempotent_hint)
+        assert all(isinstance(hint, bool) for hint in (*hints, said.open_world_hint)), tool.name
+        assert not (said.read_only_hint and said.destructive_hint), tool.name
+
+
+async def test_only_what_takes_something_away_is_destructive(agent: Agent) -> None:
+    """Replacing, stopping and deleting can end work of others; starting cannot."""
+    tools = await agent.client.list_tools()
+    destructive = {t.name for t in tools if t.annotations and t.annotations.destructive_hint}
+    assert destructive == set(CHANGING) - {"start_vllm"}
+
+
+async def test_descriptions_are_short_imperatives(agent: Agent) -> None:
+    """An agent chooses by the first words; clients cut what is long."""
+    for tool in await agent.client.list_tools():
+        assert tool.description, tool.name
+        assert len(tool.description) <= 300, tool.name
+        assert tool.description.split()[0] in IMPERATIVES, tool.description
+
+
+async def test_every_parameter_has_a_type_and_none_is_null(agent: Agent) -> None:
+    """Left out is left out: no schema spends tokens on null, and none leaves a type open."""
+    for tool in await agent.client.list_tools():
+        assert tool.input_schema.get("additionalProperties") is False, tool.name
+        for name, row in tool.input_schema["properties"].items():
+            assert "type" in row or "enum" in row, (tool.name, name, row)
+            assert "null" not in str(row), (tool.name, name, row)
+
+
+@pytest.mark.parametrize("tool", LOOKING)
+async def test_looking_succeeds_with_both_halves_the_same(served: Agent, tool: str) -> None:
+    """Every fact, warning and next step of the structured half is a line of the text."""
+    reply = await served.call(tool, **LOOKING[tool])
+    assert reply.structured["ok"], reply
+    assert_envelope(reply)
+    assert_same_facts(reply)
+
+
+@pytest.mark.parametrize("tool", CHANGING)
+async def test_changing_succeeds_with_both_halves_the_same(stopped: Agent, tool: str) -> None:
+    """Tools that write answer in the same form as those that look."""
+    reply = await stopped.call(tool, **CHANGING[tool])
+    assert reply.structured["ok"], reply
+    assert_envelope(reply)
+    assert_same_facts(reply)
+
+
+@pytest.mark.parametrize("tool", EVERY)
+async def test_failing_has_a_code_a_fix_and_both_halves_the_same(agent: Agent, tool: str) -> None:
+    """An error is never a success with sad words in it."""
+    reply = await agent.call(tool, **FAILING[tool])
+    assert reply.failed, reply
+    assert reply.code != "INTERNAL_ERROR"
+    assert_envelope(reply)
+    assert_same_facts(reply)
+
+
+@pytest.mark.parametrize("tool", [tool for tool in EVERY if "name" in FAILING[tool]])
+async def test_an_unknown_deployment_says_what_to_call(stopped: Agent, tool: str) -> None:
+    """The error of a wrong name carries its own next step, in words and as data."""
+    reply = await stopped.call(tool, **FAILING[tool])
+    assert reply.code == "DEPLOYMENT_NOT_FOUND"
+    assert "one" in reply.structured["fix"]
+    assert [step["tool"] for step in reply.structured["next"]] == ["list_deployments"]
+
+
+class _OnlyLookedAt(LocalBackend):
+    """Breaks the test of whoever writes."""
+
+    async def _refuse(self, *_arguments: Any, **_named: Any) -> NoReturn:
+        raise AssertionError("a tool that only looks has written")
+
+    apply = delete = stop = start = scale = _refuse
+
+
+@pytest.mark.parametrize("tool", LOOKING)
+async def test_a_tool_that_only_looks_writes_nothing(
+    tool: str, served_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No writing method is called, no file of a deployment and no line of the journal changes."""
+    monkeypatch.setitem(BACKENDS, "local", _OnlyLookedAt)
+    state_dir = served_settings.vllm_devops_state_dir
+    assert state_dir
+    before = snapshot(state_dir / "real" / "local"), operations_of(state_dir)
+    async with agent_of(served_settings) as agent:
+        reply = await agent.call(tool, **LOOKING[tool])
+    assert reply.structured["ok"], reply
+    assert (snapshot(state_dir / "real" / "local"), operations_of(state_dir)) == before
+
+
+@pytest.mark.parametrize("tool", CHANGING)
+async def test_a_tool_that_writes_is_seen_to_write(
+    tool: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The refusing backend of the test above does refuse: the walk can say no."""
+    monkeypatch.setitem(BACKENDS, "local", _OnlyLookedAt)
+    assert settings.vllm_devops_state_dir
+    plant(settings.vllm_devops_state_dir)
+    async with agent_of(settings) as agent:
+        reply = await agent.call(tool, **CHANGING[tool])
+    assert reply.code == "INTERNAL_ERROR"
+    assert operations_of(settings.vllm_devops_state_dir)[-1].result == "INTERNAL_ERROR"
+
+
+async def test_an_error_of_our_own_is_masked(
+    served_settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A bug is told as one, and its words stay on this side."""
+
+    async def broken(_self: LocalBackend) -> NoReturn:
+        raise RuntimeError("the-inner-words")
+
+    monkeypatch.setattr(LocalBackend, "list", broken)
+    async with agent_of(served_settings) as agent:
+        reply = await agent.call("status_vllm")
+    assert reply.code == "INTERNAL_ERROR"
+    assert_envelope(reply)
+    assert "the-inner-words" not in reply.text + str(reply.structured)
+
+
+def test_state_folders_are_compared_by_content(tmp_path: Path) -> None:
+    """The comparison of folders sees a changed byte."""
+    (tmp_path / "file").write_text("a")
+    before = snapshot(tmp_path)
+    (tmp_path / "file").write_text("b")
+    assert snapshot(tmp_path) != before

@@ -1,0 +1,212 @@
+"""What the tests of the surface stand on: made-up deployments, targets and endpoints."""
+
+import json
+import socket
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+
+from backends.local.engine import Engine, simulated
+from backends.local.folder import Folder, Made
+from core.journal import Journal, Operation
+from core.records import DeploymentSpec
+from core.reply import MAX_CHARACTERS
+from core.settings import Settings
+from operations import deploying, load, stage
+from tests.conversation import Agent, Reply, agent_of
+
+BOUND: Final = 32_000
+"""Characters of one half: about 8,000 tokens, the design's hard limit."""
+assert MAX_CHARACTERS <= BOUND
+
+MODEL: Final = "google/gemma-4-E2B-it"
+LONG_AGO: Final = datetime(2026, 1, 1, tzinfo=UTC)
+
+LOOKING: Final[dict[str, dict[str, Any]]] = {
+    "list_targets": {},
+    "status_vllm": {},
+    "list_deployments": {},
+    "get_vllm_deployment_config": {},
+    "get_endpoint": {},
+    "get_model_details": {},
+    "verify_model_health": {},
+    "get_metrics": {},
+    "get_system_status": {},
+    "get_logs": {},
+    "query_gemma4": {"prompt": "Hello", "max_tokens": 8},
+    "query_gemma4_with_stats": {"prompt": "Hello", "max_tokens": 8},
+    "query_vllm": {"prompt": "Hello", "max_tokens": 8},
+    "get_help": {},
+}
+"""Every tool that only looks or asks, with arguments that a ready deployment answers."""
+
+CHANGING: Final[dict[str, dict[str, Any]]] = {
+    "deploy_vllm": {"model": MODEL, "name": "one"},
+    "update_vllm_scaling": {"min_replicas": 0, "max_replicas": 0},
+    "stop_vllm": {},
+    "start_vllm": {},
+    "destroy_vllm": {},
+}
+"""Every tool that changes something, with arguments that suit a stopped deployment `one`."""
+
+EVERY: Final = {**LOOKING, **CHANGING}
+
+
+def hurry(patch: pytest.MonkeyPatch) -> None:
+    """Let engines boot at once, and look at them often."""
+    patch.setenv("SIMULATED_ENGINE_BOOT_SECONDS", "0")
+    patch.setenv("SIMULATED_ENGINE_TIME_SCALE", "0")
+    patch.setattr(deploying, "_LOOK_SECONDS", 0.03)
+    patch.setattr(load, "RATE_WINDOW_SECONDS", 0.01)
+
+
+def still_engine(patch: pytest.MonkeyPatch, script: str = "exec sleep 600") -> None:
+    """Put a shell script where the simulated engine is: a process that costs nothing."""
+    patch.setattr(stage, "_SIMULATED_ENGINE", ("/bin/sh", "-c", script, "engine"))
+
+
+def targets(patch: pytest.MonkeyPatch, path: Path, **usd_per_hour: float) -> None:
+    """Give the server these targets, each a place on this machine with a price."""
+    rows = (
+        f'[{name}]\nbackend = "local"\ndescription = "{name}"\nusd_per_hour = {usd}\n'
+        for name, usd in usd_per_hour.items()
+    )
+    path.write_text("\n".join(rows), encoding="utf-8")
+    patch.setattr(stage, "_TARGETS", path)
+
+
+def plant(
+    state_dir: Path, name: str = "one", *, target: str = "local", wanted: str = "stopped"
+) -> Folder:
+    """Make a deployment that was stopped, without ever starting it."""
+    folder = Folder(state_dir / "real" / target / name)
+    spec = DeploymentSpec(name=name, model=MODEL)
+    engine: Engine = simulated(("/bin/false",))
+    made = Made(
+        spec=spec, engine=engine, argv=("/bin/false",), env={}, port=9, created_at=LONG_AGO
+    )
+    folder.path.mkdir(parents=True, mode=0o700)
+    folder.make(made)
+    folder.write("wanted", wanted)
+    return folder
+
+
+def operations_of(state_dir: Path) -> tuple[Operation, ...]:
+    """What the journal says was done, oldest first."""
+    return Journal(state_dir / "real" / "journal.db").operations(limit=1000)
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, int, bytes]]:
+    """Every file below a folder with its time and content, but for the log of a living engine."""
+    return {
+        str(path.relative_to(folder)): (
+            path.stat().st_mtime_ns,
+            path.stat().st_size,
+            path.read_bytes() if path.is_file() else b"",
+        )
+        for path in sorted(folder.rglob("*"))
+        if path.name != "engine.log"
+    }
+
+
+def assert_envelope(reply: Reply) -> None:
+    """Both halves are there, agree on how it went, and are within bounds."""
+    told = reply.structured
+    common = {"ok", "summary", "data", "warnings", "next"}
+    wanted = common if told["ok"] else common | {"code", "cause", "fix", "retryable"}
+    assert wanted <= set(told) <= wanted | {"truncated"}
+    assert told["ok"] is not reply.failed
+    assert told["summary"]
+    assert told["ok"] or (told["fix"] and told["code"].isupper())
+    assert len(reply.text) <= BOUND
+    assert len(json.dumps(told, ensure_ascii=False)) <= BOUND
+
+
+def assert_same_facts(reply: Reply) -> None:
+    """Whatever the structured half says is a line of the text."""
+    lines = {line.strip(" -") for line in reply.text.splitlines()}
+    missing = [fact for fact in facts(reply.structured) if fact.strip(" -") not in lines]
+    assert not missing, (missing, reply.text)
+    for step in reply.structured["next"]:
+        said = ", ".join(f"{name}={value!r}" for name, value in step["arguments"].items())
+        assert f"Next: `{step['tool']}({said})`" in lines
+
+
+def facts(told: Mapping[str, Any]) -> Iterator[str]:
+    """Every line that the text owes to the structured half."""
+    if told["ok"]:
+        yield from f"**{told['summary']}**".splitlines()
+    else:
+        yield from f"**{told['code']}**: {told['summary']}".splitlines()
+        yield from (f"Fix: {told['fix']}").splitlines()
+        yield f"Retryable: {'yes' if told['retryable'] else 'no'}"
+    if told.get("cause"):
+        yield from f"Cause: {told['cause']}".splitlines()
+    for warning in told["warnings"]:
+        yield from f"⚠ {warning}".splitlines()
+    if told["data"]:
+        yield from _leaves(told["data"], "")
+
+
+def _leaves(value: object, key: str) -> Iterator[str]:
+    prefix = f"{key}: " if key else ""
+    if isinstance(value, Mapping) and value:
+        for name, item in value.items():
+            yield from _leaves(item, str(name))
+    elif isinstance(value, list) and value:
+        for item in value:
+            yield from _leaves(item, "")
+    elif isinstance(value, str) and "\n" in value:
+        yield from value.rstrip("\n").splitlines()
+    elif isinstance(value, bool):
+        yield f"{prefix}{'yes' if value else 'no'}"
+    else:
+        yield f"{prefix}{'none' if value in ([], {}) else value}".rstrip()
+
+
+class _Server(uvicorn.Server):
+    """Says when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = anyio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
+
+
+@asynccontextmanager
+async def listening(app: Starlette) -> AsyncIterator[str]:
+    """Put an application behind a port; gives its URL."""
+    server = _Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1))
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(server.serve, [listener])
+            await server.listening.wait()
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+            server.should_exit = True
+
+
+@asynccontextmanager
+async def agent_at(
+    url: str, state_dir: Path, api_key: str | None = None, **more: Any
+) -> AsyncIterator[Agent]:
+    """Talk to a server that was given an endpoint of the owner's own."""
+    settings = Settings(
+        vllm_base_url=url,
+        vllm_api_key=api_key,
+        vllm_devops_state_dir=state_dir,
+        engine="simulated",
+        **{"toolsets": ("all",), "confirm": "never", **more},
+    )
+    async with agent_of(settings) as agent:
+        yield agent
