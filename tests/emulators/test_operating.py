@@ -134,7 +134,7 @@ async def test_two_hundred_clients_are_served_at_once(simulate: Simulate) -> Non
 
 
 async def test_aborting_everything_ends_streams_politely(simulate: Simulate) -> None:
-    """A stopping engine tells its clients, as vLLM does."""
+    """The reason is `abort`; what a real vLLM sends here was not looked at."""
     async with simulate(step_ms=20) as engine, anyio.create_task_group() as tasks:
 
         async def ask() -> None:

@@ -17,8 +17,9 @@ def main(moment: str, script: str, arguments: Sequence[str]) -> None:
     awaited = [step.partition(":") for step in moment.split(",")]
 
     def watch(event: str, subjects: tuple[Any, ...]) -> None:
-        wanted, _, ending = awaited[0]
-        if event == wanted and any(str(subject).endswith(ending) for subject in subjects[:2]):
+        if not awaited or event != awaited[0][0]:
+            return
+        if any(str(subject).endswith(awaited[0][2]) for subject in subjects[:2]):
             awaited.pop(0)
             if not awaited:
                 os.kill(os.getpid(), signal.SIGKILL)

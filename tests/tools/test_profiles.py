@@ -1,0 +1,168 @@
+"""Which tools a server shows, and what it says of those it does not."""
+
+from pathlib import Path
+
+import pytest
+
+from core.settings import Settings, Toolset
+from tests.conversation import Agent, agent_of
+from tests.tools.world import (
+    CHANGING,
+    EVERY,
+    LOOKING,
+    assert_envelope,
+    operations_of,
+    plant,
+    snapshot,
+)
+from tools.surface import TOOLS
+
+pytestmark = pytest.mark.anyio
+
+DEFAULT = {
+    "list_targets",
+    "deploy_vllm",
+    "status_vllm",
+    "list_deployments",
+    "update_vllm_scaling",
+    "stop_vllm",
+    "start_vllm",
+    "destroy_vllm",
+    "get_system_status",
+    "get_endpoint",
+    "get_model_details",
+    "verify_model_health",
+    "get_metrics",
+    "query_gemma4",
+    "query_gemma4_with_stats",
+    "get_help",
+}
+"""Of design.md section 6, as far as they are built."""
+
+
+def of(state_dir: Path, *toolsets: Toolset, read_only: bool = False) -> Settings:
+    return Settings(
+        vllm_devops_state_dir=state_dir,
+        engine="simulated",
+        confirm="never",
+        toolsets=toolsets,
+        read_only=read_only,
+    )
+
+
+async def names(agent: Agent) -> set[str]:
+    return {tool.name for tool in await agent.client.list_tools()}
+
+
+async def test_the_default_profile_is_the_designs(state_dir: Path) -> None:
+    """People find the names they already use, and no more than an agent can choose from."""
+    async with agent_of(of(state_dir)) as agent:
+        assert await names(agent) == DEFAULT
+
+
+async def test_a_toolset_adds_its_group(state_dir: Path) -> None:
+    """`TOOLSETS=diagnose,ask` adds those two groups to the default ones."""
+    async with agent_of(of(state_dir, "diagnose", "ask")) as agent:
+        assert await names(agent) == DEFAULT | {"get_logs", "query_vllm"}
+
+
+async def test_all_is_everything_but_the_old_names(state_dir: Path) -> None:
+    """Names kept for compatibility are listed only where they are asked for."""
+    async with agent_of(of(state_dir, "all")) as agent:
+        assert await names(agent) == {
+            name for name, one in TOOLS.items() if one.group != "compat"
+        }
+
+
+async def test_a_tool_outside_the_profile_says_which_toolset_has_it(state_dir: Path) -> None:
+    """An agent that guessed a name learns how its owner can list it."""
+    async with agent_of(of(state_dir)) as agent:
+        for name in set(TOOLS) - DEFAULT:
+            reply = await agent.call(name, **EVERY[name])
+            assert reply.code == "UNSUPPORTED"
+            assert f"TOOLSETS={TOOLS[name].group}" in reply.structured["fix"]
+            assert_envelope(reply)
+
+
+async def test_read_only_lists_no_tool_that_writes(state_dir: Path) -> None:
+    """What cannot be called is not offered, whatever TOOLSETS says."""
+    async with agent_of(of(state_dir, "all", read_only=True)) as agent:
+        assert await names(agent) == set(LOOKING)
+
+
+@pytest.mark.parametrize("tool", CHANGING)
+async def test_read_only_refuses_a_tool_that_writes(tool: str, state_dir: Path) -> None:
+    """A client that kept an old list is refused, and nothing comes into being."""
+    async with agent_of(of(state_dir, "all", read_only=True)) as agent:
+        reply = await agent.call(tool, **CHANGING[tool])
+    assert reply.code == "READ_ONLY"
+    assert_envelope(reply)
+    assert not state_dir.exists()
+
+
+async def test_read_only_on_an_empty_disk_leaves_it_empty(state_dir: Path) -> None:
+    """Not even the journal or its folder is made."""
+    async with agent_of(of(state_dir, "all", read_only=True)) as agent:
+        for tool, arguments in LOOKING.items():
+            assert_envelope(await agent.call(tool, **arguments))
+    assert not state_dir.exists()
+
+
+@pytest.mark.parametrize("state", ["stopped", "running"])
+async def test_read_only_touches_no_file(state_dir: Path, state: str) -> None:
+    """With deployments and a journal of an earlier server, every byte and time stays."""
+    plant(state_dir, wanted=state)
+    async with agent_of(of(state_dir, "all")) as agent:
+        await agent.call("destroy_vllm", target="local", name="nobody")
+    assert operations_of(state_dir)
+    before = snapshot(state_dir)
+    async with agent_of(of(state_dir, "all", read_only=True)) as agent:
+        for tool, arguments in LOOKING.items():
+            assert_envelope(await agent.call(tool, **arguments))
+        assert snapshot(state_dir) == before
+
+
+async def test_read_only_reads_a_ready_deployment_without_a_trace(served_dir: Path) -> None:
+    """Watching and asking a deployment that another server made writes nothing at all."""
+    before = snapshot(served_dir)
+    async with agent_of(of(served_dir, "all", read_only=True)) as agent:
+        for tool, arguments in LOOKING.items():
+            reply = await agent.call(tool, **arguments)
+            assert reply.structured["ok"], reply
+        assert snapshot(served_dir) == before
+
+
+@pytest.mark.parametrize("profile", ["default", "all", "read-only"])
+@pytest.mark.parametrize("state", ["none", "stopped", "failed"])
+async def test_next_names_only_listed_tools(profile: str, state: str, state_dir: Path) -> None:
+    """No answer sends an agent to a tool that its client does not have."""
+    if state != "none":
+        plant(state_dir, wanted="stopped" if state == "stopped" else "running")
+    toolsets: tuple[Toolset, ...] = ("all",) if profile == "all" else ()
+    settings = of(state_dir, *toolsets, read_only=profile == "read-only")
+    async with agent_of(settings) as agent:
+        listed = await names(agent)
+        for tool in listed & set(LOOKING):
+            reply = await agent.call(tool, **LOOKING[tool])
+            steps = {step["tool"] for step in reply.structured["next"]}
+            assert steps <= listed, (tool, steps)
+            rows = reply.structured["data"].get("deployments", ())
+            advice = {row["do_next"] for row in rows if "do_next" in row and not row.get("failure")}
+            assert advice <= listed | {"nothing"}, (tool, advice)
+
+
+async def test_next_of_a_ready_deployment_is_listed(served_settings: Settings) -> None:
+    """A ready one offers the question, a healthy one its metrics."""
+    async with agent_of(served_settings.model_copy(update={"toolsets": ()})) as agent:
+        listed = await names(agent)
+        for tool in listed & set(LOOKING):
+            reply = await agent.call(tool, **LOOKING[tool])
+            assert {step["tool"] for step in reply.structured["next"]} <= listed
+
+
+async def test_next_can_be_called_as_it_stands(served: Agent) -> None:
+    """The arguments of a next step are arguments of its tool, and it succeeds."""
+    status = await served.call("status_vllm")
+    for step in status.structured["next"]:
+        reply = await served.call(step["tool"], **step["arguments"])
+        assert reply.structured["ok"], reply
