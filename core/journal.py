@@ -4,14 +4,14 @@ import hashlib
 import json
 import secrets
 import sqlite3
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from core.errors import DiskFull
+from core.errors import DiskFull, HostError
 from core.records import Record
 
 TOKEN_MINUTES: Final = 10
@@ -28,6 +28,11 @@ CREATE TABLE IF NOT EXISTS confirmations (
     digest TEXT PRIMARY KEY, bound_to TEXT, expires_at TEXT
 );
 """
+
+
+def utc_now() -> datetime:
+    """Give the time; tests give another."""
+    return datetime.now(UTC)
 
 
 class Operation(Record):
@@ -47,13 +52,16 @@ class Journal:
     Opened read-only it is never made and never written.
     """
 
-    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, read_only: bool = False, clock: Callable[[], datetime] = utc_now
+    ) -> None:
         self._path = path
         self._read_only = read_only
+        self._clock = clock
 
     def begin(self, client: str, tool: str, arguments: Mapping[str, Any]) -> int:
         """Write down a mutating call before it is made; give its number."""
-        row = (_now(), client, tool, json.dumps(arguments, default=str), "started")
+        row = (self._now(), client, tool, json.dumps(arguments, default=str), "started")
         with self._open() as db:
             done = db.execute(
                 "INSERT INTO operations (at, client, tool, arguments, result) VALUES (?,?,?,?,?)",
@@ -83,7 +91,8 @@ class Journal:
         """Keep how long one phase of one boot took."""
         with self._open() as db:
             db.execute(
-                "INSERT INTO phases VALUES (?,?,?,?,?)", (target, engine, phase, seconds, _now())
+                "INSERT INTO phases VALUES (?,?,?,?,?)",
+                (target, engine, phase, seconds, self._now()),
             )
 
     def usual_seconds(self, target: str, engine: str, phase: str) -> float | None:
@@ -99,9 +108,9 @@ class Journal:
     def mint(self, bound_to: str) -> str:
         """Give a token that says yes to exactly this, once, for ten minutes."""
         token = secrets.token_hex(6)
-        expires = datetime.now(UTC) + timedelta(minutes=TOKEN_MINUTES)
+        expires = self._clock() + timedelta(minutes=TOKEN_MINUTES)
         with self._open() as db:
-            db.execute("DELETE FROM confirmations WHERE expires_at < ?", (_now(),))
+            db.execute("DELETE FROM confirmations WHERE expires_at < ?", (self._now(),))
             db.execute(
                 "INSERT INTO confirmations VALUES (?,?,?)",
                 (_digest(token), bound_to, expires.isoformat()),
@@ -113,7 +122,7 @@ class Journal:
         with self._open() as db:
             done = db.execute(
                 "DELETE FROM confirmations WHERE digest = ? AND bound_to = ? AND expires_at >= ?",
-                (_digest(token), bound_to, _now()),
+                (_digest(token), bound_to, self._now()),
             )
             return done.rowcount == 1
 
@@ -122,6 +131,10 @@ class Journal:
         try:
             db = self._connect()
             try:
+                if not (self._read_only and self._path.exists()):
+                    with suppress(sqlite3.OperationalError):  # another server is doing it now
+                        db.execute("PRAGMA journal_mode = WAL")
+                    db.executescript(_SCHEMA)
                 with db:
                     yield db
             finally:
@@ -131,22 +144,25 @@ class Journal:
                 f"The journal cannot be written: {exc}.",
                 fix=f"Make room on the disk of {self._path.parent}, or set VLLM_DEVOPS_STATE_DIR.",
             ) from exc
+        except sqlite3.DatabaseError as exc:
+            raise HostError(
+                f"The journal {self._path} is damaged: {exc}.",
+                fix="Move that file away; a new one is made.",
+            ) from exc
 
     def _connect(self) -> sqlite3.Connection:
         if self._read_only and self._path.exists():
-            return sqlite3.connect(f"{self._path.as_uri()}?mode=ro", uri=True, timeout=10)
+            # A reader of a write-ahead log leaves files beside it, unless told that nobody writes.
+            used = self._path.with_name(f"{self._path.name}-wal").exists()
+            how = "mode=ro" if used else "immutable=1"
+            return sqlite3.connect(f"{self._path.as_uri()}?{how}", uri=True, timeout=10)
         if self._read_only:
-            db = sqlite3.connect(":memory:")
-        else:
-            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            db = sqlite3.connect(self._path, timeout=10)
-            db.execute("PRAGMA journal_mode=WAL")
-        db.executescript(_SCHEMA)
-        return db
+            return sqlite3.connect(":memory:")
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return sqlite3.connect(self._path, timeout=10)
 
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat()
+    def _now(self) -> str:
+        return self._clock().isoformat()
 
 
 def _digest(token: str) -> str:

@@ -100,7 +100,7 @@ class MetricsPage:
                 for sample in family.samples:
                     row = Sample(name=sample.name, labels=sample.labels, value=sample.value)
                     self._samples[sample.name].append(row)
-        except ValueError as exc:
+        except (ValueError, IndexError) as exc:  # prometheus-client 0.26 on `{,`
             raise BadReply(
                 "The metrics page is not Prometheus text.",
                 fix="Check that the URL is vLLM's own and that no proxy stands before it.",
@@ -163,8 +163,9 @@ class MetricsPage:
     def _quantiles(self, name: str) -> Quantiles | None:
         buckets: dict[float, float] = defaultdict(float)
         for row in self._samples.get(f"{name}_bucket", ()):
-            if math.isfinite(row.value):
-                buckets[float(row.labels["le"])] += row.value
+            bound = math.inf if row.labels.get("le") == "+Inf" else _number(row.labels, "le")
+            if bound is not None and math.isfinite(row.value):
+                buckets[bound] += row.value
         return quantiles(buckets, self._sum(f"{name}_sum") or 0.0) if buckets else None
 
     def _sleep_state(self) -> str | None:

@@ -55,9 +55,9 @@ def to_start(found: Found) -> Preview | None:
 
 
 def to_scale(found: Found, min_replicas: int, max_replicas: int) -> Preview | None:
-    """Ask where more of it would be paid for."""
+    """Ask where more of it would be paid for; nobody is asked for what is refused anyway."""
     one = found.deployment
-    if one.usd_per_hour == 0 or max_replicas <= one.replicas:
+    if one.usd_per_hour == 0 or max_replicas <= one.replicas or min_replicas > max_replicas:
         return None
     what = (
         f"Run {min_replicas} to {max_replicas} replicas of {one.name} on {one.target}"

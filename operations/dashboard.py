@@ -62,7 +62,8 @@ class SystemStatus(Answer):
 async def system_status(runtime: Runtime, target: str | None, name: str | None) -> SystemStatus:
     """Look at everything, or at what was named."""
     stage = runtime.stage
-    found = (await find(stage, target, name),) if name else await everything(stage, target)
+    named = name is not None
+    found = (await find(stage, target, name),) if named else await everything(stage, target)
     rows = [await _row(runtime, one) for one in found]
     names = [target] if target else list(runtime.stage.targets)
     hosts = {one: await _host(runtime.stage.backend(one)) for one in names}

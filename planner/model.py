@@ -56,10 +56,11 @@ def _config(path: Path) -> dict[str, Any]:
 
 def _shape(model: str, folder: Path, config: dict[str, Any]) -> ModelShape:
     text = {**config, **_dict(config, "text_config")}
+    names = config.get("architectures")
     files = [file for file in folder.glob("*.safetensors") if file.is_file()]
     shape = {
         "model": model,
-        "architecture": next(iter(config.get("architectures") or ()), None),
+        "architecture": names[0] if isinstance(names, list) and names else None,
         "max_position_embeddings": text.get("max_position_embeddings"),
         "dtype": text.get("dtype") or text.get("torch_dtype"),
         "quantization": _dict(config, "quantization_config").get("quant_method"),

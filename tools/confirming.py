@@ -17,7 +17,7 @@ from core.errors import Cancelled, ConfirmationRequired, ConfirmationStale, Next
 from core.journal import TOKEN_MINUTES
 from operations.agreement import Preview
 from operations.runtime import Runtime
-from tools.surface import HumanNeeded
+from tools.surface import AGREED, HumanAgreed, HumanNeeded
 
 _KEY: Final = "confirm"
 _INPUT_REQUIRED_SINCE: Final = "2026-07-28"
@@ -33,9 +33,10 @@ async def agree(rt: Runtime, preview: Preview | None, token: str | None) -> None
         ConfirmationStale: The token is not good for this, or not any more.
         Cancelled: The human said no.
         HumanNeeded: The client asks its human and calls again.
+        HumanAgreed: The human said yes; the tool begins anew.
     """
     policy = rt.settings.confirm
-    if preview is None or policy == "never":
+    if preview is None or policy == "never" or AGREED.get() == preview.bound_to:
         return
     ctx = get_context()
     if policy != "token" and _can_ask(ctx):
@@ -65,6 +66,7 @@ async def _ask(ctx: Context, preview: Preview) -> None:
     heard = await ctx.elicit(f"{preview.what}?", response_type=bool, response_title="Go ahead")
     data = getattr(heard, "data", False)
     _require_yes(preview, heard.action, {_KEY: data})
+    raise HumanAgreed(preview.bound_to)
 
 
 def _question(preview: Preview) -> InputRequiredResult:

@@ -9,7 +9,7 @@ from fastmcp.tools import ToolResult
 from mcp.types import CallToolRequestParams
 from pydantic import ValidationError as PydanticValidationError
 
-from core.errors import InvalidArgument, OpsError, ReadOnly, Unsupported
+from core.errors import InvalidArgument, NextStep, NotFound, OpsError, ReadOnly, Unsupported
 from core.redaction import MASK, redact
 from core.reply import failure
 from operations.runtime import Runtime
@@ -34,7 +34,7 @@ class Gate(Middleware):
         registered = TOOLS.get(context.message.name)
         rt = _runtime(context)
         if registered is None:
-            return await call_next(context)
+            return _failed(_unknown(context.message.name, rt), rt)
         refused = _refusal(registered, rt)
         if refused:
             return _failed(refused, rt)
@@ -91,6 +91,14 @@ def _refusal(registered: Registered, rt: Runtime) -> OpsError | None:
     return Unsupported(
         f"{name} is not in this server's profile.",
         fix=f"Start it with TOOLSETS={registered.group}.",
+    )
+
+
+def _unknown(name: str, rt: Runtime) -> NotFound:
+    return NotFound(
+        f"There is no tool '{name[:60]}'.",
+        fix=f"There are: {', '.join(sorted(rt.listed))}.",
+        next_steps=(NextStep("get_help"),),
     )
 
 

@@ -3,6 +3,7 @@
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from typing import Annotated, Any, Final, NamedTuple, ParamSpec
 
 from fastmcp.dependencies import Depends
@@ -23,7 +24,7 @@ from operations.runtime import Runtime
 P = ParamSpec("P")
 
 Text = str | SkipJsonSchema[None]
-Whole = Annotated[int | SkipJsonSchema[None], Field(ge=1)]
+Whole = Annotated[int, Field(ge=1)] | SkipJsonSchema[None]
 Number = float | SkipJsonSchema[None]
 Words = list[str] | SkipJsonSchema[None]
 """Parameters that may be left out, without the `null` that would cost every client tokens."""
@@ -76,6 +77,18 @@ class HumanNeeded(Exception):
         self.result = result
 
 
+class HumanAgreed(Exception):
+    """The human said yes to what they were shown; whether it is still so is looked at anew."""
+
+    def __init__(self, bound_to: str) -> None:
+        super().__init__("The human agreed.")
+        self.bound_to = bound_to
+
+
+AGREED: Final[ContextVar[str]] = ContextVar("agreed", default="")
+"""What the human has said yes to during this call."""
+
+
 def runtime() -> Runtime:
     """Give the runtime of the server that is being asked."""
     found = get_context().lifespan_context["runtime"]
@@ -102,7 +115,8 @@ def ops_tool(
             assert isinstance(rt, Runtime)
             with collecting_notes() as notes:
                 try:
-                    envelope = success(await fn(*args, **kwargs), notes, rt.listed.__contains__)
+                    answer = await _until_agreed(lambda: fn(*args, **kwargs))
+                    envelope = success(answer, notes, rt.listed.__contains__)
                 except OpsError as exc:
                     envelope = failure(exc, notes, rt.listed.__contains__)
                 except HumanNeeded as needed:
@@ -120,6 +134,19 @@ def ops_tool(
         return call
 
     return make
+
+
+async def _until_agreed(call: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Begin anew after each yes: while a human thinks, the world may change."""
+    before = AGREED.set("")
+    try:
+        while True:
+            try:
+                return await call()
+            except HumanAgreed as said:
+                AGREED.set(said.bound_to)
+    finally:
+        AGREED.reset(before)
 
 
 def result(envelope: Json, rt: Runtime) -> ToolResult:

@@ -1,5 +1,6 @@
 """This machine as a target: one watched process for each deployment."""
 
+import re
 import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -32,6 +33,7 @@ from core.errors import (
 from core.logfile import head_lines, newest_lines
 from core.plans import Plan, PlannedStep, Preflight
 from core.records import (
+    NAME_PATTERN,
     SIMULATED,
     Access,
     Deleted,
@@ -143,7 +145,7 @@ class LocalBackend:
         if not folder.touched:
             return Deleted(name=name, target=self._target.name, gone=True)
         async with folder.locked():
-            existed, made = folder.exists, folder.made()
+            existed, made = folder.exists, folder.made_if_readable()
             if folder.path.is_dir():
                 folder.want("deleted")
                 await self._end(folder)
@@ -275,13 +277,14 @@ class LocalBackend:
         return engine
 
     def _folder(self, name: str) -> Folder:
+        if not re.fullmatch(NAME_PATTERN, name):
+            raise self._not_found(name[:60])
         return Folder(self._root / name)
 
     def _folders(self) -> Sequence[Folder]:
-        if not self._root.is_dir():
-            return ()
-        names = sorted(path.name for path in self._root.iterdir() if path.name[0] != ".")
-        return tuple(folder for folder in map(self._folder, names) if folder.exists)
+        names = sorted(path.name for path in self._root.glob("[a-z]*"))
+        known = (self._folder(name) for name in names if re.fullmatch(NAME_PATTERN, name))
+        return tuple(folder for folder in known if folder.exists)
 
     def _known(self, name: str) -> Folder:
         folder = self._folder(name)

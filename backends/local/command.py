@@ -1,5 +1,6 @@
 """A local deployment as commands: the process that is started, and its like in Docker."""
 
+import json
 import shlex
 from pathlib import Path
 from typing import Final
@@ -33,7 +34,9 @@ def deployment_config(
     engine: Engine, spec: DeploymentSpec, port: int, key_file: Path
 ) -> DeploymentConfig:
     """Write the same deployment as a shell line, a docker run line and a compose file."""
-    env = " ".join(f"{name}={value}" for name, value in serve_env(engine, spec).items())
+    env = " ".join(
+        f"{name}={shlex.quote(value)}" for name, value in serve_env(engine, spec).items()
+    )
     key = f'VLLM_API_KEY="$(cat {shlex.quote(str(key_file))})"'
     serve = shlex.join(serve_argv(engine, spec, port))
     tag = (engine.version or "0.32.0").partition("+")[0]
@@ -86,7 +89,7 @@ def _compose(engine: Engine, spec: DeploymentSpec, port: int, image: str) -> str
     gpus = "" if engine.cpu_only else "    gpus: all\n"
     named = "" if local else "volumes:\n  hf-cache:\n"
     return (
-        f"services:\n  {spec.name}:\n    image: {image}\n    ipc: host\n{gpus}"
+        f"services:\n  {_quoted(spec.name)}:\n    image: {image}\n    ipc: host\n{gpus}"
         f'    entrypoint: ["vllm"]\n'
         f"    restart: unless-stopped\n"
         f'    ports: ["127.0.0.1:{port}:{_CONTAINER_PORT}"]\n'
@@ -96,5 +99,4 @@ def _compose(engine: Engine, spec: DeploymentSpec, port: int, image: str) -> str
 
 
 def _quoted(word: str) -> str:
-    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("$", "$$")
-    return f'"{escaped}"'
+    return json.dumps(word, ensure_ascii=False).replace("$", "$$")  # JSON is YAML

@@ -43,7 +43,8 @@ def find_vllm(executable: str | None, root: Path) -> Engine | None:
     if version and "+cpu" in version:
         # A second process would import torch again: 3 s and 380 MB for nothing (2026-11-20).
         env["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    return Engine(kind="vllm", command=(found,), version=version, env=env)
+    command = (str(Path(found).absolute()),)  # it is started from another folder
+    return Engine(kind="vllm", command=command, version=version, env=env)
 
 
 def installed_version(executable: Path) -> str | None:

@@ -90,6 +90,13 @@ class Folder:
         """Give what it was made with, None if it never was."""
         return self._read("deployment.json", Made)
 
+    def made_if_readable(self) -> Made | None:
+        """Give the same; None also if its file is damaged."""
+        try:
+            return self.made()
+        except HostError:
+            return None
+
     def process(self) -> Process | None:
         """Give the session that was started last."""
         return self._read("process.json", Process)

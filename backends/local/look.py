@@ -1,5 +1,6 @@
 """A deployment's folder and processes, read into what they say of it."""
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -10,14 +11,17 @@ from backends.local import session
 from backends.local.folder import Folder, Made, Process
 from core.boot_log import WARMING, BootLog, read_boot
 from core.endpoint import Endpoint
-from core.errors import EndpointError
+from core.errors import EndpointError, HostError, NotReady, WaitedTooLong
 from core.failures import died_of, evidence, recognize
 from core.logfile import head_lines, newest_lines
 from core.processes import reap
 from core.records import Access, Deployment, Failure, Phase, State, Target, expiry
+from core.waiting import wait_until
 
 _TAIL: Final = 400
 """Lines from which the cause of a death is read."""
+_LAST_WORD_SECONDS: Final = 0.5
+"""From an engine's end to its watcher's note of it: a few milliseconds."""
 
 
 class Looker:
@@ -26,18 +30,24 @@ class Looker:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._answered: set[str] = set()
-        self._lock = anyio.Lock()
+        self._asked: dict[str, anyio.Event] = {}
+        """Engines that are being let answer just now."""
 
     async def look(self, folder: Folder) -> Deployment:
         """Say what a folder's deployment does now."""
         reap()
-        made = folder.made()
+        try:
+            made, process = folder.made(), folder.process()
+        except HostError as exc:
+            failure = Failure(code=exc.code, cause=f"{exc.summary} {exc.cause}", fix=exc.fix)
+            return self._never_made(folder, State.UNKNOWN, failure)
         if made is None:
-            return self._never_made(folder)
-        process = folder.process()
+            state = State.DELETING if folder.wanted() == "deleted" else State.FAILED
+            return self._never_made(folder, state, _interrupted())
         living = session.engine(process)
         if living or session.starting(process):
             return await self._alive(folder, made, process)
+        await _ending(folder, process)
         return self._ended(folder, made)
 
     async def _alive(self, folder: Folder, made: Made, process: Process | None) -> Deployment:
@@ -58,6 +68,8 @@ class Looker:
                 return self._ill(folder, made, "Its /health says that the engine is dead.")
             await self._first(endpoint, made, process)
         except EndpointError as exc:
+            if await _ending(folder, process):
+                return self._ended(folder, made)
             if process.started in self._answered:
                 return self._ill(folder, made, f"{exc.summary} {exc.cause}".strip())
             return self._booting(folder, made, process, boot, failure=_not_answering(exc))
@@ -66,10 +78,20 @@ class Looker:
         return self._deployment(folder, made, State.READY, boot.since or process.at)
 
     async def _first(self, endpoint: Endpoint, made: Made, process: Process) -> None:
-        async with self._lock:
-            if process.started not in self._answered:
-                await endpoint.say_one_token(made.spec.served_model_name)
-                self._answered.add(process.started)
+        engine = process.started
+        if engine in self._answered:
+            return
+        if engine in self._asked:  # many may look at once, but one question is enough
+            await self._asked[engine].wait()
+            if engine not in self._answered:
+                raise NotReady("It was asked just now.", fix="Look again with status_vllm.")
+            return
+        self._asked[engine] = anyio.Event()
+        try:
+            await endpoint.say_one_token(made.spec.served_model_name)
+            self._answered.add(engine)
+        finally:
+            self._asked.pop(engine).set()
 
     def _booting(
         self,
@@ -110,23 +132,19 @@ class Looker:
         found = self._deployment(folder, made, State.FAILED, at)
         return found.model_copy(update={"failure": failure})
 
-    def _never_made(self, folder: Folder) -> Deployment:
+    def _never_made(self, folder: Folder, state: State, failure: Failure) -> Deployment:
         at = _changed(folder.path) or datetime.now(UTC)
         return Deployment(
             name=folder.name,
             target=self._target.name,
-            state=State.DELETING if folder.wanted() == "deleted" else State.FAILED,
+            state=state,
             since=at,
             model="not known",
             served_model_name="not known",
             engine="none",
             revision="none",
             created_at=at,
-            failure=Failure(
-                code="INTERRUPTED",
-                cause="It was interrupted before anything was started.",
-                fix="Call deploy_vllm again, or destroy_vllm to clear it away.",
-            ),
+            failure=failure,
         )
 
     def _deployment(self, folder: Folder, made: Made, state: State, since: datetime) -> Deployment:
@@ -150,6 +168,28 @@ class Looker:
             usd_per_hour=self._target.usd_per_hour,
             usd_so_far=0.0,
         )
+
+
+async def _ending(folder: Folder, process: Process | None) -> bool:
+    """Whether the engine is gone; one that is just dying is waited for, and its watcher's word."""
+
+    async def look() -> bool:
+        known = folder.exit() is not None or session.watcher(process) is None
+        return known and session.engine(process) is None
+
+    with suppress(WaitedTooLong):
+        return await wait_until(
+            look, bool, waiting_for="its end", every=0.01, timeout=_LAST_WORD_SECONDS
+        )
+    return False
+
+
+def _interrupted() -> Failure:
+    return Failure(
+        code="INTERRUPTED",
+        cause="It was interrupted before anything was started.",
+        fix="Call deploy_vllm again, or destroy_vllm to clear it away.",
+    )
 
 
 def _death(folder: Folder) -> Failure:

@@ -24,6 +24,12 @@ def engine(process: Process | None) -> Seen | None:
     return seen if seen and seen.started == process.engine_started else None
 
 
+def watcher(process: Process | None) -> Seen | None:
+    """Give the engine's watcher if it lives."""
+    seen = look(process.session) if process else None
+    return seen if process and seen and seen.started == process.started else None
+
+
 def members(process: Process | None) -> Sequence[Seen]:
     """Give everything that lives in the deployment's session, its watcher included.
 

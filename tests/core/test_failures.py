@@ -212,7 +212,7 @@ def test_the_first_entry_wins_over_the_first_line() -> None:
         (-15, "KILLED", "signal 15"),
         (0, "ENGINE_EXITED", "exit status 0"),
         (1, "ENGINE_EXITED", "exit status 1"),
-        (None, "ENGINE_EXITED", "not known"),
+        (None, "ENGINE_GONE", ""),
     ],
 )
 def test_an_unknown_death_is_told_by_its_status(status: int | None, code: str, words: str) -> None:

@@ -2,9 +2,8 @@
 
 import itertools
 import json
-import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -37,7 +36,6 @@ class Server:
         self._ids = itertools.count(1)
         self._owed: dict[int, anyio.Event] = {}
         self._told: dict[int, dict[str, Any]] = {}
-        self._closed = False
 
     async def request(self, method: str, **params: Any) -> dict[str, Any]:
         """Ask; give the result.
@@ -115,12 +113,15 @@ async def server(
         "CONFIRM": "never",
         "SIMULATED_ENGINE_BOOT_SECONDS": "0",
     }
-    process = await anyio.open_process(
-        [sys.executable, *dying, script],
-        cwd=ROOT,
-        stderr=None,
-        env={**inherited_environment(), **chosen, **environment},
-    )
+    env = {**inherited_environment(), **chosen, **environment}
+    async with hello([sys.executable, *dying, script], env=env) as child:
+        yield child
+
+
+@asynccontextmanager
+async def hello(argv: Sequence[str], *, env: Mapping[str, str]) -> AsyncIterator[Server]:
+    """Start any MCP server and open a session; it is dead afterwards."""
+    process = await anyio.open_process(argv, cwd=ROOT, stderr=None, env=env)
     child = Server(process)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(child.listen)
@@ -129,7 +130,7 @@ async def server(
             yield child
         finally:
             if process.returncode is None:
-                process.send_signal(signal.SIGKILL)
+                process.kill()
             with anyio.CancelScope(shield=True):
                 await process.wait()
                 await process.aclose()

@@ -18,6 +18,24 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     hurry(monkeypatch)
 
 
+def end_all(folder: Path) -> None:
+    """Kill what belongs to a state folder; an orphan's zombie is init's, and not waited for."""
+    for process in processes_of(folder):
+        process.kill()
+    for _ in range(100):
+        if not processes_of(folder):
+            return
+        psutil.wait_procs(processes_of(folder), timeout=0.02)
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path) -> Iterator[Path]:
+    """A state folder whose processes are gone when the test is over."""
+    folder = tmp_path / "state"
+    yield folder
+    end_all(folder)
+
+
 @pytest.fixture(scope="session")
 def served_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A state folder with a deployment `one` that is ready; tests only look at it."""
@@ -29,9 +47,7 @@ def served_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         hurry(patch)
         anyio.run(_serve, _settings(folder))
     yield folder
-    for process in processes_of(folder):
-        process.kill()
-    psutil.wait_procs(processes_of(folder), timeout=5)
+    end_all(folder)
 
 
 @pytest.fixture

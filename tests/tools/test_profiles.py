@@ -14,6 +14,7 @@ from tests.tools.world import (
     operations_of,
     plant,
     snapshot,
+    still_engine,
 )
 from tools.surface import TOOLS
 
@@ -69,9 +70,7 @@ async def test_a_toolset_adds_its_group(state_dir: Path) -> None:
 async def test_all_is_everything_but_the_old_names(state_dir: Path) -> None:
     """Names kept for compatibility are listed only where they are asked for."""
     async with agent_of(of(state_dir, "all")) as agent:
-        assert await names(agent) == {
-            name for name, one in TOOLS.items() if one.group != "compat"
-        }
+        assert await names(agent) == {name for name, one in TOOLS.items() if one.group != "compat"}
 
 
 async def test_a_tool_outside_the_profile_says_which_toolset_has_it(state_dir: Path) -> None:
@@ -97,7 +96,7 @@ async def test_read_only_refuses_a_tool_that_writes(tool: str, state_dir: Path) 
         reply = await agent.call(tool, **CHANGING[tool])
     assert reply.code == "READ_ONLY"
     assert_envelope(reply)
-    assert not state_dir.exists()
+    assert snapshot(state_dir.parent) == {}
 
 
 async def test_read_only_on_an_empty_disk_leaves_it_empty(state_dir: Path) -> None:
@@ -105,7 +104,7 @@ async def test_read_only_on_an_empty_disk_leaves_it_empty(state_dir: Path) -> No
     async with agent_of(of(state_dir, "all", read_only=True)) as agent:
         for tool, arguments in LOOKING.items():
             assert_envelope(await agent.call(tool, **arguments))
-    assert not state_dir.exists()
+    assert snapshot(state_dir.parent) == {}
 
 
 @pytest.mark.parametrize("state", ["stopped", "running"])
@@ -130,6 +129,20 @@ async def test_read_only_reads_a_ready_deployment_without_a_trace(served_dir: Pa
             reply = await agent.call(tool, **arguments)
             assert reply.structured["ok"], reply
         assert snapshot(served_dir) == before
+
+
+async def test_read_only_watches_a_boot_without_a_trace(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How long a phase usually takes is read from the journal without touching it."""
+    still_engine(monkeypatch)
+    async with agent_of(of(state_dir, "all")) as agent:
+        await agent.call("deploy_vllm", **CHANGING["deploy_vllm"])
+    before = snapshot(state_dir)
+    async with agent_of(of(state_dir, "all", read_only=True)) as agent:
+        reply = await agent.call("status_vllm", wait_s=0.1)
+        assert reply.state == "loading"
+        assert snapshot(state_dir) == before
 
 
 @pytest.mark.parametrize("profile", ["default", "all", "read-only"])

@@ -89,9 +89,7 @@ def plant(
     folder = Folder(state_dir / "real" / target / name)
     spec = DeploymentSpec(name=name, model=MODEL)
     engine: Engine = simulated(("/bin/false",))
-    made = Made(
-        spec=spec, engine=engine, argv=("/bin/false",), env={}, port=9, created_at=LONG_AGO
-    )
+    made = Made(spec=spec, engine=engine, argv=("/bin/false",), env={}, port=9, created_at=LONG_AGO)
     folder.path.mkdir(parents=True, mode=0o700)
     folder.make(made)
     folder.write("wanted", wanted)

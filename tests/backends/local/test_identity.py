@@ -1,0 +1,80 @@
+"""Who a process is."""
+
+import os
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from backends.local import identity
+from backends.local.identity import look, runs_in, session
+from core.processes import detach, reap
+
+NOBODY = 2**22 + 1
+"""More than Linux gives away."""
+
+
+@pytest.fixture(params=["linux", "elsewhere"])
+def _system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "elsewhere":
+        monkeypatch.setattr(identity, "_BOOT_ID", Path("/nowhere"))
+
+
+pytestmark = pytest.mark.usefixtures("_system")
+
+
+def test_a_living_process_has_one_identity() -> None:
+    """The same whenever it is looked at, and its session and parent are told."""
+    me = look(os.getpid())
+    assert me is not None
+    assert me == look(os.getpid())
+    assert (me.pid, me.parent, me.session) == (os.getpid(), os.getppid(), os.getsid(0))
+    assert me in list(session(os.getsid(0)))
+
+
+def test_processes_of_one_boot_share_the_beginning_of_their_identity() -> None:
+    """So that members of a session are known as being of its time, wherever it is."""
+    me, parent = look(os.getpid()), look(os.getppid())
+    assert me is not None
+    assert parent is not None
+    assert me.started.partition(":")[0] == parent.started.partition(":")[0]
+    assert me.started != me.started.partition(":")[0]
+
+
+def test_nobody_is_none() -> None:
+    """Neither a process nor a session nor a place."""
+    assert look(NOBODY) is None
+    assert list(session(NOBODY)) == []
+    assert not runs_in(NOBODY, "/")
+
+
+def test_an_exit_status_that_nobody_took_is_no_process() -> None:
+    """A zombie is dead."""
+    child = os.posix_spawn("/bin/true", ["true"], {})
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    assert look(child) is None
+    os.waitpid(child, 0)
+
+
+def test_a_process_is_known_by_where_it_works(tmp_path: Path) -> None:
+    """Also after that folder was removed."""
+    assert runs_in(os.getpid(), str(Path.cwd()))
+    assert not runs_in(os.getpid(), str(tmp_path))
+
+
+def test_a_process_may_have_any_name(tmp_path: Path) -> None:
+    """Brackets, spaces and line ends in it are no part of what is read."""
+    program = tmp_path / "a) S 1 (b\n c"
+    program.symlink_to(sys.executable)
+    with Path(os.devnull).open() as null:
+        detach(
+            (str(program), "-S", "-c", "import time; time.sleep(60)"), env={}, stdin=null.fileno()
+        )
+    (child,) = psutil.Process().children()
+    seen = look(child.pid)
+    assert seen is not None
+    assert seen.parent == os.getpid()
+    child.kill()
+    child.wait(5)
+    reap()

@@ -1,0 +1,313 @@
+"""The client of an engine."""
+
+import gzip
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import SecretStr
+
+from core.endpoint import Endpoint, ServedModel
+from core.errors import (
+    BadReply,
+    BrokenStream,
+    EndpointError,
+    ModelNotServed,
+    OpsError,
+    RequestRefused,
+    Unauthorized,
+    Unreachable,
+)
+from core.records import Access
+
+pytestmark = pytest.mark.anyio
+
+Answer = Callable[[httpx2.Request], httpx2.Response]
+
+
+def endpoint(answer: Answer, key: str | None = None) -> Endpoint:
+    secret = SecretStr(key) if key else None
+    access = Access(base_url="http://engine:8000", api_key=secret, protection="")
+    return Endpoint(access, transport=httpx2.MockTransport(answer))
+
+
+def always(status: int = 200, **content: Any) -> Endpoint:
+    return endpoint(lambda _request: httpx2.Response(status, **content))
+
+
+def silent(error: type[httpx2.RequestError]) -> Endpoint:
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        raise error("why", request=request)
+
+    return endpoint(answer)
+
+
+class Pieces(httpx2.AsyncByteStream):
+    """A body that comes as it pleases, and may end in an error."""
+
+    def __init__(self, pieces: Sequence[bytes], then: Exception | None = None) -> None:
+        self._pieces, self._then = pieces, then
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for piece in self._pieces:
+            yield piece
+        if self._then:
+            raise self._then
+
+
+def streams(*pieces: bytes, then: Exception | None = None) -> Endpoint:
+    return endpoint(lambda _request: httpx2.Response(200, stream=Pieces(pieces, then)))
+
+
+async def said(speaker: Endpoint) -> list[dict[str, Any]]:
+    async with aclosing(speaker), speaker.stream("/v1/completions", {}) as events:
+        return [event async for event in events]
+
+
+async def test_the_models_are_read_with_their_lengths() -> None:
+    """What other servers leave out, or write in their own way, is not known."""
+    rows = [
+        {"id": "m", "max_model_len": 2048, "root": "/m"},
+        {"id": 7, "max_model_len": "long", "root": ["?"]},
+    ]
+    assert await always(json={"data": rows}).models() == (
+        ServedModel(id="m", max_model_len=2048, root="/m"),
+        ServedModel(id="7"),
+    )
+
+
+@pytest.mark.parametrize("body", [{}, {"data": "m"}, {"data": ["m"]}, {"data": None}])
+async def test_what_lists_no_models_is_no_such_server(body: dict[str, Any]) -> None:
+    """JSON of another shape is told as what it is."""
+    with pytest.raises(BadReply):
+        await always(json=body).models()
+
+
+@pytest.mark.parametrize("content", [b"<html>Sign in</html>", b"[1]", b'"x"', b"\xff", b""])
+async def test_an_answer_that_is_no_object_is_a_bad_reply(content: bytes) -> None:
+    """A login page, a list, nothing at all."""
+    for ask in (
+        lambda it: it.models(),
+        lambda it: it.version(),
+        lambda it: it.post("/x", {}),
+    ):
+        with pytest.raises(BadReply):
+            await ask(always(content=content))
+
+
+async def test_a_redirect_is_no_answer() -> None:
+    """A proxy that sends people to log in is not the engine."""
+    with pytest.raises(BadReply):
+        await always(302, headers={"Location": "https://login"}).models()
+
+
+async def test_the_version_is_known_where_the_server_tells_it() -> None:
+    """Other servers have no such page."""
+    assert await always(json={"version": "0.32.0"}).version() == "0.32.0"
+    assert await always(404, json={"detail": "Not Found"}).version() is None
+
+
+@pytest.mark.parametrize(("status", "well"), [(200, True), (503, False), (500, False)])
+async def test_health_is_what_the_engine_says(status: int, *, well: bool) -> None:
+    """A wrong answer is an answer."""
+    assert await always(status).healthy() is well
+
+
+async def test_the_key_is_shown_to_the_engine() -> None:
+    """As a bearer token, and only if there is one."""
+    seen: list[str | None] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        seen.append(request.headers.get("Authorization"))
+        return httpx2.Response(200, text="page")
+
+    assert await endpoint(answer, "sk-mine").metrics_text() == "page"
+    await endpoint(answer).metrics_text()
+    assert seen == ["Bearer sk-mine", None]
+
+
+@pytest.mark.parametrize("key", ["sk-é", "two words", "sk-x\n", "sk-\x00"])
+def test_a_key_that_fits_no_header_is_refused_without_being_told(key: str) -> None:
+    """The error names the setting, and holds no part of the key."""
+    with pytest.raises(Unauthorized) as caught:
+        endpoint(lambda _request: httpx2.Response(200), key)
+    assert "VLLM_API_KEY" in caught.value.fix
+    assert key.strip() not in f"{caught.value.summary}{caught.value.cause}{caught.value.fix}"
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "http://host:port", "http://a b:80/\x00"])
+def test_an_address_that_is_none_is_told(url: str) -> None:
+    """A typing error in a setting is an error of ours."""
+    with pytest.raises(Unreachable):
+        Endpoint(Access(base_url=url, protection=""))
+
+
+async def test_one_token_is_asked_for_to_see_that_the_model_answers() -> None:
+    """One token of prompt, one of answer: nothing is cheaper."""
+    seen: list[Any] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        seen.append((request.url.path, json.loads(request.content)))
+        return httpx2.Response(200, json={"choices": []})
+
+    await endpoint(answer).say_one_token("m")
+    assert seen == [("/v1/completions", {"model": "m", "prompt": [1], "max_tokens": 1})]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error", "cause"),
+    [
+        (401, {"error": "Unauthorized"}, Unauthorized, "Unauthorized"),
+        (403, {"detail": "no"}, Unauthorized, "no"),
+        (
+            404,
+            {"error": {"message": "The model `x` does not exist.", "type": "NotFoundError"}},
+            ModelNotServed,
+            "The model `x` does not exist.",
+        ),
+        (404, {"detail": "Not Found"}, RequestRefused, "Not Found"),
+        (400, {"error": {"message": "too long", "param": "input_tokens"}}, RequestRefused, "long"),
+        (422, {"detail": [{"msg": "x"}]}, RequestRefused, "[{'msg': 'x'}]"),
+        (400, {"error": {"code": 400}}, RequestRefused, "{'code': 400}"),
+        (400, ["odd"], RequestRefused, '["odd"]'),
+        (500, {"error": {"message": "dead"}}, EndpointError, "dead"),
+        (503, {"message": "loading"}, EndpointError, "loading"),
+    ],
+)
+async def test_a_refusal_is_told_in_the_engines_words(
+    status: int, body: Any, error: type[OpsError], cause: str
+) -> None:
+    """Whether as an object, a string or something else: asked or streamed alike."""
+    with pytest.raises(error) as posted:
+        await always(status, json=body).post("/v1/completions", {})
+    with pytest.raises(error) as streamed:
+        await said(always(status, json=body))
+    assert type(posted.value) is type(streamed.value) is error
+    assert cause in posted.value.cause
+    assert posted.value.cause == streamed.value.cause
+    assert posted.value.retryable is (status >= 500)
+
+
+async def test_a_refusal_that_is_no_json_is_told_as_it_is() -> None:
+    """A proxy's page, cut to what can be read."""
+    with pytest.raises(EndpointError) as caught:
+        await always(502, text="<h1>Bad Gateway</h1>" + "x" * 1000).post("/x", {})
+    assert caught.value.cause.startswith("<h1>Bad Gateway</h1>")
+    assert len(caught.value.cause) == 300
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        httpx2.ConnectError,
+        httpx2.ConnectTimeout,
+        httpx2.ReadTimeout,
+        httpx2.PoolTimeout,
+        httpx2.RemoteProtocolError,
+        httpx2.ReadError,
+        httpx2.UnsupportedProtocol,
+    ],
+)
+async def test_silence_is_unreachable(error: type[httpx2.RequestError]) -> None:
+    """Whatever is asked, nothing of the HTTP library gets out."""
+    for ask in (
+        lambda it: it.healthy(),
+        lambda it: it.version(),
+        lambda it: it.models(),
+        lambda it: it.metrics_text(),
+        lambda it: it.post("/x", {}),
+        said,
+    ):
+        with pytest.raises(Unreachable) as caught:
+            await ask(silent(error))
+        assert caught.value.retryable
+        assert caught.value.cause
+
+
+async def test_a_body_that_cannot_be_unpacked_is_a_bad_reply() -> None:
+    """A proxy that says gzip and sends something else."""
+    with pytest.raises(BadReply):
+        await always(content=b"plain", headers={"Content-Encoding": "gzip"}).metrics_text()
+    packed = always(content=gzip.compress(b"page"), headers={"Content-Encoding": "gzip"})
+    assert await packed.metrics_text() == "page"
+
+
+EVENTS = [{"choices": [{"text": text}]} for text in ("a", "ü€😀", "\u2028\x85\x0b", "data: [DONE]")]
+
+
+@given(st.sampled_from(["\n\n", "\r\n\r\n", "\r\r", "\n"]), st.sets(st.integers(1, 400)))
+async def test_a_stream_is_the_same_however_it_is_cut(end: str, cuts: set[int]) -> None:
+    """In the middle of a line end, of a letter, of a word: and only line ends end a line."""
+    lines = [": a comment", "event: chunk", *(f"data: {json.dumps(event, ensure_ascii=False)}"
+             for event in EVENTS), "", "data:[DONE]", "data: {}"]  # fmt: skip
+    body = "".join(line + end for line in lines).encode()
+    edges = [0, *sorted(cut for cut in cuts if cut < len(body)), len(body)]
+    pieces = [body[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    assert await said(streams(*pieces)) == EVENTS
+
+
+async def test_a_stream_may_end_without_a_last_line_end() -> None:
+    """The end was said, whatever comes after it or not."""
+    assert await said(streams(b'data: {"a":1}\n\ndata: [DONE]')) == [{"a": 1}]
+
+
+@pytest.mark.parametrize(
+    ("last", "cause"),
+    [
+        (b"", "the connection closed"),
+        (b'data: {"a"', "not JSON"),
+        (b"data: [1]\n\n", "not an object"),
+        (b"data: \xff\n\n", "not JSON"),
+        (b'data: {"error": {"message": "out of memory", "code": 500}}\n\n', "out of memory"),
+        (b'data: {"error": "dead"}\n\n', "dead"),
+    ],
+)
+async def test_a_stream_that_breaks_says_how(last: bytes, cause: str) -> None:
+    """What came before was given; then the engine's own error, or what was wrong."""
+    got = []
+    with pytest.raises(BrokenStream) as caught:
+        async with streams(b'data: {"a":1}\n\n', last).stream("/x", {}) as events:
+            async for event in events:
+                got.append(event)  # noqa: PERF401  what came before the error is asserted
+    assert got == [{"a": 1}]
+    assert cause in caught.value.cause
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (httpx2.RemoteProtocolError("peer closed"), BrokenStream),
+        (httpx2.ReadError(""), BrokenStream),
+        (httpx2.ReadTimeout("silence"), Unreachable),
+    ],
+)
+async def test_a_stream_whose_connection_fails_is_told(
+    error: Exception, expected: type[OpsError]
+) -> None:
+    """A broken connection is a broken stream; a long silence is no answer in time."""
+    with pytest.raises(expected):
+        await said(streams(b'data: {"a":1}\n\n', then=error))
+
+
+async def test_a_server_that_hangs_up_in_the_middle_breaks_the_stream() -> None:
+    """Over a real socket, with a chunk announced and never sent."""
+
+    async def hang_up(client: anyio.abc.SocketStream) -> None:
+        async with client:
+            await client.receive()
+            head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+            await client.send(head + b'f\r\ndata: {"a":1}\n\n\r\n100\r\n')
+
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    port = listener.extra(anyio.abc.SocketAttribute.local_port)
+    async with listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, hang_up)
+        with pytest.raises(BrokenStream):
+            await said(Endpoint(Access(base_url=f"http://127.0.0.1:{port}", protection="")))
+        tasks.cancel_scope.cancel()

@@ -1,0 +1,150 @@
+"""The budgets, measured on this machine: `.venv/bin/python -m tests.measure`.
+
+Ours and a bare FastMCP server take turns, so that a busy machine slows both; medians count.
+"""
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import anyio
+from fastmcp import Client, FastMCP
+from fastmcp.client.transports import StdioTransport
+
+from core.settings import ROOT, Settings, inherited_environment
+from server import build
+from tests.survival.servers import hello
+
+STARTS: Final = 11
+CALLS: Final = 400
+START_BUDGET: Final = 1.25
+CALL_BUDGET: Final = 1.5
+_BARE: Final = """\
+from fastmcp import FastMCP
+
+mcp = FastMCP("bare")
+
+
+@mcp.tool
+def echo(text: str) -> str:
+    return text
+
+
+if __name__ == "__main__":
+    mcp.run(show_banner=False, log_level="WARNING")
+"""
+_OURS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
+    ("list_targets", {}),
+    ("get_help", {"topic": "model_name"}),
+)
+"""Tools that look at nothing outside this server."""
+_SET: Final = ("", "plan", "deploy", "models", "observe", "ask", "diagnose", "help", "all")
+
+
+async def start_seconds(script: Path, env: Mapping[str, str]) -> float:
+    """From the start of a process to its answer to tools/list."""
+    began = time.perf_counter()
+    async with hello([sys.executable, str(script)], env=env) as one:
+        await one.request("tools/list")
+        return time.perf_counter() - began
+
+
+async def starts(bare: Path, env: Mapping[str, str]) -> None:
+    """Print (a)."""
+    ours: list[float] = []
+    theirs: list[float] = []
+    for number in range(STARTS + 1):
+        seconds = await start_seconds(bare, env), await start_seconds(ROOT / "server.py", env)
+        if number:  # the first ones read the disk
+            theirs.append(seconds[0])
+            ours.append(seconds[1])
+    told("(a) start to tools/list answered", ours, theirs, START_BUDGET)
+
+
+Call = Callable[[], Awaitable[Any]]
+
+
+async def turns(ours: Call, theirs: Call) -> tuple[list[float], list[float]]:
+    """Time both, one call each in turn."""
+    taken: tuple[list[float], list[float]] = ([], [])
+    for number in range(CALLS + 20):
+        for seconds, call in zip(taken, (ours, theirs), strict=True):
+            began = time.perf_counter()
+            await call()
+            if number >= 20:
+                seconds.append(time.perf_counter() - began)
+    return taken
+
+
+async def calls(how: str, ours: Client[Any], theirs: Client[Any]) -> None:
+    """Print (b) for one way of connecting."""
+    async with ours, theirs:
+        for tool, arguments in _OURS:
+
+            async def call(tool: str = tool, given: dict[str, Any] = arguments) -> None:
+                assert not (await ours.call_tool(tool, given)).is_error
+
+            async def echo() -> None:
+                await theirs.call_tool("echo", {"text": "hello"})
+
+            told(f"(b) {tool}, {how}", *await turns(call, echo), CALL_BUDGET)
+
+
+async def sizes() -> None:
+    """Print (c): tokens as characters of name, description and input schema, divided by four."""
+    print("(c) toolset     tools  tokens")
+    for group in _SET:
+        settings = Settings(toolsets=(group,) if group else ())
+        async with Client(build(settings)) as client:
+            listed = await client.list_tools()
+        characters = sum(
+            len(tool.name) + len(tool.description or "") + len(json.dumps(tool.input_schema))
+            for tool in listed
+        )
+        print(f"    {group or '(default)':10} {len(listed):6} {characters // 4:7}")
+
+
+def told(what: str, ours: list[float], theirs: list[float], budget: float) -> None:
+    """Print both medians, their ratio and the budget."""
+    mine, bare = median(ours) * 1000, median(theirs) * 1000
+    verdict = "within" if mine <= budget * bare else "OVER"
+    print(
+        f"{what}: {mine:.2f} ms, bare {bare:.2f} ms, ratio {mine / bare:.2f}"
+        f" ({verdict} {budget}; n = {len(ours)})"
+    )
+
+
+def _bare() -> FastMCP[Any]:
+    mcp: FastMCP[Any] = FastMCP("bare")
+
+    @mcp.tool
+    def echo(text: str) -> str:
+        return text
+
+    return mcp
+
+
+async def main(folder: Path) -> None:
+    """Print everything."""
+    script = folder / "bare.py"
+    await anyio.Path(script).write_text(_BARE)
+    state = folder / "state"
+    env = {**inherited_environment(), "VLLM_DEVOPS_STATE_DIR": str(state), "TOOLSETS": ""}
+    await starts(script, env)
+    await calls("in process", Client(build(Settings(vllm_devops_state_dir=state))), Client(_bare()))
+    await calls(
+        "over stdio",
+        Client(StdioTransport(sys.executable, [str(ROOT / "server.py")], env=env)),
+        Client(StdioTransport(sys.executable, [str(script)], env=env)),
+    )
+    await sizes()
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(prefix="vllm-devops-measure-") as name:
+        anyio.run(main, Path(name))

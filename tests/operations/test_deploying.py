@@ -1,0 +1,350 @@
+"""The life of a deployment through the front door, and everything that can be wrong with a wish."""
+
+import errno
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import psutil
+import pytest
+from fastmcp import Client
+
+from core.settings import Settings
+from server import build
+from tests.conftest import processes_of
+from tests.conversation import Agent, agent_of
+from tests.emulators.models import write_tiny_model
+from tests.tools.world import MODEL, assert_envelope, plant, still_engine
+
+pytestmark = pytest.mark.anyio
+
+WRONG: Final[tuple[tuple[dict[str, Any], str], ...]] = (
+    ({"max_model_len": 0}, "INVALID_ARGUMENT"),
+    ({"max_model_len": -1}, "INVALID_ARGUMENT"),
+    ({"gpu_memory_utilization": 0}, "INVALID_ARGUMENT"),
+    ({"gpu_memory_utilization": 1.5}, "INVALID_ARGUMENT"),
+    ({"kv_cache_memory_bytes": "plenty"}, "INVALID_ARGUMENT"),
+    ({"max_num_seqs": 0}, "INVALID_ARGUMENT"),
+    ({"tensor_parallel_size": 0}, "INVALID_ARGUMENT"),
+    ({"cpu_offload_gb": -1}, "INVALID_ARGUMENT"),
+    ({"port": 70_000}, "INVALID_ARGUMENT"),
+    ({"ttl_minutes": 0}, "INVALID_ARGUMENT"),
+    ({"max_replicas": 2}, "INVALID_ARGUMENT"),
+    ({"min_replicas": 2, "max_replicas": 2}, "INVALID_ARGUMENT"),
+    ({"model": "/no/such/folder"}, "MODEL_NOT_FOUND"),
+    ({"model": "~/no/such/folder"}, "MODEL_NOT_FOUND"),
+    ({"engine_args": ["--api-key", "mine"]}, "INVALID_ARGUMENT"),
+    ({"engine_args": ["--api_key=mine"]}, "INVALID_ARGUMENT"),
+    ({"engine_args": ["--port=1"]}, "INVALID_ARGUMENT"),
+    ({"engine_args": ["--host", "0.0.0.0"]}, "INVALID_ARGUMENT"),  # noqa: S104  refused
+    ({"engine_args": ["--hf-token", "hf_mine"]}, "INVALID_ARGUMENT"),
+    ({"name": "Not A Name"}, "INVALID_ARGUMENT"),
+)
+
+
+@pytest.fixture
+async def still(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Agent]:
+    """A server whose engine is a process that does nothing, and costs nothing."""
+    still_engine(monkeypatch)
+    async with agent_of(settings) as agent:
+        yield agent
+
+
+async def deploy(agent: Agent, **flags: Any) -> Any:
+    return await agent.call("deploy_vllm", **{"model": MODEL, "name": "one", **flags})
+
+
+@pytest.mark.parametrize(("flags", "code"), WRONG)
+async def test_a_wish_that_cannot_be_is_refused_and_leaves_nothing(
+    agent: Agent, state_dir: Path, flags: dict[str, Any], code: str
+) -> None:
+    """The error names what is wrong; no folder, no process, no half of a deployment."""
+    reply = await deploy(agent, **flags)
+    assert reply.code == code
+    assert_envelope(reply)
+    assert not (state_dir / "real" / "local" / "one").exists()
+    assert processes_of(state_dir) == []
+
+
+async def test_a_context_beyond_the_model_is_refused_where_the_model_is_known(
+    agent: Agent, tmp_path: Path
+) -> None:
+    """A folder says how long its model can read; nothing is started to find out."""
+    model = write_tiny_model(tmp_path / "tiny")
+    reply = await deploy(agent, model=str(model), max_model_len=4097)
+    assert reply.code == "INVALID_ARGUMENT"
+    assert "4096" in reply.structured["summary"]
+
+
+async def test_a_folder_that_holds_no_model_is_refused(agent: Agent, tmp_path: Path) -> None:
+    """An empty folder is told apart from one that is not there."""
+    assert (await deploy(agent, model=str(tmp_path))).code == "MODEL_NOT_FOUND"
+
+
+async def test_a_taken_port_is_told_at_once(agent: Agent, state_dir: Path) -> None:
+    """Before a boot of minutes, and nothing is left running."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        reply = await deploy(agent, port=taken.getsockname()[1])
+    assert reply.code == "PORT_IN_USE"
+    assert_envelope(reply)
+    assert processes_of(state_dir) == []
+
+
+async def test_a_taken_port_keeps_what_runs(still: Agent) -> None:
+    """A replacement that cannot start does not end what it would replace."""
+    before = await deploy(still)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert (await deploy(still, port=taken.getsockname()[1])).code == "PORT_IN_USE"
+    after = await still.call("status_vllm")
+    assert after.data["instance"] == before.data["instance"]
+
+
+async def test_a_full_disk_is_told_as_such(
+    agent: Agent, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that cannot write its log is not started."""
+    monkeypatch.setattr(Path, "open", _full_for("engine.log"))
+    reply = await deploy(agent)
+    assert reply.code == "DISK_FULL"
+    assert reply.structured["retryable"] is True
+    assert processes_of(state_dir) == []
+
+
+def _full_for(name: str) -> Any:
+    real = Path.open
+
+    def opened(self: Path, *arguments: Any, **named: Any) -> Any:
+        if self.name == name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(self, *arguments, **named)
+
+    return opened
+
+
+async def test_a_journal_that_cannot_be_written_stops_the_call(
+    settings: Settings, state_dir: Path
+) -> None:
+    """What cannot be written down is not done."""
+    (state_dir / "real" / "journal.db").mkdir(parents=True)
+    async with agent_of(settings) as agent:
+        reply = await deploy(agent)
+    assert reply.code == "DISK_FULL"
+    assert processes_of(state_dir) == []
+
+
+async def test_without_an_engine_it_says_what_to_install(settings: Settings) -> None:
+    """ENGINE=real without a vLLM is a coded error with the command that makes one."""
+    chosen = {"engine": "real", "vllm_executable": "/no/such/vllm"}
+    async with agent_of(settings.model_copy(update=chosen)) as agent:
+        reply = await deploy(agent)
+        targets = await agent.call("list_targets")
+    assert reply.code == "COMMAND_NOT_FOUND"
+    assert "make vllm" in reply.structured["fix"]
+    assert "make vllm" in targets.data["targets"][0]["missing"]
+
+
+async def test_a_model_is_named_somewhere(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By the call, by MODEL_NAME, by the tiny one of `make vllm`; else the error says how."""
+    still_engine(monkeypatch)
+    monkeypatch.setattr("operations.deploying._TINY", tmp_path / "nothing")
+    async with agent_of(settings) as agent:
+        assert (await agent.call("deploy_vllm")).code == "INVALID_ARGUMENT"
+    async with agent_of(settings.model_copy(update={"model_name": "a/Big_Model.v2"})) as agent:
+        reply = await agent.call("deploy_vllm")
+    assert (reply.data["model"], reply.data["name"]) == ("a/Big_Model.v2", "big-model-v2")
+
+
+async def test_a_boot_is_told_phase_by_phase(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Progress names the phases; a second boot knows how long each takes.
+
+    Two seconds: two boots.
+    """
+    monkeypatch.setenv("SIMULATED_ENGINE_BOOT_SECONDS", "0.5")
+    told: list[str] = []
+
+    async def progress(_done: float, _total: float | None, message: str | None) -> None:
+        told.append(message or "")
+
+    async with Client(build(settings), progress_handler=progress) as client:
+        agent = Agent(client, [])
+        await agent.serve("one")
+        assert any("loading weights" in line for line in told), told
+        await agent.call("stop_vllm")
+        began = await agent.call("start_vllm")
+        assert began.state == "loading"
+        seen = []
+        while (now := await agent.call("status_vllm", wait_s=5)).state == "loading":
+            seen.append(now.data["phase"].get("usual_seconds"))
+    assert any(seconds is not None for seconds in seen), seen
+
+
+async def test_waiting_ends_with_the_next_change(still: Agent) -> None:
+    """An engine that says nothing is still `loading` when the wait is over: no error."""
+    await deploy(still)
+    reply = await still.call("status_vllm", wait_s=0.1)
+    assert (reply.state, reply.data["phase"]["name"]) == ("loading", "starting")
+    assert reply.structured["next"][0]["arguments"]["wait_s"] == 30
+
+
+async def test_the_same_again_is_harmless(still: Agent, state_dir: Path) -> None:
+    """Two calls, one process."""
+    first = await deploy(still)
+    again = await deploy(still)
+    assert again.data["instance"] == first.data["instance"]
+    assert len(processes_of(state_dir)) == 2  # engine and watcher
+
+
+async def test_another_spec_takes_its_place(still: Agent, state_dir: Path) -> None:
+    """One name, one deployment: the old process is gone."""
+    first = await deploy(still)
+    other = await deploy(still, max_model_len=512)
+    assert other.data["instance"] != first.data["instance"]
+    assert other.data["revision"] != first.data["revision"]
+    assert len(processes_of(state_dir)) == 2
+
+
+async def test_two_calls_at_once_make_one_deployment(still: Agent, state_dir: Path) -> None:
+    """The second finds what the first has made, or is told that it is busy."""
+    replies = []
+
+    async def one() -> None:
+        replies.append(await deploy(still))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(one)
+    assert {reply.code for reply in replies} <= {"", "BUSY"}
+    assert sum(reply.structured["ok"] for reply in replies) >= 1
+    assert len(processes_of(state_dir)) == 2
+
+
+async def test_two_servers_see_the_same_deployment(still: Agent, settings: Settings) -> None:
+    """A second agent on the same machine watches and ends what the first has made."""
+    await deploy(still)
+    async with agent_of(settings) as other:
+        assert (await other.call("status_vllm")).state == "loading"
+        assert (await other.call("destroy_vllm")).data["gone"] is True
+    assert (await still.call("status_vllm")).code == "DEPLOYMENT_NOT_FOUND"
+
+
+async def test_stopped_keeps_everything_but_the_process(still: Agent, state_dir: Path) -> None:
+    """Start brings the same deployment back; each of them twice is harmless."""
+    first = await deploy(still, max_model_len=512)
+    for _ in range(2):
+        assert (await still.call("stop_vllm")).state == "stopped"
+        assert processes_of(state_dir) == []
+    for _ in range(2):
+        again = await still.call("start_vllm")
+        assert again.state == "loading"
+        assert again.data["revision"] == first.data["revision"]
+        assert len(processes_of(state_dir)) == 2
+
+
+async def test_scaling_is_starting_and_stopping_here(still: Agent, state_dir: Path) -> None:
+    """None, one, and no more than one on a machine; the refusal changes nothing."""
+    await deploy(still)
+    none = await still.call("update_vllm_scaling", min_replicas=0, max_replicas=0)
+    assert (none.state, none.data["replicas"]) == ("stopped", 0)
+    one = await still.call("update_vllm_scaling", min_replicas=1, max_replicas=1)
+    assert (one.state, one.data["replicas"]) == ("loading", 1)
+    for low, high in ((1, 2), (2, 2), (1, 0), (-1, 1)):
+        reply = await still.call("update_vllm_scaling", min_replicas=low, max_replicas=high)
+        assert reply.code == "INVALID_ARGUMENT"
+    assert len(processes_of(state_dir)) == 2
+
+
+async def test_a_time_to_live_is_told_and_starts_anew(still: Agent) -> None:
+    """What nobody pays for by mistake says when it ends."""
+    first = await deploy(still, ttl_minutes=5)
+    assert first.data["expires_at"] > first.data["created_at"]
+    stopped = await still.call("stop_vllm")
+    assert "expires_at" not in stopped.data
+    again = await still.call("start_vllm")
+    assert again.data["expires_at"] > first.data["expires_at"]
+
+
+async def test_destroying_leaves_nothing(still: Agent, state_dir: Path) -> None:
+    """No process, no folder, no key; and once more is no error."""
+    await deploy(still)
+    gone = await still.call("destroy_vllm", target="local", name="one")
+    assert gone.data["gone"] is True
+    assert processes_of(state_dir) == []
+    assert [path.name for path in (state_dir / "real" / "local").iterdir()] == []
+    again = await still.call("destroy_vllm", target="local", name="one")
+    assert (again.data["gone"], again.data["removed"]) == (True, [])
+    assert (await still.call("list_deployments")).data["deployments"] == []
+
+
+async def test_destroying_nothing_is_told(agent: Agent) -> None:
+    """Without a name there is nothing that could be meant."""
+    assert (await agent.call("destroy_vllm")).code == "DEPLOYMENT_NOT_FOUND"
+
+
+async def test_the_engine_outlives_the_server(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, state_dir: Path
+) -> None:
+    """A server that ends takes no deployment with it; the next one finds it."""
+    still_engine(monkeypatch)
+    async with agent_of(settings) as agent:
+        first = await deploy(agent)
+    async with agent_of(settings) as agent:
+        found = await agent.call("status_vllm")
+    assert found.data["instance"] == first.data["instance"]
+
+
+async def test_a_killed_engine_is_seen_at_once(still: Agent) -> None:
+    """The next look says failed, why, and what to do; deploying again goes on from there."""
+    first = await deploy(still)
+    engine = psutil.Process(int(first.data["instance"].removeprefix("pid ")))
+    engine.kill()
+    async with _watched(still) as failed:
+        assert failed.data["failure"]["code"] == "KILLED"
+        assert [step["tool"] for step in failed.structured["next"]] == ["get_logs", "destroy_vllm"]
+    again = await deploy(still)
+    assert again.state == "loading"
+    assert again.data["instance"] != first.data["instance"]
+
+
+@asynccontextmanager
+async def _watched(agent: Agent) -> AsyncIterator[Any]:
+    with anyio.fail_after(5):
+        while (reply := await agent.call("status_vllm", wait_s=1)).state != "failed":
+            continue
+    yield reply
+
+
+async def test_a_ready_engine_that_dies_is_told_with_its_last_words(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The status after the crash names the cause. A second: an engine is started."""
+    monkeypatch.setenv("SIMULATED_ENGINE_FAIL", "crash-after:2")  # one is our own first look
+    async with agent_of(settings) as agent:
+        await agent.serve("one")
+        await agent.call("query_gemma4", prompt="Hello", max_tokens=2)
+        async with _watched(agent) as failed:
+            assert failed.data["failure"]["code"] == "ENGINE_CORE_DIED"
+            assert failed.data["failure"]["evidence"]
+        health = await agent.call("verify_model_health")
+        assert (health.data["healthy"], health.data["layer"]) == (False, "process")
+        asked = await agent.call("query_gemma4", prompt="Hello")
+        assert asked.code == "NOT_READY"
+
+
+async def test_what_was_interrupted_can_be_cleared_away(agent: Agent, state_dir: Path) -> None:
+    """A folder without a process, from a server that was killed, is told as what it is."""
+    folder = plant(state_dir, wanted="running")
+    status = await agent.call("status_vllm")
+    assert (status.state, status.data["failure"]["code"]) == ("failed", "INTERRUPTED")
+    assert (await agent.call("destroy_vllm")).data["gone"] is True
+    assert not folder.path.exists()

@@ -1,0 +1,213 @@
+"""An endpoint of the owner's own: VLLM_BASE_URL."""
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Mount, Route
+from starlette.types import ASGIApp
+
+from core.settings import Settings
+from tests.conversation import agent_of
+from tests.emulators.conftest import Simulate, simulate, tiny_model
+from tests.tools.world import CHANGING, EVERY, LOOKING, agent_at, assert_envelope, listening
+
+__all__ = ["simulate", "tiny_model"]
+
+pytestmark = pytest.mark.anyio
+
+ASKING: Final = ("query_gemma4", "get_metrics", "get_model_details")
+
+
+async def page(_request: Request) -> Response:
+    return HTMLResponse("<html>Welcome to nginx!</html>")
+
+
+HTML: Final = Starlette(routes=[Route("/{path:path}", page, methods=["GET", "POST"])])
+
+
+async def test_it_is_the_default_of_looking_and_asking(simulate: Simulate, state_dir: Path) -> None:
+    """Status, query, health, metrics and details mean it."""
+    async with (
+        simulate("--api-key", "right") as engine,
+        engine.on_a_port() as url,
+        agent_at(url, state_dir, "right") as agent,
+    ):
+        assert (await agent.call("status_vllm")).state == "ready"
+        query = await agent.call("query_gemma4", prompt="Hello", max_tokens=4)
+        assert query.data["target"] == "endpoint"
+        assert (await agent.call("verify_model_health")).data["healthy"] is True
+        assert (await agent.call("get_metrics")).data["metrics"]["requests_running"] == 0
+        details = await agent.call("get_model_details")
+        assert details.data["served_model_name"] == "tiny"
+
+
+async def test_its_url_may_be_written_in_any_way(simulate: Simulate, state_dir: Path) -> None:
+    """With or without a slash, with or without /v1, as people copy it from elsewhere."""
+    async with simulate() as engine, engine.on_a_port() as url:
+        for suffix in ("/", "/v1", "/v1/"):
+            async with agent_at(url + suffix, state_dir) as agent:
+                assert (await agent.call("status_vllm")).data["url"] == url
+
+
+async def test_it_is_listed_as_a_target_of_its_own(state_dir: Path) -> None:
+    """First, before the places where something could be made."""
+    async with agent_at("http://127.0.0.1:9", state_dir) as agent:
+        rows = (await agent.call("list_targets")).data["targets"]
+    assert [row["name"] for row in rows] == ["endpoint", "local"]
+
+
+@pytest.mark.parametrize("tool", CHANGING)
+async def test_it_is_never_changed_and_nobody_is_asked_to(tool: str, state_dir: Path) -> None:
+    """The refusal is kind and comes before any question."""
+    settings = Settings(
+        vllm_base_url="http://127.0.0.1:9", vllm_devops_state_dir=state_dir, engine="simulated"
+    )
+    async with agent_of(settings, human=lambda _question: "accept") as agent:
+        arguments = {**CHANGING[tool], "target": "endpoint"}
+        reply = await agent.call(tool, **arguments)
+        assert reply.code == "UNSUPPORTED"
+        assert_envelope(reply)
+        assert agent.asked == []
+
+
+async def test_the_owners_target_may_be_the_endpoint(state_dir: Path) -> None:
+    """VLLM_TARGET=endpoint keeps a deployment from being made by mistake."""
+    async with agent_at("http://127.0.0.1:9", state_dir, vllm_target="endpoint") as agent:
+        for tool, arguments in CHANGING.items():
+            assert (await agent.call(tool, **arguments)).code == "UNSUPPORTED", tool
+
+
+@pytest.mark.parametrize("tool", ["get_logs", "get_vllm_deployment_config"])
+async def test_what_it_cannot_tell_is_said_kindly(tool: str, state_dir: Path) -> None:
+    """Its log and its making are elsewhere."""
+    async with agent_at("http://127.0.0.1:9", state_dir) as agent:
+        assert (await agent.call(tool)).code == "UNSUPPORTED"
+
+
+@pytest.mark.parametrize("key", ["wrong", None])
+async def test_a_wrong_key_is_told_as_one(
+    key: str | None, simulate: Simulate, state_dir: Path
+) -> None:
+    """The code is UNAUTHORIZED, the fix names the setting, and trying again is no use."""
+    async with (
+        simulate("--api-key", "right") as engine,
+        engine.on_a_port() as url,
+        agent_at(url, state_dir, key) as agent,
+    ):
+        for tool in ASKING:
+            reply = await agent.call(tool, **LOOKING[tool])
+            assert reply.code == "UNAUTHORIZED"
+            assert reply.structured["retryable"] is False
+            assert "VLLM_API_KEY" in reply.structured["fix"]
+        status = await agent.call("status_vllm")
+        assert (status.state, status.data["failure"]["code"]) == ("unknown", "UNAUTHORIZED")
+        health = await agent.call("verify_model_health")
+        assert (health.data["healthy"], health.data["layer"]) == (False, "model")
+
+
+@pytest.mark.parametrize("tool", ASKING)
+async def test_silence_is_told_as_such(tool: str, state_dir: Path) -> None:
+    """Where nothing listens, every tool that asks says so."""
+    async with agent_at("http://127.0.0.1:9", state_dir) as agent:
+        reply = await agent.call(tool, **LOOKING[tool])
+        assert reply.code == "ENDPOINT_UNREACHABLE"
+        assert reply.structured["retryable"] is True
+        assert (await agent.call("verify_model_health")).data["layer"] == "server"
+
+
+@pytest.mark.parametrize("tool", ASKING)
+async def test_a_server_that_is_no_engine_is_told_as_such(tool: str, state_dir: Path) -> None:
+    """A welcome page is no model."""
+    async with listening(HTML) as url, agent_at(url, state_dir) as agent:
+        assert (await agent.call(tool, **LOOKING[tool])).code == "BAD_REPLY"
+        status = await agent.call("status_vllm")
+        assert status.data["failure"]["code"] == "BAD_REPLY"
+        assert (await agent.call("verify_model_health")).data["healthy"] is False
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://[::1", "http://127.0.0.1:port", "nonsense", "ftp://127.0.0.1/", "http://", "://"],
+)
+async def test_an_address_that_is_none_is_a_coded_error(url: str, state_dir: Path) -> None:
+    """Every tool answers; the ones that need the address say that it is none."""
+    async with agent_at(url, state_dir) as agent:
+        for tool, arguments in EVERY.items():
+            reply = await agent.call(
+                tool, **{**arguments, **({"model": "-"} if tool == "deploy_vllm" else {})}
+            )
+            assert reply.code != "INTERNAL_ERROR", (tool, reply)
+            assert_envelope(reply)
+        status = await agent.call("status_vllm")
+        assert status.data["failure"]["code"] == "ENDPOINT_UNREACHABLE"
+
+
+async def test_an_engine_that_answers_no_json_is_a_bad_reply(
+    simulate: Simulate, state_dir: Path
+) -> None:
+    """Half an object is not an answer."""
+    async with (
+        simulate(fail="bad-json") as engine,
+        engine.on_a_port() as url,
+        agent_at(url, state_dir) as agent,
+    ):
+        status = await agent.call("status_vllm")
+        assert status.data["failure"]["code"] == "BAD_REPLY"
+        assert (await agent.call("query_gemma4", prompt="Hello")).code == "BAD_REPLY"
+
+
+async def test_a_stream_that_breaks_keeps_what_had_come(
+    simulate: Simulate, state_dir: Path
+) -> None:
+    """The error carries the half of an answer, and asking again may help."""
+    async with simulate(fail="broken-stream", reply="Gemma is a gem") as engine:
+        front = _healthy_once(engine.app)
+        async with listening(front) as url, agent_at(url, state_dir) as agent:
+            assert (await agent.call("status_vllm")).state == "ready"
+            reply = await agent.call("query_gemma4", prompt="Hello")
+    assert reply.code == "BROKEN_STREAM"
+    assert reply.structured["retryable"] is True
+    assert reply.data["answer_so_far"]
+    assert "Gemma is a gem".startswith(reply.data["answer_so_far"])
+    assert_envelope(reply)
+
+
+def _healthy_once(app: ASGIApp) -> Starlette:
+    """Lists the model and says one token by itself; all else is the engine's."""
+
+    async def models(_request: Request) -> Response:
+        return PlainTextResponse('{"data": [{"id": "tiny"}]}', media_type="application/json")
+
+    async def one_token(_request: Request) -> Response:
+        return PlainTextResponse('{"choices": [{"text": "!"}]}', media_type="application/json")
+
+    async def version(_request: Request) -> Response:
+        return PlainTextResponse('{"version": "0.32.0"}', media_type="application/json")
+
+    return Starlette(
+        routes=[
+            Route("/v1/models", models),
+            Route("/version", version),
+            Route("/v1/completions", one_token, methods=["POST"]),
+            Mount("/", app),
+        ]
+    )
+
+
+async def test_its_key_is_in_no_answer(simulate: Simulate, state_dir: Path) -> None:
+    """Not even in the curl line, which reads it from the caller's own environment."""
+    sentinel = "sentinel-key-of-the-owner"
+    async with (
+        simulate("--api-key", sentinel) as engine,
+        engine.on_a_port() as url,
+        agent_at(url, state_dir, sentinel) as agent,
+    ):
+        for tool, arguments in LOOKING.items():
+            reply = await agent.call(tool, **arguments)
+            assert sentinel not in reply.text + str(reply.structured), tool
+        curl = (await agent.call("get_endpoint")).data["curl"]
+    assert "$VLLM_API_KEY" in curl

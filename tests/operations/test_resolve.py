@@ -1,0 +1,166 @@
+"""What is meant when target and name are left out, wrong, or strange."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from core.settings import Settings
+from tests.conversation import Agent, agent_of
+from tests.tools.world import EVERY, MODEL, agent_at, assert_envelope, plant, targets
+
+pytestmark = pytest.mark.anyio
+
+NAMED: Final = sorted(set(EVERY) - {"list_targets", "list_deployments", "get_help", "deploy_vllm"})
+"""Every tool that is about one deployment which is there already."""
+STRANGE: Final = (
+    "../one",
+    "/etc",
+    "one/",
+    "a b",
+    "One",
+    "x" * 300,
+    "ünïcode",
+    "名前",
+    "-",
+    ".",
+    "..",
+    "one\n",
+    "\x00",
+    "",
+)
+
+
+@pytest.fixture
+async def two_places(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Agent]:
+    """A server with two targets, here and there."""
+    targets(monkeypatch, tmp_path / "targets.toml", here=0.0, there=0.0)
+    async with agent_of(settings) as agent:
+        yield agent
+
+
+async def test_with_nothing_deployed_status_says_how_to_begin(agent: Agent) -> None:
+    """The error is the first step."""
+    reply = await agent.call("status_vllm")
+    assert reply.code == "DEPLOYMENT_NOT_FOUND"
+    assert reply.structured["next"][0]["tool"] == "deploy_vllm"
+
+
+@pytest.mark.parametrize("tool", sorted({"status_vllm", "stop_vllm", "get_logs", "get_endpoint"}))
+async def test_the_only_deployment_is_meant(agent: Agent, state_dir: Path, tool: str) -> None:
+    """People type «status», and the answer says what it was about."""
+    plant(state_dir, "mine")
+    reply = await agent.call(tool)
+    assert (reply.data["target"], reply.data["name"]) == ("local", "mine")
+
+
+@pytest.mark.parametrize("tool", sorted(set(NAMED) - {"get_system_status"}))
+async def test_of_several_none_is_guessed(agent: Agent, state_dir: Path, tool: str) -> None:
+    """The error lists them, with a call for each."""
+    plant(state_dir, "one")
+    plant(state_dir, "two")
+    reply = await agent.call(tool, **EVERY[tool])
+    assert reply.code == "AMBIGUOUS"
+    assert "one on local, two on local" in reply.structured["summary"]
+    assert [step["arguments"]["name"] for step in reply.structured["next"]] == ["one", "two"]
+
+
+async def test_a_name_alone_is_enough(agent: Agent, state_dir: Path) -> None:
+    """Of several, the named one is found on whatever target it is."""
+    plant(state_dir, "one")
+    plant(state_dir, "two")
+    assert (await agent.call("status_vllm", name="two")).data["name"] == "two"
+
+
+async def test_a_target_alone_is_enough_for_its_only_one(
+    two_places: Agent, state_dir: Path
+) -> None:
+    """Others elsewhere do not make it ambiguous."""
+    plant(state_dir, "one", target="here")
+    plant(state_dir, "one", target="there")
+    assert (await two_places.call("status_vllm", target="there")).data["target"] == "there"
+
+
+async def test_one_name_on_two_targets_is_ambiguous(two_places: Agent, state_dir: Path) -> None:
+    """The name alone is not enough to destroy one of them."""
+    plant(state_dir, "one", target="here")
+    plant(state_dir, "one", target="there")
+    reply = await two_places.call("destroy_vllm", name="one")
+    assert reply.code == "AMBIGUOUS"
+    assert "one on here, one on there" in reply.structured["summary"]
+
+
+async def test_vllm_target_is_the_default(
+    settings: Settings, state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its owner set is meant, for what is there and for what is new."""
+    targets(monkeypatch, tmp_path / "targets.toml", here=0.0, there=0.0)
+    plant(state_dir, "one", target="here")
+    plant(state_dir, "one", target="there")
+    async with agent_of(settings.model_copy(update={"vllm_target": "there"})) as agent:
+        assert (await agent.call("status_vllm")).data["target"] == "there"
+        assert (await agent.call("list_targets")).data["default"] == "there"
+
+
+async def test_a_new_one_without_a_target_is_not_put_just_anywhere(two_places: Agent) -> None:
+    """Two targets may differ in price."""
+    reply = await two_places.call("deploy_vllm", model=MODEL)
+    assert reply.code == "AMBIGUOUS"
+    assert "here, there" in reply.structured["summary"]
+
+
+@pytest.mark.parametrize("target", ["nowhere", "../local", "x" * 300, "本地"])
+async def test_an_unknown_target_is_told_with_the_known_ones(agent: Agent, target: str) -> None:
+    """Every tool that takes a target refuses a wrong one in the same way."""
+    for tool in set(EVERY) - {"list_targets", "get_help"}:
+        reply = await agent.call(tool, **{**EVERY[tool], "target": target})
+        assert reply.code == "TARGET_NOT_FOUND", tool
+        assert "local" in reply.structured["fix"]
+        assert_envelope(reply)
+
+
+@pytest.mark.parametrize("name", STRANGE)
+async def test_a_strange_name_is_refused_by_every_tool(
+    agent: Agent, state_dir: Path, name: str
+) -> None:
+    """No name reaches another folder, and none is a reason to fail without a word."""
+    plant(state_dir)
+    (state_dir / "real" / "mine").mkdir()
+    for tool in (*NAMED, "deploy_vllm"):
+        reply = await agent.call(tool, **{**EVERY[tool], "target": "local", "name": name})
+        assert reply.code == "INVALID_ARGUMENT" or (name == "" and tool == "deploy_vllm"), reply
+        assert_envelope(reply)
+    assert (state_dir / "real" / "mine").exists()
+    assert (state_dir / "real" / "local" / "one").exists()
+
+
+async def test_a_name_that_only_looks_like_another_is_not_it(agent: Agent, state_dir: Path) -> None:
+    """No prefix, no near miss: what is destroyed was named in full."""
+    plant(state_dir, "one")
+    reply = await agent.call("destroy_vllm", name="on")
+    assert reply.code == "DEPLOYMENT_NOT_FOUND"
+    assert (state_dir / "real" / "local" / "one").exists()
+
+
+async def test_status_of_everything_can_be_of_one(agent: Agent, state_dir: Path) -> None:
+    """A dashboard of one deployment shows that one, and a wrong name is not «nothing»."""
+    plant(state_dir, "one")
+    plant(state_dir, "two")
+    reply = await agent.call("get_system_status", name="two")
+    assert [row["name"] for row in reply.data["deployments"]] == ["two"]
+    assert (await agent.call("get_system_status", name="three")).code == "DEPLOYMENT_NOT_FOUND"
+
+
+async def test_an_endpoint_does_not_hide_what_was_deployed(state_dir: Path) -> None:
+    """With VLLM_BASE_URL set, a change means what this server made, and looking can name both."""
+    plant(state_dir, "mine")
+    async with agent_at("http://127.0.0.1:9", state_dir) as agent:
+        assert (await agent.call("stop_vllm")).data["name"] == "mine"
+        assert (await agent.call("status_vllm")).data["name"] == "endpoint"
+        assert (await agent.call("status_vllm", name="mine")).data["target"] == "local"
+        listed = (await agent.call("list_deployments")).data["deployments"]
+        assert [row["name"] for row in listed] == ["endpoint", "mine"]
+        assert (await agent.call("destroy_vllm")).data["name"] == "mine"

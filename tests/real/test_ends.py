@@ -1,0 +1,124 @@
+"""Real engines that are refused, killed in their boot, or killed when ready.
+
+Each boots vLLM, as far as it comes: 5 to 40 s.
+"""
+
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.conftest import processes_of
+from tests.real.conftest import VLLM, Served, stdio
+from tests.survival.world import assert_nothing_left, facts, kill, seen, told
+
+pytestmark = [pytest.mark.anyio, pytest.mark.vllm]
+
+
+@pytest.fixture
+async def many_processes(state_dir: Path, tmp_path: Path) -> AsyncIterator[Served]:
+    """A server whose vLLM runs its core as a process of its own, as it does with an accelerator."""
+    script = tmp_path / "vllm"
+    script.write_text(f'#!/bin/sh\nexec {VLLM} "$@"\n')
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    async with stdio(state_dir, VLLM_EXECUTABLE=str(script)) as agent:
+        yield agent
+
+
+def core_of(agent: Served, name: str) -> list[int]:
+    """The engine's processes below its first one."""
+    engine = facts(agent.state_dir, name)["engine"]
+    return [
+        child.pid
+        for child in psutil.Process(engine).children(recursive=True)
+        if "EngineCore" in " ".join(child.cmdline()) + child.name()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "code"),
+    [
+        (["--max-model-len", "99999"], "MAX_MODEL_LEN_TOO_LONG"),
+        (["--no-such-flag"], "BAD_ENGINE_ARGUMENT"),
+    ],
+)
+async def test_what_vllm_refuses_is_recognized_from_its_own_log(
+    served: Served, flags: list[str], code: str
+) -> None:
+    """With cause, fix and the line that says it."""
+    await served.deploy("refused", engine_args=flags)
+    failed, _ = await served.until("refused")
+    assert failed.state == "failed"
+    failure = failed.data["failure"]
+    assert failure["code"] == code
+    assert flags[-1].removeprefix("--") in failure["cause"]
+    assert failure["evidence"]
+    await served.call("destroy_vllm", target="local", name="refused")
+    assert_nothing_left(served.state_dir)
+
+
+async def test_a_length_beyond_the_model_is_refused_before_anything_starts(served: Served) -> None:
+    """The model's own files say how long it can be."""
+    reply = await served.call(
+        "deploy_vllm",
+        target="local",
+        model=str(VLLM.parent.parent / "tiny-gemma-4"),
+        max_model_len=8193,
+    )
+    assert reply.code == "INVALID_ARGUMENT"
+    assert "8192" in reply.text
+    assert_nothing_left(served.state_dir)
+
+
+async def test_the_main_process_killed_in_its_boot_is_told_and_takes_its_core_with_it(
+    many_processes: Served,
+) -> None:
+    """Failed by signal 9, and no worker stays."""
+    agent = many_processes
+    await agent.deploy("one")
+    await seen(lambda: bool(core_of(agent, "one")), "the engine's core")
+    kill(facts(agent.state_dir, "one")["engine"])
+    await seen(lambda: not processes_of(agent.state_dir), "every process to be gone")
+    failed = await agent.status("one")
+    assert failed.state == "failed"
+    assert failed.data["failure"]["code"] == "KILLED"
+    await agent.call("destroy_vllm", target="local", name="one")
+    assert_nothing_left(agent.state_dir)
+
+
+async def test_with_default_flags_compiling_is_seen_and_a_core_killed_when_ready_is_told(
+    many_processes: Served,
+) -> None:
+    """The main process notices, ends, and is reported as an engine whose core died."""
+    agent = many_processes
+    await agent.deploy("one", enforce_eager=False)
+    ready, through = await agent.until("one")
+    assert ready.state == "ready", ready
+    assert "compiling" in through
+    (core,) = core_of(agent, "one")
+    kill(core)
+
+    async def state() -> str:
+        return (await agent.status("one")).state
+
+    await told(state, "failed".__eq__)
+    failed = await agent.status("one")
+    assert failed.data["failure"]["code"] == "ENGINE_CORE_DIED"
+    assert processes_of(agent.state_dir) == []
+    await agent.call("destroy_vllm", target="local", name="one")
+    assert_nothing_left(agent.state_dir)
+
+
+async def test_a_core_killed_in_its_boot_is_told(many_processes: Served) -> None:
+    """The main process says that its core failed, and ends."""
+    agent = many_processes
+    await agent.deploy("one")
+    await seen(lambda: bool(core_of(agent, "one")), "the engine's core")
+    kill(core_of(agent, "one")[0])
+    failed, _ = await agent.until("one")
+    assert failed.state == "failed"
+    assert failed.data["failure"]["code"] == "ENGINE_CORE_DIED"
+    await agent.call("destroy_vllm", target="local", name="one")
+    assert_nothing_left(agent.state_dir)

@@ -1,0 +1,92 @@
+"""Engine, watcher or worker are killed with -9 while the server lives.
+
+Each test starts engines as processes: that is one or two seconds.
+"""
+
+from pathlib import Path
+
+import psutil
+import pytest
+
+from core.settings import Settings
+from tests.conversation import Agent, Reply, agent_of
+from tests.survival.servers import MODEL
+from tests.survival.world import assert_nothing_left, engines, facts, kill, lives, seen, told
+
+pytestmark = pytest.mark.anyio
+
+
+async def status(agent: Agent, name: str) -> Reply:
+    return await agent.call("status_vllm", target="local", name=name)
+
+
+async def deploy(agent: Agent, name: str) -> Reply:
+    reply = await agent.call("deploy_vllm", target="local", name=name, model=MODEL)
+    assert not reply.failed, reply
+    return reply
+
+
+async def test_an_engine_killed_when_ready_has_failed_even_if_asked_in_the_same_instant(
+    state_dir: Path, agent: Agent
+) -> None:
+    """A dying engine is waited for, a moment, not called ill; its watcher stays no zombie."""
+    await agent.serve("one")
+    kill(facts(state_dir, "one")["engine"])
+    assert (await status(agent, "one")).data["failure"]["code"] == "KILLED"
+
+    async def children() -> list[psutil.Process]:
+        await status(agent, "one")
+        return psutil.Process().children()
+
+    await told(children, lambda left: left == [])
+
+
+async def test_an_engine_without_its_watcher_serves_on_and_its_end_is_told(
+    state_dir: Path, agent: Agent
+) -> None:
+    """Nobody sees how it ends then, and that is what the failure says; deploy starts it again."""
+    await agent.serve("one")
+    process = facts(state_dir, "one")
+    kill(process["session"])
+    assert (await status(agent, "one")).state == "ready"
+    kill(process["engine"])
+    assert (await agent.settled("one")).data["failure"]["code"] == "ENGINE_GONE"
+    await agent.serve("one")
+    await agent.call("destroy_vllm", target="local", name="one")
+    assert_nothing_left(state_dir)
+
+
+async def test_the_watcher_ends_the_workers_of_a_killed_engine(
+    state_dir: Path, halting: Settings
+) -> None:
+    """They would keep the accelerator."""
+    async with agent_of(halting) as agent:
+        await deploy(agent, "ready-worker")
+        leader = facts(state_dir, "ready-worker")["engine"]
+        await seen(lambda: bool(psutil.Process(leader).children()), "its worker")
+        kill(leader)
+        await seen(lambda: not engines(state_dir), "the worker to be gone")
+        assert (await status(agent, "ready-worker")).data["failure"]["code"] == "KILLED"
+
+
+@pytest.mark.parametrize("then", ["destroy_vllm", "deploy_vllm", "start_vllm"])
+async def test_a_worker_that_outlives_engine_and_watcher_is_ended_by_the_next_call(
+    state_dir: Path, halting: Settings, then: str
+) -> None:
+    """It is not taken for the engine: status says failed, and a new start clears it away."""
+    async with agent_of(halting) as agent:
+        await deploy(agent, "ready-worker")
+        process = facts(state_dir, "ready-worker")
+        leader = process["engine"]
+        await seen(lambda: bool(psutil.Process(leader).children()), "its worker")
+        worker = psutil.Process(leader).children()[0].pid
+        kill(process["session"])
+        kill(leader)
+        assert (await agent.settled("ready-worker")).data["failure"]["code"] == "ENGINE_GONE"
+        assert lives(worker)
+        more = {"model": MODEL} if then == "deploy_vllm" else {}
+        reply = await agent.call(then, target="local", name="ready-worker", **more)
+        assert not reply.failed, reply
+        assert not lives(worker)
+        await agent.call("destroy_vllm", target="local", name="ready-worker")
+    assert_nothing_left(state_dir)
