@@ -75,14 +75,14 @@ class EndpointBackend:
     async def access(self, name: str) -> Access:
         """Give the address and key that the settings hold."""
         self._require(name)
-        plain = self._base_url.startswith("http://")
+        tls = self._base_url.startswith("https://")
         keyed = "with a key" if self._api_key else "without a key"
         open_paths = "; vLLM's own key leaves /metrics and /tokenize open" if self._api_key else ""
         return Access(
             base_url=self._base_url,
             api_key=self._api_key,
             credential_command='printf %s "$VLLM_API_KEY"' if self._api_key else None,
-            protection=f"Asked {keyed} over {'plain HTTP' if plain else 'TLS'}{open_paths}.",
+            protection=f"Asked {keyed} over {'TLS' if tls else 'plain HTTP'}{open_paths}.",
         )
 
     async def _look(self, endpoint: Endpoint) -> Deployment:

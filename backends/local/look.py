@@ -21,7 +21,7 @@ from core.waiting import wait_until
 _TAIL: Final = 400
 """Lines from which the cause of a death is read."""
 _LAST_WORD_SECONDS: Final = 0.5
-"""From an engine's end to its watcher's note of it: a few milliseconds."""
+"""From an engine's end to that of its watcher, which writes it down: some milliseconds."""
 
 
 class Looker:
@@ -37,7 +37,7 @@ class Looker:
         """Say what a folder's deployment does now."""
         reap()
         try:
-            made, process = folder.made(), folder.process()
+            made, process, _ = folder.made(), folder.process(), folder.exit()
         except HostError as exc:
             failure = Failure(code=exc.code, cause=f"{exc.summary} {exc.cause}", fix=exc.fix)
             return self._never_made(folder, State.UNKNOWN, failure)
@@ -47,7 +47,7 @@ class Looker:
         living = session.engine(process)
         if living or session.starting(process):
             return await self._alive(folder, made, process)
-        await _ending(folder, process)
+        await _ending(process)
         return self._ended(folder, made)
 
     async def _alive(self, folder: Folder, made: Made, process: Process | None) -> Deployment:
@@ -68,7 +68,7 @@ class Looker:
                 return self._ill(folder, made, "Its /health says that the engine is dead.")
             await self._first(endpoint, made, process)
         except EndpointError as exc:
-            if await _ending(folder, process):
+            if await _ending(process):
                 return self._ended(folder, made)
             if process.started in self._answered:
                 return self._ill(folder, made, f"{exc.summary} {exc.cause}".strip())
@@ -170,18 +170,16 @@ class Looker:
         )
 
 
-async def _ending(folder: Folder, process: Process | None) -> bool:
-    """Whether the engine is gone; one that is just dying is waited for, and its watcher's word."""
+async def _ending(process: Process | None) -> bool:
+    """Whether the engine is gone; one that is just dying is waited for, and its watcher's work."""
 
     async def look() -> bool:
-        known = folder.exit() is not None or session.watcher(process) is None
-        return known and session.engine(process) is None
+        return not (session.engine(process) or session.watcher(process))
 
     with suppress(WaitedTooLong):
-        return await wait_until(
-            look, bool, waiting_for="its end", every=0.01, timeout=_LAST_WORD_SECONDS
-        )
-    return False
+        await wait_until(look, bool, waiting_for="its end", every=0.01, timeout=_LAST_WORD_SECONDS)
+    reap()
+    return session.engine(process) is None
 
 
 def _interrupted() -> Failure:

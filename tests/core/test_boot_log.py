@@ -213,16 +213,16 @@ def test_the_year_that_a_log_leaves_out_is_the_last_that_fits(
 
 
 words = st.sampled_from([
-    "Model loading took ", " GiB", " memory and ", "KV cache size: ", " tokens", "Maximum "
-    "concurrency for ", " tokens per request: ", "x", "Loading a checkpoint shards: ", "% ", ",",
-    ".", "1", "٣", "9" * 5000, "INFO 02-29 10:00:00 ", "INFO ٠٢-٢٩ ١٠:٠٠:٠٠ ", "LLM engine (v", ") ",
-    "with config: ", "a=", "non-default args: {", "}", "Available KV cache memory: ", "init engine "
-    "(x) took ", " s", "Starting to load model ", "\r", "\n", "\x1b[",
+    "Model loading took ", " GiB", " memory and ", "KV cache size: ", " tokens", "x", "% ", ",",
+    "Maximum concurrency for ", " tokens per request: ", "Loading a checkpoint shards: ", ".", "1",
+    "\u0663", "9" * 5000, "INFO 02-29 10:00:00 ", "INFO \u0660\u0662-29 10:00:00 ", " s", "a=",
+    "LLM engine (v", ") ", "with config: ", "non-default args: {", "}", "init engine (x) took ",
+    "Available KV cache memory: ", "Starting to load model ", "\r", "\n", "\x1b[",
 ])  # fmt: skip
 
 
 @given(st.lists(st.lists(words | st.text(max_size=5), max_size=12).map("".join), max_size=6))
 def test_no_log_is_too_broken_to_be_read(lines: list[str]) -> None:
-    """Half lines, figures that are none, other scripts' digits: less is known, nothing is raised."""
+    """Half lines, figures that are none, other scripts' digits: less is known, no error."""
     boot = read_boot(lines, now=NOW)
     assert boot.phase in {"starting", *(name for _, name in PHASES)}

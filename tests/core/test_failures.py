@@ -1,148 +1,21 @@
 """The catalogue of failures."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.failures import catalogue, died_of, evidence, recognize
+from core.failures import Pattern, catalogue, died_of, evidence, recognize
 from core.logfile import head_lines
+from tests.core.conftest import DATA
 
 SEEN = [
-    (
-        "PORT_IN_USE",
-        "OSError: [Errno 98] Address already in use",
-        "Another process",
-    ),
-    (
-        "PORT_IN_USE",
-        "ERROR:    [Errno 98] error while attempting to bind on address ('127.0.0.1', 8000): "
-        "address already in use",
-        "Another process",
-    ),
-    (
-        "MM_JSON_LOST_QUOTES",
-        "vllm serve: error: argument --limit-mm-per-prompt: Value {image:0,audio:0} cannot be "
-        "converted to <function loads at 0x7f0000000000>.",
-        "{image:0,audio:0}",
-    ),
-    (
-        "BAD_ENGINE_ARGUMENT",
-        "vllm serve: error: unrecognized arguments: --no-such-flag",
-        "unrecognized arguments: --no-such-flag",
-    ),
-    (
-        "BAD_ENGINE_ARGUMENT",
-        "vllm: error: argument --max-num-seqs: invalid int value: 'many'",
-        "--max-num-seqs",
-    ),
-    (
-        "DOES_NOT_FIT",
-        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.62 GiB. GPU 0 has a total "
-        "capacity of 21.96 GiB of which 2.15 GiB is free.",
-        "2.62 GiB",
-    ),
-    (
-        "KV_CACHE_TOO_SMALL",
-        "ValueError: To serve at least one request with the model's max seq len (131072), (8.5 GiB "
-        "KV cache is needed, which is larger than the available KV cache memory (2.17 GiB). Based "
-        "on the available memory, the estimated maximum model length is 33312.",
-        "131072 tokens needs 8.5 GiB of KV cache and there are 2.17 GiB",
-    ),
-    (
-        "KV_CACHE_TOO_SMALL",
-        "ValueError: To serve at least one request with the models's max seq len (8,192), 1.0 GiB "
-        "KV cache is needed, which is larger than the available KV cache memory (0.5 GiB).",
-        "8,192 tokens needs 1.0 GiB",
-    ),
-    (
-        "KV_CACHE_TOO_SMALL",
-        "ValueError: No available memory for the cache blocks. Try increasing "
-        "`gpu_memory_utilization` when initializing the engine.",
-        "Nothing is left",
-    ),
-    (
-        "MAX_MODEL_LEN_TOO_LONG",
-        "  Value error, User-specified max_model_len (9999) is greater than the derived "
-        "max_model_len (max_position_embeddings=4096 or model_max_length=None in model's "
-        "config.json).",
-        "9999",
-    ),
-    (
-        "MM_BATCH_TOO_SMALL",
-        "ValueError: Chunked MM input disabled but max_tokens_per_mm_item (2496) is larger than "
-        "max_num_batched_tokens (2048). Please increase max_num_batched_tokens.",
-        "2496",
-    ),
-    (
-        "TPU_PROGRAM_DOES_NOT_FIT",
-        "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: XLA:TPU runtime "
-        "RuntimeProgramAllocationFailure: Error loading program 'jit_step_fun': Attempting to "
-        "reserve 384.11M at the bottom of memory. There are 346.77M free.",
-        "A compiled program",
-    ),
-    (
-        "TPU_HBM_EXCEEDED",
-        "RESOURCE_EXHAUSTED: HLO temporaries (16.23G) exceeds available HBM (15.75G)",
-        "16.23G of temporaries and there are 15.75G",
-    ),
-    (
-        "NO_KERNEL_FOR_QUANTIZATION",
-        "ValueError: Failed to find a kernel that can implement the WNA16 linear layer. Reasons:",
-        "WNA16",
-    ),
-    (
-        "SHARED_MEMORY_TOO_SMALL",
-        "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 98304, "
-        "Hardware limit: 65536. Reducing block sizes or `num_stages` may help.",
-        "98304",
-    ),
-    (
-        "VERSION_MISMATCH",
-        "transformers.configuration_utils.AmbiguousGlobalPerLayerAttributeError: 'head_dim' is a "
-        "per-layer attribute",
-        "transformers",
-    ),
-    (
-        "MODEL_GATED",
-        "Cannot access gated repo for url https://huggingface.co/google/gemma-4-31B-it/resolve/"
-        "main/config.json.",
-        "gated",
-    ),
-    (
-        "MODEL_NOT_FOUND",
-        "huggingface_hub.errors.RepositoryNotFoundError: 404 Client Error.",
-        "no such model",
-    ),
-    (
-        "MODEL_NOT_FOUND",
-        "OSError: nosuch is not a local folder and is not a valid model identifier listed on 'hub'",
-        "no such model",
-    ),
-    (
-        "HUB_UNREACHABLE",
-        "huggingface_hub.errors.LocalEntryNotFoundError: Cannot find an appropriate cached "
-        "snapshot folder and outgoing traffic has been disabled.",
-        "cannot be reached",
-    ),
-    ("DISK_FULL", "OSError: [Errno 28] No space left on device: '/root/.cache/x'", "full"),
-    ("NO_ACCELERATOR", "RuntimeError: Failed to infer device type", "no accelerator"),
-    (
-        "ENGINE_CORE_DIED",
-        "RuntimeError: Engine core initialization failed. See root cause above. Failed core "
-        "proc(s): {}",
-        "core process",
-    ),
-    (
-        "ENGINE_CORE_DIED",
-        "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack "
-        "trace (above) for the root cause.",
-        "core process",
-    ),
+    (row["code"], row["line"], row["words"])
+    for row in tomllib.loads((DATA / "failures.toml").read_text(encoding="utf-8"))["seen"]
 ]
-"""Code, a line that was seen (facts/earlier-servers.md §2, vLLM's own sources), words of ours."""
 
 
 @pytest.mark.parametrize(("code", "line", "words"), SEEN)
@@ -170,11 +43,10 @@ def test_a_healthy_boot_is_no_failure(real_log: Path) -> None:
 
 
 @pytest.mark.parametrize("entry", catalogue(), ids=lambda entry: entry.code)
-def test_the_placeholders_of_an_entry_are_groups_of_its_pattern(entry: object) -> None:
+def test_the_placeholders_of_an_entry_are_groups_of_its_pattern(entry: Pattern) -> None:
     """Cause and fix can always be filled, also by groups that took no part."""
-    assert entry in catalogue()
-    names = dict.fromkeys(re.compile(getattr(entry, "pattern")).groupindex, "{x}")  # noqa: B009
-    for text in (getattr(entry, "cause"), getattr(entry, "fix")):  # noqa: B009
+    names = dict.fromkeys(re.compile(entry.pattern).groupindex, "{x}")
+    for text in (entry.cause, entry.fix):
         assert text.format(**names)
 
 
@@ -197,8 +69,8 @@ def test_the_words_of_a_log_are_never_read_as_a_format(words: str) -> None:
 
 def test_the_first_entry_wins_over_the_first_line() -> None:
     """A cause is told before the core process that died of it, wherever it stands."""
-    lines = ["Engine core initialization failed", "torch.OutOfMemoryError: CUDA out of memory. "
-             "Tried to allocate 20.00 MiB."]  # fmt: skip
+    lines = ["Engine core initialization failed", ("torch.OutOfMemoryError: CUDA out of memory. "
+             "Tried to allocate 20.00 MiB.")]  # fmt: skip
     failure = recognize(lines)
     assert failure is not None
     assert failure.code == "DOES_NOT_FIT"

@@ -1,15 +1,15 @@
 """The one door to other programs."""
 
-import os
 import sys
 from pathlib import Path
 
-import anyio
 import psutil
 import pytest
 
 from core.errors import CommandNotFound, WaitedTooLong
 from core.processes import detach, reap, run
+from core.waiting import wait_until
+from tests.core.conftest import open_null
 
 pytestmark = pytest.mark.anyio
 
@@ -71,25 +71,29 @@ async def test_a_detached_program_has_only_the_environment_it_is_given(tmp_path:
         script = f"exec(input()); assert x; print('nowhere'); {script}"
         argv = (sys.executable, "-S", "-c", script)
         detach(argv, env={"LC_ALL": "C"}, stdin=held.fileno())
-    with anyio.fail_after(10):
-        while not out.exists() or not out.read_text():
-            await anyio.sleep(0.005)
-        pid, _, names = out.read_text().partition(" ")
-        assert names == "['LC_ALL']"
-        while psutil.pid_exists(int(pid)):
-            reap()
-            await anyio.sleep(0.005)
+
+    async def written() -> str:
+        return out.read_text() if out.exists() else ""
+
+    async def there() -> bool:
+        reap()
+        return psutil.pid_exists(int(pid))
+
+    text = await wait_until(written, bool, waiting_for="it", every=0.005, timeout=10)
+    pid, _, names = text.partition(" ")
+    assert names == "['LC_ALL']"
+    await wait_until(there, lambda alive: not alive, waiting_for="its end", every=0.005, timeout=10)
 
 
 async def test_letting_go_leaves_living_programs_alone() -> None:
     """Only what has ended is let go of, and what somebody else took is no error."""
     before = {child.pid for child in psutil.Process().children()}
-    with Path(os.devnull).open() as null:
-        detach(("/bin/sleep", "60"), env={}, stdin=null.fileno())
+    with open_null() as null:
+        detach(("/bin/sleep", "60"), env={}, stdin=null)
     reap()
     (child,) = (one for one in psutil.Process().children() if one.pid not in before)
     assert child.status() != psutil.STATUS_ZOMBIE
     child.kill()
-    os.waitpid(child.pid, 0)
+    child.wait(5)
     reap()
     assert not child.is_running()

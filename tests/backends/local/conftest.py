@@ -1,11 +1,10 @@
 """This machine, with a `vllm` that starts in a tenth of a second."""
 
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import anyio
 import psutil
 import pytest
 
@@ -14,6 +13,7 @@ from backends.local.backend import LocalBackend
 from backends.local.folder import Folder
 from core.records import Deployment, DeploymentSpec, State, Target
 from core.settings import Settings
+from core.waiting import wait_until
 from planner.model import read_model
 from tests.conftest import processes_of
 
@@ -46,18 +46,27 @@ class Machine:
         return await self.sees(lambda seen: seen.state in states, name=name)
 
     async def sees(self, good: Callable[[Deployment], bool], *, name: str = "one") -> Deployment:
-        with anyio.fail_after(10):
-            while not good(seen := await self.backend.describe(name)):
-                await anyio.sleep(0.01)
-        return seen
+        return await wait_until(
+            lambda: self.backend.describe(name), good, waiting_for=name, every=0.01, timeout=10
+        )
 
     async def says(self, words: str, *, name: str = "one") -> str:
         """Wait for words in an engine's log; give the whole log."""
-        log = self.folder(name).log
-        with anyio.fail_after(10):
-            while words not in log.read_text():
-                await anyio.sleep(0.01)
-        return log.read_text()
+
+        async def read() -> str:
+            return self.folder(name).log.read_text()
+
+        return await wait_until(
+            read, lambda log: words in log, waiting_for=words, every=0.01, timeout=10
+        )
+
+    async def empties(self) -> None:
+        """Wait until nothing of it lives; a killed process takes a moment to go."""
+
+        async def living() -> list[psutil.Process]:
+            return self.processes()
+
+        await wait_until(living, lambda p: not p, waiting_for="its end", every=0.01, timeout=5)
 
     def folder(self, name: str = "one") -> Folder:
         return Folder(self.root / name)
@@ -69,13 +78,3 @@ class Machine:
 @pytest.fixture
 def machine(state_dir: Path) -> Machine:
     return Machine(state_dir)
-
-
-@pytest.fixture
-async def quiet(machine: Machine) -> AsyncIterator[None]:
-    """Nothing of a test's deployments lives when it is over."""
-    yield
-    assert machine.processes() == []
-
-
-Apply = Callable[..., Awaitable[Deployment]]

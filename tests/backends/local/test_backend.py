@@ -143,7 +143,7 @@ async def test_workers_of_a_dead_engine_are_killed_by_its_watcher(machine: Machi
     failed = await machine.until(State.FAILED)
     assert failed.failure is not None
     assert (failed.failure.code, "status 3" in failed.failure.cause) == ("ENGINE_EXITED", True)
-    assert machine.processes() == []
+    await machine.empties()
 
 
 async def test_workers_are_found_after_watcher_and_engine_died(machine: Machine) -> None:
@@ -230,7 +230,7 @@ async def test_an_engine_that_cannot_be_started_is_told(machine: Machine) -> Non
     failed = await machine.until(State.FAILED)
     assert failed.failure is not None
     assert failed.failure.code == "NOT_STARTED"
-    assert machine.processes() == []
+    await machine.empties()
 
 
 async def test_without_a_vllm_there_is_no_plan(state_dir: Path) -> None:

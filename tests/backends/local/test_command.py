@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]  # its stubs are no dependency
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -107,7 +107,7 @@ def test_a_hub_model_is_kept_in_a_volume() -> None:
         "VLLM_API_KEY": "${VLLM_API_KEY:?set it}",
         "HF_TOKEN": "${HF_TOKEN:-}",
     }
-    assert ["-e", "VLLM_API_KEY"] == line[(at := line.index("VLLM_API_KEY") - 1) : at + 2]
+    assert line[(at := line.index("VLLM_API_KEY") - 1) : at + 2] == ["-e", "VLLM_API_KEY"]
     assert "HF_TOKEN" in line
     assert (one["gpus"], "--gpus" in line) == ("all", True)
     assert yaml.safe_load(config.compose_yaml)["volumes"] == {"hf-cache": None}

@@ -1,6 +1,7 @@
 """This machine."""
 
 from pathlib import Path
+from typing import Self
 
 import psutil
 import pytest
@@ -101,7 +102,7 @@ def test_a_port_that_needs_more_rights_says_so(monkeypatch: pytest.MonkeyPatch) 
     """As below 1024 for anybody but root."""
 
     class Refusing:
-        def __enter__(self) -> "Refusing":
+        def __enter__(self) -> Self:
             return self
 
         def __exit__(self, *_exc: object) -> None:

@@ -10,6 +10,7 @@ import pytest
 from backends.local import identity
 from backends.local.identity import look, runs_in, session
 from core.processes import detach, reap
+from tests.core.conftest import open_null
 
 NOBODY = 2**22 + 1
 """More than Linux gives away."""
@@ -67,10 +68,8 @@ def test_a_process_may_have_any_name(tmp_path: Path) -> None:
     """Brackets, spaces and line ends in it are no part of what is read."""
     program = tmp_path / "a) S 1 (b\n c"
     program.symlink_to(sys.executable)
-    with Path(os.devnull).open() as null:
-        detach(
-            (str(program), "-S", "-c", "import time; time.sleep(60)"), env={}, stdin=null.fileno()
-        )
+    with open_null() as null:
+        detach((str(program), "-S", "-c", "import time; time.sleep(60)"), env={}, stdin=null)
     (child,) = psutil.Process().children()
     seen = look(child.pid)
     assert seen is not None

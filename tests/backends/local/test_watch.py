@@ -3,16 +3,16 @@
 import os
 import signal
 import sys
-from pathlib import Path
 
-import anyio
 import psutil
 import pytest
 
-from core.processes import detach, inherited_environment
+from backends.local.identity import look
+from core.processes import detach
 from core.records import State
-from core.settings import ROOT
+from core.settings import ROOT, inherited_environment
 from tests.backends.local.conftest import Machine
+from tests.core.conftest import open_null
 
 pytestmark = pytest.mark.anyio
 
@@ -25,8 +25,8 @@ async def watched(machine: Machine, mode: str, ttl_seconds: int) -> None:
     machine.folder().want("running")
     env = {**inherited_environment(), "PYTHONPATH": str(ROOT)}
     argv = ("-P", "-m", "backends.local.watch", str(machine.folder().path), str(ttl_seconds))
-    with Path(os.devnull).open() as null:
-        detach((sys.executable, *argv), env=env, stdin=null.fileno())
+    with open_null() as null:
+        detach((sys.executable, *argv), env=env, stdin=null)
     await machine.sees(lambda seen: seen.instance is not None)
 
 
@@ -38,7 +38,7 @@ async def test_an_engine_whose_time_is_over_is_stopped(machine: Machine) -> None
     ended = machine.folder().exit()
     assert ended is not None
     assert ended.reason == "ttl"
-    assert machine.processes() == []
+    await machine.empties()
     assert (await machine.backend.start("one")).replicas == 1
 
 
@@ -64,7 +64,7 @@ async def test_a_watcher_that_is_asked_to_end_ends_its_engine_first(machine: Mac
     failed = await machine.until(State.FAILED)
     assert failed.failure is not None
     assert "signal 15" in failed.failure.cause
-    assert machine.processes() == []
+    await machine.empties()
 
 
 async def test_an_engine_is_no_child_of_this_server(machine: Machine) -> None:
@@ -84,10 +84,7 @@ async def test_a_watcher_that_died_leaves_the_truth_to_be_found(machine: Machine
     assert process is not None
     assert process.engine is not None
     os.kill(process.session, signal.SIGKILL)
-    with anyio.fail_after(5):
-        while psutil.Process(process.session).status() != psutil.STATUS_ZOMBIE:
-            await anyio.sleep(0.005)
-    assert (await machine.backend.describe("one")).replicas == 1
+    assert (await machine.sees(lambda _seen: look(process.session) is None)).replicas == 1
     os.kill(process.engine, signal.SIGKILL)
     failed = await machine.until(State.FAILED)
     assert failed.failure is not None

@@ -1,0 +1,223 @@
+"""What every backend promises, asked of each: a new one joins by one row of `ROWS`."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from backends.base import (
+    Backend,
+    HasHost,
+    HasLogs,
+    KnowsEngine,
+    NamesEngine,
+    Scales,
+    Stops,
+    World,
+    WritesConfig,
+)
+from backends.registry import BACKENDS
+from core.errors import DeploymentNotFound, InvalidArgument, OpsError, Unsupported
+from core.plans import Plan
+from core.records import Access, DeploymentSpec, ModelShape, State, Target
+from core.settings import Settings
+from tests.backends.local.conftest import Machine
+from tests.backends.served import Served
+
+pytestmark = pytest.mark.anyio
+
+ABILITIES = (Scales, Stops, HasLogs, KnowsEngine, NamesEngine, WritesConfig, HasHost)
+
+
+class Row(NamedTuple):
+    """One kind of target."""
+
+    world: Callable[[Path, Served], World]
+    abilities: tuple[type, ...]
+    makes: bool = True
+    """Whether deployments are made here; a place that is only looked at refuses."""
+    name: str = "one"
+    """Of the deployment that there is, or will be."""
+
+
+def this_machine(state_dir: Path, _served: Served) -> World:
+    return Machine(state_dir).world
+
+
+def own_endpoint(state_dir: Path, served: Served) -> World:
+    return World(Settings(vllm_base_url=served.url), state_dir, ())
+
+
+ROWS = {
+    "local": Row(this_machine, ABILITIES),
+    "endpoint": Row(own_endpoint, (), makes=False, name="endpoint"),
+}
+
+
+class Place:
+    """A backend, with what its row says of it."""
+
+    def __init__(self, kind: str, state_dir: Path, served: Served) -> None:
+        self.kind, self.row, self.state_dir = kind, ROWS[kind], state_dir
+        self.name = self.row.name
+        self._served = served
+        self.backend = self.opened()
+
+    def opened(self) -> Backend:
+        """Open it, as another server would."""
+        target = Target(name=self.kind, backend=self.kind, description="")
+        return BACKENDS[self.kind](target, self.row.world(self.state_dir, self._served))
+
+    def plan(self, name: str | None = None) -> Plan:
+        spec = DeploymentSpec(name=name or self.name, model="fake/ready")
+        return self.backend.plan(spec, ModelShape(model=spec.model))
+
+    async def made(self) -> str:
+        """See to it that there is a deployment; give its name."""
+        if self.row.makes:
+            await self.backend.apply(self.plan())
+        return self.name
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    with Served() as served:
+        yield served
+
+
+@pytest.fixture(params=ROWS)
+def place(request: pytest.FixtureRequest, state_dir: Path, served: Served) -> Place:
+    return Place(request.param, state_dir, served)
+
+
+@pytest.fixture(params=[kind for kind, row in ROWS.items() if row.makes])
+def maker(request: pytest.FixtureRequest, state_dir: Path, served: Served) -> Place:
+    return Place(request.param, state_dir, served)
+
+
+@pytest.fixture(params=[kind for kind, row in ROWS.items() if not row.makes])
+def looker(request: pytest.FixtureRequest, state_dir: Path, served: Served) -> Place:
+    return Place(request.param, state_dir, served)
+
+
+def test_every_backend_has_its_row() -> None:
+    """None joins untested."""
+    assert set(ROWS) == set(BACKENDS)
+
+
+def test_opening_does_nothing(place: Place) -> None:
+    """No file and no folder before anything is asked for."""
+    assert place.opened().target.name == place.kind
+    assert not place.state_dir.exists()
+
+
+def test_abilities_are_what_it_can_do(place: Place) -> None:
+    """Each of those its row names, and no other."""
+    able = tuple(one for one in ABILITIES if isinstance(place.backend, one))
+    assert able == place.row.abilities
+
+
+def test_a_plan_is_the_same_twice_and_changes_nothing(maker: Place) -> None:
+    """Pure: it can be shown, thrown away and made again."""
+    assert maker.plan() == maker.plan()
+    assert maker.plan().steps
+    assert not maker.state_dir.exists()
+
+
+def test_a_plan_refuses_what_the_model_cannot_do(maker: Place) -> None:
+    """Before anything is paid for."""
+    spec = DeploymentSpec(name="one", model="m", max_model_len=8192)
+    with pytest.raises(InvalidArgument):
+        maker.backend.plan(spec, ModelShape(model="m", max_position_embeddings=4096))
+
+
+async def test_a_check_only_looks(maker: Place) -> None:
+    """Everything it looked at is said, and nothing was made."""
+    preflight = await maker.backend.check(maker.plan())
+    assert preflight.checks
+    assert all(check.fix for check in preflight.failed)
+    assert not await maker.backend.list()
+
+
+async def test_applying_twice_makes_one(maker: Place) -> None:
+    """The second call goes on with what the first began, also in another server."""
+    first = await maker.backend.apply(maker.plan())
+    second = await maker.opened().apply(maker.plan())
+    assert (first.created_at, first.revision) == (second.created_at, second.revision)
+    assert [one.name for one in await maker.backend.list()] == [maker.name]
+
+
+async def test_what_was_made_is_found_by_every_server(place: Place) -> None:
+    """Described, listed and reached alike."""
+    name = await place.made()
+    other = place.opened()
+    for backend in (place.backend, other):
+        seen = await backend.describe(name)
+        assert (seen.name, seen.target) == (name, place.kind)
+        assert [one.name for one in await backend.list()] == [name]
+    access: Access = await other.access(name)
+    assert access == await place.backend.access(name)
+    assert access.base_url == (await other.describe(name)).url
+    assert access.protection
+
+
+async def test_looking_twice_says_the_same(place: Place) -> None:
+    """A look changes nothing."""
+    name = await place.made()
+    assert (await place.backend.describe(name)).revision == (
+        await place.backend.describe(name)
+    ).revision
+
+
+async def test_nobody_is_not_found(place: Place) -> None:
+    """Whatever is asked of a name that was never made, the error says what to do."""
+    for ask in (place.backend.describe, place.backend.access):
+        with pytest.raises(DeploymentNotFound) as caught:
+            await ask("nobody")
+        assert caught.value.fix
+    if isinstance(place.backend, Stops):
+        for change in (place.backend.stop, place.backend.start):
+            with pytest.raises(DeploymentNotFound):
+                await change("nobody")
+    if isinstance(place.backend, HasLogs):
+        with pytest.raises(DeploymentNotFound):
+            await place.backend.logs("nobody", lines=1)
+
+
+async def test_deleting_takes_away_for_good(maker: Place) -> None:
+    """Seen to be gone, by every server; once more is quiet."""
+    name = await maker.made()
+    gone = await maker.backend.delete(name)
+    assert gone.gone
+    assert gone.removed
+    assert not await maker.opened().list()
+    again = await maker.backend.delete(name)
+    assert (again.gone, again.removed) == (True, ())
+
+
+async def test_deleting_nobody_is_quiet(maker: Place) -> None:
+    """Already gone is not an error, and nothing else is touched."""
+    name = await maker.made()
+    assert (await maker.backend.delete("nobody")).gone
+    assert (await maker.backend.describe(name)).state is not State.DELETING
+
+
+async def test_a_place_that_makes_nothing_refuses_in_words(looker: Place) -> None:
+    """Plan, check, apply and delete: each refusal has a code and a way out."""
+    machine = Machine(looker.state_dir)
+    plan = machine.backend.plan(machine.spec(), ModelShape(model="m"))
+    with pytest.raises(Unsupported):
+        looker.plan()
+    backend = looker.backend
+    for refused in (backend.check(plan), backend.apply(plan), backend.delete(looker.name)):
+        with pytest.raises(Unsupported) as caught:
+            await refused
+        assert caught.value.fix
+
+
+async def test_a_place_that_makes_nothing_has_nobody_to_delete(looker: Place) -> None:
+    """It is not quiet about it: what is there was made by somebody else, whatever its name."""
+    with pytest.raises(OpsError) as caught:
+        await looker.backend.delete("nobody")
+    assert caught.value.code == "DEPLOYMENT_NOT_FOUND"
