@@ -48,8 +48,14 @@ def valid(kind: type[R], values: Mapping[str, Any]) -> R:
         return kind.model_validate(values)
     except ValidationError as exc:
         rows = exc.errors(include_url=False)
-        words = "; ".join(f"{'.'.join(map(str, row['loc']))}: {row['msg']}" for row in rows)
+        words = "; ".join(f"{'.'.join(map(str, row['loc']))}: {_said(row)}" for row in rows)
         raise InvalidArgument(f"That cannot be: {words}.", fix="Correct the value.") from exc
+
+
+def _said(row: Mapping[str, Any]) -> str:
+    if row["type"] == "string_pattern_mismatch" and row["loc"] == ("name",):
+        return "lower-case letters, digits and hyphens, at most 40, a letter first"
+    return str(row["msg"])
 
 
 class Answer(Record):

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 from typing import Annotated, Final, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -88,7 +89,15 @@ class Settings(BaseSettings):
     def secrets(self) -> tuple[str, ...]:
         """Every secret value that must never be seen in an answer."""
         held = (self.vllm_api_key, self.hf_token)
-        return tuple(secret.get_secret_value() for secret in held if secret)
+        given = (secret.get_secret_value() for secret in held if secret)
+        return tuple(secret for secret in (*given, _password(self.vllm_base_url)) if secret)
+
+
+def _password(url: str | None) -> str | None:
+    try:
+        return urlsplit(url or "").password
+    except ValueError:
+        return None
 
 
 def inherited_environment() -> dict[str, str]:

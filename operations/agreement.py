@@ -29,12 +29,16 @@ async def to_deploy(backend: Backend, wanted: Plan) -> Preview | None:
     present = await existing(backend, spec.name)
     replaces = present is not None and present.revision not in {spec.fingerprint, "none"}
     price = target.usd_per_hour
-    if not replaces and price == 0:
+    if not replaces and (price == 0 or _runs(present)):
         return None
     what = f"Deploy {spec.model} as {spec.name} on {target.name} ({_price(price)})"
     if replaces and present:
         what += f", in place of the one there ({present.state}, revision {present.revision})"
     return _preview("deploy_vllm", target.name, spec.name, what, price, present, spec.fingerprint)
+
+
+def _runs(present: Deployment | None) -> bool:
+    return present is not None and (present.state is State.READY or not present.state.settled)
 
 
 def to_destroy(found: Found, *, purge: bool) -> Preview:

@@ -1,7 +1,8 @@
 """The one middleware: what passes is allowed, written down, and answered in our words."""
 
+import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from fastmcp.exceptions import ToolError, ValidationError
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
@@ -14,6 +15,9 @@ from core.redaction import MASK, redact
 from core.reply import failure
 from operations.runtime import Runtime
 from tools.surface import TOOLS, Registered, result
+
+_log: Final = logging.getLogger(__name__)
+_ENDS_COST: Final = frozenset({"stop_vllm", "destroy_vllm"})
 
 
 class InternalError(OpsError):
@@ -38,6 +42,7 @@ class Gate(Middleware):
         refused = _refusal(registered, rt)
         if refused:
             return _failed(refused, rt)
+        _drop_nulls(context.message)
         if not registered.writes:
             return await _answered(context, call_next, rt)
         return await _written_down(context, call_next, rt)
@@ -53,12 +58,25 @@ async def _written_down(
     try:
         number = journal.begin(_client(context), context.message.name, arguments)
     except OpsError as exc:
+        if context.message.name in _ENDS_COST:  # what costs money can always be ended
+            _log.warning("%s is not in the journal: %s", context.message.name, exc.summary)
+            return await _answered(context, call_next, rt)
         return _failed(exc, rt)
     reply = await _answered(context, call_next, rt)
     told: dict[str, Any] = getattr(reply, "structured_content", None) or {}
     outcome = "ok" if told.get("ok") else str(told.get("code", "asked"))
-    journal.end(number, outcome)
+    try:
+        journal.end(number, outcome)
+    except OpsError as exc:
+        _log.warning("The end of %s is not in the journal: %s", context.message.name, exc.summary)
     return reply
+
+
+def _drop_nulls(message: CallToolRequestParams) -> None:
+    """Some clients send null for what is left out."""
+    if message.arguments:
+        kept = {name: said for name, said in message.arguments.items() if said is not None}
+        message.arguments = kept
 
 
 def _without_token(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Streams of an engine."""
 
+import itertools
 import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
