@@ -35,7 +35,6 @@ class Looker:
 
     async def look(self, folder: Folder) -> Deployment:
         """Say what a folder's deployment does now."""
-        reap()
         try:
             made, process, _ = folder.made(), folder.process(), folder.exit()
         except HostError as exc:

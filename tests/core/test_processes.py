@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import anyio
 import psutil
 import pytest
 
@@ -56,7 +57,7 @@ async def test_a_program_that_cannot_be_run_is_not_found(tmp_path: Path, what: s
 async def test_a_command_that_hangs_is_killed_at_its_deadline(tmp_path: Path) -> None:
     """The error says how long it was waited for, and the process is gone."""
     pid = tmp_path / "pid"
-    with pytest.raises(WaitedTooLong):
+    with anyio.fail_after(10), pytest.raises(WaitedTooLong):
         await run(("sh", "-c", f"echo $$ > {pid}; exec sleep 60"), timeout=0.2)
     assert not psutil.pid_exists(int(pid.read_text()))
 

@@ -78,7 +78,7 @@ def grow(value: Any, how: str, times: int) -> Any:
 @given(
     st.dictionaries(st.text("ab", max_size=3), small, max_size=3),
     st.lists(grown, max_size=2),
-    st.integers(1, 1500),
+    st.sampled_from([1, 40, 1500]),
     st.integers(0, 12),
 )
 def test_any_answer_fits_and_stays_an_answer(

@@ -37,8 +37,10 @@ async def bystander(*words: str) -> AsyncIterator[int]:
     async with await anyio.open_process(
         [sys.executable, "-c", code, *words], start_new_session=True
     ) as process:
-        yield process.pid
-        process.kill()
+        try:
+            yield process.pid
+        finally:
+            process.kill()
 
 
 async def gone(state_dir: Path, agent: Agent) -> None:

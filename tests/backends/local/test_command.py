@@ -18,7 +18,7 @@ ODD_WORDS = ["two words", "it's", '{"image": 4}', "$HOME", "back\\slash", "ü€
 GPU = Engine(kind="vllm", command=("/opt/my vllm/bin/vllm",), version="0.32.0", env={"A": "b c"})
 CPU = GPU.model_copy(update={"version": "0.32.0+cpu"})
 
-words = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12)
+words = st.text(st.characters(exclude_categories=["Cs", "Cc", "Cn"]), max_size=12)
 
 
 def spec(**wanted: Any) -> DeploymentSpec:
@@ -78,7 +78,7 @@ async def test_the_shell_line_starts_what_runs(tmp_path: Path) -> None:
     assert output.stdout.splitlines() == ["b c", "sk-mine", *serve_argv(engine, wanted, 8123)[1:]]
 
 
-@given(st.lists(words, max_size=4))
+@given(st.lists(words.filter(lambda word: not word.startswith("--")), max_size=4))
 def test_every_word_survives_docker_and_compose(engine_args: list[str]) -> None:
     """Spaces, quotes, dollars, backslashes, other scripts."""
     args = ["--x", *engine_args]
