@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping
@@ -34,6 +35,9 @@ def call(build: Build, arguments: list[str]) -> int:
         return 2
     try:
         return anyio.run(_call, build(settings), options, given)
+    except BrokenPipeError:  # `… | head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         print("Stopped waiting; what was started goes on. Call again to go on.", file=sys.stderr)
         return 130
