@@ -1,15 +1,21 @@
 """What every test stands on: an empty world, no network, nothing left running."""
 
+import contextlib
 import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import psutil
 import pytest
 
 from core.settings import Settings
 from tests.conversation import Agent, agent_of
+
+# How long an example takes is the machine's business, not the test's.
+hypothesis.settings.register_profile("no-clock", deadline=None, max_examples=60)
+hypothesis.settings.load_profile("no-clock")
 
 
 @pytest.fixture
@@ -39,12 +45,13 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def state_dir(tmp_path: Path) -> Iterator[Path]:
-    """A state folder whose processes are gone when the test is over."""
+    """A state folder whose processes are dead when the test is over, be they reaped or not."""
     folder = tmp_path / "state"
     yield folder
-    for process in processes_of(folder):
-        process.kill()
-    psutil.wait_procs(processes_of(folder), timeout=5)
+    while living := processes_of(folder):
+        for process in living:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ class LocalBackend:
         wanted = self._world.settings.engine
         if wanted != "simulated":
             found = find_vllm(self._world.settings.vllm_executable, ROOT)
-            if found or wanted == "real":
+            if found or wanted == "real" or self._world.settings.vllm_executable:
                 return found
         return simulated(self._world.simulated_engine)
 
@@ -272,7 +272,7 @@ class LocalBackend:
         if engine is None:
             raise CommandNotFound(
                 "There is no vLLM on this machine.",
-                fix="Run `make vllm`, set VLLM_EXECUTABLE, or set ENGINE=simulated.",
+                fix="Run `make vllm`, correct VLLM_EXECUTABLE, or set ENGINE=simulated.",
             )
         return engine
 

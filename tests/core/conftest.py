@@ -8,14 +8,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import settings
 
 DATA: Final = Path(__file__).parent.parent / "data"
 NOW: Final = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-
-# How long an example takes is the machine's business, not the test's.
-settings.register_profile("no-clock", deadline=None, max_examples=60)
-settings.load_profile("no-clock")
 
 
 @pytest.fixture(params=["eager", "default"])

@@ -1,5 +1,7 @@
 """What an operator looks at: health, models, metrics, and clients that leave."""
 
+from functools import partial
+
 import anyio
 import anyio.lowlevel
 import httpx2
@@ -116,9 +118,10 @@ async def test_a_client_that_leaves_frees_its_blocks(simulate: Simulate, *, stre
     body = {"prompt": "hello", "max_tokens": 1000, "ignore_eos": True, "stream": stream}
     async with simulate(step_ms=5) as engine, engine.on_a_port() as url:
         scheduler = engine.served.engine.scheduler
-        with anyio.move_on_after(0.05):
-            async with httpx2.AsyncClient(base_url=url) as client:
-                await client.post(PATH, json=body)
+        async with anyio.create_task_group() as tasks, httpx2.AsyncClient(base_url=url) as client:
+            tasks.start_soon(partial(client.post, PATH, json=body))
+            await until(lambda: scheduler.has_work)
+            tasks.cancel_scope.cancel()
         await until(lambda: not scheduler.has_work)
         assert scheduler.pool.num_free == 256
         reason = '{engine="0",finished_reason="abort",model_name="tiny"}'

@@ -232,6 +232,7 @@ async def test_a_server_that_is_ended_politely_leaves_its_engines_running(
     state_dir: Path, settings: Settings, how: str
 ) -> None:
     """It ends at once, in the middle of a wait too, and takes nothing with it."""
+    before = psutil.Process().children()  # other tests share this process
     async with server(state_dir) as first:
         await first.deploy("one")
         if how == "SIGTERM":
@@ -241,7 +242,7 @@ async def test_a_server_that_is_ended_politely_leaves_its_engines_running(
             await first.process.stdin.aclose()
         with anyio.fail_after(10):
             await first.process.wait()
-        assert psutil.Process().children() == []
+        assert set(psutil.Process().children()) <= set(before)
     process = facts(state_dir, "one")
     assert lives(process["session"])
     assert lives(process["engine"])
