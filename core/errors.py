@@ -6,6 +6,7 @@ OpsError
 ├── NotFound
 │   ├── DeploymentNotFound
 │   └── TargetNotFound
+├── DoesNotFit
 ├── Unsupported
 ├── ReadOnly
 ├── Busy
@@ -94,6 +95,12 @@ class TargetNotFound(NotFound):
     """No such target is configured."""
 
     code = "TARGET_NOT_FOUND"
+
+
+class DoesNotFit(OpsError):
+    """The plan says that the model would not run there; the error carries what would."""
+
+    code = "DOES_NOT_FIT"
 
 
 class Unsupported(OpsError):

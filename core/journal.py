@@ -27,6 +27,9 @@ CREATE TABLE IF NOT EXISTS phases (
 CREATE TABLE IF NOT EXISTS confirmations (
     digest TEXT PRIMARY KEY, bound_to TEXT, expires_at TEXT
 );
+CREATE TABLE IF NOT EXISTS pairs (
+    kind TEXT, key TEXT, at TEXT, pair TEXT, PRIMARY KEY (kind, key)
+);
 """
 
 
@@ -104,6 +107,26 @@ class Journal:
                 (target, engine, phase),
             ).fetchall()
         return median(row[0] for row in rows) if rows else None
+
+    def keep_pair(self, kind: str, key: str, pair_json: str) -> None:
+        """Keep what was predicted beside what came of it; the same key replaces.
+
+        A read-only journal keeps nothing, quietly.
+        """
+        if self._read_only:
+            return
+        with self._open() as db:
+            row = (kind, key, self._now(), pair_json)
+            db.execute("INSERT OR REPLACE INTO pairs VALUES (?,?,?,?)", row)
+
+    def pairs(self, kind: str) -> tuple[str, ...]:
+        """Give the pairs of a kind as they were kept, newest last."""
+        with self._open() as db:
+            # A journal that is only read may be older than this table.
+            if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'pairs'").fetchone():
+                return ()
+            rows = db.execute("SELECT pair FROM pairs WHERE kind = ? ORDER BY rowid", (kind,))
+            return tuple(pair for (pair,) in rows.fetchall())
 
     def mint(self, bound_to: str) -> str:
         """Give a token that says yes to exactly this, once, for ten minutes."""

@@ -6,33 +6,17 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SecretStr,
-    StringConstraints,
-    ValidationError,
-)
+from pydantic import Field, SecretStr, StringConstraints, ValidationError
 
 from core.errors import InvalidArgument, NextStep
+from core.record import Record as Record  # noqa: PLC0414  said here too
+from core.shape import ModelShape as ModelShape  # noqa: PLC0414  said here too
 
 NAME_PATTERN: Final = r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$"
 DeploymentName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 """Lower-case letters, digits and hyphens, at most 40: what every cloud accepts."""
 Word = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 """One word of a command line."""
-
-
-class Record(BaseModel):
-    """A closed, immutable record; the sentence under a field is its description."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        use_attribute_docstrings=True,
-        defer_build=True,  # a third of the start-up time, for records that may not be needed
-    )
 
 
 R = TypeVar("R", bound=Record)
@@ -148,20 +132,6 @@ class DeploymentSpec(Record):
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:12]
 
 
-class ModelShape(Record):
-    """What a model's own files say of it; None is not known, never guessed."""
-
-    model: str
-    architecture: str | None = None
-    max_position_embeddings: int | None = None
-    """The longest sequence it was made for, in tokens."""
-    dtype: str | None = None
-    quantization: str | None = None
-    """The method named by its quantization_config."""
-    weight_bytes: int | None = None
-    """Of its safetensors files together."""
-
-
 class Phase(Record):
     """The step that a deployment's boot is in."""
 
@@ -211,6 +181,8 @@ class Deployment(Answer):
     usd_per_hour: float | None = None
     usd_so_far: float | None = None
     failure: Failure | None = None
+    prediction: str | None = None
+    """Its memory as the engine says it, against the plan; once it is ready."""
 
     def summary(self) -> str:
         """Say state, and what is waited for or wrong."""

@@ -16,7 +16,7 @@ Toolset = Literal[
 ROOT: Final = Path(__file__).resolve().parent.parent
 """The checkout; `init.sh` writes `.env` there."""
 
-_OUR_SECRETS: Final = ("VLLM_API_KEY", "HF_TOKEN")
+_OUR_SECRETS: Final = ("VLLM_API_KEY", "HF_TOKEN", "GOOGLE_API_KEY")
 
 
 class Settings(BaseSettings):
@@ -54,6 +54,8 @@ class Settings(BaseSettings):
     """The region of Cloud Run, such as us-central1."""
     google_cloud_zone: str | None = None
     """The zone of Cloud TPU, such as us-east5-b."""
+    google_api_key: SecretStr | None = None
+    """Only for `make prices`: reads Google's Cloud Billing Catalog."""
     bucket_name: str | None = None
     """The Cloud Storage bucket that holds weights."""
     azure_subscription_id: str | None = None
@@ -88,7 +90,7 @@ class Settings(BaseSettings):
     @property
     def secrets(self) -> tuple[str, ...]:
         """Every secret value that must never be seen in an answer."""
-        held = (self.vllm_api_key, self.hf_token)
+        held = (self.vllm_api_key, self.hf_token, self.google_api_key)
         given = (secret.get_secret_value() for secret in held if secret)
         return tuple(secret for secret in (*given, _password(self.vllm_base_url)) if secret)
 

@@ -164,6 +164,39 @@ def test_the_usual_length_of_a_phase_is_the_median_of_the_last_ten(path: Path) -
     assert journal.usual_seconds("local", "vLLM 2", "warming") is None
 
 
+def test_a_pair_is_replaced_by_the_next_of_its_key(path: Path) -> None:
+    """One row for each kind and key, the newest last; the text comes back as it was."""
+    journal = Journal(path)
+    journal.keep_pair("kv", "one", '{"n": 1}')
+    journal.keep_pair("kv", "two", '{"n": 2}')
+    journal.keep_pair("decode", "one", '{"n": 3}')
+    journal.keep_pair("kv", "one", '{"n": 4, "said": "„ä"}')
+    assert Journal(path).pairs("kv") == ('{"n": 2}', '{"n": 4, "said": "„ä"}')
+    assert journal.pairs("decode") == ('{"n": 3}',)
+    assert journal.pairs("other") == ()
+
+
+def test_a_read_only_journal_keeps_no_pair_and_does_not_fail(path: Path) -> None:
+    """Whoever only looks may compare all the same."""
+    Journal(path, read_only=True).keep_pair("kv", "one", "{}")
+    assert not path.parent.exists()
+    Journal(path).keep_pair("kv", "one", "{}")
+    Journal(path, read_only=True).keep_pair("kv", "two", "{}")
+    assert Journal(path, read_only=True).pairs("kv") == ("{}",)
+
+
+def test_a_journal_from_before_pairs_has_none(path: Path) -> None:
+    """Read-only it cannot be given the table; otherwise it is."""
+    Journal(path).begin("x", "y", {})
+    db = sqlite3.connect(path)
+    db.execute("DROP TABLE pairs")
+    db.commit()
+    db.close()
+    assert Journal(path, read_only=True).pairs("kv") == ()
+    Journal(path).keep_pair("kv", "one", "{}")
+    assert Journal(path).pairs("kv") == ("{}",)
+
+
 def test_a_read_only_journal_is_never_made(path: Path) -> None:
     """Looking leaves no file and no folder, and finds nothing."""
     journal = Journal(path, read_only=True)

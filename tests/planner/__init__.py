@@ -1,0 +1,1 @@
+"""The planner: what a model is, what it takes, what fits."""

@@ -1,161 +1,198 @@
-"""Checkpoints."""
+"""What a model is, read from its files, its config or the catalog."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from core.errors import ModelNotFound
-from core.records import ModelShape
-from planner.model import is_path, read_model
+from core.errors import ModelNotFound, Unsupported
+from planner.catalog import Entry, entries, find
+from planner.hub import read_hub_model
+from planner.model import catalog_shape, read_model, shape_of
+from tests.planner.folders import packed_folder
+from tests.planner.shapes import (
+    LLAMA_8B,
+    MIXTRAL,
+    QWEN3_8B,
+    QWEN3_30B_A3B,
+    QWEN25_7B,
+    catalogued,
+    gemma3,
+    multimodal_gemma3,
+)
+
+NAMES = {
+    "26b qat": "google/gemma-4-26B-A4B-it-qat-w4a16-ct",
+    "gemma-4-12b-qat": "google/gemma-4-12B-it-qat-w4a16-ct",
+    "google/gemma-4-E2B-it": "google/gemma-4-E2B-it",
+    "google/gemma-4-31B-it-qat-w4a16-ct": "google/gemma-4-31B-it-qat-w4a16-ct",
+    "standard 26B": "google/gemma-4-26B-A4B-it",
+    "gemma4 e4b": "google/gemma-4-E4B-it",
+}
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "gemma"
-    made.mkdir()
-    return made
-
-
-def write(folder: Path, config: object) -> str:
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    return str(folder)
+@pytest.mark.parametrize("entry", [each for each in entries() if not each.quantized])
+def test_a_catalogued_model_has_the_published_parameters_and_bytes(entry: Entry) -> None:
+    """The config reproduces the Hub's totals to the last parameter and byte."""
+    shape = catalog_shape(entry.model)
+    assert shape.parameters == entry.parameters
+    assert sum(group.stored_bytes for group in shape.groups) == entry.stored_bytes
+    assert {group.provenance for group in shape.groups} == {"catalog"}
+    assert shape.unknown == ()
 
 
 @pytest.mark.parametrize(
-    ("model", "path"),
+    ("name", "gigabytes"), [("e2b qat", 8.32), ("12b qat", 10.26), ("31b qat", 23.3)]
+)
+def test_a_quantized_file_has_its_published_size(name: str, gigabytes: float) -> None:
+    """Linear layers in int4 with scales, the rest in bf16, and the output layer stored again."""
+    assert (catalogued(name).weight_bytes or 0) / 1e9 == pytest.approx(gigabytes, rel=0.002)
+
+
+@pytest.mark.parametrize(("said", "meant"), NAMES.items())
+def test_short_names_find_the_model(said: str, meant: str) -> None:
+    """People do not type Hub ids."""
+    assert read_model(said).model == meant
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["google/gemma-3-4b-it", "RedHatAI/gemma-4-31B-it", "gemma-4-12B-it-qat-q4_0-gguf", "12b 26b"],
+)
+def test_another_model_is_not_mistaken_for_a_catalogued_one(name: str) -> None:
+    """What is not in the catalog has the thin shape, and says so."""
+    shape = read_model(name)
+    assert find(name) is None
+    assert (shape.model, shape.layers, shape.groups) == (name, (), ())
+    assert shape.unknown
+
+
+@pytest.mark.parametrize(
+    ("config", "parameters"),
     [
-        ("/models/gemma", True),
-        ("~/gemma", True),
-        ("./gemma", True),
-        ("../gemma", True),
-        ("google/gemma-4-E2B-it", False),
-        ("gpt2", False),
+        (LLAMA_8B, 8_030_261_248),
+        (QWEN3_8B, 8_190_735_360),
+        (QWEN25_7B, 7_615_616_512),
+        (QWEN3_30B_A3B, 30_532_122_624),
+        (MIXTRAL, 46_702_792_704),
+        (multimodal_gemma3(gemma3(34, 2560, 8, 4, 10240)), 4_300_079_472),
+        (gemma3(18, 640, 4, 1, 2048), 268_098_176),
+        (gemma3(26, 1152, 4, 1, 6912), 999_885_952),
+        (gemma3(34, 2560, 8, 4, 10240), 3_880_099_328),
+        (gemma3(48, 3840, 16, 8, 15360), 11_765_788_416),
+        (gemma3(62, 5376, 32, 16, 21504), 27_009_002_240),
     ],
 )
-def test_a_folder_is_told_from_a_hub_id(model: str, *, path: bool) -> None:
-    """By how it begins, as a shell would."""
-    assert is_path(model) is path
+def test_parameters_are_counted_from_a_config(config: dict[str, Any], parameters: int) -> None:
+    """Llama, Qwen, Mixtral and Gemma 3 have their published parameter counts."""
+    shape = shape_of("x", config)
+    assert shape.parameters == parameters
+    assert {group.provenance for group in shape.groups} == {"config.json"}
 
 
-def test_a_hub_id_says_nothing_of_itself() -> None:
-    """Nothing is looked up and nothing guessed."""
-    assert read_model("google/gemma-4-E2B-it") == ModelShape(model="google/gemma-4-E2B-it")
+def test_a_gemma_has_a_full_layer_in_six_where_its_config_does_not_say() -> None:
+    """Gemma 3's configs leave their pattern out."""
+    kinds = [layer.attention for layer in shape_of("x", gemma3(26, 1152, 4, 1, 6912)).layers]
+    assert kinds.count("full") == 4
+    assert kinds[:6] == ["sliding"] * 5 + ["full"]
 
 
-def test_a_checkpoint_says_what_it_is(folder: Path) -> None:
-    """Architecture, longest sequence, type of number, and the size of its weights."""
-    (folder / "model-00001-of-00002.safetensors").write_bytes(b"x" * 700)
-    (folder / "model-00002-of-00002.safetensors").write_bytes(b"x" * 300)
-    (folder / "model.safetensors.index.json").write_bytes(b"{}")
+def test_layers_that_transformers_wrote_one_by_one_are_read() -> None:
+    """Since 5.15 it writes per_layer_config in place of the global head size."""
     config = {
-        "architectures": ["Gemma3ForCausalLM"],
-        "max_position_embeddings": 32768,
-        "torch_dtype": "bfloat16",
-        "quantization_config": {"quant_method": "compressed-tensors"},
+        **gemma3(2, 640, 4, 2, 2048),
+        "model_type": "gemma4_text",
+        "layer_types": ["sliding_attention", "full_attention"],
+        "per_layer_config": {"1": {"head_dim": 512, "num_key_value_heads": 1}},
     }
-    assert read_model(write(folder, config)) == ModelShape(
-        model=str(folder),
-        architecture="Gemma3ForCausalLM",
-        max_position_embeddings=32768,
-        dtype="bfloat16",
-        quantization="compressed-tensors",
-        weight_bytes=1000,
-    )
-
-
-def test_a_multimodal_model_keeps_its_length_inside(folder: Path) -> None:
-    """What its text part says counts; what that leaves out is said outside."""
-    config = {
-        "architectures": ["Gemma4ForConditionalGeneration"],
-        "max_position_embeddings": 1,
-        "dtype": "float16",
-        "text_config": {"max_position_embeddings": 131072},
-        "vision_config": {"max_position_embeddings": 7},
-    }
-    shape = read_model(write(folder, config))
-    assert (shape.max_position_embeddings, shape.dtype) == (131072, "float16")
-
-
-def test_a_folder_is_given_by_its_real_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However it was named: a link, a home, the folder one stands in."""
-    write(folder, {})
-    link = folder.parent / "link"
-    link.symlink_to(folder)
-    monkeypatch.setenv("HOME", str(folder.parent))
-    monkeypatch.chdir(folder)
-    for name in (str(link), "~/gemma", ".", "../gemma", f"{folder}/"):
-        assert read_model(name).model == str(folder)
-
-
-def test_a_link_to_weights_that_are_gone_weighs_nothing(folder: Path) -> None:
-    """As an interrupted download leaves them."""
-    (folder / "model.safetensors").symlink_to(folder / "gone")
-    assert read_model(write(folder, {})).weight_bytes is None
+    sliding, full = shape_of("x", config).layers
+    assert (sliding.head_size, sliding.kv_heads) == (256, 2)
+    assert (full.head_size, full.kv_heads, full.window) == (512, 1, None)
 
 
 @pytest.mark.parametrize(
-    "model", ["/nowhere/at/all", "~nobody-of-that-name/x", "/" + "x" * 5000, "/dev/null"]
-)
-def test_a_folder_that_is_none_is_told(model: str) -> None:
-    """Missing, of nobody, too long to exist, or no folder."""
-    with pytest.raises(ModelNotFound) as caught:
-        read_model(model)
-    assert caught.value.summary.startswith("There is no folder")
-
-
-def test_a_file_is_no_folder(folder: Path) -> None:
-    """Weights named instead of their folder."""
-    (folder / "model.safetensors").touch()
-    with pytest.raises(ModelNotFound):
-        read_model(str(folder / "model.safetensors"))
-
-
-@pytest.mark.parametrize("text", [None, "", "{", '{"a": \udcff}', "\x00"])
-def test_a_folder_without_a_readable_configuration_holds_no_model(
-    folder: Path, text: str | None
-) -> None:
-    """None, an empty one, half a one, bytes that are no text."""
-    if text is not None:
-        (folder / "config.json").write_bytes(text.encode(errors="surrogateescape"))
-    with pytest.raises(ModelNotFound) as caught:
-        read_model(str(folder))
-    assert "config.json" in caught.value.summary
-    assert caught.value.cause
-
-
-@pytest.mark.parametrize(
-    "config",
+    ("more", "windows"),
     [
-        [],
-        "x",
-        {"text_config": None, "quantization_config": None, "architectures": None},
-        {"text_config": [1], "quantization_config": "awq"},
+        ({"model_type": "mistral", "sliding_window": 4096}, [4096] * 4),
+        ({"sliding_window": 4096}, [None] * 4),
+        (
+            {"sliding_window": 4096, "use_sliding_window": True, "max_window_layers": 2},
+            [None, None, 4096, 4096],
+        ),
+        ({"sliding_window": 512, "sliding_window_pattern": 2}, [512, None, 512, None]),
     ],
 )
-def test_what_a_configuration_does_not_say_is_not_known(folder: Path, config: object) -> None:
-    """Lists and words where records are expected are passed over."""
-    assert read_model(write(folder, config)) == ModelShape(model=str(folder))
-
-
-odd: st.SearchStrategy[Any] = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.floats(allow_nan=False),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.just("x"), inner),
-    max_leaves=3,
-)
-NAMES = ["text_config", "architectures", "dtype", "max_position_embeddings", "quantization_config"]
-
-
-@given(st.dictionaries(st.sampled_from(NAMES), odd))
-def test_any_configuration_is_read_or_refused(
-    tmp_path_factory: pytest.TempPathFactory, config: dict[str, Any]
+def test_windows_are_read_as_each_family_writes_them(
+    more: dict[str, Any], windows: list[int | None]
 ) -> None:
-    """Whatever stands in it, there is no other error than ours."""
-    folder = write(tmp_path_factory.getbasetemp(), config)
-    try:
-        assert read_model(folder).model == folder
-    except ModelNotFound as exc:
-        assert exc.fix  # noqa: PT017  either way is right
+    """A window that is given is not always used."""
+    shape = shape_of("x", {**LLAMA_8B, "num_hidden_layers": 4, **more})
+    assert [layer.window for layer in shape.layers] == windows
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"layer_types": ["linear_attention"] * 32}, "linear_attention"),
+        ({"layer_types": ["sliding_attention"] * 32}, "sliding_window"),
+        ({"kv_lora_rank": 512}, "MLA"),
+        ({"num_hidden_layers": None}, "num_hidden_layers"),
+        ({"model_type": "novel"}, "novel"),
+        ({"quantization_config": {"quant_method": "newest"}}, "newest"),
+        ({"vision_config": {"model_type": "eye"}}, "eye"),
+    ],
+)
+def test_what_cannot_be_read_is_said(more: dict[str, Any], words: str) -> None:
+    """Nothing is guessed: there are no parameters, and a sentence says why."""
+    shape = shape_of("x", {**LLAMA_8B, **more})
+    assert shape.groups == ()
+    assert words in " ".join(shape.unknown)
+
+
+def test_headers_count_to_the_byte(tmp_path: Path) -> None:
+    """Packed weights are unpacked, scales are bytes and no parameters, a tied head is not held."""
+    shape = read_model(str(packed_folder(tmp_path)))
+    linear, head = shape.group("linear"), shape.group("lm_head")
+    assert linear
+    assert (linear.parameters, linear.stored_bytes) == (64 * 64, 64 * 32 + 64 * 2 * 2)
+    assert head
+    assert (head.stored_bytes, head.resident_bytes) == (100 * 64 * 2, 0)
+    assert shape.parameters == 64 * 64 + 100 * 64 + 64
+    assert linear.provenance == "safetensors headers"
+    assert (shape.quantization, shape.quantization_bits) == ("compressed-tensors", 4)
+    assert shape.quantization_ignored == ("lm_head",)
+
+
+def test_a_missing_file_is_said_and_the_config_is_computed(tmp_path: Path) -> None:
+    """A half-copied model is not planned as a smaller one."""
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA_8B))
+    index = {"weight_map": {"a": "model-00001-of-00002.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    shape = read_model(str(tmp_path))
+    assert "model-00001-of-00002.safetensors" in shape.unknown[0]
+
+
+def test_a_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
+    """A Git LFS pointer in place of weights is the usual case."""
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA_8B))
+    (tmp_path / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1")
+    with pytest.raises(ModelNotFound, match=r"model\.safetensors"):
+        read_model(str(tmp_path))
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    """Neither a missing folder nor one without config.json is a model."""
+    with pytest.raises(ModelNotFound, match="no folder"):
+        read_model(str(tmp_path / "nothing"))
+    with pytest.raises(ModelNotFound, match=r"config\.json"):
+        read_model(str(tmp_path))
+
+
+def test_without_its_library_the_hub_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says what to do instead."""
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(Unsupported, match="huggingface_hub is not installed") as refused:
+        read_hub_model("google/gemma-3-4b-it")
+    assert "catalog" in refused.value.fix

@@ -1,0 +1,27 @@
+"""`python -m planner`: foresee from a shell."""
+
+import argparse
+import sys
+
+from core.errors import OpsError
+from planner import commands, fit, judge_command
+
+COMMANDS = (fit, commands, judge_command)
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run one command; 0 yes, 1 no, 2 not understood."""
+    parser = argparse.ArgumentParser(prog="python -m planner", description=__doc__)
+    known = parser.add_subparsers(required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        command.add_to(known)
+    arguments = parser.parse_args(words)
+    try:
+        return int(arguments.run(arguments))
+    except OpsError as exc:
+        sys.stderr.write(f"{exc.summary} {exc.cause}".rstrip() + f"\n{exc.fix}\n")
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,251 @@
+"""Where to run a model, with which flags and why; and why not elsewhere."""
+
+from collections.abc import Collection, Iterator
+from typing import Final, NamedTuple
+
+from core.errors import OpsError
+from core.plans import MemoryPlan
+from core.records import Answer, ModelShape
+from planner.accelerators import accelerator
+from planner.goal import Goal, candidates, siblings
+from planner.layouts import Arrangement, Ground, arrange
+from planner.near import NearMiss, Offload, near_misses, offload
+from planner.offers import (
+    Offer,
+    Refusal,
+    Site,
+    host_gib,
+    host_too_small,
+    make_offer,
+    no_room,
+    refuse,
+)
+from planner.places import Place, place, places
+from planner.price import Price
+
+_INSTEAD: Final = 3
+"""Alternatives of each kind that are shown."""
+
+
+class Advice(Answer):
+    """Every place for a goal: the feasible ones ranked, the others with the reason."""
+
+    goal: Goal
+    offers: tuple[Offer, ...]
+    """The best first: rented before your own, sure before doubtful, then by price and speed."""
+    refused: tuple[Refusal, ...]
+    elsewhere: tuple[Offer, ...] = ()
+    """The same model at other places, where the goal's places all refuse."""
+    instead: tuple[Offer, ...] = ()
+    """Other models at the goal's places, where they all refuse, the largest first."""
+
+    def summary(self) -> str:
+        """Say what to do, or why nothing can be done."""
+        if self.offers:
+            best = self.offers[0]
+            return f"{best.model} on {best.place}: {best.reason}"
+        why = self.refused[0] if self.refused else None
+        said = f"Nothing fits. {why.place}: {why.reason}" if why else "Nothing was asked of."
+        other = [f"{offer.model} on {offer.place}" for offer in (*self.elsewhere, *self.instead)]
+        return f"{said} Instead: {', '.join(other)}." if other else said
+
+    def warnings(self) -> tuple[str, ...]:
+        """What the first offer leaves in doubt."""
+        return (*self.offers[0].doubts, *self.offers[0].warnings) if self.offers else ()
+
+
+class _Ask(NamedTuple):
+    """One goal and the backends that there are; remembers plans over places."""
+
+    goal: Goal
+    backends: Collection[str]
+    grounds: dict[tuple[str, str, int], Ground]
+    arranged: dict[tuple[str, str, int], Arrangement]
+    misses: dict[tuple[str, str, int, int | None], tuple[tuple[NearMiss, ...], Offload | None]]
+
+    def ground(self, model: ModelShape, where: Place) -> Ground:
+        key = (model.model, where.accelerator, where.count)
+        if key not in self.grounds:
+            self.grounds[key] = Ground(model, accelerator(where.accelerator), where.count)
+        return self.grounds[key]
+
+    def arrangement(self, model: ModelShape, where: Place) -> Arrangement:
+        key = (model.model, where.accelerator, where.count)
+        if key not in self.arranged:
+            self.arranged[key] = arrange(self.ground(model, where), self.goal.wish)
+        return self.arranged[key]
+
+    def missed(
+        self, model: ModelShape, where: Place, memory: MemoryPlan
+    ) -> tuple[tuple[NearMiss, ...], Offload | None]:
+        key = (model.model, where.accelerator, where.count, where.largest_ram_gib)
+        if key not in self.misses:
+            ground, wish = self.ground(model, where), self.goal.wish
+            loads = memory.load_peak_gib <= _free_gib(where)
+            self.misses[key] = (
+                tuple(near_misses(ground, wish)) if loads else (),
+                None if loads else offload(ground, wish, where.largest_ram_gib),
+            )
+        return self.misses[key]
+
+    def site(self, where: Place) -> Site:
+        return Site(
+            place=where,
+            load=self.goal.load,
+            context=self.goal.max_model_len // 2,
+            duty=self.goal.duty,
+            deployable=where.deployable(self.backends),
+        )
+
+
+def advise(goal: Goal, *, backends: Collection[str] = ()) -> Advice:
+    """Rank every place for a goal; `backends` are those that this project has.
+
+    Raises:
+        InvalidArgument: The model or a place is not known.
+    """
+    models = candidates(goal)
+    ask = _Ask(goal, backends, {}, {}, {})
+    asked = [place(name) for name in goal.places] or list(places().values())
+    offers, refused = _split(ask, models, asked)
+    elsewhere, instead = ([], []) if offers else _alternatives(ask, models, asked)
+    return Advice(
+        goal=goal,
+        offers=tuple(sorted(offers, key=_rank)),
+        refused=tuple(refused),
+        elsewhere=tuple(sorted(elsewhere, key=_rank)[:_INSTEAD]),
+        instead=tuple(instead[:_INSTEAD]),
+    )
+
+
+def consider(
+    model: ModelShape, where: Place, goal: Goal, *, backends: Collection[str] = ()
+) -> Offer | Refusal:
+    """Offer or refuse one model at one place.
+
+    Raises:
+        InvalidArgument: A flag of the goal is none that vLLM takes.
+    """
+    return _consider(_Ask(goal, backends, {}, {}, {}), model, where)
+
+
+def _split(
+    ask: _Ask, models: Collection[ModelShape], asked: Collection[Place]
+) -> tuple[list[Offer], list[Refusal]]:
+    found = [_consider(ask, model, where) for model in models for where in asked]
+    offers = [each for each in found if isinstance(each, Offer)]
+    return offers, [each for each in found if isinstance(each, Refusal)]
+
+
+def _alternatives(
+    ask: _Ask, models: Collection[ModelShape], asked: Collection[Place]
+) -> tuple[list[Offer], list[Offer]]:
+    others = [where for where in places().values() if where not in asked]
+    elsewhere, _ = _split(ask, models, others)
+    instead = []
+    for sibling in siblings(next(iter(models))):
+        offers, _ = _split(ask, [sibling], asked)
+        instead += sorted(offers, key=_rank)[:1]
+        if len(instead) == _INSTEAD:
+            break
+    return elsewhere, instead
+
+
+def _consider(ask: _Ask, model: ModelShape, where: Place) -> Offer | Refusal:
+    if ask.goal.scale_to_zero and not where.scale_to_zero:
+        return refuse(model, where, "scale to zero", "It bills until it is stopped.")
+    if accelerator(where.accelerator).bandwidth_gb_per_s is None:
+        return refuse(model, where, "not known", " ".join(where.limits))
+    try:
+        arranged = ask.arrangement(model, where)
+    except OpsError as exc:
+        return refuse(model, where, "not known", exc.summary)
+    if not arranged.enough:
+        return _does_not_fit(ask, model, where, arranged)
+    return _with_host(ask, model, where, arranged)
+
+
+def _does_not_fit(ask: _Ask, model: ModelShape, where: Place, arranged: Arrangement) -> Refusal:
+    memory = arranged.memory
+    nearest, offloaded = ask.missed(model, where, memory)
+    reason = " ".join(memory.reasons) or (
+        f"{memory.kv_low.max_concurrency:.2f} requests of {memory.max_model_len:,} tokens are "
+        f"held at once on the low estimate, {ask.goal.users} are wanted."
+    )
+    return no_room(model, where, memory, reason=reason, nearest=nearest, offload=offloaded)
+
+
+def _with_host(
+    ask: _Ask, model: ModelShape, where: Place, arranged: Arrangement
+) -> Offer | Refusal:
+    needed = host_gib(model, where, arranged.flags)
+    size = where.size_for(needed)
+    if where.sizes and size is None:
+        return host_too_small(model, where, needed)
+    offer = make_offer(model, ask.site(where), arranged, size)
+    return _judged(ask.goal, model, where, offer)
+
+
+def _judged(goal: Goal, model: ModelShape, where: Place, offer: Offer) -> Offer | Refusal:
+    if too_slow := _too_slow(goal, offer):
+        return refuse(model, where, "speed", too_slow)
+    if too_dear := _too_dear(goal, offer.price):
+        return refuse(model, where, "price", too_dear)
+    if offer.boot.within_budget == "no":
+        return refuse(model, where, "boot", offer.boot.advice)
+    return offer.model_copy(update={"doubts": tuple(_doubts(goal, offer))})
+
+
+def _too_slow(goal: Goal, offer: Offer) -> str | None:
+    wanted, each = goal.tokens_per_second_per_user, offer.decode.tokens_per_second_per_user
+    if wanted is None or each.high >= wanted:
+        return None
+    return (
+        f"{wanted:g} tokens/s for each of {goal.users} is more than the {each.high:.3g} that can "
+        f"be expected; the roof is {offer.decode.roof_tokens_per_second / goal.users:.3g}."
+    )
+
+
+def _limits(goal: Goal, price: Price) -> Iterator[tuple[float, float, float, str]]:
+    """Yield every budget with the first and the dearest price beside it."""
+    usual, most = price.usd_per_hour, price.usd_per_hour_highest
+    if usual is None or most is None:
+        return
+    if goal.usd_per_hour:
+        yield goal.usd_per_hour, usual, most, "hour"
+    if goal.usd_per_month:
+        hours = goal.hours_per_month
+        yield goal.usd_per_month, usual * hours, most * hours, "month"
+
+
+def _too_dear(goal: Goal, price: Price) -> str | None:
+    for budget, usual, _, unit in _limits(goal, price):
+        if usual > budget:
+            return f"It costs ${usual:,.2f} a {unit}, ${budget:,.2f} are allowed ({price})."
+    return None
+
+
+def _doubts(goal: Goal, offer: Offer) -> Iterator[str]:
+    for budget, _, most, unit in _limits(goal, offer.price):
+        if most > budget:
+            yield f"One source says ${most:,.2f} a {unit}, more than the ${budget:,.2f} allowed."
+    if (goal.usd_per_hour or goal.usd_per_month) and offer.price.usd_per_hour is None:
+        yield "Its price is not known."
+    wanted, each = goal.tokens_per_second_per_user, offer.decode.tokens_per_second_per_user
+    if wanted and each.low < wanted:
+        yield f"{wanted:g} tokens/s for each user lies within what is foreseen, {each}."
+
+
+def _rank(offer: Offer) -> tuple[bool, int, float, float]:
+    price = offer.price.usd_per_hour
+    return (
+        offer.price.usd_per_hour == 0,  # Hardware of your own, if you have it.
+        len(offer.doubts),
+        float("inf") if price is None else price,
+        -offer.decode.tokens_per_second.middle,
+    )
+
+
+def _free_gib(where: Place) -> float:
+    device = accelerator(where.accelerator)
+    return (device.memory_gib or 0) * device.free_at_start

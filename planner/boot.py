@@ -1,0 +1,158 @@
+"""How long a deployment takes until it answers, phase by phase."""
+
+import functools
+import tomllib
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from core.errors import InvalidArgument
+from core.records import ModelShape, Record, valid
+from planner.accelerators import accelerator
+from planner.flags import Flags
+from planner.places import Place
+
+_FILE: Final = Path(__file__).with_name("boot.toml")
+
+
+class Span(Record):
+    """Seconds, or MiB per second, as far as they can be foreseen."""
+
+    low: float
+    expected: float
+    high: float
+    source: str
+    title: str = ""
+
+    def __str__(self) -> str:
+        """Say it for a person."""
+        return f"{self.expected:,.0f} ({self.low:,.0f}-{self.high:,.0f})"
+
+
+class BootPhase(Record):
+    """One step of a boot."""
+
+    name: Literal["host and image", "engine start", "weights", "compile", "graphs"]
+    seconds: Span
+
+
+class Boot(Record):
+    """A boot, from the request to the first answer."""
+
+    place: str
+    weights_from: str
+    phases: tuple[BootPhase, ...]
+    seconds: Span
+    """Of all phases."""
+    budget_seconds: int | None
+    """That the place's startup probe allows; None where nothing ends a boot."""
+    within_budget: Literal["yes", "probably", "probably not", "no"]
+    """By the high, the expected and the low estimate; the host is not in the probe's time."""
+    advice: str
+
+
+@functools.cache
+def _data() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(_FILE.read_text("utf-8"))
+
+
+def boot(model: ModelShape, place: Place, flags: Flags, *, weights_from: str | None = None) -> Boot:
+    """Foresee a boot; the source of the weights, left out, is the place's usual one.
+
+    Raises:
+        InvalidArgument: Nobody knows the source, or how large the model is.
+    """
+    source = weights_from or place.weights_from
+    phases = (
+        BootPhase(name="host and image", seconds=valid(Span, _data()["hosts"][_host(place)])),
+        BootPhase(name="engine start", seconds=_engine(place, flags)["start"]),
+        BootPhase(name="weights", seconds=_loading(model, source)),
+        *(
+            BootPhase(name=name, seconds=span)
+            for name, span in _engine(place, flags).items()
+            if name != "start"
+        ),
+    )
+    inside = _total(phases[1:])
+    return Boot(
+        place=place.name,
+        weights_from=source,
+        phases=phases,
+        seconds=_total(phases),
+        budget_seconds=place.startup_seconds_max,
+        within_budget=_within(inside, place.startup_seconds_max),
+        advice=_advice(inside, place),
+    )
+
+
+def file_bytes(model: ModelShape) -> int:
+    """Bytes of a model's files.
+
+    Raises:
+        InvalidArgument: Nobody knows.
+    """
+    size = model.weight_bytes or sum(group.stored_bytes for group in model.groups)
+    if not size:
+        raise InvalidArgument(
+            f"How large the files of {model.model} are is not known.",
+            fix="Give a model of the catalog, or a folder with its safetensors.",
+        )
+    return size
+
+
+def _loading(model: ModelShape, source: str) -> Span:
+    rows = _data()["sources"]
+    if source not in rows:
+        raise InvalidArgument(
+            f"Nothing is known of weights from {source}.", fix=f"Use one of {', '.join(rows)}."
+        )
+    rate, mib = valid(Span, rows[source]), file_bytes(model) / 2**20
+    return Span(
+        low=mib / rate.high,
+        expected=mib / rate.expected,
+        high=mib / rate.low,
+        source=f"{mib / 1024:.2f} GiB from {rate.title} at {rate} MiB/s: {rate.source}",
+    )
+
+
+def _host(place: Place) -> str:
+    if accelerator(place.accelerator).kind == "tpu":
+        return "tpu"
+    if place.provider in {"own", "azure"}:
+        return place.provider
+    return "google-serverless" if place.scale_to_zero else "machine"
+
+
+def _engine(place: Place, flags: Flags) -> dict[Any, Span]:
+    kind = accelerator(place.accelerator).kind
+    row = "tpu" if kind == "tpu" else "gpu-eager" if flags.enforce_eager else "gpu"
+    return {name: valid(Span, span) for name, span in _data()["engine"][row].items()}
+
+
+def _total(phases: tuple[BootPhase, ...]) -> Span:
+    spans = [phase.seconds for phase in phases]
+    return Span(
+        low=sum(span.low for span in spans),
+        expected=sum(span.expected for span in spans),
+        high=sum(span.high for span in spans),
+        source="the sum of its phases",
+    )
+
+
+def _within(seconds: Span, budget: int | None) -> Literal["yes", "probably", "probably not", "no"]:
+    if budget is None or seconds.high <= budget:
+        return "yes"
+    if seconds.expected <= budget:
+        return "probably"
+    return "probably not" if seconds.low <= budget else "no"
+
+
+def _advice(seconds: Span, place: Place) -> str:
+    budget = place.startup_seconds_max
+    if budget is None:
+        return "Nothing there ends a slow boot; poll /health."
+    if seconds.high <= budget:
+        return f"A startup probe of {round(seconds.high + 60, -1):,.0f} s covers the slowest boot."
+    return (
+        f"The probe allows {budget:,} s and the boot takes {seconds} s: stream the weights "
+        "(--load-format runai_streamer) or take a smaller checkpoint."
+    )

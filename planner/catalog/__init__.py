@@ -1,0 +1,89 @@
+"""Models that can be planned without their files."""
+
+import functools
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+_FOLDER: Final = Path(__file__).parent
+_SILENT: Final = frozenset(
+    {"gemma", "4", "gemma4", "it", "a4b", "standard", "bf16", "unified", "model"}
+)
+"""Words of a name that do not tell one model from another."""
+_NOT: Final = frozenset({"non", "no", "not"})
+"""Words that turn a mark of quantization round: `12b non qat`."""
+_FOURTH: Final = frozenset({"4", "gemma4"})
+"""Words that say which generation is meant."""
+
+
+class Entry(NamedTuple):
+    """One model of the catalog."""
+
+    model: str
+    """As the Hub calls it."""
+    config: dict[str, Any]
+    quantized: bool
+    parameters: int
+    """As published, for the unquantized one."""
+    stored_bytes: int | None
+    """As published; None where nobody has."""
+
+
+def find(name: str) -> Entry | None:
+    """Give the model that a Hub id or a short name such as `26b qat` means, None for another.
+
+    >>> find("gemma-4-12b-qat").model
+    'google/gemma-4-12B-it-qat-w4a16-ct'
+    >>> find("Gemma4 26AB").model
+    'google/gemma-4-26B-A4B-it'
+    """
+    owner, _, rest = name.strip().lower().rpartition("/")
+    if owner not in {"", "google"}:
+        return None
+    words = {word for word in re.split(r"[\s_-]+", rest) if word}
+    if "gemma" in words and not words & _FOURTH:
+        return None  # gemma-2b and gemma-7b are models of the first generation.
+    sizes = _catalog()["sizes"].keys() & words
+    marks = frozenset(_catalog()["quantized"]["words"])
+    if len(sizes) != 1 or words - sizes - marks - _SILENT - _NOT:
+        return None
+    quantized = bool(words & marks) and not words & _NOT
+    return _entry(_catalog()["sizes"][sizes.pop()], quantized=quantized)
+
+
+def entry(model: str) -> Entry:
+    """Give the model of exactly this Hub id."""
+    suffix: str = _catalog()["quantized"]["suffix"]
+    return _entry(model.removesuffix(suffix), quantized=model.endswith(suffix))
+
+
+def entries() -> Iterator[Entry]:
+    """Give every model, each size as it is and quantized."""
+    for model in _catalog()["models"]:
+        yield _entry(model, quantized=False)
+        yield _entry(model, quantized=True)
+
+
+@functools.cache
+def _catalog() -> dict[str, Any]:
+    catalog = tomllib.loads((_FOLDER / "catalog.toml").read_text("utf-8"))
+    sizes = {
+        name: model
+        for model, row in catalog["models"].items()
+        for name in (row["alias"], *row.get("also", ()))
+    }
+    return {**catalog, "sizes": sizes}
+
+
+@functools.cache
+def _entry(model: str, *, quantized: bool) -> Entry:
+    row, how = _catalog()["models"][model], _catalog()["quantized"]
+    config = json.loads((_FOLDER / row["config"]).read_text("utf-8"))
+    if not quantized:
+        return Entry(model, config, quantized, row["parameters"], row["stored_bytes"])
+    config["quantization_config"] = how["quantization_config"]
+    config["stored_again"] = how["stored_again"]
+    return Entry(model + how["suffix"], config, quantized, row["parameters"], None)

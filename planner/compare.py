@@ -1,0 +1,178 @@
+"""Models and places side by side: what each does and what it costs."""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final
+
+from core.records import Answer, ModelShape, Record, valid
+from planner.advise import consider
+from planner.boot import Span, file_bytes
+from planner.goal import Goal, candidates
+from planner.offers import Offer, Refusal, host_gib
+from planner.places import Place, place, places
+from planner.reached import Band
+
+_COLUMNS: Final = (
+    "model", "place", "weights GiB", "KV GiB", "requests", "tokens/s user", "tokens/s all",
+    "boot s", "$/h", "$/M tokens",
+)  # fmt: skip
+
+
+class Row(Record):
+    """One model at one place."""
+
+    model: str
+    place: str
+    fits: bool
+    reason: str
+    """Why it does not, or what it does in a sentence."""
+    files_gib: float
+    host_gib: float | None = None
+    """Memory of the smallest host that does; None where the place has no choice."""
+    host_needs_gib: float = 0.0
+    """That the weights' files take of it."""
+    weights_gib: float | None = None
+    kv_cache_gib: float | None = None
+    requests_held: float | None = None
+    """Of full length at once, on the low estimate."""
+    tokens_per_second_per_user: Band | None = None
+    output_tokens_per_second: Band | None = None
+    """Of all users, under the goal's load."""
+    ttft_seconds: Band | None = None
+    boot_seconds: Span | None = None
+    usd_per_hour: float | None = None
+    usd_per_month: float | None = None
+    usd_per_1000_requests: Band | None = None
+    usd_per_million_tokens: Band | None = None
+    times_the_cheapest: float | None = None
+    """By the hour, of those that cost anything."""
+
+
+class Comparison(Answer):
+    """A table, in the order asked for."""
+
+    goal: Goal
+    rows: tuple[Row, ...]
+    cheapest: str | None
+    """By the hour: model on place."""
+    best_value: str | None
+    """By the token, under the goal's load."""
+    fastest: str | None
+    """For each user."""
+
+    def summary(self) -> str:
+        """Say which is best at what."""
+        if self.cheapest is None:
+            return "None of them fits."
+        users = self.goal.users
+        whom = "one user" if users == 1 else f"each of {users} users"
+        return (
+            f"Cheapest by the hour: {self.cheapest}; by the token: {self.best_value}; fastest for "
+            f"{whom}: {self.fastest}."
+        )
+
+
+def compare(
+    models: Sequence[str], where: Sequence[str], goal: Goal, *, backends: Collection[str] = ()
+) -> Comparison:
+    """Hold models and places against each other for the same goal; no place named is every one.
+
+    Raises:
+        InvalidArgument: A model or a place is not known.
+    """
+    sites = [place(name) for name in where] or list(places().values())
+    rows = _priced(
+        [
+            _row(shape, site, goal, backends)
+            for name in models
+            for shape in candidates(goal.model_copy(update={"model": name}))
+            for site in sites
+        ]
+    )
+    fitting = [row for row in rows if row.fits]
+    return Comparison(
+        goal=goal,
+        rows=tuple(rows),
+        cheapest=_best(fitting, lambda row: row.usd_per_hour),
+        best_value=_best(fitting, lambda row: _middle(row.usd_per_million_tokens)),
+        fastest=_best(fitting, lambda row: -(_middle(row.tokens_per_second_per_user) or 0)),
+    )
+
+
+def table(comparison: Comparison) -> str:
+    """Write it for a terminal, or as Markdown: it is both."""
+    rows = [_cells(row) for row in comparison.rows]
+    widths = [max(map(len, column)) for column in zip(_COLUMNS, *rows, strict=True)]
+    lines = [_COLUMNS, tuple("-" * width for width in widths), *rows]
+    return "\n".join(
+        "| "
+        + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        + " |"
+        for line in lines
+    )
+
+
+def _row(shape: ModelShape, site: Place, goal: Goal, backends: Collection[str]) -> Row:
+    found = consider(shape, site, goal, backends=backends)
+    known = {"model": shape.model, "place": site.name, "files_gib": file_bytes(shape) / 2**30}
+    if isinstance(found, Refusal):
+        return valid(Row, {**known, "fits": False, "reason": found.reason})
+    return valid(Row, {**known, "fits": True, **_figures(shape, site, found)})
+
+
+def _figures(shape: ModelShape, site: Place, offer: Offer) -> dict[str, Any]:
+    cost = offer.cost
+    return {
+        "reason": offer.reason,
+        "host_gib": offer.size.ram_gib if offer.size else None,
+        "host_needs_gib": host_gib(shape, site, offer.flags),
+        "weights_gib": offer.memory.weights_gib,
+        "kv_cache_gib": offer.memory.kv_cache_gib.expected,
+        "requests_held": offer.memory.kv_low.max_concurrency,
+        "tokens_per_second_per_user": offer.decode.tokens_per_second_per_user,
+        "output_tokens_per_second": cost.output_tokens_per_second if cost else None,
+        "ttft_seconds": offer.prefill.ttft_seconds,
+        "boot_seconds": offer.boot.seconds,
+        "usd_per_hour": offer.price.usd_per_hour,
+        "usd_per_month": offer.price.usd_per_month,
+        "usd_per_1000_requests": cost.usd_per_1000_requests if cost else None,
+        "usd_per_million_tokens": cost.usd_per_million_tokens if cost else None,
+    }
+
+
+def _priced(rows: Sequence[Row]) -> list[Row]:
+    least = min((row.usd_per_hour for row in rows if row.usd_per_hour), default=None)
+    return [
+        row.model_copy(update={"times_the_cheapest": row.usd_per_hour / least})
+        if least and row.usd_per_hour
+        else row
+        for row in rows
+    ]
+
+
+def _best(rows: Sequence[Row], of: Callable[[Row], float | None]) -> str | None:
+    known = [(value, row) for row in rows if (value := of(row)) is not None]
+    if not known:
+        return None
+    _, row = min(known, key=lambda pair: pair[0])
+    return f"{row.model} on {row.place}"
+
+
+def _middle(band: Band | None) -> float | None:
+    return band.middle if band else None
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    if not row.fits:
+        return (row.model, row.place, "no", *[""] * (len(_COLUMNS) - 4), row.reason)
+    return (
+        row.model,
+        row.place,
+        f"{row.weights_gib:.2f}",
+        f"{row.kv_cache_gib:.2f}",
+        f"{row.requests_held:.1f}",
+        str(row.tokens_per_second_per_user),
+        str(row.output_tokens_per_second or "?"),
+        str(row.boot_seconds),
+        "?" if row.usd_per_hour is None else f"{row.usd_per_hour:.3f}",
+        str(row.usd_per_million_tokens or "?"),
+    )

@@ -1,0 +1,199 @@
+"""How vLLM divides the bytes of a KV cache into blocks, on GPUs and CPUs.
+
+Layers that cache alike share block tables in groups of equal size; every group draws blocks of one
+size from one pool, so a layer with a small page gets longer blocks.
+source: vllm 0.32.0 v1/core/kv_cache_utils.py and v1/kv_cache_interface.py, read 2026-11-20.
+"""
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from core.plans import KvPlan
+from core.records import ModelShape
+from core.shape import LayerShape
+
+
+class KvAsk(NamedTuple):
+    """What the flags and the platform say of the cache."""
+
+    max_model_len: int
+    in_flight_tokens: int
+    """Scheduled and not yet settled: batches in flight times tokens of a batch."""
+    block_size: int = 16
+    element_bytes: int = 2
+    tensor_parallel: int = 1
+    longest: int | None = None
+    """Where the search for the longest length ends; None is `max_model_len`."""
+    hybrid: bool = True
+    tokens_logged: Literal["blocks", "concurrency"] = "concurrency"
+    blocks_override: int | None = None
+
+
+class Spec(NamedTuple):
+    """How one layer caches."""
+
+    window: int | None
+    kv_heads: int
+    head_size: int
+    block_size: int
+    page_bytes: int
+
+    def blocks(self, length: int, in_flight_tokens: int) -> int:
+        """Blocks that a request of this length may hold in one group of such layers."""
+        if self.window is None:
+            return ceil_div(length, self.block_size)
+        # One more: a window need not begin where a block does.
+        seen = min(self.window - 1 + in_flight_tokens, length)
+        return ceil_div(seen, self.block_size) + 1
+
+    def __str__(self) -> str:
+        """Say it in a derivation."""
+        kind = "full" if self.window is None else f"sliding({self.window})"
+        return f"{kind} {self.kv_heads} x {self.head_size}"
+
+
+class Groups(NamedTuple):
+    """Layers of one kind, dealt into groups."""
+
+    spec: Spec
+    layers: int
+    number: int
+
+
+class Layout(NamedTuple):
+    """All groups, and what one block takes in every layer of a group together."""
+
+    groups: tuple[Groups, ...]
+    bytes_per_block: int
+    derivation: tuple[str, ...]
+
+    def blocks(self, length: int, in_flight_tokens: int) -> int:
+        """Blocks that one request of this length may hold."""
+        return sum(each.number * each.spec.blocks(length, in_flight_tokens) for each in self.groups)
+
+
+def plan_kv(model: ModelShape, kv_cache_bytes: int, ask: KvAsk) -> KvPlan:
+    """Divide a cache as vLLM does, from its bytes alone."""
+    layout = divide(model, ask)
+    blocks = ask.blocks_override or max(0, kv_cache_bytes) // layout.bytes_per_block
+    needed = layout.blocks(ask.max_model_len, ask.in_flight_tokens)
+    concurrency = blocks / needed
+    tokens, how = _logged(layout, blocks, needed, ask)
+    return KvPlan(
+        kv_cache_bytes=kv_cache_bytes,
+        num_blocks=blocks,
+        block_size=ask.block_size,
+        bytes_per_block=layout.bytes_per_block,
+        blocks_per_request=needed,
+        kv_tokens=tokens,
+        max_concurrency=concurrency,
+        max_len_that_fits=longest_length(layout, blocks, ask),
+        fits=blocks - 1 >= needed,
+        derivation=(
+            *layout.derivation,
+            f"num_blocks = floor({kv_cache_bytes:,} / {layout.bytes_per_block:,}) = {blocks:,}"
+            if not ask.blocks_override
+            else f"num_blocks = --num-gpu-blocks-override = {blocks:,}",
+            *_request_derivation(layout, ask, needed),
+            f"max_concurrency = {blocks:,} / {needed:,} = {concurrency:.2f}",
+            how,
+        ),
+    )
+
+
+def divide(model: ModelShape, ask: KvAsk) -> Layout:
+    """Deal the layers that have a cache of their own into groups."""
+    own = [layer for layer in model.layers if not layer.shares_kv]
+    full = any(layer.attention == "full" for layer in own)
+    specs = [_spec(layer, ask, promoted=full and not ask.hybrid) for layer in own]
+    if len({spec.window for spec in specs}) == 1:
+        return _one_group(specs)
+    return _many_groups(list(_unified(specs)))
+
+
+def longest_length(layout: Layout, num_blocks: int, ask: KvAsk) -> int:
+    """The longest request that fits beside the null block, as vLLM searches for it."""
+    low, high = 0, ask.longest or ask.max_model_len
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = layout.blocks(middle, ask.in_flight_tokens) <= num_blocks - 1
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return low
+
+
+def ceil_div(number: int, by: int) -> int:
+    """Divide upwards.
+
+    >>> ceil_div(17, 16)
+    2
+    """
+    return -(-number // by)
+
+
+def _spec(layer: LayerShape, ask: KvAsk, *, promoted: bool) -> Spec:
+    heads = max(1, layer.kv_heads // ask.tensor_parallel)
+    return Spec(
+        window=None if promoted or layer.attention == "full" else layer.window,
+        kv_heads=heads,
+        head_size=layer.head_size,
+        block_size=ask.block_size,
+        page_bytes=ask.block_size * heads * 2 * layer.head_size * ask.element_bytes,
+    )
+
+
+def _one_group(specs: list[Spec]) -> Layout:
+    total = sum(spec.page_bytes for spec in specs)
+    pages = " + ".join(
+        f"{specs.count(spec)} x {spec.page_bytes:,}" for spec in dict.fromkeys(specs)
+    )
+    why = f"All {len(specs)} layers cache alike: one group, bytes_per_block = {pages} = {total:,}"
+    return Layout((Groups(specs[0], len(specs), 1),), total, (why,))
+
+
+def _unified(specs: list[Spec]) -> Iterable[Spec]:
+    largest = max(spec.page_bytes for spec in specs)
+    for spec in specs:
+        # A page that does not divide the largest is padded to it instead.
+        ratio = largest // spec.page_bytes if largest % spec.page_bytes == 0 else 1
+        yield spec._replace(block_size=spec.block_size * ratio, page_bytes=largest)
+
+
+def _many_groups(specs: list[Spec]) -> Layout:
+    counts = {spec: specs.count(spec) for spec in dict.fromkeys(specs)}
+    fewest, most = min(counts.values()), max(counts.values())
+    size = most if most < 1.5 * fewest else fewest
+    groups = tuple(Groups(spec, size, ceil_div(count, size)) for spec, count in counts.items())
+    page = specs[0].page_bytes
+    return Layout(
+        groups=groups,
+        bytes_per_block=size * page,
+        derivation=(
+            *(
+                f"{spec}: {counts[spec]} layers in {count} groups of {size}, "
+                f"blocks of {spec.block_size} tokens"
+                for spec, _, count in groups
+            ),
+            f"bytes_per_block = {size} layers x largest page of {page:,} = {size * page:,}",
+        ),
+    )
+
+
+def _request_derivation(layout: Layout, ask: KvAsk, needed: int) -> Iterable[str]:
+    length, flight = ask.max_model_len, ask.in_flight_tokens
+    for spec, _, count in layout.groups:
+        if spec.window is None:
+            yield f"{spec}: {count} x ceil({length:,} / {spec.block_size})"
+        else:
+            held = f"min({spec.window} - 1 + {flight:,} in flight, {length:,})"
+            yield f"{spec}: {count} x (ceil({held} / {spec.block_size}) + 1)"
+    yield f"blocks per request of {length:,} tokens = {needed:,}"
+
+
+def _logged(layout: Layout, blocks: int, needed: int, ask: KvAsk) -> tuple[int, str]:
+    if ask.tokens_logged == "concurrency":
+        # vLLM rounds this way: the quotient first, in floating point.
+        tokens = int(blocks / needed * ask.max_model_len)
+        return tokens, f"tokens = int(max_concurrency x {ask.max_model_len:,}) = {tokens:,}"
+    groups = sum(each.number for each in layout.groups)
+    tokens = blocks // groups * ask.block_size
+    return tokens, f"tokens as this version logs them = {blocks:,} // {groups} groups x block size"

@@ -1,0 +1,218 @@
+"""Flags computed for a model and an accelerator: for speed, for concurrency, for context."""
+
+from collections.abc import Callable, Iterator
+from typing import Final, Literal, NamedTuple
+
+from core.plans import MemoryPlan
+from core.records import ModelShape, Record
+from planner.accelerators import Accelerator
+from planner.flags import Flags
+from planner.memory import plan_memory
+
+Layout = Literal["speed", "concurrency", "context"]
+
+_MOST_SEQUENCES: Final = 256
+"""Of vLLM's defaults the smallest; more cost gigabytes of sampler memory with 262k words."""
+_GPU_UTILIZATION: Final = 0.95
+"""What deployments used that worked; a cap on it is what is free at the start."""
+_TPU_UTILIZATION: Final = 0.9
+"""Compiled programs live outside the budget: 0.95 never boots a v5e."""
+_SHORTEST: Final = 256
+"""Tokens: a shorter length is no plan any more."""
+
+
+class Wish(NamedTuple):
+    """What the flags must make possible."""
+
+    max_model_len: int
+    requests: int = 1
+    """Of full length, that the KV cache must hold at once, on its low estimate."""
+    layout: Layout | None = None
+    """None is the plainest flags that do it."""
+    text_only: bool = False
+    usual_tokens: int | None = None
+    """Of most requests, which the number of sequences is chosen for; None is the full length."""
+    vllm_version: str | None = None
+
+
+class Change(Record):
+    """One flag that made a plan fit better, and what it bought."""
+
+    flag: str
+    buys: str
+    costs: str
+    """What one gives up for it."""
+
+
+class Arrangement(Record):
+    """Flags, the memory they take, and how they were come by."""
+
+    layout: Layout | None
+    flags: Flags
+    memory: MemoryPlan
+    enough: bool
+    """It fits, and the wished requests are held at once."""
+    changes: tuple[Change, ...] = ()
+
+
+class Ground:
+    """A model on some accelerators of one kind; remembers every plan it made."""
+
+    def __init__(self, model: ModelShape, accelerator: Accelerator, count: int) -> None:
+        self.model = model
+        self.accelerator = accelerator
+        self.count = count
+        self._plans: dict[Flags, MemoryPlan] = {}
+
+    def plan(self, flags: Flags) -> MemoryPlan:
+        """Plan, or remember the plan."""
+        if flags not in self._plans:
+            self._plans[flags] = plan_memory(self.model, self.accelerator, flags)
+        return self._plans[flags]
+
+    @property
+    def fp8_kv(self) -> bool:
+        """Whether an fp8 KV cache is allowed, and gains anything."""
+        return self.accelerator.kind == "gpu" and self.accelerator.fp8_kv
+
+    def plainest(self, wish: Wish) -> Flags:
+        """Give the flags to begin with."""
+        return Flags(
+            max_model_len=wish.max_model_len,
+            max_num_seqs=wish.requests,
+            gpu_memory_utilization=utilization(self.accelerator),
+            tensor_parallel_size=self.count,
+            kv_cache_dtype="fp8" if self._begins_with_fp8(wish) else None,
+            language_model_only=wish.text_only and (self.model.vision or self.model.audio),
+            vllm_version=wish.vllm_version,
+        )
+
+    def _begins_with_fp8(self, wish: Wish) -> bool:
+        return self.fp8_kv and wish.layout in {"concurrency", "context"}
+
+
+def arrange(ground: Ground, wish: Wish) -> Arrangement:
+    """Compute flags; look at `enough` before using them.
+
+    Raises:
+        InvalidArgument: A flag is none that vLLM takes.
+        Unsupported: The model's shape is not known.
+    """
+    flags, changes = _fixed(ground, wish)
+    if _enough(ground.plan(flags), wish.requests):
+        flags = _grown(ground, flags, wish)
+    memory = ground.plan(flags)
+    return Arrangement(
+        layout=wish.layout,
+        flags=flags,
+        memory=memory,
+        enough=_enough(memory, wish.requests),
+        changes=tuple(changes),
+    )
+
+
+def longest(ground: Ground, flags: Flags, requests: int) -> Flags | None:
+    """Give the same flags with the longest length, below theirs, that so many requests have."""
+    low, high = 0, (flags.max_model_len or 0) // _SHORTEST
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = _enough(ground.plan(_of_length(flags, middle * _SHORTEST)), requests)
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return _of_length(flags, low * _SHORTEST) if low else None
+
+
+def utilization(accelerator: Accelerator) -> float | None:
+    """Give the share of its memory that vLLM may take there; None where it is not known."""
+    if accelerator.memory_gib is None:
+        return None
+    if accelerator.kind == "tpu":
+        return _TPU_UTILIZATION
+    return min(_GPU_UTILIZATION, int(accelerator.free_at_start * 100) / 100)
+
+
+def fixes(ground: Ground) -> Iterator[tuple[str, str, Callable[[Flags], Flags]]]:
+    """Give what can be changed without asking less: flag, cost and change, gentlest first."""
+    if ground.fp8_kv:
+        yield (
+            "--kv-cache-dtype fp8",
+            "a little accuracy of attention",
+            lambda flags: flags.model_copy(update={"kv_cache_dtype": "fp8"}),
+        )
+    if ground.accelerator.kind == "gpu":
+        yield (
+            "--enforce-eager",
+            "CUDA graphs: every step waits for Python, most with small batches",
+            lambda flags: flags.model_copy(update={"enforce_eager": True}),
+        )
+
+
+def difference(before: MemoryPlan, after: MemoryPlan) -> str:
+    """Say what a change bought."""
+    return (
+        f"KV cache {before.kv_cache_gib.expected:.2f} -> {after.kv_cache_gib.expected:.2f} GiB, "
+        f"{before.kv_low.max_concurrency:.2f} -> {after.kv_low.max_concurrency:.2f} requests of "
+        f"{after.max_model_len:,} tokens"
+    )
+
+
+def _fixed(ground: Ground, wish: Wish) -> tuple[Flags, list[Change]]:
+    flags = ground.plainest(wish)
+    changes = list(_fewer_sequences(ground, flags))
+    if not ground.plan(flags).load_peak_gib < _free_gib(ground.accelerator):
+        return flags, []  # No flag below helps to load it.
+    for flag, costs, change in fixes(ground):
+        if _enough(ground.plan(flags), wish.requests):
+            break
+        changed = change(flags)
+        if changed != flags:
+            buys = difference(ground.plan(flags), ground.plan(changed))
+            changes.append(Change(flag=flag, buys=buys, costs=costs))
+            flags = changed
+    return flags, changes
+
+
+def _fewer_sequences(ground: Ground, flags: Flags) -> Iterator[Change]:
+    """Say what the sequences bought, where vLLM's own default would not have been enough."""
+    default = ground.plan(flags.model_copy(update={"max_num_seqs": None}))
+    if not default.fits and ground.plan(flags).fits:
+        yield Change(
+            flag=f"--max-num-seqs {flags.max_num_seqs}",
+            buys=difference(default, ground.plan(flags)),
+            costs=f"further requests queue instead of up to {default.max_num_seqs} at once",
+        )
+
+
+def _free_gib(accelerator: Accelerator) -> float:
+    return (accelerator.memory_gib or 0) * accelerator.free_at_start
+
+
+def _enough(plan: MemoryPlan, requests: int) -> bool:
+    return plan.fits and plan.kv_low.max_concurrency >= requests
+
+
+def _of_length(flags: Flags, length: int) -> Flags:
+    return flags.model_copy(update={"max_model_len": length})
+
+
+def _grown(ground: Ground, flags: Flags, wish: Wish) -> Flags:
+    if wish.layout == "speed":
+        return flags  # A step waits for every other request in its batch.
+    return (_longer if wish.layout == "context" else _more)(ground, flags, wish)
+
+
+def _more(ground: Ground, flags: Flags, wish: Wish) -> Flags:
+    """Take as many sequences as the cache holds of usual ones, in powers of two."""
+    usual = min(wish.usual_tokens or wish.max_model_len, wish.max_model_len)
+    held = min(_MOST_SEQUENCES, int(ground.plan(_of_length(flags, usual)).kv_low.max_concurrency))
+    sequences = max(wish.requests, 1 << max(0, held.bit_length() - 1))
+    more = flags.model_copy(update={"max_num_seqs": sequences})
+    return more if _enough(ground.plan(more), wish.requests) else flags
+
+
+def _longer(ground: Ground, flags: Flags, wish: Wish) -> Flags:
+    """Take the longest length that one request can have."""
+    most = ground.plan(flags).kv_low.max_len_that_fits
+    most = min(most, ground.model.max_position_embeddings or most)
+    if most <= wish.max_model_len:
+        return flags
+    return longest(ground, _of_length(flags, most), 1) or flags

@@ -1,0 +1,51 @@
+"""What vLLM takes that no file tells: `overheads.toml`."""
+
+import functools
+import tomllib
+from pathlib import Path
+from typing import Final
+
+from core.plans import Gib, MemoryPart
+from core.records import Record, valid
+
+GIB: Final = 2**30
+MIB: Final = 2**20
+_FILE: Final = Path(__file__).with_suffix(".toml")
+
+
+class Uncertain(Record):
+    """How far off each estimate may be, as a share of it."""
+
+    weights: float
+    experts: float
+    activations: float
+    graphs: float
+    non_torch: float
+    tpu_weights: float
+
+
+class Overheads(Record):
+    """The numbers, as the file explains them."""
+
+    repack_slack_gib: float
+    marlin_fp8_scale_bytes: float
+    sampler_copies: float
+    graph_mib_per_layer: float
+    non_torch_gib: float
+    nccl_gib: float
+    vision_patches: int
+    tpu_programs_gib: float
+    uncertain: Uncertain
+
+
+@functools.cache
+def overheads() -> Overheads:
+    """Give the numbers."""
+    return valid(Overheads, tomllib.loads(_FILE.read_text("utf-8")))
+
+
+def part(name: str, size: float, *derivation: str, uncertain: float = 0.0) -> MemoryPart:
+    """Make a part of a plan from its bytes."""
+    gib = size / GIB
+    around = Gib(low=gib * (1 - uncertain), expected=gib, high=gib * (1 + uncertain))
+    return MemoryPart(name=name, gib=around, derivation=derivation)

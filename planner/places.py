@@ -1,0 +1,92 @@
+"""Places where a model could run, as data: `places.toml`."""
+
+import functools
+import tomllib
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from core.errors import InvalidArgument
+from core.records import Record, valid
+
+_FILE: Final = Path(__file__).with_name("places.toml")
+_SPARE_GIB: Final = 4.0
+"""What a host's own processes take beside the weights: 12B QAT, 9.6 GiB, was served from 16 GiB;
+E4B, 14.9 GiB, and 26B QAT, 16.7 GiB, from 32. How near one can go nobody has tried."""
+
+
+class Size(Record):
+    """A pair of processors and memory that the place accepts."""
+
+    vcpu: int
+    ram_gib: int
+
+
+class Place(Record):
+    """Somewhere a model could run; None is not known."""
+
+    name: str
+    title: str
+    provider: Literal["azure", "google", "aws", "own", "any"]
+    accelerator: str
+    """A name of `accelerators.toml`."""
+    count: int
+    """Accelerators that one replica has."""
+    deployable_by: str = ""
+    """The backend that would deploy there, whether or not this project has it yet."""
+    sizes: tuple[Size, ...] = ()
+    """The hosts it offers, smallest first."""
+    disk: str = ""
+    network: str = ""
+    scale_to_zero: bool
+    """It costs nothing while nobody asks, and wakes by itself."""
+    host_holds_weights: bool = False
+    """Files that are read count against the host's memory."""
+    weights_from: str
+    """A name of `boot.toml`: where its weights usually come from."""
+    startup_seconds_max: int | None = None
+    """The longest boot that its probes allow."""
+    provisioning: Literal["on-demand", "spot", "flex-start"] = "on-demand"
+    max_run_hours: int | None = None
+    limits: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    sources: tuple[str, ...]
+
+    def size_for(self, host_gib: float) -> Size | None:
+        """Give the smallest host that has so much memory for weights, None if none has."""
+        room = (size for size in self.sizes if size.ram_gib - _SPARE_GIB >= host_gib)
+        return next(room, None)
+
+    @property
+    def largest_ram_gib(self) -> int | None:
+        """Of its largest host; None where that is not known."""
+        return self.sizes[-1].ram_gib if self.sizes else None
+
+    def deployable(self, backends: Collection[str]) -> bool:
+        """Whether one of these backends deploys there."""
+        return bool(self.deployable_by) and self.deployable_by in backends
+
+
+@functools.cache
+def places() -> dict[str, Place]:
+    """Give every place that is known, by name."""
+    rows: dict[str, dict[str, Any]] = tomllib.loads(_FILE.read_text("utf-8"))
+    return {name: valid(Place, {"name": name, **row}) for name, row in rows.items()}
+
+
+def place(name: str) -> Place:
+    """Give one by name, also as people type it: `Cloud Run L4`, `v6e-1`.
+
+    Raises:
+        InvalidArgument: Nobody knows it.
+    """
+    known, wanted = places(), "-".join(name.lower().split())
+    found = known.get(wanted) or known.get(f"tpu-{wanted}")
+    if found is None:
+        alike = [
+            each.name
+            for each in known.values()
+            if wanted in {*each.name.split("-"), each.accelerator}
+        ] or list(known)
+        raise InvalidArgument(f"No place is called {name}.", fix=f"Use one of {', '.join(alike)}.")
+    return found

@@ -1,0 +1,221 @@
+"""What it costs to run a model: by the hour, the month, the request, the token and the user."""
+
+import datetime as dt
+import functools
+import tomllib
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import Field
+
+from core.records import ModelShape, Record, valid
+from planner.accelerators import Accelerator
+from planner.flags import Flags
+from planner.places import Place, Size
+from planner.reached import Band
+from planner.speed import decode, prefill
+
+FILE: Final = Path(__file__).with_name("prices.toml")
+HOURS_PER_MONTH: Final = 730.0
+_DISAGREE: Final = 1.05
+"""Quotes further apart than this are said to disagree."""
+
+Unit = Literal["gpu-second", "vcpu-second", "gib-second", "chip-hour", "hour"]
+
+
+class Lookup(Record):
+    """Where a rate can be asked for."""
+
+    api: Literal["azure", "google"]
+    region: str = ""
+    meter: str = ""
+    """Of Azure."""
+    service: str = ""
+    """Of Google's Cloud Billing Catalog, by its display name."""
+    words: tuple[str, ...] = ()
+    """That the description of Google's SKU contains."""
+    without: tuple[str, ...] = ()
+    """Words that it must not contain."""
+
+
+class Rate(Record):
+    """One number that somebody published."""
+
+    name: str
+    usd: float = Field(ge=0)
+    """In `currency`, which is nearly always USD."""
+    currency: str = "USD"
+    unit: Unit
+    region: str = ""
+    source: str
+    date: dt.date
+    """When it was read."""
+    lookup: Lookup | None = None
+
+
+class Quote(Record):
+    """What some rates add up to for a place."""
+
+    usd_per_hour: float | None
+    """None where it is in another currency."""
+    rates: tuple[Rate, ...]
+    derivation: str
+
+
+class Price(Record):
+    """What one running replica costs."""
+
+    place: str
+    usd_per_hour: float | None
+    """By the first quote."""
+    usd_per_hour_highest: float | None
+    """By the dearest quote; budgets are judged on it."""
+    usd_per_month: float | None
+    """At the duty cycle."""
+    duty: float
+    """Share of a month in which it runs."""
+    quotes: tuple[Quote, ...]
+    disagree: bool
+    """The quotes are more than 5 % apart."""
+
+    @property
+    def short(self) -> str:
+        """What each source says, without the sources."""
+        return ", ".join(quote.derivation.partition(" = ")[0] for quote in self.quotes)
+
+    def __str__(self) -> str:
+        """Say it for a person, every source."""
+        return "; ".join(quote.derivation for quote in self.quotes) or "no price is known"
+
+
+class Load(Record):
+    """What is asked of a deployment, without pause."""
+
+    prompt_tokens: int = Field(default=1024, ge=1)
+    output_tokens: int = Field(default=256, ge=1)
+    concurrency: int = Field(default=8, ge=1)
+    """Requests in flight: users who each wait for their answer and ask again."""
+
+
+class LoadCost(Record):
+    """What the load costs, every request with its own prompt and nothing cached."""
+
+    load: Load
+    requests_per_second: Band
+    output_tokens_per_second: Band
+    usd_per_1000_requests: Band
+    usd_per_million_tokens: Band
+    """Of prompts and answers together."""
+    usd_per_million_output_tokens: Band
+    usd_per_active_user_hour: float
+    derivation: tuple[str, ...]
+
+
+@functools.cache
+def _data() -> dict[str, Any]:
+    return tomllib.loads(FILE.read_text("utf-8"))
+
+
+@functools.cache
+def rates() -> dict[str, Rate]:
+    """Give every rate that is known, by name."""
+    rows: dict[str, dict[str, Any]] = _data()["rates"]
+    return {name: valid(Rate, {"name": name, **row}) for name, row in rows.items()}
+
+
+def price(place: Place, size: Size | None = None, *, duty: float = 1.0) -> Price:
+    """Say what one replica costs there, by every source; a size left out is the smallest."""
+    host = size or (place.sizes[0] if place.sizes else None)
+    quotes = tuple(_quote(names, place, host) for names in _data()["quotes"].get(place.name, ()))
+    known = [quote.usd_per_hour for quote in quotes if quote.usd_per_hour is not None]
+    hourly = known[0] if known else None
+    return Price(
+        place=place.name,
+        usd_per_hour=hourly,
+        usd_per_hour_highest=max(known, default=None),
+        usd_per_month=None if hourly is None else hourly * HOURS_PER_MONTH * duty,
+        duty=duty,
+        quotes=quotes,
+        disagree=len(quotes) > len(known)
+        or max(known, default=0) > _DISAGREE * min(known, default=0),
+    )
+
+
+def load_cost(
+    model: ModelShape, accelerator: Accelerator, flags: Flags, load: Load, usd_per_hour: float
+) -> LoadCost:
+    """Say what a load costs, batched as vLLM would.
+
+    Raises:
+        InvalidArgument: The model's shape or the accelerator's bandwidth is not known.
+    """
+    seconds, how = _seconds_per_request(model, accelerator, flags, load)
+    usd = usd_per_hour / 3600
+    tokens = load.prompt_tokens + load.output_tokens
+    return LoadCost(
+        load=load,
+        requests_per_second=_over(1, seconds),
+        output_tokens_per_second=_over(load.output_tokens, seconds),
+        usd_per_1000_requests=_times(seconds, usd * 1000),
+        usd_per_million_tokens=_times(seconds, usd * 1e6 / tokens),
+        usd_per_million_output_tokens=_times(seconds, usd * 1e6 / load.output_tokens),
+        usd_per_active_user_hour=usd_per_hour / load.concurrency,
+        derivation=(
+            *how,
+            f"{usd_per_hour:.3f} $/h / 3600 x {seconds} s a request",
+            f"{usd_per_hour:.3f} $/h / {load.concurrency} users",
+        ),
+    )
+
+
+def _quote(names: list[str], place: Place, host: Size | None) -> Quote:
+    used = tuple(rates()[name] for name in names)
+    amounts = [_per_hour(rate, place, host) for rate in used]
+    total = sum(amounts)
+    currencies = {rate.currency for rate in used}
+    sign = "$" if currencies == {"USD"} else f"{'/'.join(sorted(currencies))} "
+    parts = " + ".join(
+        f"{amount:.3f} {rate.name} ({rate.source}, {rate.date})"
+        for amount, rate in zip(amounts, used, strict=True)
+    )
+    return Quote(
+        usd_per_hour=total if sign == "$" else None,
+        rates=used,
+        derivation=f"{sign}{total:.3f}/h = {parts}",
+    )
+
+
+def _per_hour(rate: Rate, place: Place, host: Size | None) -> float:
+    quantity = {
+        "gpu-second": 3600 * place.count,
+        "vcpu-second": 3600 * (host.vcpu if host else 0),
+        "gib-second": 3600 * (host.ram_gib if host else 0),
+        "chip-hour": place.count,
+        "hour": 1,
+    }
+    return rate.usd * quantity[rate.unit]
+
+
+def _seconds_per_request(
+    model: ModelShape, accelerator: Accelerator, flags: Flags, load: Load
+) -> tuple[Band, tuple[str, ...]]:
+    """Of the accelerator's time: its prompt alone, its answer shared with the batch."""
+    reading = prefill(model, accelerator, flags, prompt_tokens=load.prompt_tokens).seconds
+    context = load.prompt_tokens + load.output_tokens // 2
+    rate = decode(
+        model, accelerator, flags, concurrency=load.concurrency, context=context
+    ).tokens_per_second
+    low, high = (load.output_tokens / each for each in (rate.high, rate.low))
+    return Band(low=reading.low + low, high=reading.high + high), (
+        f"{load.prompt_tokens:,} tokens in, {load.output_tokens:,} out, no prompt cached",
+        f"prompt: {reading} s of the accelerator's time",
+        f"answer: {load.output_tokens:,} / {rate} tokens/s in batches of {load.concurrency}",
+    )
+
+
+def _over(amount: float, seconds: Band) -> Band:
+    return Band(low=amount / seconds.high, high=amount / seconds.low)
+
+
+def _times(seconds: Band, factor: float) -> Band:
+    return Band(low=seconds.low * factor, high=seconds.high * factor)

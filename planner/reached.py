@@ -1,0 +1,72 @@
+"""How much of what a data sheet promises is reached: `speed.toml`."""
+
+import functools
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+from core.records import Record, valid
+
+_FILE: Final = Path(__file__).with_name("speed.toml")
+
+
+class Band(Record):
+    """A figure as far as it can be foreseen; `expected` only where measurements allow one."""
+
+    low: float
+    expected: float | None = None
+    high: float
+
+    def __str__(self) -> str:
+        """Say it for a person."""
+        ends = f"{_short(self.low)}-{_short(self.high)}"
+        return ends if self.expected is None else f"{_short(self.expected)} ({ends})"
+
+    @property
+    def middle(self) -> float:
+        """The expected figure, else the geometric middle; to rank by, not to show."""
+        return self.expected or (self.low * self.high) ** 0.5
+
+
+class Share(Record):
+    """What part of a roof is reached."""
+
+    low: float
+    high: float
+    source: str
+
+
+class Constants(Record):
+    """Two constants of a device, from measurements on it."""
+
+    effective_gb_per_s: float
+    layer_microseconds: float
+    tensor_parallel: tuple[int, ...]
+    """How many of them worked together when it was measured."""
+    weight_bits: tuple[int, ...]
+    """Of the models that were measured."""
+    error: float
+    """Of a third model's prediction."""
+    source: str
+
+
+@functools.cache
+def _data() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(_FILE.read_text("utf-8"))
+
+
+@functools.cache
+def share(name: str) -> Share:
+    """Give the share of a roof that is reached in decode, prefill, prefill_parallel or pcie."""
+    return valid(Share, _data()["bands"][name])
+
+
+@functools.cache
+def constants(accelerator: str) -> Constants | None:
+    """Give a device's constants, None where nobody measured two models on it."""
+    row = _data()["constants"].get(accelerator)
+    return valid(Constants, row) if row else None
+
+
+def _short(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"

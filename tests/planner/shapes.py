@@ -1,0 +1,99 @@
+"""Models that the tests measure against, as their config.json would be."""
+
+from typing import Any
+
+from core.records import ModelShape
+from planner.catalog import find
+from planner.model import catalog_shape, shape_of
+
+
+def catalogued(name: str) -> ModelShape:
+    entry = find(name)
+    assert entry
+    return catalog_shape(entry.model)
+
+
+def with_quantization(name: str, quantization: dict[str, Any]) -> ModelShape:
+    """A size of Gemma 4 as others have quantized it."""
+    entry = find(name)
+    assert entry
+    return shape_of(name, {**entry.config, "quantization_config": quantization})
+
+
+FP8_BLOCK = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128}
+LLAMA_8B = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "dtype": "bfloat16",
+    "num_hidden_layers": 32,
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+    "tie_word_embeddings": False,
+}
+QWEN3_8B = {
+    **LLAMA_8B,
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "num_hidden_layers": 36,
+    "head_dim": 128,
+    "intermediate_size": 12288,
+    "vocab_size": 151936,
+    "max_position_embeddings": 40960,
+}
+
+
+QWEN25_7B = {
+    **LLAMA_8B,
+    "model_type": "qwen2",
+    "num_hidden_layers": 28,
+    "hidden_size": 3584,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "intermediate_size": 18944,
+    "vocab_size": 152064,
+    "use_sliding_window": False,
+    "sliding_window": 131072,
+}
+QWEN3_30B_A3B = {
+    **QWEN3_8B,
+    "model_type": "qwen3_moe",
+    "num_hidden_layers": 48,
+    "hidden_size": 2048,
+    "num_key_value_heads": 4,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "moe_intermediate_size": 768,
+}
+MIXTRAL = {
+    **LLAMA_8B,
+    "model_type": "mixtral",
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+    "vocab_size": 32000,
+    "sliding_window": None,
+}
+SIGLIP = {"model_type": "siglip_vision_model", "hidden_size": 1152}
+
+
+def multimodal_gemma3(text: dict[str, Any]) -> dict[str, Any]:
+    return {"text_config": {**text, "vocab_size": 262208}, "vision_config": SIGLIP}
+
+
+def gemma3(depth: int, hidden: int, heads: int, kv_heads: int, inner: int) -> dict[str, Any]:
+    return {
+        "model_type": "gemma3_text",
+        "num_hidden_layers": depth,
+        "hidden_size": hidden,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "head_dim": 128 if hidden == 5376 else 256,
+        "intermediate_size": inner,
+        "sliding_window": 1024,
+        "vocab_size": 262144,
+        "max_position_embeddings": 131072,
+    }

@@ -1,0 +1,73 @@
+"""Boots beside those that others waited for."""
+
+import pytest
+
+from core.errors import InvalidArgument
+from core.records import ModelShape
+from planner.boot import Boot, boot
+from planner.flags import Flags
+from planner.places import place
+from tests.planner.shapes import catalogued
+
+
+def of(model: str, where: str, *, weights_from: str | None = None, eager: bool = False) -> Boot:
+    flags = Flags(enforce_eager=eager)
+    return boot(catalogued(model), place(where), flags, weights_from=weights_from)
+
+
+def phase(found: Boot, name: str) -> float:
+    return next(each.seconds.expected for each in found.phases if each.name == name)
+
+
+def test_weights_over_gcs_fuse_take_as_long_as_they_did() -> None:
+    """26B QAT in 664 s and its compilation in 99."""
+    found = of("26b qat", "cloud-run-l4")
+    assert phase(found, "weights") == pytest.approx(664, rel=0.01)
+    assert phase(found, "compile") == 99
+    assert found.within_budget == "yes"
+
+
+def test_thirteen_minutes_on_azure_are_within_the_estimate() -> None:
+    """58 GiB from Azure Files, 576 s of about 780 in all."""
+    found = of("31b", "aca-a100")
+    assert phase(found, "weights") == pytest.approx(576, rel=0.02)
+    assert found.seconds.low < 13 * 60 < found.seconds.high
+
+
+@pytest.mark.parametrize("seconds", [490, 860])
+@pytest.mark.parametrize("model", ["e2b", "e4b"])
+def test_a_cold_tpu_is_within_the_estimate(model: str, seconds: int) -> None:
+    """490 to 860 s were seen."""
+    found = of(model, "tpu-v6e-1").seconds
+    assert found.low < seconds < found.high
+
+
+def test_a_boot_too_long_for_the_probe_is_said() -> None:
+    """58 GiB over FUSE do not come in 1,800 s; streamed they do."""
+    slow = of("31b", "cloud-run-rtx-pro-6000")
+    quick = of("31b", "cloud-run-rtx-pro-6000", weights_from="gcs-streamed")
+    assert slow.within_budget == "probably not"
+    assert "runai_streamer" in slow.advice
+    assert quick.within_budget == "yes"
+
+
+def test_the_host_is_not_in_the_probes_time() -> None:
+    """A probe begins with the container."""
+    tight = of("e2b", "cloud-run-l4")
+    without_host = tight.seconds.high - tight.phases[0].seconds.high
+    where = place("cloud-run-l4").model_copy(update={"startup_seconds_max": int(without_host) + 1})
+    assert boot(catalogued("e2b"), where, Flags()).within_budget == "yes"
+
+
+def test_eager_neither_compiles_nor_captures() -> None:
+    """That is what it buys at the start."""
+    names = {each.name for each in of("e2b", "cloud-run-l4", eager=True).phases}
+    assert names == {"host and image", "engine start", "weights"}
+
+
+def test_what_is_not_known_is_not_guessed() -> None:
+    """A source without a row, a model without a size."""
+    with pytest.raises(InvalidArgument, match="floppy"):
+        of("e2b", "cloud-run-l4", weights_from="floppy")
+    with pytest.raises(InvalidArgument, match="How large"):
+        boot(ModelShape(model="nobody/knows"), place("local"), Flags())

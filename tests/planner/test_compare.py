@@ -1,0 +1,104 @@
+"""Tables of models and places, and the commands that print them."""
+
+import json
+
+import pytest
+
+from planner.__main__ import main
+from planner.compare import Comparison, Row, compare, table
+from planner.goal import Goal
+
+
+def row(found: Comparison, model: str, where: str) -> Row:
+    return next(each for each in found.rows if model in each.model and each.place == where)
+
+
+def test_rows_come_in_the_order_asked_for() -> None:
+    """Models by places."""
+    found = compare(["12b qat", "26b qat"], ["cloud-run-l4", "aca-t4"], Goal())
+    assert [(each.model.split("-")[2], each.place) for each in found.rows] == [
+        ("12B", "cloud-run-l4"), ("12B", "aca-t4"), ("26B", "cloud-run-l4"), ("26B", "aca-t4"),
+    ]  # fmt: skip
+
+
+def test_what_does_not_fit_says_why_in_the_table() -> None:
+    """26B in int4 on a T4."""
+    found = compare(["26b qat"], ["aca-t4"], Goal())
+    assert not found.rows[0].fits
+    assert "out of memory while loading" in table(found)
+    assert found.summary() == "None of them fits."
+    assert found.cheapest is None
+
+
+def test_price_and_performance_across_clouds() -> None:
+    """The same card costs more where it sleeps for nothing; how much is said."""
+    found = compare(["12b qat"], ["ec2-g6-2xlarge", "gke-l4", "cloud-run-l4"], Goal(users=4))
+    times = row(found, "12B", "cloud-run-l4").times_the_cheapest
+    assert times == pytest.approx(1.0456 / 0.8536, rel=0.01)
+    assert row(found, "12B", "gke-l4").times_the_cheapest == 1
+    assert found.cheapest == "google/gemma-4-12B-it-qat-w4a16-ct on gke-l4"
+    speeds = {each.tokens_per_second_per_user for each in found.rows}
+    assert len(speeds) == 1
+
+
+def test_the_fastest_the_cheapest_and_the_best_value_may_differ() -> None:
+    """An hour of a T4 is cheap, its tokens are not."""
+    found = compare(["e2b"], ["aca-t4", "tpu-v6e-1", "h100"], Goal(users=8))
+    assert found.cheapest
+    assert found.cheapest.endswith("aca-t4")
+    assert found.best_value
+    assert not found.best_value.endswith("aca-t4")
+    assert found.fastest
+    assert found.fastest.endswith("h100")
+
+
+def test_every_place_is_compared_when_none_is_named() -> None:
+    """Refusals included."""
+    found = compare(["31b"], [], Goal())
+    assert {each.place for each in found.rows if each.fits} >= {"h100", "cloud-run-rtx-pro-6000"}
+    assert any(not each.fits for each in found.rows)
+
+
+def test_the_advise_command_prints_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    """The line to type, the price and the boot, in words."""
+    words = ["26b qat", "--place", "cloud-run-l4", "--max-model-len", "16384", "--users", "2"]
+    assert main(["advise", *words]) == 0
+    printed = capsys.readouterr().out
+    assert "vllm serve google/gemma-4-26B-A4B-it-qat-w4a16-ct --max-model-len 16384" in printed
+    assert "$1.42/h" in printed
+    assert "per million tokens" in printed
+
+
+def test_the_advise_command_fails_where_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its exit code is for scripts, its words for people."""
+    assert main(["advise", "31b qat", "--place", "cloud-run-l4"]) == 1
+    printed = capsys.readouterr().out
+    assert "out of memory while loading" in printed
+    assert "Instead" in printed
+
+
+def test_what_cannot_be_said_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    """With the way out."""
+    assert main(["advise", "nobody/knows"]) == 2
+    assert main(["compare", "e2b", "--place", "mars"]) == 2
+    assert main(["advise", "e2b", "--users", "0"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "cloud-run-l4" in printed.err
+
+
+@pytest.mark.parametrize("command", ["advise", "compare"])
+def test_everything_is_there_as_json(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Goal and every figure."""
+    main([command, "e2b", "--place", "cloud-run-l4", "--json"])
+    said = json.loads(capsys.readouterr().out)
+    assert said["goal"]["max_model_len"] == 8192
+    assert said.get("offers") or said.get("rows")
+
+
+def test_the_compare_command_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    """Markdown and terminal alike."""
+    assert main(["compare", "26b-qat", "12b-qat", "--place", "cloud-run-l4"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("| model")
+    assert printed.count("\n| google/") == 2

@@ -1,0 +1,258 @@
+"""What fits, what does not, and the reason."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.errors import InvalidArgument, Unsupported
+from core.plans import MemoryPlan
+from core.records import DeploymentSpec, ModelShape
+from planner.accelerators import accelerator, accelerators
+from planner.flags import Flags, size_in_bytes
+from planner.memory import plan_memory
+from planner.model import read_model, shape_of
+from planner.versions import profile
+from tests.planner.shapes import FP8_BLOCK, LLAMA_8B, catalogued, with_quantization
+
+NAMES = ("e2b", "e2b qat", "e4b qat", "12b", "12b qat", "26b qat", "31b qat")
+
+
+def plan(model: str | ModelShape, where: str, **flags: Any) -> MemoryPlan:
+    shape = catalogued(model) if isinstance(model, str) else model
+    return plan_memory(shape, accelerator(where), Flags(**flags))
+
+
+@pytest.mark.parametrize(
+    ("model", "where", "flags", "words"),
+    [
+        ("e2b", "a100-80", {"kv_cache_dtype": "fp8"}, "fp8 KV cache needs SM 8.9"),
+        ("e2b", "rtx-3090", {"kv_cache_dtype": "fp8_e4m3"}, "fp8 KV cache needs SM 8.9"),
+        ("e2b", "t4", {"quantization": "fp8"}, "fp8 weights need SM 8.0"),
+        ("e2b", "t4", {"dtype": "bfloat16"}, "no bfloat16"),
+        ("12b qat", "rtx-3090", {"gpu_memory_utilization": 0.9907}, "are free at the start"),
+        ("12b qat", "l4", {"max_model_len": 300_000}, "beyond the model's 262,144"),
+        ("12b qat", "l4", {"tensor_parallel_size": 3}, "cannot be shared by 3"),
+        ("12b", "l4", {}, "while loading"),
+        ("31b qat", "l4", {}, "while loading"),
+        ("12b qat", "l4", {"kv_cache_memory_bytes": 20 * 2**30}, "are free"),
+        ("26b qat", "l4", {"max_model_len": 262_144}, "One request of 262,144 tokens needs"),
+        ("e2b", "v5e", {"gpu_memory_utilization": 0.95}, "compiled programs"),
+        ("12b qat", "v6e", {"vllm_version": "0.30.0"}, "no int4 weights"),
+        ("e2b", "cpu", {}, "not known"),
+        (
+            "e2b",
+            "v5e",
+            {"disable_chunked_mm_input": True, "max_num_batched_tokens": 2048},
+            "is below 2,496",
+        ),
+    ],
+)
+def test_what_cannot_run_says_why(
+    model: str, where: str, flags: dict[str, Any], words: str
+) -> None:
+    """The verdict is no, and a sentence gives the true reason."""
+    made = plan(model, where, **flags)
+    assert not made.fits
+    assert any(words in reason for reason in made.reasons)
+
+
+@pytest.mark.parametrize(
+    ("model", "where", "flags"),
+    [
+        ("26b qat", "l4", {"max_model_len": 16_384, "max_num_seqs": 8, "kv_cache_dtype": "fp8"}),
+        ("12b qat", "l4", {"max_model_len": 32_768}),
+        ("26b", "a100-80", {}),
+        ("31b qat", "rtx-3090", {"tensor_parallel_size": 2, "max_model_len": 33_024}),
+        ("31b qat", "l4", {"cpu_offload_gb": 14, "max_model_len": 8192}),
+        ("31b", "h100", {"max_num_batched_tokens": 2496, "max_model_len": 32_768}),
+        ("e4b", "v6e", {"max_model_len": 16_384}),
+        ("e2b", "cpu", {"kv_cache_memory_bytes": 2**30, "max_model_len": 2048}),
+        ("e2b", "v5e", {"disable_chunked_mm_input": True, "max_num_batched_tokens": 2496}),
+    ],
+)
+def test_what_runs_fits(model: str, where: str, flags: dict[str, Any]) -> None:
+    """No reason against it is found."""
+    assert plan(model, where, **flags).reasons == ()
+
+
+@pytest.mark.parametrize(
+    ("model", "where", "words"),
+    [
+        ("e2b", "t4", "64 KiB of shared memory"),
+        ("e2b", "t4", "casts to fp16"),
+        ("e2b", "h100", "--max-num-seqs"),
+        ("12b", "v6e", "no JAX build"),
+    ],
+)
+def test_what_starts_but_should_be_known_is_warned_of(model: str, where: str, words: str) -> None:
+    """A warning is no verdict."""
+    assert words in " ".join(plan(model, where).warnings)
+
+
+def test_a_model_that_is_not_known_cannot_be_planned() -> None:
+    """Nothing is guessed from a name."""
+    with pytest.raises(Unsupported, match="cannot be planned"):
+        plan(read_model("someone/something"), "l4")
+    without_groups = shape_of("x", {**LLAMA_8B, "model_type": "novel"})
+    with pytest.raises(Unsupported, match="cannot be planned"):
+        plan(without_groups, "l4")
+
+
+@pytest.mark.parametrize("flags", [{"kv_cache_dtype": "int3"}, {"vllm_version": "newest"}])
+def test_flags_that_cannot_be_are_refused(flags: dict[str, Any]) -> None:
+    """They are mistakes of the person, not properties of the plan."""
+    with pytest.raises(InvalidArgument):
+        plan("e2b", "l4", **flags)
+    with pytest.raises(InvalidArgument, match="No accelerator is called"):
+        accelerator("abacus")
+
+
+@pytest.mark.parametrize(
+    ("model", "where", "seqs", "batched"),
+    [
+        ("e2b", "l4", 256, 2048),
+        ("12b", "l4", 256, 2496),
+        ("e2b", "h100", 1024, 8192),
+        ("e2b", "a100-80", 256, 2048),
+        ("e2b", "v6e", 256, 1024),
+        ("e2b", "v5e", 256, 512),
+        ("e2b", "cpu", 128, 2048),
+    ],
+)
+def test_defaults_are_vllms(model: str, where: str, seqs: int, batched: int) -> None:
+    """They follow the accelerator, and an image that must not be cut."""
+    made = plan(model, where)
+    assert (made.max_num_seqs, made.max_num_batched_tokens) == (seqs, batched)
+
+
+def test_the_largest_devices_get_the_largest_batches() -> None:
+    """From 160 GiB on."""
+    large = accelerator("h100").model_copy(update={"memory_gib": 180.0})
+    assert plan_memory(catalogued("e2b"), large, Flags()).max_num_batched_tokens == 16_384
+
+
+def test_a_version_takes_the_row_nearest_below() -> None:
+    """And the plan says which."""
+    assert profile("0.32.0+cpu").version == "0.28.0"
+    assert profile("v0.21.1rc1").version == "0.21.0"
+    assert profile("0.9").version == "0.20.0"
+    assert profile(None).version == "0.33.0"
+    made = plan("e2b", "l4", vllm_version="0.23.0")
+    assert "vLLM 0.23.0: reckoned as 0.21.0." in made.derivation
+
+
+def test_async_scheduling_doubles_what_a_request_keeps() -> None:
+    """Since 0.26 two batches are in flight, unless it is turned off."""
+    flags = {"max_model_len": 32_768, "kv_cache_memory_bytes": 2**33}
+    old, new, off = (
+        plan("12b qat", "l4", **flags, **more).kv_expected.blocks_per_request
+        for more in (
+            {"vllm_version": "0.25.0"},
+            {"vllm_version": "0.26.0"},
+            {"async_scheduling": False},
+        )
+    )
+    assert old == off < new
+
+
+def test_a_spec_is_read_with_its_engine_args() -> None:
+    """What has no field of its own is found among the words."""
+    words = ("--block-size", "32", "--no-async-scheduling", "--language-model-only")
+    spec = DeploymentSpec(
+        name="a", model="b", max_model_len=8, kv_cache_memory_bytes="2G", engine_args=words
+    )
+    flags = Flags.of(spec, vllm_version="0.30")
+    assert (flags.max_model_len, flags.kv_cache_memory_bytes) == (8, 2**31)
+    assert (flags.block_size, flags.async_scheduling, flags.language_model_only) == (
+        *(32, False, True),
+    )
+    assert size_in_bytes("25.6k") == 25_600
+    with pytest.raises(InvalidArgument):
+        size_in_bytes("much")
+
+
+def test_every_accelerator_says_where_its_numbers_come_from() -> None:
+    """A number that nobody can trace does not go in."""
+    for each in accelerators().values():
+        assert each.sources
+        if each.kind != "cpu":
+            assert each.memory_gib
+            assert each.bandwidth_gb_per_s
+
+
+def test_towers_are_left_out_on_request() -> None:
+    """--language-model-only saves what they hold."""
+    saved = plan("31b", "h100").weights_gib
+    saved -= plan("31b", "h100", language_model_only=True).weights_gib
+    assert saved == pytest.approx(575_742_176 * 2 / 2**30, rel=0.01)
+
+
+def test_fp8_weights_through_marlin_take_scales() -> None:
+    """Where there is no fp8 arithmetic, block scales are spread out."""
+    model = with_quantization("31b", FP8_BLOCK)
+    assert plan(model, "rtx-3090").weights_gib > plan(model, "l4").weights_gib
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("where", list(accelerators()))
+def test_every_plan_explains_itself(name: str, where: str) -> None:
+    """Each part, the cache and the whole carry a derivation; low is not above high."""
+    made = plan(name, where, max_model_len=8192)
+    assert made.derivation
+    assert made.kv_expected.derivation
+    assert all(part.derivation for part in made.parts)
+    assert made.kv_cache_gib.low <= made.kv_cache_gib.expected <= made.kv_cache_gib.high
+    assert made.fits == (not made.reasons)
+
+
+places = st.sampled_from(["l4", "rtx-3090", "a100-80", "v5e", "v6e"])
+asked = st.fixed_dictionaries(
+    {
+        "max_model_len": st.integers(512, 100_000),
+        "max_num_seqs": st.integers(1, 512),
+        "max_num_batched_tokens": st.sampled_from([1024, 2496, 4096, 8192]),
+        "gpu_memory_utilization": st.floats(0.3, 0.92),
+    }
+)
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(NAMES), places, asked, st.floats(0, 60))
+def test_more_memory_is_never_worse(
+    name: str, where: str, flags: dict[str, Any], more: float
+) -> None:
+    """The same flags on the same device with more memory."""
+    device, shape = accelerator(where), catalogued(name)
+    larger = device.model_copy(update={"memory_gib": (device.memory_gib or 0) + more})
+    base, better = (plan_memory(shape, each, Flags(**flags)) for each in (device, larger))
+    assert_no_worse(better, base)
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(NAMES), places, asked, st.integers(1, 512))
+def test_fewer_sequences_are_never_worse(
+    name: str, where: str, flags: dict[str, Any], fewer: int
+) -> None:
+    """They need less of the sampler and fewer graphs, and on a TPU shorter blocks."""
+    few = {**flags, "max_num_seqs": min(fewer, flags["max_num_seqs"])}
+    assert_no_worse(plan(name, where, **few), plan(name, where, **flags))
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(NAMES), places, asked, st.integers(512, 100_000))
+def test_shorter_requests_are_never_worse(
+    name: str, where: str, flags: dict[str, Any], length: int
+) -> None:
+    """A plan that fits still fits."""
+    short = {**flags, "max_model_len": min(length, flags["max_model_len"])}
+    assert_no_worse(plan(name, where, **short), plan(name, where, **flags))
+
+
+def assert_no_worse(better: MemoryPlan, worse: MemoryPlan) -> None:
+    assert better.fits >= worse.fits
+    assert better.kv_cache_gib.low >= worse.kv_cache_gib.low
+    # Blocks are whole, so a TPU's concurrency may lose the part of one.
+    shortfall = 1 if better.kv_is_shared else 0
+    assert better.kv_low.max_concurrency + shortfall >= worse.kv_low.max_concurrency

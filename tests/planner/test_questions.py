@@ -1,0 +1,211 @@
+"""What people type, and the computed figures that an answer rests on."""
+
+import pytest
+
+from planner.accelerators import accelerator
+from planner.advise import Advice, advise
+from planner.compare import Comparison, Row, compare
+from planner.flags import Flags
+from planner.goal import Goal
+from planner.kv_precisions import kv_precisions
+from planner.memory import plan_memory
+from planner.offers import Offer, Refusal
+from planner.places import place
+from planner.speed import decode
+from tests.planner.shapes import catalogued
+
+L4 = ("cloud-run-l4",)
+
+
+def only(advice: Advice) -> Refusal:
+    (refusal,) = advice.refused
+    return refusal
+
+
+def first(advice: Advice) -> Offer:
+    return advice.offers[0]
+
+
+def rows(found: Comparison) -> dict[str, Row]:
+    return {row.place if len(found.rows) > 2 else row.model: row for row in found.rows}
+
+
+def test_will_a_standard_gemma4_26ab_fit_on_the_l4_cloud_run_gpu_with_24_gb_memory() -> None:
+    """No: 48 GiB of weights, a card that shows 22; the QAT one does."""
+    advice = advise(Goal(model="26b", places=L4))
+    refusal = only(advice)
+    assert refusal.why == "memory"
+    assert refusal.weights_gib == pytest.approx(48.5, rel=0.01)
+    assert refusal.visible_gib == 21.96
+    assert advice.instead[0].model == "google/gemma-4-26B-A4B-it-qat-w4a16-ct"
+    assert {offer.place for offer in advice.elsewhere} >= {"cloud-run-rtx-pro-6000", "h100"}
+
+
+def test_summary_qat_26ab_model_deployment_options() -> None:
+    """It fits an L4 with 32 GiB of host, and everything larger, each with flags, boot and price."""
+    advice = advise(Goal(model="26b qat", max_model_len=16_384))
+    offers = {offer.place: offer for offer in advice.offers}
+    l4 = offers["cloud-run-l4"]
+    assert l4.size
+    assert (l4.size.vcpu, l4.size.ram_gib) == (8, 32)
+    assert l4.memory.weights_gib == pytest.approx(16.44, rel=0.05)
+    assert l4.boot.seconds.low < 664 + 99 < l4.boot.seconds.high
+    assert l4.price.usd_per_hour == pytest.approx(1.421, rel=0.005)
+    assert "--max-model-len 16384" in l4.engine_line
+    assert {"tpu-v6e-1", "aca-a100", "cloud-run-rtx-pro-6000"} <= offers.keys()
+
+
+def test_summary_qat_31b_model_deployment_options_on_nvidia_l4_cloud_run() -> None:
+    """No: it dies while loading. Offloading would load it, at a crawl. Others are named."""
+    advice = advise(Goal(model="31b qat", places=L4))
+    refusal = only(advice)
+    assert refusal.load_peak_gib == pytest.approx(22.1, abs=0.05)
+    assert "while loading" in refusal.reason
+    assert "2.62" in refusal.reason
+    assert refusal.offload
+    assert refusal.offload.roof_tokens_per_second < 5
+    assert {offer.place for offer in advice.elsewhere} & {"tpu-v6e-1", "tpu-v6e-1-flex", "h100"}
+    assert [offer.model for offer in advice.instead][:2] == [
+        "google/gemma-4-26B-A4B-it-qat-w4a16-ct",
+        "google/gemma-4-12B-it-qat-w4a16-ct",
+    ]
+
+
+def test_why_is_cpu_offloading_not_recommended() -> None:
+    """PCIe against memory: 32 against 300 GB/s; 14 GiB offloaded were measured at 0.8-1.6."""
+    refusal = only(advise(Goal(model="31b qat", places=L4)))
+    assert refusal.offload
+    assert "32 GB/s against 300 GB/s" in refusal.offload.why_not
+    assert "9 times slower" in refusal.offload.why_not
+    assert refusal.offload.slower > 3
+    flags = Flags(cpu_offload_gb=14)
+    band = decode(catalogued("31b qat"), accelerator("l4"), flags).tokens_per_second
+    assert band.low <= 0.8
+    assert band.high >= 1.6
+
+
+def test_is_v6e_1_an_option() -> None:
+    """For 31B QAT, yes; for 12B in bf16 with four users of 8k, only two of them fit at once."""
+    assert first(advise(Goal(model="31b qat", places=("tpu-v6e-1",)))).memory.fits
+    refusal = only(advise(Goal(model="12b", users=4, places=("tpu-v6e-1",))))
+    assert [near.gives_up.split(":")[0] for near in refusal.nearest] == ["length", "users"]
+    assert "users: 2" in refusal.nearest[1].gives_up
+    assert refusal.nearest[0].buys.startswith("2.16 requests of 8,192 tokens at once become 4.")
+
+
+def test_how_much_more_expensive_are_these_options() -> None:
+    """By the hour and by the token, as a factor of the cheapest."""
+    found = compare(["26b qat"], ["cloud-run-l4", "tpu-v6e-1", "aca-a100"], Goal(users=2))
+    seen = rows(found)
+    assert seen["cloud-run-l4"].times_the_cheapest == 1
+    assert seen["tpu-v6e-1"].times_the_cheapest == pytest.approx(2.70 / 1.421, rel=0.01)
+    assert seen["aca-a100"].times_the_cheapest == pytest.approx(6.35 / 1.421, rel=0.01)
+    assert all(row.usd_per_million_tokens for row in found.rows)
+
+
+def test_is_26b_qat_better_than_12b_qat_on_l4_gpu_cloud_run() -> None:
+    """Faster and cheaper by the token; slower to wake, a larger host, dearer by the hour."""
+    found = compare(["26b qat", "12b qat"], L4, Goal(max_model_len=16_384, users=2))
+    large, small = found.rows
+    assert large.weights_gib
+    assert small.weights_gib
+    assert large.weights_gib > 1.9 * small.weights_gib
+    assert (large.host_gib, small.host_gib) == (32, 16)
+    assert large.boot_seconds
+    assert small.boot_seconds
+    assert large.boot_seconds.expected > small.boot_seconds.expected + 200
+    assert (large.usd_per_hour or 0) > 1.3 * (small.usd_per_hour or 0)
+    assert large.tokens_per_second_per_user
+    assert small.tokens_per_second_per_user
+    assert large.tokens_per_second_per_user.low > 1.5 * small.tokens_per_second_per_user.low
+    assert found.best_value
+    assert "26B" in found.best_value
+
+
+def test_are_there_any_better_memory_layouts_or_is_this_the_best() -> None:
+    """Three, each computed: the longest context, the most users, the plainest."""
+    found = {
+        layout: first(advise(Goal(model="26b qat", places=L4, layout=layout))).memory
+        for layout in ("speed", "concurrency", "context")
+    }
+    assert found["context"].max_model_len > 100_000
+    assert found["concurrency"].kv_low.max_concurrency > 1.8 * found["speed"].kv_low.max_concurrency
+
+
+def test_can_the_l4_use_fp8_for_kv_and_what_does_it_buy() -> None:
+    """Yes, SM 8.9: twice the tokens. An A100, a 3090, a T4 and TPUs cannot or need not."""
+    model, flags = catalogued("26b qat"), Flags(max_model_len=16_384, max_num_seqs=8)
+    plain = plan_memory(model, accelerator("l4"), flags)
+    fp8 = plan_memory(model, accelerator("l4"), flags.model_copy(update={"kv_cache_dtype": "fp8"}))
+    assert fp8.kv_expected.num_blocks == pytest.approx(2 * plain.kv_expected.num_blocks, abs=2)
+    fp8_flags = Flags(max_model_len=8192, kv_cache_dtype="fp8")
+    for name in ("a100-80", "rtx-3090", "t4"):
+        assert any(
+            "fp8 KV" in why for why in plan_memory(model, accelerator(name), fp8_flags).reasons
+        )
+
+
+def test_how_does_the_performance_compare_to_aca_t4() -> None:
+    """An L4 and a T4 read alike, an A100 six times as fast."""
+    found = rows(compare(["12b qat"], ["cloud-run-l4", "aca-t4", "aca-a100"], Goal()))
+    speed = {name: row.tokens_per_second_per_user for name, row in found.items()}
+    assert speed["aca-a100"]
+    assert speed["aca-t4"]
+    assert speed["aca-a100"].low > 5 * speed["aca-t4"].low
+
+
+def test_the_2b_model_on_a_v6e_4_against_4b_and_12b() -> None:
+    """Every model with its tensor-parallel plan, and all faster than none."""
+    found = compare(["e2b", "e4b", "12b"], ["tpu-v6e-4", "tpu-v6e-1"], Goal(users=8))
+    speeds = {
+        (row.model, row.place): row.tokens_per_second_per_user for row in found.rows if row.fits
+    }
+    for model in ("E2B", "E4B"):
+        name = f"google/gemma-4-{model}-it"
+        four, one = speeds[name, "tpu-v6e-4"], speeds[name, "tpu-v6e-1"]
+        assert four
+        assert one
+        assert 1 < four.high / one.high < 4
+
+
+def test_what_are_the_a100_hardware_details() -> None:
+    """GPU, processors, memory, disk, network and limits of the place."""
+    where = place("aca-a100")
+    assert (where.sizes[0].vcpu, where.sizes[0].ram_gib) == (24, 220)
+    assert "8 GiB" in where.disk
+    assert "240 s" in where.network
+    assert accelerator(where.accelerator).memory_gib == 79.25
+
+
+def test_is_the_startup_time_enough_for_the_health_check_timeout_on_cloud_run() -> None:
+    """26B QAT boots in 13 minutes of the 30 that the probe allows."""
+    boot = first(advise(Goal(model="26b qat", places=L4))).boot
+    assert boot.budget_seconds == 1800
+    assert boot.within_budget == "yes"
+
+
+def test_cost_per_token_request_user_hour_and_month_at_a_duty_cycle() -> None:
+    """All of one load, with the sum they come from."""
+    goal = Goal(model="12b qat", places=L4, users=4, hours_per_month=73)
+    offer = first(advise(goal))
+    assert offer.cost
+    assert offer.cost.usd_per_active_user_hour == pytest.approx(1.0456 / 4, rel=0.01)
+    assert offer.price.usd_per_month == pytest.approx(1.0456 * 73, rel=0.01)
+    assert offer.cost.usd_per_1000_requests.low < offer.cost.usd_per_1000_requests.high
+    assert any("/h / 3600" in line for line in offer.cost.derivation)
+
+
+def test_can_the_l4_use_4_bit_quant_for_kv() -> None:
+    """vLLM has an int4 cache that an L4 can run; it is not planned with, and fp8 is."""
+    found = {each.kv_cache_dtype: each for each in kv_precisions(accelerator("l4"))}
+    assert found["fp8"].possible
+    assert found["fp8"].planned
+    assert found["int4_per_token_head"].possible
+    assert not found["int4_per_token_head"].planned
+    assert not found["nvfp4"].possible
+    assert "TRITON_ATTN" in found["nvfp4"].why
+    older = {each.kv_cache_dtype: each for each in kv_precisions(accelerator("a100-80"))}
+    assert not older["fp8"].possible
+    assert "SM 8.9" in older["fp8"].why
+    chip = [each for each in kv_precisions(accelerator("v6e")) if each.possible]
+    assert [each.kv_cache_dtype for each in chip] == ["auto"]
