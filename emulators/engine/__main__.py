@@ -21,6 +21,7 @@ from emulators.engine.flags import non_default, parse
 from emulators.engine.logs import complain, log
 from emulators.engine.model import load_model
 from emulators.engine.options import Environment, Knobs
+from emulators.engine.rehearsal import chosen, known_config, rehearse
 from emulators.engine.wire.served import VERSION
 
 
@@ -75,9 +76,15 @@ async def _serve(flags: Namespace, knobs: Knobs, failure: Failure) -> None:
     _greet(flags)
     environment = Environment()
     with _bind(flags) as listener:
-        setup = resolve(flags, load_model(flags.model), knobs, environment)
-        plan = await Boot(flags, setup, knobs, failure).run()
-        served = build_served(flags, setup, plan, knobs)
+        model = load_model(flags.model, known_config(flags.model, knobs))
+        setup = resolve(flags, model, knobs, environment)
+        rehearsal = rehearse(flags, setup, knobs)
+        if rehearsal:
+            setup = rehearsal.setup
+        plan = await Boot(flags, setup, knobs, failure, rehearsal).run()
+        served = build_served(
+            flags, setup, plan, knobs, rehearsal.device(knobs) if rehearsal else None
+        )
         app = build_app(served, flags, environment, knobs, failure)
         host, port = listener.getsockname()[:2]
         log("APIServer", "entry.py:140", f"Starting vLLM server on http://{host}:{port}")
@@ -109,6 +116,7 @@ def main(argv: Sequence[str]) -> int:
     flags = parse(argv[1:])
     knobs = Knobs()
     try:
+        chosen(knobs)
         anyio.run(_serve, flags, knobs, read_failure(knobs.fail))
     except BootError as error:
         complain(error)

@@ -5,7 +5,7 @@ import signal
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, Protocol
 
 import anyio
 
@@ -77,11 +77,91 @@ def resolve(flags: Namespace, model: Model, knobs: Knobs, environment: Environme
     )
 
 
+Moment = Literal["configured", "on-device", "empty", "loaded", "profiled", "cached"]
+"""Where a boot may find that it cannot go on; `empty` is before the weights are read."""
+
+
+class Room(Protocol):
+    """What the accelerator has room for."""
+
+    kind: str
+    """As the log calls it."""
+    graphs_gib: float
+    """What captured graphs take."""
+
+    def check(self, moment: Moment) -> None:
+        """Raise BootError for what the engine finds out at this moment."""
+
+    def available_bytes(self) -> int:
+        """What is left for the KV cache."""
+
+    def cache(self) -> CachePlan:
+        """Divide that into blocks; BootError if it does not hold one request."""
+
+
+class KnobbedRoom:
+    """An accelerator as the knobs describe it."""
+
+    kind = "GPU"
+    graphs_gib = _GRAPHS_GIB
+
+    def __init__(self, flags: Namespace, setup: Setup, knobs: Knobs) -> None:
+        self._flags = flags
+        self._setup = setup
+        self._knobs = knobs
+
+    def check(self, moment: Moment) -> None:
+        memory, weights = self._knobs.device_memory_gib, self._setup.weights_gib
+        if moment == "loaded" and weights > memory:
+            raise out_of_memory(wanted_gib=weights - memory, visible_gib=memory, free_gib=0.0)
+
+    def available_bytes(self) -> int:
+        if self._flags.kv_cache_memory_bytes:
+            return int(self._flags.kv_cache_memory_bytes)
+        graphs = 0.0 if self._flags.enforce_eager else self.graphs_gib
+        requested = self._knobs.device_memory_gib * self._flags.gpu_memory_utilization
+        left = requested - self._setup.weights_gib - self._knobs.overhead_gib - graphs
+        return int(left * GIB)
+
+    def cache(self) -> CachePlan:
+        setup = self._setup
+        return plan_cache(
+            setup.model,
+            CacheAsk(
+                max_model_len=setup.max_model_len,
+                auto_length=self._flags.max_model_len == -1,
+                block_size=setup.block_size,
+                batched_tokens=_IN_FLIGHT * setup.max_num_batched_tokens,
+                kv_cache_dtype=self._flags.kv_cache_dtype,
+                tensor_parallel=self._flags.tensor_parallel_size,
+                available_bytes=self.available_bytes(),
+                blocks_override=self._flags.num_gpu_blocks_override,
+            ),
+        )
+
+
+def out_of_memory(*, wanted_gib: float, visible_gib: float, free_gib: float) -> BootError:
+    """PyTorch's words when an allocation fails."""
+    return BootError(
+        f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {wanted_gib:.2f} GiB. "
+        f"GPU 0 has a total capacity of {visible_gib:.2f} GiB of which {free_gib:.2f} GiB is free.",
+        process="EngineCore",
+    )
+
+
 class Boot:
     """Goes through the phases; each takes its time and may fail."""
 
-    def __init__(self, flags: Namespace, setup: Setup, knobs: Knobs, failure: Failure) -> None:
+    def __init__(
+        self,
+        flags: Namespace,
+        setup: Setup,
+        knobs: Knobs,
+        failure: Failure,
+        room: Room | None = None,
+    ) -> None:
         self._flags = flags
+        self._room = room or KnobbedRoom(flags, setup, knobs)
         self._setup = setup
         self._knobs = knobs
         self._failure = failure
@@ -94,7 +174,9 @@ class Boot:
         if not self._eager:
             await self._compile()
         await self._enter("profiling")
+        self._room.check("profiled")
         plan = await self._make_cache()
+        self._room.check("cached")
         if not self._eager:
             await self._capture()
         spent = sum(self._seconds(phase) for phase in ("compiling", "profiling", "kv-cache"))
@@ -123,6 +205,7 @@ class Boot:
     async def _configure(self) -> None:
         setup = self._setup
         await self._enter("config")
+        self._room.check("configured")
         log("APIServer", "model.py:733", f"Resolved architecture: {setup.model.architecture}")
         log("APIServer", "model.py:2152", f"Using max model len {setup.max_model_len}")
         if self._eager:
@@ -136,18 +219,20 @@ class Boot:
             f"Initializing a V1 LLM engine (v0.32.0) with config: model='{setup.model.name}', "
             f"dtype=torch.{setup.model.dtype}, max_seq_len={setup.max_model_len}, {told}",
         )
+        self._room.check("on-device")
         name = setup.model.name
         log("EngineCore", "gpu_model_runner.py:5032", f"Starting to load model {name}...")
 
     async def _load(self) -> None:
         shards = self._shards()
         seconds = self._seconds("loading")
+        self._room.check("empty")
         label = "Loading safetensors checkpoint shards"
         progress(label, 0, shards, 0, shards=True)
         for shard in range(1, shards + 1):
             await self._enter("loading", shards, shard)
             progress(label, shard, shards, seconds * shard / shards, shards=True)
-        self._check_weights_fit()
+        self._room.check("loaded")
         log("EngineCore", "default_loader.py:501", f"Loading weights took {seconds:.2f} seconds")
         size = round(self._setup.weights_gib, 2)
         took = f"Model loading took {size} GiB memory and {seconds:.6f} seconds"
@@ -156,16 +241,6 @@ class Boot:
     def _shards(self) -> int:
         folder = self._setup.model.folder
         return max(1, len(list(folder.glob("*.safetensors")))) if folder else 2
-
-    def _check_weights_fit(self) -> None:
-        memory, weights = self._knobs.device_memory_gib, self._setup.weights_gib
-        if weights > memory:
-            raise BootError(
-                "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate "
-                f"{weights - memory:.2f} GiB. GPU 0 has a total capacity of {memory:.2f} GiB of "
-                "which 0.00 GiB is free.",
-                process="EngineCore",
-            )
 
     async def _compile(self) -> None:
         seconds = self._seconds("compiling")
@@ -184,43 +259,23 @@ class Boot:
             log("EngineCore", place, f"[backbone] {text}")
 
     async def _make_cache(self) -> CachePlan:
-        setup, available = self._setup, self._available_bytes()
-        log("EngineCore", "gpu_worker.py:760", _gib_line("Available KV cache memory", available))
+        available = _gib_line("Available KV cache memory", self._room.available_bytes())
+        log("EngineCore", "gpu_worker.py:760", available)
         await self._enter("kv-cache")
-        plan = plan_cache(
-            setup.model,
-            CacheAsk(
-                max_model_len=setup.max_model_len,
-                auto_length=self._flags.max_model_len == -1,
-                block_size=setup.block_size,
-                batched_tokens=_IN_FLIGHT * setup.max_num_batched_tokens,
-                kv_cache_dtype=self._flags.kv_cache_dtype,
-                tensor_parallel=self._flags.tensor_parallel_size,
-                available_bytes=available,
-                blocks_override=self._flags.num_gpu_blocks_override,
-            ),
-        )
-        said = f"GPU KV cache size: {plan.tokens:,} tokens, Maximum concurrency for "
+        plan = self._room.cache()
+        said = f"{self._room.kind} KV cache size: {plan.tokens:,} tokens, Maximum concurrency for "
         said += f"{plan.max_model_len:,} tokens per request: {plan.max_concurrency:.2f}x"
         log("EngineCore", "kv_cache_utils.py:2327", said)
         return plan
 
-    def _available_bytes(self) -> int:
-        if self._flags.kv_cache_memory_bytes:
-            return int(self._flags.kv_cache_memory_bytes)
-        graphs = 0.0 if self._eager else _GRAPHS_GIB
-        requested = self._knobs.device_memory_gib * self._flags.gpu_memory_utilization
-        left = requested - self._setup.weights_gib - self._knobs.overhead_gib - graphs
-        return int(left * GIB)
-
     async def _capture(self) -> None:
         sizes = _graph_sizes(self._setup.max_num_seqs)
         label = "Capturing CUDA graphs (mixed prefill-decode, PIECEWISE)"
-        seconds = self._seconds("graphs")
+        seconds, gib = self._seconds("graphs"), self._room.graphs_gib
         progress(label, 0, len(sizes), 0, shards=False)
         await self._enter("graphs")
         progress(label, len(sizes), len(sizes), seconds, shards=False)
-        took = f"Graph capturing finished in {seconds:.0f} secs, took {_GRAPHS_GIB:.2f} GiB"
+        took = f"Graph capturing finished in {seconds:.0f} secs, took {gib:.2f} GiB"
         log("EngineCore", "gpu_model_runner.py:6582", took)
 
 

@@ -6,7 +6,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
 from emulators.engine.boot import Setup
-from emulators.engine.device import Device
+from emulators.engine.device import Device, Timed
 from emulators.engine.engine import Engine
 from emulators.engine.failures import Failure
 from emulators.engine.memory import GIB, CachePlan
@@ -21,8 +21,14 @@ from emulators.engine.wire.sabotage import Sabotage
 from emulators.engine.wire.served import Served
 
 
-def build_served(flags: Namespace, setup: Setup, plan: CachePlan, knobs: Knobs) -> Served:
-    """One model on one engine."""
+def build_served(
+    flags: Namespace,
+    setup: Setup,
+    plan: CachePlan,
+    knobs: Knobs,
+    device: Timed | None = None,
+) -> Served:
+    """One model on one engine; its steps take as long as `device` says, else as the knobs do."""
     names = tuple(flags.served_model_name or [setup.model.name])
     tools = bool(flags.tool_call_parser)
     metrics = EngineMetrics(
@@ -36,7 +42,9 @@ def build_served(flags: Namespace, setup: Setup, plan: CachePlan, knobs: Knobs) 
         root=setup.model.name,
         max_model_len=plan.max_model_len,
         vocab_size=setup.model.vocab_size,
-        engine=_engine(flags, setup, plan, knobs, metrics),
+        engine=_engine(
+            flags, setup, plan, knobs, metrics, device or _device(flags, setup, plan, knobs)
+        ),
         metrics=metrics,
         max_logprobs=flags.max_logprobs,
         multimodal=setup.model.multimodal,
@@ -61,8 +69,24 @@ def build_app(
     )
 
 
+def _device(flags: Namespace, setup: Setup, plan: CachePlan, knobs: Knobs) -> Device:
+    return Device(
+        bytes_per_s=knobs.device_gb_per_s * 1e9 * flags.tensor_parallel_size,
+        prefill_tokens_per_s=knobs.device_prefill_tokens_per_s * flags.tensor_parallel_size,
+        weights_bytes=setup.weights_gib * GIB * flags.tensor_parallel_size,
+        kv_bytes_per_token=plan.bytes_per_token,
+        time_scale=knobs.time_scale,
+        fixed_step_seconds=None if knobs.step_ms is None else knobs.step_ms / 1000,
+    )
+
+
 def _engine(
-    flags: Namespace, setup: Setup, plan: CachePlan, knobs: Knobs, metrics: EngineMetrics
+    flags: Namespace,
+    setup: Setup,
+    plan: CachePlan,
+    knobs: Knobs,
+    metrics: EngineMetrics,
+    device: Timed,
 ) -> Engine:
     limits = Limits(
         block_size=setup.block_size,
@@ -71,14 +95,6 @@ def _engine(
         max_num_batched_tokens=setup.max_num_batched_tokens,
         prefix_caching=bool(flags.enable_prefix_caching),
         chunked_prefill=bool(flags.enable_chunked_prefill),
-    )
-    device = Device(
-        bytes_per_s=knobs.device_gb_per_s * 1e9 * flags.tensor_parallel_size,
-        prefill_tokens_per_s=knobs.device_prefill_tokens_per_s * flags.tensor_parallel_size,
-        weights_bytes=setup.weights_gib * GIB * flags.tensor_parallel_size,
-        kv_bytes_per_token=plan.bytes_per_token,
-        time_scale=knobs.time_scale,
-        fixed_step_seconds=None if knobs.step_ms is None else knobs.step_ms / 1000,
     )
     return Engine(
         Scheduler(limits),

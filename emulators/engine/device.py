@@ -1,6 +1,7 @@
 """How long a step takes: a roofline of two lines and a floor."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from emulators.engine.scheduler import Batch
 
@@ -8,6 +9,13 @@ LAUNCH_SECONDS = 0.002
 """Scheduling, kernel launches and sampling, paid by every step."""
 DECODE_SECONDS = 0.00002
 """Sampling and detokenizing one more sequence."""
+
+
+class Timed(Protocol):
+    """What knows how long a step takes, and nothing else."""
+
+    def step_seconds(self, batch: Batch) -> float:
+        """Wall-clock seconds of one step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 import anyio
 
-from emulators.engine.device import Device
+from emulators.engine.device import Timed
 from emulators.engine.scheduler import Batch, Request, Scheduler
 from emulators.engine.speech import Manner, Speech, Voice, speak
 from emulators.engine.tokens import Tokenizer
@@ -160,7 +160,7 @@ class Engine:
     def __init__(
         self,
         scheduler: Scheduler,
-        device: Device,
+        device: Timed,
         tokenizer: Tokenizer,
         *,
         observer: Observer,

@@ -59,17 +59,16 @@ def plan_cache(model: Model, ask: CacheAsk) -> CachePlan:
     num_blocks = ask.blocks_override or ask.available_bytes // groups.bytes_per_block
     available = num_blocks * groups.bytes_per_block if ask.blocks_override else ask.available_bytes
     if available <= 0:
-        raise BootError(
-            "ValueError: No available memory for the cache blocks. Try increasing "
-            "`gpu_memory_utilization` when initializing the engine (this flag also controls CPU "
-            "memory reservation on the CPU backend, despite its name). See https://docs.vllm.ai/"
-            "en/latest/configuration/conserving_memory/ for more details.",
-            process="EngineCore",
-        )
+        raise no_memory()
     length = _longest_fitting(groups, ask, num_blocks) if ask.auto_length else ask.max_model_len
     needed = groups.blocks_for(length)
     if num_blocks - 1 < needed or length < 1:
-        raise _too_small(groups, ask, num_blocks, available)
+        raise too_small(
+            length=ask.max_model_len,
+            needed_bytes=groups.blocks_for(ask.max_model_len) * groups.bytes_per_block,
+            available_bytes=available,
+            longest=_longest_fitting(groups, ask, num_blocks),
+        )
     concurrency = num_blocks / needed
     return CachePlan(
         num_blocks=num_blocks,
@@ -80,14 +79,24 @@ def plan_cache(model: Model, ask: CacheAsk) -> CachePlan:
     )
 
 
-def _too_small(groups: _Groups, ask: CacheAsk, num_blocks: int, available: int) -> BootError:
-    longest = _longest_fitting(groups, ask, num_blocks)
+def no_memory() -> BootError:
+    """Nothing is left for a cache."""
+    return BootError(
+        "ValueError: No available memory for the cache blocks. Try increasing "
+        "`gpu_memory_utilization` when initializing the engine (this flag also controls CPU "
+        "memory reservation on the CPU backend, despite its name). See https://docs.vllm.ai/"
+        "en/latest/configuration/conserving_memory/ for more details.",
+        process="EngineCore",
+    )
+
+
+def too_small(*, length: int, needed_bytes: int, available_bytes: int, longest: int) -> BootError:
+    """One request of full length does not fit; `longest` would."""
     hint = f"the estimated maximum model length is {longest}. "
-    needed = groups.blocks_for(ask.max_model_len) * groups.bytes_per_block
     return BootError(
         "ValueError: To serve at least one request with the model's max seq len "
-        f"({ask.max_model_len}), ({_gib(needed)} GiB KV cache is needed, which is larger than the "
-        f"available KV cache memory ({_gib(available)} GiB). "
+        f"({length}), ({_gib(needed_bytes)} GiB KV cache is needed, which is larger than the "
+        f"available KV cache memory ({_gib(available_bytes)} GiB). "
         f"{'Based on the available memory, ' + hint if longest else ''}"
         "Try increasing `gpu_memory_utilization` (which also controls CPU memory on the CPU "
         "backend) or decreasing `max_model_len` when initializing the engine. See https://"

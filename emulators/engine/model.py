@@ -59,8 +59,8 @@ class Model:
     multimodal: bool
 
 
-def load_model(name: str) -> Model:
-    """Read the folder of that name; other names stand for the built-in model."""
+def load_model(name: str, known: dict[str, Any] | None = None) -> Model:
+    """Read the folder of that name; other names stand for a known config or the built-in model."""
     folder = Path(name)
     if folder.is_dir():
         return _from_folder(name, folder)
@@ -69,7 +69,7 @@ def load_model(name: str) -> Model:
             "huggingface_hub.errors.HFValidationError: Repo id must be in the form 'repo_name' or "
             f"'namespace/repo_name': '{name}'. Use `repo_type` argument if needed."
         )
-    return _read(name, None, _BUILT_IN, weights_gib=_BUILT_IN_WEIGHTS_GIB)
+    return _read(name, None, known or _BUILT_IN, weights_gib=_BUILT_IN_WEIGHTS_GIB)
 
 
 def _from_folder(name: str, folder: Path) -> Model:

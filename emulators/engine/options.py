@@ -44,9 +44,16 @@ class Knobs(BaseSettings):
     output_tokens: int = Field(default=64, ge=1)
     """Mean length of an answer that nobody cut short."""
     time_scale: float = Field(default=0.05, ge=0)
-    """Wall-clock seconds per simulated second of a step; 1 is life-like, 0 as fast as it goes."""
+    """Wall-clock seconds per simulated second of a step; 1 is life-like, 0 as fast as it goes.
+    A rehearsed accelerator keeps 0.05 too: set 1 to measure its speed."""
     step_ms: float | None = Field(default=None, ge=0)
     """Fixed wall-clock milliseconds per step, in place of the device model and `time_scale`."""
+    accelerator: str = ""
+    """A name of `planner/accelerators.toml`: memory and time are then those that the planner
+    foresees for it, and the other knobs of the device and of memory say nothing. Only a bandwidth
+    that the planner does not know, a CPU's, is still `device_gb_per_s`."""
+    count: int | None = Field(default=None, ge=1)
+    """How many of that accelerator there are; left out, as many as `--tensor-parallel-size`."""
     device_memory_gib: float = Field(default=21.96, gt=0)
     """What CUDA sees of one accelerator; the default is an L4."""
     device_gb_per_s: float = Field(default=300.0, gt=0)

@@ -90,6 +90,21 @@ async def test_it_boots_serves_and_stops_in_the_middle_of_a_stream(
         assert await engine.process.wait() == 0
 
 
+async def test_a_rehearsed_accelerator_serves_with_its_own_cache(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The log and the metrics say the same of it."""
+    monkeypatch.setenv("SIMULATED_ENGINE_ACCELERATOR", "rtx-3090")
+    argv = ("google/gemma-4-12B-it-qat-w4a16-ct", "--port", "0", "--max-model-len", "8192")
+    async with command(*argv) as engine:
+        async with httpx2.AsyncClient(base_url=await engine.url()) as client:
+            metrics = (await client.get("/metrics")).text
+            reply = await client.post(PATH, json={"prompt": "hi", "max_tokens": 2})
+        assert reply.status_code == 200
+        tokens = (await engine.hear(r"GPU KV cache size: ([\d,]+) tokens")).replace(",", "")
+        assert f'kv_cache_size_tokens="{tokens}"' in metrics
+
+
 async def test_nobody_listens_before_the_engine_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """The port is taken, and connections are refused."""
     monkeypatch.setenv("SIMULATED_ENGINE_FAIL", "never-ready")
