@@ -7,7 +7,8 @@ PY      := .venv/bin/python
 STAMP   := .venv/.installed
 # Settings given to make go on as environment variables; the rest of these steer make itself.
 SETTING := ENGINE READ_ONLY TOOLSETS MODEL_NAME BUCKET_NAME ACCELERATOR_TYPE HF_TOKEN \
-           VLLM_% GOOGLE_CLOUD_% AZURE_%
+           VLLM_TARGET VLLM_BASE_URL VLLM_API_KEY VLLM_EXECUTABLE VLLM_DEVOPS_STATE_DIR \
+           GOOGLE_% AZURE_%
 STEER   := YES JSON CLIENT TOOL PYTHON SHELL MAKE%
 
 given     := $(foreach v,$(.VARIABLES),$(if $(findstring command line,$(origin $(v))),$(v)))
@@ -24,7 +25,7 @@ words = $(foreach v,$(arguments),$(if $(value $(v)),"$(call lower,$(v))=$$GIVEN_
 tool  = @$(PY) server.py call $(1) $(words) $(if $(call on,JSON),--json) $(if $(call on,YES),--yes)
 
 .PHONY: help demo test test-engine lint run install vllm mcp-config clean deploy status endpoint \
-        metrics query logs destroy targets list health stats stop start call broken
+        metrics query logs destroy targets list health stats stop start call broken prices plan advise measure
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -41,6 +42,10 @@ test: $(STAMP) ## Run every test that needs no real vLLM
 test-engine: vllm ## Run the tests on a real vLLM
 	$(PY) -m pytest -q -m vllm
 
+measure: $(STAMP) ## Measure the budgets: start-up, calls, plans
+	@$(PY) -m tests.measure
+	@$(PY) -m tests.measure_planner
+
 lint: $(STAMP) ## Check style, types, layers and shell scripts
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
@@ -56,6 +61,13 @@ install: $(STAMP) ## Make .venv, with everything the project needs
 
 vllm: $(STAMP) ## Install a real vLLM for CPUs in .vllm
 	@$(PY) -m backends.local.install --if-missing
+
+prices: $(STAMP) ## Ask the clouds for their prices, show what changed
+	@$(PY) -m planner.refresh
+plan: $(STAMP) ## Say whether a model fits a target (TARGET MODEL MAX_MODEL_LEN …)
+	$(call tool,plan_deployment)
+advise: $(STAMP) ## Recommend where to run a model (MODEL USERS MAX_MODEL_LEN USD_PER_HOUR …)
+	$(call tool,recommend_deployment)
 
 mcp-config: $(STAMP) ## Print the configuration of MCP clients (CLIENT=codex: of one)
 	@$(PY) server.py mcp-config $(if $(call on,CLIENT),'$(subst ','\'',$(value CLIENT))')

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
-from core.plans import Plan, Preflight
+from core.plans import MemoryPlan, Plan, Preflight
 from core.records import Access, Deleted, Deployment, DeploymentSpec, ModelShape, Record, Target
 from core.settings import Settings
+from planner.accelerators import Accelerator
+from planner.flags import Flags
 
 
 class World(NamedTuple):
@@ -159,6 +161,26 @@ class NamesEngine(Protocol):
 
     def engine_name(self) -> tuple[str, str]:
         """Give its name and, if it cannot be used yet, what to do first."""
+
+
+class Prediction(Record):
+    """What the planner expects of a deployment."""
+
+    model: ModelShape
+    flags: Flags
+    accelerator: Accelerator
+    memory: MemoryPlan
+
+
+@runtime_checkable
+class Predicts(Protocol):
+    """Knows on what its deployments run, well enough to foresee their memory."""
+
+    async def predicted(self, name: str) -> Prediction | None:
+        """Give what was to be expected, None where too little is known."""
+
+    def hardware_known(self) -> tuple[Accelerator, int] | None:
+        """Give the accelerators of one replica, None where they are not known."""
 
 
 @runtime_checkable

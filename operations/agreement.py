@@ -29,9 +29,12 @@ async def to_deploy(backend: Backend, wanted: Plan) -> Preview | None:
     present = await existing(backend, spec.name)
     replaces = present is not None and present.revision not in {spec.fingerprint, "none"}
     price = target.usd_per_hour
-    if not replaces and (price == 0 or _runs(present)):
+    forced = wanted.memory is not None and not wanted.memory.fits
+    if not replaces and not forced and (price == 0 or _runs(present)):
         return None
     what = f"Deploy {spec.model} as {spec.name} on {target.name} ({_price(price)})"
+    if forced and wanted.memory:
+        what += f", although the plan says that it does not fit: {' '.join(wanted.memory.reasons)}"
     if replaces and present:
         what += f", in place of the one there ({present.state}, revision {present.revision})"
     return _preview("deploy_vllm", target.name, spec.name, what, price, present, spec.fingerprint)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import anyio
 
@@ -13,9 +13,10 @@ from core.plans import Plan
 from core.records import Answer, Deleted, Deployment, DeploymentSpec, State, valid
 from core.reply import note
 from core.settings import ROOT
+from operations.learning import with_prediction
 from operations.resolve import Found, everything, find
 from operations.runtime import Runtime
-from planner.model import is_path, read_model
+from planner.model import full_name, is_path, read_model
 
 MAX_WAIT_SECONDS: Final = 45
 """Clients cut a call at about 60 s."""
@@ -24,6 +25,7 @@ _FOLLOW_SECONDS: Final = 4 * 3600
 """The longest boot that is followed in the background."""
 _TINY: Final = ROOT / ".vllm" / "tiny-gemma-4"
 
+Layout = Literal["speed", "concurrency", "context"]
 Progress = Callable[[Deployment], Awaitable[None]]
 
 
@@ -65,8 +67,7 @@ def specify(
             fix="Give `model`: a Hub id such as google/gemma-4-E4B-it, or a folder; or set"
             " MODEL_NAME; `make vllm` makes a tiny one to try things with.",
         )
-    if is_path(wanted):
-        wanted = str(Path(wanted).expanduser().resolve())
+    wanted = str(Path(wanted).expanduser().resolve()) if is_path(wanted) else full_name(wanted)
     said = {flag: value for flag, value in flags.items() if value is not None}
     said.setdefault("tensor_parallel_size", runtime.settings.tensor_parallel_size)
     return valid(DeploymentSpec, {"name": name or name_for(wanted), "model": wanted, **said})
@@ -84,9 +85,25 @@ def name_for(model: str) -> str:
     )
 
 
-async def plan(backend: Backend, spec: DeploymentSpec) -> Plan:
-    """Read the model, then say what applying the spec would do."""
-    return backend.plan(spec, await anyio.to_thread.run_sync(read_model, spec.model))
+async def plan(
+    backend: Backend, spec: DeploymentSpec, *, layout: Layout | None = None, force: bool = False
+) -> Plan:
+    """Read the model, then say what applying the spec would do.
+
+    Raises:
+        DoesNotFit: The memory does not suffice, and `force` does not say to try all the same.
+    """
+    model = await anyio.to_thread.run_sync(read_model, spec.model)
+    if layout:
+        from operations import fitting
+
+        spec = fitting.arranged(backend, spec, model, layout)
+    wanted = backend.plan(spec, model)
+    if wanted.memory and not wanted.memory.fits and not force:
+        from operations import fitting
+
+        raise fitting.does_not_fit(wanted, wanted.memory)
+    return wanted
 
 
 async def existing(backend: Backend, name: str) -> Deployment | None:
@@ -117,7 +134,7 @@ async def status(
         now = await backend.describe(found.name)
         if _changed(first, now):
             break
-    return usual(runtime, now)
+    return await with_prediction(runtime, found, usual(runtime, now))
 
 
 async def list_deployments(runtime: Runtime, target: str | None) -> Deployments:

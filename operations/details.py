@@ -1,11 +1,12 @@
 """What is served, in which precision, with how much room, on what."""
 
-from backends.base import EngineFacts, Hardware, KnowsEngine
+from backends.base import EngineFacts, Hardware, KnowsEngine, Predicts
 from core.endpoint import Endpoint, ServedModel
 from core.metrics import CacheConfig, MetricsPage
 from core.records import Record
 from operations.answers import Located
 from operations.asking import require_ready
+from operations.memory import MemoryTable, memory_table
 from operations.resolve import Found
 from operations.runtime import Runtime
 
@@ -42,6 +43,8 @@ class ModelDetails(Located):
     """That differ from vLLM's defaults."""
     memory: dict[str, float | int | None]
     """By component, as the engine's log tells."""
+    predicted_memory: MemoryTable | None = None
+    """As the planner foresees it, where model and accelerator are known."""
     capacity: Capacity
     hardware: Hardware | None
 
@@ -60,6 +63,7 @@ async def model_details(runtime: Runtime, found: Found) -> ModelDetails:
     require_ready(found)
     backend, deployment = found
     facts, hardware = EngineFacts(), None
+    predicted = await backend.predicted(found.name) if isinstance(backend, Predicts) else None
     if isinstance(backend, KnowsEngine):
         facts, hardware = await backend.engine_facts(found.name), await backend.hardware()
     async with runtime.endpoint(backend, found.name) as endpoint:
@@ -76,6 +80,7 @@ async def model_details(runtime: Runtime, found: Found) -> ModelDetails:
         precision=_precision(facts, cache),
         flags=facts.flags,
         memory=facts.memory,
+        predicted_memory=memory_table(predicted.memory) if predicted else None,
         capacity=_capacity(cache),
         hardware=hardware,
     )

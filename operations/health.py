@@ -48,26 +48,15 @@ async def health(runtime: Runtime, found: Found) -> HealthReport:
     if deployment.state not in {State.READY, State.UNKNOWN}:
         failure = deployment.failure
         fix = failure.fix if failure else "Wait for it with status_vllm."
-        return HealthReport(
-            **here, healthy=False, layer="process", detail=deployment.summary(), fix=fix
-        )
+        words = deployment.summary()
+        return HealthReport(**here, healthy=False, layer="process", detail=words, fix=fix)
     async with runtime.endpoint(found.backend, found.name) as endpoint:
         try:
-            if not await endpoint.healthy():
-                return HealthReport(
-                    **here, healthy=False, layer="server", detail="/health says no.",
-                    fix="Call get_logs; then stop_vllm and start_vllm.",
-                )  # fmt: skip
-        except EndpointError as exc:
-            return HealthReport(
-                **here, healthy=False, layer="server", detail=_said(exc), fix=exc.fix
-            )
-        try:
-            text, seconds = await _one_answer(endpoint, deployment.served_model_name)
-        except EndpointError as exc:
-            return HealthReport(
-                **here, healthy=False, layer="model", detail=_said(exc), fix=exc.fix
-            )
+            text, seconds = await _answers(endpoint, deployment.served_model_name)
+        except _Ill as ill:
+            detail = f"{ill.cause.summary} {ill.cause.cause}".strip()
+            fix = ill.cause.fix
+            return HealthReport(**here, healthy=False, layer=ill.layer, detail=detail, fix=fix)
     return HealthReport(
         **here,
         healthy=True,
@@ -79,6 +68,28 @@ async def health(runtime: Runtime, found: Found) -> HealthReport:
     )
 
 
+class _Ill(Exception):
+    def __init__(self, layer: Literal["server", "model"], cause: EndpointError) -> None:
+        super().__init__(cause.summary)
+        self.layer: Literal["server", "model"] = layer
+        self.cause = cause
+
+
+async def _answers(endpoint: Endpoint, model: str) -> tuple[str, float]:
+    """Give the model's words and their seconds, or the first layer that is ill."""
+    try:
+        healthy = await endpoint.healthy()
+    except EndpointError as exc:
+        raise _Ill("server", exc) from exc
+    if not healthy:
+        fix = "Call get_logs; then stop_vllm and start_vllm."
+        raise _Ill("server", EndpointError("/health says no.", fix=fix))
+    try:
+        return await _one_answer(endpoint, model)
+    except EndpointError as exc:
+        raise _Ill("model", exc) from exc
+
+
 async def _one_answer(endpoint: Endpoint, model: str) -> tuple[str, float]:
     body = {"model": model, "prompt": "Hello", "max_tokens": 8, "temperature": 0}
     began = time.perf_counter()
@@ -87,7 +98,3 @@ async def _one_answer(endpoint: Endpoint, model: str) -> tuple[str, float]:
     if not isinstance(choices, list) or not choices:
         raise EndpointError("The model's answer has no text.", fix="Call get_logs.")
     return str(choices[0].get("text", "")), time.perf_counter() - began
-
-
-def _said(exc: EndpointError) -> str:
-    return f"{exc.summary} {exc.cause}".strip()

@@ -20,6 +20,8 @@ class Runtime:
         self.listed: Final = listed
         self.stage: Final = Stage(settings)
         self.background: Final = Background()
+        self.learned: Final[dict[str, str | None]] = {}
+        """How far each life of a deployment was from its plan, once that is known."""
         self._secrets: set[str] = set(settings.secrets)
 
     @property

@@ -3,7 +3,7 @@
 import sys
 
 from core.settings import ROOT, Settings
-from tools import ask, deploy, diagnose, help, observe, plan  # noqa: A004, F401  register
+from tools import ask, deploy, diagnose, help, models, observe, plan  # noqa: A004, F401  register
 from tools.surface import TOOLS
 
 README = ROOT / "README.md"

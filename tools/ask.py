@@ -8,6 +8,7 @@ from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
 from operations.asking import ModelAnswer, Question, ask, parse_extra
+from operations.learning import learn_speed
 from operations.resolve import find
 from operations.runtime import Runtime
 from tools.surface import ASKS, RT, Number, Text, ops_tool
@@ -51,7 +52,9 @@ async def query_gemma4_with_stats(
         prompt=prompt, system=system, max_tokens=max_tokens, temperature=temperature
     )
     found = await find(rt.stage, target, name)
-    return await ask(rt, found, question, timed=True, heard=counting(ctx))
+    answer = await ask(rt, found, question, timed=True, heard=counting(ctx))
+    await learn_speed(rt, found, answer)
+    return answer
 
 
 @ops_tool("ask", ASKS)

@@ -19,13 +19,17 @@ from tools.surface import (
     LOOKS,
     REPLACES,
     RT,
+    Layout,
     Number,
     Text,
     Whole,
     Words,
     ops_tool,
+    said,
 )
 from tools.telling import heartbeat
+
+_NOT_FLAGS = ("model", "target", "name", "layout", "force", "confirm", "rt")
 
 
 @ops_tool("deploy", REPLACES, default=True)
@@ -49,6 +53,8 @@ async def deploy_vllm(
     min_replicas: Annotated[int, Field(ge=0)] = 1,
     max_replicas: Annotated[int, Field(ge=1)] = 1,
     ttl_minutes: Whole = None,
+    layout: Layout = None,
+    force: bool = False,
     confirm: Text = None,
     rt: Runtime = RT,
 ) -> Deployment:
@@ -62,13 +68,14 @@ async def deploy_vllm(
         kv_cache_memory_bytes: Such as 512M.
         engine_args: Other vllm serve flags, one word each.
         ttl_minutes: Stop after so long.
+        layout: Let the planner compute the flags.
+        force: Even if it does not fit.
         confirm: Token from the preview.
     """
-    said = {
-        k: v for k, v in locals().items() if k not in {"model", "target", "name", "confirm", "rt"}
-    }
+    flags = said(locals(), without=_NOT_FLAGS)
     backend = place(rt.stage, target)
-    wanted = await deploying.plan(backend, deploying.specify(name, model, rt, **said))
+    spec = deploying.specify(name, model, rt, **flags)
+    wanted = await deploying.plan(backend, spec, layout=layout, force=force)
     await agree(rt, await agreement.to_deploy(backend, wanted), confirm)
     return await deploying.deploy(rt, backend, wanted)
 

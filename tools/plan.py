@@ -1,11 +1,118 @@
-"""Tools that say where a model could run."""
+"""Tools that foresee: where a model can run, whether it fits, how fast, at what price."""
 
+from typing import Annotated, Literal
+
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
+
+from core.records import Answer
 from operations.runtime import Runtime
 from operations.targets import Targets, list_all
-from tools.surface import KNOWS, RT, ops_tool
+from planner.flags import size_in_bytes
+from tools.surface import KNOWS, RT, Layout, Number, Text, Whole, Words, ops_tool, said
+
+Quality = Literal["small", "medium", "large"] | SkipJsonSchema[None]
 
 
 @ops_tool("plan", KNOWS, default=True)
 async def list_targets(rt: Runtime = RT) -> Targets:
     """List the places a model can run: accelerator, price, engine, what is missing."""
     return await list_all(rt)
+
+
+@ops_tool("plan", KNOWS, default=True)
+async def plan_deployment(
+    model: str,
+    target: Text = None,
+    max_model_len: Whole = None,
+    gpu_memory_utilization: Number = None,
+    kv_cache_dtype: Text = None,
+    kv_cache_memory_bytes: Text = None,
+    max_num_seqs: Whole = None,
+    max_num_batched_tokens: Whole = None,
+    tensor_parallel_size: Whole = None,
+    quantization: Text = None,
+    cpu_offload_gb: Number = None,
+    enforce_eager: bool = False,
+    layout: Layout = None,
+    vllm_version: Text = None,
+    rt: Runtime = RT,
+) -> Answer:
+    """Say whether a model fits a target: memory table, KV capacity, speed, boot, price, flags.
+
+    Args:
+        model: Hub id, folder, or short name such as `26b qat`.
+        target: See compare_targets.
+        layout: Compute the flags for this instead.
+    """
+    flags = said(locals(), without=("model", "target", "layout", "rt"))
+    flags["kv_cache_memory_bytes"] = size_in_bytes(kv_cache_memory_bytes)
+    from operations import planning
+
+    return planning.plan_for(planning.place_named(rt, target), model, flags, layout)
+
+
+@ops_tool("plan", KNOWS, default=True)
+async def recommend_deployment(
+    model: Text = None,
+    quality: Quality = None,
+    max_model_len: Whole = None,
+    users: Whole = None,
+    tokens_per_second_per_user: Number = None,
+    usd_per_hour: Number = None,
+    usd_per_month: Number = None,
+    hours_per_month: Number = None,
+    scale_to_zero: bool = False,
+    layout: Layout = None,
+    targets: Words = None,
+    rt: Runtime = RT,
+) -> Answer:
+    """Recommend where and how to run a model for a goal, ranked, with what was refused and why.
+
+    Args:
+        model: Hub id or short name such as `31b qat`; else quality.
+        users: At once, each with a full-length request.
+        usd_per_hour: At most.
+        targets: Only these.
+    """
+    goal = said(locals(), without=("targets", "rt"))
+    from operations import advising
+
+    return advising.recommend({**goal, "places": tuple(targets or ())})
+
+
+@ops_tool("plan", KNOWS, default=True)
+async def estimate_cost(
+    target: str,
+    model: Text = None,
+    hours_per_month: Number = None,
+    users: Whole = None,
+    prompt_tokens: Whole = None,
+    output_tokens: Whole = None,
+    rt: Runtime = RT,
+) -> Answer:
+    """Price a target by hour and month, and a load on it per request, token and user."""
+    goal = said(locals(), without=("target", "model", "rt"))
+    from operations import advising, planning
+
+    return advising.cost(planning.place_named(rt, target), model, goal)
+
+
+@ops_tool("plan", KNOWS)
+async def compare_targets(
+    models: Annotated[list[str], Field(min_length=1, max_length=8)],
+    targets: Words = None,
+    max_model_len: Whole = None,
+    users: Whole = None,
+    hours_per_month: Number = None,
+    rt: Runtime = RT,
+) -> Answer:
+    """Compare models and targets in one table: fit, speed, boot, price per hour and token.
+
+    Args:
+        targets: All, if left out.
+    """
+    goal = said(locals(), without=("models", "targets", "rt"))
+    from operations import advising
+
+    return advising.comparison(models, targets or (), goal)

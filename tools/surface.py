@@ -4,7 +4,7 @@ import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from typing import Annotated, Any, Final, NamedTuple, ParamSpec
+from typing import Annotated, Any, Final, Literal, NamedTuple, ParamSpec
 
 from fastmcp.dependencies import Depends
 from fastmcp.server.dependencies import get_context
@@ -27,6 +27,7 @@ Text = str | SkipJsonSchema[None]
 Whole = Annotated[int, Field(ge=1)] | SkipJsonSchema[None]
 Number = float | SkipJsonSchema[None]
 Words = list[str] | SkipJsonSchema[None]
+Layout = Literal["speed", "concurrency", "context"] | SkipJsonSchema[None]
 """Parameters that may be left out, without the `null` that would cost every client tokens."""
 
 
@@ -123,17 +124,24 @@ def ops_tool(
                     return needed.result
             return result(envelope, rt)
 
-        signature = inspect.signature(fn)
-        call.__signature__ = signature.replace(  # type: ignore[attr-defined]  # inspect reads it
-            return_annotation=inspect.Signature.empty
-        )
-        call.__annotations__ = {k: v for k, v in fn.__annotations__.items() if k != "return"}
-        tool = FunctionTool.from_function(call, annotations=annotations, tags={group})
-        tool.parameters = _slim(tool.parameters)
+        tool = _as_tool(fn, call, annotations, group)
         TOOLS[tool.name] = Registered(tool, group, default)
         return call
 
     return make
+
+
+def _as_tool(
+    fn: Callable[..., Any], call: Callable[..., Any], annotations: ToolAnnotations, group: Toolset
+) -> FunctionTool:
+    """Give `call` the parameters of `fn`; what it returns is always an envelope."""
+    empty = inspect.Signature.empty
+    signature = inspect.signature(fn).replace(return_annotation=empty)
+    call.__signature__ = signature  # type: ignore[attr-defined]  # inspect reads it
+    call.__annotations__ = {k: v for k, v in fn.__annotations__.items() if k != "return"}
+    tool = FunctionTool.from_function(call, annotations=annotations, tags={group})
+    tool.parameters = _slim(tool.parameters)
+    return tool
 
 
 async def _until_agreed(call: Callable[[], Awaitable[Answer]]) -> Answer:
@@ -153,6 +161,11 @@ def result(envelope: Json, rt: Runtime) -> ToolResult:
     """Give both halves of an envelope, without secrets and within bounds."""
     quiet = bounded(redact(envelope, rt.secrets))
     return ToolResult(content=markdown(quiet), structured_content=quiet, is_error=not quiet["ok"])
+
+
+def said(given: Mapping[str, Any], *, without: tuple[str, ...]) -> dict[str, Any]:
+    """Give what a call said: a tool's `locals()` but for some names and for what it left out."""
+    return {k: v for k, v in given.items() if k not in without and v is not None}
 
 
 def _slim(schema: Mapping[str, Any]) -> dict[str, Any]:

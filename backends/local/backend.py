@@ -6,35 +6,38 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+import anyio
+
 from backends.base import (
     DeploymentConfig,
     EngineFacts,
     Hardware,
     HostState,
     LogLines,
+    Prediction,
     Usage,
     World,
 )
 from backends.local import host, rules, session
 from backends.local.command import deployment_config, serve_argv, serve_env
-from backends.local.engine import Engine, find_vllm, simulated
+from backends.local.devices import Devices, devices
+from backends.local.engine import Engine
 from backends.local.folder import Folder, Made
 from backends.local.launch import launch, runs
 from backends.local.look import Looker
+from backends.local.planning import choose_engine, foresee_here, make_plan, name_engine
 from backends.local.ports import claim, free_port
 from core.boot_log import read_boot
 from core.errors import (
     CommandNotFound,
     DeploymentNotFound,
     HostError,
-    InvalidArgument,
     NextStep,
 )
 from core.logfile import head_lines, newest_lines
-from core.plans import Plan, PlannedStep, Preflight
+from core.plans import Plan, Preflight
 from core.records import (
     NAME_PATTERN,
-    SIMULATED,
     Access,
     Deleted,
     Deployment,
@@ -42,7 +45,9 @@ from core.records import (
     ModelShape,
     Target,
 )
-from core.settings import ROOT
+from planner.accelerators import Accelerator
+from planner.flags import Flags
+from planner.model import read_model
 
 _PROTECTION: Final = (
     "Listens on 127.0.0.1 only, over plain HTTP; /v1/* needs the key, and /metrics, /health and "
@@ -67,44 +72,38 @@ class LocalBackend:
     @property
     def engine(self) -> Engine | None:
         """What would serve; found anew each time, for `make vllm` may have run since."""
-        wanted = self._world.settings.engine
-        if wanted != "simulated":
-            found = find_vllm(self._world.settings.vllm_executable, ROOT)
-            if found or wanted == "real" or self._world.settings.vllm_executable:
-                return found
-        return simulated(self._world.simulated_engine)
+        return choose_engine(self._world.settings, self._world.simulated_engine)
 
     def engine_name(self) -> tuple[str, str]:
         """Give the engine of this machine."""
-        engine = self.engine
-        if engine is None:
-            return "none", "There is no vLLM: run `make vllm` or set VLLM_EXECUTABLE."
-        return engine.label, SIMULATED if engine.kind == "simulated" else ""
+        return name_engine(self.engine)
 
     def plan(self, spec: DeploymentSpec, model: ModelShape) -> Plan:
-        """Say which process would be started."""
-        engine = self._engine()
-        limit = model.max_position_embeddings
-        if limit and spec.max_model_len and spec.max_model_len > limit:
-            raise InvalidArgument(
-                f"max_model_len {spec.max_model_len} is beyond the model's {limit}.",
-                fix=f"Give {limit} or less, or leave it out.",
-            )
-        if spec.max_replicas > 1 or spec.min_replicas > 1:
-            raise rules.one_replica()
-        argv = serve_argv(engine, spec, spec.port or "PORT")
-        step = PlannedStep(
-            what="Start the engine as a process of this machine.",
-            request={"argv": list(argv), "env": serve_env(engine, spec)},
-            command=shlex.join(argv),
-        )
-        return Plan(
-            spec=spec,
-            target=self._target,
-            model=model,
-            steps=(step,),
-            warnings=rules.warnings(engine, spec),
-        )
+        """Say which process would be started, and whether its memory suffices."""
+        return make_plan(self._target, self._engine(), self.devices(), spec, model)
+
+    def devices(self) -> Devices | None:
+        """Give the accelerators that the engine would run on, None where they are not known."""
+        engine = self.engine
+        cpu_only = engine is None or engine.cpu_only or engine.kind == "simulated"
+        return devices(self._world.settings.accelerator_type, cpu_only=cpu_only)
+
+    async def predicted(self, name: str) -> Prediction | None:
+        """Give what was to be expected of a deployment's memory."""
+        made = self._known(name).made()
+        if made is None:
+            return None
+        here = self.devices()
+        model = await anyio.to_thread.run_sync(read_model, made.spec.model)
+        memory = foresee_here(made.engine, here, made.spec, model)
+        if memory is None or here is None:
+            return None
+        flags = Flags.of(made.spec, vllm_version=made.engine.number)
+        return Prediction(model=model, flags=flags, accelerator=here.accelerator, memory=memory)
+
+    def hardware_known(self) -> tuple[Accelerator, int] | None:
+        """Give the accelerators that the engine would run on."""
+        return self.devices()
 
     async def check(self, plan: Plan) -> Preflight:
         """Look at port, disk and memory."""

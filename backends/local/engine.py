@@ -24,6 +24,11 @@ class Engine(Record):
         return f"{name} {self.version or '(version not known)'}"
 
     @property
+    def number(self) -> str | None:
+        """Give its version without what was built into it."""
+        return self.version.partition("+")[0] if self.version else None
+
+    @property
     def cpu_only(self) -> bool:
         """Whether it is a build without accelerators."""
         return "+cpu" in (self.version or "")

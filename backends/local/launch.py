@@ -42,10 +42,14 @@ async def launch(folder: Folder, hf_token: str | None, lock: int) -> None:
     await wait_until(
         look, bool, waiting_for="the engine's process to start", every=0.02, timeout=20
     )
+    _require_start(folder, made.argv[0])
+
+
+def _require_start(folder: Folder, program: str) -> None:
     ended = folder.exit()
     if ended and ended.reason == "not started":
         raise HostError(
-            f"{made.argv[0]} cannot be started.",
+            f"{program} cannot be started.",
             fix="Run `make vllm` again, or correct VLLM_EXECUTABLE.",
             cause=ended.detail,
         )

@@ -32,6 +32,14 @@ def stays(made: Made | None) -> tuple[Remainder, ...]:
     return (Remainder(what=what, usd_per_month=0.0, how_to_remove="hf cache rm"),)
 
 
+def too_few(wanted: int, there: int) -> InvalidArgument:
+    """Refuse to spread a model over more accelerators than there are."""
+    return InvalidArgument(
+        f"tensor_parallel_size {wanted} needs as many accelerators; this machine has {there}.",
+        fix=f"Give {max(there, 1)} or less.",
+    )
+
+
 def one_replica() -> InvalidArgument:
     return InvalidArgument(
         "This machine runs one replica of a deployment, or none.",

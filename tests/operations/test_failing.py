@@ -29,6 +29,8 @@ MODES: Final = {
     "exit-in:compiling": "ENGINE_EXITED",
     "kill-in:loading": "KILLED",
 }
+UNPLANNED: Final = "acme/a-model"
+"""Nothing is known of it beforehand: what the planner would refuse, the engine has to."""
 FLAGS: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "unknown-flag": ({"engine_args": ["--no-such-flag"]}, "BAD_ENGINE_ARGUMENT"),
     "wrong-choice": ({"kv_cache_dtype": "int1"}, "BAD_ENGINE_ARGUMENT"),
@@ -46,7 +48,7 @@ async def _fail_all(settings: Settings, patch: pytest.MonkeyPatch) -> dict[str, 
             **{name: flags for name, (flags, _) in FLAGS.items()},
         }.items():
             patch.setenv("SIMULATED_ENGINE_FAIL", case if case in MODES else "")
-            await agent.call("deploy_vllm", model=MODEL, name=_name(case), **flags)
+            await agent.call("deploy_vllm", model=UNPLANNED, name=_name(case), **flags)
         return {case: await agent.settled(_name(case)) for case in EVERY}
 
 

@@ -9,10 +9,15 @@ import pytest
 from core.settings import Settings
 from tests.conversation import Agent, agent_of
 from tests.tools.world import EVERY, MODEL, agent_at, assert_envelope, plant, targets
+from tools.surface import TOOLS
 
 pytestmark = pytest.mark.anyio
 
-NAMED: Final = sorted(set(EVERY) - {"list_targets", "list_deployments", "get_help", "deploy_vllm"})
+NAMED: Final = sorted(
+    tool
+    for tool in EVERY
+    if "name" in TOOLS[tool].tool.parameters["properties"] and tool != "deploy_vllm"
+)
 """Every tool that is about one deployment which is there already."""
 STRANGE: Final = (
     "../one",
@@ -115,7 +120,9 @@ async def test_a_new_one_without_a_target_is_not_put_just_anywhere(two_places: A
 @pytest.mark.parametrize("target", ["nowhere", "../local", "x" * 300, "本地"])
 async def test_an_unknown_target_is_told_with_the_known_ones(agent: Agent, target: str) -> None:
     """Every tool that takes a target refuses a wrong one in the same way."""
-    for tool in set(EVERY) - {"list_targets", "get_help"}:
+    for tool in EVERY:
+        if "target" not in TOOLS[tool].tool.parameters["properties"]:
+            continue
         reply = await agent.call(tool, **{**EVERY[tool], "target": target})
         assert reply.code == "TARGET_NOT_FOUND", tool
         assert "local" in reply.structured["fix"]

@@ -25,12 +25,33 @@ from tools.surface import TOOLS
 
 pytestmark = pytest.mark.anyio
 
-IMPERATIVES: Final = set(
-    "Ask Send Start Show List Change Stop Delete Print Read Give Let Move Compare".split()  # noqa: SIM905
-)
+IMPERATIVES: Final = {
+    "Ask",
+    "Change",
+    "Compare",
+    "Delete",
+    "Give",
+    "Let",
+    "List",
+    "Move",
+    "Price",
+    "Print",
+    "Read",
+    "Recommend",
+    "Say",
+    "Send",
+    "Show",
+    "Start",
+    "Stop",
+}
 FAILING: Final[dict[str, dict[str, Any]]] = {
     **{tool: {"name": "nobody"} for tool in EVERY},
     "list_targets": {"nonsense": 1},
+    "list_models": {"nonsense": 1},
+    "plan_deployment": {"model": "nobody's", "target": "nowhere"},
+    "recommend_deployment": {},
+    "estimate_cost": {"target": "nowhere"},
+    "compare_targets": {"models": ["nobody's"]},
     "list_deployments": {"target": "nowhere"},
     "get_help": {"topic": "nonsense"},
     "deploy_vllm": {"model": "/no/such/folder"},

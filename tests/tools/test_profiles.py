@@ -22,6 +22,9 @@ pytestmark = pytest.mark.anyio
 
 DEFAULT = {
     "list_targets",
+    "plan_deployment",
+    "recommend_deployment",
+    "estimate_cost",
     "deploy_vllm",
     "status_vllm",
     "list_deployments",

@@ -16,6 +16,7 @@ from core.waiting import wait_until
 from tests.conversation import Agent, agent_of
 from tests.emulators.conftest import Simulate, simulate, tiny_model
 from tests.tools.world import CHANGING, EVERY, LOOKING, MODEL, operations_of, still_engine
+from tools.surface import TOOLS
 
 __all__ = ["simulate", "tiny_model"]
 
@@ -41,7 +42,7 @@ class Listener(Agent):
     async def look(self, **meant: str) -> None:
         """Call everything that only looks."""
         for tool, arguments in LOOKING.items():
-            takes = tool not in {"list_targets", "list_deployments", "get_help"}
+            takes = "name" in TOOLS[tool].tool.parameters["properties"]
             await self.call(tool, **arguments, **(meant if takes else {}))
 
     async def say(self, secret: str) -> None:

@@ -31,6 +31,11 @@ LONG_AGO: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 LOOKING: Final[dict[str, dict[str, Any]]] = {
     "list_targets": {},
+    "list_models": {},
+    "plan_deployment": {"model": "26b qat", "target": "cloud-run-l4", "max_model_len": 8192},
+    "recommend_deployment": {"model": "26b qat", "max_model_len": 8192},
+    "estimate_cost": {"target": "cloud-run-l4", "model": "12b qat"},
+    "compare_targets": {"models": ["12b qat"], "targets": ["cloud-run-l4", "aca-a100"]},
     "status_vllm": {},
     "list_deployments": {},
     "get_vllm_deployment_config": {},

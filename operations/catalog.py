@@ -1,0 +1,93 @@
+"""The models that can be planned offline, their formats, and what is served now."""
+
+import functools
+from typing import Any, Final
+
+from core.errors import NextStep
+from core.records import Answer, Record, State
+from operations.resolve import everything
+from operations.runtime import Runtime
+from planner.accelerators import accelerator
+from planner.boot import file_bytes
+from planner.catalog import entries
+from planner.flags import Flags
+from planner.memory import plan_memory
+from planner.model import catalog_shape
+
+_GIB: Final = 2**30
+_GPU: Final = "h100"
+"""That what stays in memory is reckoned on: the same on every GPU with bf16."""
+_FLAGS: Final = Flags(max_num_batched_tokens=2496)
+"""vLLM's own on most cards: E2B and E4B keep a buffer of that many rows."""
+
+FORMATS: Final[dict[str, str]] = {
+    "bf16": "the published weights; vLLM, SGLang, TPU. The reference for quality.",
+    "qat-w4a16-ct": "int4 weights trained for it (compressed-tensors); vLLM and SGLang on GPUs, "
+    "on TPUs since tpu-inference 0.32.",
+    "qat-q4_0-gguf": "one file for llama.cpp and Ollama; vLLM is not the engine for it.",
+    "qat-q4_0-unquantized": "bf16 weights to quantize yourself; with its assistant model as the "
+    "drafter of speculative decoding.",
+}
+"""Formats in which Gemma 4 is published, and what each is for. Source: the project's collected
+notes on published checkpoints, 2026-11-20."""
+
+
+class CatalogRow(Record):
+    """One model of the catalog."""
+
+    model: str
+    precision: str
+    parameters: int
+    files_gib: float
+    weights_gib: float
+    """On one GPU, with what vLLM keeps beside the files' tensors."""
+    max_position_embeddings: int | None
+    runs_on: str
+    """Which engines read this format, and what it is for."""
+
+
+class Catalog(Answer):
+    """Models that plans work for without a download, and what is served now."""
+
+    models: tuple[CatalogRow, ...]
+    formats: dict[str, str]
+    served: tuple[str, ...]
+
+    def summary(self) -> str:
+        """Count them."""
+        return f"{len(self.models)} models can be planned offline; {len(self.served)} are served."
+
+    def next_steps(self) -> tuple[NextStep, ...]:
+        """Ask where one of them could run."""
+        return (NextStep("recommend_deployment", {"model": "26b qat", "max_model_len": 16384}),)
+
+
+async def catalog(runtime: Runtime) -> Catalog:
+    """Give every model of the catalog and every one that is served."""
+    served = [
+        f"{one.deployment.served_model_name} ({one.name} on {one.deployment.target})"
+        for one in await everything(runtime.stage)
+        if one.deployment.state is State.READY
+    ]
+    return Catalog(models=_rows(), formats=FORMATS, served=tuple(served))
+
+
+@functools.cache
+def _rows() -> tuple[CatalogRow, ...]:
+    return tuple(_row(entry.model) for entry in entries())
+
+
+def _row(model: str) -> CatalogRow:
+    shape = catalog_shape(model)
+    said: dict[str, Any] = {
+        "precision": "int4 weights, bf16 rest" if shape.quantization else "bf16",
+        "runs_on": FORMATS["qat-w4a16-ct" if shape.quantization else "bf16"],
+    }
+    return CatalogRow(
+        model=model,
+        parameters=shape.parameters,
+        files_gib=round(file_bytes(shape) / _GIB, 2),
+        weights_gib=round(plan_memory(shape, accelerator(_GPU), _FLAGS).weights_gib, 2),
+        max_position_embeddings=shape.max_position_embeddings,
+        **said,
+    )

@@ -1,0 +1,155 @@
+"""Deployments that would not fit are refused with what would; layouts are computed."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from core.settings import Settings
+from tests.conftest import processes_of
+from tests.conversation import Agent, Human, Reply, agent_of
+from tests.tools.world import assert_envelope, assert_same_facts, still_engine
+
+pytestmark = pytest.mark.anyio
+
+QAT_26B: Final = "google/gemma-4-26B-A4B-it-qat-w4a16-ct"
+QAT_31B: Final = "google/gemma-4-31B-it-qat-w4a16-ct"
+
+
+@pytest.fixture
+def l4(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """This machine rehearses an L4; its engine is a process that does nothing."""
+    still_engine(monkeypatch)
+    return settings.model_copy(update={"accelerator_type": "l4"})
+
+
+@pytest.fixture
+async def on_l4(l4: Settings) -> AsyncIterator[Agent]:
+    async with agent_of(l4) as agent:
+        yield agent
+
+
+@asynccontextmanager
+async def asking(settings: Settings, human: Human) -> AsyncIterator[Agent]:
+    """A server that asks a human before what is paid, destructive or forced."""
+    asked = settings.model_copy(update={"confirm": "ask"})
+    async with agent_of(asked, human=human) as agent:
+        yield agent
+
+
+async def deploy(agent: Agent, model: str, **flags: Any) -> Reply:
+    reply = await agent.call("deploy_vllm", model=model, target="local", name="one", **flags)
+    assert_envelope(reply)
+    assert_same_facts(reply)
+    return reply
+
+
+async def test_31b_qat_on_an_l4_is_refused_and_nothing_is_started(
+    on_l4: Agent, state_dir: Path
+) -> None:
+    """The true reason, the memory drawn, why offloading is no way out, and whom to ask."""
+    reply = await deploy(on_l4, "31b qat")
+    assert reply.code == "DOES_NOT_FIT"
+    assert "while loading: needs 22.10 GiB" in reply.structured["summary"]
+    assert "recommend_deployment" in reply.structured["fix"]
+    assert "# weights" in reply.data["memory"]["drawing"]
+    assert "32 GB/s against 300 GB/s" in reply.data["offload"]
+    assert not processes_of(state_dir)
+    assert (await on_l4.call("list_deployments")).data["deployments"] == []
+
+
+async def test_a_length_that_does_not_fit_is_refused_with_one_that_does(on_l4: Agent) -> None:
+    """What the error offers is deployed without another word."""
+    reply = await deploy(on_l4, "26b qat", kv_cache_dtype="fp8")
+    assert reply.code == "DOES_NOT_FIT"
+    assert reply.data["nearest"][0] in reply.structured["fix"]
+    step = reply.structured["next"][0]
+    assert step["tool"] == "plan_deployment"
+    planned = await on_l4.call(step["tool"], **step["arguments"])
+    (last,) = planned.structured["next"]
+    assert last["tool"] == "deploy_vllm"
+    assert (await on_l4.call(last["tool"], **last["arguments"])).state == "loading"
+
+
+async def test_every_next_step_of_a_refusal_can_be_taken(on_l4: Agent) -> None:
+    """No step is an error itself."""
+    reply = await deploy(on_l4, "31b qat")
+    assert reply.structured["next"]
+    for step in reply.structured["next"]:
+        assert not (await on_l4.call(step["tool"], **step["arguments"])).failed
+
+
+async def test_forced_asks_a_human_and_tells_them_that_it_does_not_fit(l4: Settings) -> None:
+    """This machine costs nothing, and yet the question is put, with the reason in it."""
+    async with asking(l4, lambda _question: "accept") as agent:
+        reply = await deploy(agent, "31b qat", force=True)
+    assert reply.state == "loading"
+    (question,) = agent.asked
+    assert "the plan says that it does not fit" in question
+    assert "22.10 GiB" in question
+
+
+async def test_a_humans_no_to_what_does_not_fit_starts_nothing(
+    l4: Settings, state_dir: Path
+) -> None:
+    """Force is the agent's word; the human's beats it."""
+    async with asking(l4, lambda _question: "decline") as agent:
+        reply = await deploy(agent, "31b qat", force=True)
+    assert reply.code == "CANCELLED"
+    assert not processes_of(state_dir)
+
+
+async def test_what_fits_is_deployed_without_a_question(l4: Settings) -> None:
+    """Free of charge and sound: nobody is bothered."""
+    async with asking(l4, lambda _question: "decline") as agent:
+        reply = await deploy(agent, "12b qat", max_model_len=8192)
+    assert reply.state == "loading"
+    assert agent.asked == []
+
+
+async def test_a_short_name_becomes_the_hubs(on_l4: Agent) -> None:
+    """The engine is given a name that the Hub knows."""
+    reply = await deploy(on_l4, "Gemma4 26AB QAT", max_model_len=4096, max_num_seqs=8)
+    assert reply.data["model"] == QAT_26B
+
+
+async def test_layout_concurrency_computes_the_flags(on_l4: Agent) -> None:
+    """fp8 cache and as many sequences as it holds: what vLLM's own defaults would not fit."""
+    reply = await deploy(on_l4, "26b qat", layout="concurrency")
+    assert reply.state == "loading"
+    config = (await on_l4.call("get_vllm_deployment_config", name="one")).text
+    planned = await on_l4.call(
+        "plan_deployment", model="26b qat", target="local", layout="concurrency"
+    )
+    for words in planned.data["engine_line"].split(" --")[1:]:
+        flag, _, value = words.partition(" ")
+        assert f"--{flag}" in config
+        assert value in config
+
+
+async def test_the_three_layouts_are_three_deployments(on_l4: Agent) -> None:
+    """Each replaces the one before: their flags differ."""
+    made = [
+        await deploy(on_l4, "26b qat", layout=layout)
+        for layout in ("speed", "concurrency", "context")
+    ]
+    assert len({reply.data["revision"] for reply in made}) == 3
+
+
+@pytest.mark.parametrize("accelerator", [None, "banana"])
+async def test_where_the_accelerator_is_not_known_nothing_is_judged(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, accelerator: str | None
+) -> None:
+    """A planner that knows nothing stands in nobody's way."""
+    still_engine(monkeypatch)
+    async with agent_of(settings.model_copy(update={"accelerator_type": accelerator})) as agent:
+        assert (await deploy(agent, "31b qat")).state == "loading"
+
+
+async def test_a_model_that_nobody_has_read_is_not_judged(on_l4: Agent) -> None:
+    """A Hub id outside the catalog is deployed as asked; a layout cannot be computed for it."""
+    refused = await deploy(on_l4, "somebody/else", layout="speed")
+    assert refused.code == "UNSUPPORTED"
+    assert (await deploy(on_l4, "somebody/else")).state == "loading"

@@ -1,0 +1,268 @@
+"""Where to run, what it costs, how options compare, which models there are: as people ask."""
+
+from typing import Any, Final
+
+import pytest
+
+from tests.conversation import Agent, Reply
+from tests.tools.test_planning import floats
+from tests.tools.world import assert_envelope, assert_same_facts
+
+pytestmark = pytest.mark.anyio
+
+L4: Final = "cloud-run-l4"
+QAT_12B: Final = "google/gemma-4-12B-it-qat-w4a16-ct"
+QAT_26B: Final = "google/gemma-4-26B-A4B-it-qat-w4a16-ct"
+QAT_31B: Final = "google/gemma-4-31B-it-qat-w4a16-ct"
+
+
+async def ask(agent: Agent, tool: str, **arguments: Any) -> Reply:
+    """One answer, of which both halves agree and no number is longer than a person reads."""
+    reply = await agent.call(tool, **arguments)
+    assert_envelope(reply)
+    assert_same_facts(reply)
+    assert "truncated" not in reply.structured
+    assert all(round(number, 4) == number for number in floats(reply.structured)), reply
+    return reply
+
+
+async def recommend(agent: Agent, **goal: Any) -> Reply:
+    return await ask(agent, "recommend_deployment", **goal)
+
+
+async def cost(agent: Agent, **load: Any) -> Reply:
+    return await ask(agent, "estimate_cost", **{"target": L4, **load})
+
+
+async def rows(agent: Agent, *models: str, **goal: Any) -> list[dict[str, Any]]:
+    reply = await ask(agent, "compare_targets", models=models, **goal)
+    found = reply.data["rows"]
+    assert isinstance(found, list)
+    return found
+
+
+def middle(band: str) -> float:
+    """The geometric middle of `a-b`, or the figure before `(a-b)`."""
+    head, _, _ = band.replace(",", "").partition(" ")
+    ends = [float(end) for end in head.split("-")]
+    return float((ends[0] * ends[-1]) ** 0.5)
+
+
+async def test_summary_qat_31b_model_deployment_options_on_nvidia_l4_cloud_run(
+    agent: Agent,
+) -> None:
+    """None there: the loading peak, with numbers; elsewhere it goes, and others go there."""
+    reply = await recommend(agent, model="QAT 31B", targets=[L4])
+    (refused,) = reply.data["refused"]
+    assert (reply.data["offers"], refused["why"]) == ([], "memory")
+    assert "22.10 GiB to load" in refused["reason"]
+    assert "21.96 GiB is visible" in refused["reason"]
+    assert "PCIe" in refused["offload"]
+    instead = [(each["target"], each["model"]) for each in reply.data["instead"]]
+    assert ("h100", QAT_31B) in instead
+    assert (L4, QAT_26B) in instead
+    for each in reply.data["instead"]:
+        assert each["engine_line"].startswith("vllm serve ")
+        assert {"weights_from", "boot_seconds", "tokens_per_second", "load"} <= each.keys()
+
+
+async def test_summary_qat_26ab_model_deployment_options(agent: Agent) -> None:
+    """Ranked offers with flags, host, source of the weights, requests, speed and boot."""
+    reply = await recommend(agent, model="QAT 26AB", max_model_len=16_384, targets=[L4, "v6e-1"])
+    first = reply.data["offers"][0]
+    assert (first["target"], first["host"]) == (L4, "8 vCPU, 32 GiB")
+    assert first["boot_within_probe"].startswith("yes")
+    assert first["usd_per_hour"] == 1.4209
+    assert any("nobody has measured" in warning for warning in reply.structured["warnings"])
+
+
+async def test_what_is_recommended_the_plan_accepts(agent: Agent) -> None:
+    """The next step carries the flags, so that it says yes to what was offered."""
+    reply = await recommend(agent, model="26B QAT", targets=[L4])
+    (step,) = reply.structured["next"]
+    planned = await ask(agent, step["tool"], **step["arguments"])
+    assert planned.data["fits"] is True
+    assert planned.data["engine_line"] == reply.data["offers"][0]["engine_line"]
+
+
+async def test_where_nothing_fits_the_next_step_is_what_does(agent: Agent) -> None:
+    """A refusal is no dead end."""
+    reply = await recommend(agent, model="QAT 31B", targets=[L4])
+    (step,) = reply.structured["next"]
+    assert (await ask(agent, step["tool"], **step["arguments"])).data["fits"] is True
+
+
+async def test_what_are_high_level_recommendations_for_choosing_the_model(agent: Agent) -> None:
+    """A quality names models; a budget refuses the dear ones by their price."""
+    reply = await recommend(agent, quality="large", usd_per_hour=2.0, scale_to_zero=True)
+    assert reply.data["offers"][0]["usd_per_hour"] <= 2
+    assert {each["why"] for each in reply.data["refused"]} >= {"price", "scale to zero", "memory"}
+
+
+async def test_how_much_more_expensive_are_these_options(agent: Agent) -> None:
+    """As a factor of the cheapest, by the hour; by the token beside it."""
+    found = await rows(agent, "26B QAT", targets=[L4, "v6e-1", "aca-a100"], users=2)
+    assert [row["times_the_cheapest"] for row in found] == [
+        1,
+        pytest.approx(2.70 / 1.421, abs=0.01),
+        pytest.approx(6.35 / 1.421, abs=0.01),
+    ]
+    assert all(row["usd_per_million_tokens"] for row in found)
+
+
+async def test_is_26b_qat_better_than_12b_qat_on_l4_gpu_cloud_run(agent: Agent) -> None:
+    """Twice the weights and the host, slower to wake, dearer by the hour, cheaper by the token."""
+    large, small = await rows(agent, "26B QAT", "12B QAT", targets=["Cloud Run L4"])
+    assert large["weights_gib"] > 1.9 * small["weights_gib"]
+    assert (large["host_gib"], small["host_gib"]) == (32, 16)
+    assert middle(large["boot_seconds"]) > middle(small["boot_seconds"]) + 200
+    assert large["usd_per_hour"] > 1.3 * small["usd_per_hour"]
+    cheaper = "usd_per_million_tokens"
+    assert middle(large[cheaper]) < middle(small[cheaper])
+
+
+async def test_compare_26b_qat_to_12b_qat_and_12b_non_qat_and_4b_qat_and_4b_non_qat(
+    agent: Agent,
+) -> None:
+    """Five rows in the order asked; 12B in bf16 does not fit an L4, and the row says why."""
+    typed = ("26B QAT", "12B QAT", "12B non QAT", "4B QAT", "4B non QAT")
+    found = await rows(agent, *typed, targets=[L4])
+    assert [row["fits"] for row in found] == [True, True, False, True, True]
+    assert "while loading" in found[2]["reason"]
+    assert len({row["model"] for row in found}) == 5
+
+
+async def test_compare_price_performance_across_aws_gcp_and_azure(agent: Agent) -> None:
+    """Every target of every cloud in one table, and the best by hour, token and speed."""
+    reply = await ask(agent, "compare_targets", models=["12B QAT"], users=4)
+    places = {row["place"] for row in reply.data["rows"] if row["fits"]}
+    assert {"ec2-g6-2xlarge", L4, "aca-a100"} <= places
+    assert (reply.data["load"], reply.data["left_out"]) == (
+        "4 at once, 1,024 tokens in, 256 out",
+        0,
+    )
+    assert "fastest for each of 4 users" in reply.structured["summary"]
+
+
+async def test_the_largest_comparison_keeps_every_model_and_says_what_it_leaves_out(
+    agent: Agent,
+) -> None:
+    """Eight models at every target are more than an answer holds."""
+    typed = ["2B", "4B", "12B", "26B", "31B", "12B QAT", "26B QAT", "31B QAT"]
+    reply = await ask(agent, "compare_targets", models=typed)
+    assert len({row["model"] for row in reply.data["rows"]}) == 8
+    assert f"{reply.data['left_out']} rows are left out" in reply.structured["warnings"][0]
+
+
+async def test_cost_per_token_per_1000_requests_per_active_user_and_hour_per_month(
+    agent: Agent,
+) -> None:
+    """All of one load that is said, and the month at a duty cycle."""
+    reply = await cost(agent, model="12B QAT", users=4, hours_per_month=73)
+    bill = reply.data["bill"]
+    assert reply.data["load"] == "4 at once, 1,024 tokens in, 256 out"
+    assert bill["usd_per_active_user_hour"] == pytest.approx(1.0465 / 4, abs=0.0001)
+    assert bill["usd_per_month"] == pytest.approx(1.0465 * 73, rel=0.001)
+    per_token, per_request = (
+        middle(bill[name]) for name in ("usd_per_million_tokens", "usd_per_1000_requests")
+    )
+    assert per_request == pytest.approx(per_token * 1.28, rel=0.02)
+
+
+async def test_sources_that_disagree_are_both_shown(agent: Agent) -> None:
+    """A billing reading and an article are 30 % apart: warned of, and neither hidden."""
+    reply = await cost(agent, model="12B QAT")
+    assert [line.partition("/h")[0] for line in reply.data["bill"]["sources"]] == [
+        "$1.047",
+        "$1.370",
+    ]
+    assert "Sources disagree on the price; all are shown." in reply.structured["warnings"]
+
+
+async def test_a_batch_makes_tokens_cheaper(agent: Agent) -> None:
+    """The price of a token is one of a stated load, not of a single stream."""
+    alone, many = [await cost(agent, model="12B QAT", users=users) for users in (1, 4)]
+    name = "usd_per_million_tokens"
+    assert middle(many.data["bill"][name]) < 0.6 * middle(alone.data["bill"][name])
+
+
+async def test_a_price_without_a_model_is_one_of_the_target(agent: Agent) -> None:
+    """Standing still it costs by the hour; nothing is said of tokens."""
+    reply = await cost(agent)
+    assert reply.data["bill"]["usd_per_hour"] == 1.0465
+    assert "usd_per_million_tokens" not in reply.data["bill"]
+
+
+@pytest.mark.parametrize(
+    ("load", "why"),
+    [
+        ({"model": "31B QAT"}, "while loading"),
+        ({"model": "12B QAT", "prompt_tokens": 1_000_000}, "beyond the model's 262,144"),
+    ],
+    ids=["a model", "a prompt"],
+)
+async def test_what_cannot_be_served_has_no_price(
+    agent: Agent, load: dict[str, Any], why: str
+) -> None:
+    """A cost of something that would never run would be untrue."""
+    reply = await cost(agent, **load)
+    assert reply.code == "DOES_NOT_FIT"
+    assert why in reply.structured["summary"]
+    assert [step["tool"] for step in reply.structured["next"]] == ["recommend_deployment"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "word"),
+    [
+        ("recommend_deployment", {}, "quality"),
+        ("recommend_deployment", {"quality": "huge"}, "quality"),
+        ("recommend_deployment", {"model": "nonsense"}, "catalog"),
+        ("recommend_deployment", {"model": "e2b", "max_model_len": 10}, "Correct"),
+        ("recommend_deployment", {"model": "e2b", "hours_per_month": 5000}, "Correct"),
+        ("estimate_cost", {"target": L4, "model": "nonsense"}, "catalog"),
+        ("compare_targets", {"models": []}, "models"),
+        ("compare_targets", {"models": ["nonsense"]}, "catalog"),
+    ],
+    ids=str,
+)
+async def test_what_nobody_knows_is_refused_with_a_fix(
+    agent: Agent, tool: str, arguments: dict[str, Any], word: str
+) -> None:
+    """Unknown models, targets, qualities and impossible goals are errors with a code."""
+    reply = await ask(agent, tool, **arguments)
+    assert reply.code == "INVALID_ARGUMENT"
+    assert word in reply.structured["fix"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("recommend_deployment", {"model": "e2b", "targets": ["nowhere"]}),
+        ("estimate_cost", {"target": "nowhere"}),
+        ("compare_targets", {"models": ["e2b"], "targets": ["nowhere"]}),
+    ],
+)
+async def test_an_unknown_target_is_told_with_the_known_ones(
+    agent: Agent, tool: str, arguments: dict[str, Any]
+) -> None:
+    """With the same code as everywhere else."""
+    reply = await ask(agent, tool, **arguments)
+    assert reply.code == "TARGET_NOT_FOUND"
+    assert L4 in reply.structured["fix"]
+
+
+async def test_list_models_names_sizes_precisions_and_formats(agent: Agent) -> None:
+    """Five sizes twice, and what each format is for: also those that vLLM does not serve."""
+    reply = await ask(agent, "list_models")
+    assert len(reply.data["models"]) == 10
+    formats = reply.data["formats"]
+    assert "llama.cpp and Ollama" in formats["qat-q4_0-gguf"]
+    assert "drafter of speculative decoding" in formats["qat-q4_0-unquantized"]
+
+
+async def test_list_models_and_plans_say_the_same_of_weights(agent: Agent) -> None:
+    """What a model takes is one number, wherever it is read."""
+    listed = {row["model"]: row for row in (await ask(agent, "list_models")).data["models"]}
+    for model in (QAT_12B, QAT_26B, QAT_31B):
+        planned = await agent.call("plan_deployment", model=model, target=L4)
+        assert listed[model]["weights_gib"] == planned.data["memory"]["weights_gib"]

@@ -1,0 +1,296 @@
+"""What people ask of one model at one target, and the computed answer of plan_deployment."""
+
+from typing import Any, Final
+
+import pytest
+
+from core.settings import Settings
+from tests.conversation import Agent, Reply, agent_of
+from tests.tools.world import assert_envelope, assert_same_facts
+
+pytestmark = pytest.mark.anyio
+
+L4: Final = "cloud-run-l4"
+QAT_26B: Final = "google/gemma-4-26B-A4B-it-qat-w4a16-ct"
+
+
+async def plan(agent: Agent, model: str, target: str = L4, **flags: Any) -> Reply:
+    """One plan, of which both halves agree and no number is longer than a person reads."""
+    reply = await agent.call("plan_deployment", model=model, target=target, **flags)
+    assert_envelope(reply)
+    assert_same_facts(reply)
+    assert "truncated" not in reply.structured
+    assert all(round(number, 4) == number for number in floats(reply.structured)), reply
+    return reply
+
+
+def floats(value: object) -> list[float]:
+    """Every number with a fraction in an answer."""
+    if isinstance(value, dict):
+        return [number for item in value.values() for number in floats(item)]
+    if isinstance(value, list):
+        return [number for item in value for number in floats(item)]
+    return [value] if isinstance(value, float) else []
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("26AB", "google/gemma-4-26B-A4B-it"),
+        ("Gemma4 26AB", "google/gemma-4-26B-A4B-it"),
+        ("standard Gemma4 26AB", "google/gemma-4-26B-A4B-it"),
+        ("QAT 26AB", QAT_26B),
+        ("26B QAT", QAT_26B),
+        ("QAT 31B model", "google/gemma-4-31B-it-qat-w4a16-ct"),
+        ("Gemma 4 2B", "google/gemma-4-E2B-it"),
+        ("Gemma 4 4B", "google/gemma-4-E4B-it"),
+        ("4B QAT", "google/gemma-4-E4B-it-qat-w4a16-ct"),
+        ("12B non QAT", "google/gemma-4-12B-it"),
+        ("gemma-4-12B-it", "google/gemma-4-12B-it"),
+        (QAT_26B, QAT_26B),
+    ],
+)
+async def test_models_are_known_by_the_names_people_type(
+    agent: Agent, typed: str, meant: str
+) -> None:
+    """A short name, an old habit or the Hub's own: the answer says which model it is of."""
+    assert (await plan(agent, typed, max_model_len=2048)).data["model"] == meant
+
+
+@pytest.mark.parametrize("typed", ["google/gemma-2b", "gemma-2b-it", "gemma-3-4b-it", "gemma 26b"])
+async def test_other_generations_are_not_mistaken_for_gemma_4(agent: Agent, typed: str) -> None:
+    """What is not known is said to be so, rather than planned as something else."""
+    assert (await plan(agent, typed)).code == "INVALID_ARGUMENT"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("Cloud Run L4", L4), ("v6e-1", "tpu-v6e-1"), ("ACA A100", "aca-a100")]
+)
+async def test_targets_are_known_by_the_names_people_type(
+    agent: Agent, typed: str, meant: str
+) -> None:
+    """Capitals, blanks and a missing `tpu-` are no hindrance."""
+    assert (await plan(agent, "e2b", typed)).data["target"] == meant
+
+
+@pytest.mark.parametrize(("typed", "word"), [("nowhere", L4), ("l4", "ec2-g6-2xlarge")])
+async def test_other_targets_are_answered_with_those_that_are_alike(
+    agent: Agent, typed: str, word: str
+) -> None:
+    """An accelerator is at several places, and each may be meant."""
+    reply = await plan(agent, "e2b", typed)
+    assert reply.code == "TARGET_NOT_FOUND"
+    assert word in reply.structured["fix"]
+
+
+async def test_will_a_standard_gemma4_26ab_fit_on_the_l4_cloud_run_gpu_with_24_gb_memory(
+    agent: Agent,
+) -> None:
+    """No: 48.5 GiB of weights, and of the 24 GB only 21.96 GiB are visible."""
+    reply = await plan(agent, "Gemma4 26AB")
+    memory = reply.data["memory"]
+    assert reply.data["fits"] is False
+    assert memory["weights_gib"] == pytest.approx(48.5, rel=0.01)
+    assert memory["load_peak_gib"] > memory["weights_gib"]
+    assert "21.96 GiB is visible" in reply.structured["summary"]
+    assert [step["tool"] for step in reply.structured["next"]] == ["recommend_deployment"]
+
+
+async def test_the_qat_one(agent: Agent) -> None:
+    """Yes with 32 GiB of host: flags, requests at once, a band of speed and a cold start."""
+    reply = await plan(agent, "26B QAT", max_model_len=16_384, max_num_seqs=8)
+    seen = reply.data["foreseen"]
+    assert reply.data["fits"] is True
+    assert reply.data["memory"]["weights_gib"] == pytest.approx(16.44, rel=0.05)
+    assert reply.data["engine_line"].endswith("--max-model-len 16384 --max-num-seqs 8")
+    assert (seen["host"], seen["weights_from"]) == ("8 vCPU, 32 GiB", "gcs-fuse")
+    assert seen["kv_saturates_at_requests"] >= 1
+    low, high = map(float, seen["tokens_per_second_per_user"].split("-"))
+    assert low < 61.67 < high
+    low, high = map(float, seen["boot_seconds"].replace(",", "").split("(")[1][:-1].split("-"))
+    assert low < 664 + 99 < high
+    assert any("nobody has measured" in warning for warning in reply.structured["warnings"])
+
+
+async def test_the_qat_one_with_the_models_own_length_says_which_flags_would_do(
+    agent: Agent,
+) -> None:
+    """vLLM's default of 262,144 tokens is what does not fit; the next step does."""
+    reply = await plan(agent, "26B QAT")
+    assert reply.data["fits"] is False
+    assert "262,144 tokens" in reply.structured["summary"]
+    assert "What fits:" in reply.structured["summary"]
+    first = reply.structured["next"][0]
+    assert first["tool"] == "plan_deployment"
+    assert (await plan(agent, **first["arguments"])).data["fits"] is True
+
+
+async def test_31b_qat_dies_while_loading(agent: Agent) -> None:
+    """22.10 GiB at the peak of 21.96: 2.62 of them pass, and no flag for the cache helps."""
+    reply = await plan(agent, "QAT 31B")
+    assert reply.data["memory"]["load_peak_gib"] == pytest.approx(22.1, abs=0.05)
+    assert "while loading" in reply.structured["summary"]
+    assert "2.62" in reply.structured["summary"]
+    assert (reply.data["nearest"], reply.data["layouts"]) == ([], {})
+
+
+async def test_why_is_cpu_offloading_not_recommended(agent: Agent) -> None:
+    """PCIe against memory bandwidth, and what that leaves of the tokens."""
+    reply = await plan(agent, "QAT 31B")
+    assert "32 GB/s against 300 GB/s" in reply.data["offload"]
+    assert "9 times slower" in reply.data["offload"]
+    offloaded: dict[str, Any] = {
+        "cpu_offload_gb": 14,
+        "kv_cache_dtype": "fp8",
+        "max_model_len": 8192,
+    }
+    tried = await plan(agent, "QAT 31B", "gke-l4", **offloaded)
+    low, high = map(float, tried.data["foreseen"]["tokens_per_second_per_user"].split("-"))
+    assert (low <= 0.8, high >= 1.6) == (True, True)
+
+
+async def test_a_host_that_is_too_small_does_not_fit_either(agent: Agent) -> None:
+    """On Cloud Run the files count against 32 GiB, and what is offloaded comes on top."""
+    offloaded: dict[str, Any] = {
+        "cpu_offload_gb": 14,
+        "kv_cache_dtype": "fp8",
+        "max_model_len": 8192,
+    }
+    reply = await plan(agent, "QAT 31B", **offloaded)
+    assert (reply.data["fits"], reply.data["memory"]["fits"]) == (False, True)
+    assert "35.67 GiB" in reply.structured["summary"]
+    assert "foreseen" not in reply.data
+
+
+async def test_are_there_any_better_memory_layouts(agent: Agent) -> None:
+    """Three in one answer, each computed and each different; asking for one gives it."""
+    layouts = (await plan(agent, "26B QAT")).data["layouts"]
+    assert len({*layouts.values()}) == 3
+    for name, line in layouts.items():
+        reply = await plan(agent, "26B QAT", layout=name)
+        assert reply.data["fits"] is True
+        assert line.partition(":")[0] in reply.data["engine_line"]
+    assert "--kv-cache-dtype fp8" in layouts["concurrency"]
+
+
+async def test_is_v6e_1_an_option(agent: Agent) -> None:
+    """For 31B QAT it is, by tpu-inference's own rules."""
+    reply = await plan(agent, "31B QAT", "v6e-1", max_model_len=8192)
+    assert reply.data["fits"] is True
+    assert reply.data["machine"]["memory_gib_each"] == 31.24
+
+
+async def test_what_is_the_memory_breakdown_on_the_gpu(agent: Agent) -> None:
+    """Every part by name, and a drawing whose parts fill what is visible."""
+    memory = (await plan(agent, "26B QAT", max_model_len=8192, max_num_seqs=8)).data["memory"]
+    assert {"experts", "embedding", "vision", "rope caches", "CUDA graphs"} <= {
+        *memory["parts_gib"]
+    }
+    assert memory["kv_cache_gib"]["low"] < memory["kv_cache_gib"]["high"]
+    for word in ("# weights", "= KV cache", "visible", "21.96 GiB"):
+        assert word in memory["drawing"]
+
+
+async def test_breakdown_the_32gb_tpu_memory_per_chip_and_the_use(agent: Agent) -> None:
+    """31.24 GiB are visible of each chip; the cache of all of them is said to be of all."""
+    one = await plan(agent, "e2b", "tpu-v6e-1", max_model_len=32_768)
+    assert one.data["memory"]["weights_gib"] == pytest.approx(8.97, abs=0.01)
+    assert one.data["memory"]["kv_tokens"] == pytest.approx(1_151_744, rel=0.002)
+    four = await plan(agent, "e2b", "tpu-v6e-4", max_model_len=16_384)
+    assert "on each chip" in four.structured["summary"]
+    assert "on all together" in four.structured["summary"]
+
+
+async def test_can_the_l4_use_4_bit_quant_for_kv(agent: Agent) -> None:
+    """vLLM has one that an L4 could run; nobody measured it, and plans do not reckon with it."""
+    reply = await plan(agent, "26B QAT", max_model_len=8192)
+    able = reply.data["kv_precisions"]
+    assert able["int4_per_token_head"].startswith("yes, 4 bits (not planned with here)")
+    assert able["nvfp4"].startswith("no, 4 bits")
+    assert able["fp8"].startswith("yes, 8 bits:")
+    asked = await plan(agent, "26B QAT", kv_cache_dtype="int4_per_token_head")
+    assert asked.code == "INVALID_ARGUMENT"
+    assert "fp8" in asked.structured["fix"]
+
+
+async def test_what_is_quant_in_this_model_weights_kv_cache_fptype(agent: Agent) -> None:
+    """Said of both, in one line."""
+    reply = await plan(agent, "26B QAT", max_model_len=8192, kv_cache_dtype="fp8")
+    said = "weights 4-bit compressed-tensors, the rest bfloat16; KV cache fp8"
+    assert reply.data["precision"] == said
+
+
+async def test_what_is_the_context_size(agent: Agent) -> None:
+    """The one planned, and the longest that would surely fit."""
+    memory = (await plan(agent, "26B QAT", max_model_len=4096)).data["memory"]
+    assert memory["max_model_len"] == 4096
+    assert memory["max_len_that_fits"] == 5840
+    assert (await plan(agent, "26B QAT")).data["memory"]["max_model_len"] == 262_144
+
+
+async def test_what_are_the_a100_hardware_details_memory_vm_etc(agent: Agent) -> None:
+    """Accelerator, processors, memory, disk and network of the target."""
+    machine = (await plan(agent, "12B QAT", "aca-a100", max_model_len=8192)).data["machine"]
+    assert machine["memory_gib_each"] == 79.25
+    assert machine["hosts"] == ["24 vCPU, 220 GiB"]
+    assert "8 GiB" in machine["disk"]
+    assert "240 s" in machine["network"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "word"),
+    [
+        ({"model": "nonsense"}, "catalog"),
+        ({"max_model_len": 1_000_000_000}, "131072"),
+        ({"tensor_parallel_size": 2}, "at most 1"),
+        ({"quantization": "awq"}, "fp8"),
+        ({"kv_cache_dtype": "nonsense"}, "fp8"),
+        ({"kv_cache_memory_bytes": "lots"}, "K, M, G"),
+        ({"gpu_memory_utilization": 1.5}, "value"),
+        ({"vllm_version": "newest"}, "0.32.0"),
+        ({"layout": "magic"}, "layout"),
+    ],
+    ids=str,
+)
+async def test_what_cannot_be_is_refused_with_a_fix(
+    agent: Agent, flags: dict[str, Any], word: str
+) -> None:
+    """Nothing impossible is planned as if it were merely too large."""
+    reply = await plan(agent, **{"model": "e2b", **flags})
+    assert reply.code == "INVALID_ARGUMENT"
+    assert word in reply.structured["fix"]
+
+
+@pytest.mark.parametrize("layout", [{}, {"layout": "speed"}], ids=["as said", "speed"])
+async def test_the_shortest_length_is_planned_too(agent: Agent, layout: dict[str, str]) -> None:
+    """A hundred tokens are few, not a bug of the server."""
+    assert (await plan(agent, "e2b", max_model_len=100, **layout)).data["fits"] is True
+
+
+async def test_flags_that_are_the_only_fault_are_set_right(agent: Agent) -> None:
+    """A T4 has no fp8 cache: the same length without it is what fits."""
+    reply = await plan(agent, "e2b", "aca-t4", max_model_len=8192, kv_cache_dtype="fp8")
+    assert reply.data["nearest"][0].startswith("with other flags: ")
+    assert reply.structured["next"][0]["arguments"]["max_model_len"] == 8192
+    assert "kv_cache_dtype" not in reply.structured["next"][0]["arguments"]
+
+
+async def test_a_machine_of_unknown_memory_is_not_said_to_be_too_small(agent: Agent) -> None:
+    """Here nobody can say; with a given cache everybody can, and it can be deployed."""
+    unknown = await plan(agent, "e2b", "local")
+    assert unknown.structured["summary"].startswith("Nobody can say here whether")
+    given = await plan(agent, "e2b", "local", kv_cache_memory_bytes="2G")
+    assert given.data["fits"] is True
+    (step,) = given.structured["next"]
+    assert step["tool"] == "deploy_vllm"
+    assert step["arguments"]["kv_cache_memory_bytes"] == str(2**31)
+
+
+async def test_this_machine_is_judged_by_its_accelerator(settings: Settings) -> None:
+    """With ACCELERATOR_TYPE, plan and deployment say the same of it."""
+    async with agent_of(settings.model_copy(update={"accelerator_type": "l4"})) as agent:
+        reply = await plan(agent, "31B QAT", "local")
+        assert "while loading" in reply.structured["summary"]
+        fits = await plan(agent, "26B QAT", "local", layout="concurrency")
+    assert "--kv-cache-dtype fp8" in fits.data["engine_line"]
+    assert fits.structured["next"][0]["arguments"]["kv_cache_dtype"] == "fp8"

@@ -1,0 +1,13 @@
+"""Tools about models, wherever they are."""
+
+from core.records import Answer
+from operations.runtime import Runtime
+from tools.surface import LOOKS, RT, ops_tool
+
+
+@ops_tool("models", LOOKS)
+async def list_models(rt: Runtime = RT) -> Answer:
+    """List models that plans work for: sizes, precisions, formats and their use; what is served."""
+    from operations import catalog
+
+    return await catalog.catalog(rt)
