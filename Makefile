@@ -37,7 +37,7 @@ demo: $(STAMP) ## Deploy, look, ask, measure and destroy, on this machine
 	@$(PY) demo.py
 
 test: $(STAMP) ## Run every test that needs no real vLLM
-	$(PY) -m pytest -q -n 2 -m "not vllm"
+	$(PY) -m pytest -q -n 3 -m "not vllm"
 
 test-engine: vllm ## Run the tests on a real vLLM
 	$(PY) -m pytest -q -m vllm

@@ -7,10 +7,12 @@ from typing import Any, Final, get_args
 
 from core.errors import InvalidArgument
 from core.plans import KvPlan, MemoryPlan
-from core.records import valid
+from core.records import ModelShape, valid
+from core.settings import Settings
 from planner.accelerators import Accelerator, accelerator, accelerators
 from planner.bars import table
 from planner.flags import Flags, size_in_bytes
+from planner.hub import read_hub_model
 from planner.memory import plan_memory
 from planner.model import read_model
 
@@ -30,6 +32,9 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--kv-cache-memory-bytes", help="the same in bytes, or with K, M or G")
     parser.add_argument("--tensor-parallel-size", type=int, help="left out, the count")
     parser.add_argument("--json", action="store_true", help="every figure, for a program")
+    parser.add_argument(
+        "--from-hub", action="store_true", help="read a few kB of the model's headers on the Hub"
+    )
     parser.set_defaults(run=run)
     for name, field in Flags.model_fields.items():
         if name in _OWN:
@@ -45,7 +50,7 @@ def add_to(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the plan; 0 if it fits, 1 if not."""
-    plan = plan_memory(read_model(arguments.model), _hardware(arguments), _flags(arguments))
+    plan = plan_memory(_model(arguments), _hardware(arguments), _flags(arguments))
     text = json.dumps(as_json(plan), indent=2) if arguments.json else "\n".join(table(plan))
     sys.stdout.write(f"{text}\n")
     return 0 if plan.fits else 1
@@ -92,6 +97,12 @@ _MORE: Final = (
 
 def _kind(annotation: Any) -> Any:
     return next((kind for kind in (int, float) if kind in get_args(annotation)), str)
+
+
+def _model(arguments: argparse.Namespace) -> ModelShape:
+    if arguments.from_hub:
+        return read_hub_model(arguments.model, token=Settings().hf_token)
+    return read_model(arguments.model)
 
 
 def _hardware(arguments: argparse.Namespace) -> Accelerator:

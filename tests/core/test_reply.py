@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.errors import InvalidArgument, NextStep
@@ -75,6 +75,7 @@ def grow(value: Any, how: str, times: int) -> Any:
     return value
 
 
+@settings(max_examples=15)  # each example is up to a megabyte
 @given(
     st.dictionaries(st.text("ab", max_size=3), small, max_size=3),
     st.lists(grown, max_size=2),

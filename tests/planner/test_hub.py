@@ -1,8 +1,10 @@
 """A model on a Hub, read by the library that people use, from a Hub on this machine."""
 
+import json
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,11 +16,10 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from core.errors import ModelNotFound
+from planner.__main__ import main
 from planner.hub import read_hub_model
 from planner.model import read_model
 from tests.planner.folders import packed_folder
-
-hub = pytest.importorskip("huggingface_hub", reason="comes with requirements.txt")
 
 KEY = "hf_right"
 
@@ -87,3 +88,16 @@ def test_a_gated_model_says_what_to_do(served: tuple[Hub, str]) -> None:
         read_hub_model("a/b", token=SecretStr("hf_wrong"), endpoint=served[1])
     assert "HF_TOKEN" in refused.value.fix
     assert "hf_wrong" not in f"{refused.value.summary} {refused.value.cause}"
+
+
+def test_fit_plans_a_model_of_the_hub(
+    served: tuple[Hub, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--from-hub` reads its headers with the token of the settings; no weights are downloaded."""
+    hub, url = served
+    monkeypatch.setenv("HF_TOKEN", KEY)
+    monkeypatch.setattr("planner.fit.read_hub_model", partial(read_hub_model, endpoint=url))
+    words = ["fit", "a/b", "--from-hub", "--accelerator", "l4", "--max-model-len", "64", "--json"]
+    assert main(words) in {0, 1}
+    assert json.loads(capsys.readouterr().out)["weights_gib"] >= 0
+    assert {name for name, _ in hub.asked} >= {"config.json"}
