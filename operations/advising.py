@@ -19,7 +19,7 @@ from operations.foreseeing import (
     load_words,
     refused,
 )
-from operations.planning import place_called
+from operations.places import place_called
 from planner.advise import advise, consider
 from planner.boot import Span
 from planner.compare import Row, compare

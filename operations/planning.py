@@ -5,9 +5,8 @@ from typing import Any, Final, NamedTuple, get_args
 
 from pydantic import Field
 
-from backends.base import Predicts
 from backends.registry import BACKENDS
-from core.errors import InvalidArgument, NextStep, TargetNotFound
+from core.errors import InvalidArgument, NextStep
 from core.records import ModelShape, valid
 from operations.foreseeing import (
     MODEST,
@@ -25,14 +24,13 @@ from operations.foreseeing import (
     why_not_offload,
 )
 from operations.memory import MemoryTable, memory_table
-from operations.runtime import Runtime
 from planner.accelerators import accelerator
 from planner.flags import Flags
 from planner.goal import Goal, candidates
 from planner.layouts import Arrangement, Ground, Layout, arrange
 from planner.near import near_misses
 from planner.offers import Offer, Refusal, Site, engine_line, host_gib, host_too_small, make_offer
-from planner.places import Place, place
+from planner.places import Place
 
 _SHORTEST: Final = 256
 """Tokens: what a goal may at least ask for."""
@@ -131,35 +129,6 @@ class _Looked(NamedTuple):
         return self.known and self.loads and not self.arranged.memory.fits
 
 
-def place_named(runtime: Runtime, target: str | None) -> Place:
-    """Give the place that a plan is for: the named one, `VLLM_TARGET`, else this machine.
-
-    Raises:
-        TargetNotFound: No place has that name.
-    """
-    where = place_called(target or runtime.settings.vllm_target or "local")
-    if where.name not in runtime.stage.targets:
-        return where
-    backend = runtime.stage.backend(where.name)
-    here = backend.hardware_known() if isinstance(backend, Predicts) else None
-    if here is None:
-        return where
-    device, count = here
-    return where.model_copy(update={"accelerator": device.name, "count": count})
-
-
-def place_called(name: str) -> Place:
-    """Give a place by name, refused as every tool refuses a wrong target.
-
-    Raises:
-        TargetNotFound: No place has that name.
-    """
-    try:
-        return place(name)
-    except InvalidArgument as exc:
-        raise TargetNotFound(exc.summary, fix=exc.fix) from exc
-
-
 def plan_for(
     where: Place, model: str, said: Mapping[str, Any], layout: Layout | None
 ) -> DeploymentPlan:
@@ -182,16 +151,11 @@ def plan_for(
         fits=memory.fits and refusal is None,
         reasons=_reasons(looked, refusal),
         engine_line=engine_line(shape.model, used),
-        precision=precision(shape, used),
         memory=memory_table(memory),
         foreseen=seen,
         nearest=tuple(words for words, _ in near),
-        offload=_offloaded(looked),
         layout=layout,
-        layouts=dict(_layouts(looked)),
-        changes=tuple(f"{c.flag}: {c.buys}; costs {c.costs}" for c in looked.arranged.changes),
-        kv_precisions=dict(cache_precisions(looked.ground.accelerator)),
-        machine=machine_of(where),
+        **_background(looked),
         notes=(*memory.warnings, *(offer.warnings if isinstance(offer, Offer) else ())),
         derivation=memory.derivation[:12],
         known=looked.known,
@@ -199,6 +163,19 @@ def plan_for(
         arguments=arguments(used),
         nearer=arguments(near[0][1]) if near else None,
     )
+
+
+def _background(looked: _Looked) -> dict[str, Any]:
+    """Give what a plan is to be seen against: other layouts, precisions, the machine."""
+    used = looked.arranged
+    return {
+        "precision": precision(looked.ground.model, used.flags),
+        "offload": _offloaded(looked),
+        "layouts": dict(_layouts(looked)),
+        "changes": tuple(f"{c.flag}: {c.buys}; costs {c.costs}" for c in used.changes),
+        "kv_precisions": dict(cache_precisions(looked.ground.accelerator)),
+        "machine": machine_of(looked.where),
+    }
 
 
 def _look(where: Place, model: str, flags: Flags, layout: Layout | None) -> _Looked:

@@ -47,9 +47,9 @@ async def plan_deployment(
     """
     flags = said(locals(), without=("model", "target", "layout", "rt"))
     flags["kv_cache_memory_bytes"] = size_in_bytes(kv_cache_memory_bytes)
-    from operations import planning
+    from operations import places, planning
 
-    return planning.plan_for(planning.place_named(rt, target), model, flags, layout)
+    return planning.plan_for(places.place_named(rt, target), model, flags, layout)
 
 
 @ops_tool("plan", KNOWS, default=True)
@@ -93,9 +93,9 @@ async def estimate_cost(
 ) -> Answer:
     """Price a target by hour and month, and a load on it per request, token and user."""
     goal = said(locals(), without=("target", "model", "rt"))
-    from operations import advising, planning
+    from operations import advising, places
 
-    return advising.cost(planning.place_named(rt, target), model, goal)
+    return advising.cost(places.place_named(rt, target), model, goal)
 
 
 @ops_tool("plan", KNOWS)

@@ -62,7 +62,7 @@ ENVIRONMENT: Final = {
 def environment() -> Iterator[None]:
     """What both need to know; skips where there is no real vLLM."""
     if not (REAL_ENGINE / "complete").exists():
-        pytest.skip("There is no real vLLM in .vllm.")
+        pytest.fail("There is no real vLLM in .vllm: run `make vllm`.")
     with pytest.MonkeyPatch.context() as patch:
         for name, value in ENVIRONMENT.items():
             patch.setenv(name, value)

@@ -108,7 +108,7 @@ def anyio_backend() -> str:
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     if not (REAL_ENGINE / "complete").exists():
-        pytest.skip("There is no real vLLM in .vllm.")
+        pytest.fail("There is no real vLLM in .vllm: run `make vllm`.")
     monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     for name in ("HF_HUB_OFFLINE", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK"):
