@@ -33,8 +33,16 @@ def core_of(agent: Served, name: str) -> list[int]:
     return [
         child.pid
         for child in psutil.Process(engine).children(recursive=True)
-        if "EngineCore" in " ".join(child.cmdline()) + child.name()
+        if "EngineCore" in _words(child)
     ]
+
+
+def _words(process: psutil.Process) -> str:
+    """How a process calls itself; nothing for one that has just ended, as helpers of a boot do."""
+    try:
+        return " ".join((*process.cmdline(), process.name()))
+    except psutil.Error:
+        return ""
 
 
 @pytest.mark.parametrize(
