@@ -10,5 +10,5 @@ class Record(BaseModel):
         frozen=True,
         extra="forbid",
         use_attribute_docstrings=True,
-        defer_build=True,  # a third of the start-up time, for records that may not be needed
+        defer_build=True,  # what no call needs is not built at start-up
     )
