@@ -1,6 +1,7 @@
 """What every test stands on: an empty world, no network, nothing left running."""
 
 import contextlib
+import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -12,6 +13,10 @@ import pytest
 
 from core.settings import Settings
 from tests.conversation import Agent, agent_of
+
+# What a shell runs in the background has these ignored, and every program started here as well.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 # How long an example takes is the machine's business, not the test's.
 hypothesis.settings.register_profile("no-clock", deadline=None, max_examples=60)
