@@ -143,7 +143,6 @@ def plan_for(
     offer = _offer(looked) if memory.fits else None
     refusal = offer if isinstance(offer, Refusal) else None
     near = tuple(nearest(looked.ground, looked.goal)) if looked.near else ()
-    seen = foreseen(offer) if isinstance(offer, Offer) else None
     used = looked.arranged.flags
     return DeploymentPlan(
         target=where.name,
@@ -152,7 +151,7 @@ def plan_for(
         reasons=_reasons(looked, refusal),
         engine_line=engine_line(shape.model, used),
         memory=memory_table(memory),
-        foreseen=seen,
+        foreseen=foreseen(offer) if isinstance(offer, Offer) else None,
         nearest=tuple(words for words, _ in near),
         layout=layout,
         **_background(looked),

@@ -77,15 +77,15 @@ def _docker_run(engine: Engine, spec: DeploymentSpec, port: int, image: str) -> 
     if is_path(spec.model):
         words += ["-v", f"{spec.model}:/model:ro", "-e", "HF_HUB_OFFLINE=1"]
     else:
-        words += ["-v", "hf-cache:/root/.cache/huggingface", "-e", "HF_TOKEN"]
+        words += ["-v", "hf-cache:/hf", "-e", "HF_HOME=/hf", "-e", "HF_TOKEN"]
     return shlex.join([*words, image, *_in_container(spec)])
 
 
 def _compose(engine: Engine, spec: DeploymentSpec, port: int, image: str) -> str:
     local = is_path(spec.model)
-    volume = f"{spec.model}:/model:ro" if local else "hf-cache:/root/.cache/huggingface"
+    volume = f"{spec.model}:/model:ro" if local else "hf-cache:/hf"
     command = "\n".join(f"      - {_quoted(word)}" for word in _in_container(spec))
-    token = 'HF_HUB_OFFLINE: "1"' if local else "HF_TOKEN: ${HF_TOKEN:-}"
+    token = 'HF_HUB_OFFLINE: "1"' if local else "HF_TOKEN: ${HF_TOKEN:-}\n      HF_HOME: /hf"
     gpus = "" if engine.cpu_only else "    gpus: all\n"
     named = "" if local else "volumes:\n  hf-cache:\n"
     return (

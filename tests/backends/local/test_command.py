@@ -102,13 +102,14 @@ def test_a_hub_model_is_kept_in_a_volume() -> None:
     assert "vllm/vllm-openai:v0.32.0" in line
     assert one["image"] == "vllm/vllm-openai:v0.32.0"
     assert line[line.index("-p") + 1] == one["ports"][0] == "127.0.0.1:8123:8000"
-    assert line[line.index("-v") + 1] == one["volumes"][0] == "hf-cache:/root/.cache/huggingface"
+    assert line[line.index("-v") + 1] == one["volumes"][0] == "hf-cache:/hf"
     assert one["environment"] == {
         "VLLM_API_KEY": "${VLLM_API_KEY:?set it}",
         "HF_TOKEN": "${HF_TOKEN:-}",
+        "HF_HOME": "/hf",
     }
     assert line[(at := line.index("VLLM_API_KEY") - 1) : at + 2] == ["-e", "VLLM_API_KEY"]
-    assert "HF_TOKEN" in line
+    assert {"HF_TOKEN", "HF_HOME=/hf"} <= set(line)
     assert (one["gpus"], "--gpus" in line) == ("all", True)
     assert yaml.safe_load(config.compose_yaml)["volumes"] == {"hf-cache": None}
 
