@@ -1,0 +1,1 @@
+"""Measuring: exact load on one OpenAI-compatible endpoint, and what its figures are worth."""

@@ -1,0 +1,224 @@
+"""A run's folder: its files are the truth about it, whoever reads them."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from pydantic import SecretStr, ValidationError
+
+from benchmark.records import CellResult, Manifest, Progress
+from core.errors import Busy, DiskFull, NotFound
+
+_PRIVATE: Final = 0o600
+
+
+class RunFolder:
+    """`manifest.json`, `cells.jsonl`, `progress.json`, `samples/`, and the reports."""
+
+    def __init__(self, path: Path) -> None:
+        self.path: Final = path
+
+    @property
+    def manifest_file(self) -> Path:
+        """Written once, before the sweep begins."""
+        return self.path / "manifest.json"
+
+    @property
+    def cells_file(self) -> Path:
+        """One `CellResult` on each line, in the order in which they were decided."""
+        return self.path / "cells.jsonl"
+
+    @property
+    def progress_file(self) -> Path:
+        """Replaced about every second."""
+        return self.path / "progress.json"
+
+    @property
+    def credential_file(self) -> Path:
+        """Only while the run needs it, and only its owner's to read."""
+        return self.path / "credential"
+
+    @property
+    def stop_file(self) -> Path:
+        """Its presence asks the sweep to end with what there is."""
+        return self.path / "stop"
+
+    @property
+    def log_file(self) -> Path:
+        """What the sweep and its workers said."""
+        return self.path / "log.txt"
+
+    @property
+    def csv_file(self) -> Path:
+        """Tidy: one row for each cell."""
+        return self.path / "benchmark_results.csv"
+
+    @property
+    def report_file(self) -> Path:
+        """For people."""
+        return self.path / "benchmark_report.md"
+
+    @property
+    def chart_file(self) -> Path:
+        """A picture."""
+        return self.path / "benchmark_chart.png"
+
+    @property
+    def page_file(self) -> Path:
+        """One self-contained interactive page."""
+        return self.path / "report.html"
+
+    def samples_file(self, cell: str) -> Path:
+        """Every request of one cell, as Parquet."""
+        return self.path / "samples" / f"{cell}.parquet"
+
+    @property
+    def parts(self) -> Path:
+        """What workers hand over, while a cell is measured."""
+        return self.path / "parts"
+
+    def renew_parts(self) -> None:
+        """Empty the folder of parts, or make it."""
+        with _room(self.path):
+            shutil.rmtree(self.parts, ignore_errors=True)
+            self.parts.mkdir(exist_ok=True)
+
+    def create(self, manifest: Manifest) -> None:
+        """Make the folder; the manifest is its first file."""
+        with _room(self.path):
+            (self.path / "samples").mkdir(parents=True, exist_ok=True)
+            self.path.chmod(0o700)
+            replace(self.manifest_file, manifest.model_dump_json(indent=2))
+
+    def manifest(self) -> Manifest:
+        """Read what the run is.
+
+        Raises:
+            NotFound: This is no run's folder.
+        """
+        try:
+            return Manifest.model_validate_json(self.manifest_file.read_text(encoding="utf-8"))
+        except (OSError, ValidationError) as exc:
+            raise NotFound(
+                f"{self.path.name} is no benchmark run.",
+                fix="Call list_benchmarks for those that there are.",
+                cause=str(exc)[:300],
+            ) from exc
+
+    def cells(self) -> tuple[CellResult, ...]:
+        """Read what was decided so far; a line that a kill cut short is none."""
+        try:
+            lines = self.cells_file.read_text(encoding="utf-8").split("\n")
+        except FileNotFoundError:
+            return ()
+        return tuple(CellResult.model_validate_json(line) for line in lines[:-1] if line)
+
+    def add(self, cell: CellResult) -> None:
+        """Write one cell so that it survives a kill."""
+        with _room(self.path), self.cells_file.open("ab+") as file:
+            _drop_torn_line(file.fileno())
+            file.write(cell.model_dump_json().encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def progress(self) -> Progress | None:
+        """Read how far it is; None before it began."""
+        try:
+            return Progress.model_validate_json(self.progress_file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+
+    def tell(self, progress: Progress) -> None:
+        """Replace what readers see of the run."""
+        with _room(self.path):
+            replace(self.progress_file, progress.model_dump_json())
+
+    def write(self, file: Path, content: str | bytes) -> None:
+        """Replace one of the reports.
+
+        Raises:
+            DiskFull: There is no room for it.
+        """
+        with _room(self.path):
+            replace(file, content)
+
+    def keep_credential(self, key: SecretStr | None) -> None:
+        """Leave the key for the workers; None takes it away."""
+        if key is None:
+            self.credential_file.unlink(missing_ok=True)
+            return
+        with _room(self.path):
+            replace(self.credential_file, key.get_secret_value(), mode=_PRIVATE)
+
+    def credential(self) -> str | None:
+        """Read the key as it is now."""
+        try:
+            return self.credential_file.read_text(encoding="utf-8") or None
+        except FileNotFoundError:
+            return None
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Be the only one who measures here; the lock goes with the process.
+
+        Raises:
+            Busy: Another process measures.
+        """
+        with (self.path / "lock").open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as exc:
+                raise Busy(
+                    f"{self.path.name} is being measured by another process.",
+                    fix="Call get_benchmark to watch it, or stop_benchmark to end it.",
+                ) from exc
+            yield
+
+    def is_measured_now(self) -> bool:
+        """Whether a process holds the run."""
+        try:
+            file = (self.path / "lock").open("rb")
+        except FileNotFoundError:
+            return False
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return True
+            return False
+
+
+def replace(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
+    """Write a whole file or none."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def _drop_torn_line(handle: int) -> None:
+    """Cut off what follows the last line end: a kill came while it was written."""
+    size = os.fstat(handle).st_size
+    tail = os.pread(handle, size, 0)
+    whole = tail.rfind(b"\n") + 1
+    if whole != size:
+        os.ftruncate(handle, whole)
+
+
+@contextlib.contextmanager
+def _room(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        raise DiskFull(
+            f"{path.name} cannot be written.",
+            fix="Make room there; `resume` goes on at the cell that was lost.",
+            cause=str(exc),
+        ) from exc

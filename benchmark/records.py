@@ -1,0 +1,395 @@
+"""The nouns of a benchmark: what is asked, how it arrives, what is measured and worth."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Final, Literal
+
+from pydantic import BeforeValidator, Field
+
+from core.metrics import CacheConfig
+from core.records import Record
+
+SCHEMA: Final = 1
+"""Of every file in a run's folder; it grows when a reader must know."""
+
+Positive = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Known = Annotated[float, BeforeValidator(lambda value: float("nan") if value is None else value)]
+"""NaN, which JSON has as null, where another tool's file does not give it; never of our runs."""
+
+
+class Workload(Record):
+    """What one request asks for."""
+
+    api: Literal["completion", "chat"] = "completion"
+    output_tokens: Positive = 64
+    """Asked for with `max_tokens`."""
+    fixed_output: bool = True
+    """With `ignore_eos` and `min_tokens`, so that every answer is exactly that long."""
+    prefix_share: Share = 0.0
+    """How much of every prompt is the same for all; 1 is one prompt for all."""
+    dataset: str | None = None
+    """A JSONL or ShareGPT file whose prompts are asked in turn, instead of made ones."""
+    seed: int = 1
+
+
+class Arrivals(StrEnum):
+    """How requests come."""
+
+    CLOSED = "closed"
+    """So many at once; each that ends makes room for the next."""
+    CONSTANT = "constant"
+    POISSON = "poisson"
+    BURSTS = "bursts"
+    """`concurrency` at one moment, then nothing until the next burst; the mean rate holds."""
+    ONCE = "once"
+    """One burst of `concurrency` requests, and their drain: the articles' method."""
+
+
+class Load(Record):
+    """How many requests come, and when."""
+
+    arrivals: Arrivals = Arrivals.CLOSED
+    concurrency: Positive | None = None
+    """Of closed loops and of one burst, in requests."""
+    requests_per_second: Annotated[float, Field(gt=0)] | None = None
+    """Mean rate of open loops."""
+
+
+class StopRule(Record):
+    """When a cell has been measured for long enough."""
+
+    min_seconds: float = 3.0
+    max_seconds: float = 20.0
+    """Of the window; requests that began in it are waited for beyond."""
+    min_requests: Positive = 30
+    relative_half_width: float = 0.05
+    """Of the 95 % confidence interval of throughput and mean E2EL, by batch means."""
+    warmup_max_seconds: float = 10.0
+    request_timeout_seconds: float = 600.0
+
+
+class Limits(Record):
+    """What a user would call good enough; goodput counts the requests within all of them."""
+
+    ttft_seconds: float | None = None
+    tpot_seconds: float | None = None
+    e2el_seconds: float | None = None
+
+
+class CellSpec(Record):
+    """One point of the grid."""
+
+    context: Positive
+    """Prompt tokens of each request."""
+    load: Load
+
+    @property
+    def id(self) -> str:
+        """Name it in files and tables: 1024x64 (closed), 1024x64-once, 1024-poisson-12.5.
+
+        Of bursts: 1024x64-bursts-12.5.
+        """
+        load = self.load
+        head = f"{self.context}x{load.concurrency}" if load.concurrency else f"{self.context}"
+        how = "" if load.arrivals is Arrivals.CLOSED else f"-{load.arrivals}"
+        rate = f"-{load.requests_per_second:g}" if load.requests_per_second else ""
+        return f"{head}{how}{rate}"
+
+
+class Distribution(Record):
+    """Of one figure over the measured requests, in seconds; percentiles are measured values."""
+
+    count: int
+    mean: Known
+    p50: Known
+    p90: Known
+    p95: Known
+    p99: Known
+    max: Known
+
+
+class Counts(Record):
+    """Requests of one cell."""
+
+    sent: int
+    """All, warm-up and ramps among them."""
+    measured: int
+    """Begun in the window and ended, well or badly."""
+    succeeded: int
+    """Measured ones whose whole answer came."""
+    cut: int = 0
+    """Ended by us when the cell was over; measured in nothing."""
+    errors: dict[str, int] = {}
+    """Measured ones that failed, by class: see `benchmark.errors`."""
+
+
+class ServerView(Record):
+    """What the engine's own /metrics say of the cell's window; None where it does not say."""
+
+    looks: int
+    """How often the page was read."""
+    requests_running_mean: float | None = None
+    requests_running_max: float | None = None
+    requests_waiting_mean: float | None = None
+    requests_waiting_max: float | None = None
+    kv_cache_usage_max: float | None = None
+    prefix_cache_hit_rate: float | None = None
+    """Tokens found over tokens looked up, in the window."""
+    preemptions: int | None = None
+    prompt_tokens: int | None = None
+    generation_tokens: int | None = None
+    requests_finished: int | None = None
+    ttft_mean: float | None = None
+    """Seconds, like all that follow."""
+    ttft_p50: float | None = None
+    itl_mean: float | None = None
+    queue_mean: float | None = None
+    prefill_mean: float | None = None
+    e2el_mean: float | None = None
+    process_start_time: float | None = None
+    """Unix seconds; another one in the next cell is another engine."""
+    other_requests: int | None = None
+    """Finished there but not sent by us: somebody else's load."""
+
+
+class ClientView(Record):
+    """How well the client itself was, in the window."""
+
+    workers: int
+    cpu_share: float
+    """Of one core, of the busiest worker, 0 to 1."""
+    loop_lag_p99_seconds: float
+    """How late a timer fired, worst worker."""
+    send_lateness_p99_seconds: float
+    """Written after it was meant to be."""
+    memory_mib: float
+    """Resident, all workers."""
+    clock_step_seconds: float = 0.0
+    """How far wall clock and monotonic clock came apart."""
+
+
+class Code(StrEnum):
+    """What can be said against, or about, a cell."""
+
+    PREFIX_CACHED = "PREFIX_CACHED"
+    CLIENT_SATURATED = "CLIENT_SATURATED"
+    COLD = "COLD"
+    SHORT_OUTPUT = "SHORT_OUTPUT"
+    LENGTH_CAPPED = "LENGTH_CAPPED"
+    KV_QUEUED = "KV_QUEUED"
+    TIMEOUTS = "TIMEOUTS"
+    TOO_FEW_SAMPLES = "TOO_FEW_SAMPLES"
+    SERVER_CHANGED = "SERVER_CHANGED"
+    CLOCK_STEPPED = "CLOCK_STEPPED"
+    THROTTLED = "THROTTLED"
+    ERRORS = "ERRORS"
+    WIDE_INTERVAL = "WIDE_INTERVAL"
+    OTHER_LOAD = "OTHER_LOAD"
+    ARTICLE_METHOD = "ARTICLE_METHOD"
+    SIMULATED = "SIMULATED"
+    SATURATED_ROW = "SATURATED_ROW"
+    IMPOSSIBLE_SPEED = "IMPOSSIBLE_SPEED"
+    DUPLICATED_GRID = "DUPLICATED_GRID"
+
+
+MARKS: Final = frozenset(
+    {Code.KV_QUEUED, Code.WIDE_INTERVAL, Code.SIMULATED, Code.SATURATED_ROW, Code.LENGTH_CAPPED}
+)
+"""Codes that describe; every other one says that the figures are not what they seem."""
+
+
+class Verdict(Record):
+    """One code with the figures that earned it."""
+
+    code: Code
+    because: str
+    """Such as «hit rate 43.1 %, limit 1 %»."""
+
+    @property
+    def spoils(self) -> bool:
+        """Whether the cell's figures must not be used for decisions."""
+        return self.code not in MARKS
+
+
+class CellState(StrEnum):
+    """What became of a cell."""
+
+    MEASURED = "measured"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+
+
+class CellResult(Record):
+    """One cell, measured or not; a figure that does not exist is None, never 0."""
+
+    spec: CellSpec
+    state: CellState
+    reason: str | None = None
+    """Why it was skipped or failed."""
+    started_at: datetime | None = None
+    window_seconds: float | None = None
+    """Steady state: ramps are cut off."""
+    wall_seconds: float | None = None
+    """With warm-up, ramps and drain: what was paid for."""
+    counts: Counts | None = None
+    ttft: Distribution | None = None
+    """From the intended start to the first token; connecting is not in it."""
+    tpot: Distribution | None = None
+    """(E2EL - TTFT) / (output tokens - 1) of each request with two tokens or more."""
+    itl: Distribution | None = None
+    """Gaps between streamed events that carry tokens, as vLLM's bench has it."""
+    tokens_per_event: float | None = None
+    """Above 1 the engine sends several at once: then TPOT, not ITL, is the time of a token."""
+    e2el: Distribution | None = None
+    """From the intended start to the last token."""
+    connect: Distribution | None = None
+    """TCP and TLS, of connections opened in the window."""
+    request_throughput: float | None = None
+    """Successful requests per second of the window."""
+    input_token_throughput: float | None = None
+    output_token_throughput: float | None = None
+    """Tokens that arrived in the window, per second."""
+    reasoning_tokens: int | None = None
+    """Among the output tokens of measured requests."""
+    goodput: float | None = None
+    """Requests per second within all limits; None without limits."""
+    goodput_share: float | None = None
+    concurrency_mean: float | None = None
+    """In flight, seen, over the window."""
+    relative_half_width: float | None = None
+    """Of the 95 % interval of output throughput."""
+    server: ServerView | None = None
+    client: ClientView | None = None
+    usd_per_1000_requests: float | None = None
+    usd_per_million_output_tokens: float | None = None
+    usd_per_million_tokens: float | None = None
+    """Input and output together."""
+    verdicts: tuple[Verdict, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """As its spec."""
+        return self.spec.id
+
+    @property
+    def valid(self) -> bool:
+        """Measured, and nothing said against it."""
+        return self.state is CellState.MEASURED and not any(v.spoils for v in self.verdicts)
+
+
+class Subject(Record):
+    """What is measured, as it says of itself at the start."""
+
+    model: str
+    max_model_len: int | None = None
+    vllm_version: str | None = None
+    cache: CacheConfig | None = None
+    process_start_time: float | None = None
+    simulated: bool = False
+
+
+class Provenance(Record):
+    """What only the owner of the endpoint knows; all of it optional."""
+
+    target: str | None = None
+    deployment: str | None = None
+    deployment_spec: dict[str, object] | None = None
+    """With the engine's flags; never a secret."""
+    revision: str | None = None
+    """The fingerprint of the plan that it runs."""
+    accelerator: str | None = None
+    accelerator_count: int | None = None
+    usd_per_hour: float | None = None
+    """Of all replicas together."""
+    price_source: str | None = None
+
+
+class Host(Record):
+    """The client's machine and program."""
+
+    system: str
+    cpu: str
+    cores: int
+    memory_gib: float
+    python: str
+    versions: dict[str, str]
+    """Of this program and of the libraries that measure."""
+
+
+Profile = Literal["quick", "standard", "full", "article", "find-capacity"]
+
+
+class RunPlan(Record):
+    """Everything a sweep does, known before it begins."""
+
+    profile: Profile = "quick"
+    contexts: tuple[Positive, ...]
+    loads: tuple[Load, ...]
+    """Crossed with the contexts; find-capacity begins at the first one."""
+    workload: Workload = Workload()
+    stop: StopRule = StopRule()
+    limits: Limits = Limits()
+    attainment: Share = 0.95
+    """Find-capacity: the share of requests that must be within the limits."""
+    stop_saturated: bool = True
+    """Whether a row that gains no more throughput is measured no further."""
+    workers: Positive | None = None
+    """Client processes; None: one for every 512 connections, at most one per core."""
+    max_cost_usd: float | None = None
+    max_minutes: float | None = None
+
+
+class Manifest(Record):
+    """Everything to run it again; written once, when the sweep begins."""
+
+    schema_version: int = SCHEMA
+    run_id: str
+    created_at: datetime
+    base_url: str
+    """Without credentials."""
+    plan: RunPlan
+    subject: Subject
+    provenance: Provenance = Provenance()
+    host: Host
+
+
+class RunState(StrEnum):
+    """What a run does now."""
+
+    RUNNING = "running"
+    DONE = "done"
+    STOPPED = "stopped"
+    """Asked to, or by its budget; there is a report."""
+    INTERRUPTED = "interrupted"
+    """Its process is gone; `resume` goes on."""
+    FAILED = "failed"
+
+
+class Progress(Record):
+    """How far a run is; replaced about every second."""
+
+    state: RunState
+    reason: str | None = None
+    """Why it stopped or failed."""
+    cells_done: int
+    cells_total: int | None = None
+    """None where the next cell depends on the last."""
+    cell: str | None = None
+    """The one being measured."""
+    doing: str | None = None
+    """warming up, measuring, draining, reporting."""
+    elapsed_seconds: float
+    eta_seconds: float | None = None
+    usd_so_far: float | None = None
+    updated_at: datetime
+
+
+class Finding(Record):
+    """One decision that a person can act on."""
+
+    kind: Literal["limit", "saturation", "operating_point", "flag", "distrust", "cost", "compare"]
+    text: str
+    """One sentence with its figures and units."""
+    cells: tuple[str, ...]
+    """The ids it was computed from."""

@@ -1,0 +1,94 @@
+"""The raw measurements of a cell: one row for each request, kept as columns.
+
+Times are seconds on the machine's monotonic clock (`time.perf_counter`, the same for all
+processes), as float64: better than 1 ns. Gaps are float32: better than 0.1 ppm.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Column = npt.NDArray[Any]
+
+UNKNOWN: Final = -1
+"""In a column of counts: the engine did not say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """Columns of the same length, but `gaps`, whose rows `gap_counts` tells apart.
+
+    A time that never came is NaN.
+    """
+
+    request: Ints
+    """Its number in the cell; with the seed it gives the prompt again."""
+    worker: Ints
+    intended: Floats
+    """When it should have been sent: the origin of every latency. Connecting comes before it in
+    closed loops; in open loops it is in the latency where no connection was free."""
+    sent: Floats
+    """When it was written."""
+    connect_seconds: Floats
+    """TCP and TLS, if a connection was opened for it; else NaN."""
+    headers: Floats
+    """When the answer's status had come."""
+    first_token: Floats
+    last_token: Floats
+    done: Floats
+    """When its outcome was known."""
+    prompt_tokens: Ints
+    """From `usage`."""
+    output_tokens: Ints
+    """From `usage`, else from token ids."""
+    reasoning_tokens: Ints
+    cached_tokens: Ints
+    """From `usage.prompt_tokens_details`, where the engine tells."""
+    events: Ints
+    """Streamed events that carried tokens."""
+    status: Ints
+    """HTTP; 0 where none came."""
+    outcome: Ints
+    """See `benchmark.errors.Outcome`."""
+    finish: Ints
+    """See `benchmark.errors.Finish`."""
+    gap_counts: Ints
+    """max(events - 1, 0) of each row."""
+    gaps: npt.NDArray[np.float32]
+    """Seconds between its token events, one request after the other."""
+
+    def __len__(self) -> int:
+        return len(self.request)
+
+    def rows(self, mask: npt.NDArray[np.bool_]) -> "Samples":
+        """Give those rows, with their gaps."""
+        kept = {f.name: getattr(self, f.name)[mask] for f in fields(self) if f.name != "gaps"}
+        return Samples(**kept, gaps=self.gaps[np.repeat(mask, self.gap_counts)])
+
+    def save(self, path: Path) -> None:
+        """Write it as NumPy's own archive, to be merged."""
+        np.savez(path, **{f.name: getattr(self, f.name) for f in fields(self)})
+
+
+def load(path: Path) -> Samples:
+    """Read what `Samples.save` wrote."""
+    with np.load(path, allow_pickle=False) as archive:
+        return Samples(**{f.name: archive[f.name] for f in fields(Samples)})
+
+
+def merged(parts: Sequence[Samples]) -> Samples:
+    """Put the workers' rows together; none is rounded, none is lost.
+
+    Raises:
+        ValueError: There is no part.
+    """
+    if not parts:
+        raise ValueError("There is nothing to merge.")
+    columns = {f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Samples)}
+    return Samples(**columns)

@@ -1,0 +1,186 @@
+"""Cells and samples made up by a known law, for tests of what is computed from them."""
+
+from datetime import UTC, datetime
+
+import numpy as np
+
+from benchmark.errors import Finish, Outcome
+from benchmark.records import (
+    CellResult,
+    CellSpec,
+    CellState,
+    ClientView,
+    Code,
+    Counts,
+    Distribution,
+    Host,
+    Load,
+    Manifest,
+    Provenance,
+    RunPlan,
+    ServerView,
+    Subject,
+    Verdict,
+)
+from benchmark.samples import Samples
+from core.metrics import CacheConfig
+
+WHEN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def spread(mean: float, count: int = 100) -> Distribution:
+    """A distribution whose tail is twice its mean."""
+    return Distribution(
+        count=count,
+        mean=mean,
+        p50=mean * 0.95,
+        p90=mean * 1.3,
+        p95=mean * 1.5,
+        p99=mean * 1.8,
+        max=mean * 2,
+    )
+
+
+def a_cell(
+    context: int = 512,
+    concurrency: int = 8,
+    *,
+    state: CellState = CellState.MEASURED,
+    **fields: object,
+) -> CellResult:
+    """A cell of an engine that gives 50 tokens/s to each user and 1,600 to all together."""
+    spec = CellSpec(context=context, load=Load(concurrency=concurrency))
+    if state is not CellState.MEASURED:
+        return CellResult.model_validate({"spec": spec, "state": state, "reason": "said", **fields})
+    tokens = min(50.0 * concurrency, 1600.0)
+    tpot = concurrency / tokens
+    ttft = 0.02 + context / 20_000 + max(0, concurrency - 32) * 0.05
+    e2el = ttft + 63 * tpot
+    rate = tokens / 64
+    made = {
+        "spec": spec,
+        "state": state,
+        "started_at": WHEN,
+        "window_seconds": 10.0,
+        "wall_seconds": 14.0,
+        "counts": Counts(sent=140, measured=100, succeeded=100, cut=8),
+        "ttft": spread(ttft),
+        "tpot": spread(tpot),
+        "itl": spread(tpot, 6300),
+        "tokens_per_event": 1.0,
+        "e2el": spread(e2el),
+        "request_throughput": rate,
+        "input_token_throughput": rate * context,
+        "output_token_throughput": tokens,
+        "concurrency_mean": float(concurrency),
+        "relative_half_width": 0.02,
+        "server": ServerView(
+            looks=10,
+            requests_running_mean=min(concurrency, 32),
+            requests_running_max=min(concurrency, 32),
+            requests_waiting_mean=max(0, concurrency - 32),
+            requests_waiting_max=max(0, concurrency - 32),
+            kv_cache_usage_max=min(1.0, concurrency * context / 16384),
+            prefix_cache_hit_rate=0.0,
+            preemptions=0,
+            ttft_mean=ttft,
+            itl_mean=tpot,
+            process_start_time=1.0,
+        ),
+        "client": ClientView(
+            workers=1,
+            cpu_share=0.2,
+            loop_lag_p99_seconds=0.0005,
+            send_lateness_p99_seconds=0.0002,
+            memory_mib=60,
+        ),
+        "usd_per_1000_requests": 1000 * 3.67 / 3600 / rate,
+        "usd_per_million_output_tokens": 1e6 * 3.67 / 3600 / tokens,
+        "usd_per_million_tokens": 1e6 * 3.67 / 3600 / (tokens + rate * context),
+    }
+    return CellResult.model_validate({**made, **fields})
+
+
+def with_verdict(cell: CellResult, code: Code, because: str = "a figure, a limit") -> CellResult:
+    """The same cell, with one thing to say of it."""
+    return cell.model_copy(
+        update={"verdicts": (*cell.verdicts, Verdict(code=code, because=because))}
+    )
+
+
+def a_grid(
+    contexts: tuple[int, ...] = (8, 512, 4096), loads: tuple[int, ...] = (1, 8, 32, 128)
+) -> tuple[CellResult, ...]:
+    """A whole grid of such cells."""
+    return tuple(a_cell(context, load) for context in contexts for load in loads)
+
+
+def a_manifest(
+    run_id: str = "20261121-120000-quick",
+    contexts: tuple[int, ...] = (8, 512, 4096),
+    loads: tuple[int, ...] = (1, 8, 32, 128),
+    **provenance: object,
+) -> Manifest:
+    """What `a_grid` was measured by."""
+    return Manifest(
+        run_id=run_id,
+        created_at=WHEN,
+        base_url="http://127.0.0.1:8000",
+        plan=RunPlan(contexts=contexts, loads=tuple(Load(concurrency=load) for load in loads)),
+        subject=Subject(
+            model="google/gemma-4-E4B-it",
+            max_model_len=8192,
+            vllm_version="0.32.0",
+            cache=CacheConfig(kv_cache_size_tokens=65536, kv_cache_max_concurrency=8.0),
+            process_start_time=1.0,
+        ),
+        provenance=Provenance.model_validate(
+            {"target": "aca-a100", "accelerator": "A100 80GB", "accelerator_count": 1}
+            | {"usd_per_hour": 3.67}
+            | provenance
+        ),
+        host=Host(
+            system="Linux",
+            cpu="a CPU",
+            cores=2,
+            memory_gib=24,
+            python="3.11.7",
+            versions={"uvloop": "1"},
+        ),
+    )
+
+
+def some_samples(
+    requests: int = 100,
+    *,
+    ttft: float = 0.05,
+    gap: float = 0.01,
+    tokens: int = 64,
+    every: float = 0.1,
+) -> Samples:
+    """Requests that begin at 100.0, one each `every` seconds, all well."""
+    number = np.arange(requests)
+    start = np.asarray(100.0 + number * every, dtype=np.float64)
+    whole = np.zeros(requests, dtype=np.int64)
+    last = start + ttft + gap * (tokens - 1)
+    return Samples(
+        request=number,
+        worker=whole,
+        intended=start,
+        sent=start + 0.0001,
+        connect_seconds=np.full(requests, np.nan),
+        headers=start + ttft / 2,
+        first_token=start + ttft,
+        last_token=last,
+        done=last + 0.0001,
+        prompt_tokens=whole + 512,
+        output_tokens=whole + tokens,
+        reasoning_tokens=whole,
+        cached_tokens=whole - 1,
+        events=whole + tokens,
+        status=whole + 200,
+        outcome=whole + Outcome.OK,
+        finish=whole + Finish.LENGTH,
+        gap_counts=whole + (tokens - 1),
+        gaps=np.full(requests * (tokens - 1), gap, dtype=np.float32),
+    )
