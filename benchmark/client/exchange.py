@@ -1,0 +1,300 @@
+"""One connection and the one exchange that it has at a time, stamped where the bytes arrive.
+
+What happens for each read is kept to a few calls of C: llhttp takes the chunks apart and appends
+their bytes to a list by itself, and no event between the first and the last ones is parsed. An
+engine's error event needs no looking for: vLLM sends nothing but the end mark after it, so that it
+is among the last ones.
+"""
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any, Final, cast
+
+from httptools import HttpParserError, HttpResponseParser
+
+from benchmark.client.answers import (
+    LOOKED_AT,
+    Ending,
+    GarbageError,
+    Usage,
+    is_chat,
+    read_short,
+    refusal,
+    retry_after_seconds,
+    thinks,
+    token_event,
+    tokens_thought,
+    whole_ending,
+)
+from benchmark.client.rows import Rows
+from benchmark.client.sse import Splitter, payloads
+from benchmark.errors import Finish, Outcome
+
+_NAN: Final = float("nan")
+_IDLE: Final = -1
+_WELL: Final = 200
+_LENGTH: Final = Finish.LENGTH
+_OK: Final = Outcome.OK
+"""Members of an enumeration take a microsecond to look up."""
+_GAP: Final = b"\n\n"
+_MOST_WORDS: Final = 65536
+"""Bytes kept of an answer that is none; refusals are shorter."""
+
+
+class Connection(asyncio.Protocol):
+    """Sends a request, tells `ended` what became of it, and is then free for the next."""
+
+    __slots__ = (
+        "_buffer", "_complete", "_fd", "_feed", "_first_event", "_first_payload", "_head",
+        "_headers", "_keep", "_parser", "_rows", "_splitter", "_status", "_streaming", "_tail",
+        "_thinking", "_thought", "_transport", "_words", "alive", "connect_seconds", "ended",
+        "exchanges", "intended", "lost", "on_body", "request", "retry_after", "sent", "times",
+        "wire",
+    )  # fmt: skip
+
+    def __init__(self, rows: Rows, lost: Callable[["Connection"], None]) -> None:
+        self._rows = rows
+        self.lost = lost
+        """Called when it is gone without an exchange, or before a used one's answer began."""
+        self.ended: Callable[[Connection, Outcome], None] | None = None
+        self.alive = False
+        self.exchanges = 0
+        self.connect_seconds = _NAN
+        self.retry_after: float | None = None
+        self.request = _IDLE
+        self.intended = self.sent = _NAN
+        self.wire = b""
+        self._buffer: list[bytes] = []
+        self.on_body = self._buffer.append
+        self._parser = HttpResponseParser(self)
+        self._feed = self._parser.feed_data
+        self._keep = True
+        self._splitter = Splitter()
+        self._tail: deque[bytes] = deque(maxlen=LOOKED_AT)
+        self._reset()
+
+    def _reset(self) -> None:
+        self.times: list[float] = []
+        self._headers = _NAN
+        self._head = self._words = self._thought = self._first_payload = b""
+        self._first_event: dict[str, Any] | None = None
+        self._status = 0
+        self._complete = self._streaming = self._thinking = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether an answer is waited for."""
+        return self.request != _IDLE
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Be ready for a first request."""
+        self._transport = cast(asyncio.Transport, transport)
+        encrypted = transport.get_extra_info("sslcontext") is not None
+        self._fd = -1 if encrypted else transport.get_extra_info("socket").fileno()
+        self.alive = True
+
+    def send(self, request: int, wire: bytes, intended: float | None = None) -> None:
+        """Write a whole request; its origin is now where none is given."""
+        self.exchanges += 1
+        self.request = request
+        self.wire = wire
+        self.sent = now = perf_counter()
+        self.intended = now if intended is None else intended
+        if self._fd < 0 or self._transport.is_closing():
+            self._transport.write(wire)
+            return
+        # The loop writes only after all that is ready was read: at 512 connections, a millisecond.
+        try:
+            written = os.write(self._fd, wire)
+        except BlockingIOError:
+            written = 0
+        except OSError:
+            self._transport.abort()
+            return
+        if written < len(wire):
+            self._transport.write(memoryview(wire)[written:])
+
+    def data_received(self, data: bytes) -> None:
+        """Stamp, then look."""
+        now = perf_counter()
+        try:
+            self._feed(data)
+        except HttpParserError:
+            self.fail(Outcome.GARBAGE, now)
+            return
+        if not self._streaming:
+            self._begin(now, data)
+        elif self._buffer:
+            buffer = self._buffer
+            text, count = self._splitter.feed(buffer[0] if len(buffer) == 1 else b"".join(buffer))
+            buffer.clear()
+            if count == 1:
+                self.times.append(now)
+                self._tail.append(text)
+            elif count:
+                self.times += [now] * count
+                self._tail.append(text)
+            if self._thinking:
+                self._think(text)
+        if self._complete:
+            self._finish(now)
+
+    def on_message_complete(self) -> None:
+        """Remember what only the parser knows, and only now."""
+        self._complete = True
+        self._keep = self._parser.should_keep_alive()
+
+    def _is_short(self, now: float) -> bool:
+        """Take an answer of one token that came in one read; anything else goes the careful way.
+
+        It is what a client is measured by, and half of what the careful way does is for answers
+        that come in pieces.
+        """
+        if not self._keep or self._parser.get_status_code() != _WELL:
+            return False
+        usage = read_short(b"".join(self._buffer))
+        if usage is None:
+            return False
+        self._buffer.clear()
+        self._complete = False
+        intended, sent, connect_seconds = self.intended, self.sent, self.connect_seconds
+        times = (intended, sent, connect_seconds, now, now, now, now)
+        self._rows.add((self.request, *times, *usage, 1, _WELL, _OK, _LENGTH), (now,))
+        self.request = _IDLE
+        self.connect_seconds = _NAN
+        if self.ended is not None:
+            self.ended(self, _OK)
+        return True
+
+    def _begin(self, now: float, data: bytes) -> None:
+        """Go on until the first token is found."""
+        if self.request == _IDLE:
+            self._drop()
+            return
+        if self._complete and not self._head and self._is_short(now):
+            return
+        if not self._head:
+            self._headers = now
+        if not self._status:
+            self._head += data
+        if not self._buffer:
+            return
+        self._status = self._parser.get_status_code()
+        body = b"".join(self._buffer)
+        self._buffer.clear()
+        if self._status == 200:
+            self._words = self._words or body[:1]
+            self._first(now, body)
+        elif len(self._words) < _MOST_WORDS:
+            self._words += body
+
+    def _first(self, now: float, body: bytes) -> None:
+        text, count = self._splitter.feed(body)
+        if not count:
+            return
+        self._tail.append(text)
+        event, begin = None, 0
+        try:
+            while count and event is None:
+                end = text.index(_GAP, begin)
+                event = token_event(payload := text[begin + 5 : end])
+                begin = end + 2
+                count -= 1
+        except GarbageError:
+            self.fail(Outcome.GARBAGE, now)
+            return
+        if event is not None:
+            self._first_payload, self._first_event = payload, event
+            self.times = [now] * (count + 1)
+            self._streaming = True
+            if is_chat(event):
+                self._thinking = thinks(payload)
+                self._think(text)
+
+    def _think(self, text: bytes) -> None:
+        if self._thinking and text:
+            self._thinking = thinks(text)
+            self._thought = text if self._thinking else self._thought
+
+    def _finish(self, now: float) -> None:
+        """An answer is whole, as HTTP has it."""
+        self._status = self._status or self._parser.get_status_code()
+        if self._status // 100 == 1:
+            self._complete, self._status, self._head = False, 0, b""
+            return
+        self._over(now, self._ending(complete=True))
+
+    def _ending(self, *, complete: bool) -> Ending:
+        if self._status != 200:
+            self.retry_after = retry_after_seconds(self._head)
+            return Ending(refusal(self._status, self._words), 0)
+        return whole_ending(
+            self._tail,
+            is_streaming=self._streaming,
+            words=self._words,
+            complete=complete,
+            first=self._first_payload,
+            first_event=self._first_event,
+        )
+
+    def fail(self, outcome: Outcome, now: float) -> None:
+        """End the exchange and the connection; what had come is kept."""
+        self._keep = False
+        if self.busy:
+            self._over(now, self._ending(complete=False)._replace(outcome=outcome))
+        else:
+            self._drop()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Class what was under way; one that was used before may go again on another."""
+        self.alive = False
+        if not self.busy or (self.exchanges > 1 and not self._head):
+            self.lost(self)
+            return
+        ending = self._ending(complete=False)
+        if not self._head or exc is not None:
+            ending = ending._replace(outcome=Outcome.RESET)
+        self._over(perf_counter(), ending)
+
+    def forget(self) -> None:
+        """Let go of a request that goes again elsewhere."""
+        self.request = _IDLE
+
+    def _drop(self) -> None:
+        self.alive = False
+        self._transport.abort()
+
+    def _over(self, now: float, ending: Ending) -> None:
+        """Keep the row, free the connection or close it, and say so."""
+        self._rows.add(self._row(now, ending), self.times)
+        self.request = _IDLE
+        self.connect_seconds = _NAN
+        self._tail.clear()
+        self._reset()
+        if not self._keep and self.alive:
+            self._drop()
+        if self.ended is not None:
+            self.ended(self, ending.outcome)
+
+    def _row(self, now: float, ending: Ending) -> Sequence[float]:
+        times, usage = self.times, ending.usage
+        if times and ending.tokenless:
+            del times[-ending.tokenless :]
+        if ending.last_is_empty and 0 <= usage.output < len(times):
+            del times[-1:]
+        if not times and ending.outcome is _OK:  # an engine that goes down says an end, no token
+            ending = ending._replace(outcome=Outcome.NO_TOKENS)
+        first, last = (times[0], times[-1]) if times else (_NAN, _NAN)
+        return (
+            self.request, self.intended, self.sent, self.connect_seconds, self._headers, first,
+            last, now, usage.prompt, usage.output,
+            self._reasoning(usage) if self._thought else usage.reasoning, usage.cached,
+            len(times), self._status, ending.outcome, ending.finish,
+        )  # fmt: skip
+
+    def _reasoning(self, usage: Usage) -> int:
+        """Trust the engine's own count, but for the 0 that its running counts always say."""
+        return usage.reasoning if usage.reasoning > 0 else tokens_thought(payloads(self._thought))

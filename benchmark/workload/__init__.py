@@ -1,0 +1,1 @@
+"""What is asked: prompts of exact length, datasets, options."""

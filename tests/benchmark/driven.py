@@ -1,0 +1,97 @@
+"""The client's fleet without its processes: the same cell, the same workers, in this loop."""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import numpy as np
+from anyio.abc import ObjectReceiveStream
+
+from benchmark.client.cells import CellRun
+from benchmark.client.jobs import Job
+from benchmark.client.words import Order, Report
+from benchmark.client.worker import work
+from benchmark.errors import Outcome
+from benchmark.measured import Measured, Slice
+from benchmark.records import Load, StopRule, Workload
+from tests.benchmark import faulty
+from tests.benchmark.faulty import HEAD, Behaviour, chunk, token
+
+
+def a_job(base_url: str, folder: Path, **fields: Any) -> Job:
+    """A short cell: 4 requests at a time, 0.1 s of warm-up and 0.25 s of window."""
+    made = {
+        "cell": "a-cell",
+        "base_url": base_url,
+        "path": "/v1/completions",
+        "load": Load(concurrency=4),
+        "context": 8,
+        "workload": Workload(output_tokens=3),
+        "model": "a-model",
+        "token_ids": tuple(range(100, 164)),
+        "stop": StopRule(max_seconds=0.25, warmup_max_seconds=0.1, request_timeout_seconds=5),
+        "ramp_seconds": 0.05,
+        "slice_seconds": 0.05,
+        "patience_seconds": 0.3,
+        "samples_file": folder,
+    }
+    return Job.model_validate(made | fields)
+
+
+def outcomes(result: Measured) -> dict[Outcome, int]:
+    """Count the rows of each class."""
+    values, counts = np.unique(result.samples.outcome, return_counts=True)
+    return {Outcome(int(v)): int(n) for v, n in zip(values, counts, strict=True)}
+
+
+def paced(seconds: float = 0.005) -> Behaviour:
+    """Answer two tokens, so far apart, and rest as long."""
+    last = chunk(faulty.completion(2)) + faulty.END
+    return faulty.raw(HEAD + chunk(token()), last, pause_seconds=seconds)
+
+
+class _Orders:
+    def __init__(self, stream: ObjectReceiveStream[Order]) -> None:
+        self._stream = stream
+
+    async def next(self) -> Order:
+        try:
+            return await self._stream.receive()
+        except anyio.EndOfStream as exc:
+            raise EOFError from exc
+
+
+async def measured(
+    job: Job,
+    *,
+    workers: int = 1,
+    enough: Callable[[Sequence[Slice]], bool] = lambda _slices: False,
+    stop: Callable[[], bool] = lambda: False,
+    tell: Callable[[str, Sequence[Slice]], None] = lambda _doing, _slices: None,
+) -> Measured:
+    """Measure with so many workers, all of them in this process."""
+    run = CellRun(job, workers=workers, enough=enough, tell=tell)
+    say, reports = anyio.create_memory_object_stream[tuple[int, Report]](float("inf"))
+    pipes = [anyio.create_memory_object_stream[Order](float("inf")) for _ in range(workers)]
+
+    def give(orders: dict[int, Order]) -> None:
+        for number, order in orders.items():
+            pipes[number][0].send_nowait(order)
+
+    async def serve(number: int) -> None:
+        with pipes[number][1] as orders, contextlib.suppress(EOFError):
+            await work(_Orders(orders), lambda report: say.send_nowait((number, report)))
+
+    with anyio.fail_after(20), say, reports:
+        async with anyio.create_task_group() as group:
+            for number in range(workers):
+                group.start_soon(serve, number)
+            give(run.prepare())
+            while not run.over:
+                number, report = await reports.receive()
+                give(run.hear(number, report, stop=stop))
+            for send, _ in pipes:
+                send.close()
+    return run.measured()

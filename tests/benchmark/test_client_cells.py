@@ -1,0 +1,209 @@
+"""Whole cells against a server that does wrong: everything is counted, nothing hangs.
+
+A cell takes about 0.5 s: connecting, a short warm-up, a window, the drain.
+"""
+
+import os
+import socket
+from pathlib import Path
+
+import anyio
+import pytest
+
+from benchmark.errors import Outcome
+from benchmark.measured import Measured
+from benchmark.records import Load, StopRule
+from benchmark.samples import Samples
+from core.errors import DiskFull
+from tests.benchmark import faulty
+from tests.benchmark.driven import a_job, measured, outcomes, paced
+from tests.benchmark.faulty import HEAD, Behaviour, Served, chunk
+
+pytestmark = pytest.mark.anyio
+
+ENDLESS = StopRule(max_seconds=60)
+
+
+@pytest.fixture
+def anyio_backend() -> object:
+    return "asyncio", {"use_uvloop": True}
+
+
+def _all_told(samples: Samples, server: Served) -> bool:
+    """The last ones may have been cut before the server read them."""
+    cut = int((samples.outcome == Outcome.CUT).sum())
+    return len(samples) - cut <= len(server.heads) <= len(samples)
+
+
+async def test_a_closed_loop_keeps_its_requests_in_flight_and_counts_all(tmp_path: Path) -> None:
+    """Every request is a row; nothing that began in the window is cut."""
+    async with faulty.faulty(lambda _: paced()) as server:
+        result = await measured(a_job(server.base_url, tmp_path))
+    samples = result.samples
+    assert result.failed is None
+    assert _all_told(samples, server)
+    assert len(server.connections) == 4
+    assert set(outcomes(result)) <= {Outcome.OK, Outcome.CUT}
+    inside = (samples.intended >= result.window_begin) & (samples.intended < result.window_end)
+    assert inside.sum() > 10
+    assert set(samples.outcome[inside].tolist()) == {Outcome.OK}
+    assert result.window_end - result.window_begin == pytest.approx(0.25)
+    done = (samples.done >= result.window_begin) & (samples.done < result.window_end)
+    assert sum(one.requests for one in result.slices) == pytest.approx(done.sum(), abs=8)
+    assert samples.gap_counts.sum() == len(samples.gaps)
+    assert not [*os.scandir(tmp_path)]
+
+
+async def test_answers_longer_than_warm_up_and_window_are_measured(tmp_path: Path) -> None:
+    """The window waits for answers: without them no request would begin in it. Two
+    answers of 0.45 s follow each other.
+    """
+    async with faulty.faulty(lambda _: paced(0.45)) as server:
+        result = await measured(a_job(server.base_url, tmp_path))
+    assert not result.settled
+    begun = (result.samples.intended >= result.window_begin) & (
+        result.samples.intended < result.window_end
+    )
+    assert begun.sum() >= 4
+    assert set(result.samples.outcome[begun].tolist()) == {Outcome.OK}
+
+
+async def test_workers_share_the_load_and_no_prompt_is_used_twice(tmp_path: Path) -> None:
+    async with faulty.faulty(lambda _: paced()) as server:
+        job = a_job(server.base_url, tmp_path, load=Load(concurrency=5), first_request=1000)
+        result = await measured(job, workers=2)
+    assert len(server.connections) == 5
+    assert result.client.workers == 2
+    assert set(result.samples.worker.tolist()) == {0, 1}
+    assert len(set(result.samples.request.tolist())) == len(result.samples)
+    assert result.samples.request.min() == 1000
+
+
+async def test_an_endpoint_that_dies_ends_the_cell(tmp_path: Path) -> None:
+    """What was under way is a reset, what follows finds nobody, and then it is given up."""
+    result: list[Measured] = []
+    dying = faulty.faulty(lambda _: paced())
+    async with anyio.create_task_group() as group, dying as server:
+        job = a_job(server.base_url, tmp_path, stop=ENDLESS)
+
+        async def run() -> None:
+            result.append(await measured(job))
+
+        group.start_soon(run)
+        while len(server.heads) < 100:
+            await anyio.lowlevel.checkpoint()
+    assert result[0].failed
+    assert "connect" in result[0].failed
+    found = outcomes(result[0])
+    assert 0 < found.get(Outcome.RESET, 0) + found.get(Outcome.BROKEN_STREAM, 0) <= 4
+    assert found[Outcome.CONNECT] >= 4
+    # One whose connection was just closed under it goes again, and finds nobody.
+    assert found[Outcome.OK] <= len(server.heads) <= len(result[0].samples)
+
+
+async def test_nobody_there_is_said_soon(tmp_path: Path) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+        result = await measured(a_job(url, tmp_path, stop=ENDLESS))
+    assert result.failed
+    assert set(outcomes(result)) == {Outcome.CONNECT}
+
+
+async def test_a_name_that_does_not_exist_is_said(tmp_path: Path) -> None:
+    result = await measured(a_job("http://nobody.invalid", tmp_path, stop=ENDLESS))
+    assert result.failed
+    assert "dns" in result.failed
+    assert set(outcomes(result)) == {Outcome.DNS}
+
+
+async def test_a_server_that_asks_to_wait_is_obeyed(tmp_path: Path) -> None:
+    """Each slot waits as long as it was told; the cell goes on."""
+    throttle = faulty.status(429, b"", b"retry-after: 0.2")
+    async with faulty.faulty(lambda n: throttle if n < 4 else paced()) as server:
+        result = await measured(a_job(server.base_url, tmp_path))
+    samples = result.samples
+    late = samples.outcome == Outcome.THROTTLED
+    assert result.failed is None
+    assert late.sum() == 4
+    assert samples.intended[~late].min() - samples.done[late].min() >= 0.199
+
+
+async def test_a_connection_closed_while_idle_is_no_error(tmp_path: Path) -> None:
+    """The request goes again on a new one; nothing had been received."""
+    answer = HEAD + chunk(faulty.completion()) + faulty.END
+    async with faulty.faulty(lambda _: faulty.closing(answer)) as server:
+        result = await measured(a_job(server.base_url, tmp_path))
+    assert set(outcomes(result)) <= {Outcome.OK, Outcome.CUT}
+    assert len(server.connections) >= len(result.samples) - 4
+    assert len(result.samples) > 20
+
+
+async def test_answers_that_trickle_are_ended_in_time(tmp_path: Path) -> None:
+    """A byte now and then postpones nothing."""
+    drip = faulty.raw(HEAD, *[b"1\r\n:\r\n"] * 1000, pause_seconds=0.01)
+    stop = StopRule(max_seconds=0.25, warmup_max_seconds=0.1, request_timeout_seconds=0.2)
+    async with faulty.faulty(lambda _: drip) as server:
+        result = await measured(a_job(server.base_url, tmp_path, stop=stop))
+    found = outcomes(result)
+    assert found[Outcome.TIMEOUT] >= 4
+    assert set(found) <= {Outcome.TIMEOUT, Outcome.CUT}
+    assert _all_told(result.samples, server)
+
+
+async def test_a_cell_that_is_asked_to_stop_ends_with_what_there_is(tmp_path: Path) -> None:
+    seen: list[str] = []
+    async with faulty.faulty(lambda _: paced()) as server:
+        job = a_job(
+            server.base_url, tmp_path, stop=StopRule(max_seconds=60, warmup_max_seconds=0.1)
+        )
+        result = await measured(
+            job,
+            tell=lambda doing, _slices: seen.append(doing),
+            stop=lambda: seen.count("measuring") == 2,
+        )
+    assert result.failed is None
+    assert len(result.slices) == 2
+    assert _all_told(result.samples, server)
+
+
+async def test_a_window_ends_when_enough_is_known(tmp_path: Path) -> None:
+    """Load stays up until what began in the window has ended."""
+    seen: list[str] = []
+    async with faulty.faulty(lambda _: paced()) as server:
+        job = a_job(server.base_url, tmp_path, stop=StopRule(max_seconds=60))
+        result = await measured(
+            job,
+            enough=lambda slices: sum(one.requests for one in slices) > 30,
+            tell=lambda doing, _slices: seen.append(doing),
+        )
+    assert result.settled
+    assert seen[0] == "warming up"
+    assert result.samples.intended.max() >= result.window_end
+
+
+async def test_the_key_is_read_again_when_it_changes_and_said_nowhere(tmp_path: Path) -> None:
+    """Identity tokens last an hour, sweeps longer. Takes a second: it looks once in that time."""
+    key = tmp_path / "key"
+    key.write_text("first-key\n")
+
+    def script(number: int) -> Behaviour:
+        if number == 10:
+            key.write_text("second-key")
+        return paced(0.02)
+
+    stop = StopRule(max_seconds=1.2, warmup_max_seconds=0)
+    async with faulty.faulty(script) as server:
+        job = a_job(server.base_url, tmp_path, credential_file=key, stop=stop)
+        await measured(job)
+    assert b"authorization: Bearer first-key\r\n" in server.heads[0]
+    assert b"authorization: Bearer second-key\r\n" in server.heads[-1]
+    assert "first-key" not in job.model_dump_json()
+
+
+async def test_a_full_disk_is_said_as_such(tmp_path: Path) -> None:
+    """The worker lives on; whoever asked can stop."""
+    (tmp_path / "a-cell.0.npz").symlink_to("/dev/full")
+    async with faulty.faulty(lambda _: paced()) as server:
+        with pytest.raises(DiskFull):
+            await measured(a_job(server.base_url, tmp_path))

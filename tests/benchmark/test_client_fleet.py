@@ -1,0 +1,140 @@
+"""The fleet with its real processes; starting one takes most of a second."""
+
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import psutil
+import pytest
+
+from benchmark.client.fleet import Fleet
+from benchmark.client.jobs import Job, Share
+from benchmark.client.rows import Row, Rows
+from benchmark.client.settling import Settling
+from benchmark.errors import Outcome
+from benchmark.measured import Measured, Slice
+from benchmark.records import Arrivals, Load, StopRule
+from benchmark.samples import merged
+from tests.benchmark import faulty
+from tests.benchmark.driven import a_job
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def _measure(fleet: Fleet, job: Job, seen: list[str]) -> Measured:
+    def tell(doing: str, _slices: Sequence[Slice]) -> None:
+        seen.append(doing)
+
+    return await fleet.measure(job, enough=lambda _: False, tell=tell, stop=lambda: False)
+
+
+def _workers() -> list[psutil.Process]:
+    children = psutil.Process().children(recursive=True)
+    return [one for one in children if "benchmark.client.worker" in one.cmdline()]
+
+
+async def test_a_worker_that_dies_fails_its_cell_and_not_the_next(tmp_path: Path) -> None:
+    """Its process is started anew; every worker ends with the fleet."""
+    results: list[Measured] = []
+    async with faulty.faulty(lambda _: faulty.well()) as server:
+        job = a_job(server.base_url, tmp_path)
+        endless = a_job(server.base_url, tmp_path, stop=StopRule(max_seconds=60))
+        async with Fleet(2, tmp_path / "log") as fleet:
+            seen: list[str] = []
+
+            async def run() -> None:
+                results.append(await _measure(fleet, endless, seen))
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(run)
+                while "measuring" not in seen:
+                    await anyio.lowlevel.checkpoint()
+                first = {one.pid for one in _workers()}
+                _workers()[0].send_signal(signal.SIGKILL)
+            results.append(await _measure(fleet, job, []))
+            assert len(first & {one.pid for one in _workers()}) == 1
+    assert not _workers()
+    assert results[0].failed
+    assert "died" in results[0].failed
+    assert len(results[0].samples)
+    assert results[1].failed is None
+    assert results[1].client.workers == 2
+    assert results[1].client.memory_mib > 20
+    assert set(results[1].samples.worker.tolist()) == {0, 1}
+
+
+async def test_workers_end_when_the_fleet_is_gone() -> None:
+    """The end of stdin is the end, also in the middle of nothing."""
+    async with await anyio.open_process(
+        [sys.executable, "-m", "benchmark.client.worker"]
+    ) as process:
+        assert process.stdin
+        await process.stdin.aclose()
+        with anyio.fail_after(10):
+            assert await process.wait() == 0
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 5])
+def test_shares_are_the_whole_and_do_not_overlap(workers: int, tmp_path: Path) -> None:
+    """Slots, prompts and arrivals of all workers together are those of one."""
+    load = Load(arrivals=Arrivals.POISSON, requests_per_second=7, concurrency=13)
+    job = a_job("http://127.0.0.1:1", tmp_path, load=load, first_request=5)
+    shares = [Share(job=job, worker=n, workers=workers) for n in range(workers)]
+    assert sum(one.slots for one in shares) == 13
+    delays = [one.slot_delay(slot) for one in shares for slot in range(one.slots)]
+    assert sorted(delays) == pytest.approx([job.ramp_seconds * n / 13 for n in range(13)])
+    numbers = [next(many) for one in shares for many in [one.numbers()] for _ in range(4)]
+    assert sorted(numbers) == list(range(5, 5 + 4 * workers))
+    streams = [one.arrivals() for one in shares]
+    together = [next(stream) for _ in range(600) for stream in streams]
+    alone = Share(job=job).arrivals()
+    assert together == [next(alone) for _ in range(600 * workers)]
+
+
+def test_poisson_arrivals_have_the_rate_that_was_asked_for(tmp_path: Path) -> None:
+    load = Load(arrivals=Arrivals.POISSON, requests_per_second=50)
+    times = Share(job=a_job("http://127.0.0.1:1", tmp_path, load=load)).arrivals()
+    last = [next(times) for _ in range(20_000)][-1]
+    assert last == pytest.approx(20_000 / 50, rel=0.03)
+
+
+def test_bursts_keep_the_mean_rate(tmp_path: Path) -> None:
+    load = Load(arrivals=Arrivals.BURSTS, requests_per_second=10, concurrency=5)
+    times = Share(job=a_job("http://127.0.0.1:1", tmp_path, load=load)).arrivals()
+    assert [next(times) for _ in range(11)] == [0.0] * 5 + [0.5] * 5 + [1.0]
+
+
+def test_rows_become_columns_without_loss() -> None:
+    """Gaps are those within a request, whatever ends between them."""
+    one, other = Rows(), Rows()
+    one.add(
+        Row(3, 1.0, first_token=1.1, last_token=1.5, events=3, output_tokens=4), [1.1, 1.2, 1.5]
+    )
+    one.add(Row(4, 1.0, outcome=Outcome.RESET))
+    one.add(Row(5, 1.0, first_token=2.0, last_token=2.0, events=1, output_tokens=1), [2.0])
+    other.add(Row(6, 1.0, first_token=3.0, last_token=3.5, events=2), [3.0, 3.5])
+    samples = merged([one.samples(0), other.samples(1)])
+    assert samples.request.tolist() == [3, 4, 5, 6]
+    assert samples.worker.tolist() == [0, 0, 0, 1]
+    assert samples.gap_counts.tolist() == [2, 0, 0, 1]
+    assert samples.gaps.tolist() == pytest.approx([0.1, 0.3, 0.5])
+    assert (one.requests, one.failed, one.tokens) == (2, 1, 5)
+
+
+def test_warm_up_is_over_when_two_groups_agree() -> None:
+    """Groups are of as many answers as there are slots."""
+    settling = Settling(4)
+    for value in (3.0, 2.0, 1.0, 1.3):
+        settling.add(2, [value])
+    assert not settling.settled
+    settling.add(2, [1.1])
+    assert not settling.settled
+    settling.add(2, [1.1])
+    assert settling.settled
