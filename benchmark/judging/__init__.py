@@ -1,0 +1,1 @@
+"""What a cell's figures are worth: the rules of validity."""

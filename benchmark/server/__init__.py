@@ -1,0 +1,1 @@
+"""The engine's side: what it is, and what its own metrics say meanwhile."""

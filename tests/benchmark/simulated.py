@@ -1,0 +1,210 @@
+"""A closed loop played without an engine or a clock: what a sound client would hand over."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from benchmark.errors import Finish, Outcome
+from benchmark.figures import convergence
+from benchmark.figures.results import compute
+from benchmark.judging.validity import judged
+from benchmark.measured import Measured, Slice
+from benchmark.records import (
+    CellResult,
+    CellSpec,
+    ClientView,
+    Load,
+    RunPlan,
+    ServerView,
+    StopRule,
+    Subject,
+    Workload,
+)
+from benchmark.samples import Floats, Samples
+from core.metrics import CacheConfig
+from tests.benchmark.made import WHEN
+
+CONTEXT = 512
+SLICE_SECONDS = 0.25
+
+
+@dataclass(frozen=True)
+class Run:
+    """One cell with all that it is judged by; `with_` plants a flaw."""
+
+    measured: Measured
+    server: ServerView
+    plan: RunPlan
+    subject: Subject
+    spec: CellSpec
+
+    def with_(self, **parts: Any) -> "Run":
+        return replace(self, **parts)
+
+    def with_samples(self, **columns: Any) -> "Run":
+        samples = replace(self.measured.samples, **columns)
+        return self.with_(measured=replace(self.measured, samples=samples))
+
+    def with_client(self, **fields: Any) -> "Run":
+        client = self.measured.client.model_copy(update=fields)
+        return self.with_(measured=replace(self.measured, client=client))
+
+    def with_server(self, **fields: Any) -> "Run":
+        return self.with_(server=self.server.model_copy(update=fields))
+
+    def cell(self) -> CellResult:
+        return compute(
+            self.spec, self.measured, server=self.server, plan=self.plan, usd_per_hour=3.6
+        )
+
+    def judged(self) -> CellResult:
+        return judged(
+            self.cell(), measured=self.measured, plan=self.plan, subject=self.subject, before=()
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loop:
+    """Users who ask again and again, and how long they are answered, in seconds."""
+
+    users: int = 8
+    ttft: float = 0.05
+    tpot: float = 0.01
+    tokens: int = 16
+    jitter: float = 0.05
+    seed: int = 1
+
+    @property
+    def e2el(self) -> float:
+        return self.ttft + self.tpot * (self.tokens - 1)
+
+
+def played(loop: Loop, *, rule: StopRule | None = None) -> Run:
+    """Let users ask until the interval is narrow, then cut off the rest."""
+    rule = rule or StopRule(max_seconds=1e9)
+    measured, load = _measured(loop, rule), Load(concurrency=loop.users)
+    return Run(
+        measured=measured,
+        server=ServerView(
+            looks=10,
+            requests_waiting_mean=0.0,
+            kv_cache_usage_max=0.4,
+            prefix_cache_hit_rate=0.0,
+            ttft_mean=loop.ttft,
+            process_start_time=1000.0,
+            requests_finished=len(measured.samples),
+            other_requests=0,
+        ),
+        plan=RunPlan(
+            contexts=(CONTEXT,),
+            loads=(load,),
+            workload=Workload(output_tokens=loop.tokens),
+            stop=rule.model_copy(update={"min_requests": 30}),
+        ),
+        subject=Subject(
+            model="m", cache=CacheConfig(kv_cache_size_tokens=65536), process_start_time=1000.0
+        ),
+        spec=CellSpec(context=CONTEXT, load=load),
+    )
+
+
+def _measured(loop: Loop, rule: StopRule) -> Measured:
+    begin, e2el = 100.0 + 3 * loop.e2el, loop.e2el
+    most = max(8 * rule.min_seconds, 15 * rule.min_requests * e2el / loop.users, 120 * e2el)
+    samples = _asked(loop, begin + most + 4 * e2el)
+    slices = _until_enough(_sliced(samples, begin, begin + most), rule)
+    end = slices[-1].begin + SLICE_SECONDS
+    return Measured(
+        samples=_stopped(samples, end + 3 * e2el),
+        window_begin=begin,
+        window_end=end,
+        settled=True,
+        client=ClientView(
+            workers=1,
+            cpu_share=0.3,
+            loop_lag_p99_seconds=0.0004,
+            send_lateness_p99_seconds=0.0002,
+            memory_mib=60,
+        ),
+        slices=slices,
+        started_at=WHEN,
+        wall_seconds=end + 3 * e2el - 100.0,
+    )
+
+
+def _asked(loop: Loop, until: float) -> Samples:
+    rng = np.random.default_rng(loop.seed)
+    each = int(1.3 * (until - 100.0) / loop.e2el) + 20
+    size = (loop.users, each, loop.tokens - 1)
+    firsts = loop.ttft * rng.lognormal(0, loop.jitter, size[:2])
+    gaps = (loop.tpot * rng.lognormal(0, loop.jitter, size)).astype(np.float32)
+    lasts = firsts + gaps.sum(axis=2, dtype=np.float64)
+    ends = 100.0 + rng.uniform(0, loop.e2el, (loop.users, 1)) + np.cumsum(lasts, axis=1)
+    begun = ends - lasts < until
+    rows = _answered((ends - lasts)[begun], firsts[begun], lasts[begun], loop.tokens)
+    return replace(rows, gaps=gaps[begun].reshape(-1))
+
+
+def _answered(intended: Floats, first: Floats, last: Floats, tokens: int) -> Samples:
+    whole = np.zeros(len(intended), dtype=np.int64)
+    return Samples(
+        request=np.arange(len(intended)),
+        worker=whole,
+        intended=intended,
+        sent=intended + 0.00005,
+        connect_seconds=np.full(len(intended), np.nan),
+        headers=intended + first / 2,
+        first_token=intended + first,
+        last_token=intended + last,
+        done=intended + last,
+        prompt_tokens=whole + CONTEXT,
+        output_tokens=whole + tokens,
+        reasoning_tokens=whole,
+        cached_tokens=whole - 1,
+        events=whole + tokens,
+        status=whole + 200,
+        outcome=whole + Outcome.OK,
+        finish=whole + Finish.LENGTH,
+        gap_counts=whole + (tokens - 1),
+        gaps=np.empty(0, dtype=np.float32),
+    )
+
+
+def _sliced(samples: Samples, begin: float, end: float) -> tuple[Slice, ...]:
+    edges = np.arange(begin, end, SLICE_SECONDS)
+    steps = np.cumsum(samples.gaps.reshape(len(samples), -1), axis=1, dtype=np.float64)
+    events = np.sort(np.append(samples.first_token, (samples.first_token[:, None] + steps).ravel()))
+    order = np.argsort(samples.done)
+    times = np.append(0.0, np.cumsum((samples.done - samples.intended)[order]))
+    arrived = np.searchsorted(events, edges)
+    ended = np.searchsorted(samples.done[order], edges)
+    return tuple(
+        Slice(
+            begin=float(edges[i]),
+            seconds=SLICE_SECONDS,
+            requests=int(ended[i + 1] - ended[i]),
+            failed=0,
+            output_tokens=int(arrived[i + 1] - arrived[i]),
+            ttft_sum=0.0,
+            e2el_sum=float(times[ended[i + 1]] - times[ended[i]]),
+        )
+        for i in range(len(edges) - 1)
+    )
+
+
+def _until_enough(slices: tuple[Slice, ...], rule: StopRule) -> tuple[Slice, ...]:
+    ask = convergence.enough(rule)
+    looks = range(1, len(slices), max(1, len(slices) // 20))
+    return next((slices[:n] for n in looks if ask(slices[:n])), slices)
+
+
+def _stopped(samples: Samples, at: float) -> Samples:
+    """Cut what is still in flight, and leave out what had not begun."""
+    kept = samples.rows(samples.intended < at)
+    cut = kept.done >= at
+    return replace(
+        kept,
+        done=np.where(cut, at, kept.done),
+        outcome=np.where(cut, np.int64(Outcome.CUT), kept.outcome),
+    )

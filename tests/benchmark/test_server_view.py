@@ -1,0 +1,232 @@
+"""The engine's own view of a cell."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmark.records import ServerView
+from benchmark.server.looks import Look, read_look
+from benchmark.server.server_view import view_of
+from core.metrics import MetricsPage
+from tests.core.conftest import DATA
+
+BOUNDS: Final = (0.1, 0.2, 0.4, float("inf"))
+DIFFERENCES: Final = (
+    *("prefix_cache_hit_rate", "preemptions", "prompt_tokens", "generation_tokens"),
+    *("requests_finished", "other_requests", "ttft_mean", "ttft_p50", "itl_mean"),
+    *("queue_mean", "prefill_mean", "e2el_mean"),
+)
+
+
+GAUGES: Final = ("running", "waiting", "kv_use")
+
+
+def a_look(
+    at: float, *, start: float | None = 7.0, ttft: Sequence[float] = (), **values: Any
+) -> Look:
+    gauges = {name: value for name, value in values.items() if name in GAUGES}
+    growing = {name: value for name, value in values.items() if name not in GAUGES}
+    growing |= {"ttft_sum": sum(ttft), "ttft_count": len(ttft)}
+    buckets = {bound: float(sum(one <= bound for one in ttft)) for bound in BOUNDS}
+    return Look(at, gauges, growing, buckets, start)
+
+
+def seen(*looks: Look, begin: float = 0.0, end: float = 10.0, sent: int = 0) -> ServerView:
+    view = view_of(looks, begin=begin, end=end, sent=sent)
+    assert view is not None
+    return view
+
+
+def differences(view: ServerView) -> dict[str, Any]:
+    return {name: getattr(view, name) for name in DIFFERENCES}
+
+
+def test_no_look_is_no_view() -> None:
+    """An engine without /metrics has none."""
+    assert view_of([], begin=0, end=1, sent=5) is None
+
+
+def test_gauges_are_those_of_the_looks_inside() -> None:
+    """What was before and after the window is not its load."""
+    looks = [
+        a_look(-1, running=99, waiting=99, kv_use=0.99),
+        a_look(1, running=2, waiting=0, kv_use=0.1),
+        a_look(2, running=4, waiting=3, kv_use=0.3),
+        a_look(11, running=99, waiting=99, kv_use=0.99),
+    ]
+    view = seen(*looks)
+    assert view.looks == 2
+    assert (view.requests_running_mean, view.requests_running_max) == (3, 4)
+    assert (view.requests_waiting_mean, view.requests_waiting_max) == (1.5, 3)
+    assert view.kv_cache_usage_max == 0.3
+
+
+def test_a_window_between_two_looks_has_no_gauges() -> None:
+    """None, not nought."""
+    view = seen(a_look(-1, running=3, prompt=5), a_look(11, running=3, prompt=9))
+    assert (view.looks, view.requests_running_mean, view.kv_cache_usage_max) == (0, None, None)
+    assert view.prompt_tokens == 4
+
+
+def test_counters_are_differences_between_the_looks_nearest_to_both_ends() -> None:
+    """Warm-up and drain are left out."""
+    values: dict[str, Any] = {"prompt": 100, "generation": 200, "finished": 10, "preemptions": 1}
+    looks = [
+        a_look(at, **{name: value * factor for name, value in values.items()})
+        for at, factor in ((-5, 0), (-0.2, 1), (0.3, 2), (9.7, 5), (10.2, 6), (12, 9))
+    ]
+    view = seen(*looks)
+    assert (view.prompt_tokens, view.generation_tokens) == (500, 1000)
+    assert (view.requests_finished, view.preemptions) == (50, 5)
+
+
+def test_histograms_give_means_and_the_median_of_the_window() -> None:
+    """What was counted before the window is not in it."""
+    old, new = [9.0] * 50, [0.15] * 8 + [0.3] * 2
+    sums = {"itl_sum": 5, "itl_count": 10, "e2el_sum": 1, "e2el_count": 1}
+    later = {"itl_sum": 5.5, "itl_count": 20, "e2el_sum": 1, "e2el_count": 1}
+    view = seen(a_look(0, ttft=old, **sums), a_look(10, ttft=old + new, **later))
+    assert view.ttft_mean == pytest.approx(0.18)
+    assert view.ttft_p50 == pytest.approx(0.1 + 0.1 * 5 / 8)
+    assert view.itl_mean == pytest.approx(0.05)
+    assert view.e2el_mean is None
+    assert view.queue_mean is None
+
+
+@pytest.mark.parametrize(
+    ("values", "rate"),
+    [
+        ({"prefix_hits": 30, "prefix_queries": 40, "cached": 1, "prompt": 100}, 0.75),
+        ({"prefix_hits": 0, "prefix_queries": 0, "cached": 20, "prompt": 100}, 0.2),
+        ({"prefix_hits": 0, "prefix_queries": 40, "cached": 20, "prompt": 100}, 0.0),
+        ({"cached": 0, "prompt": 100}, 0.0),
+        ({"prompt": 100}, None),
+        ({"prefix_hits": 0, "prefix_queries": 0}, None),
+    ],
+)
+def test_the_hit_rate_is_of_the_window(values: dict[str, Any], rate: float | None) -> None:
+    """The prompt's cached tokens tell where the cache counts no look-ups."""
+    before: dict[str, Any] = dict.fromkeys(values, 1000.0)
+    after = {name: 1000.0 + value for name, value in values.items()}
+    assert seen(a_look(0, **before), a_look(10, **after)).prefix_cache_hit_rate == rate
+
+
+@pytest.mark.parametrize(("finished", "sent", "others"), [(50, 40, 10), (50, 50, 0), (50, 70, 0)])
+def test_what_we_cannot_have_caused_is_somebody_elses(
+    finished: int, sent: int, others: int
+) -> None:
+    """Counted over the whole watch, as what we sent is."""
+    looks = [a_look(at, finished=value) for at, value in ((-9, 5), (0, 9), (10, 20))]
+    looks.append(a_look(15, finished=5 + finished))
+    assert seen(*looks, sent=sent).other_requests == others
+
+
+@pytest.mark.parametrize("new_start", [7.0, 8.0, None])
+def test_a_restart_takes_all_differences_away(new_start: float | None) -> None:
+    """Even where the new engine has counted more than the old one; the gauges stay."""
+    looks = [
+        a_look(0, prompt=100, finished=10, running=1, ttft=[1]),
+        a_look(5, prompt=3, finished=0, running=2, start=new_start),
+        a_look(10, prompt=500, finished=90, running=3, ttft=[1, 1, 1], start=new_start),
+    ]
+    view = seen(*looks)
+    assert set(differences(view).values()) == {None}
+    assert (view.requests_running_mean, view.process_start_time) == (2, new_start)
+
+
+def test_a_new_engine_that_has_counted_more_is_another_one() -> None:
+    """Its start tells, where no counter has fallen."""
+    looks = [a_look(0, prompt=100, finished=1), a_look(10, prompt=900, finished=9, start=8.0)]
+    assert set(differences(seen(*looks)).values()) == {None}
+
+
+def test_one_look_has_no_differences() -> None:
+    """They take two."""
+    assert set(differences(seen(a_look(5, prompt=3, finished=1))).values()) == {None}
+
+
+def test_an_engine_that_says_little_leaves_the_rest_unknown() -> None:
+    """Names drift between versions."""
+    view = seen(a_look(0, running=1), a_look(10, running=1))
+    assert view.preemptions is None
+    assert view.other_requests is None
+    assert view.process_start_time == 7.0
+
+
+names = st.sampled_from(["prompt", "finished", "prefix_hits", "prefix_queries", "itl_sum"])
+a_page = st.tuples(
+    st.dictionaries(names, st.floats(0, 1e12)),
+    st.lists(st.floats(0, 1), max_size=4),
+    st.sampled_from([None, 7.0, 8.0]),
+)
+
+
+@given(
+    pages=st.lists(a_page, min_size=1, max_size=8),
+    times=st.lists(st.floats(-5, 15), min_size=8, max_size=8),
+    window=st.tuples(st.floats(0, 10), st.floats(0, 10)),
+    sent=st.integers(0, 100),
+)
+def test_no_difference_is_ever_negative(
+    pages: list[Any], times: list[float], window: tuple[float, float], sent: int
+) -> None:
+    """Whatever comes between the looks: restarts, names that vanish, other engines."""
+    looks = [
+        a_look(at, start=start, ttft=ttft, **values)
+        for at, (values, ttft, start) in zip(sorted(times), pages, strict=False)
+    ]
+    view = seen(*looks, begin=min(window), end=max(window), sent=sent)
+    assert all(value is None or value >= 0 for value in differences(view).values())
+
+
+@given(steps=st.lists(st.integers(0, 50), min_size=2, max_size=12), cuts=st.data())
+def test_windows_side_by_side_add_up(steps: list[int], cuts: st.DataObject) -> None:
+    """Nothing is counted twice and nothing is lost, wherever the windows meet."""
+    total = 0
+    looks = []
+    for at, step in enumerate(steps):
+        total += step
+        looks.append(a_look(at, generation=total))
+    middle = cuts.draw(st.floats(0, len(steps) - 1))
+    edges = ((0, middle), (middle, len(steps) - 1), (0, len(steps) - 1))
+    views = [seen(*looks, begin=begin, end=end) for begin, end in edges]
+    one, other, both = (view.generation_tokens or 0 for view in views)
+    assert one + other == both
+
+
+def test_a_real_page_is_read_as_the_reference_parser_reads_it() -> None:
+    """All engines together; of KV use, the fullest."""
+    text = (DATA / "metrics.txt").read_text(encoding="utf-8")
+    look, engine = read_look(text, 3.0), MetricsPage(text).engine()
+    assert look is not None
+    assert look.gauges == {
+        "running": engine.requests_running,
+        "waiting": engine.requests_waiting,
+        "kv_use": engine.kv_cache_usage,
+    }
+    assert look.growing["prefix_hits"] / look.growing["prefix_queries"] == 0.25
+    assert look.growing["prompt"] == engine.prompt_tokens
+    assert look.growing["finished"] == sum((engine.requests_finished or {}).values())
+    ttft = engine.latencies["time_to_first_token_seconds"]
+    assert ttft is not None
+    assert look.ttft_buckets[float("inf")] == look.growing["ttft_count"] == ttft.count
+    assert look.ttft_buckets[0.04] == 7
+
+
+@pytest.mark.parametrize(
+    "text", ["", "<html>", "vllm:", "other_total 3", "vllm:prompt_tokens_total x"]
+)
+def test_a_page_without_vllms_numbers_is_no_look(text: str) -> None:
+    """Such as another server's, or a proxy's."""
+    assert read_look(text, 0.0) is None
+
+
+def test_labels_may_hold_anything() -> None:
+    """A model's name is its owner's choice."""
+    text = 'vllm:num_requests_running{model_name="a} 9 {le=\\"1\\" b"} 4.0 1700000000\n'
+    look = read_look(text + "vllm:num_requests_waiting 2\nvllm:kv_cache_usage_perc NaN\n", 0.0)
+    assert look is not None
+    assert look.gauges == {"running": 4, "waiting": 2}

@@ -1,0 +1,205 @@
+"""A planted flaw is found by its own code and by no other; a sound run earns none."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmark.errors import Outcome
+from benchmark.judging.validity import RULES, judged, limits, reconciled, unsupported
+from benchmark.records import Arrivals, CellResult, CellState, Code, Load, Workload
+from tests.benchmark.flaws import (
+    BEGUN,
+    FLAWS,
+    INTENDED,
+    SOUND,
+    column,
+    first_of,
+    late,
+    natural,
+    planned,
+    slow_at_first,
+    uneven,
+)
+from tests.benchmark.made import a_cell, a_manifest, spread
+from tests.benchmark.simulated import Loop, Run, played
+
+
+def codes(cell: CellResult) -> set[Code]:
+    return {verdict.code for verdict in cell.verdicts}
+
+
+@pytest.mark.parametrize("flaw", FLAWS)
+@settings(max_examples=8, deadline=None)
+@given(st.data())
+def test_a_planted_flaw_is_found_by_its_code_alone(flaw: str, data: st.DataObject) -> None:
+    code, least, most, plant = FLAWS[flaw]
+    cell = plant(data.draw(st.floats(least, most))).judged()
+    assert cell.state is CellState.MEASURED
+    assert codes(cell) == {code}
+
+
+def test_every_code_that_a_cell_can_earn_was_planted() -> None:
+    assert {code for code, *_ in FLAWS.values()} == set(RULES)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.builds(
+        Loop,
+        users=st.integers(1, 24),
+        ttft=st.floats(0.005, 0.5),
+        tpot=st.floats(0.002, 0.04),
+        tokens=st.integers(2, 32),
+        jitter=st.floats(0.01, 0.3),
+        seed=st.integers(0, 2**32 - 1),
+    )
+)
+def test_a_sound_run_raises_no_alarm(loop: Loop) -> None:
+    run = played(loop)
+    assert run.judged().verdicts == ()
+    assert reconciled(run.judged()) is None
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        SOUND.with_server(prefix_cache_hit_rate=0.01),
+        SOUND.with_client(cpu_share=0.9),
+        SOUND.with_client(loop_lag_p99_seconds=0.00195),
+        late(0.00195),
+        SOUND.with_server(kv_cache_usage_max=0.99, requests_waiting_mean=0.0),
+        SOUND.with_server(kv_cache_usage_max=0.9, requests_waiting_mean=5.0),
+        SOUND.with_server(process_start_time=1000.5),
+        SOUND.with_client(clock_step_seconds=0.01),
+        SOUND.with_server(requests_finished=1000, other_requests=10),
+        column("outcome", first_of(0.009), Outcome.RESET),
+        column("outcome", first_of(0.009), Outcome.CUT),
+        column("output_tokens", first_of(0.5), -1),
+        natural(0.49),
+        slow_at_first(1.3, decode_too=True),
+    ],
+)
+def test_what_is_at_a_limit_or_below_it_is_no_flaw(run: Run) -> None:
+    assert codes(run.judged()) == set()
+
+
+def test_a_shared_prefix_that_was_asked_for_is_no_flaw_but_more_than_it_is() -> None:
+    asked = planned(workload=Workload(output_tokens=16, prefix_share=0.5))
+    assert not codes(asked.with_server(prefix_cache_hit_rate=0.5).judged())
+    more = asked.with_server(prefix_cache_hit_rate=0.52).judged()
+    assert codes(more) == {Code.PREFIX_CACHED}
+
+
+def test_scatter_that_lasts_is_not_taken_for_a_cold_start() -> None:
+    """The first third is slower at the median, but the last has its slow answers too."""
+    samples, last = SOUND.measured.samples, BEGUN[-len(BEGUN) // 3 :: 5]
+    times = slow_at_first(2.0, decode_too=False).measured.samples.first_token - INTENDED
+    times[last] = (samples.first_token - INTENDED)[last] * 3
+    assert Code.COLD not in codes(SOUND.with_samples(first_token=INTENDED + times).judged())
+
+
+def test_many_refusals_for_length_spoil_the_cell() -> None:
+    cell = column("outcome", first_of(0.2), Outcome.TOO_LONG).judged()
+    assert codes(cell) == {Code.LENGTH_CAPPED, Code.ERRORS}
+    assert not cell.valid
+
+
+def test_waiting_with_no_room_for_one_more_prompt_is_a_wait_for_the_cache() -> None:
+    full = SOUND.with_server(kv_cache_usage_max=0.8, requests_waiting_mean=5.0)
+    assert not codes(full.judged())
+    long = full.with_(spec=full.spec.model_copy(update={"context": 16384}))
+    assert codes(long.judged()) == {Code.KV_QUEUED}
+    assert long.judged().valid
+
+
+def test_connecting_is_not_the_clients_lateness_where_the_schedule_does_not_wait() -> None:
+    by_schedule = late(0.05).with_samples(
+        connect_seconds=np.full(len(SOUND.measured.samples), 0.0495),
+        sent=INTENDED + 0.05,
+    )
+    assert codes(by_schedule.judged()) == {Code.CLIENT_SATURATED}
+    load = Load(arrivals=Arrivals.POISSON, requests_per_second=10)
+    spec = by_schedule.spec.model_copy(update={"load": load})
+    assert not codes(by_schedule.with_(spec=spec).judged())
+
+
+def test_one_burst_is_not_asked_for_an_interval() -> None:
+    load = Load(arrivals=Arrivals.ONCE, concurrency=8)
+    burst = uneven(3).with_(spec=SOUND.spec.model_copy(update={"load": load}))
+    assert not codes(burst.judged())
+
+
+def test_too_few_slices_are_said_to_give_no_interval() -> None:
+    few = SOUND.with_(measured=replace(SOUND.measured, slices=SOUND.measured.slices[:5]))
+    assert codes(few.judged()) == {Code.WIDE_INTERVAL}
+
+
+def test_a_cell_without_its_samples_is_judged_by_its_figures() -> None:
+    plan = a_manifest().plan
+    said = judged(
+        a_cell(
+            relative_half_width=0.2,
+            client=SOUND.measured.client.model_copy(update={"send_lateness_p99_seconds": 0.1}),
+        ),
+        measured=None,
+        plan=plan,
+        subject=a_manifest().subject,
+        before=(),
+    )
+    assert codes(said) == {Code.WIDE_INTERVAL, Code.CLIENT_SATURATED}
+
+
+def test_the_first_engine_seen_is_the_one_to_keep_to() -> None:
+    """A subject that does not say when it began leaves it to the first cell that does."""
+    subject = SOUND.subject.model_copy(update={"process_start_time": None})
+    first, later = SOUND.cell(), SOUND.with_server(process_start_time=900.0)
+    cell = judged(later.cell(), measured=None, plan=SOUND.plan, subject=subject, before=(first,))
+    assert codes(cell) == {Code.SERVER_CHANGED}
+    again = judged(first, measured=None, plan=SOUND.plan, subject=subject, before=(first,))
+    assert not codes(again)
+
+
+def test_a_failed_cell_is_told_why_and_a_skipped_one_nothing() -> None:
+    failed = column("outcome", BEGUN, Outcome.TIMEOUT).judged()
+    assert failed.state is CellState.FAILED
+    assert codes(failed) == {Code.TIMEOUTS}
+    skipped = a_cell(state=CellState.SKIPPED)
+    assert (
+        judged(skipped, measured=None, plan=SOUND.plan, subject=SOUND.subject, before=()) is skipped
+    )
+
+
+def test_judging_twice_says_nothing_twice() -> None:
+    run = FLAWS["hits"][3](0.5)
+    once = run.judged()
+    twice = judged(once, measured=run.measured, plan=run.plan, subject=run.subject, before=())
+    assert twice == once
+
+
+def test_client_and_engine_that_differ_in_ttft_are_held_against_each_other() -> None:
+    engine = a_cell().server
+    assert engine is not None
+    slow = a_cell(ttft=spread(0.3), server=engine.model_copy(update={"ttft_mean": 0.1}))
+    fast = a_cell(ttft=spread(0.1), server=engine.model_copy(update={"ttft_mean": 0.3}))
+    near = a_cell(ttft=spread(0.010), server=engine.model_copy(update={"ttft_mean": 0.006}))
+    assert "200 ms pass on the way" in (reconciled(slow) or "")
+    assert "of others too" in (reconciled(fast) or "")
+    assert reconciled(near) is None
+    assert reconciled(a_cell(server=None)) is None
+
+
+def test_a_percentile_needs_so_many_requests_that_it_is_not_the_slowest() -> None:
+    assert unsupported(100) == ()
+    assert unsupported(99) == ("p99",)
+    assert unsupported(9) == ("p90", "p95", "p99")
+    assert unsupported(1) == ("p50", "p90", "p95", "p99")
+
+
+def test_every_limit_has_a_reason_and_a_source() -> None:
+    for limit in limits().values():
+        assert limit.why
+        assert limit.source
+        assert limit.code in RULES
