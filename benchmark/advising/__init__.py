@@ -1,0 +1,1 @@
+"""Decisions computed from cells."""

@@ -1,0 +1,143 @@
+"""guidellm's report: one benchmark for each strategy, statistics by what became of requests."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from benchmark.imports.claims import Claims
+from benchmark.imports.form import (
+    Figures,
+    Json,
+    Read,
+    make_cell,
+    nested,
+    number,
+    spread,
+    whole,
+)
+from benchmark.records import Arrivals, CellResult, CellSpec, Distribution, Load, Workload
+from core.errors import InvalidArgument
+
+LOOKED_FOR: Final = (
+    "guidellm's JSON: an object with `benchmarks`, each with metrics.requests_per_second and "
+    "metrics.prompt_token_count"
+)
+_OPEN: Final = {
+    "constant": Arrivals.CONSTANT,
+    "async": Arrivals.CONSTANT,
+    "poisson": Arrivals.POISSON,
+}
+_TIMES: Final = {
+    "ttft": ("time_to_first_token_ms", 0.001),
+    "tpot": ("inter_token_latency_ms", 0.001),
+    "e2el": ("request_latency", 1.0),
+}
+"""Our name, theirs and its unit in seconds: their inter-token latency is of whole requests."""
+
+
+def reads(documents: Sequence[Any]) -> bool:
+    """Whether it is such a report."""
+    found = nested(documents[0], "benchmarks") if len(documents) == 1 else None
+    return (
+        isinstance(found, list)
+        and bool(found)
+        and all(nested(each, "metrics", "requests_per_second") is not None for each in found)
+    )
+
+
+def read(documents: Sequence[Json], claims: Claims) -> Read:
+    """Read each benchmark as a cell.
+
+    Raises:
+        InvalidArgument: A benchmark has no prompt lengths, or no strategy that is known here.
+    """
+    report = documents[0]
+    benchmarks: list[Json] = report["benchmarks"]
+    cells = tuple(_cell(each, claims) for each in benchmarks)
+    tokens = [_mean(each, "output_token_count") for each in benchmarks]
+    began = number(benchmarks[0].get("start_time"))
+    model = _first(benchmarks[0], report, ("model",))
+    return Read(
+        tool="guidellm",
+        cells=cells,
+        workload=Workload(
+            api="completion" if _is_completion(benchmarks[0], report) else "chat",
+            output_tokens=claims.output_tokens or max(1, round(max(t or 0 for t in tokens))),
+            fixed_output=False,
+        ),
+        model=model if isinstance(model, str) else None,
+        created_at=datetime.fromtimestamp(began, UTC) if began else None,
+        notes=(
+            "TPOT is guidellm's inter-token latency: the same quotient, weighted by tokens.",
+            "Whether answers were of a fixed length is not in the file.",
+        ),
+    )
+
+
+def _cell(benchmark: Json, claims: Claims) -> CellResult:
+    context = _mean(benchmark, "prompt_token_count")
+    if not context:
+        raise InvalidArgument(
+            "A benchmark in the file has no successful request with a prompt length.",
+            fix="Import a report whose metrics.prompt_token_count.successful.mean is above 0.",
+        )
+    totals = nested(benchmark, "metrics", "request_totals") or {}
+    succeeded = whole(totals.get("successful")) or _count(benchmark)
+    figures = Figures(
+        succeeded=succeeded,
+        failed=whole(totals.get("errored")) or 0,
+        wall_seconds=number(benchmark.get("duration")),
+        requests_per_second=_mean(benchmark, "requests_per_second"),
+        output_tokens_per_second=_mean(benchmark, "output_tokens_per_second"),
+        concurrency_mean=_mean(benchmark, "request_concurrency"),
+        times={ours: _spread(benchmark, *theirs) for ours, theirs in _TIMES.items()},
+    )
+    return make_cell(CellSpec(context=round(context), load=_load(benchmark)), figures, claims)
+
+
+def _load(benchmark: Json) -> Load:
+    strategy = _first(benchmark, {}, ("strategy",))
+    kind = str(nested(strategy, "type_") or nested(strategy, "kind"))
+    streams, rate = whole(nested(strategy, "streams")), number(nested(strategy, "rate"))
+    if kind == "synchronous":
+        return Load(concurrency=1)
+    if kind == "concurrent" and streams:
+        return Load(concurrency=streams)
+    if kind in _OPEN and rate:
+        return Load(arrivals=_OPEN[kind], requests_per_second=rate)
+    if kind == "throughput":
+        seen = _mean(benchmark, "request_concurrency") or 1
+        return Load(concurrency=max(1, whole(nested(strategy, "max_concurrency")) or round(seen)))
+    raise InvalidArgument(
+        f"A benchmark in the file has the strategy {kind[:40]}, which is not read here.",
+        fix="Import synchronous, concurrent, throughput, constant or poisson benchmarks.",
+    )
+
+
+def _first(benchmark: Json, report: Json, path: tuple[str, ...]) -> Any:
+    """Look where versions keep a setting: in the benchmark's config, its args, the report's."""
+    places = (nested(benchmark, "config"), nested(benchmark, "args"), nested(report, "args"))
+    found = (nested(place, *path) for place in (*places, nested(places[0], "backend")))
+    return next((each for each in found if each is not None), None)
+
+
+def _is_completion(benchmark: Json, report: Json) -> bool:
+    kind = _first(benchmark, report, ("request_type",)) or _first(
+        benchmark, report, ("request_format",)
+    )
+    return "chat" not in str(kind) and kind is not None
+
+
+def _mean(benchmark: Json, metric: str) -> float | None:
+    return number(nested(benchmark, "metrics", metric, "successful", "mean"))
+
+
+def _count(benchmark: Json) -> int:
+    return whole(nested(benchmark, "metrics", "request_latency", "successful", "count")) or 0
+
+
+def _spread(benchmark: Json, metric: str, scale: float) -> Distribution | None:
+    found = nested(benchmark, "metrics", metric, "successful") or {}
+    points = {**(nested(found, "percentiles") or {})}
+    values = {"mean": found.get("mean"), "max": found.get("max"), "p50": found.get("median")}
+    return spread(whole(found.get("count")) or 0, points | values, scale=scale)

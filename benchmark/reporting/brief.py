@@ -1,0 +1,45 @@
+"""A run in a few hundred words: what an agent reads instead of the whole report."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from benchmark.advising.findings import findings
+from benchmark.records import CellResult, CellState, Manifest
+from benchmark.reporting.tables import METRICS, by_arrivals, legend, matrix
+
+MAX_CHARACTERS: Final = 7_500
+"""Less than 2,000 tokens."""
+_SHOWN: Final = ("output", "ttft_p50", "tpot_p50")
+
+
+def brief(manifest: Manifest, cells: Sequence[CellResult]) -> str:
+    """Give the findings and the main tables, as many as there is room for."""
+    text = "\n".join(["Findings:", *_findings(manifest, cells)])
+    for part in _tables(cells):
+        if len(text) + len(part) > MAX_CHARACTERS:
+            return f"{text}\n\nMore tables are in benchmark_report.md."[: MAX_CHARACTERS + 60]
+        text = f"{text}\n\n{part}"
+    return text.strip()
+
+
+def best(cells: Sequence[CellResult]) -> CellResult | None:
+    """Give the valid cell with the highest output throughput."""
+    valid = [cell for cell in cells if cell.valid and cell.output_token_throughput]
+    return max(valid, key=lambda cell: cell.output_token_throughput or 0, default=None)
+
+
+def _findings(manifest: Manifest, cells: Sequence[CellResult]) -> Iterator[str]:
+    for finding in findings(manifest, cells):
+        yield f"- {finding.text}"
+
+
+def _tables(cells: Sequence[CellResult]) -> Iterator[str]:
+    if not any(cell.state is CellState.MEASURED for cell in cells):
+        return
+    for group in by_arrivals(cells).values():
+        if said := legend(group):
+            yield said
+        for key in _SHOWN:
+            metric = METRICS[key]
+            rows = matrix(group, metric.shown, corner="Prompt tokens \\ load")
+            yield f"{metric.heading}, by prompt tokens and load:\n\n{rows}"

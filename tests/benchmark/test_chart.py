@@ -1,0 +1,91 @@
+"""The picture shows what was measured, and any run has one; drawing one takes half a second."""
+
+import io
+import struct
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from benchmark.records import Arrivals, CellResult, CellState, Code, Load
+from benchmark.reporting import chart
+from tests.benchmark.made import a_cell, a_grid, a_manifest, with_verdict
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def size_of(png: bytes) -> tuple[int, int]:
+    assert png.startswith(PNG)
+    width, height = struct.unpack(">II", png[16:24])
+    return width, height
+
+
+def pixels_of(png: bytes, colour: str) -> int:
+    """How many have exactly that colour."""
+    pixels = (imread(io.BytesIO(png))[..., :3] * 255).round().astype(np.uint8)
+    return int((pixels == np.frombuffer(bytes.fromhex(colour), np.uint8)).all(axis=-1).sum())
+
+
+def at_rate(rate: float) -> CellResult:
+    cell = a_cell()
+    load = Load(arrivals=Arrivals.POISSON, requests_per_second=rate)
+    return cell.model_copy(update={"spec": cell.spec.model_copy(update={"load": load})})
+
+
+def test_the_picture_is_1600_pixels_wide() -> None:
+    """Readable in a document and on a screen."""
+    assert size_of(chart.png(a_manifest(), a_grid())) == (1600, 680)
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        (),
+        (a_cell(state=CellState.FAILED), a_cell(8, 1, state=CellState.SKIPPED)),
+        (a_cell(ttft=None, tpot=None, e2el=None, output_token_throughput=None),),
+        (a_cell(tpot=None),),
+        (at_rate(1), at_rate(2.5)),
+    ],
+    ids=["empty", "failed", "no figures", "one token", "open loop"],
+)
+def test_every_run_has_a_picture(cells: tuple[CellResult, ...]) -> None:
+    """An empty one says that it is empty; no warning is given."""
+    assert size_of(chart.png(a_manifest(), cells)) == (1600, 680)
+
+
+def test_the_markers_of_spoiled_cells_are_hollow() -> None:
+    """They have less of their line's colour."""
+    cells = a_grid((8,), (1, 8))
+    spoiled = [with_verdict(cell, Code.COLD) for cell in cells]
+    full, hollow = (pixels_of(chart.png(a_manifest(), c), "0072B2") for c in (cells, spoiled))
+    assert hollow < 0.8 * full
+
+
+def test_a_marked_cell_looks_like_any_valid_one() -> None:
+    """Its figures are what they seem."""
+    cells = a_grid((8,), (1, 8))
+    marked = [with_verdict(cell, Code.KV_QUEUED) for cell in cells]
+    assert chart.png(a_manifest(), cells) == chart.png(a_manifest(), marked)
+
+
+def test_any_name_can_be_drawn() -> None:
+    """Neither formula signs nor letters that the font lacks stop it or warn."""
+    manifest = a_manifest()
+    subject = manifest.subject.model_copy(update={"model": "$\\frac{a$ 模型\n" + "x" * 300})
+    named = manifest.model_copy(update={"subject": subject})
+    assert size_of(chart.png(named, a_grid())) == (1600, 680)
+
+
+def test_many_lines_differ_in_more_than_colour() -> None:
+    """Twelve prompt lengths, twelve pairs of marker and stroke."""
+    contexts = tuple(2**n for n in range(3, 15))
+    lines = chart._lines(a_grid(contexts, (1, 8)))
+    assert len({(line.marker, line.dashes) for line in lines}) == 12
+    assert len({(line.colour, line.dashes) for line in lines}) == 12
+    assert [line.context for line in lines if line.band] == [8, 16384]
+
+
+def test_colours_are_those_that_colour_blind_people_tell_apart() -> None:
+    """Three lines, the first three of the palette, seen in the picture."""
+    png = chart.png(a_manifest(), a_grid())
+    assert all(pixels_of(png, colour) for colour in ("0072B2", "D55E00", "009E73"))

@@ -1,0 +1,410 @@
+"""Other tools' files become cells in our form; what is none is refused with what was looked for."""
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmark.comparing.compare import compare
+from benchmark.comparing.sides import load
+from benchmark.folder import RunFolder
+from benchmark.imports import Claims, article, import_file, save_import
+from benchmark.imports.audit import Run
+from benchmark.imports.form import number, whole
+from benchmark.records import Arrivals, CellResult, CellState, Code, RunState
+from benchmark.reporting.report import write_all
+from benchmark.running.profiles import plan_of
+from core.errors import InvalidArgument
+
+HERE = Path(__file__).parent / "imported"
+ARTICLE = HERE / "benchmark_sweep_results.csv"
+A100 = Claims(model="12b qat", accelerator="A100", usd_per_hour=3.67)
+HEAD = (
+    "context_size,concurrency,success_rate,avg_latency,p95_latency,req_per_sec,total_time,"
+    "num_success,num_failure"
+)
+
+
+def cells_of(path: Path, **claims: Any) -> dict[str, CellResult]:
+    return {cell.id: cell for cell in import_file(path, claims=Claims(**claims)).cells}
+
+
+def written(folder: Path, text: str, name: str = "results.csv") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def codes(cell: CellResult) -> set[Code]:
+    return {verdict.code for verdict in cell.verdicts}
+
+
+def test_an_articles_grid_is_read_row_by_row() -> None:
+    """Rates, times and counts are as published; percentiles that are not given are not known."""
+    cell = cells_of(ARTICLE)["16384x1024-once"]
+    assert cell.request_throughput == 13.5
+    assert cell.counts is not None
+    assert (cell.counts.succeeded, cell.counts.errors) == (810, {"unknown": 214})
+    assert cell.e2el is not None
+    assert (cell.e2el.mean, cell.e2el.p95, cell.wall_seconds) == (33.0, 57.5, 60.0)
+    assert math.isnan(cell.e2el.p50)
+    assert cell.ttft is None
+
+
+def test_an_articles_grid_is_audited_whole() -> None:
+    """Every flaw that is in the file is named at its cells."""
+    cells = {cell.id: cell for cell in import_file(ARTICLE, claims=A100).cells}
+    assert all(Code.ARTICLE_METHOD in codes(cell) for cell in cells.values())
+    assert Code.COLD in codes(cells["1024x1-once"])
+    assert Code.PREFIX_CACHED in codes(cells["16384x16-once"])
+    assert Code.CLIENT_SATURATED in codes(cells["1024x1024-once"])
+    assert Code.TIMEOUTS in codes(cells["16384x2048-once"])
+    assert Code.LENGTH_CAPPED in codes(cells["32768x64-once"])
+
+
+def test_a_row_without_successes_has_failed_and_has_no_figures() -> None:
+    """0 %, blank or nan: a latency of failures is none."""
+    cells = cells_of(ARTICLE)
+    for users in (1, 16, 64):
+        cell = cells[f"32768x{users}-once"]
+        assert cell.state is CellState.FAILED
+        assert cell.e2el is None
+        assert cell.request_throughput is None
+        assert cell.reason == f"none of {users} requests succeeded"
+
+
+@pytest.mark.parametrize("rows", [("0.5", "1.0"), ("50", "100"), ("50.0", "100.0")])
+def test_success_is_read_as_a_share_or_in_percent(tmp_path: Path, rows: tuple[str, str]) -> None:
+    """Without counts the rate tells them."""
+    half, full = rows
+    text = f"{HEAD}\n8,64,{half},1,2,30,2,,\n8,32,{full},1,2,30,2,,\n"
+    cells = cells_of(written(tmp_path, text))
+    for name, succeeded in (("8x64-once", 32), ("8x32-once", 32)):
+        counts = cells[name].counts
+        assert counts is not None
+        assert counts.succeeded == succeeded
+
+
+def test_columns_may_stand_anywhere_and_rows_may_be_broken(tmp_path: Path) -> None:
+    """A row without its place is left out, and that is said."""
+    text = "\ufeffconcurrency, req_per_sec ,success_rate,context_size\n4,8.0,1,512\n,1,1,8\nx,,,\n"
+    imported = import_file(written(tmp_path, text), claims=Claims())
+    assert [cell.id for cell in imported.cells] == ["512x4-once"]
+    assert any(note.startswith("2 rows name no context") for note in imported.notes)
+
+
+def test_the_run_is_named_priced_and_described_by_what_is_said() -> None:
+    """A short name becomes the Hub id; a price becomes $ per request."""
+    imported = import_file(ARTICLE, claims=A100)
+    made = imported.manifest
+    assert made.subject.model == "google/gemma-4-12B-it-qat-w4a16-ct"
+    assert made.plan.profile == "article"
+    assert made.plan.workload.output_tokens == 1
+    assert made.run_id.endswith("-import-benchmark-sweep-results")
+    assert imported.cells[4].usd_per_1000_requests == pytest.approx(1000 * 3.67 / 3600 / 1.66)
+
+
+def test_an_articles_grid_is_the_workload_of_our_own_article_runs() -> None:
+    """So that both can stand side by side."""
+    workload = import_file(ARTICLE, claims=A100).manifest.plan.workload
+    assert workload == plan_of("article").workload
+
+
+def test_a_vllm_result_is_one_closed_loop_cell() -> None:
+    """Milliseconds become seconds; a missing p90 is not known."""
+    cell = cells_of(HERE / "vllm_bench.json")["512x8"]
+    assert cell.request_throughput == 5.5
+    assert cell.output_token_throughput == pytest.approx(352)
+    assert cell.input_token_throughput == pytest.approx(5.5 * 512)
+    assert cell.ttft is not None
+    assert cell.tpot is not None
+    assert cell.ttft.mean == pytest.approx(0.053)
+    assert cell.ttft.p50 == pytest.approx(0.053 * 0.97)
+    assert cell.ttft.p99 == pytest.approx(0.053 * 1.6)
+    assert math.isnan(cell.ttft.p90)
+    assert cell.tpot.mean == pytest.approx(0.021)
+    assert cell.e2el is None
+    assert cell.valid
+
+
+def test_vllm_results_in_lines_are_a_grid() -> None:
+    """`--append-result` writes one on each line."""
+    imported = import_file(HERE / "vllm_bench_appended.json", claims=Claims())
+    assert [cell.id for cell in imported.cells] == ["512x1", "512x8", "512x32"]
+    assert imported.manifest.subject.model == "google/gemma-4-12B-it"
+    assert f"{imported.manifest.created_at:%Y-%m-%d %H:%M}" == "2026-11-18 09:30"
+
+
+@pytest.mark.parametrize(
+    ("said", "cell"),
+    [
+        ({"max_concurrency": None, "request_rate": "inf"}, "512x200-once"),
+        ({"max_concurrency": None, "request_rate": 4.0}, "512-poisson-4"),
+        ({"max_concurrency": 64, "request_rate": 4.0}, "512x64-poisson-4"),
+        ({"max_concurrency": 64, "request_rate": float("inf")}, "512x64"),
+    ],
+)
+def test_vllms_load_is_read_from_rate_and_concurrency(
+    tmp_path: Path, said: dict[str, Any], cell: str
+) -> None:
+    """All at once, Poisson, or so many in flight."""
+    text = json.dumps(json.loads((HERE / "vllm_bench.json").read_text()) | said)
+    assert list(cells_of(written(tmp_path, text, "result.json"))) == [cell]
+
+
+def test_a_strange_date_and_burstiness_stop_no_import(tmp_path: Path) -> None:
+    """The file's own time stands for the first; the second is said."""
+    strange = {"date": "yesterday", "burstiness": 0.5, "model_id": None, "failed": None}
+    text = json.dumps(json.loads((HERE / "vllm_bench.json").read_text()) | strange)
+    imported = import_file(written(tmp_path, text, "v.json"), claims=Claims())
+    assert imported.manifest.subject.model == "not known"
+    assert "another burstiness" in " ".join(imported.notes)
+
+
+def test_a_cell_that_is_twice_in_a_file_is_said(tmp_path: Path) -> None:
+    """Each is kept."""
+    line = (HERE / "vllm_bench_appended.json").read_text().splitlines()[0]
+    imported = import_file(written(tmp_path, f"{line}\n{line}\n", "v.json"), claims=Claims())
+    assert len(imported.cells) == 2
+    assert "more than once" in " ".join(imported.notes)
+
+
+def test_a_guidellm_report_is_a_cell_for_each_strategy() -> None:
+    """Statistics are of successful requests; milliseconds and seconds are told apart."""
+    imported = import_file(HERE / "guidellm.json", claims=Claims())
+    names = [cell.id for cell in imported.cells]
+    assert names == ["256x1", "256x16", "256-constant-4", "256x60"]
+    cell = imported.cells[1]
+    assert cell.ttft is not None
+    assert cell.tpot is not None
+    assert cell.e2el is not None
+    assert (cell.ttft.mean, cell.tpot.mean, cell.e2el.mean) == pytest.approx((0.08, 0.0088, 1.2))
+    assert cell.e2el.p95 == pytest.approx(1.8)
+    assert cell.counts is not None
+    assert (cell.counts.succeeded, cell.counts.errors) == (120, {})
+    assert imported.manifest.subject.model == "google/gemma-4-E4B-it"
+    assert imported.manifest.plan.workload.output_tokens == 128
+
+
+def test_an_aiperf_export_is_one_cell() -> None:
+    """Its load is that of the profiling phase, its units are as it says."""
+    imported = import_file(HERE / "profile_export_aiperf.json", claims=Claims())
+    (cell,) = imported.cells
+    assert cell.id == "550x16"
+    assert cell.spec.load.arrivals is Arrivals.CLOSED
+    assert cell.ttft is not None
+    assert cell.tpot is not None
+    assert (cell.ttft.mean, cell.ttft.p99) == pytest.approx((0.06, 0.108))
+    assert cell.tpot.mean == pytest.approx(0.0121)
+    assert cell.counts is not None
+    assert (cell.counts.succeeded, cell.counts.errors) == (400, {"unknown": 2})
+    assert imported.manifest.subject.model == "google/gemma-4-E2B-it"
+    assert imported.manifest.plan.workload.api == "chat"
+
+
+def aiperf(**changes: Any) -> str:
+    found = json.loads((HERE / "profile_export_aiperf.json").read_text()) | changes
+    return json.dumps({name: value for name, value in found.items() if value is not None})
+
+
+def test_aiperfs_older_and_swept_settings_are_found(tmp_path: Path) -> None:
+    """Wherever a version keeps the concurrency or the rate."""
+    older = {"endpoint": {"model_names": ["m"]}, "loadgen": {"concurrency": 4}}
+    swept = {"variation_values": {"phases.profiling.concurrency": 40}}
+    rated = {"loadgen": {"request_rate": 2.5, "request_rate_mode": "constant"}}
+    for changes, cell in (
+        ({"input_config": older}, "550x4"),
+        ({"run_info": swept}, "550x40"),
+        ({"input_config": rated}, "550-constant-2.5"),
+    ):
+        assert list(cells_of(written(tmp_path, aiperf(**changes), "a.json"))) == [cell]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"input_config": None}, "does not say its load"),
+        ({"input_sequence_length": None}, "how long its prompts were"),
+        ({"request_latency": {"unit": "fortnights", "avg": 1.0}}, "given in fortnights"),
+    ],
+)
+def test_an_export_that_lacks_what_a_cell_needs_is_refused(
+    tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    """It says what is missing."""
+    with pytest.raises(InvalidArgument, match=words):
+        import_file(written(tmp_path, aiperf(**changes), "a.json"), claims=Claims())
+
+
+def guidellm(**changes: Any) -> str:
+    report = json.loads((HERE / "guidellm.json").read_text())
+    report["benchmarks"] = [report["benchmarks"][0] | changes]
+    return json.dumps(report)
+
+
+def test_a_guidellm_benchmark_that_is_no_cell_is_refused(tmp_path: Path) -> None:
+    """A replay has no load of ours; without prompts there is no context."""
+    replayed = guidellm(config={"strategy": {"type_": "replay"}})
+    with pytest.raises(InvalidArgument, match="strategy replay"):
+        import_file(written(tmp_path, replayed, "g.json"), claims=Claims())
+    empty = guidellm(metrics={"requests_per_second": {}})
+    with pytest.raises(InvalidArgument, match="no successful request"):
+        import_file(written(tmp_path, empty, "g.json"), claims=Claims())
+
+
+def test_a_vllm_result_without_a_success_is_refused(tmp_path: Path) -> None:
+    """Its prompt length cannot be known."""
+    text = json.dumps(json.loads((HERE / "vllm_bench.json").read_text()) | {"completed": 0})
+    with pytest.raises(InvalidArgument, match="no request that succeeded"):
+        import_file(written(tmp_path, text, "v.json"), claims=Claims())
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("", "neither JSON nor"),
+        ("a,b,c\n1,2,3\n", "neither JSON nor"),
+        ('{"a": 1, "b": 2}', "with other keys"),
+        ("[1, 2]", "no object: list"),
+        ('{"request_throughput": 5', "neither JSON nor"),
+        ('{"benchmarks": []}', "with other keys"),
+        ("[" * 100_000, "neither JSON nor"),
+    ],
+)
+def test_an_unknown_file_is_refused_with_what_was_looked_for(
+    tmp_path: Path, text: str, cause: str
+) -> None:
+    """All four forms are named, and what it seems to be."""
+    with pytest.raises(InvalidArgument) as refused:
+        import_file(written(tmp_path, text), claims=Claims())
+    for tool in ("context_size", "vllm bench serve", "guidellm", "aiperf"):
+        assert tool in refused.value.fix
+    assert cause in refused.value.cause
+
+
+@pytest.mark.parametrize(
+    "text", ["TOKEN=hush-hush\n", '{"hush-hush": "hush-hush"}', '["hush-hush"]']
+)
+def test_nothing_of_an_unknown_file_is_said(tmp_path: Path, text: str) -> None:
+    """Somebody may name a file of secrets by mistake."""
+    with pytest.raises(InvalidArgument) as refused:
+        import_file(written(tmp_path, text), claims=Claims())
+    assert "hush" not in refused.value.summary + refused.value.cause + refused.value.fix
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    """Nobody will ever write into it."""
+    pipe = tmp_path / "pipe.csv"
+    os.mkfifo(pipe)
+    with pytest.raises(InvalidArgument, match="cannot be read as text"):
+        import_file(pipe, claims=Claims())
+
+
+def test_a_file_that_is_missing_or_no_text_is_refused(tmp_path: Path) -> None:
+    """A picture is no result."""
+    binary = tmp_path / "chart.png"
+    binary.write_bytes(b"\x89PNG\xff\xfe")
+    for path in (tmp_path / "nothing.csv", binary, tmp_path):
+        with pytest.raises(InvalidArgument, match="cannot be read as text"):
+            import_file(path, claims=Claims())
+
+
+def test_a_grid_without_a_cell_is_refused(tmp_path: Path) -> None:
+    """Only a head."""
+    with pytest.raises(InvalidArgument, match="no row"):
+        import_file(written(tmp_path, HEAD + "\n"), claims=Claims())
+
+
+def test_what_is_not_said_is_noted() -> None:
+    """Without model, accelerator and price there is less to judge."""
+    notes = " ".join(import_file(ARTICLE, claims=Claims()).notes)
+    assert "No model is said" in notes
+    assert "No price is said" in notes
+    named = import_file(ARTICLE, claims=Claims(model="12b qat", usd_per_hour=1.0))
+    assert "No accelerator is said" in " ".join(named.notes)
+
+
+def test_an_import_is_a_run_like_any_other(tmp_path: Path) -> None:
+    """Its folder is read back cell by cell and reported; what is not known stays unknown."""
+    imported = import_file(ARTICLE, claims=A100)
+    folder = RunFolder(tmp_path / imported.manifest.run_id)
+    save_import(imported, folder)
+    assert folder.manifest() == imported.manifest
+    assert [cell.id for cell in folder.cells()] == [cell.id for cell in imported.cells]
+    assert [c.model_dump_json() for c in folder.cells()] == [
+        c.model_dump_json() for c in imported.cells
+    ]
+    progress = folder.progress()
+    assert progress is not None
+    assert progress.state is RunState.DONE
+
+
+def test_saving_twice_keeps_each_cell_once(tmp_path: Path) -> None:
+    """The second import replaces the first."""
+    imported, folder = import_file(ARTICLE, claims=A100), RunFolder(tmp_path / "run")
+    save_import(imported, folder)
+    save_import(imported, folder)
+    assert len(folder.cells()) == len(imported.cells)
+
+
+def test_an_import_is_reported(tmp_path: Path) -> None:
+    """The report's files hold no figure that nobody published.
+
+    It takes a second, in which matplotlib is imported and draws.
+    """
+    folder = RunFolder(tmp_path / "run")
+    save_import(import_file(ARTICLE, claims=A100), folder)
+    write_all(folder)
+    assert "nan" not in folder.csv_file.read_text(encoding="utf-8").lower()
+    assert "NaN" not in folder.page_file.read_text(encoding="utf-8")
+    assert "439,091" in folder.report_file.read_text(encoding="utf-8")
+
+
+def test_two_imports_are_compared(tmp_path: Path) -> None:
+    """Runs of one tool and workload on other hardware."""
+    runs = []
+    for name, chip in (("one", "A100"), ("two", "H100")):
+        claims = Claims(accelerator=chip, usd_per_hour=1.0)
+        folder = RunFolder(tmp_path / name)
+        save_import(import_file(HERE / "vllm_bench_appended.json", claims=claims), folder)
+        runs.append(load(folder))
+    made = compare(runs)
+    assert made.axes == ("accelerator",)
+    assert [side.name for side in made.runs] == ["a100-80", "h100"]
+    assert [each.throughput.value for each in made.cells] == [1.0, 1.0, 1.0]
+
+
+def test_an_import_that_its_hardware_cannot_have_done_is_marked() -> None:
+    """12B in bf16 is 24 GB: an L4 reads it 12 times a second, not 50."""
+    cells = cells_of(HERE / "vllm_bench_appended.json", accelerator="L4")
+    assert codes(cells["512x1"]) == {Code.IMPOSSIBLE_SPEED}
+    assert Code.PREFIX_CACHED in codes(cells["512x32"])
+
+
+def test_a_second_name_for_one_grid_is_recognised(tmp_path: Path) -> None:
+    """The same file, said to be another model."""
+    first = import_file(ARTICLE, claims=A100)
+    other = Run("gemma-4-12B QAT", first.cells)
+    copied = import_file(ARTICLE, claims=Claims(model="E4B"), others=[other])
+    assert Code.DUPLICATED_GRID in codes(copied.cells[0])
+
+
+@given(st.one_of(st.text(max_size=20), st.floats(), st.integers(), st.none(), st.booleans()))
+def test_whatever_stands_in_a_field_is_a_finite_number_or_none(value: object) -> None:
+    """No file can put NaN or infinity into a rate."""
+    read, count = number(value), whole(value)
+    assert read is None or math.isfinite(read)
+    assert count is None or count >= 0
+
+
+@given(st.lists(st.lists(st.text(alphabet='0123456789.-,en "x', max_size=6), max_size=9)))
+def test_whatever_stands_in_the_rows_is_read_or_left_out(rows: list[list[str]]) -> None:
+    """Broken rows never stop the others from being read."""
+    text = "\n".join([HEAD, *(",".join(row) for row in rows), "8,4,1,1,1,4,1,4,0"])
+    assert article.reads(text)
+    assert isinstance(article.read(text, Claims()).cells, tuple)

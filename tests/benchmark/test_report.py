@@ -1,0 +1,392 @@
+"""Every run leaves a CSV, a report, a picture and a page that say the same."""
+
+import csv
+import io
+import math
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmark.advising.findings import findings
+from benchmark.folder import RunFolder
+from benchmark.records import (
+    Arrivals,
+    CellResult,
+    CellState,
+    Code,
+    Counts,
+    Limits,
+    Load,
+    Manifest,
+    ServerView,
+)
+from benchmark.reporting import csvfile, report, report_text, run_facts
+from benchmark.running import commandline
+from benchmark.samples import Samples
+from benchmark.wording import figure
+from core.errors import DiskFull, NotFound
+from tests.benchmark.made import a_cell, a_grid, a_manifest, spread, with_verdict
+
+ARTICLES = [
+    *("context_size", "concurrency", "success_rate", "avg_latency", "p95_latency"),
+    *("req_per_sec", "total_time", "num_success", "num_failure"),
+]
+
+
+def a_folder(
+    path: Path, cells: Sequence[CellResult], manifest: Manifest | None = None
+) -> RunFolder:
+    folder = RunFolder(path / "run")
+    folder.create(manifest or a_manifest())
+    for cell in cells:
+        folder.add(cell)
+    return folder
+
+
+def rows_of(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def report_of(cells: Sequence[CellResult], manifest: Manifest | None = None) -> str:
+    manifest = manifest or a_manifest()
+    return report_text.text(manifest, cells, findings(manifest, cells))
+
+
+def at_rate(cell: CellResult, rate: float, arrivals: Arrivals = Arrivals.POISSON) -> CellResult:
+    load = Load(arrivals=arrivals, requests_per_second=rate)
+    return cell.model_copy(update={"spec": cell.spec.model_copy(update={"load": load})})
+
+
+def imported(cell: CellResult) -> CellResult:
+    return cell.model_copy(
+        update={"server": None, "client": None, "ttft": None, "tpot": None, "itl": None}
+    )
+
+
+def test_a_run_gets_its_four_files(tmp_path: Path) -> None:
+    """Each is whole; nothing half-written is left beside them."""
+    folder = a_folder(tmp_path, a_grid((8,), (1, 8)))
+    report.write_all(folder)
+    names = {file.name for file in folder.path.iterdir() if file.is_file()}
+    assert names >= {
+        "benchmark_results.csv",
+        "benchmark_report.md",
+        "benchmark_chart.png",
+        "report.html",
+    }
+    assert not [name for name in names if name.startswith(".")]
+
+
+ODD = {
+    "empty": (),
+    "failed": (a_cell(state=CellState.FAILED, reason="gone"),),
+    "skipped": (a_cell(state=CellState.SKIPPED), a_cell(8, 1, state=CellState.FAILED)),
+    "imported": (imported(a_cell()), imported(a_cell(8, 1))),
+    "bare": (CellResult(spec=a_cell().spec, state=CellState.MEASURED),),
+    "partial": a_grid()[:5],
+    "open loop": (at_rate(a_cell(), 1), at_rate(a_cell(), 2.5)),
+    "mixed": (a_cell(), at_rate(a_cell(), 1, Arrivals.CONSTANT)),
+}
+
+
+@pytest.mark.parametrize("cells", ODD.values(), ids=ODD)
+def test_no_run_is_too_odd_for_a_report(tmp_path: Path, cells: tuple[CellResult, ...]) -> None:
+    """Whatever is missing is said to be missing."""
+    folder = a_folder(tmp_path, cells)
+    report.write_all(folder)
+    text = folder.report_file.read_text(encoding="utf-8")
+    measured = any(cell.state is CellState.MEASURED for cell in cells)
+    assert ("No cell was measured" in text) is not measured
+    assert len(rows_of(folder.csv_file.read_text(encoding="utf-8"))) == len(cells)
+    assert "None" not in text
+    assert "nan" not in re.findall(r"\w+", text.lower())
+
+
+def test_a_report_replaces_the_one_before(tmp_path: Path) -> None:
+    """A resumed run's last report has all of its cells, each once."""
+    folder = a_folder(tmp_path, a_grid((8,), (1,)))
+    report.write_all(folder)
+    folder.add(a_cell(8, 1, output_token_throughput=77.0))
+    folder.add(a_cell(8, 8))
+    report.write_all(folder)
+    rows = rows_of(folder.csv_file.read_text(encoding="utf-8"))
+    assert [(row["cell"], row["output_tokens_per_second"]) for row in rows] == [
+        ("8x1", "77.0"),
+        ("8x8", "400.0"),
+    ]
+
+
+def test_what_is_no_run_has_no_report(tmp_path: Path) -> None:
+    """The error says which runs there are."""
+    with pytest.raises(NotFound):
+        report.write_all(RunFolder(tmp_path))
+
+
+def test_a_report_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    """A folder stands where the file should be."""
+    folder = a_folder(tmp_path, a_grid((8,), (1,)))
+    folder.csv_file.mkdir()
+    with pytest.raises(DiskFull):
+        report.write_all(folder)
+
+
+def test_the_articles_columns_come_first() -> None:
+    """Tools that read their file read ours."""
+    header = csvfile.text(a_manifest(), ()).splitlines()[0].split(",")
+    assert header[: len(ARTICLES)] == ARTICLES
+    assert len(header) == len(set(header))
+
+
+def test_the_articles_columns_mean_what_they_mean_there() -> None:
+    """Shares are of measured requests, latencies are whole answers' in seconds."""
+    counts = Counts(sent=50, measured=40, succeeded=30, errors={"timeout": 10})
+    row = rows_of(csvfile.text(a_manifest(), [a_cell(512, 8, counts=counts)]))[0]
+    assert [row[name] for name in ("context_size", "concurrency")] == ["512", "8"]
+    assert [row[name] for name in ("num_success", "num_failure")] == ["30", "10"]
+    assert float(row["success_rate"]) == 0.75
+    assert row["avg_latency"] == row["e2el_mean_seconds"]
+    assert row["p95_latency"] == row["e2el_p95_seconds"]
+    assert row["req_per_sec"] == row["requests_per_second"]
+    assert row["errors"] == "timeout=10"
+
+
+def test_every_figure_of_a_cell_has_a_column() -> None:
+    """A field that a record gains must not be lost in the file."""
+    gone = {"spec", "verdicts", "counts", "server", "client"}
+    spreads = {"ttft", "tpot", "itl", "e2el", "connect"}
+    renamed = {
+        "request_throughput": "requests_per_second",
+        "input_token_throughput": "input_tokens_per_second",
+        "output_token_throughput": "output_tokens_per_second",
+        "goodput": "goodput_requests_per_second",
+        "relative_half_width": "output_throughput_relative_half_width",
+    }
+    for name in set(CellResult.model_fields) - gone - spreads:
+        assert renamed.get(name, name) in csvfile.COLUMNS, name
+    for name in spreads:
+        assert f"{name}_p99_seconds" in csvfile.COLUMNS
+    for name in ServerView.model_fields:
+        assert f"server_{name}" in csvfile.COLUMNS or f"server_{name}_seconds" in csvfile.COLUMNS
+
+
+POSITIVE = st.floats(min_value=1e-9, max_value=1e12, allow_nan=False)
+
+
+@given(throughput=POSITIVE, mean=POSITIVE, goodput=st.none() | POSITIVE)
+def test_every_number_comes_back_equal(
+    throughput: float, mean: float, goodput: float | None
+) -> None:
+    """Nothing is rounded on its way into the file; what is not known is empty."""
+    cell = a_cell(
+        output_token_throughput=throughput, ttft=spread(mean), goodput=goodput, connect=None
+    )
+    row = rows_of(csvfile.text(a_manifest(), [cell]))[0]
+    for name, read in csvfile.COLUMNS.items():
+        value = read(cell)
+        if isinstance(value, int | float):
+            assert float(row[name]) == value, name
+        else:
+            assert row[name] == (value or ""), name
+
+
+def test_a_figure_that_is_no_number_is_empty() -> None:
+    """As where another tool's file does not give it."""
+    cell = a_cell(ttft=spread(math.nan), output_token_throughput=math.inf)
+    row = rows_of(csvfile.text(a_manifest(), [cell]))[0]
+    assert row["ttft_p50_seconds"] == row["output_tokens_per_second"] == ""
+
+
+def test_verdicts_are_codes_in_one_column() -> None:
+    """In the order in which they were given."""
+    cell = with_verdict(with_verdict(a_cell(), Code.COLD), Code.KV_QUEUED)
+    row = rows_of(csvfile.text(a_manifest(), [cell]))[0]
+    assert (row["verdicts"], row["valid"]) == ("COLD;KV_QUEUED", "false")
+
+
+def test_no_text_is_a_formula_to_a_spreadsheet() -> None:
+    """A model may be called anything."""
+    manifest = a_manifest(target="@evil")
+    subject = manifest.subject.model_copy(update={"model": '=cmd|"x"'})
+    row = rows_of(csvfile.text(manifest.model_copy(update={"subject": subject}), [a_cell()]))[0]
+    assert (row["model"], row["target"]) == ('\'=cmd|"x"', "'@evil")
+
+
+def test_the_report_says_the_same_as_the_csv() -> None:
+    """Each figure of the tables, to three digits."""
+    cells = a_grid()
+    text, rows = report_of(cells), rows_of(csvfile.text(a_manifest(), cells))
+    titles = {
+        "Output throughput (tokens/s)": ("output_tokens_per_second", 1),
+        "TTFT p99 (ms)": ("ttft_p99_seconds", 1000),
+        "TPOT p50 (ms)": ("tpot_p50_seconds", 1000),
+        "E2EL p95 (s)": ("e2el_p95_seconds", 1),
+        "Price ($ per million output tokens)": ("usd_per_million_output_tokens", 1),
+    }
+    for title, (column, scale) in titles.items():
+        body = text.split(f"#### {title}\n\n")[1].split("\n\n")[0].splitlines()
+        shown = [line.split(" | ")[1:] for line in body[2:]]
+        flat = [word.strip(" |") for line in shown for word in line]
+        assert flat == [figure(float(row[column]) * scale) for row in rows], title
+
+
+def test_the_report_leads_with_what_is_valid() -> None:
+    """Counts, then each code with its worst figure, before any result."""
+    cells = list(a_grid())
+    cells[0] = with_verdict(cells[0], Code.PREFIX_CACHED, "hit rate 3 %, limit 1 %")
+    cells[1] = with_verdict(cells[1], Code.PREFIX_CACHED, "hit rate 43 %, limit 1 %")
+    cells[2] = with_verdict(cells[2], Code.KV_QUEUED)
+    text = report_of(cells[:-1])
+    sections = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert sections[:3] == ["What is valid", "Findings", "Results"]
+    assert "9 of 11 measured cells are valid (1 of them marked), 2 spoiled" in text
+    assert "11 of 12 planned" in text
+    assert "| PREFIX_CACHED | spoils | 2 | hit rate 43 %, limit 1 % (8x8) |" in text
+
+
+def test_simulated_and_article_runs_say_so_in_the_first_line() -> None:
+    """Nobody reads a figure of theirs unwarned."""
+    manifest = a_manifest()
+    simulated = manifest.model_copy(
+        update={
+            "subject": manifest.subject.model_copy(update={"simulated": True}),
+            "plan": manifest.plan.model_copy(update={"profile": "article"}),
+        }
+    )
+    first = report_of(a_grid(), simulated).splitlines()[0]
+    assert "SIMULATED" in first
+    assert "ARTICLES' METHOD" in first
+    plain = report_of(a_grid()).splitlines()[0]
+    assert plain == "# Benchmark of google/gemma-4-E4B-it"
+
+
+def test_what_was_not_measured_is_told_with_its_whole_reason() -> None:
+    """Cells of one reason stand together."""
+    why = "16384 + 64 tokens are more than max_model_len 8192"
+    cells = [a_cell(16384, n, state=CellState.SKIPPED, reason=why) for n in (1, 8)]
+    assert f"- skipped: {why} (2: 16384x1, 16384x8)" in report_of([*a_grid(), *cells])
+
+
+def test_open_loops_have_a_table_by_rate() -> None:
+    """A line for each rate, with what was reached."""
+    cells = [at_rate(a_cell(512, 8), 12.5), with_verdict(at_rate(a_cell(512, 1), 2), Code.COLD)]
+    lines = report_of(cells).splitlines()
+    assert "### Open loop, Poisson arrivals" in lines
+    rows = [line for line in lines if line.startswith("| 512 | ")][:2]
+    assert rows[0].startswith("| 512 | 2/s | 1 | ~~50~~¹ | ~~0.781~~¹ |")
+    assert rows[1].startswith("| 512 | 12.5/s | 8 | 400 | 6.25 |")
+
+
+def test_goodput_names_its_limits() -> None:
+    """A figure without its limits means nothing."""
+    manifest = a_manifest()
+    plan = manifest.plan.model_copy(update={"limits": Limits(ttft_seconds=0.5, tpot_seconds=0.03)})
+    cells = [a_cell(goodput=5.5)]
+    text = report_of(cells, manifest.model_copy(update={"plan": plan}))
+    assert "#### Goodput (requests/s)" in text
+    assert "TTFT ≤ 500 ms, TPOT ≤ 30 ms" in text
+
+
+def test_the_engines_own_ttft_is_held_against_ours() -> None:
+    """A cell where they differ is named."""
+    server = ServerView(looks=3, ttft_mean=0.001)
+    text = report_of([a_cell(), a_cell(8, 1, server=server, ttft=spread(0.5))])
+    assert "Mean TTFT agrees in 1 of 2 cells." in text
+    assert "- 8x1: Mean TTFT is 500 ms here and 1 ms in the engine" in text
+
+
+def test_the_deployment_and_the_price_are_told_with_their_source() -> None:
+    """And how to do it again."""
+    spec: dict[str, object] = {"name": "e4b", "engine_args": ["--async-scheduling", "```"]}
+    manifest = a_manifest(deployment="e4b", deployment_spec=spec, price_source="price list")
+    text = report_of(a_grid(), manifest)
+    assert "$3.67 per hour, price list" in text
+    assert '"--async-scheduling"' in text
+    assert "\n````json\n" in text
+    assert 'run_benchmark(profile="quick", target="aca-a100", name="e4b", contexts=[8, 512' in text
+
+
+@pytest.mark.parametrize("rates", [(), (2.0, 12.5)])
+def test_the_command_that_runs_it_again_is_one(rates: tuple[float, ...]) -> None:
+    """The program's own parser reads it and finds the same grid, seed and limits."""
+    manifest = a_manifest()
+    loads = [Load(arrivals=Arrivals.POISSON, requests_per_second=rate) for rate in rates]
+    changed = {"loads": tuple(loads) or manifest.plan.loads, "limits": Limits(ttft_seconds=0.5)}
+    plan = manifest.plan.model_copy(update=changed)
+    model = manifest.subject.model_copy(update={"model": "a model; rm -rf '$HOME'"})
+    words = run_facts.command(manifest.model_copy(update={"plan": plan, "subject": model}))
+    assert words
+    _, _, _, *given = shlex.split(words)
+    read = commandline.parser().parse_args(given)
+    again = commandline.plan_from(read)
+    assert read.model == "a model; rm -rf '$HOME'"
+    assert (again.contexts, again.loads) == (plan.contexts, plan.loads)
+    assert (again.limits, again.workload.seed) == (plan.limits, plan.workload.seed)
+
+
+def test_no_name_is_markup_in_the_report() -> None:
+    """A table has the columns that it has, whatever the model is called."""
+    manifest = a_manifest(target="a|b")
+    evil = "<img src=x onerror=alert(1)>|\n# x\n```\n# y"
+    subject = manifest.subject.model_copy(update={"model": evil})
+    text = report_of(a_grid(), manifest.model_copy(update={"subject": subject}))
+    outside = re.sub(r"^(```+)\w*\n.*?\n\1$", "", text, flags=re.MULTILINE | re.DOTALL)
+    assert "<img" not in outside
+    assert not re.search("^# [xy]", outside, re.MULTILINE)
+    assert "| Target | a\\|b |" in outside
+
+
+def test_an_imported_run_claims_nothing_of_a_method_that_was_not_ours() -> None:
+    """The first line says whose figures they are."""
+    manifest = a_manifest()
+    host = manifest.host.model_copy(update={"cores": 0, "versions": {"tool": "a tool"}})
+    text = report_of([imported(a_cell())], manifest.model_copy(update={"host": host}))
+    assert "imported from a tool, not measured here" in text.splitlines()[0]
+    assert "| Measured by | a tool |" in text
+    assert "A cell ends" not in text
+    assert "import_benchmark(" in text
+
+
+OLD_MANIFEST = """{"schema_version": 1, "run_id": "r", "created_at": "2026-11-21T12:00:00Z",
+ "base_url": "http://127.0.0.1:8000", "plan": {"contexts": [8], "loads": [{"concurrency": 1}]},
+ "subject": {"model": "m"}, "host": {"system": "Linux", "cpu": "c", "cores": 2,
+ "memory_gib": 4, "python": "3.11", "versions": {}}}"""
+OLD_CELL = """{"spec": {"context": 8, "load": {"arrivals": "closed", "concurrency": 1,
+ "requests_per_second": null}}, "state": "measured", "window_seconds": 10.0,
+ "counts": {"sent": 12, "measured": 10, "succeeded": 10, "cut": 1, "errors": {}},
+ "e2el": {"count": 10, "mean": 1.0, "p50": 1.0, "p90": 1.1, "p95": 1.2, "p99": 1.3, "max": 1.3},
+ "output_token_throughput": 50.0, "request_throughput": 1.0,
+ "verdicts": [{"code": "KV_QUEUED", "because": "KV cache 99 % full"}]}""".replace("\n", "")
+
+
+def test_a_run_of_the_first_version_stays_readable(tmp_path: Path) -> None:
+    """These lines are as version 1 wrote them; they are never changed."""
+    (tmp_path / "manifest.json").write_text(OLD_MANIFEST, encoding="utf-8")
+    (tmp_path / "cells.jsonl").write_text(OLD_CELL + "\n", encoding="utf-8")
+    folder = RunFolder(tmp_path)
+    report.write_all(folder)
+    row = rows_of(folder.csv_file.read_text(encoding="utf-8"))[0]
+    assert (row["e2el_p95_seconds"], row["verdicts"], row["valid"]) == ("1.2", "KV_QUEUED", "true")
+
+
+def test_the_documented_columns_are_those_of_the_file() -> None:
+    """Each is named in FILES.md, or falls under one of its patterns."""
+    said = (Path(csvfile.__file__).parent / "FILES.md").read_text(encoding="utf-8")
+    section = said.split("## benchmark_results.csv")[1]
+    header = csvfile.text(a_manifest(), ()).splitlines()[0].split(",")
+    patterns = re.compile(r"(server|client)_|(ttft|tpot|itl|e2el|connect)_(\w+_seconds|count)$")
+    assert not [n for n in header if f"`{n}`" not in section and not patterns.match(n)]
+
+
+def test_the_documented_samples_are_those_that_are_kept() -> None:
+    """One row of the table for each column, or for a few together."""
+    said = (Path(csvfile.__file__).parent / "FILES.md").read_text(encoding="utf-8")
+    section = said.split("## samples")[1].split("## benchmark_results")[0]
+    implied = {"gap_counts"}
+    columns = {field.name for field in fields(Samples)} - implied
+    assert not [name for name in columns if f"`{name}`" not in section]

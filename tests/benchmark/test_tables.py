@@ -1,0 +1,169 @@
+"""Tables say every figure with what must be known of it."""
+
+import math
+
+from benchmark.records import CellState, Code, Load
+from benchmark.reporting.tables import (
+    METRICS,
+    by_arrivals,
+    escaped,
+    legend,
+    load_label,
+    matrix,
+    numbers,
+    run_wide,
+    table,
+)
+from benchmark.reporting.tally import code_rows, tally
+from tests.benchmark.made import a_cell, a_grid, a_manifest, with_verdict
+
+OUTPUT = METRICS["output"].shown
+
+
+def lines(text: str) -> list[str]:
+    return text.splitlines()
+
+
+def test_contexts_stand_down_and_loads_across_in_their_order() -> None:
+    """Whatever the order in which cells were measured."""
+    cells = [a_cell(4096, 8), a_cell(8, 32), a_cell(8, 1), a_cell(4096, 1)]
+    assert lines(matrix(cells, OUTPUT)) == [
+        "| Prompt tokens | 1 | 8 | 32 |",
+        "| --- | ---: | ---: | ---: |",
+        "| 8 | 50 |  | 1,600 |",
+        "| 4,096 | 50 | 400 |  |",
+    ]
+
+
+def test_a_spoiled_figure_is_struck_out_and_a_marked_one_only_footnoted() -> None:
+    """A reader of the table alone sees what not to use."""
+    cells = [
+        with_verdict(a_cell(8, 1), Code.PREFIX_CACHED),
+        with_verdict(a_cell(8, 8), Code.KV_QUEUED),
+        a_cell(8, 32),
+    ]
+    assert lines(matrix(cells, OUTPUT))[2] == "| 8 | ~~50~~¹ | 400² | 1,600 |"
+    assert legend(cells) == "Struck out: not for decisions. ¹ PREFIX_CACHED, ² KV_QUEUED"
+
+
+def test_footnotes_of_one_run_have_the_same_numbers_in_every_table() -> None:
+    """They depend on the cells, not on the figure."""
+    cells = [with_verdict(with_verdict(a_cell(8, 1), Code.COLD), Code.ERRORS), a_cell(8, 8)]
+    assert numbers(cells) == {Code.COLD: 1, Code.ERRORS: 2}
+    for metric in METRICS.values():
+        struck = "¹,²" in matrix(cells, metric.shown)
+        assert struck
+
+
+def test_a_skipped_cell_says_why_in_short() -> None:
+    """The row shows the reason's first words; a verdict's footnote says it as well."""
+    long = "16384 + 64 tokens are more than max_model_len 8192"
+    skipped = a_cell(8, 1, state=CellState.SKIPPED, reason=long)
+    failed = a_cell(8, 8, state=CellState.FAILED, reason=None)
+    saturated = with_verdict(a_cell(8, 32, state=CellState.SKIPPED), Code.SATURATED_ROW)
+    row = lines(matrix([skipped, failed, saturated], OUTPUT))[2]
+    assert row == "| 8 | skipped: 16384 + 64 tokens are more … | failed | skipped ¹ |"
+
+
+def test_a_figure_that_does_not_exist_is_no_zero() -> None:
+    """None and NaN are a hyphen."""
+    cells = [a_cell(8, 1, output_token_throughput=None), a_cell(8, 8, goodput=math.nan)]
+    assert lines(matrix(cells, OUTPUT))[2] == "| 8 | - | 400 |"
+    assert lines(matrix(cells, METRICS["goodput"].shown))[2] == "| 8 | - | - |"
+
+
+def test_what_is_true_of_the_whole_run_is_no_footnote() -> None:
+    """Simulation is said once; of one cell alone it is said there."""
+    every = [with_verdict(cell, Code.SIMULATED) for cell in a_grid()]
+    assert run_wide(every) == (Code.SIMULATED,)
+    assert numbers(every) == {}
+    assert legend(every) == "Every cell: SIMULATED."
+    assert legend([*every, a_cell(16, 1)]) == "¹ SIMULATED"
+
+
+def test_the_last_result_of_a_cell_counts() -> None:
+    """One that was measured again replaces the first."""
+    cells = [a_cell(8, 1, output_token_throughput=1.0), a_cell(8, 1)]
+    assert lines(matrix(cells, OUTPUT))[2] == "| 8 | 50 |"
+
+
+def test_loads_are_named_by_what_they_are() -> None:
+    """Users, rates, or both."""
+    burst = Load.model_validate(
+        {"arrivals": "bursts", "concurrency": 64, "requests_per_second": 12.5}
+    )
+    assert load_label(burst) == "64 at 12.5/s"
+    assert load_label(Load(concurrency=2048)) == "2048"
+
+
+def test_cells_of_other_arrivals_are_kept_apart() -> None:
+    """A burst's row is no closed loop's."""
+    once = a_cell().model_copy(
+        update={
+            "spec": a_cell().spec.model_copy(
+                update={"load": Load.model_validate({"arrivals": "once", "concurrency": 8})}
+            )
+        }
+    )
+    assert [len(kind) for kind in by_arrivals([a_cell(), once, a_cell(8, 1)]).values()] == [2, 1]
+
+
+def test_no_text_breaks_a_table_or_becomes_markup() -> None:
+    """A model may be called anything."""
+    said = escaped("a|b\n<img src=x> `c` [d](e) ~~f~~ my_model_1")
+    assert said == r"a\|b &lt;img src=x&gt; \`c\` \[d\](e) \~\~f\~\~ my_model_1"
+    assert table(["a", "b"], [["c", "1"]]) == "| a | b |\n| --- | ---: |\n| c | 1 |"
+
+
+def test_the_tally_counts_every_cell_once() -> None:
+    """Valid and spoiled together are what was measured."""
+    cells = list(a_grid())
+    cells[0] = with_verdict(cells[0], Code.KV_QUEUED)
+    cells[1] = with_verdict(cells[1], Code.COLD)
+    cells[2] = a_cell(8, 32, state=CellState.SKIPPED)
+    cells[3] = a_cell(8, 128, state=CellState.FAILED)
+    found = tally(a_manifest(), cells[:-1])
+    assert found._asdict() == {
+        "planned": 12,
+        "decided": 11,
+        "measured": 9,
+        "valid": 8,
+        "marked": 1,
+        "spoiled": 1,
+        "skipped": 1,
+        "failed": 1,
+    }
+
+
+def worst_of(code: Code, *words: str) -> str:
+    cells = [with_verdict(a_cell(8, n), code, because) for n, because in enumerate(words, start=1)]
+    return code_rows(cells)[0].worst
+
+
+def test_the_worst_figure_of_a_code_is_told() -> None:
+    """It is the one farthest from its limit, in whichever unit or direction."""
+    cached = ("hit rate 3.1 %, limit 1 %", "hit rate 43.1 %, limit 1 %", "hit rate 9 %, limit 1 %")
+    assert worst_of(Code.PREFIX_CACHED, *cached) == cached[1]
+    few = ("29 answers, 30 wanted", "3 answers, 30 wanted; p99 = the slowest")
+    assert worst_of(Code.TOO_FEW_SAMPLES, *few) == few[1]
+    late = ("send p99 90 ms, limit 5 ms", "send p99 1.2 s, limit 5 ms")
+    assert worst_of(Code.CLIENT_SATURATED, *late) == late[1]
+    gone = ("3 of 10 requests timed out", "20 of 1000 requests timed out")
+    assert worst_of(Code.TIMEOUTS, *gone) == gone[0]
+    cold = (
+        "median TTFT 50 ms in the first third of the window, 20 ms in the last; limit 1.3 times",
+        "median TTFT 10 ms in the first third of the window, 9 ms in the last; limit 1.3 times",
+    )
+    assert worst_of(Code.COLD, *cold) == cold[0]
+    queued = (
+        "KV cache 100 % full, 96 requests waiting on average",
+        "KV cache 99 % full, 2 requests waiting on average",
+    )
+    assert worst_of(Code.KV_QUEUED, *queued) == queued[0]
+    assert worst_of(Code.SIMULATED, "no figure") == "no figure"
+
+
+def test_codes_that_spoil_come_first() -> None:
+    """What may not be used is read before what is good to know."""
+    cells = [with_verdict(a_cell(), Code.KV_QUEUED), with_verdict(a_cell(8, 1), Code.THROTTLED)]
+    assert [row.code for row in code_rows(cells)] == [Code.THROTTLED, Code.KV_QUEUED]
