@@ -25,7 +25,8 @@ words = $(foreach v,$(arguments),$(if $(value $(v)),"$(call lower,$(v))=$$GIVEN_
 tool  = @$(PY) server.py call $(1) $(words) $(if $(call on,JSON),--json) $(if $(call on,YES),--yes)
 
 .PHONY: help demo test test-engine lint run install vllm mcp-config clean deploy status endpoint \
-        metrics query logs destroy targets list health stats stop start call broken prices plan advise measure
+        metrics query logs destroy targets list health stats stop start call broken prices plan advise measure \
+        benchmark benchmarks bench-client test-browser test-sweep
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -37,10 +38,19 @@ demo: $(STAMP) ## Deploy, look, ask, measure and destroy, on this machine
 	@$(PY) demo.py
 
 test: $(STAMP) ## Run every test that needs no real vLLM
-	$(PY) -m pytest -q -n 3 -m "not vllm"
+	$(PY) -m pytest -q -n 3 -m "not vllm and not browser and not sweep"
 
 test-engine: vllm ## Run the tests on a real vLLM
 	$(PY) -m pytest -q -m vllm
+
+test-browser: $(STAMP) ## Run the tests of the report page, in a real Chromium
+	$(PY) -m pytest -q -m browser
+
+test-sweep: $(STAMP) ## Sweep a simulated A100 in 144 cells, killed twice on its way (minutes)
+	$(PY) -m pytest -q -m sweep
+
+bench-client: $(STAMP) ## Measure the load generator beside others (downloads them; minutes)
+	@$(PY) -m tests.measure_client
 
 measure: $(STAMP) ## Measure the budgets: start-up, calls, plans
 	@$(PY) -m tests.measure
@@ -86,6 +96,10 @@ query: $(STAMP) ## Ask the model (PROMPT="…")
 	$(call tool,query_gemma4)
 stats: $(STAMP) ## Ask it and time the answer (PROMPT="…")
 	$(call tool,query_gemma4_with_stats)
+benchmark: $(STAMP) ## Measure a deployment and wait for the report (PROFILE CONTEXTS CONCURRENCIES …)
+	$(call tool,run_benchmark) --wait
+benchmarks: $(STAMP) ## List the benchmark runs that are kept
+	$(call tool,list_benchmarks)
 logs: $(STAMP) ## Show the engine's last lines
 	$(call tool,get_logs)
 stop: $(STAMP) ## Stop a deployment, so that it costs no more

@@ -101,6 +101,8 @@ async def _live(story: Story) -> bool:
     prompt = "What is Gemma?"
     await story.call("query_gemma4", prompt=prompt, max_tokens=32)
     await story.call("query_gemma4_with_stats", prompt=prompt, max_tokens=64)
+    small = {"contexts": [64], "concurrencies": [1, 8], "output_tokens": 16, "cell_seconds": 2}
+    await story.call("run_benchmark", lines=40, **small)
     await story.call("get_metrics", lines=20)
     await story.call("get_system_status")
     await story.call("get_vllm_deployment_config", lines=8)

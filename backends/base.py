@@ -156,6 +156,14 @@ class KnowsEngine(Protocol):
 
 
 @runtime_checkable
+class RemembersSpec(Protocol):
+    """Knows what was asked for when a deployment was made."""
+
+    async def spec(self, name: str) -> DeploymentSpec | None:
+        """Give it, None where it cannot be read any more."""
+
+
+@runtime_checkable
 class NamesEngine(Protocol):
     """Knows which engine would serve, before anything is deployed."""
 

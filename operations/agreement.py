@@ -1,6 +1,8 @@
 """What a human is shown before paid or destructive work, and what their yes is bound to."""
 
 import hashlib
+from collections.abc import Mapping
+from typing import Any
 
 from backends.base import Backend
 from core.plans import Plan
@@ -19,6 +21,8 @@ class Preview(Record):
     """What would happen, in one sentence."""
     usd_per_hour: float | None = None
     """What would be paid from then on, or no longer."""
+    again: Mapping[str, Any] = {}
+    """Further arguments that the call must have again."""
     bound_to: str
     """Changes when the action, its subject or the subject's state changes."""
 
@@ -37,7 +41,7 @@ async def to_deploy(backend: Backend, wanted: Plan) -> Preview | None:
         what += f", although the plan says that it does not fit: {' '.join(wanted.memory.reasons)}"
     if replaces and present:
         what += f", in place of the one there ({present.state}, revision {present.revision})"
-    return _preview("deploy_vllm", target.name, spec.name, what, price, present, spec.fingerprint)
+    return preview("deploy_vllm", target.name, spec.name, what, price, present, spec.fingerprint)
 
 
 def _runs(present: Deployment | None) -> bool:
@@ -49,7 +53,7 @@ def to_destroy(found: Found, *, purge: bool) -> Preview:
     one = found.deployment
     what = f"Delete {one.name} on {one.target} ({one.state}, {one.served_model_name})"
     what += " with everything that it leaves behind" if purge else ""
-    return _preview("destroy_vllm", one.target, one.name, what, one.usd_per_hour, one, str(purge))
+    return preview("destroy_vllm", one.target, one.name, what, one.usd_per_hour, one, str(purge))
 
 
 def to_start(found: Found) -> Preview | None:
@@ -58,7 +62,7 @@ def to_start(found: Found) -> Preview | None:
     if one.usd_per_hour == 0 or one.state is State.READY:
         return None
     what = f"Start {one.name} on {one.target} ({_price(one.usd_per_hour)})"
-    return _preview("start_vllm", one.target, one.name, what, one.usd_per_hour, one, "")
+    return preview("start_vllm", one.target, one.name, what, one.usd_per_hour, one, "")
 
 
 def to_scale(found: Found, min_replicas: int, max_replicas: int) -> Preview | None:
@@ -71,10 +75,10 @@ def to_scale(found: Found, min_replicas: int, max_replicas: int) -> Preview | No
         f" ({_price(one.usd_per_hour)} each)"
     )
     asked = f"{min_replicas}-{max_replicas}"
-    return _preview("update_vllm_scaling", one.target, one.name, what, one.usd_per_hour, one, asked)
+    return preview("update_vllm_scaling", one.target, one.name, what, one.usd_per_hour, one, asked)
 
 
-def _preview(
+def preview(
     tool: str,
     target: str,
     name: str,
@@ -83,6 +87,7 @@ def _preview(
     present: Deployment | None,
     asked: str,
 ) -> Preview:
+    """Make what a human is shown; `present` is what their yes is about, as it is now."""
     seen = f"{present.state}/{present.revision}/{present.created_at}" if present else "nothing"
     bound_to = hashlib.sha256(f"{tool}\n{target}\n{name}\n{asked}\n{seen}".encode()).hexdigest()
     return Preview(

@@ -3,7 +3,16 @@
 import sys
 
 from core.settings import ROOT, Settings
-from tools import ask, deploy, diagnose, help, models, observe, plan  # noqa: A004, F401  register
+from tools import (  # noqa: F401  register
+    ask,
+    benchmark,
+    deploy,
+    diagnose,
+    help,  # noqa: A004
+    models,
+    observe,
+    plan,
+)
 from tools.surface import TOOLS
 
 README = ROOT / "README.md"

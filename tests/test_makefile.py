@@ -134,6 +134,15 @@ async def test_any_parameter_can_be_given(checkout: Checkout) -> None:
     }
 
 
+async def test_a_benchmark_is_waited_for(checkout: Checkout) -> None:
+    """Lists have commas; what makes a run end is an argument like any other."""
+    told = await checkout.called("benchmark", "CONTEXTS=8,512", "MAX_COST_USD=1", "RESUME=a-run")
+    assert told["argv"][:2] == ["call", "run_benchmark"]
+    assert set(told["argv"][2:]) == {
+        *("contexts=8,512", "max_cost_usd=1", "resume=a-run", "--wait"),
+    }
+
+
 async def test_flags_are_switched_on_and_off(checkout: Checkout) -> None:
     """YES=0 does not agree to anything."""
     on = await checkout.called("destroy", "YES=1", "JSON=1")

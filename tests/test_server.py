@@ -114,7 +114,7 @@ async def test_it_lists_its_tools_with_nothing_at_hand(tmp_path: Path, era: str)
         about = began.get("serverInfo") or began["_meta"][f"{_ABOUT}/serverInfo"]
         assert (about["name"], about["version"]) == (NAME, VERSION)
         tools = (await wire.ask("tools/list"))["tools"]
-    assert len(tools) == 19
+    assert len(tools) == 21
     assert (tmp_path / "stderr").read_text() == ""
     assert list((tmp_path / "home").rglob("*")) == []
 
@@ -153,9 +153,11 @@ async def python(*words: str, **environment: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
-async def test_nothing_of_a_cloud_is_imported() -> None:
-    """Building the server loads no cloud library, no gRPC, no torch and no emulator."""
-    heavy = ("google", "azure", "grpc", "torch", "vllm", "emulators", "psutil", "huggingface_hub")
+async def test_nothing_heavy_is_imported() -> None:
+    """Building the server loads no cloud library, no torch, no emulator, nothing that measures."""
+    clouds = ("google", "azure", "grpc", "torch", "vllm", "emulators", "psutil", "huggingface_hub")
+    measures = ("numpy", "uvloop", "httptools", "orjson", "pyarrow", "matplotlib", "jinja2")
+    heavy = clouds + measures
     code = (
         "import sys, server; server.build(server.Settings());"
         f"print([m for m in sys.modules if m.split('.')[0] in {heavy!r}])"

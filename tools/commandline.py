@@ -58,14 +58,20 @@ def _argument(tool: str, word: str) -> tuple[str, Any]:
     if not equals:
         raise ValueError(f"'{word}' is not of the form key=value.")
     schema = TOOLS[tool].tool.parameters["properties"].get(name, {})
-    return name, _value(schema.get("type"), text)
+    return name, _value(schema, text)
 
 
-def _value(kind: str | None, text: str) -> Any:
-    """Read a word as its parameter wants it; a list may be words of a shell or JSON."""
-    if kind != "array":
+def _value(schema: Mapping[str, Any], text: str) -> Any:
+    """Read a word as its parameter wants it; a list may be words of a shell or JSON.
+
+    Numbers may have commas between them.
+    """
+    if schema.get("type") != "array":
         return text
-    return json.loads(text) if text.lstrip().startswith("[") else shlex.split(text)
+    if text.lstrip().startswith("["):
+        return json.loads(text)
+    numbers = schema.get("items", {}).get("type") in {"integer", "number"}
+    return shlex.split(text.replace(",", " ") if numbers else text)
 
 
 async def _call(server: FastMCP[Any], options: argparse.Namespace, given: dict[str, Any]) -> int:
@@ -91,14 +97,20 @@ async def _settled(
     deadline = anyio.current_time() + _WAIT_LIMIT_SECONDS
     while told.get("ok") and _unsettled(told) and anyio.current_time() < deadline:
         print(told["summary"], file=sys.stderr)
-        here = {key: told["data"][key] for key in ("target", "name")}
-        told, text = await _ask(client, "status_vllm", {**here, "wait_s": _WAIT_SECONDS})
+        told, text = await _ask(client, *_next_look(told["data"]))
     return told, text
+
+
+def _next_look(data: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    if "run" in data:
+        return "get_benchmark", {"run": data["run"], "wait_s": _WAIT_SECONDS}
+    here = {key: data[key] for key in ("target", "name")}
+    return "status_vllm", {**here, "wait_s": _WAIT_SECONDS}
 
 
 def _unsettled(told: Mapping[str, Any]) -> bool:
     state = (told.get("data") or {}).get("state")
-    return state in {"queued", "creating", "loading", "deleting"}
+    return state in {"queued", "creating", "loading", "deleting", "running"}
 
 
 def _failed(told: Mapping[str, Any]) -> bool:

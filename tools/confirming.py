@@ -96,8 +96,9 @@ def _redeem(rt: Runtime, preview: Preview, token: str | None) -> None:
     if token and rt.stage.journal.redeem(token, preview.bound_to):
         return
     minted = rt.stage.journal.mint(preview.bound_to)
-    again = {"target": preview.target, "name": preview.name, "confirm": minted}
-    shown = {**preview.model_dump(exclude={"bound_to"}), "confirm": minted}
+    meant = {"target": preview.target, "name": preview.name}
+    again = {**meant, **preview.again, "confirm": minted}
+    shown = {**preview.model_dump(exclude={"again", "bound_to"}), "confirm": minted}
     error = ConfirmationStale if token else ConfirmationRequired
     why = "That token is not good for this any more. " if token else ""
     raise error(

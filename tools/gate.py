@@ -17,7 +17,7 @@ from operations.runtime import Runtime
 from tools.surface import TOOLS, Registered, result
 
 _log: Final = logging.getLogger(__name__)
-_ENDS_COST: Final = frozenset({"stop_vllm", "destroy_vllm"})
+_ENDS_COST: Final = frozenset({"stop_vllm", "stop_benchmark", "destroy_vllm"})
 
 
 class InternalError(OpsError):

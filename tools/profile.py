@@ -12,6 +12,9 @@ list_targets. `target` and `name` may be left out where only one thing can be me
 deploy_vllm returns at once; then call status_vllm(wait_s=30) until the state is ready or failed. \
 `ready` means that the model has answered. No call takes longer than 45 s.
 
+run_benchmark starts a run and gives its id; then call get_benchmark(wait_s=40) until it is done. \
+Use figures of valid cells only, and say what spoils the others.
+
 Every answer has ok, summary, data, warnings and next (tools to call now, with arguments). An \
 error has code, cause, fix and retryable: do what fix says. CONFIRMATION_REQUIRED carries a \
 preview and a token: show the preview to the user, and call again with confirm=TOKEN only after \

@@ -27,6 +27,8 @@ Text = str | SkipJsonSchema[None]
 Whole = Annotated[int, Field(ge=1)] | SkipJsonSchema[None]
 Number = float | SkipJsonSchema[None]
 Words = list[str] | SkipJsonSchema[None]
+Wholes = list[Annotated[int, Field(ge=1)]] | SkipJsonSchema[None]
+Numbers = list[Annotated[float, Field(gt=0)]] | SkipJsonSchema[None]
 Layout = Literal["speed", "concurrency", "context"] | SkipJsonSchema[None]
 """Parameters that may be left out, without the `null` that would cost every client tokens."""
 
@@ -47,6 +49,8 @@ KNOWS: Final = _annotations(read_only=True, destructive=False, idempotent=True, 
 LOOKS: Final = _annotations(read_only=True, destructive=False, idempotent=True)
 ASKS: Final = _annotations(read_only=True, destructive=False, idempotent=False)
 """Makes a model answer: nothing is changed, and no two answers need be the same."""
+MEASURES: Final = _annotations(read_only=False, destructive=False, idempotent=False)
+"""Puts load on a deployment and keeps what was seen; each time is a run of its own."""
 CREATES: Final = _annotations(read_only=False, destructive=False, idempotent=True)
 REPLACES: Final = _annotations(read_only=False, destructive=True, idempotent=True)
 DESTROYS: Final = REPLACES

@@ -37,6 +37,11 @@ def heartbeat(ctx: Context) -> Callable[[Deployment], Awaitable[None]]:
     return tell
 
 
+def saying(ctx: Context) -> Callable[[str], Awaitable[None]]:
+    """Tell how far something is."""
+    return _Beat(ctx).tell
+
+
 def counting(ctx: Context) -> Callable[[int], Awaitable[None]]:
     """Tell every few seconds how much of an answer has come."""
     beat, began = _Beat(ctx), anyio.current_time()

@@ -28,12 +28,7 @@ from backends.local.look import Looker
 from backends.local.planning import choose_engine, foresee_here, make_plan, name_engine
 from backends.local.ports import claim, free_port
 from core.boot_log import read_boot
-from core.errors import (
-    CommandNotFound,
-    DeploymentNotFound,
-    HostError,
-    NextStep,
-)
+from core.errors import CommandNotFound, DeploymentNotFound, HostError, NextStep
 from core.logfile import head_lines, newest_lines
 from core.plans import Plan, Preflight
 from core.records import (
@@ -200,6 +195,11 @@ class LocalBackend:
         """Give the newest lines of the engine's log."""
         newest, total = newest_lines(self._known(name).log, lines, contains)
         return LogLines(lines=newest, total=total)
+
+    async def spec(self, name: str) -> DeploymentSpec | None:
+        """Give what its folder says was asked for."""
+        made = self._known(name).made()
+        return made.spec if made else None
 
     async def engine_facts(self, name: str) -> EngineFacts:
         """Give what the boot log tells."""

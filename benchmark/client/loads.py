@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterable
 from math import inf
 from time import perf_counter
@@ -47,7 +48,7 @@ class Arriving(Protocol):
         """End everything now; each request under way becomes a row."""
 
 
-class Base:
+class Base(ABC):
     """What closed and open loops have in common."""
 
     def __init__(self, share: Share, rows: Rows, wire: Wire) -> None:
@@ -61,8 +62,9 @@ class Base:
         self._numbers = share.numbers()
         self._timeout = job.stop.request_timeout_seconds
 
+    @abstractmethod
     def lost(self, connection: Connection) -> None:
-        raise NotImplementedError(connection)
+        """Go on without a connection that is gone, with its request if it has one."""
 
     def answered(self, outcome: Outcome) -> None:
         if outcome is _OK or outcome is Outcome.THROTTLED:

@@ -74,31 +74,38 @@ def a_cell(
         "output_token_throughput": tokens,
         "concurrency_mean": float(concurrency),
         "relative_half_width": 0.02,
-        "server": ServerView(
-            looks=10,
-            requests_running_mean=min(concurrency, 32),
-            requests_running_max=min(concurrency, 32),
-            requests_waiting_mean=max(0, concurrency - 32),
-            requests_waiting_max=max(0, concurrency - 32),
-            kv_cache_usage_max=min(1.0, concurrency * context / 16384),
-            prefix_cache_hit_rate=0.0,
-            preemptions=0,
-            ttft_mean=ttft,
-            itl_mean=tpot,
-            process_start_time=1.0,
-        ),
-        "client": ClientView(
-            workers=1,
-            cpu_share=0.2,
-            loop_lag_p99_seconds=0.0005,
-            send_lateness_p99_seconds=0.0002,
-            memory_mib=60,
-        ),
+        "server": _engine(context, concurrency, ttft=ttft, itl=tpot),
+        "client": _CLIENT,
         "usd_per_1000_requests": 1000 * 3.67 / 3600 / rate,
         "usd_per_million_output_tokens": 1e6 * 3.67 / 3600 / tokens,
         "usd_per_million_tokens": 1e6 * 3.67 / 3600 / (tokens + rate * context),
     }
     return CellResult.model_validate({**made, **fields})
+
+
+_CLIENT = ClientView(
+    workers=1,
+    cpu_share=0.2,
+    loop_lag_p99_seconds=0.0005,
+    send_lateness_p99_seconds=0.0002,
+    memory_mib=60,
+)
+
+
+def _engine(context: int, concurrency: int, *, ttft: float, itl: float) -> ServerView:
+    return ServerView(
+        looks=10,
+        requests_running_mean=min(concurrency, 32),
+        requests_running_max=min(concurrency, 32),
+        requests_waiting_mean=max(0, concurrency - 32),
+        requests_waiting_max=max(0, concurrency - 32),
+        kv_cache_usage_max=min(1.0, concurrency * context / 16384),
+        prefix_cache_hit_rate=0.0,
+        preemptions=0,
+        ttft_mean=ttft,
+        itl_mean=itl,
+        process_start_time=1.0,
+    )
 
 
 def with_verdict(cell: CellResult, code: Code, because: str = "a figure, a limit") -> CellResult:

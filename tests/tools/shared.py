@@ -10,7 +10,7 @@ import pytest
 from core.settings import Settings
 from tests.conftest import processes_of
 from tests.conversation import Agent, agent_of
-from tests.tools.world import MODEL, hurry
+from tests.tools.world import MODEL, hurry, plant_runs
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +46,7 @@ def served_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setitem(Settings.model_config, "env_file", None)
         hurry(patch)
         anyio.run(_serve, _settings(folder))
+    plant_runs(folder)
     yield folder
     end_all(folder)
 

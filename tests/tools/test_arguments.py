@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from backends.local import backend
 from backends.local.folder import Folder
+from benchmark.folder import RunFolder
+from benchmark.reporting import report
 from core.settings import Settings
 from tests.conversation import Agent, Reply, agent_of
-from tests.tools.world import EVERY, assert_envelope, assert_same_facts, plant
+from tests.tools.world import EVERY, assert_envelope, assert_same_facts, plant, plant_runs
 from tools.surface import TOOLS
 
 WRONG: Final[tuple[tuple[str, dict[str, Any], str, str], ...]] = (
@@ -33,6 +35,12 @@ WRONG: Final[tuple[tuple[str, dict[str, Any], str, str], ...]] = (
     ("query_vllm", {"prompt": "Hello", "extra": "{"}, "extra", "object"),
     ("query_vllm", {"prompt": "Hello", "extra": "[]"}, "extra", "object"),
     ("get_logs", {"lines": 501}, "lines", "500"),
+    ("run_benchmark", {"profile": "huge"}, "profile", "quick"),
+    ("run_benchmark", {"contexts": [0]}, "contexts", "1"),
+    ("run_benchmark", {"requests_per_second": [0]}, "requests_per_second", "0"),
+    ("run_benchmark", {"wait_s": 41}, "wait_s", "40"),
+    ("get_benchmark", {"wait_s": 41}, "wait_s", "40"),
+    ("compare_benchmarks", {}, "benchmarks", "argument"),
 )
 
 
@@ -81,7 +89,9 @@ def cheap(portal: BlockingPortal, tmp_path_factory: pytest.TempPathFactory) -> I
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(Settings.model_config, "env_file", None)
         patch.setattr(backend, "launch", _start_nothing)
+        patch.setattr(report, "write_all", _write_nothing)
         plant(state_dir)
+        plant_runs(state_dir)
         settings = Settings(
             vllm_devops_state_dir=state_dir, engine="simulated", toolsets=("all",), confirm="token"
         )
@@ -90,6 +100,10 @@ def cheap(portal: BlockingPortal, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 async def _start_nothing(folder: Folder, *_rest: object) -> None:
+    assert folder.path.is_dir()
+
+
+def _write_nothing(folder: RunFolder) -> None:
     assert folder.path.is_dir()
 
 

@@ -13,7 +13,7 @@ from starlette.responses import StreamingResponse as Stream
 from starlette.routing import Route
 
 from tests.conversation import Agent
-from tests.tools.world import EVERY, agent_at, assert_envelope, listening, plant
+from tests.tools.world import EVERY, agent_at, assert_envelope, listening, plant, plant_run
 
 pytestmark = pytest.mark.anyio
 
@@ -92,6 +92,19 @@ async def test_thousands_of_samples_are_cut_and_counted(state_dir: Path) -> None
         reply = await agent.call("get_metrics", raw="*")
     assert_envelope(reply)
     assert len(reply.data["samples"]) + reply.data["samples_left_out"] == 5_000
+
+
+@pytest.mark.parametrize("tool", ["get_benchmark", "list_benchmarks"])
+async def test_a_run_of_a_model_with_a_huge_name_stays_within_bounds(
+    tool: str, agent: Agent, state_dir: Path
+) -> None:
+    """What an endpoint once called its model is cut like any other word."""
+    run = plant_run(state_dir)
+    subject = run.manifest().subject.model_copy(update={"model": "model-" * 20_000})
+    run.create(run.manifest().model_copy(update={"subject": subject}))
+    reply = await agent.call(tool)
+    assert reply.structured["ok"]
+    assert_envelope(reply)
 
 
 @pytest.mark.parametrize("tool", EVERY)

@@ -46,6 +46,9 @@ class Terminal(io.StringIO):
         ("query_gemma4", "prompt=Say \"x=y\" and 'z'", "Say \"x=y\" and 'z'"),
         ("query_gemma4", "prompt=", ""),
         ("query_gemma4", 'prompt=["not", "a list"]', '["not", "a list"]'),
+        ("run_benchmark", "contexts=8,512", ["8", "512"]),
+        ("run_benchmark", "requests_per_second=[0.5, 2]", [0.5, 2]),
+        ("compare_benchmarks", "benchmarks=a,b c", ["a,b", "c"]),
         ("query_vllm", 'messages=[{"role": "user"}]', [{"role": "user"}]),
     ],
 )
@@ -117,6 +120,20 @@ def test_waiting_prints_phases_and_ends_when_it_answers(
     said = capsys.readouterr()
     assert "one on local is loading" in said.err
     assert said.out.startswith("**one on local is ready")
+
+
+def test_waiting_for_a_benchmark_ends_with_its_report(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`make benchmark` stays until it is over. Seconds: an engine and a sweep are started."""
+    monkeypatch.setenv("SIMULATED_ENGINE_TIME_SCALE", "0")
+    assert call("deploy_vllm", f"model={MODEL}", "name=one", "--wait") == 0
+    words = ("contexts=8", "concurrencies=1,2", "cell_seconds=0.1", "wait_s=0", "--wait")
+    assert call("run_benchmark", *words) == 0
+    said = capsys.readouterr()
+    assert "is running: 0 of 2 cells" in said.err
+    assert "is done: 2 of 2 cells" in said.out
+    assert "benchmark_report.md" in said.out
 
 
 def test_waiting_for_a_boot_that_fails_is_exit_status_one(

@@ -13,11 +13,15 @@ from tests.conversation import Agent, agent_of
 from tests.tools.world import (
     CHANGING,
     EVERY,
+    KEEPING,
     LOOKING,
+    MEASURING,
+    WRITING,
     assert_envelope,
     assert_same_facts,
     operations_of,
     plant,
+    plant_runs,
     snapshot,
     still_engine,
 )
@@ -30,9 +34,11 @@ IMPERATIVES: Final = {
     "Change",
     "Compare",
     "Delete",
+    "End",
     "Give",
     "Let",
     "List",
+    "Measure",
     "Move",
     "Price",
     "Print",
@@ -40,6 +46,7 @@ IMPERATIVES: Final = {
     "Recommend",
     "Say",
     "Send",
+    "Set",
     "Show",
     "Start",
     "Stop",
@@ -55,6 +62,11 @@ FAILING: Final[dict[str, dict[str, Any]]] = {
     "list_deployments": {"target": "nowhere"},
     "get_help": {"topic": "nonsense"},
     "deploy_vllm": {"model": "/no/such/folder"},
+    "get_benchmark": {"run": "nobody's"},
+    "list_benchmarks": {"nonsense": 1},
+    "stop_benchmark": {"run": "nobody's"},
+    "compare_benchmarks": {"benchmarks": ["nobody's", "nothing"]},
+    "import_benchmark": {"file": "/no/such/file"},
     "update_vllm_scaling": {"name": "nobody", "min_replicas": 1, "max_replicas": 1},
     "query_gemma4": {"name": "nobody", "prompt": "Hello"},
     "query_gemma4_with_stats": {"name": "nobody", "prompt": "Hello"},
@@ -64,10 +76,11 @@ FAILING: Final[dict[str, dict[str, Any]]] = {
 
 @pytest.fixture
 async def stopped(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Agent]:
-    """A server that finds the deployment `one` stopped."""
+    """A server that finds the deployment `one` stopped, and two runs of it."""
     still_engine(monkeypatch)
     assert settings.vllm_devops_state_dir
     plant(settings.vllm_devops_state_dir)
+    plant_runs(settings.vllm_devops_state_dir)
     async with agent_of(settings) as agent:
         yield agent
 
@@ -75,7 +88,7 @@ async def stopped(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> AsyncI
 def test_the_walk_knows_every_tool() -> None:
     """A tool that is added is walked over, as the kind that its annotations say."""
     assert set(LOOKING) == {name for name, one in TOOLS.items() if not one.writes}
-    assert set(CHANGING) == {name for name, one in TOOLS.items() if one.writes}
+    assert set(WRITING) == {name for name, one in TOOLS.items() if one.writes}
 
 
 async def test_all_four_annotations_are_set(agent: Agent) -> None:
@@ -89,10 +102,17 @@ async def test_all_four_annotations_are_set(agent: Agent) -> None:
 
 
 async def test_only_what_takes_something_away_is_destructive(agent: Agent) -> None:
-    """Replacing, stopping and deleting can end work of others; starting cannot."""
+    """Replacing, stopping and deleting can end work of others; starting and measuring cannot."""
     tools = await agent.client.list_tools()
     destructive = {t.name for t in tools if t.annotations and t.annotations.destructive_hint}
     assert destructive == set(CHANGING) - {"start_vllm"}
+
+
+async def test_only_measuring_is_another_thing_each_time(agent: Agent) -> None:
+    """A client that did not hear an answer may call again what writes, but for a benchmark."""
+    tools = [tool for tool in await agent.client.list_tools() if tool.name in WRITING]
+    once = {t.name for t in tools if t.annotations and not t.annotations.idempotent_hint}
+    assert once == set(MEASURING)
 
 
 async def test_descriptions_are_short_imperatives(agent: Agent) -> None:
@@ -121,10 +141,13 @@ async def test_looking_succeeds_with_both_halves_the_same(served: Agent, tool: s
     assert_same_facts(reply)
 
 
-@pytest.mark.parametrize("tool", CHANGING)
+@pytest.mark.parametrize("tool", [*CHANGING, *KEEPING])
 async def test_changing_succeeds_with_both_halves_the_same(stopped: Agent, tool: str) -> None:
-    """Tools that write answer in the same form as those that look."""
-    reply = await stopped.call(tool, **CHANGING[tool])
+    """Tools that write answer in the same form as those that look.
+
+    A second where a chart is drawn: the library takes it to load.
+    """
+    reply = await stopped.call(tool, **EVERY[tool])
     assert reply.structured["ok"], reply
     assert_envelope(reply)
     assert_same_facts(reply)

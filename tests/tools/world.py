@@ -15,11 +15,14 @@ from starlette.applications import Starlette
 
 from backends.local.engine import Engine, simulated
 from backends.local.folder import Folder, Made
+from benchmark.folder import RunFolder
+from benchmark.records import Progress, RunState
 from core.journal import Journal, Operation
 from core.records import DeploymentSpec
 from core.reply import MAX_CHARACTERS
-from core.settings import Settings
-from operations import deploying, load, stage
+from core.settings import ROOT, Settings
+from operations import deploying, load, runs, stage
+from tests.benchmark.made import WHEN, a_grid, a_manifest
 from tests.conversation import Agent, Reply, agent_of
 
 BOUND: Final = 32_000
@@ -49,8 +52,13 @@ LOOKING: Final[dict[str, dict[str, Any]]] = {
     "query_gemma4_with_stats": {"prompt": "Hello", "max_tokens": 8},
     "query_vllm": {"prompt": "Hello", "max_tokens": 8},
     "get_help": {},
+    "get_benchmark": {},
+    "list_benchmarks": {},
 }
 """Every tool that only looks or asks, with arguments that a ready deployment answers."""
+
+RUNS: Final = ("20261121-120000-quick-one", "20261121-130000-quick-one")
+ARTICLE: Final = ROOT / "tests" / "benchmark" / "imported" / "benchmark_sweep_results.csv"
 
 CHANGING: Final[dict[str, dict[str, Any]]] = {
     "deploy_vllm": {"model": MODEL, "name": "one"},
@@ -59,9 +67,22 @@ CHANGING: Final[dict[str, dict[str, Any]]] = {
     "start_vllm": {},
     "destroy_vllm": {},
 }
-"""Every tool that changes something, with arguments that suit a stopped deployment `one`."""
+"""Every tool that changes a deployment, with arguments that suit a stopped one, `one`."""
 
-EVERY: Final = {**LOOKING, **CHANGING}
+KEEPING: Final[dict[str, dict[str, Any]]] = {
+    "stop_benchmark": {"run": RUNS[0]},
+    "compare_benchmarks": {"benchmarks": list(RUNS)},
+    "import_benchmark": {"file": str(ARTICLE)},
+}
+"""Every tool that writes nothing but files of benchmarks, with arguments that suit `plant_runs`."""
+
+MEASURING: Final[dict[str, dict[str, Any]]] = {
+    "run_benchmark": {"contexts": [16], "concurrencies": [1], "cell_seconds": 0.3, "wait_s": 0},
+}
+"""What needs a deployment that is ready, and leaves a process behind."""
+
+WRITING: Final = {**CHANGING, **KEEPING, **MEASURING}
+EVERY: Final = {**LOOKING, **WRITING}
 
 
 def hurry(patch: pytest.MonkeyPatch) -> None:
@@ -70,6 +91,7 @@ def hurry(patch: pytest.MonkeyPatch) -> None:
     patch.setenv("SIMULATED_ENGINE_TIME_SCALE", "0")
     patch.setattr(deploying, "_LOOK_SECONDS", 0.03)
     patch.setattr(load, "RATE_WINDOW_SECONDS", 0.01)
+    patch.setattr(runs, "_LOOK_SECONDS", 0.05)
 
 
 def still_engine(patch: pytest.MonkeyPatch, script: str = "exec sleep 600") -> None:
@@ -98,6 +120,38 @@ def plant(
     folder.path.mkdir(parents=True, mode=0o700)
     folder.make(made)
     folder.write("wanted", wanted)
+    return folder
+
+
+def plant_runs(state_dir: Path) -> tuple[RunFolder, ...]:
+    """Make two runs that are done, on accelerators of their own, without measuring anything."""
+    return tuple(
+        plant_run(state_dir, run, accelerator=accelerator)
+        for run, accelerator in zip(RUNS, ("L4", "A100 80GB"), strict=True)
+    )
+
+
+def plant_run(
+    state_dir: Path, run: str = RUNS[0], *, state: RunState = RunState.DONE, **provenance: object
+) -> RunFolder:
+    """Make one run of `one` on this machine."""
+    grid = ((8, 512), (1, 8, 32))
+    ground = {"target": "local", "deployment": "one"} | provenance
+    manifest = a_manifest(run, grid[0], grid[1], **ground)
+    folder = RunFolder(state_dir / "real" / "benchmarks" / run)
+    folder.create(manifest)
+    cells = a_grid(*grid)
+    folder.cells_file.write_text("".join(f"{cell.model_dump_json()}\n" for cell in cells))
+    folder.tell(
+        Progress(
+            state=state,
+            cells_done=len(cells),
+            cells_total=len(cells),
+            elapsed_seconds=84.0,
+            usd_so_far=0.0856,
+            updated_at=WHEN,
+        )
+    )
     return folder
 
 

@@ -1,0 +1,1 @@
+"""Sweeps: which cell comes next, how it is measured, when it ends."""

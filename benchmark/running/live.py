@@ -1,0 +1,183 @@
+"""A run as people watch it: a table redrawn in place, or a line for each cell."""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from typing import Final, Protocol, TextIO, TypeVar
+
+from benchmark.records import CellResult, CellSpec, CellState, Code, Progress, RunPlan
+from benchmark.reporting.tables import known, load_label, load_order
+from benchmark.wording import figure, seconds, usd
+
+T = TypeVar("T")
+_WIDTH: Final = 15
+_ROW_HEAD: Final = 7
+_BAR: Final = 24
+_AROUND: Final = 6
+"""Lines beside the table's rows."""
+_SHORT: Final = {Code.LENGTH_CAPPED: "too long", Code.SATURATED_ROW: "saturated"}
+
+
+class Live(Protocol):
+    """Shows what a sweep says of itself; never raises."""
+
+    def tell(self, progress: Progress, tokens_per_second: float | None, /) -> None:
+        """Show how far it is, and the output rate of the present cell."""
+
+    def decided(self, cell: CellResult, /) -> None:
+        """Show a cell that is over."""
+
+
+class Lines:
+    """One line for each cell: for files and pipes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._progress: Progress | None = None
+
+    def tell(self, progress: Progress, _tokens_per_second: float | None, /) -> None:
+        """Keep it for the next line."""
+        self._progress = progress
+
+    def decided(self, cell: CellResult, /) -> None:
+        """Print the cell."""
+        far = counted(self._progress, 1) if self._progress else ""
+        print(f"{far}{line(cell)}", file=self._stream, flush=True)
+
+
+class Table:
+    """Context against load, redrawn in place: for terminals."""
+
+    def __init__(self, stream: TextIO, plan: RunPlan, cells: Sequence[CellResult] = ()) -> None:
+        self._stream = stream
+        self._plan = plan
+        self._cells = list(cells)
+        self._drawn = 0
+
+    def tell(self, progress: Progress, tokens_per_second: float | None, /) -> None:
+        """Draw it anew."""
+        size = shutil.get_terminal_size()
+        head = [line(self._cells[-1])[: size.columns - 1]] if self._cells else []
+        rows = [
+            *table(self._plan, self._cells, progress, room=(size.columns, size.lines)),
+            *head,
+            *(text[: size.columns - 1] for text in state_lines(progress, tokens_per_second)),
+        ]
+        up = f"\x1b[{self._drawn}F" if self._drawn else ""
+        self._stream.write(f"{up}\x1b[J" + "".join(f"{row}\n" for row in rows))
+        self._stream.flush()
+        self._drawn = len(rows)
+
+    def decided(self, cell: CellResult, /) -> None:
+        """Keep it for the next drawing."""
+        self._cells.append(cell)
+
+
+def live_on(stream: TextIO, plan: RunPlan, cells: Sequence[CellResult]) -> Live:
+    """Give what suits the stream."""
+    return Table(stream, plan, cells) if stream.isatty() else Lines(stream)
+
+
+def line(cell: CellResult) -> str:
+    """Say a cell in one line."""
+    codes = "; ".join(f"{v.code} ({v.because})" for v in cell.verdicts)
+    if cell.state is CellState.SKIPPED:
+        return f"{cell.id}: skipped. {cell.reason}"
+    if cell.state is CellState.FAILED:
+        return f"{cell.id}: failed. {cell.reason} {codes}".rstrip()
+    worth = "valid" if cell.valid else "SPOILED"
+    return f"{cell.id}: {'; '.join(_figures(cell))}; {worth}{f': {codes}' if codes else ''}"
+
+
+def _figures(cell: CellResult) -> Iterator[str]:
+    if (tokens := known(cell.output_token_throughput)) is not None:
+        yield f"{figure(tokens)} tok/s"
+    for name in ("ttft", "tpot"):
+        spread = getattr(cell, name)
+        if spread and (middle := known(spread.p50)) is not None:
+            yield f"{name.upper()} p50 {seconds(middle)}"
+    if cell.goodput_share is not None:
+        yield f"{cell.goodput_share:.1%} within the limits"
+
+
+def counted(progress: Progress, more: int = 0) -> str:
+    """Say how many cells there are of how many."""
+    total = "" if progress.cells_total is None else f"/{progress.cells_total}"
+    return f"[{progress.cells_done + more}{total}] "
+
+
+def table(
+    plan: RunPlan, cells: Sequence[CellResult], progress: Progress, *, room: tuple[int, int]
+) -> list[str]:
+    """Draw what has room, in columns and lines, of contexts against loads.
+
+    Where not all has room, it is the part around the present cell.
+    """
+    contexts = sorted(set(plan.contexts))
+    loads = sorted({*plan.loads, *(cell.spec.load for cell in cells)}, key=load_order)
+    found = {cell.id: _in_table(cell) for cell in cells}
+    places = {
+        CellSpec(context=context, load=load).id: (row, column)
+        for row, context in enumerate(contexts)
+        for column, load in enumerate(loads)
+    }
+    if progress.cell in places:
+        found.setdefault(progress.cell, "...")
+    row, column = places.get(progress.cell or (cells[-1].id if cells else ""), (0, 0))
+    across = _around(loads, column, (room[0] - 1 - _ROW_HEAD) // _WIDTH)
+    down = _around(contexts, row, room[1] - _AROUND)
+    return [
+        f"{'tokens':>{_ROW_HEAD}}" + "".join(f"{load_label(load):>{_WIDTH}}" for load in across),
+        *(
+            f"{context:>{_ROW_HEAD},}"
+            + "".join(
+                f"{found.get(CellSpec(context=context, load=load).id, '.'):>{_WIDTH}}"
+                for load in across
+            )
+            for context in down
+        ),
+        "in cells: output tok/s, TTFT p50; * there is something to know, ! spoiled",
+    ]
+
+
+def _around(values: Sequence[T], place: int, number: int) -> Sequence[T]:
+    """Give so many neighbours, at least one, with the one at that place among them."""
+    number = max(1, number)
+    first = max(0, min(place - number // 2, len(values) - number))
+    return values[first : first + number]
+
+
+def _in_table(cell: CellResult) -> str:
+    if cell.state is CellState.SKIPPED:
+        return next((_SHORT[v.code] for v in cell.verdicts if v.code in _SHORT), "skipped")
+    tokens = known(cell.output_token_throughput)
+    if cell.state is CellState.FAILED or tokens is None:
+        return "failed !"
+    first = seconds(cell.ttft.p50).replace(" ", "") if cell.ttft else ""
+    mark = "" if not cell.verdicts else "*" if cell.valid else "!"
+    return f"{figure(tokens)} {first}{mark}"
+
+
+def state_lines(progress: Progress, tokens_per_second: float | None) -> list[str]:
+    """Say how far a run is: a bar, then what is being done."""
+    total = progress.cells_total
+    share = progress.cells_done / total if total else 0.0
+    bar = f"[{'#' * int(share * _BAR):-<{_BAR}}] " if total else ""
+    eta = "" if progress.eta_seconds is None else f", about {clock(progress.eta_seconds)} to go"
+    cost = "" if progress.usd_so_far is None else f", {usd(progress.usd_so_far)}"
+    rate = "" if tokens_per_second is None else f", {figure(tokens_per_second)} tok/s"
+    doing = " ".join(part for part in (progress.cell, progress.doing) if part)
+    return [
+        f"{bar}{counted(progress)}{clock(progress.elapsed_seconds)}{eta}{cost}",
+        f"{doing}{rate}" if doing else str(progress.state),
+    ]
+
+
+def clock(duration_seconds: float) -> str:
+    """Give a duration as people read it.
+
+    >>> clock(75), clock(3 * 3600 + 62)
+    ('1:15', '3:01:02')
+    """
+    minutes, rest = divmod(round(duration_seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,35 @@
+"""The credential of a run, renewed for as long as it is measured."""
+
+from typing import Final
+
+import anyio
+
+from benchmark.folder import RunFolder
+from core.errors import OpsError
+from operations.resolve import find
+from operations.runtime import Runtime
+
+_REFRESH_SECONDS: Final = 60.0
+"""An identity token lasts an hour; a new one is there long before."""
+
+
+def keep_credential_fresh(runtime: Runtime, folder: RunFolder) -> None:
+    """Renew the credential of a run while it is measured and this server lives."""
+    if not runtime.settings.read_only:
+        runtime.background.start(
+            f"credential of {folder.path.name}", lambda: _keep_fresh(runtime, folder)
+        )
+
+
+async def _keep_fresh(runtime: Runtime, folder: RunFolder) -> None:
+    known = folder.manifest().provenance
+    while folder.is_measured_now():
+        await anyio.sleep(_REFRESH_SECONDS)
+        try:
+            found = await find(runtime.stage, known.target, known.deployment)
+            access = runtime.keep_quiet(await found.backend.access(found.name))
+        except OpsError:
+            continue  # the run itself finds out, and says so
+        key = access.api_key.get_secret_value() if access.api_key else None
+        if key is not None and folder.is_measured_now() and key != folder.credential():
+            folder.keep_credential(access.api_key)

@@ -1,0 +1,182 @@
+"""`python -m benchmark` as people use it."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmark import __main__ as program
+from benchmark.folder import RunFolder
+from benchmark.records import Arrivals, Limits, RunState
+from benchmark.running.commandline import base_url_from, parser, plan_from
+from benchmark.running.profiles import plan_of
+from benchmark.running.state import state_of
+from core.errors import InvalidArgument
+from core.processes import Output, run
+from tests.benchmark.made import a_grid, a_manifest
+from tests.benchmark.sweeping import open_door
+
+HERE = Path(__file__).resolve().parents[2]
+URL = "--url=http://127.0.0.1:8000"
+
+
+def words(*more: str) -> list[str]:
+    return ["run", URL, *more]
+
+
+def a_kept_run(runs: Path, name: str = "20261121-120000-quick-a") -> RunFolder:
+    folder = RunFolder(runs / name)
+    folder.create(a_manifest(name))
+    for cell in a_grid():
+        folder.add(cell)
+    return folder
+
+
+def test_words_become_a_plan() -> None:
+    """Limits are said in milliseconds, lists with commas."""
+    said = words("--profile=standard", "--contexts=512,8", "--concurrency=1,8", "--seconds=5")
+    plan = plan_from(parser().parse_args([*said, "--ttft-ms=250", "--tpot-ms=50", "--workers=2"]))
+    assert plan == plan_of(
+        "standard",
+        contexts=[8, 512],
+        concurrencies=[1, 8],
+        cell_seconds=5.0,
+        limits={"ttft_seconds": 0.25, "tpot_seconds": 0.05},
+        workers=2,
+    )
+    assert plan.limits == Limits(ttft_seconds=0.25, tpot_seconds=0.05)
+
+
+def test_rates_and_arrivals_are_words_as_well() -> None:
+    """An open loop."""
+    plan = plan_from(parser().parse_args(words("--rate=2,4.5", "--arrivals=constant")))
+    assert [load.requests_per_second for load in plan.loads] == [2.0, 4.5]
+    assert {load.arrivals for load in plan.loads} == {Arrivals.CONSTANT}
+
+
+def test_a_key_cannot_be_said_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every user of the machine could read it."""
+    with pytest.raises(SystemExit):
+        parser().parse_args(words("--api-key=secret"))
+    assert "VLLM_API_KEY" in parser().format_help()
+    with pytest.raises(InvalidArgument) as refused:
+        base_url_from("http://user:secret@127.0.0.1:8000")
+    assert "secret" not in f"{refused.value.summary}{refused.value.fix}"
+    assert "VLLM_API_KEY" in refused.value.fix
+
+
+@pytest.mark.parametrize(
+    "text", ["http://127.0.0.1:8000", "http://127.0.0.1:8000/", "http://127.0.0.1:8000/v1/"]
+)
+def test_an_address_is_known_however_it_is_written(text: str) -> None:
+    """With or without /v1."""
+    assert base_url_from(text) == "http://127.0.0.1:8000"
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:8000", "ftp://x", "http://", "http://x:99999", "[::1"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    """With the form that is wanted."""
+    with pytest.raises(InvalidArgument) as refused:
+        base_url_from(text)
+    assert "http(s)://host:port" in refused.value.fix
+
+
+def test_an_error_is_told_in_its_own_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On stderr, with status 1 and without a traceback."""
+    assert program.main(["show", "nobody", f"--folder={tmp_path}"]) == 1
+    seen = capsys.readouterr()
+    assert seen.out == ""
+    assert seen.err.splitlines() == [
+        "There is no run nobody.",
+        "`list` shows those that there are.",
+    ]
+
+
+def test_nothing_is_made_where_nothing_answers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The look comes first."""
+    assert program.main(["run", "--url=http://127.0.0.1:9", f"--folder={tmp_path}"]) == 1
+    assert "127.0.0.1:9" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_is_shown_by_its_id_or_its_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """State and findings."""
+    folder = a_kept_run(tmp_path)
+    assert program.main(["show", folder.path.name, f"--folder={tmp_path}"]) == 0
+    by_id = capsys.readouterr().out
+    assert program.main(["show", str(folder.path)]) == 0
+    assert capsys.readouterr().out == by_id
+    assert "interrupted [12] " in by_id
+    assert "512" in by_id
+
+
+def test_runs_are_listed_with_their_state(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Oldest first; where there are none, nothing is said."""
+    assert program.main(["list", f"--folder={tmp_path / 'none'}"]) == 0
+    assert capsys.readouterr().out == ""
+    names = [a_kept_run(tmp_path, name).path.name for name in ("2-b", "1-a")]
+    assert program.main(["list", f"--folder={tmp_path}"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == sorted(names)
+    assert all("interrupted" in line for line in lines)
+
+
+def test_stop_asks_only_a_run_that_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else the next to go on would stop at once."""
+    folder = a_kept_run(tmp_path)
+    assert program.main(["stop", str(folder.path)]) == 0
+    assert not folder.stop_file.exists()
+    with folder.locked():
+        assert program.main(["stop", str(folder.path)]) == 0
+        assert folder.stop_file.exists()
+        assert program.main(["resume", str(folder.path)]) == 1
+    assert folder.stop_file.exists()
+    assert "is being measured" in capsys.readouterr().err
+
+
+def test_compare_and_import_write_their_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The modules that do it have tests of their own; charts take most of a second."""
+    one, two = (a_kept_run(tmp_path, name) for name in ("1-a", "2-b"))
+    file = tmp_path / "a_vs_b.md"
+    assert program.main(["compare", str(one.path), str(two.path), f"--file={file}"]) == 0
+    assert file.exists()
+    table = tmp_path / "benchmark_sweep_results.csv"
+    table.write_text("nothing,known\n1,2\n")
+    assert program.main(["import", str(table), f"--folder={tmp_path}"]) == 1
+    assert "benchmark_sweep_results.csv" in capsys.readouterr().err
+
+
+async def cli(*argv: str, state: Path) -> Output:
+    env = {"VLLM_DEVOPS_STATE_DIR": str(state), "PYTHONPATH": str(HERE)}
+    return await run((sys.executable, "-m", "benchmark", *argv), timeout=60, env=env)
+
+
+@pytest.mark.anyio
+async def test_a_run_that_needs_no_cell_is_done_from_a_shell(state_dir: Path) -> None:
+    """A process of its own takes 2 s: it draws a chart. Both cells are too long for the engine."""
+    async with open_door() as door:
+        said = ("run", f"--url={door.url}", "--contexts=4096,8192", "--concurrency=1")
+        done = await cli(*said, state=state_dir)
+    assert done.returncode == 0, done.stderr
+    has_its_report(state_dir, done.stdout.splitlines())
+
+
+def has_its_report(state: Path, lines: list[str]) -> None:
+    assert lines[0].startswith("[1/2] 4096x1: skipped.")
+    assert lines[1].startswith("[2/2] 8192x1: skipped.")
+    report = Path(lines[2])
+    assert report.is_relative_to(state / "real" / "benchmarks")
+    assert report.read_text().startswith("#")
+    assert state_of(RunFolder(report.parent)).state is RunState.DONE

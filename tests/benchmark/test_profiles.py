@@ -1,0 +1,158 @@
+"""Plans made of a profile and what a person changes of it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmark.records import Arrivals, Limits, Profile
+from benchmark.running.profiles import PROFILES, plan_of
+from core.errors import InvalidArgument
+
+LIMITS = {"ttft_seconds": 0.5}
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_profile_makes_a_plan(profile: Profile) -> None:
+    """With nothing but the limits that a search needs."""
+    plan = plan_of(profile, limits=LIMITS)
+    assert plan.profile == profile
+    assert plan.contexts
+    assert plan.loads
+
+
+def test_quick_is_a_small_grid_of_a_few_minutes() -> None:
+    """Even if every cell takes all of its time."""
+    plan = plan_of()
+    assert (len(plan.contexts), len(plan.loads)) == (3, 4)
+    assert 12 * (plan.stop.max_seconds + plan.stop.warmup_max_seconds) < 200
+
+
+@pytest.mark.parametrize("profile", ["standard", "full", "article"])
+def test_the_grid_is_twelve_by_twelve(profile: Profile) -> None:
+    """Powers of two, 8 to 16,384 tokens and 1 to 2,048 users."""
+    plan = plan_of(profile)
+    assert plan.contexts == tuple(2**n for n in range(3, 15))
+    assert [load.concurrency for load in plan.loads] == [2**n for n in range(12)]
+
+
+def test_full_measures_every_cell_more_narrowly_than_standard() -> None:
+    """A publication has no gaps."""
+    full, standard = plan_of("full"), plan_of("standard")
+    assert full.stop.relative_half_width < standard.stop.relative_half_width
+    assert (full.stop_saturated, standard.stop_saturated) == (False, True)
+
+
+def test_article_is_one_burst_of_one_prompt_and_one_token() -> None:
+    """Sixty seconds, as the published scripts have it, in every cell."""
+    plan = plan_of("article")
+    assert {load.arrivals for load in plan.loads} == {Arrivals.ONCE}
+    assert (plan.workload.prefix_share, plan.workload.output_tokens) == (1.0, 1)
+    assert plan.stop.request_timeout_seconds == 60
+    assert plan.stop_saturated is False
+
+
+def test_what_is_said_replaces_what_the_profile_says() -> None:
+    """In ascending order, each once; what is None says nothing."""
+    plan = plan_of(
+        "standard",
+        contexts=[512, 8, 8],
+        concurrencies=[4, 1],
+        output_tokens=16,
+        cell_seconds=2.0,
+        limits={"ttft_seconds": 0.3},
+        seed=7,
+        workers=None,
+        max_cost_usd=2.5,
+    )
+    assert plan.contexts == (8, 512)
+    assert [load.concurrency for load in plan.loads] == [1, 4]
+    assert (plan.workload.output_tokens, plan.workload.seed) == (16, 7)
+    assert (plan.stop.min_seconds, plan.stop.max_seconds) == (2.0, 2.0)
+    assert plan.limits == Limits(ttft_seconds=0.3)
+    assert (plan.workers, plan.max_cost_usd) == (None, 2.5)
+
+
+def test_rates_make_open_loops() -> None:
+    """Poisson unless said otherwise; no users then."""
+    loads = plan_of(requests_per_second=[4, 2]).loads
+    assert [(x.arrivals, x.requests_per_second, x.concurrency) for x in loads] == [
+        (Arrivals.POISSON, 2.0, None),
+        (Arrivals.POISSON, 4.0, None),
+    ]
+    assert plan_of(requests_per_second=[1], arrivals="constant").loads[0].arrivals == "constant"
+
+
+def test_bursts_have_a_size_and_a_rate() -> None:
+    """One cell for each pair."""
+    loads = plan_of(requests_per_second=[2, 4], concurrencies=[8], arrivals="bursts").loads
+    assert [(x.concurrency, x.requests_per_second) for x in loads] == [(8, 2.0), (8, 4.0)]
+
+
+def test_the_kind_of_arrivals_alone_changes_nothing() -> None:
+    """A tool always says its default."""
+    assert plan_of(arrivals="poisson") == plan_of()
+
+
+def test_a_dataset_names_its_row_by_the_mean_of_its_prompts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And is found from every folder."""
+    file = tmp_path / "prompts.jsonl"
+    lines = [json.dumps({"prompt": letter * length}) for letter, length in (("a", 38), ("b", 118))]
+    file.write_text("\n".join(lines))
+    monkeypatch.chdir(tmp_path)
+    plan = plan_of(dataset="prompts.jsonl")
+    assert plan.contexts == (20,)
+    assert plan.workload.dataset == str(file.resolve())
+
+
+@pytest.mark.parametrize(
+    ("profile", "overrides", "named"),
+    [
+        ("slow", {}, "slow"),
+        ("quick", {"colour": "red"}, "colour"),
+        ("quick", {"contexts": []}, "contexts"),
+        ("quick", {"contexts": [0]}, "contexts"),
+        ("quick", {"contexts": [1.5]}, "contexts"),
+        ("quick", {"concurrencies": [-1]}, "concurrencies"),
+        ("quick", {"requests_per_second": [0.0]}, "requests_per_second"),
+        ("quick", {"requests_per_second": [float("nan")]}, "requests_per_second"),
+        ("quick", {"requests_per_second": [1.0], "concurrencies": [8]}, "users or a rate"),
+        ("quick", {"requests_per_second": [1.0], "arrivals": "bursts"}, "Bursts"),
+        ("quick", {"requests_per_second": [1.0], "arrivals": "once"}, "once"),
+        ("quick", {"arrivals": "constant"}, "need a rate"),
+        ("quick", {"output_tokens": 0}, "output_tokens"),
+        ("quick", {"prefix_share": 1.5}, "prefix_share"),
+        ("quick", {"cell_seconds": 0.0}, "cell_seconds"),
+        ("quick", {"max_cost_usd": -1.0}, "max_cost_usd"),
+        ("quick", {"max_minutes": 0.0}, "max_minutes"),
+        ("quick", {"limits": {"ttft_seconds": 0.0}}, "ttft_seconds"),
+        ("quick", {"limits": {"patience": 1.0}}, "patience"),
+        ("quick", {"workers": 0}, "workers"),
+        ("quick", {"dataset": "no/such/file.jsonl"}, "file.jsonl"),
+        ("quick", {"dataset": "a.jsonl", "contexts": [8]}, "contexts"),
+        ("article", {"output_tokens": 64}, "output_tokens"),
+        ("article", {"requests_per_second": [2.0]}, "requests_per_second"),
+        ("find-capacity", {}, "within limits"),
+        (
+            "find-capacity",
+            {
+                "limits": LIMITS,
+                "requests_per_second": [1.0],
+                "concurrencies": [4],
+                "arrivals": "bursts",
+            },
+            "bursts",
+        ),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_at_once(
+    profile: Any, overrides: dict[str, Any], named: str
+) -> None:
+    """The error names the argument and what to do."""
+    with pytest.raises(InvalidArgument) as refused:
+        plan_of(profile, **overrides)
+    assert named in f"{refused.value.summary} {refused.value.fix}"
+    assert refused.value.fix

@@ -1,0 +1,135 @@
+"""Benchmarks that are over, as an agent has them: told, listed, compared, imported."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmark.records import Code, Manifest
+from tests.benchmark.made import a_grid, with_verdict
+from tests.conversation import Agent
+from tests.tools.world import (
+    ARTICLE,
+    RUNS,
+    assert_envelope,
+    assert_same_facts,
+    plant_run,
+    plant_runs,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_two_runs_are_compared_in_a_file_of_their_own(agent: Agent, state_dir: Path) -> None:
+    """Named as the articles name theirs; the answer has the findings. A second for the chart."""
+    plant_runs(state_dir)
+    reply = await agent.call("compare_benchmarks", benchmarks=list(RUNS), file="l4_vs_a100.md")
+    assert reply.structured["ok"], reply
+    assert_same_facts(reply)
+    made = Path(reply.data["file"])
+    assert made == state_dir / "real" / "benchmarks" / "l4_vs_a100.md"
+    assert made.with_suffix(".png").exists()
+    assert reply.data["axes"] == ["accelerator"]
+    assert len(reply.text) <= 8_000
+
+
+@pytest.mark.parametrize("file", ["../up.md", "/etc/up.md", "up.txt", ".md", "a/b.md"])
+async def test_a_comparison_is_written_beside_the_runs_only(
+    file: str, agent: Agent, state_dir: Path
+) -> None:
+    """No name leads elsewhere."""
+    plant_runs(state_dir)
+    reply = await agent.call("compare_benchmarks", benchmarks=list(RUNS), file=file)
+    assert reply.code == "INVALID_ARGUMENT"
+    assert not list(state_dir.parent.rglob("up.*"))
+
+
+async def test_runs_of_another_workload_are_not_compared(agent: Agent, state_dir: Path) -> None:
+    """It says what differs."""
+    _, other = plant_runs(state_dir)
+    manifest = other.manifest()
+    work = manifest.plan.workload.model_copy(update={"output_tokens": 7})
+    other.create(_with_plan(manifest, workload=work))
+    reply = await agent.call("compare_benchmarks", benchmarks=list(RUNS))
+    assert (reply.code, reply.data["differs"]) == ("INVALID_ARGUMENT", ["output_tokens"])
+
+
+def _with_plan(manifest: Manifest, **fields: Any) -> Manifest:
+    return manifest.model_copy(update={"plan": manifest.plan.model_copy(update=fields)})
+
+
+async def test_an_articles_grid_is_imported_and_audited(agent: Agent, tmp_path: Path) -> None:
+    """Its flaws have codes; the same file again is no copy of itself, another name's is one.
+
+    Two seconds: three reports with charts are written.
+    """
+    claims = {"model": "12b", "accelerator": "A100 80GB", "usd_per_hour": 3.67}
+    first = await agent.call("import_benchmark", file=str(ARTICLE), **claims)
+    assert first.state == "done"
+    said = set(first.data["said_of_cells"])
+    assert {"COLD", "PREFIX_CACHED", "TIMEOUTS", "ARTICLE_METHOD"} <= said, said
+    assert first.data["valid_cells"] == 0
+    again = await agent.call("import_benchmark", file=str(ARTICLE), **claims)
+    assert again.data["said_of_cells"] == first.data["said_of_cells"]
+    copy = tmp_path / "another.csv"
+    copy.write_bytes(ARTICLE.read_bytes())
+    copied = await agent.call("import_benchmark", file=str(copy), **claims)
+    assert copied.data["said_of_cells"]["DUPLICATED_GRID"] > 0
+    assert (await agent.call("list_benchmarks")).structured["summary"].startswith("2 benchmark")
+
+
+@pytest.mark.parametrize(
+    "text", ["HF_TOKEN=hush-hush\n", '{"hush-hush": "hush-hush"}', "hush-hush,hush\n1,2\n"]
+)
+async def test_nothing_of_a_file_that_is_no_result_is_told(
+    agent: Agent, tmp_path: Path, text: str
+) -> None:
+    """An agent that was talked into naming a file of secrets learns nothing."""
+    (tmp_path / "file").write_text(text)
+    reply = await agent.call("import_benchmark", file=str(tmp_path / "file"))
+    assert reply.code == "INVALID_ARGUMENT"
+    assert "hush" not in reply.text + json.dumps(reply.structured)
+
+
+async def test_a_damaged_run_hides_no_other(agent: Agent, state_dir: Path) -> None:
+    """It is named in a warning."""
+    damaged, whole = plant_runs(state_dir)
+    damaged.manifest_file.write_text("{")
+    reply = await agent.call("list_benchmarks")
+    assert [row["run"] for row in reply.data["runs"]] == [whole.path.name]
+    assert damaged.path.name in reply.structured["warnings"][0]
+    assert (await agent.call("get_benchmark", run=whole.path.name)).state == "done"
+    assert (await agent.call("get_benchmark", run=damaged.path.name)).code == "NOT_FOUND"
+
+
+async def test_thousands_of_runs_are_listed_at_once(agent: Agent, state_dir: Path) -> None:
+    """Thirty rows and a number. Half a second: the folders must be made first."""
+    text = plant_run(state_dir).manifest_file.read_text()
+    for number in range(2_000):
+        folder = state_dir / "real" / "benchmarks" / f"20261120-{number:06}-quick-one"
+        folder.mkdir()
+        (folder / "manifest.json").write_text(text)
+    began = time.process_time()
+    reply = await agent.call("list_benchmarks")
+    assert time.process_time() - began < 2
+    assert (len(reply.data["runs"]), reply.data["left_out"]) == (30, 1_971)
+    assert_envelope(reply)
+
+
+async def test_a_whole_grid_is_told_in_two_thousand_tokens(agent: Agent, state_dir: Path) -> None:
+    """A run of 144 cells: findings first, then as many tables as there is room for."""
+    folder = plant_run(state_dir)
+    sizes = tuple(2**power for power in range(12))
+    cells = a_grid(sizes, sizes)
+    for code in (Code.COLD, Code.TIMEOUTS, Code.THROTTLED, Code.OTHER_LOAD):
+        cells = tuple(with_verdict(cell, code) for cell in cells)
+    folder.cells_file.write_text("".join(f"{cell.model_dump_json()}\n" for cell in cells))
+    reply = await agent.call("get_benchmark")
+    assert_envelope(reply)
+    assert (reply.data["measured_cells"], reply.data["valid_cells"]) == (144, 0)
+    assert "More tables" in reply.data["report"]
+    assert len(reply.data["report"]) <= 8_000
+    assert len(reply.text) <= 10_000
+    assert "truncated" not in reply.structured
