@@ -96,7 +96,7 @@ def view_of(looks: Sequence[Look], *, begin: float, end: float, sent: int) -> Se
     """
     if not looks:
         return None
-    first, last = _nearest(looks, begin), _nearest(looks, end)
+    first, last = _edges(looks, begin, end)
     inside = [look for look in looks if begin <= look.at <= end]
     grown = _growth(looks[first : last + 1])
     return ServerView(
@@ -109,6 +109,13 @@ def view_of(looks: Sequence[Look], *, begin: float, end: float, sent: int) -> Se
         process_start_time=looks[last].start,
         other_requests=_others(_growth(looks), sent),
     )
+
+
+def _edges(looks: Sequence[Look], begin: float, end: float) -> tuple[int, int]:
+    first, last = _nearest(looks, begin), _nearest(looks, end)
+    if first == last:  # a window shorter than a slow look: better too wide than no difference
+        return max(first - 1, 0), min(last + 1, len(looks) - 1)
+    return first, last
 
 
 def _nearest(looks: Sequence[Look], at: float) -> int:

@@ -143,6 +143,13 @@ def test_a_new_engine_that_has_counted_more_is_another_one() -> None:
     assert set(differences(seen(*looks)).values()) == {None}
 
 
+def test_a_window_shorter_than_a_slow_look_has_the_differences_around_it() -> None:
+    """Both its ends are nearest to the same look."""
+    looks = [a_look(0, prompt=10), a_look(9.5, prompt=30), a_look(30, prompt=90)]
+    assert seen(*looks[:2], begin=9, end=9.2).prompt_tokens == 20
+    assert seen(*looks, begin=9, end=10).prompt_tokens == 80
+
+
 def test_one_look_has_no_differences() -> None:
     """They take two."""
     assert set(differences(seen(a_look(5, prompt=3, finished=1))).values()) == {None}
@@ -182,15 +189,15 @@ def test_no_difference_is_ever_negative(
     assert all(value is None or value >= 0 for value in differences(view).values())
 
 
-@given(steps=st.lists(st.integers(0, 50), min_size=2, max_size=12), cuts=st.data())
+@given(steps=st.lists(st.integers(0, 50), min_size=3, max_size=12), cuts=st.data())
 def test_windows_side_by_side_add_up(steps: list[int], cuts: st.DataObject) -> None:
-    """Nothing is counted twice and nothing is lost, wherever the windows meet."""
+    """Nothing is counted twice and nothing is lost, where each is longer than a look."""
     total = 0
     looks = []
     for at, step in enumerate(steps):
         total += step
         looks.append(a_look(at, generation=total))
-    middle = cuts.draw(st.floats(0, len(steps) - 1))
+    middle = cuts.draw(st.floats(0.6, len(steps) - 1.6))
     edges = ((0, middle), (middle, len(steps) - 1), (0, len(steps) - 1))
     views = [seen(*looks, begin=begin, end=end) for begin, end in edges]
     one, other, both = (view.generation_tokens or 0 for view in views)
