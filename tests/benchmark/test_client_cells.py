@@ -118,10 +118,11 @@ async def test_a_name_that_does_not_exist_is_said(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_asks_to_wait_is_obeyed(tmp_path: Path) -> None:
-    """Each slot waits as long as it was told; the cell goes on."""
+    """Each slot waits as long as it was told; the cell, of a second, goes on."""
     throttle = faulty.status(429, b"", b"retry-after: 0.2")
+    long = StopRule(max_seconds=1, warmup_max_seconds=0.1, request_timeout_seconds=5)
     async with faulty.faulty(lambda n: throttle if n < 4 else paced()) as server:
-        result = await measured(a_job(server.base_url, tmp_path))
+        result = await measured(a_job(server.base_url, tmp_path, stop=long))
     samples = result.samples
     late = samples.outcome == Outcome.THROTTLED
     assert result.failed is None
