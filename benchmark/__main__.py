@@ -20,12 +20,12 @@ from benchmark import imports
 from benchmark.comparing import sides
 from benchmark.folder import RunFolder
 from benchmark.imports.claims import Claims
-from benchmark.records import Progress, RunState
 from benchmark.reporting import brief, report
 from benchmark.running import commandline, start
 from benchmark.running.live import clock, counted, live_on
 from benchmark.running.state import state_of
 from benchmark.running.sweep import End, conclude
+from benchmark.runs import Progress, RunState
 from benchmark.server import subject
 from core import PRODUCT
 from core.endpoint import Endpoint

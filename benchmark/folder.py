@@ -10,7 +10,8 @@ from typing import Final
 
 from pydantic import SecretStr, ValidationError
 
-from benchmark.records import CellResult, Manifest, Progress
+from benchmark.records import CellResult
+from benchmark.runs import Manifest, Progress
 from core.errors import Busy, DiskFull, NotFound
 
 _PRIVATE: Final = 0o600

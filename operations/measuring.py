@@ -12,7 +12,7 @@ import anyio
 from pydantic import SecretStr
 
 from benchmark.folder import RunFolder
-from benchmark.records import RunPlan
+from benchmark.runs import RunPlan
 from benchmark.server.subject import Seen
 from core.errors import Busy, DiskFull, Unsupported, WaitedTooLong
 from core.processes import detach

@@ -7,8 +7,9 @@ from typing import Any, Final
 import anyio
 
 from benchmark.folder import RunFolder
-from benchmark.records import CellResult, CellState, Manifest, Progress, RunState
+from benchmark.records import CellResult, CellState
 from benchmark.running.state import state_of
+from benchmark.runs import Manifest, Progress, RunState
 from core.errors import NextStep, NotFound
 from core.records import SIMULATED, Answer, Record
 from core.reply import note

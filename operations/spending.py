@@ -3,7 +3,7 @@
 from typing import Final
 
 from benchmark.folder import RunFolder
-from benchmark.records import RunPlan
+from benchmark.runs import RunPlan
 from core.errors import InvalidArgument
 from core.records import Deployment
 from operations.provenance import usd_per_hour

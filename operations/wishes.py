@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 import anyio
 
 from benchmark.folder import RunFolder
-from benchmark.records import RunPlan
+from benchmark.runs import RunPlan
 from core.errors import InvalidArgument
 from operations.agreement import Preview, preview
 from operations.asking import require_ready

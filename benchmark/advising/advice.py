@@ -6,7 +6,8 @@ from typing import Final
 from benchmark.advising.hardware import Known, flags_of, known
 from benchmark.advising.limits import Cause, Limit, waiting_share
 from benchmark.advising.rows import Row
-from benchmark.records import CellResult, Finding, Manifest
+from benchmark.records import CellResult
+from benchmark.runs import Finding, Manifest
 from benchmark.wording import figure, percent
 from core.errors import OpsError
 from planner.flags import Flags

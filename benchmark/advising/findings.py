@@ -9,7 +9,8 @@ from benchmark.advising.hardware import flags_of, known
 from benchmark.advising.limits import Limit, in_words, limits
 from benchmark.advising.operating import cost_findings, operating_findings
 from benchmark.advising.rows import Row, load_in_words, rows
-from benchmark.records import CellResult, CellState, Code, Finding, Manifest
+from benchmark.records import CellResult, CellState, Code
+from benchmark.runs import Finding, Manifest
 from benchmark.wording import figure, listed
 from core.errors import OpsError
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from benchmark.records import Manifest
+from benchmark.runs import Manifest
 from core.errors import OpsError
 from core.records import DeploymentSpec, ModelShape, valid
 from planner.accelerators import Accelerator, accelerators

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from benchmark.advising.rows import Row, load_in_words
-from benchmark.records import CellResult, Distribution, Finding, Limits, Manifest
+from benchmark.records import CellResult, Distribution, Limits
+from benchmark.runs import Finding, Manifest
 from benchmark.wording import figure, listed, percent, seconds, usd
 
 _SHOWN: Final = 4

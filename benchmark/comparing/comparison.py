@@ -3,7 +3,8 @@
 from typing import Final, TypeVar
 
 from benchmark.comparing.bootstrap import Ratio
-from benchmark.records import Arrivals, Finding, Load
+from benchmark.records import Arrivals, Load
+from benchmark.runs import Finding
 from core.errors import NextStep
 from core.records import Answer, Record
 

@@ -12,7 +12,7 @@ from benchmark.comparing.comparison import (
     Scaling,
     Side,
 )
-from benchmark.records import Finding
+from benchmark.runs import Finding
 from benchmark.wording import figure, listed, percent, usd
 
 _MOST: Final = 10

@@ -7,7 +7,8 @@ from typing import Any, Final, NamedTuple
 
 from benchmark.advising.hardware import find_accelerator, flags_of, known
 from benchmark.folder import RunFolder
-from benchmark.records import Arrivals, CellResult, Manifest
+from benchmark.records import Arrivals, CellResult
+from benchmark.runs import Manifest
 from core.errors import InvalidArgument
 from planner.places import places
 

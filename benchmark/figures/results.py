@@ -14,16 +14,8 @@ from benchmark.errors import Outcome
 from benchmark.figures import convergence, statistics
 from benchmark.figures.statistics import Mask, distribution, within
 from benchmark.measured import Measured
-from benchmark.records import (
-    Arrivals,
-    CellResult,
-    CellSpec,
-    CellState,
-    Counts,
-    Limits,
-    RunPlan,
-    ServerView,
-)
+from benchmark.records import Arrivals, CellResult, CellSpec, CellState, Counts, Limits, ServerView
+from benchmark.runs import RunPlan
 from benchmark.samples import UNKNOWN, Floats, Samples
 
 Figures = dict[str, Any]

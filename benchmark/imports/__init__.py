@@ -12,17 +12,8 @@ from benchmark.imports.audit import Run, audit
 from benchmark.imports.claims import Claims as Claims
 from benchmark.imports.form import Imported as Imported
 from benchmark.imports.form import Read, slug
-from benchmark.records import (
-    CellResult,
-    Host,
-    Load,
-    Manifest,
-    Progress,
-    Provenance,
-    RunPlan,
-    RunState,
-    Subject,
-)
+from benchmark.records import CellResult, Load
+from benchmark.runs import Host, Manifest, Progress, Provenance, RunPlan, RunState, Subject
 from core.errors import InvalidArgument
 from planner.model import full_name
 

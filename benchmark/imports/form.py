@@ -7,16 +7,8 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from benchmark.imports.claims import Claims
-from benchmark.records import (
-    CellResult,
-    CellSpec,
-    CellState,
-    Counts,
-    Distribution,
-    Manifest,
-    Profile,
-    Workload,
-)
+from benchmark.records import CellResult, CellSpec, CellState, Counts, Distribution, Workload
+from benchmark.runs import Manifest, Profile
 
 Json = Mapping[str, Any]
 NOT_KNOWN: Final = float("nan")

@@ -8,7 +8,8 @@ from typing import Final, NamedTuple
 
 from benchmark.figures.results import measured_rows
 from benchmark.measured import Measured
-from benchmark.records import CellResult, ClientView, Code, RunPlan, ServerView, Subject
+from benchmark.records import CellResult, ClientView, Code, ServerView
+from benchmark.runs import RunPlan, Subject
 from benchmark.samples import Samples
 from core.records import Record
 

@@ -12,7 +12,8 @@ from benchmark.judging.case import Case
 from benchmark.judging.case import limits as limits  # noqa: PLC0414  said here too
 from benchmark.judging.request_rules import unsupported as unsupported  # noqa: PLC0414  the same
 from benchmark.measured import Measured
-from benchmark.records import CellResult, CellState, Code, RunPlan, Subject, Verdict
+from benchmark.records import CellResult, CellState, Code, Verdict
+from benchmark.runs import RunPlan, Subject
 from benchmark.wording import seconds
 
 Rule = Callable[[Case], str | None]

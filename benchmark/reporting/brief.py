@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from benchmark.advising.findings import findings
-from benchmark.records import CellResult, CellState, Manifest
+from benchmark.records import CellResult, CellState
 from benchmark.reporting.tables import METRICS, by_arrivals, legend, matrix
+from benchmark.runs import Manifest
 
 MAX_CHARACTERS: Final = 7_500
 """Less than 2,000 tokens."""

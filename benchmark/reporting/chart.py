@@ -10,9 +10,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from benchmark.records import Arrivals, CellResult, CellState, Manifest
+from benchmark.records import Arrivals, CellResult, CellState
 from benchmark.reporting import run_facts
 from benchmark.reporting.tables import METRICS, Metric, by_arrivals
+from benchmark.runs import Manifest
 
 _COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's, without the yellow that is too pale on white."""

@@ -5,8 +5,9 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from benchmark.records import CellResult, ClientView, Manifest, ServerView
+from benchmark.records import CellResult, ClientView, ServerView
 from benchmark.reporting.tables import known, point
+from benchmark.runs import Manifest
 
 Field = str | float | None
 Read = Callable[[CellResult], Field]

@@ -11,10 +11,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from benchmark.advising.rows import load_in_words
-from benchmark.records import CellResult, CellState, Distribution, Finding, Manifest
+from benchmark.records import CellResult, CellState, Distribution
 from benchmark.reporting import run_facts
 from benchmark.reporting.tables import METRICS, known, load_label, load_order
 from benchmark.reporting.tally import code_rows
+from benchmark.runs import Finding, Manifest
 from benchmark.wording import figure, listed, percent, usd
 
 TEMPLATES: Final = Path(__file__).parent / "templates"

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from benchmark.records import Arrivals, CellResult, CellState, Finding, Manifest
+from benchmark.records import Arrivals, CellResult, CellState
 from benchmark.reporting import health, run_facts
 from benchmark.reporting.tables import (
     METRICS,
@@ -22,6 +22,7 @@ from benchmark.reporting.tables import (
     table,
 )
 from benchmark.reporting.tally import code_rows
+from benchmark.runs import Finding, Manifest
 from benchmark.wording import figure, listed
 
 TEMPLATES: Final = Path(__file__).parent / "templates"

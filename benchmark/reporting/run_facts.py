@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
-from benchmark.records import Arrivals, CellResult, Limits, Load, Manifest
+from benchmark.records import Arrivals, CellResult, Limits, Load
 from benchmark.reporting.tables import load_order
 from benchmark.reporting.tally import tally
+from benchmark.runs import Manifest
 from benchmark.wording import figure, percent, seconds
 
 _TOOL_ONLY: Final = frozenset({"target", "name"})

@@ -5,7 +5,8 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from benchmark.records import CellResult, CellState, Code, Manifest, Verdict
+from benchmark.records import CellResult, CellState, Code, Verdict
+from benchmark.runs import Manifest
 
 _NUMBER: Final = re.compile(r"(?<![\w.])(\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?)\s*(ms)?")
 _SECONDS: Final = {"ms": 1e-3}

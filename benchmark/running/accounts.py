@@ -4,8 +4,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from benchmark.records import CellResult, CellSpec, CellState, Manifest
+from benchmark.records import CellResult, CellSpec, CellState
 from benchmark.running import grid
+from benchmark.runs import Manifest
 from benchmark.wording import figure, usd
 
 

@@ -11,8 +11,9 @@ for itself.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from benchmark.records import CellResult, CellSpec, CellState, Code, Load, RunPlan, Subject
+from benchmark.records import CellResult, CellSpec, CellState, Code, Load
 from benchmark.running.grid import too_long
+from benchmark.runs import RunPlan, Subject
 
 RESOLUTION: Final = 0.05
 """Of the answer; single users are told apart as well."""

@@ -22,8 +22,9 @@ from benchmark.figures import convergence, parquet, results
 from benchmark.folder import RunFolder
 from benchmark.judging import validity
 from benchmark.measured import Measured, Slice
-from benchmark.records import Arrivals, CellResult, CellSpec, Load, Manifest
+from benchmark.records import Arrivals, CellResult, CellSpec, Load
 from benchmark.running import host
+from benchmark.runs import Manifest
 from benchmark.server.looks import read_look
 from benchmark.server.server_view import Watch
 from benchmark.server.subject import Seen

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from benchmark.records import Arrivals, Provenance, RunPlan
+from benchmark.records import Arrivals
 from benchmark.running.profiles import PROFILES, plan_of
+from benchmark.runs import Provenance, RunPlan
 from core.errors import InvalidArgument
 
 N = TypeVar("N", int, float)

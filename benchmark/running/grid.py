@@ -9,17 +9,9 @@ named (Little's law). Profiles whose every cell is wanted switch this off: `stop
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from benchmark.records import (
-    Arrivals,
-    CellResult,
-    CellSpec,
-    CellState,
-    Code,
-    RunPlan,
-    Subject,
-    Verdict,
-)
+from benchmark.records import Arrivals, CellResult, CellSpec, CellState, Code, Verdict
 from benchmark.reporting.tables import load_label, load_order
+from benchmark.runs import RunPlan, Subject
 from benchmark.wording import figure, percent
 
 GAIN: Final = 0.03

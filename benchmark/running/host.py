@@ -7,7 +7,7 @@ from typing import Final
 
 import psutil
 
-from benchmark.records import Host
+from benchmark.runs import Host
 from core import PRODUCT, VERSION
 
 _MEASURE: Final = ("uvloop", "httptools", "orjson", "numpy", "pyarrow")

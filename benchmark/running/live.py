@@ -4,8 +4,9 @@ import shutil
 from collections.abc import Iterator, Sequence
 from typing import Final, Protocol, TextIO, TypeVar
 
-from benchmark.records import CellResult, CellSpec, CellState, Code, Progress, RunPlan
+from benchmark.records import CellResult, CellSpec, CellState, Code
 from benchmark.reporting.tables import known, load_label, load_order
+from benchmark.runs import Progress, RunPlan
 from benchmark.wording import figure, seconds, usd
 
 T = TypeVar("T")

@@ -8,7 +8,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from benchmark.records import Arrivals, Limits, Load, Profile, RunPlan, StopRule, Workload
+from benchmark.records import Arrivals, Limits, Load, StopRule, Workload
+from benchmark.runs import Profile, RunPlan
 from benchmark.workload import datasets
 from core.errors import InvalidArgument
 from core.records import Record, valid

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from benchmark.folder import RunFolder
-from benchmark.records import Manifest, Provenance, RunPlan, Subject
 from benchmark.running import host
+from benchmark.runs import Manifest, Provenance, RunPlan, Subject
 from core.errors import DiskFull, InvalidArgument
 
 _LONGEST_NAME: Final = 40

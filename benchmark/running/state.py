@@ -3,7 +3,7 @@
 from typing import Final
 
 from benchmark.folder import RunFolder
-from benchmark.records import Progress, RunState
+from benchmark.runs import Progress, RunState
 
 _TRIES: Final = 40
 

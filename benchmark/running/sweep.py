@@ -15,13 +15,14 @@ import anyio
 from benchmark.client.fleet import Fleet
 from benchmark.folder import RunFolder
 from benchmark.measured import Slice
-from benchmark.records import CellResult, CellSpec, CellState, Manifest, Progress, RunState
+from benchmark.records import CellResult, CellSpec, CellState
 from benchmark.reporting import report
 from benchmark.running import capacity, grid
 from benchmark.running.accounts import Accounts
 from benchmark.running.cell import Bench, Crew, Said, opened
 from benchmark.running.ending import Ending
 from benchmark.running.live import Live
+from benchmark.runs import Manifest, Progress, RunState
 from benchmark.server.subject import Seen, look
 from core.errors import Busy, DiskFull, EndpointError, OpsError, Unauthorized, WaitedTooLong
 

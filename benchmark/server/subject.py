@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from benchmark.records import Subject
+from benchmark.runs import Subject
 from benchmark.workload.alphabet import alphabet
 from core.endpoint import Endpoint, ServedModel
 from core.errors import EndpointError, ModelNotServed

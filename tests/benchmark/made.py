@@ -13,15 +13,11 @@ from benchmark.records import (
     Code,
     Counts,
     Distribution,
-    Host,
     Load,
-    Manifest,
-    Provenance,
-    RunPlan,
     ServerView,
-    Subject,
     Verdict,
 )
+from benchmark.runs import Host, Manifest, Provenance, RunPlan, Subject
 from benchmark.samples import Samples
 from core.metrics import CacheConfig
 

@@ -10,17 +10,8 @@ from benchmark.figures import convergence
 from benchmark.figures.results import compute
 from benchmark.judging.validity import judged
 from benchmark.measured import Measured, Slice
-from benchmark.records import (
-    CellResult,
-    CellSpec,
-    ClientView,
-    Load,
-    RunPlan,
-    ServerView,
-    StopRule,
-    Subject,
-    Workload,
-)
+from benchmark.records import CellResult, CellSpec, ClientView, Load, ServerView, StopRule, Workload
+from benchmark.runs import RunPlan, Subject
 from benchmark.samples import Floats, Samples
 from core.metrics import CacheConfig
 from tests.benchmark.made import WHEN

@@ -2,8 +2,9 @@
 
 import pytest
 
-from benchmark.records import CellState, Manifest, RunPlan
+from benchmark.records import CellState
 from benchmark.running.accounts import Accounts
+from benchmark.runs import Manifest, RunPlan
 from tests.benchmark.made import a_cell, a_manifest
 
 

@@ -6,18 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmark.records import (
-    Arrivals,
-    CellResult,
-    CellSpec,
-    CellState,
-    Code,
-    Limits,
-    Load,
-    RunPlan,
-    Subject,
-)
+from benchmark.records import Arrivals, CellResult, CellSpec, CellState, Code, Limits, Load
 from benchmark.running.capacity import MOST_USERS, bracket, next_cell
+from benchmark.runs import RunPlan, Subject
 from tests.benchmark.made import a_cell, with_verdict
 
 ENGINE = Subject(model="m", max_model_len=2048)

@@ -7,10 +7,11 @@ import pytest
 
 from benchmark import __main__ as program
 from benchmark.folder import RunFolder
-from benchmark.records import Arrivals, Limits, RunState
+from benchmark.records import Arrivals, Limits
 from benchmark.running.commandline import base_url_from, parser, plan_from
 from benchmark.running.profiles import plan_of
 from benchmark.running.state import state_of
+from benchmark.runs import RunState
 from core.errors import InvalidArgument
 from core.processes import Output, run
 from tests.benchmark.made import a_grid, a_manifest

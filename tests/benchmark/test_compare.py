@@ -17,16 +17,8 @@ from benchmark.comparing.sides import Loaded, axes, file_name, load, names
 from benchmark.errors import Outcome
 from benchmark.figures import parquet
 from benchmark.folder import RunFolder
-from benchmark.records import (
-    Arrivals,
-    CellResult,
-    CellSpec,
-    Code,
-    Counts,
-    Load,
-    Manifest,
-    Workload,
-)
+from benchmark.records import Arrivals, CellResult, CellSpec, Code, Counts, Load, Workload
+from benchmark.runs import Manifest
 from benchmark.samples import Samples
 from core.errors import DiskFull, InvalidArgument, NotFound
 from tests.benchmark.made import a_cell, a_grid, a_manifest, some_samples, spread, with_verdict

@@ -8,15 +8,8 @@ from hypothesis import strategies as st
 
 from benchmark.advising.findings import findings
 from benchmark.advising.limits import waiting_share
-from benchmark.records import (
-    CellResult,
-    CellState,
-    Code,
-    Finding,
-    Limits,
-    Manifest,
-    ServerView,
-)
+from benchmark.records import CellResult, CellState, Code, Limits, ServerView
+from benchmark.runs import Finding, Manifest
 from tests.benchmark.made import a_cell, a_grid, a_manifest, spread, with_verdict
 
 SPEC = {"name": "gemma", "model": "google/gemma-4-E4B-it"}

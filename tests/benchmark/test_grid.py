@@ -5,18 +5,9 @@ from collections.abc import Callable, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmark.records import (
-    Arrivals,
-    CellResult,
-    CellSpec,
-    CellState,
-    Code,
-    Load,
-    RunPlan,
-    Subject,
-    Workload,
-)
+from benchmark.records import Arrivals, CellResult, CellSpec, CellState, Code, Load, Workload
 from benchmark.running.grid import next_cell, specs
+from benchmark.runs import RunPlan, Subject
 from tests.benchmark.made import a_cell, with_verdict
 
 ANY = Subject(model="m", max_model_len=None)

@@ -16,9 +16,10 @@ from benchmark.folder import RunFolder
 from benchmark.imports import Claims, article, import_file, save_import
 from benchmark.imports.audit import Run
 from benchmark.imports.form import number, whole
-from benchmark.records import Arrivals, CellResult, CellState, Code, RunState
+from benchmark.records import Arrivals, CellResult, CellState, Code
 from benchmark.reporting.report import write_all
 from benchmark.running.profiles import plan_of
+from benchmark.runs import RunState
 from core.errors import InvalidArgument
 
 HERE = Path(__file__).parent / "imported"

@@ -18,8 +18,9 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.select import Select
 
 from benchmark.advising.findings import findings
-from benchmark.records import Arrivals, CellResult, CellState, Code, Load, Manifest
+from benchmark.records import Arrivals, CellResult, CellState, Code, Load
 from benchmark.reporting import page
+from benchmark.runs import Manifest
 from tests.benchmark.made import a_cell, a_grid, a_manifest, spread, with_verdict
 
 Open = Callable[[Sequence[CellResult]], webdriver.Chrome]

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from benchmark.records import Arrivals, Limits, Profile
+from benchmark.records import Arrivals, Limits
 from benchmark.running.profiles import PROFILES, plan_of
+from benchmark.runs import Profile
 from core.errors import InvalidArgument
 
 LIMITS = {"ttft_seconds": 0.5}

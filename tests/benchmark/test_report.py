@@ -23,11 +23,11 @@ from benchmark.records import (
     Counts,
     Limits,
     Load,
-    Manifest,
     ServerView,
 )
 from benchmark.reporting import csvfile, report, report_text, run_facts
 from benchmark.running import commandline
+from benchmark.runs import Manifest
 from benchmark.samples import Samples
 from benchmark.wording import figure
 from core.errors import DiskFull, NotFound

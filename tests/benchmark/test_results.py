@@ -11,16 +11,8 @@ from hypothesis import strategies as st
 from benchmark.errors import Outcome
 from benchmark.figures.results import compute
 from benchmark.measured import Measured, Slice
-from benchmark.records import (
-    Arrivals,
-    CellResult,
-    CellSpec,
-    CellState,
-    ClientView,
-    Limits,
-    Load,
-    RunPlan,
-)
+from benchmark.records import Arrivals, CellResult, CellSpec, CellState, ClientView, Limits, Load
+from benchmark.runs import RunPlan
 from benchmark.samples import Samples, merged
 from tests.benchmark.made import WHEN, some_samples
 from tests.benchmark.test_statistics import scattered

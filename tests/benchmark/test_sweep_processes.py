@@ -15,10 +15,11 @@ import pytest
 from anyio.abc import Process
 
 from benchmark.folder import RunFolder
-from benchmark.records import CellState, RunState, Subject
+from benchmark.records import CellState
 from benchmark.running.profiles import plan_of
 from benchmark.running.start import make
 from benchmark.running.state import state_of
+from benchmark.runs import RunState, Subject
 from core.settings import inherited_environment
 from tests.benchmark.sweeping import ids
 from tests.emulators.conftest import Simulate, until

@@ -8,7 +8,8 @@ import pytest
 from benchmark.figures.results import compute
 from benchmark.judging.validity import judged
 from benchmark.measured import Measured
-from benchmark.records import CellSpec, Code, Load, RunPlan, Subject
+from benchmark.records import CellSpec, Code, Load
+from benchmark.runs import RunPlan, Subject
 from benchmark.workload.prompts import bodies
 from tests.our_client import ALPHABET, CONTEXT, WORDS, a_job, measured
 from tests.truth.claims import Errors, compare

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from benchmark.records import Code, Manifest
+from benchmark.records import Code
+from benchmark.runs import Manifest
 from tests.benchmark.made import a_grid, with_verdict
 from tests.conversation import Agent
 from tests.tools.world import (

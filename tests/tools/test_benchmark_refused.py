@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from benchmark.records import RunState
+from benchmark.runs import RunState
 from tests.conversation import Agent
 from tests.emulators.conftest import Simulate, simulate, tiny_model
 from tests.tools.world import RUNS, agent_at, assert_envelope, plant, plant_run

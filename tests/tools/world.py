@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from backends.local.engine import Engine, simulated
 from backends.local.folder import Folder, Made
 from benchmark.folder import RunFolder
-from benchmark.records import Progress, RunState
+from benchmark.runs import Progress, RunState
 from core.journal import Journal, Operation
 from core.records import DeploymentSpec
 from core.reply import MAX_CHARACTERS
