@@ -48,9 +48,7 @@ def compare(runs: Sequence[Loaded]) -> Comparison:
             fix="Measure the same contexts and loads on both, then compare.",
             cause="; ".join(_why_none(run, cells) for run, cells in zip(runs, used, strict=True)),
         )
-    sides = tuple(
-        _side(name, run, cells) for name, run, cells in zip(called, runs, used, strict=True)
-    )
+    sides = tuple(map(_side, called, runs, used))
     differing = [n for n in sides[0].axes if len({side.axes[n] for side in sides}) > 1]
     made = Comparison(
         axes=tuple(differing),

@@ -47,10 +47,7 @@ def read(documents: Sequence[Json], claims: Claims) -> Read:
         InvalidArgument: It does not say its load or its prompt length.
     """
     export = documents[0]
-    context, tokens = (
-        _average(export, "input_sequence_length"),
-        _average(export, "output_sequence_length"),
-    )
+    context = _average(export, "input_sequence_length")
     if not context:
         raise InvalidArgument(
             "The file does not say how long its prompts were.",
@@ -59,22 +56,27 @@ def read(documents: Sequence[Json], claims: Claims) -> Read:
     cell = make_cell(
         CellSpec(context=max(1, round(context)), load=_load(export)), _figures(export), claims
     )
-    kind = next(_settings(export, ("type", "endpoint_type")), "chat")
     model = next(_settings(export, ("model_names", "models", "model")), None)
     return Read(
         tool="aiperf",
         cells=(cell,),
-        workload=Workload(
-            api="completion" if str(kind) == "completions" else "chat",
-            output_tokens=claims.output_tokens or max(1, round(tokens or 1)),
-            fixed_output=False,
-        ),
+        workload=_workload(export, claims),
         model=_name(model),
         created_at=_when(export.get("start_time")),
         notes=(
             "TPOT is aiperf's inter-token latency, ITL its inter-chunk latency.",
             "Whether answers were of a fixed length is not in the file.",
         ),
+    )
+
+
+def _workload(export: Json, claims: Claims) -> Workload:
+    kind = next(_settings(export, ("type", "endpoint_type")), "chat")
+    tokens = _average(export, "output_sequence_length")
+    return Workload(
+        api="completion" if str(kind) == "completions" else "chat",
+        output_tokens=claims.output_tokens or max(1, round(tokens or 1)),
+        fixed_output=False,
     )
 
 

@@ -72,11 +72,18 @@ def a_cell(
         "relative_half_width": 0.02,
         "server": _engine(context, concurrency, ttft=ttft, itl=tpot),
         "client": _CLIENT,
-        "usd_per_1000_requests": 1000 * 3.67 / 3600 / rate,
-        "usd_per_million_output_tokens": 1e6 * 3.67 / 3600 / tokens,
-        "usd_per_million_tokens": 1e6 * 3.67 / 3600 / (tokens + rate * context),
+        **_prices(rate, tokens, context),
     }
     return CellResult.model_validate({**made, **fields})
+
+
+def _prices(rate: float, tokens: float, context: int) -> dict[str, float]:
+    usd_per_second = 3.67 / 3600
+    return {
+        "usd_per_1000_requests": 1000 * usd_per_second / rate,
+        "usd_per_million_output_tokens": 1e6 * usd_per_second / tokens,
+        "usd_per_million_tokens": 1e6 * usd_per_second / (tokens + rate * context),
+    }
 
 
 _CLIENT = ClientView(
