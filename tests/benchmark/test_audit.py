@@ -1,72 +1,14 @@
 """The audit: clean figures pass, every planted flaw is found with the figures that show it."""
 
-from collections.abc import Sequence
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmark.imports.audit import Run, audit, client_ceiling
 from benchmark.imports.claimed import ground_of, prefill_roof
 from benchmark.imports.claims import Claims
-from benchmark.imports.form import Figures, make_cell, spread
-from benchmark.records import Arrivals, CellResult, CellSpec, Code, Load
-
-A100 = Claims(model="12b qat", accelerator="A100", output_tokens=1)
-CONTEXTS = (8, 512, 4096)
-BURSTS = (1, 16, 64, 256)
-
-
-def burst(
-    context: int,
-    concurrency: int,
-    rate: float,
-    *,
-    seconds: float | None = None,
-    succeeded: int | None = None,
-    wall: float | None = None,
-) -> CellResult:
-    """A row of an article's grid: a burst, its rate, the mean time of a request."""
-    well = concurrency if succeeded is None else succeeded
-    mean = concurrency / rate * 0.6 if seconds is None and rate else seconds
-    figures = Figures(
-        succeeded=well,
-        failed=concurrency - well,
-        wall_seconds=wall if wall is not None else (well / rate if rate else 0.0),
-        requests_per_second=rate,
-        output_tokens_per_second=rate,
-        times={"e2el": spread(well, {"mean": mean}) if mean else None},
-    )
-    load = Load(arrivals=Arrivals.ONCE, concurrency=concurrency)
-    return make_cell(CellSpec(context=context, load=load), figures, A100)
-
-
-def clean(
-    most: float = 20.0,
-    alone: float = 0.1,
-    contexts: Sequence[int] = CONTEXTS,
-    bursts: Sequence[int] = BURSTS,
-) -> list[CellResult]:
-    """A grid by a law: a fixed time for each request, and a share of what arithmetic allows."""
-    ground = ground_of(A100)
-    assert ground is not None
-    made = []
-    for context in contexts:
-        roof = prefill_roof(ground, context)
-        assert roof is not None
-        best = min(most, 0.5 * roof / context)
-        for users in bursts:
-            rate = users / (alone + users / best)
-            made.append(burst(context, users, rate, seconds=0.8 * users / rate))
-    return made
-
-
-def codes(cells: Sequence[CellResult]) -> set[Code]:
-    """What is said of any of them, but that they are bursts."""
-    return {v.code for cell in cells for v in cell.verdicts} - {Code.ARTICLE_METHOD}
-
-
-def because(cell: CellResult, code: Code) -> str:
-    return next(verdict.because for verdict in cell.verdicts if verdict.code is code)
+from benchmark.imports.form import Figures, make_cell
+from benchmark.records import CellSpec, Code, Load
+from tests.benchmark.audited import A100, because, burst, clean, closed, codes
 
 
 @given(
@@ -125,117 +67,6 @@ def test_a_fall_with_load_near_the_ceiling_is_the_client() -> None:
     assert Code.CLIENT_SATURATED not in codes(audit(falling[1:], Claims()))
     rising = [burst(8, 256, 38.0), falling[1]]
     assert Code.CLIENT_SATURATED not in codes(audit(rising, Claims()))
-
-
-def timed_out(context: int, users: int, rate: float, *, patience: float) -> CellResult:
-    """A burst of which only what ends in time succeeds."""
-    well = min(users, int(patience * rate))
-    return burst(context, users, well / patience, succeeded=well, wall=patience, seconds=20.0)
-
-
-@given(patience=st.sampled_from((10.0, 30.0, 60.0, 75.0, 120.0)), rate=st.floats(0.5, 8.0))
-def test_a_time_out_is_found_from_the_shares_that_succeed(patience: float, rate: float) -> None:
-    """Two half-failed bursts agree on it, whatever it is."""
-    most = int(patience * rate)
-    cells = [timed_out(4096, round(most * n) + 1, rate, patience=patience) for n in (1.5, 2, 4)]
-    found = audit(cells, A100)
-    for cell in found:
-        assert "time-out" in because(cell, Code.TIMEOUTS)
-    assert Code.ERRORS not in codes(found)
-
-
-def test_one_half_failed_burst_counts_where_its_time_out_is_a_usual_one() -> None:
-    """60 s is what people write; 41 s is not, until somebody says so."""
-    usual, odd = (timed_out(8, 512, 4.0, patience=patience) for patience in (60.0, 41.0))
-    assert codes(audit([usual], Claims())) == {Code.TIMEOUTS}
-    assert codes(audit([odd], Claims())) == {Code.ERRORS}
-    assert codes(audit([odd], Claims(timeout_seconds=41.0))) == {Code.TIMEOUTS}
-
-
-def test_a_burst_that_failed_whole_after_the_time_out_was_given_up() -> None:
-    """It waited as long as the others: it was no length that refused it."""
-    gone = burst(4096, 2048, 0.0, succeeded=0, wall=60.1)
-    found = audit([burst(8, 1, 5.0), timed_out(4096, 512, 4.0, patience=60.0), gone], A100)
-    assert "all 2048 failed after 60.1 s" in because(found[2], Code.TIMEOUTS)
-
-
-def test_a_burst_that_failed_at_once_was_not_given_up() -> None:
-    """A time-out of 60 s explains nothing that ends after 0.1 s."""
-    at_once = burst(512, 16, 0.0, succeeded=0, wall=0.1)
-    cells = [burst(8, 1, 5.0), at_once, timed_out(4096, 512, 4.0, patience=60.0)]
-    found = audit(cells, Claims())
-    assert codes(found[1:2]) == {Code.ERRORS}
-    assert codes(found[2:]) == {Code.TIMEOUTS}
-
-
-def test_failures_that_no_time_out_explains_are_errors() -> None:
-    """Shares that agree on nothing were refused or broken."""
-    cells = [burst(8, 64, rate, succeeded=32) for rate in (2.0, 9.0, 31.0)]
-    found = audit(cells, A100)
-    assert codes(found) == {Code.ERRORS}
-    assert because(found[0], Code.ERRORS).startswith("32 of 64 requests failed")
-
-
-def refused(context: int) -> list[CellResult]:
-    return [burst(context, users, 0.0, succeeded=0, wall=0.1) for users in BURSTS]
-
-
-def test_whole_rows_at_0_percent_up_to_the_longest_are_the_length() -> None:
-    """Every load fails at once, at that length and every longer one."""
-    found = audit([*clean(), *refused(8192), *refused(16384)], Claims())
-    assert codes(found) == {Code.LENGTH_CAPPED}
-    assert "at every longer length" in because(found[-1], Code.LENGTH_CAPPED)
-
-
-def test_a_said_max_model_len_is_reckoned_with() -> None:
-    """16,384 and one more do not fit in 16,384; 8,192 do, so those have failed."""
-    said = A100.model_copy(update={"max_model_len": 16384})
-    found = audit([*refused(8192), *refused(16384)], said)
-    assert codes(found[:4]) == {Code.ERRORS}
-    assert "16,384 + 1 tokens exceed max_model_len 16,384" in because(found[-1], Code.LENGTH_CAPPED)
-
-
-def test_a_row_that_fails_between_rows_that_work_is_no_length() -> None:
-    """A longer prompt was answered."""
-    found = audit([*clean(contexts=(8, 4096)), *refused(512)], Claims())
-    assert codes(found) == {Code.ERRORS}
-
-
-def test_a_grid_of_nothing_but_failures_says_nothing_of_length() -> None:
-    """The server may have been down."""
-    assert codes(audit([*refused(8), *refused(512)], Claims())) == {Code.ERRORS}
-
-
-def test_a_cold_first_cell_is_found_by_its_neighbours() -> None:
-    """20 s for one short prompt, where 16 of them take one."""
-    cells = [burst(8, 1, 0.05, seconds=20.0), *clean()[1:]]
-    found = audit(cells, A100)
-    assert codes(found[:1]) == {Code.COLD}
-    assert codes(found[1:]) == set()
-    assert "20 s a request" in because(found[0], Code.COLD)
-
-
-def test_a_cell_as_slow_as_its_neighbour_is_not_called_cold() -> None:
-    """Both neighbours must be faster: here the whole row is slow."""
-    row = [burst(8, 1, 0.25, seconds=4.0), burst(8, 16, 3.0, seconds=5.0)]
-    found = audit([*row, burst(512, 1, 5.0, seconds=0.2)], A100)
-    assert Code.COLD not in codes(found[:1])
-
-
-def closed(users: int, rate: float, *, tokens: int = 64, tpot: float = 0.02) -> CellResult:
-    """A cell of another tool: a closed loop with streamed answers."""
-    seconds = users / rate
-    figures = Figures(
-        succeeded=200,
-        wall_seconds=200 / rate,
-        requests_per_second=rate,
-        output_tokens_per_second=rate * tokens,
-        times={
-            "tpot": spread(200, {"mean": tpot}),
-            "e2el": spread(200, {"mean": seconds}),
-        },
-    )
-    return make_cell(CellSpec(context=512, load=Load(concurrency=users)), figures, A100)
 
 
 def test_decoding_faster_than_memory_is_read_is_impossible() -> None:

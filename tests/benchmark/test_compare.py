@@ -1,185 +1,18 @@
 """Runs side by side: what may be compared, what differs, and whether that is sure."""
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from benchmark.advising.hardware import find_accelerator
-from benchmark.comparing import sampled
-from benchmark.comparing.bootstrap import Blocks, Ratio, from_half_widths, number_of_blocks, ratio
 from benchmark.comparing.compare import compare
 from benchmark.comparing.comparison_report import write_comparison
 from benchmark.comparing.sides import Loaded, axes, file_name, load, names
-from benchmark.errors import Outcome
-from benchmark.figures import parquet
 from benchmark.folder import RunFolder
-from benchmark.records import Arrivals, CellResult, CellSpec, Code, Counts, Load, Workload
-from benchmark.runs import Manifest
-from benchmark.samples import Samples
+from benchmark.records import Arrivals, CellSpec, Code, Load
 from core.errors import DiskFull, InvalidArgument, NotFound
-from tests.benchmark.made import a_cell, a_grid, a_manifest, some_samples, spread, with_verdict
-
-WINDOW = (100.0, 120.0)
-REQUEST_SECONDS = 0.5
-USERS = 16
-
-
-def one_chip() -> Manifest:
-    return a_manifest("one", target="tpu-v6e-1", accelerator="v6e", accelerator_count=1)
-
-
-def four_chips() -> Manifest:
-    chips = a_manifest("four", target="tpu-v6e-4", accelerator="v6e", accelerator_count=4)
-    priced = chips.provenance.model_copy(update={"usd_per_hour": 14.68})
-    return chips.model_copy(update={"provenance": priced})
-
-
-def faster(
-    cells: Sequence[CellResult], by: Callable[[CellResult], float]
-) -> tuple[CellResult, ...]:
-    """Cells of an engine that is so many times as fast and four times as dear."""
-    return tuple(
-        a_cell(
-            cell.spec.context,
-            cell.spec.load.concurrency or 1,
-            request_throughput=(cell.request_throughput or 0) * by(cell),
-            output_token_throughput=(cell.output_token_throughput or 0) * by(cell),
-            e2el=spread((cell.e2el.mean if cell.e2el else 0) / by(cell)),
-            usd_per_million_tokens=(cell.usd_per_million_tokens or 0) * 4 / by(cell),
-        )
-        for cell in cells
-    )
-
-
-def changed(manifest: Manifest, **workload: object) -> Manifest:
-    plan = manifest.plan.model_copy(update={"workload": Workload.model_validate(workload)})
-    return manifest.model_copy(update={"plan": plan})
-
-
-def by_article(manifest: Manifest) -> Manifest:
-    plan = manifest.plan.model_copy(update={"profile": "article"})
-    return manifest.model_copy(update={"plan": plan})
-
-
-def closed_loop(seed: int, *, speed: float = 1.0) -> Samples:
-    """Users who each ask again at once; times are log-normal about half a second."""
-    random = np.random.default_rng(seed)
-    each = int(30 * speed / REQUEST_SECONDS)
-    taken = random.lognormal(np.log(REQUEST_SECONDS / speed), 0.3, (USERS, each))
-    ends = 95.0 + taken.cumsum(axis=1)
-    begins, ends, taken = (ends - taken).ravel(), ends.ravel(), taken.ravel()
-    whole = np.zeros(len(begins), dtype=np.int64)
-    made = some_samples(len(begins), tokens=64)
-    return Samples(
-        **{
-            name: getattr(made, name)
-            for name in made.__dataclass_fields__
-            if name not in {"intended", "first_token", "last_token", "done", "outcome"}
-        },
-        intended=begins,
-        first_token=begins + taken / 10,
-        last_token=ends,
-        done=ends,
-        outcome=np.where(begins < WINDOW[1], whole + Outcome.OK, whole + Outcome.CUT),
-    )
-
-
-def cut(samples: Samples, speed: float = 1.0) -> sampled.Cut:
-    return sampled.cut(samples, WINDOW, REQUEST_SECONDS / speed)
-
-
-def point(blocks: Blocks) -> float:
-    return float(blocks.numerators.sum() / blocks.denominators.sum())
-
-
-def held_against(first: sampled.Cut, other: sampled.Cut, figure: str, seed: int) -> Ratio:
-    value = point(other[figure]) / point(first[figure])
-    return ratio(value, first[figure], other[figure], seed=seed)
-
-
-def test_two_runs_of_one_law_rarely_differ() -> None:
-    """Of a hundred pairs at most ten seem to, in throughput as in every latency."""
-    wrong = dict.fromkeys(("throughput", "ttft", "tpot", "e2el"), 0)
-    for seed in range(100):
-        first, other = cut(closed_loop(2 * seed)), cut(closed_loop(2 * seed + 1))
-        for figure in wrong:
-            wrong[figure] += bool(held_against(first, other, figure, seed).significant)
-    assert all(number <= 10 for number in wrong.values()), wrong
-
-
-def test_a_difference_of_20_percent_is_found() -> None:
-    """In throughput and in latency, whatever the seed."""
-    for seed in range(20):
-        first, other = cut(closed_loop(2 * seed)), cut(closed_loop(2 * seed + 1, speed=1.2), 1.2)
-        assert held_against(first, other, "throughput", seed).significant
-        assert held_against(first, other, "e2el", seed).significant
-
-
-@given(st.floats(0.1, 100), st.floats(0.01, 100))
-def test_stretches_are_longer_than_requests_where_there_is_room(
-    window: float, request: float
-) -> None:
-    """Few of them rather than short ones, but never fewer than six."""
-    count = number_of_blocks(window, request)
-    assert 6 <= count <= 32
-    assert count == 6 or window / count >= request
-
-
-def test_blocks_without_an_end_give_no_interval() -> None:
-    """Nothing finished in most stretches: the ratio stands alone."""
-    empty = Blocks(np.array([5.0, *[0.0] * 9]), np.ones(10))
-    assert ratio(1.2, empty, empty).low is None
-
-
-def test_half_widths_that_overlap_are_no_difference() -> None:
-    """Where requests were not kept, the cells' own intervals decide."""
-    assert from_half_widths(1.02, 0.02, 0.02).significant is False
-    assert from_half_widths(1.2, 0.02, 0.02).significant is True
-    assert from_half_widths(1.2, None, 0.02).significant is None
-
-
-def saved(root: Path, manifest: Manifest, speed: float) -> Loaded:
-    """A run's folder with one cell and its requests."""
-    folder = RunFolder(root / manifest.run_id)
-    folder.create(manifest)
-    samples = closed_loop(round(speed * 10), speed=speed)
-    inside = (samples.intended >= WINDOW[0]) & (samples.intended < WINDOW[1])
-    measured, rate = int(inside.sum()), point(cut(samples, speed)["throughput"])
-    counts = Counts(sent=len(samples), measured=measured, succeeded=measured)
-    cell = a_cell(
-        8, USERS, window_seconds=20.0, counts=counts, request_throughput=rate,
-        e2el=spread(REQUEST_SECONDS / speed), relative_half_width=None,
-    )  # fmt: skip
-    folder.add(cell)
-    parquet.write(folder.samples_file(cell.id), samples, cell=cell.id)
-    return load(folder)
-
-
-def test_intervals_come_from_the_requests_that_were_kept(tmp_path: Path) -> None:
-    """A faster engine is found from two folders alone."""
-    runs = [saved(tmp_path, one_chip(), 1.0), saved(tmp_path, four_chips(), 1.2)]
-    found = compare(runs).cells[0]
-    assert found.throughput.significant
-    assert found.e2el is not None
-    assert found.e2el.significant
-    assert found.throughput.value == pytest.approx(1.2, rel=0.05)
-
-
-def test_the_window_is_found_again_among_all_requests() -> None:
-    """Ramps and cut requests around it do not shift it by a request."""
-    samples = closed_loop(3)
-    inside = (samples.intended >= WINDOW[0]) & (samples.intended < WINDOW[1])
-    counts = Counts(sent=len(samples), measured=int(inside.sum()), succeeded=1)
-    cell = a_cell(8, USERS, counts=counts, window_seconds=20.0)
-    window = sampled.window_of(samples, cell)
-    assert window is not None
-    assert window[0] == pytest.approx(WINDOW[0], abs=0.1)
-    assert sampled.window_of(samples, a_cell(8, 1, counts=None)) is None
-    assert sampled.window_of(samples.rows(inside & ~inside), cell) is None
+from tests.benchmark.comparable import by_article, changed, faster, four_chips, one_chip
+from tests.benchmark.made import a_cell, a_grid, a_manifest, spread, with_verdict
 
 
 @pytest.mark.parametrize(

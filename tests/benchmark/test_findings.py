@@ -1,31 +1,13 @@
 """Findings are decisions: computed from valid cells, each with its figures."""
 
-from collections.abc import Sequence
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmark.advising.findings import findings
 from benchmark.advising.limits import waiting_share
 from benchmark.records import CellResult, CellState, Code, Limits, ServerView
-from benchmark.runs import Finding, Manifest
+from tests.benchmark.found import SPEC, limited, of_kind, saying
 from tests.benchmark.made import a_cell, a_grid, a_manifest, spread, with_verdict
-
-SPEC = {"name": "gemma", "model": "google/gemma-4-E4B-it"}
-
-
-def of_kind(found: Sequence[Finding], kind: str) -> list[Finding]:
-    return [each for each in found if each.kind == kind]
-
-
-def limited(limits: Limits) -> Manifest:
-    made = a_manifest()
-    return made.model_copy(update={"plan": made.plan.model_copy(update={"limits": limits})})
-
-
-def saying(found: Sequence[Finding], words: str) -> Finding:
-    return next(each for each in found if words in each.text)
 
 
 def test_a_full_kv_cache_is_the_limit_where_requests_wait_for_it() -> None:
@@ -130,51 +112,6 @@ def test_without_limits_the_best_throughput_per_latency_is_named() -> None:
     assert found[0].cells == ("8x32", "512x32", "4096x32")
 
 
-def test_a_full_cache_asks_for_fp8_where_the_accelerator_can() -> None:
-    """Twice the tokens at most, and no more than what waits."""
-    made = a_manifest(accelerator="NVIDIA H100 SXM")
-    found = saying(findings(made, a_grid()), "--kv-cache-dtype fp8")
-    assert "at most 2 times as many run; the planner foresees" in found.text
-
-
-@pytest.mark.parametrize(
-    ("accelerator", "spec"),
-    [("A100 80GB", SPEC), ("NVIDIA H100 SXM", SPEC | {"kv_cache_dtype": "fp8"})],
-)
-def test_fp8_is_not_advised_where_it_is_impossible_or_already_there(
-    accelerator: str, spec: dict[str, object]
-) -> None:
-    """An A100 has no fp8; an fp8 cache gets no smaller."""
-    made = a_manifest(accelerator=accelerator, deployment_spec=spec)
-    found = findings(made, a_grid())
-    assert not any("--kv-cache-dtype" in each.text for each in found)
-    assert "more memory" in saying(found, "cannot be stored in fewer bits").text
-
-
-def test_an_unknown_accelerator_still_gets_the_bound() -> None:
-    """The waiting share bounds the gain, whoever made the chip."""
-    found = saying(findings(a_manifest(accelerator="Unheard Of"), a_grid()), "--kv-cache-dtype")
-    assert found.text.endswith("that is the bound of the gain.")
-
-
-def test_sequences_are_raised_no_further_than_what_waits_or_fits() -> None:
-    """96 of 128 wait with 6 % of the cache used: four times, to 128."""
-    found = saying(findings(a_manifest(), a_grid()), "--max-num-seqs")
-    assert "from 32 to 128" in found.text
-    half = a_cell(8, 128)
-    assert half.server is not None
-    server = half.server.model_copy(update={"kv_cache_usage_max": 0.6})
-    fuller = (a_cell(8, 32), half.model_copy(update={"server": server}))
-    assert "from 32 to 48" in saying(findings(a_manifest(), fuller), "--max-num-seqs").text
-
-
-def test_a_deployed_max_num_seqs_is_believed_over_a_plateau() -> None:
-    """With 512 allowed, 32 running of 128 is not what the flag does."""
-    made = a_manifest(deployment_spec=SPEC | {"max_num_seqs": 512})
-    found = findings(made, a_grid(contexts=(8,)))
-    assert not any("--max-num-seqs" in each.text for each in found)
-
-
 def test_the_price_is_held_against_that_of_one_request_at_a_time() -> None:
     """50 tokens/s cost 32 times what 1,600 do."""
     found = of_kind(findings(a_manifest(), a_grid()), "cost")
@@ -237,29 +174,6 @@ def test_a_run_with_every_trouble_is_still_told_in_ten_findings() -> None:
     assert len(of_kind(found, "limit")) == 5
     assert len(found) == 10
     assert found[-1].kind == "distrust"
-
-
-def test_a_spec_that_cannot_be_read_stops_no_finding() -> None:
-    """Somebody else's manifest may say anything."""
-    for spec in ({"name": "NO NAME", "model": 7}, SPEC | {"kv_cache_dtype": "nvfp4"}):
-        made = a_manifest(deployment_spec=spec)
-        assert saying(findings(made, a_grid()), "KV cache limits")
-
-
-def test_a_spec_without_max_num_seqs_has_vllms_default() -> None:
-    """256 on an A100: 32 that run are not what it allows."""
-    found = findings(a_manifest(deployment_spec=SPEC), a_grid(contexts=(8,)))
-    assert not any("--max-num-seqs" in each.text for each in found)
-
-
-def test_a_model_in_a_folder_is_not_reckoned_with() -> None:
-    """Its files are elsewhere: the bound stands alone."""
-    made = a_manifest(accelerator="NVIDIA H100 SXM")
-    subject = made.subject.model_copy(update={"model": "/models/mine"})
-    found = saying(
-        findings(made.model_copy(update={"subject": subject}), a_grid()), "--kv-cache-dtype"
-    )
-    assert found.text.endswith("that is the bound of the gain.")
 
 
 def test_without_the_engines_view_a_queued_cell_speaks_by_its_verdict() -> None:

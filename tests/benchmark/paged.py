@@ -1,0 +1,72 @@
+"""Report pages, and what a browser shows of them."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+
+from benchmark.advising.findings import findings
+from benchmark.records import CellResult, CellState, Code
+from benchmark.reporting import page
+from benchmark.runs import Manifest
+from tests.benchmark.made import a_cell, a_grid, a_manifest, with_verdict
+
+Open = Callable[[Sequence[CellResult]], webdriver.Chrome]
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--window-size=1400,1600",
+)
+EVIL = "<img src=x onerror=document.title='gone'></script><!--\u2028"
+
+
+def html_of(cells: Sequence[CellResult], manifest: Manifest | None = None) -> str:
+    manifest = manifest or a_manifest()
+    return page.text(manifest, cells, findings(manifest, cells))
+
+
+def doubtful() -> list[CellResult]:
+    """A grid with one cell of every kind."""
+    cells = list(a_grid())
+    cells[3] = with_verdict(cells[3], Code.PREFIX_CACHED, "hit rate 43.1 %, limit 1 %")
+    cells[4] = with_verdict(cells[4], Code.KV_QUEUED, "KV cache 99 % full")
+    cells[11] = a_cell(4096, 128, state=CellState.SKIPPED, reason="too long")
+    return cells
+
+
+def visit(browser: webdriver.Chrome, folder: Path, html: str) -> webdriver.Chrome:
+    file = folder / "report.html"
+    file.write_text(html, encoding="utf-8")
+    complaints(browser)
+    browser.get(file.as_uri())
+    return browser
+
+
+def complaints(browser: webdriver.Chrome) -> list[object]:
+    """What the console was told since it was last asked."""
+    return list(browser.get_log("browser"))  # type: ignore[no-untyped-call]  # selenium says no type
+
+
+def cell_of(browser: webdriver.Chrome, cell_id: str) -> WebElement:
+    return browser.find_element(By.CSS_SELECTOR, f'#heatmap td[data-cell="{cell_id}"]')
+
+
+def in_map(browser: webdriver.Chrome) -> set[str | None]:
+    found = browser.find_elements(By.CSS_SELECTOR, "#heatmap td[data-cell]")
+    return {each.get_attribute("data-cell") for each in found}
+
+
+def rows_shown(browser: webdriver.Chrome) -> list[str | None]:
+    rows = browser.find_elements(By.CSS_SELECTOR, "#cells tbody tr")
+    return [row.get_attribute("data-cell") for row in rows if row.is_displayed()]
+
+
+def chosen(browser: webdriver.Chrome) -> str:
+    return browser.find_element(By.ID, "detail").text

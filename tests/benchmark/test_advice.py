@@ -1,0 +1,75 @@
+"""Flags that are advised, with what they would gain."""
+
+import pytest
+
+from benchmark.advising.findings import findings
+from tests.benchmark.found import SPEC, saying
+from tests.benchmark.made import a_cell, a_grid, a_manifest
+
+
+def test_a_full_cache_asks_for_fp8_where_the_accelerator_can() -> None:
+    """Twice the tokens at most, and no more than what waits."""
+    made = a_manifest(accelerator="NVIDIA H100 SXM")
+    found = saying(findings(made, a_grid()), "--kv-cache-dtype fp8")
+    assert "at most 2 times as many run; the planner foresees" in found.text
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "spec"),
+    [("A100 80GB", SPEC), ("NVIDIA H100 SXM", SPEC | {"kv_cache_dtype": "fp8"})],
+)
+def test_fp8_is_not_advised_where_it_is_impossible_or_already_there(
+    accelerator: str, spec: dict[str, object]
+) -> None:
+    """An A100 has no fp8; an fp8 cache gets no smaller."""
+    made = a_manifest(accelerator=accelerator, deployment_spec=spec)
+    found = findings(made, a_grid())
+    assert not any("--kv-cache-dtype" in each.text for each in found)
+    assert "more memory" in saying(found, "cannot be stored in fewer bits").text
+
+
+def test_an_unknown_accelerator_still_gets_the_bound() -> None:
+    """The waiting share bounds the gain, whoever made the chip."""
+    found = saying(findings(a_manifest(accelerator="Unheard Of"), a_grid()), "--kv-cache-dtype")
+    assert found.text.endswith("that is the bound of the gain.")
+
+
+def test_sequences_are_raised_no_further_than_what_waits_or_fits() -> None:
+    """96 of 128 wait with 6 % of the cache used: four times, to 128."""
+    found = saying(findings(a_manifest(), a_grid()), "--max-num-seqs")
+    assert "from 32 to 128" in found.text
+    half = a_cell(8, 128)
+    assert half.server is not None
+    server = half.server.model_copy(update={"kv_cache_usage_max": 0.6})
+    fuller = (a_cell(8, 32), half.model_copy(update={"server": server}))
+    assert "from 32 to 48" in saying(findings(a_manifest(), fuller), "--max-num-seqs").text
+
+
+def test_a_deployed_max_num_seqs_is_believed_over_a_plateau() -> None:
+    """With 512 allowed, 32 running of 128 is not what the flag does."""
+    made = a_manifest(deployment_spec=SPEC | {"max_num_seqs": 512})
+    found = findings(made, a_grid(contexts=(8,)))
+    assert not any("--max-num-seqs" in each.text for each in found)
+
+
+def test_a_spec_that_cannot_be_read_stops_no_finding() -> None:
+    """Somebody else's manifest may say anything."""
+    for spec in ({"name": "NO NAME", "model": 7}, SPEC | {"kv_cache_dtype": "nvfp4"}):
+        made = a_manifest(deployment_spec=spec)
+        assert saying(findings(made, a_grid()), "KV cache limits")
+
+
+def test_a_spec_without_max_num_seqs_has_vllms_default() -> None:
+    """256 on an A100: 32 that run are not what it allows."""
+    found = findings(a_manifest(deployment_spec=SPEC), a_grid(contexts=(8,)))
+    assert not any("--max-num-seqs" in each.text for each in found)
+
+
+def test_a_model_in_a_folder_is_not_reckoned_with() -> None:
+    """Its files are elsewhere: the bound stands alone."""
+    made = a_manifest(accelerator="NVIDIA H100 SXM")
+    subject = made.subject.model_copy(update={"model": "/models/mine"})
+    found = saying(
+        findings(made.model_copy(update={"subject": subject}), a_grid()), "--kv-cache-dtype"
+    )
+    assert found.text.endswith("that is the bound of the gain.")

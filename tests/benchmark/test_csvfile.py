@@ -1,0 +1,116 @@
+"""The tidy file of a run, and what is documented of it."""
+
+import math
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmark.records import (
+    CellResult,
+    Code,
+    Counts,
+    ServerView,
+)
+from benchmark.reporting import csvfile
+from benchmark.samples import Samples
+from tests.benchmark.made import a_cell, a_manifest, spread, with_verdict
+from tests.benchmark.reported import ARTICLES, POSITIVE, rows_of
+
+
+def test_the_articles_columns_come_first() -> None:
+    """Tools that read their file read ours."""
+    header = csvfile.text(a_manifest(), ()).splitlines()[0].split(",")
+    assert header[: len(ARTICLES)] == ARTICLES
+    assert len(header) == len(set(header))
+
+
+def test_the_articles_columns_mean_what_they_mean_there() -> None:
+    """Shares are of measured requests, latencies are whole answers' in seconds."""
+    counts = Counts(sent=50, measured=40, succeeded=30, errors={"timeout": 10})
+    row = rows_of(csvfile.text(a_manifest(), [a_cell(512, 8, counts=counts)]))[0]
+    assert [row[name] for name in ("context_size", "concurrency")] == ["512", "8"]
+    assert [row[name] for name in ("num_success", "num_failure")] == ["30", "10"]
+    assert float(row["success_rate"]) == 0.75
+    assert row["avg_latency"] == row["e2el_mean_seconds"]
+    assert row["p95_latency"] == row["e2el_p95_seconds"]
+    assert row["req_per_sec"] == row["requests_per_second"]
+    assert row["errors"] == "timeout=10"
+
+
+def test_every_figure_of_a_cell_has_a_column() -> None:
+    """A field that a record gains must not be lost in the file."""
+    gone = {"spec", "verdicts", "counts", "server", "client"}
+    spreads = {"ttft", "tpot", "itl", "e2el", "connect"}
+    renamed = {
+        "request_throughput": "requests_per_second",
+        "input_token_throughput": "input_tokens_per_second",
+        "output_token_throughput": "output_tokens_per_second",
+        "goodput": "goodput_requests_per_second",
+        "relative_half_width": "output_throughput_relative_half_width",
+    }
+    for name in set(CellResult.model_fields) - gone - spreads:
+        assert renamed.get(name, name) in csvfile.COLUMNS, name
+    for name in spreads:
+        assert f"{name}_p99_seconds" in csvfile.COLUMNS
+    for name in ServerView.model_fields:
+        assert f"server_{name}" in csvfile.COLUMNS or f"server_{name}_seconds" in csvfile.COLUMNS
+
+
+@given(throughput=POSITIVE, mean=POSITIVE, goodput=st.none() | POSITIVE)
+def test_every_number_comes_back_equal(
+    throughput: float, mean: float, goodput: float | None
+) -> None:
+    """Nothing is rounded on its way into the file; what is not known is empty."""
+    cell = a_cell(
+        output_token_throughput=throughput, ttft=spread(mean), goodput=goodput, connect=None
+    )
+    row = rows_of(csvfile.text(a_manifest(), [cell]))[0]
+    for name, read in csvfile.COLUMNS.items():
+        value = read(cell)
+        if isinstance(value, int | float):
+            assert float(row[name]) == value, name
+        else:
+            assert row[name] == (value or ""), name
+
+
+def test_a_figure_that_is_no_number_is_empty() -> None:
+    """As where another tool's file does not give it."""
+    cell = a_cell(ttft=spread(math.nan), output_token_throughput=math.inf)
+    row = rows_of(csvfile.text(a_manifest(), [cell]))[0]
+    assert row["ttft_p50_seconds"] == row["output_tokens_per_second"] == ""
+
+
+def test_verdicts_are_codes_in_one_column() -> None:
+    """In the order in which they were given."""
+    cell = with_verdict(with_verdict(a_cell(), Code.COLD), Code.KV_QUEUED)
+    row = rows_of(csvfile.text(a_manifest(), [cell]))[0]
+    assert (row["verdicts"], row["valid"]) == ("COLD;KV_QUEUED", "false")
+
+
+def test_no_text_is_a_formula_to_a_spreadsheet() -> None:
+    """A model may be called anything."""
+    manifest = a_manifest(target="@evil")
+    subject = manifest.subject.model_copy(update={"model": '=cmd|"x"'})
+    row = rows_of(csvfile.text(manifest.model_copy(update={"subject": subject}), [a_cell()]))[0]
+    assert (row["model"], row["target"]) == ('\'=cmd|"x"', "'@evil")
+
+
+def test_the_documented_columns_are_those_of_the_file() -> None:
+    """Each is named in FILES.md, or falls under one of its patterns."""
+    said = (Path(csvfile.__file__).parent / "FILES.md").read_text(encoding="utf-8")
+    section = said.split("## benchmark_results.csv")[1]
+    header = csvfile.text(a_manifest(), ()).splitlines()[0].split(",")
+    patterns = re.compile(r"(server|client)_|(ttft|tpot|itl|e2el|connect)_(\w+_seconds|count)$")
+    assert not [n for n in header if f"`{n}`" not in section and not patterns.match(n)]
+
+
+def test_the_documented_samples_are_those_that_are_kept() -> None:
+    """One row of the table for each column, or for a few together."""
+    said = (Path(csvfile.__file__).parent / "FILES.md").read_text(encoding="utf-8")
+    section = said.split("## samples")[1].split("## benchmark_results")[0]
+    implied = {"gap_counts"}
+    columns = {field.name for field in fields(Samples)} - implied
+    assert not [name for name in columns if f"`{name}`" not in section]
