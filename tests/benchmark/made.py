@@ -51,7 +51,6 @@ def a_cell(
     tokens = min(50.0 * concurrency, 1600.0)
     tpot = concurrency / tokens
     ttft = 0.02 + context / 20_000 + max(0, concurrency - 32) * 0.05
-    e2el = ttft + 63 * tpot
     rate = tokens / 64
     made = {
         "spec": spec,
@@ -64,7 +63,7 @@ def a_cell(
         "tpot": spread(tpot),
         "itl": spread(tpot, 6300),
         "tokens_per_event": 1.0,
-        "e2el": spread(e2el),
+        "e2el": spread(ttft + 63 * tpot),
         "request_throughput": rate,
         "input_token_throughput": rate * context,
         "output_token_throughput": tokens,
