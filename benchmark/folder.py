@@ -147,20 +147,29 @@ class RunFolder:
         with _room(self.path):
             replace(file, content)
 
-    def keep_credential(self, key: SecretStr | None) -> None:
-        """Leave the key for the workers; None takes it away."""
-        if key is None:
+    def keep_credential(self, key: SecretStr | None, identity: SecretStr | None = None) -> None:
+        """Leave key and identity token for the workers, a line each; none takes them away."""
+        if key is None and identity is None:
             self.credential_file.unlink(missing_ok=True)
             return
+        lines = [secret.get_secret_value() if secret else "" for secret in (key, identity)]
         with _room(self.path):
-            replace(self.credential_file, key.get_secret_value(), mode=_PRIVATE)
+            replace(self.credential_file, "\n".join(lines).rstrip("\n"), mode=_PRIVATE)
 
     def credential(self) -> str | None:
         """Read the key as it is now."""
+        return self._credentials()[0]
+
+    def identity(self) -> str | None:
+        """Read the identity token as it is now."""
+        return self._credentials()[1]
+
+    def _credentials(self) -> tuple[str | None, str | None]:
         try:
-            return self.credential_file.read_text(encoding="utf-8") or None
+            key, _, identity = self.credential_file.read_text(encoding="utf-8").partition("\n")
         except FileNotFoundError:
-            return None
+            return None, None
+        return key or None, identity or None
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

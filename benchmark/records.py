@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field
 
-from core.records import Record
+from core.record import Record
 
 SCHEMA: Final = 1
 """Of every file in a run's folder; it grows when a reader must know."""
@@ -158,10 +158,17 @@ class ClientView(Record):
     workers: int
     cpu_share: float
     """Of one core, of the busiest worker, 0 to 1."""
-    loop_lag_p99_seconds: float
-    """How late a timer fired, worst worker."""
+    loop_lag_p99_5_seconds: float | None = None
+    """How late a timer fired: later in 0.5 % of the time, worst worker."""
+    loop_lag_p99_seconds: float | None = None
+    """The same of one timer in 100, every 10 ms: only in older runs."""
     send_lateness_p99_seconds: float
     """Written after it was meant to be."""
+    cpu_wait_p99_5_seconds: float | None = None
+    """How long it was ready to run and others had the CPU, between two timers 4 ms apart: longer
+    in 0.5 % of the time, worst worker; Linux."""
+    cpu_wait_p99_seconds: float | None = None
+    """The same of one timer in 100, every 10 ms: only in older runs."""
     memory_mib: float
     """Resident, all workers."""
     clock_step_seconds: float = 0.0

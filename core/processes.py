@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 import anyio
 
+from core.environment import inherited_environment
 from core.errors import CommandNotFound, WaitedTooLong
-from core.records import Record
-from core.settings import inherited_environment
+from core.record import Record
 
 _log = logging.getLogger(__name__)
 _detached: set[int] = set()

@@ -1,22 +1,19 @@
 """The environment, read once into one frozen record."""
 
-import os
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from core.environment import ROOT as ROOT  # noqa: PLC0414  said here too
+from core.environment import inherited_environment as inherited_environment  # noqa: PLC0414  the same
+
 Toolset = Literal[
     "plan", "deploy", "models", "observe", "ask", "benchmark", "diagnose", "quota", "tpu",
     "help", "compat", "all",
 ]  # fmt: skip
-
-ROOT: Final = Path(__file__).resolve().parent.parent
-"""The checkout; `init.sh` writes `.env` there."""
-
-_OUR_SECRETS: Final = ("VLLM_API_KEY", "HF_TOKEN", "GOOGLE_API_KEY")
 
 
 class Settings(BaseSettings):
@@ -70,6 +67,10 @@ class Settings(BaseSettings):
     """The storage account that holds weights."""
     azure_log_analytics_workspace_id: str | None = None
     """The Log Analytics workspace that gets the logs."""
+    google_service_account: str | None = None
+    """The service account to impersonate where your own login cannot mint ID tokens."""
+    rehearsal: bool = False
+    """On: every cloud is a simulated one on this machine; nothing real is touched or paid."""
     read_only: bool = False
     """On: tools may plan and read, never create, change or delete."""
     toolsets: Annotated[tuple[Toolset, ...], NoDecode] = ()
@@ -100,8 +101,3 @@ def _password(url: str | None) -> str | None:
         return urlsplit(url or "").password
     except ValueError:
         return None
-
-
-def inherited_environment() -> dict[str, str]:
-    """What a child process gets: our environment without our secrets."""
-    return {name: value for name, value in os.environ.items() if name not in _OUR_SECRETS}

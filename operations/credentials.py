@@ -30,6 +30,8 @@ async def _keep_fresh(runtime: Runtime, folder: RunFolder) -> None:
             access = runtime.keep_quiet(await found.backend.access(found.name))
         except OpsError:
             continue  # the run itself finds out, and says so
-        key = access.api_key.get_secret_value() if access.api_key else None
-        if key is not None and folder.is_measured_now() and key != folder.credential():
-            folder.keep_credential(access.api_key)
+        held = (access.api_key, access.identity_token)
+        now = tuple(secret.get_secret_value() if secret else None for secret in held)
+        known_now = (folder.credential(), folder.identity())
+        if any(now) and folder.is_measured_now() and now != known_now:
+            folder.keep_credential(*held)

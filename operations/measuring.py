@@ -9,7 +9,6 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import anyio
-from pydantic import SecretStr
 
 from benchmark.folder import RunFolder
 from benchmark.runs import RunPlan
@@ -44,7 +43,7 @@ async def begin(runtime: Runtime, wanted: Wish) -> RunFolder:
         folder = wanted.folder or await _made(runtime, wanted, _without_password(access))
         if wanted.folder:
             _go_on(folder, wanted.plan)
-        await _launch(folder, access.api_key)
+        await _launch(folder, access)
     keep_credential_fresh(runtime, folder)
     return folder
 
@@ -91,8 +90,8 @@ def _start(folder: RunFolder) -> None:
         detach(argv, env=env, stdin=nothing.fileno(), own_session=True)
 
 
-async def _launch(folder: RunFolder, key: SecretStr | None) -> None:
-    folder.keep_credential(key)
+async def _launch(folder: RunFolder, access: Access) -> None:
+    folder.keep_credential(access.api_key, access.identity_token)
     before = folder.progress()
     _start(folder)
 

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from orjson import loads
 
-from benchmark.client.sse import END
+from benchmark.client.sse import END, payloads
 from benchmark.errors import Finish, Outcome
 from benchmark.samples import UNKNOWN
 
@@ -102,9 +102,14 @@ def thinks(text: bytes) -> bool:
     return b'"reasoning":"' in text or b'"reasoning_content":"' in text
 
 
-def tokens_thought(events: Sequence[bytes]) -> int:
-    """Give how many tokens had been made at the last event with reasoning."""
-    last = next((event for event in reversed(events) if thinks(event)), None)
+def reasoning_tokens(usage: Usage, thought: bytes) -> int:
+    """Trust the engine's own count, but for the 0 that its running counts always say.
+
+    Else it is how many tokens had been made at the last event with reasoning.
+    """
+    if usage.reasoning > 0 or not thought:
+        return usage.reasoning
+    last = next((event for event in reversed(payloads(thought)) if thinks(event)), None)
     try:
         return UNKNOWN if last is None else loads(last)["usage"]["completion_tokens"]
     except _ODD:

@@ -8,11 +8,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import Final
 
-from benchmark.client.health import Health
-from benchmark.client.jobs import Job, Share
+from benchmark.client.jobs import Job
 from benchmark.client.rows import Rows
 from benchmark.client.settling import Settling
-from benchmark.client.words import Order, Part, Report
+from benchmark.client.words import Health, Order, Part, Report
 from benchmark.measured import Measured, Slice
 from benchmark.records import Arrivals, ClientView
 from benchmark.samples import Samples, load, merged
@@ -73,9 +72,7 @@ class CellRun:
     def prepare(self) -> Orders:
         """Give the first orders."""
         return {
-            number: Order(
-                do="prepare", share=Share(job=self._job, worker=number, workers=self._workers)
-            )
+            number: Order(do="prepare", share=self._job.share(number, self._workers))
             for number in range(self._workers)
         }
 
@@ -234,8 +231,9 @@ def _view(health: Sequence[Health]) -> ClientView:
     return ClientView(
         workers=len(health),
         cpu_share=max((h.cpu_share for h in health), default=0.0),
-        loop_lag_p99_seconds=max((h.loop_lag_p99_seconds for h in health), default=0.0),
+        loop_lag_p99_5_seconds=max((h.loop_lag_p99_5_seconds for h in health), default=0.0),
         send_lateness_p99_seconds=max((h.send_lateness_p99_seconds for h in health), default=0.0),
+        cpu_wait_p99_5_seconds=max((h.cpu_wait_p99_5_seconds for h in health), default=0.0),
         memory_mib=sum(h.memory_mib for h in health),
         clock_step_seconds=max((h.clock_step_seconds for h in health), key=abs, default=0.0),
     )

@@ -7,13 +7,12 @@ from typing import Final
 
 from benchmark.client.clock import Alarm
 from benchmark.client.exchange import Connection
-from benchmark.client.jobs import Share
 from benchmark.client.loads import FIRST_PAUSE_SECONDS, Base, in_time, pause_seconds
 from benchmark.client.pool import NotConnectedError
 from benchmark.client.rows import Rows
+from benchmark.client.shares import Share
 from benchmark.client.wire import Wire
 from benchmark.errors import Outcome
-from benchmark.records import Arrivals
 
 _OK: Final = Outcome.OK
 
@@ -23,7 +22,7 @@ class Closed(Base):
 
     def __init__(self, share: Share, rows: Rows, wire: Wire) -> None:
         super().__init__(share, rows, wire)
-        self._once = share.job.load.arrivals is Arrivals.ONCE
+        self._once = share.arrivals == "once"
         self._failures: dict[Connection, int] = {}
         self._opening: set[float] = set()
         self._ready: list[Connection] = []

@@ -1,9 +1,9 @@
 """One connection and the one exchange that it has at a time, stamped where the bytes arrive.
 
-What happens for each read is kept to a few calls of C: llhttp takes the chunks apart and appends
-their bytes to a list by itself, and no event between the first and the last ones is parsed. An
-engine's error event needs no looking for: vLLM sends nothing but the end mark after it, so that it
-is among the last ones.
+What happens for each read is kept to a few calls of C: one that is a chunk with one event is
+stamped and counted, of any other llhttp takes the chunks apart and appends their bytes to a list by
+itself, and no event between the first and the last ones is parsed. An engine's error event needs no
+looking for: vLLM sends nothing but the end mark after it, so that it is among the last ones.
 """
 
 import asyncio
@@ -19,18 +19,18 @@ from benchmark.client.answers import (
     LOOKED_AT,
     Ending,
     GarbageError,
-    Usage,
     is_chat,
     read_short,
+    reasoning_tokens,
     refusal,
     retry_after_seconds,
     thinks,
     token_event,
-    tokens_thought,
     whole_ending,
 )
+from benchmark.client.chunks import ends_a_chunk, event_of, is_one_event
 from benchmark.client.rows import Rows
-from benchmark.client.sse import Splitter, payloads
+from benchmark.client.sse import Splitter
 from benchmark.errors import Finish, Outcome
 
 _NAN: Final = float("nan")
@@ -49,10 +49,10 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_buffer", "_complete", "_fd", "_feed", "_first_event", "_first_payload", "_head",
-        "_headers", "_keep", "_parser", "_rows", "_splitter", "_status", "_streaming", "_tail",
-        "_thinking", "_thought", "_transport", "_words", "alive", "connect_seconds", "ended",
-        "exchanges", "intended", "lost", "on_body", "request", "retry_after", "sent", "times",
-        "wire",
+        "_headers", "_is_between", "_keep", "_parser", "_rows", "_splitter", "_status",
+        "_streaming", "_tail", "_thinking", "_thought", "_transport", "_words", "alive",
+        "connect_seconds", "ended", "exchanges", "intended", "lost", "on_body", "request",
+        "retry_after", "sent", "times", "wire",
     )  # fmt: skip
 
     def __init__(self, rows: Rows, lost: Callable[["Connection"], None]) -> None:
@@ -82,7 +82,7 @@ class Connection(asyncio.Protocol):
         self._head = self._words = self._thought = self._first_payload = b""
         self._first_event: dict[str, Any] | None = None
         self._status = 0
-        self._complete = self._streaming = self._thinking = False
+        self._complete = self._streaming = self._thinking = self._is_between = False
 
     @property
     def busy(self) -> bool:
@@ -120,6 +120,13 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Stamp, then look."""
         now = perf_counter()
+        if self._is_between and is_one_event(data):
+            self.times.append(now)
+            self._tail.append(data)
+            if self._thinking:
+                self._think(event_of(data))
+            return
+        self._is_between = False
         try:
             self._feed(data)
         except HttpParserError:
@@ -128,19 +135,19 @@ class Connection(asyncio.Protocol):
         if not self._streaming:
             self._begin(now, data)
         elif self._buffer:
-            buffer = self._buffer
-            text, count = self._splitter.feed(buffer[0] if len(buffer) == 1 else b"".join(buffer))
-            buffer.clear()
-            if count == 1:
-                self.times.append(now)
-                self._tail.append(text)
-            elif count:
-                self.times += [now] * count
-                self._tail.append(text)
-            if self._thinking:
-                self._think(text)
+            self._go_on(now, data)
         if self._complete:
             self._finish(now)
+
+    def _go_on(self, now: float, data: bytes) -> None:
+        body = b"".join(self._buffer)
+        self._buffer.clear()
+        text, count = self._splitter.feed(body)
+        if count:
+            self.times += [now] * count
+            self._tail.append(text)
+            self._think(text)
+        self._is_between = ends_a_chunk(data, body)
 
     def on_message_complete(self) -> None:
         """Remember what only the parser knows, and only now."""
@@ -150,18 +157,15 @@ class Connection(asyncio.Protocol):
     def _is_short(self, now: float) -> bool:
         """Take an answer of one token that came in one read; anything else goes the careful way.
 
-        It is what a client is measured by, and half of what the careful way does is for answers
-        that come in pieces.
+        Clients are measured by it, and half of the careful way is for answers in pieces.
         """
         if not self._keep or self._parser.get_status_code() != _WELL:
             return False
-        usage = read_short(b"".join(self._buffer))
-        if usage is None:
+        if (usage := read_short(b"".join(self._buffer))) is None:
             return False
         self._buffer.clear()
         self._complete = False
-        intended, sent, connect_seconds = self.intended, self.sent, self.connect_seconds
-        times = (intended, sent, connect_seconds, now, now, now, now)
+        times = (self.intended, self.sent, self.connect_seconds, now, now, now, now)
         self._rows.add((self.request, *times, *usage, 1, _WELL, _OK, _LENGTH), (now,))
         self.request = _IDLE
         self.connect_seconds = _NAN
@@ -188,6 +192,7 @@ class Connection(asyncio.Protocol):
         if self._status == 200:
             self._words = self._words or body[:1]
             self._first(now, body)
+            self._is_between = self._streaming and ends_a_chunk(data, body)
         elif len(self._words) < _MOST_WORDS:
             self._words += body
 
@@ -232,7 +237,7 @@ class Connection(asyncio.Protocol):
             self.retry_after = retry_after_seconds(self._head)
             return Ending(refusal(self._status, self._words), 0)
         return whole_ending(
-            self._tail,
+            [event_of(one) for one in self._tail],
             is_streaming=self._streaming,
             words=self._words,
             complete=complete,
@@ -290,11 +295,6 @@ class Connection(asyncio.Protocol):
         first, last = (times[0], times[-1]) if times else (_NAN, _NAN)
         return (
             self.request, self.intended, self.sent, self.connect_seconds, self._headers, first,
-            last, now, usage.prompt, usage.output,
-            self._reasoning(usage) if self._thought else usage.reasoning, usage.cached,
-            len(times), self._status, ending.outcome, ending.finish,
+            last, now, usage.prompt, usage.output, reasoning_tokens(usage, self._thought),
+            usage.cached, len(times), self._status, ending.outcome, ending.finish,
         )  # fmt: skip
-
-    def _reasoning(self, usage: Usage) -> int:
-        """Trust the engine's own count, but for the 0 that its running counts always say."""
-        return usage.reasoning if usage.reasoning > 0 else tokens_thought(payloads(self._thought))

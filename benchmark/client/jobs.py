@@ -1,21 +1,14 @@
-"""What a cell asks of the client, and which part of it each worker does."""
+"""What a cell asks of the client; validated here, so that no worker needs to."""
 
-from collections.abc import Iterator
-from itertools import count, repeat
+from dataclasses import fields
 from pathlib import Path
-from typing import Final
 
-import numpy as np
-
-from benchmark.records import Arrivals, Load, StopRule, Workload
-from core.records import Record
-
-MOST_CONNECTIONS: Final = 8192
-"""Of all workers, in open loops; what comes beyond waits, and its latency counts."""
-_BLOCK: Final = 1024
+from benchmark.client.shares import Share
+from benchmark.records import Load, StopRule, Workload
+from core.record import Record
 
 
-class Job(Record):
+class Job(Record, use_attribute_docstrings=False):
     """One cell."""
 
     cell: str
@@ -46,64 +39,9 @@ class Job(Record):
     samples_file: Path
     """A folder for what the workers hand over."""
 
-
-class Share(Record):
-    """The part of one worker: every `workers`-th slot, arrival and prompt, from `worker` on."""
-
-    job: Job
-    worker: int = 0
-    workers: int = 1
-
-    @property
-    def slots(self) -> int:
-        """Give how many requests this worker keeps in flight."""
-        return len(range(self.worker, self.job.load.concurrency or 0, self.workers))
-
-    def slot_delay(self, slot: int) -> float:
-        """Give when a slot begins in the ramp, in seconds from its start: all workers' evenly."""
-        place = self.worker + slot * self.workers
-        return self.job.ramp_seconds * place / max(self.job.load.concurrency or 1, 1)
-
-    def numbers(self) -> Iterator[int]:
-        """Give this worker's prompts, without end."""
-        return count(self.job.first_request + self.worker, self.workers)
-
-    def arrivals(self) -> Iterator[float]:
-        """Give when this worker's requests are due, in seconds from the start, without end."""
-        every = _arrivals(self.job.load, self.job.workload.seed)
-        return (due for place, due in enumerate(every) if place % self.workers == self.worker)
-
-    @property
-    def most_connections(self) -> int:
-        """Give this worker's part of the cap."""
-        return max(MOST_CONNECTIONS // self.workers, 1)
-
-    @property
-    def connections_ahead(self) -> int:
-        """Give how many connections to open before the first request."""
-        load = self.job.load
-        expected = load.concurrency or round(min(load.requests_per_second or 1, 64))
-        return max(-(-expected // self.workers), 1)
-
-
-def _arrivals(load: Load, seed: int) -> Iterator[float]:
-    """All workers make the same times and take their own."""
-    gap = 1 / (load.requests_per_second or 1)
-    if load.arrivals is Arrivals.POISSON:
-        yield from _poisson(gap, seed)
-    elif load.arrivals is Arrivals.BURSTS:
-        size = load.concurrency or 1
-        for burst in count():
-            yield from repeat(burst * size * gap, size)
-    else:
-        for place in count():
-            yield place * gap
-
-
-def _poisson(gap: float, seed: int) -> Iterator[float]:
-    random = np.random.default_rng((seed % 2**64, 1))
-    now = 0.0
-    while True:
-        times = now + np.cumsum(random.exponential(gap, _BLOCK))
-        now = float(times[-1])
-        yield from times.tolist()
+    def share(self, worker: int = 0, workers: int = 1) -> Share:
+        """Give the part of one of so many workers."""
+        job = self.model_dump(mode="json")
+        said = {**job, **job["load"], **job["workload"], **job["stop"]}
+        said |= {"worker": worker, "workers": workers}
+        return Share(**{field.name: said[field.name] for field in fields(Share)})

@@ -9,9 +9,9 @@ from time import perf_counter
 from typing import Any, Final, Protocol
 
 from benchmark.client.exchange import Connection
-from benchmark.client.jobs import Share
 from benchmark.client.pool import NotConnectedError, Pool
 from benchmark.client.rows import Row, Rows
+from benchmark.client.shares import Share
 from benchmark.client.wire import Wire
 from benchmark.errors import Outcome
 
@@ -52,15 +52,14 @@ class Base(ABC):
     """What closed and open loops have in common."""
 
     def __init__(self, share: Share, rows: Rows, wire: Wire) -> None:
-        job = share.job
         self.share = share
         self.rows = rows
         self.wire = wire
-        self.pool = Pool(job.base_url, rows, ca_file=job.ca_file, lost=self.lost)
+        self.pool = Pool(share.base_url, rows, ca_file=share.ca_file, lost=self.lost)
         self.last_answer = inf
         self.last_words = ""
         self._numbers = share.numbers()
-        self._timeout = job.stop.request_timeout_seconds
+        self._timeout = share.request_timeout_seconds
 
     @abstractmethod
     def lost(self, connection: Connection) -> None:

@@ -6,10 +6,10 @@ from time import perf_counter
 
 from benchmark.client.clock import Alarm
 from benchmark.client.exchange import Connection
-from benchmark.client.jobs import Share
 from benchmark.client.loads import Base, in_time
 from benchmark.client.pool import NotConnectedError
 from benchmark.client.rows import Row, Rows
+from benchmark.client.shares import Share
 from benchmark.client.wire import Wire
 from benchmark.errors import Outcome
 
@@ -22,7 +22,7 @@ class Open(Base):
         self._free: list[Connection] = []
         self._waiting: deque[tuple[int, float, bytes | None]] = deque()
         self._opening = 0
-        self._arrivals = share.arrivals()
+        self._arrivals = share.due()
         self._alarm = Alarm(self._due)
         self._start = self._at = inf
 

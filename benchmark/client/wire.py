@@ -2,26 +2,31 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
-from benchmark.client.jobs import Job
+from benchmark.client.shares import Share
 from benchmark.workload.prompts import bodies
+from core.headers import IDENTITY_HEADER, KEY_HEADER
+
+_HEADERS: Final = (KEY_HEADER.lower().encode(), IDENTITY_HEADER.lower().encode())
+"""Of the lines of a credential's file."""
 
 
 class Wire:
     """Makes the bytes of the request with a number; the credential is the newest there is."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, share: Share) -> None:
         self._body: Callable[[int], bytes] = bodies(
-            job.workload,
-            context=job.context,
-            model=job.model,
-            token_ids=job.token_ids,
-            words=job.words,
-            template_tokens=job.template_tokens,
+            share,
+            context=share.context,
+            model=share.model,
+            token_ids=share.token_ids,
+            words=share.words,
+            template_tokens=share.template_tokens,
         )
-        self._front = _front(job)
-        self._credential = _Credential(job.credential_file)
+        self._front = _front(share)
+        self._credential = _Credential(share.credential_file)
         self._heads: dict[int, bytes] = {}
 
     def __call__(self, number: int) -> bytes:
@@ -42,8 +47,8 @@ class Wire:
 
 
 class _Credential:
-    def __init__(self, file: Path | None) -> None:
-        self._file = file
+    def __init__(self, file: str | None) -> None:
+        self._file = None if file is None else Path(file)
         self._seen: tuple[int, int] | None = None
         self.line = b""
         self.refresh()
@@ -57,17 +62,18 @@ class _Credential:
             seen = (stat.st_mtime_ns, stat.st_ino)
             if seen == self._seen:
                 return False
-            key = self._file.read_bytes().strip()
+            said = [line.strip() for line in self._file.read_bytes().splitlines()]
         except OSError:
             return False
         self._seen = seen
-        self.line = b"authorization: Bearer %b\r\n" % key if key else b""
+        named = zip(_HEADERS, said, strict=False)
+        self.line = b"".join(b"%b: Bearer %b\r\n" % (name, said) for name, said in named if said)
         return True
 
 
-def _front(job: Job) -> bytes:
-    url = urlsplit(job.base_url)
-    path = url.path.rstrip("/") + job.path
+def _front(share: Share) -> bytes:
+    url = urlsplit(share.base_url)
+    path = url.path.rstrip("/") + share.path
     host = url.netloc.rpartition("@")[2]
     return (
         f"POST {path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"

@@ -46,10 +46,13 @@ def client_saturated(case: Case) -> str | None:
     limit = _delay_limit(case.cell)
     lateness = _lateness(case.rows, case.cell.spec.load.arrivals)
     delays = {
+        "loop lag p99.5": client.loop_lag_p99_5_seconds,
         "loop lag p99": client.loop_lag_p99_seconds,
+        "wait for a CPU p99.5": client.cpu_wait_p99_5_seconds,
+        "wait for a CPU p99": client.cpu_wait_p99_seconds,
         **(lateness or {"send lateness p99": client.send_lateness_p99_seconds}),
     }
-    said = [f"{name} {seconds(delay)}" for name, delay in delays.items() if delay > limit]
+    said = [f"{name} {seconds(d)}" for name, d in delays.items() if d is not None and d > limit]
     return f"{', '.join(said)}, limit {seconds(limit)}" if said else None
 
 

@@ -20,8 +20,11 @@ class _Line(NamedTuple):
 
 _CLIENT: Final = (
     _Line("CPU of the busiest worker, of one core", "cpu_share", percent),
+    _Line("Lateness of timers, p99.5", "loop_lag_p99_5_seconds", seconds),
     _Line("Lateness of timers, p99", "loop_lag_p99_seconds", seconds),
     _Line("Lateness of sending, p99", "send_lateness_p99_seconds", seconds),
+    _Line("Waiting for a CPU in 4 ms, p99.5", "cpu_wait_p99_5_seconds", seconds),
+    _Line("Waiting for a CPU in 10 ms, p99", "cpu_wait_p99_seconds", seconds),
     _Line("Memory of all workers", "memory_mib", lambda value: f"{figure(value)} MiB"),
     _Line("Step of the wall clock", "clock_step_seconds", seconds),
 )

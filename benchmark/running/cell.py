@@ -193,9 +193,12 @@ async def _measured(fleet: Measures, job: Job, said: Said) -> Measured:
 @asynccontextmanager
 async def opened(folder: RunFolder, base_url: str) -> AsyncIterator[Endpoint]:
     """Open what a run measures, with its credential as it is now."""
-    key = folder.credential()
+    key, identity = folder.credential(), folder.identity()
     access = Access(
-        base_url=base_url, api_key=SecretStr(key) if key else None, protection="as its owner set it"
+        base_url=base_url,
+        api_key=SecretStr(key) if key else None,
+        identity_token=SecretStr(identity) if identity else None,
+        protection="as its owner set it",
     )
     endpoint = Endpoint(access)
     try:

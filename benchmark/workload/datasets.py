@@ -13,9 +13,8 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 import orjson
 
-from benchmark.records import Workload
 from benchmark.workload.json_lists import objects, wrong
-from benchmark.workload.options import options
+from benchmark.workload.options import Asked, options
 
 MAX_PROMPTS: Final = 20_000
 """What follows in the file is left out: more are asked in no cell that ends within its time."""
@@ -38,7 +37,7 @@ class Entry(NamedTuple):
     """None where the file does not say."""
 
 
-def dataset_bodies(workload: Workload, *, model: str) -> Callable[[int], bytes]:
+def dataset_bodies(workload: Asked, *, model: str) -> Callable[[int], bytes]:
     """Give the function from a request's number to its JSON body.
 
     The prompts come in an order that the seed mixes; after `prompts_before_wrapping` requests the
@@ -96,7 +95,7 @@ def read(path: Path) -> Sequence[Entry]:
     return entries
 
 
-def _asked(entry: Entry, workload: Workload) -> bytes:
+def _asked(entry: Entry, workload: Asked) -> bytes:
     """The prompt's field, and the end of the body."""
     if workload.api == "completion":
         if entry.kind == "messages":

@@ -1,11 +1,34 @@
 """What every request says beside its prompt."""
 
-from typing import Any
-
-from benchmark.records import Workload
+from typing import Any, Literal, Protocol
 
 
-def options(workload: Workload, *, model: str, output_tokens: int) -> dict[str, Any]:
+class Asked(Protocol):
+    """What `benchmark.records.Workload` asks for, and a worker's share of it says again.
+
+    A worker that imported the record would pay for pydantic, a third of its start.
+    """
+
+    @property
+    def api(self) -> Literal["completion", "chat"]: ...
+
+    @property
+    def output_tokens(self) -> int: ...
+
+    @property
+    def fixed_output(self) -> bool: ...
+
+    @property
+    def prefix_share(self) -> float: ...
+
+    @property
+    def dataset(self) -> str | None: ...
+
+    @property
+    def seed(self) -> int: ...
+
+
+def options(workload: Asked, *, model: str, output_tokens: int) -> dict[str, Any]:
     """Give the fields of a streamed request whose usage is told at its end.
 
     A chat asks for the usage with every event, because only so reasoning tokens are told apart as

@@ -20,9 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from benchmark.records import Workload
 from benchmark.workload.datasets import dataset_bodies
-from benchmark.workload.options import options
+from benchmark.workload.options import Asked, options
 from core.errors import InvalidArgument
 
 Bodies = Callable[[int], bytes]
@@ -39,7 +38,7 @@ _COUNTED: Final = 2**31
 
 
 def bodies(
-    workload: Workload,
+    workload: Asked,
     *,
     context: int,
     model: str,
@@ -65,13 +64,14 @@ def bodies(
     return _completions(workload, context, model, token_ids=token_ids)
 
 
-def distinct_prompts(workload: Workload, *, context: int, alphabet_size: int) -> int:
+def distinct_prompts(workload: Asked, *, context: int, alphabet_size: int) -> int:
     """Say how many requests are promised to differ before made prompts may repeat.
 
     Two tokens of 64 kinds make 4,096 prompts, and then the first comes again; from five tokens on
     there are 2**30, and beyond them chance goes on. `context` is in tokens, for chats without
     those of the template.
 
+    >>> from benchmark.records import Workload
     >>> distinct_prompts(Workload(), context=2, alphabet_size=64)
     4096
     """
@@ -79,9 +79,7 @@ def distinct_prompts(workload: Workload, *, context: int, alphabet_size: int) ->
     return _power(alphabet_size, _digits(own, alphabet_size))
 
 
-def _completions(
-    workload: Workload, context: int, model: str, *, token_ids: Sequence[int]
-) -> Bodies:
+def _completions(workload: Asked, context: int, model: str, *, token_ids: Sequence[int]) -> Bodies:
     parts = _Parts(workload, context, len(token_ids))
     cells = _cells(token_ids)
     width = cells.shape[1] * parts.head_tokens
@@ -104,7 +102,7 @@ def _completions(
 
 
 def _chats(
-    workload: Workload, context: int, model: str, *, words: Sequence[str], template_tokens: int
+    workload: Asked, context: int, model: str, *, words: Sequence[str], template_tokens: int
 ) -> Bodies:
     left = context - template_tokens
     if left < 1 or not words:
@@ -135,7 +133,7 @@ def _no_chat(context: int, template_tokens: int) -> InvalidArgument:
 class _Parts:
     """Which tokens stand where, as places in the alphabet."""
 
-    def __init__(self, workload: Workload, context: int, alphabet_size: int) -> None:
+    def __init__(self, workload: Asked, context: int, alphabet_size: int) -> None:
         if alphabet_size < 2:
             raise InvalidArgument(
                 f"Prompts cannot be made of {alphabet_size} kinds of tokens.",
@@ -182,12 +180,12 @@ class _Batches(Generic[T]):
         return found
 
 
-def _opening(workload: Workload, model: str) -> bytes:
+def _opening(workload: Asked, model: str) -> bytes:
     asked = options(workload, model=model, output_tokens=workload.output_tokens)
     return orjson.dumps(asked)[:-1] + b","
 
 
-def _shared_tokens(workload: Workload, context: int) -> int:
+def _shared_tokens(workload: Asked, context: int) -> int:
     return floor(workload.prefix_share * context + 1e-9)
 
 

@@ -78,7 +78,13 @@ FLAWS: dict[str, tuple[Code, float, float, Callable[[float], Run]]] = {
         Code.CLIENT_SATURATED,
         0.0021,
         1,
-        lambda x: SOUND.with_client(loop_lag_p99_seconds=x),
+        lambda x: SOUND.with_client(loop_lag_p99_5_seconds=x),
+    ),
+    "no CPU": (
+        Code.CLIENT_SATURATED,
+        0.0021,
+        1,
+        lambda x: SOUND.with_client(cpu_wait_p99_5_seconds=x),
     ),
     "late": (Code.CLIENT_SATURATED, 0.0021, 1, late),
     "unsettled": (

@@ -88,7 +88,7 @@ def _prices(rate: float, tokens: float, context: int) -> dict[str, float]:
 _CLIENT = ClientView(
     workers=1,
     cpu_share=0.2,
-    loop_lag_p99_seconds=0.0005,
+    loop_lag_p99_5_seconds=0.0005,
     send_lateness_p99_seconds=0.0002,
     memory_mib=60,
 )

@@ -114,7 +114,7 @@ def _measured(loop: Loop, rule: StopRule) -> Measured:
         client=ClientView(
             workers=1,
             cpu_share=0.3,
-            loop_lag_p99_seconds=0.0004,
+            loop_lag_p99_5_seconds=0.0004,
             send_lateness_p99_seconds=0.0002,
             memory_mib=60,
         ),

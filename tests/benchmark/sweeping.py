@@ -119,7 +119,7 @@ class Workers:
             client=ClientView(
                 workers=1,
                 cpu_share=0.2,
-                loop_lag_p99_seconds=0.0001,
+                loop_lag_p99_5_seconds=0.0001,
                 send_lateness_p99_seconds=0.0001,
                 memory_mib=60,
             ),

@@ -186,7 +186,7 @@ async def test_a_window_ends_when_enough_is_known(tmp_path: Path) -> None:
 async def test_the_key_is_read_again_when_it_changes_and_said_nowhere(tmp_path: Path) -> None:
     """Identity tokens last an hour, sweeps longer. Takes a second: it looks once in that time."""
     key = tmp_path / "key"
-    key.write_text("first-key\n")
+    key.write_text("first-key\nfirst-identity\n")
 
     def script(number: int) -> Behaviour:
         if number == 10:
@@ -197,8 +197,10 @@ async def test_the_key_is_read_again_when_it_changes_and_said_nowhere(tmp_path: 
     async with faulty.faulty(script) as server:
         job = a_job(server.base_url, tmp_path, credential_file=key, stop=stop)
         await measured(job)
-    assert b"authorization: Bearer first-key\r\n" in server.heads[0]
-    assert b"authorization: Bearer second-key\r\n" in server.heads[-1]
+    assert b"\r\nauthorization: Bearer first-key\r\n" in server.heads[0]
+    assert b"\r\nx-serverless-authorization: Bearer first-identity\r\n" in server.heads[0]
+    assert b"\r\nauthorization: Bearer second-key\r\n" in server.heads[-1]
+    assert b"x-serverless" not in server.heads[-1]
     assert "first-key" not in job.model_dump_json()
 
 

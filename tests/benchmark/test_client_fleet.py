@@ -10,13 +10,15 @@ import psutil
 import pytest
 
 from benchmark.client.fleet import Fleet
-from benchmark.client.jobs import Job, Share
+from benchmark.client.jobs import Job
 from benchmark.client.rows import Row, Rows
 from benchmark.client.settling import Settling
 from benchmark.errors import Outcome
 from benchmark.measured import Measured, Slice
 from benchmark.records import Arrivals, Load, StopRule
 from benchmark.samples import merged
+from core.environment import ROOT
+from core.processes import run
 from tests.benchmark import faulty
 from tests.benchmark.driven import a_job
 
@@ -37,7 +39,11 @@ async def _measure(fleet: Fleet, job: Job, seen: list[str]) -> Measured:
 
 def _workers() -> list[psutil.Process]:
     children = psutil.Process().children(recursive=True)
-    return [one for one in children if "benchmark.client.worker" in one.cmdline()]
+    return [
+        one
+        for one in children
+        if one.status() != psutil.STATUS_ZOMBIE and "benchmark.client.worker" in one.cmdline()
+    ]
 
 
 async def test_a_worker_that_dies_fails_its_cell_and_not_the_next(tmp_path: Path) -> None:
@@ -81,33 +87,49 @@ async def test_workers_end_when_the_fleet_is_gone() -> None:
             assert await process.wait() == 0
 
 
+@pytest.mark.parametrize(
+    ("module", "unneeded"),
+    [
+        ("benchmark.client.fleet", {"core.records", "core.settings", "psutil"}),
+        ("benchmark.client.worker", {"benchmark.records", "pydantic", "psutil"}),
+    ],
+)
+async def test_the_start_of_a_process_pays_for_nothing_that_it_does_not_need(
+    module: str, unneeded: set[str]
+) -> None:
+    """Starting is a part of the client's CPU, and most of it is imports. Takes 0.3 s each."""
+    code = f"import sys, {module}; print(*{unneeded!r} & set(sys.modules))"
+    done = await run((sys.executable, "-c", code), cwd=ROOT)
+    assert (done.returncode, done.stdout.strip()) == (0, "")
+
+
 @pytest.mark.parametrize("workers", [1, 2, 3, 5])
 def test_shares_are_the_whole_and_do_not_overlap(workers: int, tmp_path: Path) -> None:
     """Slots, prompts and arrivals of all workers together are those of one."""
     load = Load(arrivals=Arrivals.POISSON, requests_per_second=7, concurrency=13)
     job = a_job("http://127.0.0.1:1", tmp_path, load=load, first_request=5)
-    shares = [Share(job=job, worker=n, workers=workers) for n in range(workers)]
+    shares = [job.share(n, workers) for n in range(workers)]
     assert sum(one.slots for one in shares) == 13
     delays = [one.slot_delay(slot) for one in shares for slot in range(one.slots)]
     assert sorted(delays) == pytest.approx([job.ramp_seconds * n / 13 for n in range(13)])
     numbers = [next(many) for one in shares for many in [one.numbers()] for _ in range(4)]
     assert sorted(numbers) == list(range(5, 5 + 4 * workers))
-    streams = [one.arrivals() for one in shares]
+    streams = [one.due() for one in shares]
     together = [next(stream) for _ in range(600) for stream in streams]
-    alone = Share(job=job).arrivals()
+    alone = job.share().due()
     assert together == [next(alone) for _ in range(600 * workers)]
 
 
 def test_poisson_arrivals_have_the_rate_that_was_asked_for(tmp_path: Path) -> None:
     load = Load(arrivals=Arrivals.POISSON, requests_per_second=50)
-    times = Share(job=a_job("http://127.0.0.1:1", tmp_path, load=load)).arrivals()
+    times = a_job("http://127.0.0.1:1", tmp_path, load=load).share().due()
     last = [next(times) for _ in range(20_000)][-1]
     assert last == pytest.approx(20_000 / 50, rel=0.03)
 
 
 def test_bursts_keep_the_mean_rate(tmp_path: Path) -> None:
     load = Load(arrivals=Arrivals.BURSTS, requests_per_second=10, concurrency=5)
-    times = Share(job=a_job("http://127.0.0.1:1", tmp_path, load=load)).arrivals()
+    times = a_job("http://127.0.0.1:1", tmp_path, load=load).share().due()
     assert [next(times) for _ in range(11)] == [0.0] * 5 + [0.5] * 5 + [1.0]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmark.client.jobs import Job, Share
+from benchmark.client.jobs import Job
 from benchmark.errors import Outcome
 from benchmark.records import Arrivals, Load, StopRule
 from tests.benchmark import faulty
@@ -60,8 +60,8 @@ async def test_open_loops_keep_to_their_times(tmp_path: Path, arrivals: Arrivals
 
 
 def _all_arrivals(job: Job) -> list[float]:
-    share = Share(job=job).arrivals()
-    return [next(share) for _ in range(1000)]
+    due = job.share().due()
+    return [next(due) for _ in range(1000)]
 
 
 def _start(job: Job, intended: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> float:

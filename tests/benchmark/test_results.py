@@ -21,7 +21,7 @@ CLOSED = Load(concurrency=8)
 CLIENT = ClientView(
     workers=1,
     cpu_share=0.1,
-    loop_lag_p99_seconds=1e-4,
+    loop_lag_p99_5_seconds=1e-4,
     send_lateness_p99_seconds=1e-4,
     memory_mib=10,
 )

@@ -174,7 +174,7 @@ def told_by(**claimed: Any) -> Errors:
         client=ClientView(
             workers=1,
             cpu_share=0.1,
-            loop_lag_p99_seconds=0,
+            loop_lag_p99_5_seconds=0,
             send_lateness_p99_seconds=0,
             memory_mib=1,
         ),

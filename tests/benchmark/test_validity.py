@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from benchmark.errors import Outcome
 from benchmark.judging.validity import RULES, judged, limits, reconciled, unsupported
-from benchmark.records import Arrivals, CellResult, CellState, Code, Load, Workload
+from benchmark.records import Arrivals, CellResult, CellState, ClientView, Code, Load, Workload
 from tests.benchmark.flaws import (
     BEGUN,
     FLAWS,
@@ -68,7 +68,8 @@ def test_a_sound_run_raises_no_alarm(loop: Loop) -> None:
     [
         SOUND.with_server(prefix_cache_hit_rate=0.01),
         SOUND.with_client(cpu_share=0.9),
-        SOUND.with_client(loop_lag_p99_seconds=0.00195),
+        SOUND.with_client(loop_lag_p99_5_seconds=0.00195),
+        SOUND.with_client(cpu_wait_p99_5_seconds=0.00195),
         late(0.00195),
         SOUND.with_server(kv_cache_usage_max=0.99, requests_waiting_mean=0.0),
         SOUND.with_server(kv_cache_usage_max=0.9, requests_waiting_mean=5.0),
@@ -150,6 +151,16 @@ def test_a_cell_without_its_samples_is_judged_by_its_figures() -> None:
         before=(),
     )
     assert codes(said) == {Code.WIDE_INTERVAL, Code.CLIENT_SATURATED}
+
+
+def test_an_older_run_is_judged_by_the_figures_that_it_has() -> None:
+    """Its client said p99 of timers every 10 ms."""
+    older = {"workers": 1, "cpu_share": 0.1, "send_lateness_p99_seconds": 0, "memory_mib": 60}
+    figures = {"loop_lag_p99_seconds": 0.0001, "cpu_wait_p99_seconds": 0.0001}
+    for bad in ({}, *({name: 0.0021} for name in figures)):
+        client = ClientView.model_validate(older | figures | bad)
+        said = SOUND.with_client(**client.model_dump()).judged()
+        assert codes(said) == ({Code.CLIENT_SATURATED} if bad else set())
 
 
 def test_the_first_engine_seen_is_the_one_to_keep_to() -> None:
