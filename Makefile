@@ -6,7 +6,7 @@
 PY      := .venv/bin/python
 STAMP   := .venv/.installed
 # Settings given to make go on as environment variables; the rest of these steer make itself.
-SETTING := ENGINE READ_ONLY TOOLSETS MODEL_NAME BUCKET_NAME ACCELERATOR_TYPE HF_TOKEN \
+SETTING := $(if $(filter vllm ollama,$(value ENGINE)),,ENGINE) READ_ONLY REHEARSAL TOOLSETS MODEL_NAME BUCKET_NAME ACCELERATOR_TYPE HF_TOKEN \
            VLLM_TARGET VLLM_BASE_URL VLLM_API_KEY VLLM_EXECUTABLE VLLM_DEVOPS_STATE_DIR \
            GOOGLE_% AZURE_%
 STEER   := YES JSON CLIENT TOOL PYTHON SHELL MAKE%
@@ -26,7 +26,8 @@ tool  = @$(PY) server.py call $(1) $(words) $(if $(call on,JSON),--json) $(if $(
 
 .PHONY: help demo test test-engine lint run install vllm mcp-config clean deploy status endpoint \
         metrics query logs destroy targets list health stats stop start call broken prices plan advise measure \
-        benchmark benchmarks bench-client test-browser test-sweep
+        benchmark benchmarks bench-client test-browser test-sweep \
+        setup quotas rehearse rehearse-clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -36,6 +37,11 @@ help: ## List the targets
 
 demo: $(STAMP) ## Deploy, look, ask, measure and destroy, on this machine
 	@$(PY) demo.py
+
+rehearse: $(STAMP) ## Tell a deployment's whole life on a simulated cloud (TARGET, WITH=ollama)
+	@$(PY) rehearse.py $(if $(call on,TARGET),'$(subst ','\'',$(value TARGET))',cloud-run-l4) $(filter ollama,$(value WITH))
+rehearse-clean: $(STAMP) ## Forget the simulated clouds and everything in them
+	@$(PY) rehearse.py clean
 
 test: $(STAMP) ## Run every test that needs no real vLLM
 	$(PY) -m pytest -q -n 3 -m "not vllm and not browser and not sweep"
@@ -84,6 +90,10 @@ mcp-config: $(STAMP) ## Print the configuration of MCP clients (CLIENT=codex: of
 
 deploy: $(STAMP) ## Deploy a model and wait until it answers (TARGET MODEL NAME MAX_MODEL_LEN …)
 	$(call tool,deploy_vllm) --wait
+setup: $(STAMP) ## Make what a target needs once: APIs, account, roles, repository (TARGET)
+	$(call tool,setup_target)
+quotas: $(STAMP) ## Show how many accelerators you may use (TARGET)
+	$(call tool,check_gpu_quotas)
 status: $(STAMP) ## Say what a deployment does now (TARGET NAME)
 	$(call tool,status_vllm)
 endpoint: $(STAMP) ## Say where the model answers, and how to call it

@@ -75,7 +75,7 @@ async def tell(state_dir: Path, engine: str) -> int:
         keep_alive=False,
         log_file=log,
     )
-    client = Client(server, elicitation_handler=_say_yes, progress_handler=_show_progress)
+    client = Client(server, elicitation_handler=say_yes, progress_handler=show_progress)
     async with client:
         story = Story(client)
         ready = await _live(story)
@@ -120,12 +120,14 @@ def _environment(state_dir: Path, engine: str) -> dict[str, str]:
     return {**inherited_environment(), "VLLM_BASE_URL": "", "VLLM_TARGET": "", **chosen}
 
 
-async def _say_yes(message: str, *_rest: object) -> ElicitResult[dict[str, Any]]:
+async def say_yes(message: str, *_rest: object) -> ElicitResult[dict[str, Any]]:
+    """Agree to what a person would be asked, and show it."""
     _print(f"  \033[1m? {message}\033[0m yes")
     return ElicitResult(action="accept", content={"confirm": True})
 
 
-async def _show_progress(_progress: float, _total: float | None, message: str | None) -> None:
+async def show_progress(_progress: float, _total: float | None, message: str | None) -> None:
+    """Print what a call says while it waits."""
     _print(f"  \033[2m… {message}\033[0m")
 
 

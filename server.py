@@ -34,7 +34,7 @@ from core import VERSION
 from core.errors import OpsError
 from core.settings import Settings
 from operations.runtime import Runtime, running
-from tools import ask, benchmark, deploy, diagnose, help, models, observe, plan  # noqa: A004, F401
+from tools import every  # noqa: F401  registers them
 from tools.gate import Gate
 from tools.profile import INSTRUCTIONS, listed
 from tools.surface import TOOLS

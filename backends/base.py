@@ -1,11 +1,12 @@
 """What every place that can run a model promises, in sentences."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from core.plans import MemoryPlan, Plan, Preflight
 from core.records import Access, Deleted, Deployment, DeploymentSpec, ModelShape, Record, Target
+from core.rehearsal import GooglePlane
 from core.settings import Settings
 from planner.accelerators import Accelerator
 from planner.flags import Flags
@@ -19,6 +20,8 @@ class World(NamedTuple):
     """Of this stage, below which a backend may keep what it must remember."""
     simulated_engine: tuple[str, ...]
     """The command that is used where there is no vLLM."""
+    google: Callable[[], Awaitable[GooglePlane]] | None = None
+    """Gives the simulated Google Cloud, started if need be; None in the real world."""
 
 
 class Backend(Protocol):
@@ -109,7 +112,8 @@ class DeploymentConfig(Record):
     command: str
     """For a shell."""
     docker_run: str
-    compose_yaml: str
+    yaml: str
+    """The same as a file: for docker compose here, for its own cloud elsewhere."""
     notes: tuple[str, ...] = ()
 
 

@@ -8,6 +8,7 @@ from typing import Final, NoReturn
 from backends.base import World
 from core.endpoint import Endpoint
 from core.errors import DeploymentNotFound, OpsError, Unsupported
+from core.headers import KEY_HEADER
 from core.plans import Plan, Preflight
 from core.records import (
     Access,
@@ -81,7 +82,7 @@ class EndpointBackend:
         return Access(
             base_url=self._base_url,
             api_key=self._api_key,
-            credential_command='printf %s "$VLLM_API_KEY"' if self._api_key else None,
+            header_commands={KEY_HEADER: 'printf %s "$VLLM_API_KEY"'} if self._api_key else {},
             protection=f"Asked {keyed} over {'TLS' if tls else 'plain HTTP'}{open_paths}.",
         )
 

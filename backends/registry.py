@@ -1,12 +1,32 @@
 """Which package keeps the contract for which kind of target: a cloud is one line here."""
 
+from collections.abc import Callable
 from typing import Final
 
 from backends.base import Backend
-from backends.endpoint import EndpointBackend
-from backends.local.backend import LocalBackend
 
-BACKENDS: Final[dict[str, type[Backend]]] = {
-    "local": LocalBackend,
-    "endpoint": EndpointBackend,
+
+def _local() -> type[Backend]:
+    from backends.local.backend import LocalBackend
+
+    return LocalBackend
+
+
+def _endpoint() -> type[Backend]:
+    from backends.endpoint import EndpointBackend
+
+    return EndpointBackend
+
+
+def _cloud_run() -> type[Backend]:
+    from backends.cloud_run.backend import CloudRunBackend
+
+    return CloudRunBackend
+
+
+BACKENDS: Final[dict[str, Callable[[], type[Backend]]]] = {
+    "local": _local,
+    "endpoint": _endpoint,
+    "cloud_run": _cloud_run,
 }
+"""Each is imported when a target of its kind is opened: `tools/list` opens none."""

@@ -37,11 +37,16 @@ class Endpoint:
     """Speaks to one base URL with one credential."""
 
     def __init__(
-        self, access: Access, *, transport: httpx2.AsyncBaseTransport | None = None
+        self,
+        access: Access,
+        *,
+        timeout: float = LOOK_SECONDS,
+        transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        key = access.api_key.get_secret_value() if access.api_key else None
+        """Open it; `timeout` is of a look, in seconds."""
+        headers = access.headers
         self.base_url: Final = access.base_url
-        if key and not re.fullmatch(r"[!-~]+", key):
+        if not all(re.fullmatch(r"Bearer [!-~]+", value) for value in headers.values()):
             raise Unauthorized(
                 f"The key for {self.base_url} holds what no HTTP header can carry.",
                 fix="Give it in VLLM_API_KEY without spaces, line ends and accents.",
@@ -49,8 +54,8 @@ class Endpoint:
         with self._translated():
             self._client = httpx2.AsyncClient(
                 base_url=access.base_url,
-                headers={"Authorization": f"Bearer {key}"} if key else {},
-                timeout=LOOK_SECONDS,
+                headers=headers,
+                timeout=timeout,
                 limits=httpx2.Limits(max_connections=64),
                 transport=transport,
                 verify=_trusted(),

@@ -20,9 +20,11 @@ OpsError
 │   ├── DiskFull
 │   ├── PortInUse
 │   └── ModelNotFound
+├── CloudError (`core.cloud_errors`)
 └── EndpointError
     ├── Unreachable
     ├── NotReady
+    ├── Asleep
     ├── Unauthorized
     ├── RequestRefused
     ├── ModelNotServed
@@ -200,6 +202,13 @@ class NotReady(EndpointError):
     """The deployment is there but its model does not answer yet."""
 
     code = "NOT_READY"
+
+
+class Asleep(EndpointError):
+    """Nothing of it runs; whoever asks it starts a GPU, and pays."""
+
+    code = "ASLEEP"
+    retryable = False
 
 
 class Unauthorized(EndpointError):

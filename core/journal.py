@@ -30,6 +30,9 @@ CREATE TABLE IF NOT EXISTS confirmations (
 CREATE TABLE IF NOT EXISTS pairs (
     kind TEXT, key TEXT, at TEXT, pair TEXT, PRIMARY KEY (kind, key)
 );
+CREATE TABLE IF NOT EXISTS expiries (
+    target TEXT, name TEXT, at TEXT, PRIMARY KEY (target, name)
+);
 """
 
 
@@ -47,6 +50,14 @@ class Operation(Record):
     arguments: dict[str, Any]
     result: str
     """`ok`, an error's code, or `started` when the server died before the end."""
+
+
+class Expiry(Record):
+    """When a deployment is to be stopped."""
+
+    target: str
+    name: str
+    at: datetime
 
 
 class Journal:
@@ -127,6 +138,29 @@ class Journal:
                 return ()
             rows = db.execute("SELECT pair FROM pairs WHERE kind = ? ORDER BY rowid", (kind,))
             return tuple(pair for (pair,) in rows.fetchall())
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything was ever written down."""
+        return self._path.exists()
+
+    def keep_expiry(self, expiry: Expiry) -> None:
+        """Remember when a deployment's time is over; a later one takes its place."""
+        row = (expiry.target, expiry.name, expiry.at.isoformat())
+        with self._open() as db:
+            db.execute("INSERT OR REPLACE INTO expiries VALUES (?,?,?)", row)
+
+    def expiries(self) -> tuple[Expiry, ...]:
+        """Give what is to be stopped, earliest first."""
+        with self._open() as db:
+            rows = db.execute("SELECT target, name, at FROM expiries ORDER BY at").fetchall()
+        return tuple(Expiry(target=target, name=name, at=at) for target, name, at in rows)
+
+    def forget_expiry(self, expiry: Expiry) -> None:
+        """Forget it, unless another one has taken its place."""
+        row = (expiry.target, expiry.name, expiry.at.isoformat())
+        with self._open() as db:
+            db.execute("DELETE FROM expiries WHERE target = ? AND name = ? AND at = ?", row)
 
     def mint(self, bound_to: str) -> str:
         """Give a token that says yes to exactly this, once, for ten minutes."""

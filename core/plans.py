@@ -114,6 +114,8 @@ class Plan(Record):
     target: Target
     model: ModelShape
     steps: tuple[PlannedStep, ...]
+    usd_per_hour: float | None = None
+    """Of one running replica as planned; None where nobody has said."""
     memory: MemoryPlan | None = None
     """None where model or accelerator are not known well enough to foresee it."""
     warnings: tuple[str, ...] = ()

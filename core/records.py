@@ -2,13 +2,14 @@
 
 import hashlib
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import Field, SecretStr, StringConstraints, ValidationError
 
 from core.errors import InvalidArgument, NextStep
+from core.headers import IDENTITY_HEADER, KEY_HEADER
 from core.record import Record as Record  # noqa: PLC0414  said here too
 from core.shape import ModelShape as ModelShape  # noqa: PLC0414  said here too
 
@@ -66,6 +67,7 @@ class State(StrEnum):
     LOADING = "loading"
     READY = "ready"
     ASLEEP = "asleep"
+    STOPPING = "stopping"
     STOPPED = "stopped"
     FAILED = "failed"
     DELETING = "deleting"
@@ -91,6 +93,12 @@ class Target(Record):
     region: str | None = None
     usd_per_hour: float | None = None
     """Of one running replica; None where nobody has said."""
+    min_replicas: int = 1
+    """Of a deployment that says nothing of it: none where an idle one is billed by the hour."""
+    needs: str | None = None
+    """The setting without which it cannot be used; a rehearsal needs none."""
+    look_seconds: float = 0.0
+    """Between two looks at what changes there, for platforms count them."""
 
 
 class DeploymentSpec(Record):
@@ -120,6 +128,15 @@ class DeploymentSpec(Record):
     max_replicas: int = Field(default=1, ge=1)
     ttl_minutes: int | None = Field(default=None, ge=1)
     """Stop it after so long, so that nobody pays for a forgotten one."""
+    engine: Literal["vllm", "ollama"] = "vllm"
+    weights: str | None = Field(default=None, pattern=r"^(hub|baked|gs://[a-z0-9][^\x00-\x20]*)$")
+    """Where the weights come from: `hub`, `gs://BUCKET/FOLDER`, or `baked` into the image."""
+    image: Word | None = None
+    """A container image in place of the target's own, best by digest."""
+    access: Literal["private", "public"] = "private"
+    """Who may call it: those whom the cloud knows, or whoever has its key."""
+    network: Word | None = None
+    """NETWORK/SUBNETWORK that a replica is attached to (Direct VPC)."""
 
     @property
     def served_model_name(self) -> str:
@@ -129,7 +146,8 @@ class DeploymentSpec(Record):
     @property
     def fingerprint(self) -> str:
         """Twelve hex digits that change when anything wanted changes."""
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:12]
+        said = self.model_dump_json(exclude_defaults=True)
+        return hashlib.sha256(said.encode()).hexdigest()[:12]
 
 
 class Phase(Record):
@@ -195,8 +213,11 @@ class Deployment(Answer):
         return f"{head}: {self.served_model_name} at {self.url}." if self.url else f"{head}."
 
     def warnings(self) -> tuple[str, ...]:
-        """Warn of what is not real."""
-        return (SIMULATED,) if self.simulated else ()
+        """Warn of what is not real, and of what should have been stopped."""
+        over = self.expires_at and self.expires_at < datetime.now(UTC) and self.state.settled
+        late = f"{self.name} is overdue since {self.expires_at:%F %H:%M} UTC." if over else ""
+        stopped = self.state is State.STOPPED
+        return tuple(filter(None, (SIMULATED if self.simulated else "", late * (not stopped))))
 
     def next_steps(self) -> tuple[NextStep, ...]:
         """Name the tool that helps in this state."""
@@ -256,10 +277,21 @@ class Access(Record):
     base_url: str
     """Without /v1 and without a slash at the end."""
     api_key: SecretStr | None = None
-    credential_command: str | None = None
-    """A shell expression that prints the key, for a person's own curl."""
+    """The engine's own."""
+    identity_token: SecretStr | None = None
+    """Of whoever asks, where the platform wants to know that as well."""
+    header_commands: Mapping[str, str] = {}
+    """For a person's own curl: shell commands that print what follows `Bearer` in a header."""
     protection: str
     """How it is protected, and what stays open, in one sentence."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What every request must carry; Cloud Run reads the second one and leaves the first."""
+        given = {KEY_HEADER: self.api_key, IDENTITY_HEADER: self.identity_token}
+        return {
+            name: f"Bearer {secret.get_secret_value()}" for name, secret in given.items() if secret
+        }
 
 
 def expiry(created_at: datetime, ttl_minutes: int | None) -> datetime | None:

@@ -32,7 +32,7 @@ async def to_deploy(backend: Backend, wanted: Plan) -> Preview | None:
     spec, target = wanted.spec, wanted.target
     present = await existing(backend, spec.name)
     replaces = present is not None and present.revision not in {spec.fingerprint, "none"}
-    price = target.usd_per_hour
+    price = target.usd_per_hour if wanted.usd_per_hour is None else wanted.usd_per_hour
     forced = wanted.memory is not None and not wanted.memory.fits
     if not replaces and not forced and (price == 0 or _runs(present)):
         return None

@@ -21,6 +21,7 @@ from core.errors import (
 from core.records import Answer, Record, State
 from operations.resolve import Found
 from operations.runtime import Runtime
+from operations.waking import asleep
 
 ANSWER_SECONDS: Final = 40.0
 """A call ends before a client cuts it; what has come by then is given."""
@@ -206,6 +207,8 @@ def require_ready(found: Found) -> None:
     deployment = found.deployment
     if deployment.state is State.READY:
         return
+    if deployment.state is State.ASLEEP:
+        raise asleep(deployment)
     here = {"target": deployment.target, "name": deployment.name}
     failure = deployment.failure
     if failure and deployment.state is State.UNKNOWN and failure.code in _SAYS_MORE:

@@ -26,6 +26,17 @@ class Background:
         self._tasks[work] = task
         task.add_done_callback(lambda done: self._ended(work, done))
 
+    def does(self, kind: str) -> bool:
+        """Whether any work is under way whose name begins so."""
+        return any(work.startswith(kind) for work in self._tasks)
+
+    async def cancel(self, work: str) -> None:
+        """End one piece of work, if it is under way, and wait until it has let go."""
+        task = self._tasks.get(work)
+        if task:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
     async def end(self) -> None:
         """Cancel what is under way and wait until it has let go."""
         tasks = tuple(self._tasks.values())

@@ -65,7 +65,7 @@ async def system_status(runtime: Runtime, target: str | None, name: str | None) 
     named = name is not None
     found = (await find(stage, target, name),) if named else await everything(stage, target)
     rows = [await _row(runtime, one) for one in found]
-    names = [target] if target else list(runtime.stage.targets)
+    names = [target] if target else list(runtime.stage.usable)
     hosts = {one: await _host(runtime.stage.backend(one)) for one in names}
     return SystemStatus(
         deployments=tuple(rows),

@@ -8,11 +8,14 @@ from typing import Final, Literal
 import anyio
 
 from backends.base import Backend, Scales, Stops
+from backends.cloud_abilities import Purges
 from core.errors import InvalidArgument, NextStep, OpsError, Unsupported
+from core.journal import Expiry
 from core.plans import Plan
-from core.records import Answer, Deleted, Deployment, DeploymentSpec, State, valid
+from core.records import Answer, Deleted, Deployment, DeploymentSpec, Target, valid
 from core.reply import note
 from core.settings import ROOT
+from operations.following import follow, following, looked, pause, phase_of
 from operations.learning import with_prediction
 from operations.resolve import Found, everything, find
 from operations.runtime import Runtime
@@ -20,9 +23,6 @@ from planner.model import full_name, is_path, read_model
 
 MAX_WAIT_SECONDS: Final = 45
 """Clients cut a call at about 60 s."""
-_LOOK_SECONDS: Final = 0.5
-_FOLLOW_SECONDS: Final = 4 * 3600
-"""The longest boot that is followed in the background."""
 _TINY: Final = ROOT / ".vllm" / "tiny-gemma-4"
 
 Layout = Literal["speed", "concurrency", "context"]
@@ -53,14 +53,15 @@ class Deployments(Answer):
 
 
 def specify(
-    name: str | None, model: str | None, runtime: Runtime, **flags: object
+    target: Target, name: str | None, model: str | None, runtime: Runtime, **flags: object
 ) -> DeploymentSpec:
-    """Make a spec of what was said and of what the settings say.
+    """Make a spec of what was said, of what the settings say and of what the target is like.
 
     Raises:
         InvalidArgument: No model is named and none can be guessed.
     """
-    wanted = model or runtime.settings.model_name or (str(_TINY) if _TINY.is_dir() else None)
+    tiny = str(_TINY) if target.backend == "local" and _TINY.is_dir() else None
+    wanted = model or runtime.settings.model_name or tiny
     if not wanted:
         raise InvalidArgument(
             "Which model?",
@@ -70,6 +71,7 @@ def specify(
     wanted = str(Path(wanted).expanduser().resolve()) if is_path(wanted) else full_name(wanted)
     said = {flag: value for flag, value in flags.items() if value is not None}
     said.setdefault("tensor_parallel_size", runtime.settings.tensor_parallel_size)
+    said.setdefault("min_replicas", target.min_replicas)
     return valid(DeploymentSpec, {"name": name or name_for(wanted), "model": wanted, **said})
 
 
@@ -116,7 +118,10 @@ async def deploy(runtime: Runtime, backend: Backend, wanted: Plan) -> Deployment
     for warning in wanted.warnings:
         note(warning)
     deployment = await backend.apply(wanted)
-    _follow(runtime, backend, deployment)
+    if deployment.expires_at:
+        where, name, at = deployment.target, deployment.name, deployment.expires_at
+        runtime.stage.journal.keep_expiry(Expiry(target=where, name=name, at=at))
+    follow(runtime, backend, deployment)
     return usual(runtime, deployment)
 
 
@@ -125,13 +130,13 @@ async def status(
 ) -> Deployment:
     """Wait for the next change, at most `wait_s` seconds; what is true then."""
     backend, first = found
-    _follow(runtime, backend, first)
+    follow(runtime, backend, first)
     deadline = anyio.current_time() + min(wait_s, MAX_WAIT_SECONDS)
     now = first
-    while not now.state.settled and anyio.current_time() + _LOOK_SECONDS < deadline:
+    while not now.state.settled and anyio.current_time() + pause(backend) < deadline:
         await progress(now)
-        await anyio.sleep(_LOOK_SECONDS)
-        now = await backend.describe(found.name)
+        await anyio.sleep(pause(backend))
+        now = await looked(backend, now)
         if _changed(first, now):
             break
     return await with_prediction(runtime, found, usual(runtime, now))
@@ -151,7 +156,7 @@ async def stop(found: Found) -> Deployment:
 async def start(runtime: Runtime, found: Found) -> Deployment:
     """Start a stopped one again."""
     deployment = await _stops(found).start(found.name)
-    _follow(runtime, found.backend, deployment)
+    follow(runtime, found.backend, deployment)
     return usual(runtime, deployment)
 
 
@@ -174,13 +179,21 @@ async def scale(
     deployment = await found.backend.scale(
         found.name, min_replicas=min_replicas, max_replicas=max_replicas
     )
-    _follow(runtime, found.backend, deployment)
+    follow(runtime, found.backend, deployment)
     return usual(runtime, deployment)
 
 
-async def destroy(found: Found) -> Deleted:
-    """Take it away, and say what was seen."""
-    return await found.backend.delete(found.name)
+async def destroy(runtime: Runtime, found: Found, *, purge: bool) -> Deleted:
+    """Take it away, and say what was seen; `purge` what it leaves behind as well.
+
+    Nobody follows its boot any more: a next step of it would make it anew.
+    """
+    await runtime.background.cancel(following(found.deployment))
+    deleted = await found.backend.delete(found.name)
+    if not (purge and isinstance(found.backend, Purges)):
+        return deleted
+    purged = await found.backend.purge(found.name)
+    return deleted.model_copy(update={"removed": (*deleted.removed, *purged)})
 
 
 async def find_to_destroy(
@@ -221,38 +234,4 @@ def _cannot(found: Found, what: str) -> Unsupported:
 
 
 def _changed(first: Deployment, now: Deployment) -> bool:
-    before = first.phase.name if first.phase else None
-    after = now.phase.name if now.phase else None
-    return (first.state, before) != (now.state, after)
-
-
-def _follow(runtime: Runtime, backend: Backend, deployment: Deployment) -> None:
-    """Keep looking while it boots, so that each phase's length becomes known."""
-    if deployment.state.settled or runtime.settings.read_only:
-        return
-    runtime.background.start(
-        f"follow {deployment.target}/{deployment.name}",
-        lambda: _follow_boot(runtime, backend, deployment),
-    )
-
-
-async def _follow_boot(runtime: Runtime, backend: Backend, deployment: Deployment) -> None:
-    phase, since = _phase(deployment), anyio.current_time()
-    with anyio.move_on_after(_FOLLOW_SECONDS):
-        while not deployment.state.settled:
-            await anyio.sleep(_LOOK_SECONDS)
-            try:
-                deployment = await backend.describe(deployment.name)
-            except OpsError:
-                return
-            if _phase(deployment) != phase:
-                seconds = round(anyio.current_time() - since, 1)
-                if phase and deployment.state is not State.FAILED:
-                    runtime.stage.journal.record_phase(
-                        deployment.target, deployment.engine, phase, seconds
-                    )
-                phase, since = _phase(deployment), anyio.current_time()
-
-
-def _phase(deployment: Deployment) -> str | None:
-    return deployment.phase.name if deployment.phase else None
+    return (first.state, phase_of(first)) != (now.state, phase_of(now))

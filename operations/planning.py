@@ -7,6 +7,7 @@ from pydantic import Field
 
 from backends.registry import BACKENDS
 from core.errors import InvalidArgument, NextStep
+from core.plans import Check
 from core.records import ModelShape, valid
 from operations.foreseeing import (
     MODEST,
@@ -61,6 +62,8 @@ class DeploymentPlan(Foresight):
     kv_precisions: Mapping[str, str]
     """Of --kv-cache-dtype, on this accelerator."""
     machine: Machine
+    checks: tuple[Check, ...] = ()
+    """What the platform said of it, where it was asked."""
     notes: tuple[str, ...]
     derivation: tuple[str, ...]
     known: bool = Field(exclude=True)
@@ -87,7 +90,8 @@ class DeploymentPlan(Foresight):
     def warnings(self) -> tuple[str, ...]:
         """Warn of what the plan leaves in doubt."""
         seen = (self.foreseen,) if self.foreseen else ()
-        return (*self.notes, *uncertain(self.memory), *guesses(seen))
+        refused = [f"{one.what}: {one.detail} {one.fix}" for one in self.checks if one.fix]
+        return (*refused, *self.notes, *uncertain(self.memory), *guesses(seen))
 
     def next_steps(self) -> tuple[NextStep, ...]:
         """Deploy it, or ask what fits instead."""

@@ -52,15 +52,16 @@ class Config(Located):
 
     def summary(self) -> str:
         """Say what it is."""
-        return f"{self.name} as a shell command, as docker run and as a compose file."
+        return f"{self.name} as shell commands, as docker run and as YAML."
 
 
 async def endpoint_info(runtime: Runtime, found: Found) -> EndpointInfo:
     """Say where it answers, how it is protected, and how to try it."""
     access = runtime.keep_quiet(await found.backend.access(found.name))
     deployment = found.deployment
-    key = access.credential_command
-    header = f' -H "Authorization: Bearer $({key})"' if key else ""
+    header = "".join(
+        f' -H "{name}: Bearer $({command})"' for name, command in access.header_commands.items()
+    )
     return EndpointInfo(
         target=deployment.target,
         name=found.name,

@@ -1,11 +1,21 @@
 """`target` and `name` left out: what a person means who types just «status»."""
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
+
+import anyio
 
 from backends.base import Backend
 from backends.endpoint import NAME as ENDPOINT
-from core.errors import Ambiguous, DeploymentNotFound, InvalidArgument, NextStep, Unsupported
+from core.errors import (
+    Ambiguous,
+    DeploymentNotFound,
+    InvalidArgument,
+    NextStep,
+    OpsError,
+    Unsupported,
+)
 from core.records import NAME_PATTERN, Deployment
 from core.reply import note
 from operations.stage import Stage
@@ -47,7 +57,7 @@ async def find(
     if target and name:
         backend = stage.backend(target)
         return _told(Found(backend, await backend.describe(name)))
-    found = await everything(stage, target)
+    found = await everything(stage, target, whole=to_change)
     if to_change:
         found = tuple(one for one in found if one.deployment.target != ENDPOINT)
     return _told(_only(found, target, name))
@@ -62,7 +72,7 @@ def place(stage: Stage, target: str | None) -> Backend:
     wanted = target or stage.settings.vllm_target
     if wanted:
         return stage.backend(wanted)
-    names = [name for name in stage.targets if name != ENDPOINT]
+    names = [name for name in stage.usable if name != ENDPOINT]
     if len(names) == 1:
         return stage.backend(names[0])
     raise Ambiguous(
@@ -72,13 +82,32 @@ def place(stage: Stage, target: str | None) -> Backend:
     )
 
 
-async def everything(stage: Stage, target: str | None = None) -> tuple[Found, ...]:
-    """Give every deployment of one target, or of all."""
-    found = []
-    for name in [target] if target else stage.targets:
-        backend = stage.backend(name)
-        found += [Found(backend, deployment) for deployment in await backend.list()]
-    return tuple(found)
+async def everything(
+    stage: Stage, target: str | None = None, *, whole: bool = False
+) -> tuple[Found, ...]:
+    """Give every deployment of one target, or of all.
+
+    A target that cannot be looked at is told in a note, so that the others are still seen; where
+    the `whole` is needed, or one target was named, its error goes on.
+    """
+    names = [target] if target else list(stage.usable)
+    seen: dict[str, Sequence[Deployment]] = {}
+    failed: dict[str, OpsError] = {}
+
+    async def look(name: str) -> None:
+        try:
+            seen[name] = await stage.backend(name).list()
+        except OpsError as exc:
+            failed[name] = exc
+
+    async with anyio.create_task_group() as looking:
+        for name in names:
+            looking.start_soon(look, name)
+    for name, error in failed.items():
+        if target or whole:
+            raise error
+        note(f"{name} could not be looked at: {error.summary} {error.fix}")
+    return tuple(Found(stage.backend(name), one) for name in names for one in seen.get(name, ()))
 
 
 def _default_target(stage: Stage, name: str | None, *, to_change: bool) -> str | None:

@@ -4,11 +4,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
+from pydantic import SecretStr
+
 from backends.base import Backend
 from core.endpoint import Endpoint
 from core.records import Access
 from core.settings import Settings
 from operations.background import Background
+from operations.overdue import watch
 from operations.stage import Stage
 
 
@@ -22,6 +25,8 @@ class Runtime:
         self.background: Final = Background()
         self.learned: Final[dict[str, str | None]] = {}
         """How far each life of a deployment was from its plan, once that is known."""
+        self.told: Final[list[str]] = []
+        """What happened between calls; the next answer says it."""
         self._secrets: set[str] = set(settings.secrets)
 
     @property
@@ -39,10 +44,19 @@ class Runtime:
         finally:
             await endpoint.aclose()
 
+    def tell(self, sentence: str) -> None:
+        """Let the next answer say something, once."""
+        if sentence not in self.told:
+            self.told.append(sentence)
+
+    def hush(self, secret: SecretStr) -> None:
+        """Remember a secret, so that no answer ever holds it."""
+        self._secrets.add(secret.get_secret_value())
+
     def keep_quiet(self, access: Access) -> Access:
         """Remember a credential, so that no answer ever holds it."""
-        if access.api_key:
-            self._secrets.add(access.api_key.get_secret_value())
+        held = (access.api_key, access.identity_token)
+        self._secrets |= {secret.get_secret_value() for secret in held if secret}
         return access
 
 
@@ -53,7 +67,10 @@ async def running(settings: Settings, listed: frozenset[str]) -> AsyncIterator[R
     `listed` names the tools that this server shows.
     """
     runtime = Runtime(settings, listed)
+    if not settings.read_only:
+        runtime.background.start("overdue", lambda: watch(runtime.stage, runtime.tell))
     try:
         yield runtime
     finally:
         await runtime.background.end()
+        await runtime.stage.aclose()

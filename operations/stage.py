@@ -9,6 +9,7 @@ from typing import Final
 import platformdirs
 
 from backends.base import Backend, World
+from backends.cloud_abilities import Closes
 from backends.endpoint import NAME as ENDPOINT
 from backends.registry import BACKENDS
 from core import PRODUCT
@@ -16,6 +17,7 @@ from core.errors import TargetNotFound
 from core.journal import Journal
 from core.records import Target
 from core.settings import ROOT, Settings
+from operations.rehearsal import Rehearsal
 
 _TARGETS: Final = ROOT / "backends" / "targets.toml"
 _SIMULATED_ENGINE: Final = (sys.executable, "-m", "emulators.engine")
@@ -27,7 +29,8 @@ class Stage:
     def __init__(self, settings: Settings) -> None:
         self.settings: Final = settings
         state = settings.vllm_devops_state_dir or platformdirs.user_state_path(PRODUCT)
-        self.folder: Final[Path] = state / "real"
+        self.folder: Final[Path] = state / ("rehearsal" if settings.rehearsal else "real")
+        self._rehearsal = Rehearsal(self.folder, read_only=settings.read_only)
         self.journal: Final = Journal(self.folder / "journal.db", read_only=settings.read_only)
         self._open: dict[str, Backend] = {}
 
@@ -38,7 +41,21 @@ class Stage:
         if self.settings.vllm_base_url:
             about = f"your own endpoint at {self.settings.vllm_base_url}"
             rows = {ENDPOINT: {"backend": ENDPOINT, "description": about}, **rows}
-        return {name: Target.model_validate({"name": name, **row}) for name, row in rows.items()}
+        quick = {"look_seconds": 0.0} if self.settings.rehearsal else {}
+        return {
+            name: Target.model_validate({"name": name, **row, **quick})
+            for name, row in rows.items()
+        }
+
+    @cached_property
+    def usable(self) -> tuple[str, ...]:
+        """The targets whose settings are there; what a call means that names none."""
+        settings = self.settings
+        return tuple(
+            name
+            for name, target in self.targets.items()
+            if not target.needs or settings.rehearsal or getattr(settings, target.needs)
+        )
 
     def backend(self, target: str) -> Backend:
         """Open a target.
@@ -52,6 +69,17 @@ class Stage:
             )
         if target not in self._open:
             row = self.targets[target]
-            world = World(self.settings, self.folder, _SIMULATED_ENGINE)
-            self._open[target] = BACKENDS[row.backend](row, world)
+            google = self._rehearsal.google if self.settings.rehearsal else None
+            world = World(self.settings, self.folder, _SIMULATED_ENGINE, google)
+            self._open[target] = BACKENDS[row.backend]()(row, world)
         return self._open[target]
+
+    def forget_rehearsal(self) -> bool:
+        """End the simulated clouds and everything in them; whether there were any."""
+        return self._rehearsal.clean()
+
+    async def aclose(self) -> None:
+        """Close what backends hold open."""
+        for backend in self._open.values():
+            if isinstance(backend, Closes):
+                await backend.aclose()

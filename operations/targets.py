@@ -38,6 +38,6 @@ async def list_all(runtime: Runtime) -> Targets:
         backend = stage.backend(target.name)
         named = backend.engine_name() if isinstance(backend, NamesEngine) else ("your own", "")
         rows.append(TargetRow(**target.model_dump(), engine=named[0], missing=named[1] or None))
-    names = list(stage.targets)
+    names = stage.usable
     default = stage.settings.vllm_target or (names[0] if len(names) == 1 else None)
     return Targets(targets=tuple(rows), default=default)

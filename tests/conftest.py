@@ -11,8 +11,10 @@ import hypothesis
 import psutil
 import pytest
 
+from core.rehearsal import GooglePlane
 from core.settings import Settings
 from tests.conversation import Agent, agent_of
+from tests.google_plane import google_plane
 
 # What a shell runs in the background has these ignored, and every program started here as well.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -57,6 +59,13 @@ def state_dir(tmp_path: Path) -> Iterator[Path]:
         for process in living:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
+
+
+@pytest.fixture(scope="session")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GooglePlane]:
+    """One simulated Google Cloud for a whole worker; each test has a project of its own."""
+    with google_plane(tmp_path_factory.mktemp("google")) as plane:
+        yield plane
 
 
 @pytest.fixture

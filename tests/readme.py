@@ -3,16 +3,7 @@
 import sys
 
 from core.settings import ROOT, Settings
-from tools import (  # noqa: F401  register
-    ask,
-    benchmark,
-    deploy,
-    diagnose,
-    help,  # noqa: A004
-    models,
-    observe,
-    plan,
-)
+from tools import every  # noqa: F401  registers them
 from tools.surface import TOOLS
 
 README = ROOT / "README.md"

@@ -11,6 +11,7 @@ from operations.asking import ModelAnswer, Question, ask, parse_extra
 from operations.learning import learn_speed
 from operations.resolve import find
 from operations.runtime import Runtime
+from operations.waking import awake
 from tools.surface import ASKS, RT, Number, Text, ops_tool
 from tools.telling import counting
 
@@ -25,14 +26,19 @@ async def query_gemma4(
     system: Text = None,
     max_tokens: Tokens = 512,
     temperature: Number = None,
+    wake: bool = False,
     ctx: Context = CurrentContext(),
     rt: Runtime = RT,
 ) -> ModelAnswer:
-    """Ask the deployed model (Gemma 4 or any other) and give its answer."""
+    """Ask the deployed model (Gemma 4 or any other) and give its answer.
+
+    Args:
+        wake: Start a GPU, which is paid for, if it sleeps.
+    """
     question = Question(
         prompt=prompt, system=system, max_tokens=max_tokens, temperature=temperature
     )
-    found = await find(rt.stage, target, name)
+    found = await awake(rt, await find(rt.stage, target, name), wake=wake)
     return await ask(rt, found, question, timed=False, heard=counting(ctx))
 
 
@@ -44,14 +50,19 @@ async def query_gemma4_with_stats(
     system: Text = None,
     max_tokens: Tokens = 512,
     temperature: Number = None,
+    wake: bool = False,
     ctx: Context = CurrentContext(),
     rt: Runtime = RT,
 ) -> ModelAnswer:
-    """Ask the deployed model and time it: TTFT, TPOT, ITL, latency, tokens."""
+    """Ask the deployed model and time it: TTFT, TPOT, ITL, latency, tokens.
+
+    Args:
+        wake: Start a GPU, which is paid for, if it sleeps.
+    """
     question = Question(
         prompt=prompt, system=system, max_tokens=max_tokens, temperature=temperature
     )
-    found = await find(rt.stage, target, name)
+    found = await awake(rt, await find(rt.stage, target, name), wake=wake)
     answer = await ask(rt, found, question, timed=True, heard=counting(ctx))
     await learn_speed(rt, found, answer)
     return answer
@@ -66,6 +77,7 @@ async def query_vllm(
     max_tokens: Tokens = 512,
     target: Text = None,
     name: Text = None,
+    wake: bool = False,
     ctx: Context = CurrentContext(),
     rt: Runtime = RT,
 ) -> ModelAnswer:
@@ -74,6 +86,7 @@ async def query_vllm(
     Args:
         messages: A conversation, before prompt.
         extra: JSON object of further request fields, such as {"top_p": 0.9}.
+        wake: Start a GPU, which is paid for, if it sleeps.
     """
     question = Question(
         prompt=prompt,
@@ -82,5 +95,5 @@ async def query_vllm(
         max_tokens=max_tokens,
         extra=parse_extra(extra),
     )
-    found = await find(rt.stage, target, name)
+    found = await awake(rt, await find(rt.stage, target, name), wake=wake)
     return await ask(rt, found, question, timed=True, heard=counting(ctx))

@@ -96,7 +96,7 @@ def _redeem(rt: Runtime, preview: Preview, token: str | None) -> None:
     if token and rt.stage.journal.redeem(token, preview.bound_to):
         return
     minted = rt.stage.journal.mint(preview.bound_to)
-    meant = {"target": preview.target, "name": preview.name}
+    meant = {"target": preview.target, **({"name": preview.name} if preview.name else {})}
     again = {**meant, **preview.again, "confirm": minted}
     shown = {**preview.model_dump(exclude={"again", "bound_to"}), "confirm": minted}
     error = ConfirmationStale if token else ConfirmationRequired

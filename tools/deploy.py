@@ -1,13 +1,15 @@
 """Tools that make, watch, change and remove deployments."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastmcp.dependencies import CurrentContext
 from fastmcp.server.context import Context
 from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
 from core.records import Deleted, Deployment
 from operations import agreement, deploying
+from operations.following import find_to_watch
 from operations.reading import Config
 from operations.reading import config as read_config
 from operations.resolve import find, place
@@ -29,6 +31,8 @@ from tools.surface import (
 )
 from tools.telling import heartbeat
 
+Engine = Literal["vllm", "ollama"]
+Caller = Literal["private", "public"]
 _NOT_FLAGS = ("model", "target", "name", "layout", "force", "confirm", "rt")
 
 
@@ -50,9 +54,14 @@ async def deploy_vllm(
     enforce_eager: bool = False,
     engine_args: Words = None,
     port: Whole = None,
-    min_replicas: Annotated[int, Field(ge=0)] = 1,
+    min_replicas: Annotated[int, Field(ge=0)] | SkipJsonSchema[None] = None,
     max_replicas: Annotated[int, Field(ge=1)] = 1,
     ttl_minutes: Whole = None,
+    engine: Engine = "vllm",
+    weights: Text = None,
+    image: Text = None,
+    access: Caller = "private",
+    network: Text = None,
     layout: Layout = None,
     force: bool = False,
     confirm: Text = None,
@@ -68,13 +77,15 @@ async def deploy_vllm(
         kv_cache_memory_bytes: Such as 512M.
         engine_args: Other vllm serve flags, one word each.
         ttl_minutes: Stop after so long.
+        weights: hub, baked or gs://BUCKET/FOLDER.
+        network: NETWORK/SUBNETWORK.
         layout: Let the planner compute the flags.
         force: Even if it does not fit.
         confirm: Token from the preview.
     """
     flags = said(locals(), without=_NOT_FLAGS)
     backend = place(rt.stage, target)
-    spec = deploying.specify(name, model, rt, **flags)
+    spec = deploying.specify(backend.target, name, model, rt, **flags)
     wanted = await deploying.plan(backend, spec, layout=layout, force=force)
     await agree(rt, await agreement.to_deploy(backend, wanted), confirm)
     return await deploying.deploy(rt, backend, wanted)
@@ -93,7 +104,7 @@ async def status_vllm(
     Args:
         wait_s: Seconds to wait for a change.
     """
-    found = await find(rt.stage, target, name)
+    found = await find_to_watch(rt, target, name)
     return await deploying.status(rt, found, wait_s=wait_s, progress=heartbeat(ctx))
 
 
@@ -152,12 +163,12 @@ async def destroy_vllm(
     if isinstance(found, Deleted):
         return found
     await agree(rt, agreement.to_destroy(found, purge=purge), confirm)
-    return await deploying.destroy(found)
+    return await deploying.destroy(rt, found, purge=purge)
 
 
 @ops_tool("deploy", LOOKS)
 async def get_vllm_deployment_config(
     target: Text = None, name: Text = None, rt: Runtime = RT
 ) -> Config:
-    """Print a deployment as a shell command, a docker run line and a compose file."""
+    """Print a deployment as shell commands, a docker run line and a YAML file."""
     return await read_config(await find(rt.stage, target, name))

@@ -17,6 +17,8 @@ from operations.runtime import Runtime
 from tools.surface import TOOLS, Registered, result
 
 _log: Final = logging.getLogger(__name__)
+_SECRET: Final = frozenset({"confirm", "token"})
+"""Arguments that are never written down."""
 _ENDS_COST: Final = frozenset({"stop_vllm", "stop_benchmark", "destroy_vllm"})
 
 
@@ -81,7 +83,7 @@ def _drop_nulls(message: CallToolRequestParams) -> None:
 
 def _without_token(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """A token that was wrong here may still be good elsewhere."""
-    return {name: MASK if name == "confirm" else said for name, said in arguments.items()}
+    return {name: MASK if name in _SECRET else said for name, said in arguments.items()}
 
 
 async def _answered(

@@ -3,6 +3,7 @@
 from operations import dashboard, details, health, load, reading
 from operations.resolve import find
 from operations.runtime import Runtime
+from operations.waking import awake
 from tools.surface import ASKS, LOOKS, RT, Text, ops_tool
 
 
@@ -32,10 +33,15 @@ async def get_model_details(
 
 @ops_tool("observe", ASKS, default=True)
 async def verify_model_health(
-    target: Text = None, name: Text = None, rt: Runtime = RT
+    target: Text = None, name: Text = None, wake: bool = False, rt: Runtime = RT
 ) -> health.HealthReport:
-    """Let the model answer for real: its text, latency, and the layer at fault if it fails."""
-    return await health.health(rt, await find(rt.stage, target, name))
+    """Let the model answer for real: its text, latency, and the layer at fault if it fails.
+
+    Args:
+        wake: Start a GPU, which is paid for, if it sleeps.
+    """
+    found = await awake(rt, await find(rt.stage, target, name), wake=wake)
+    return await health.health(rt, found)
 
 
 @ops_tool("observe", LOOKS, default=True)

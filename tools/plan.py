@@ -9,7 +9,7 @@ from core.records import Answer
 from operations.runtime import Runtime
 from operations.targets import Targets, list_all
 from planner.flags import size_in_bytes
-from tools.surface import KNOWS, RT, Layout, Number, Text, Whole, Words, ops_tool, said
+from tools.surface import KNOWS, LOOKS, RT, Layout, Number, Text, Whole, Words, ops_tool, said
 
 Quality = Literal["small", "medium", "large"] | SkipJsonSchema[None]
 
@@ -20,7 +20,7 @@ async def list_targets(rt: Runtime = RT) -> Targets:
     return await list_all(rt)
 
 
-@ops_tool("plan", KNOWS, default=True)
+@ops_tool("plan", LOOKS, default=True)
 async def plan_deployment(
     model: str,
     target: Text = None,
@@ -36,6 +36,7 @@ async def plan_deployment(
     enforce_eager: bool = False,
     layout: Layout = None,
     vllm_version: Text = None,
+    check: bool = False,
     rt: Runtime = RT,
 ) -> Answer:
     """Say whether a model fits a target: memory table, KV capacity, speed, boot, price, flags.
@@ -44,12 +45,15 @@ async def plan_deployment(
         model: Hub id, folder, or short name such as `26b qat`.
         target: See compare_targets.
         layout: Compute the flags for this instead.
+        check: Ask the cloud as well: quota, permissions, region, weights.
     """
-    flags = said(locals(), without=("model", "target", "layout", "rt"))
-    flags["kv_cache_memory_bytes"] = size_in_bytes(kv_cache_memory_bytes)
-    from operations import places, planning
+    flags = said(locals(), without=("model", "target", "layout", "check", "rt"))
+    from operations import places, planning, preflight
 
-    return planning.plan_for(places.place_named(rt, target), model, flags, layout)
+    bytes_ = size_in_bytes(kv_cache_memory_bytes)
+    where = places.place_named(rt, target)
+    plan = planning.plan_for(where, model, {**flags, "kv_cache_memory_bytes": bytes_}, layout)
+    return await preflight.checked(rt, plan) if check else plan
 
 
 @ops_tool("plan", KNOWS, default=True)

@@ -17,6 +17,7 @@ from pydantic.json_schema import SkipJsonSchema
 from core.errors import OpsError
 from core.records import Answer
 from core.redaction import redact
+from core.rehearsal import REHEARSAL
 from core.reply import Json, bounded, collecting_notes, failure, markdown, success
 from core.settings import Toolset
 from operations.runtime import Runtime
@@ -163,6 +164,9 @@ async def _until_agreed(call: Callable[[], Awaitable[Answer]]) -> Answer:
 
 def result(envelope: Json, rt: Runtime) -> ToolResult:
     """Give both halves of an envelope, without secrets and within bounds."""
+    news = [REHEARSAL] if rt.settings.rehearsal else []
+    envelope = {**envelope, "warnings": [*news, *rt.told, *envelope["warnings"]]}
+    rt.told.clear()
     quiet = bounded(redact(envelope, rt.secrets))
     return ToolResult(content=markdown(quiet), structured_content=quiet, is_error=not quiet["ok"])
 

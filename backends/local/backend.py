@@ -29,6 +29,7 @@ from backends.local.planning import choose_engine, foresee_here, make_plan, name
 from backends.local.ports import claim, free_port
 from core.boot_log import read_boot
 from core.errors import CommandNotFound, DeploymentNotFound, HostError, NextStep
+from core.headers import KEY_HEADER
 from core.logfile import head_lines, newest_lines
 from core.plans import Plan, Preflight
 from core.records import (
@@ -161,7 +162,7 @@ class LocalBackend:
         return Access(
             base_url=f"http://127.0.0.1:{made.port}",
             api_key=folder.api_key(),
-            credential_command=f"cat {shlex.quote(str(folder.path / 'api-key'))}",
+            header_commands={KEY_HEADER: f"cat {shlex.quote(str(folder.path / 'api-key'))}"},
             protection=_PROTECTION,
         )
 

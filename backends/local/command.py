@@ -44,7 +44,7 @@ def deployment_config(
     return DeploymentConfig(
         command=" ".join(part for part in (env, key, serve) if part),
         docker_run=f"{key} {_docker_run(engine, spec, port, image)}",
-        compose_yaml=_compose(engine, spec, port, image),
+        yaml=_compose(engine, spec, port, image),
         notes=(
             f"Before production, pin the image by digest: docker buildx imagetools inspect {image}",
             "compose reads VLLM_API_KEY from the shell that starts it.",

@@ -92,6 +92,6 @@ async def test_a_key_is_named_and_never_told() -> None:
     """A person's own shell has it."""
     access = await backend("https://host/v1/", "sk-mine").access("endpoint")
     assert access.base_url == "https://host"
-    assert access.credential_command == 'printf %s "$VLLM_API_KEY"'
+    assert access.header_commands == {"Authorization": 'printf %s "$VLLM_API_KEY"'}
     assert "leaves /metrics and /tokenize open" in access.protection
     assert "sk-mine" not in repr(access)

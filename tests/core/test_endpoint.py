@@ -224,3 +224,23 @@ async def test_a_body_that_cannot_be_unpacked_is_a_bad_reply() -> None:
         await always(content=b"plain", headers={"Content-Encoding": "gzip"}).metrics_text()
     packed = always(content=gzip.compress(b"page"), headers={"Content-Encoding": "gzip"})
     assert await packed.metrics_text() == "page"
+
+
+async def test_both_credentials_are_shown_each_in_its_header() -> None:
+    """A platform that wants to know who asks leaves the engine's own key to the engine."""
+    heads: list[httpx2.Headers] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        heads.append(request.headers)
+        return httpx2.Response(200)
+
+    access = Access(
+        base_url="http://one",
+        api_key=SecretStr("key"),
+        identity_token=SecretStr("identity"),
+        protection="",
+    )
+    async with aclosing(Endpoint(access, transport=httpx2.MockTransport(answer))) as both:
+        assert await both.healthy()
+    assert heads[0]["authorization"] == "Bearer key"
+    assert heads[0]["x-serverless-authorization"] == "Bearer identity"

@@ -65,7 +65,7 @@ async def test_it_is_listed_as_a_target_of_its_own(state_dir: Path) -> None:
     """First, before the places where something could be made."""
     async with agent_at("http://127.0.0.1:9", state_dir) as agent:
         rows = (await agent.call("list_targets")).data["targets"]
-    assert [row["name"] for row in rows] == ["endpoint", "local"]
+    assert [row["name"] for row in rows][:2] == ["endpoint", "local"]
 
 
 @pytest.mark.parametrize("tool", CHANGING)

@@ -52,7 +52,7 @@ async def test_the_configuration_is_what_runs(served: Agent) -> None:
     for text in config["command"], config["docker_run"]:
         assert "--reasoning-parser gemma4" in text
         assert "VLLM_API_KEY" in text
-    assert '- "--reasoning-parser"' in config["compose_yaml"]
+    assert '- "--reasoning-parser"' in config["yaml"]
     assert "127.0.0.1:" in config["docker_run"]
 
 

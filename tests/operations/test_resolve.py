@@ -13,10 +13,12 @@ from tools.surface import TOOLS
 
 pytestmark = pytest.mark.anyio
 
+NEW: Final = {"deploy_vllm", "get_vllm_gpu_deployment_config"}
+"""What names something that is not there yet."""
 NAMED: Final = sorted(
     tool
     for tool in EVERY
-    if "name" in TOOLS[tool].tool.parameters["properties"] and tool != "deploy_vllm"
+    if "name" in TOOLS[tool].tool.parameters["properties"] and tool not in NEW
 )
 """Every tool that is about one deployment which is there already."""
 STRANGE: Final = (

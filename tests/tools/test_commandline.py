@@ -63,7 +63,7 @@ def test_words_become_what_the_parameter_takes(
 def test_a_tools_text_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     """A person reads Markdown; the exit status is 0 when it went well."""
     assert call("list_targets") == 0
-    assert capsys.readouterr().out.startswith("**1 target: local.**")
+    assert capsys.readouterr().out.startswith("**3 targets: local, cloud-run-l4,")
 
 
 def test_json_is_the_structured_half(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,9 @@ from core.settings import Settings
 from tests.conversation import Agent, agent_of
 from tests.tools.world import (
     CHANGING,
+    CLOUD,
+    CLOUD_LOOKING,
+    CLOUD_WRITING,
     EVERY,
     KEEPING,
     LOOKING,
@@ -53,6 +56,12 @@ IMPERATIVES: Final = {
 }
 FAILING: Final[dict[str, dict[str, Any]]] = {
     **{tool: {"name": "nobody"} for tool in EVERY},
+    **{tool: {"target": "nowhere"} for tool in CLOUD},
+    "check_gpu_quotas": {"target": "local"},
+    "get_huggingface_model_copy_instructions": {"model": "/no"},
+    "get_vertex_ai_model_copy_instructions": {"model": "/no"},
+    "get_huggingfacehub_download_path": {"model": "/no"},
+    "get_vllm_gpu_deployment_config": {"model": "nobody/knows-it"},
     "list_targets": {"nonsense": 1},
     "list_models": {"nonsense": 1},
     "plan_deployment": {"model": "nobody's", "target": "nowhere"},
@@ -87,8 +96,9 @@ async def stopped(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> AsyncI
 
 def test_the_walk_knows_every_tool() -> None:
     """A tool that is added is walked over, as the kind that its annotations say."""
-    assert set(LOOKING) == {name for name, one in TOOLS.items() if not one.writes}
-    assert set(WRITING) == {name for name, one in TOOLS.items() if one.writes}
+    looking, writing = {*LOOKING, *CLOUD_LOOKING}, {*WRITING, *CLOUD_WRITING}
+    assert looking == {name for name, one in TOOLS.items() if not one.writes}
+    assert writing == {name for name, one in TOOLS.items() if one.writes}
 
 
 async def test_all_four_annotations_are_set(agent: Agent) -> None:
@@ -153,7 +163,7 @@ async def test_changing_succeeds_with_both_halves_the_same(stopped: Agent, tool:
     assert_same_facts(reply)
 
 
-@pytest.mark.parametrize("tool", EVERY)
+@pytest.mark.parametrize("tool", [*EVERY, *CLOUD])
 async def test_failing_has_a_code_a_fix_and_both_halves_the_same(agent: Agent, tool: str) -> None:
     """An error is never a success with sad words in it."""
     reply = await agent.call(tool, **FAILING[tool])
@@ -186,7 +196,7 @@ async def test_a_tool_that_only_looks_writes_nothing(
     tool: str, served_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No writing method is called, no file of a deployment and no line of the journal changes."""
-    monkeypatch.setitem(BACKENDS, "local", _OnlyLookedAt)
+    monkeypatch.setitem(BACKENDS, "local", lambda: _OnlyLookedAt)
     state_dir = served_settings.vllm_devops_state_dir
     assert state_dir
     before = snapshot(state_dir / "real" / "local"), operations_of(state_dir)
@@ -201,7 +211,7 @@ async def test_a_tool_that_writes_is_seen_to_write(
     tool: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The refusing backend of the test above does refuse: the walk can say no."""
-    monkeypatch.setitem(BACKENDS, "local", _OnlyLookedAt)
+    monkeypatch.setitem(BACKENDS, "local", lambda: _OnlyLookedAt)
     assert settings.vllm_devops_state_dir
     plant(settings.vllm_devops_state_dir)
     async with agent_of(settings) as agent:

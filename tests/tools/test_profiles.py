@@ -8,6 +8,9 @@ from core.settings import Settings, Toolset
 from tests.conversation import Agent, agent_of
 from tests.tools.world import (
     CHANGING,
+    CLOUD,
+    CLOUD_LOOKING,
+    CLOUD_WRITING,
     EVERY,
     LOOKING,
     WRITING,
@@ -84,7 +87,7 @@ async def test_a_tool_outside_the_profile_says_which_toolset_has_it(state_dir: P
     """An agent that guessed a name learns how its owner can list it."""
     async with agent_of(of(state_dir)) as agent:
         for name in set(TOOLS) - DEFAULT:
-            reply = await agent.call(name, **EVERY[name])
+            reply = await agent.call(name, **{**EVERY, **CLOUD}[name])
             assert reply.code == "UNSUPPORTED"
             assert f"TOOLSETS={TOOLS[name].group}" in reply.structured["fix"]
             assert_envelope(reply)
@@ -93,14 +96,14 @@ async def test_a_tool_outside_the_profile_says_which_toolset_has_it(state_dir: P
 async def test_read_only_lists_no_tool_that_writes(state_dir: Path) -> None:
     """What cannot be called is not offered, whatever TOOLSETS says."""
     async with agent_of(of(state_dir, "all", read_only=True)) as agent:
-        assert await names(agent) == set(LOOKING)
+        assert await names(agent) == {*LOOKING, *CLOUD_LOOKING}
 
 
-@pytest.mark.parametrize("tool", WRITING)
+@pytest.mark.parametrize("tool", [*WRITING, *CLOUD_WRITING])
 async def test_read_only_refuses_a_tool_that_writes(tool: str, state_dir: Path) -> None:
     """A client that kept an old list is refused, and nothing comes into being."""
     async with agent_of(of(state_dir, "all", read_only=True)) as agent:
-        reply = await agent.call(tool, **WRITING[tool])
+        reply = await agent.call(tool, **{**WRITING, **CLOUD_WRITING}[tool])
     assert reply.code == "READ_ONLY"
     assert_envelope(reply)
     assert snapshot(state_dir.parent) == {}

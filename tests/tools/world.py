@@ -21,7 +21,7 @@ from core.journal import Journal, Operation
 from core.records import DeploymentSpec
 from core.reply import MAX_CHARACTERS
 from core.settings import ROOT, Settings
-from operations import deploying, load, runs, stage
+from operations import following, load, runs, stage
 from tests.benchmark.made import WHEN, a_grid, a_manifest
 from tests.conversation import Agent, Reply, agent_of
 
@@ -54,6 +54,10 @@ LOOKING: Final[dict[str, dict[str, Any]]] = {
     "get_help": {},
     "get_benchmark": {},
     "list_benchmarks": {},
+    "get_huggingface_model_copy_instructions": {"model": "12b qat", "bucket": "weights"},
+    "get_vertex_ai_model_copy_instructions": {"model": "77", "bucket": "weights"},
+    "get_huggingfacehub_download_path": {"model": "12b qat"},
+    "get_vllm_gpu_deployment_config": {"model": "12b qat"},
 }
 """Every tool that only looks or asks, with arguments that a ready deployment answers."""
 
@@ -81,6 +85,22 @@ MEASURING: Final[dict[str, dict[str, Any]]] = {
 }
 """What needs a deployment that is ready, and leaves a process behind."""
 
+CLOUD_LOOKING: Final[dict[str, dict[str, Any]]] = {
+    "check_gpu_quotas": {},
+    "list_bucket_models": {"bucket": "weights", "target": "cloud-run-l4"},
+    "list_vertex_models": {"target": "cloud-run-l4"},
+}
+"""Every tool that looks and needs a cloud to answer."""
+
+CLOUD_WRITING: Final[dict[str, dict[str, Any]]] = {
+    "setup_target": {"target": "cloud-run-l4"},
+    "save_hf_token": {"token": f"hf_{'a' * 34}", "target": "cloud-run-l4"},
+}
+"""Every tool that changes a cloud and no deployment."""
+
+CLOUD: Final = {**CLOUD_LOOKING, **CLOUD_WRITING}
+"""They answer in a rehearsal; `test_cloud_tools.py` has them do so."""
+
 WRITING: Final = {**CHANGING, **KEEPING, **MEASURING}
 EVERY: Final = {**LOOKING, **WRITING}
 
@@ -89,7 +109,7 @@ def hurry(patch: pytest.MonkeyPatch) -> None:
     """Let engines boot at once, and look at them often."""
     patch.setenv("SIMULATED_ENGINE_BOOT_SECONDS", "0")
     patch.setenv("SIMULATED_ENGINE_TIME_SCALE", "0")
-    patch.setattr(deploying, "_LOOK_SECONDS", 0.03)
+    patch.setattr(following, "_LOOK_SECONDS", 0.03)
     patch.setattr(load, "RATE_WINDOW_SECONDS", 0.01)
     patch.setattr(runs, "_LOOK_SECONDS", 0.05)
 
@@ -110,11 +130,16 @@ def targets(patch: pytest.MonkeyPatch, path: Path, **usd_per_hour: float) -> Non
 
 
 def plant(
-    state_dir: Path, name: str = "one", *, target: str = "local", wanted: str = "stopped"
+    state_dir: Path,
+    name: str = "one",
+    *,
+    target: str = "local",
+    wanted: str = "stopped",
+    ttl_minutes: int | None = None,
 ) -> Folder:
     """Make a deployment that was stopped, without ever starting it."""
     folder = Folder(state_dir / "real" / target / name)
-    spec = DeploymentSpec(name=name, model=MODEL)
+    spec = DeploymentSpec(name=name, model=MODEL, ttl_minutes=ttl_minutes)
     engine: Engine = simulated(("/bin/false",))
     made = Made(spec=spec, engine=engine, argv=("/bin/false",), env={}, port=9, created_at=LONG_AGO)
     folder.path.mkdir(parents=True, mode=0o700)

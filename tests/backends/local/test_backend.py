@@ -31,7 +31,7 @@ async def test_a_deployment_becomes_ready_once_its_model_answered(machine: Machi
     assert ready.failure is None
     assert (ready.replicas, ready.usd_so_far, ready.model) == (1, 0.0, "fake/ready")
     assert access.api_key is not None
-    assert access.credential_command == f"cat {machine.folder().path / 'api-key'}"
+    assert access.header_commands == {"Authorization": f"cat {machine.folder().path / 'api-key'}"}
     assert [one.name for one in await machine.backend.list()] == ["one"]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml  # type: ignore[import-untyped]  # its stubs are no dependency
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,19 +86,19 @@ def test_every_word_survives_docker_and_compose(engine_args: list[str]) -> None:
     line = shlex.split(config.docker_run)
     end = ["--host", "0.0.0.0", "--port", "8000"]  # noqa: S104  of the container
     assert line[-len(args) - 4 :] == [*args, *end]
-    assert service(config.compose_yaml)["command"][-len(args) - 4 :] == [*args, *end]
+    assert service(config.yaml)["command"][-len(args) - 4 :] == [*args, *end]
 
 
 @pytest.mark.parametrize("name", ["on", "no", "null", "true", "e1", "y"])
 def test_a_name_that_yaml_takes_for_something_else_stays_a_name(name: str) -> None:
     """`on` is a fine name, and yes to some YAML readers."""
-    assert service(written(name=name).compose_yaml, name)["image"]
+    assert service(written(name=name).yaml, name)["image"]
 
 
 def test_a_hub_model_is_kept_in_a_volume() -> None:
     """Docker and Compose say the same: image, port, cache, key and token by name."""
     config = written()
-    line, one = shlex.split(config.docker_run), service(config.compose_yaml)
+    line, one = shlex.split(config.docker_run), service(config.yaml)
     assert "vllm/vllm-openai:v0.32.0" in line
     assert one["image"] == "vllm/vllm-openai:v0.32.0"
     assert line[line.index("-p") + 1] == one["ports"][0] == "127.0.0.1:8123:8000"
@@ -111,13 +111,13 @@ def test_a_hub_model_is_kept_in_a_volume() -> None:
     assert line[(at := line.index("VLLM_API_KEY") - 1) : at + 2] == ["-e", "VLLM_API_KEY"]
     assert {"HF_TOKEN", "HF_HOME=/hf"} <= set(line)
     assert (one["gpus"], "--gpus" in line) == ("all", True)
-    assert yaml.safe_load(config.compose_yaml)["volumes"] == {"hf-cache": None}
+    assert yaml.safe_load(config.yaml)["volumes"] == {"hf-cache": None}
 
 
 def test_a_folder_is_mounted_and_never_looked_up() -> None:
     """Under its own name, read-only, offline; the CPU's image asks for no GPU."""
     config = written(CPU, model="/models/my gemma$1")
-    line, one = shlex.split(config.docker_run), service(config.compose_yaml)
+    line, one = shlex.split(config.docker_run), service(config.yaml)
     assert one["image"] == "vllm/vllm-openai-cpu:v0.32.0"
     assert line[line.index("-v") + 1] == "/models/my gemma$1:/model:ro"
     assert one["volumes"] == ["/models/my gemma$$1:/model:ro"]
@@ -125,7 +125,7 @@ def test_a_folder_is_mounted_and_never_looked_up() -> None:
     assert one["command"][:4] == ["serve", "/model", "--served-model-name", "my gemma$1"]
     assert "gpus" not in one
     assert "--gpus" not in line
-    assert "volumes" not in yaml.safe_load(config.compose_yaml)
+    assert "volumes" not in yaml.safe_load(config.yaml)
 
 
 def test_no_text_holds_the_key() -> None:

@@ -1,0 +1,160 @@
+"""What a cloud can do beyond the contract; having the method is the flag."""
+
+from collections.abc import Sequence
+from typing import ClassVar, Protocol, runtime_checkable
+
+from pydantic import SecretStr
+
+from core.record import Record
+
+
+class SetupStep(Record):
+    """One thing that a target needs once, before anything can be deployed."""
+
+    what: str
+    done: bool
+    """Seen to be there."""
+    command: str
+    """As a person would type it."""
+
+
+class Setup(Record):
+    """What a target needs, and how much of it is there."""
+
+    steps: tuple[SetupStep, ...]
+
+    @property
+    def missing(self) -> tuple[SetupStep, ...]:
+        """What is still to be done."""
+        return tuple(step for step in self.steps if not step.done)
+
+
+@runtime_checkable
+class SetsUp(Protocol):
+    """Needs things of its own in the cloud, and can make them."""
+
+    async def setup(self) -> Setup:
+        """Look at what is there; changes nothing."""
+
+    async def set_up(self) -> Setup:
+        """Make what is missing; what comes back was read back. Twice is harmless."""
+
+
+class Quota(Record):
+    """How many accelerators may be used at once."""
+
+    quota: str
+    """The provider's own name of it."""
+    region: str
+    accelerator: str
+    limit: float | None
+    """Accelerators; None is not known, which is not 0."""
+    in_use: float | None = None
+    detail: str = ""
+    """Why it is not known, or how the figure was read."""
+
+
+@runtime_checkable
+class HasQuotas(Protocol):
+    """Is limited by a quota that can be read."""
+
+    async def quotas(self) -> Sequence[Quota]:
+        """Give those of the target's accelerator in its region, the one that counts first."""
+
+
+class KeptSecret(Record):
+    """A secret that the cloud keeps; its value is never told."""
+
+    name: str
+    version: str
+    readable_by: tuple[str, ...]
+    """Identities of ours that may read it, as seen."""
+
+
+@runtime_checkable
+class KeepsSecrets(Protocol):
+    """Can keep a token where its deployments read it."""
+
+    async def keep_secret(self, name: str, value: SecretStr) -> KeptSecret:
+        """Keep a new version, unless the newest is the same; what comes back was read back."""
+
+
+class StoredModel(Record):
+    """A model's files in a bucket."""
+
+    location: str
+    """gs://BUCKET/FOLDER: what `weights` takes."""
+    model: str | None
+    """As its config names it, where that can be told."""
+    files: int
+    size_bytes: int
+    complete: bool | None
+    """Every file that its index names is there with its size; None cannot be told."""
+    detail: str = ""
+    """What is missing, or why it cannot be told."""
+
+
+@runtime_checkable
+class ListsWeights(Protocol):
+    """Can look into a bucket for models."""
+
+    async def stored_models(self, bucket: str | None = None) -> Sequence[StoredModel]:
+        """Give every folder that holds a model; a bucket left out is that of the settings."""
+
+
+class RegisteredModel(Record):
+    """A model of the cloud's registry."""
+
+    name: str
+    display_name: str
+    version: str
+    created_at: str
+    artifact: str
+    """Where its files are."""
+
+
+@runtime_checkable
+class ListsRegistry(Protocol):
+    """Has a registry of models."""
+
+    async def registered_models(self) -> Sequence[RegisteredModel]:
+        """Give every model of the project's registry in the target's region."""
+
+
+@runtime_checkable
+class Purges(Protocol):
+    """Leaves something behind that was made for one deployment alone."""
+
+    async def purge(self, name: str) -> tuple[str, ...]:
+        """Delete that too; names what was seen to go."""
+
+
+@runtime_checkable
+class GoesOn(Protocol):
+    """Deploys in several steps, of which the later ones wait for the earlier."""
+
+    waits_in: ClassVar[frozenset[str]]
+    """Phases after which there is a next step: only whoever saw one of them may take it."""
+
+    async def go_on(self, name: str) -> None:
+        """Take the next step of a deployment if its time has come; else do nothing."""
+
+
+@runtime_checkable
+class Wakes(Protocol):
+    """Sleeps when nobody asks, and is started by whoever does."""
+
+    async def wake(self, name: str) -> None:
+        """Ask it, which starts a replica where none runs; returns once the model has answered.
+
+        Raises:
+            EndpointError: It was asked and did not answer.
+        """
+
+
+@runtime_checkable
+class Closes(Protocol):
+    """Holds connections while the server lives."""
+
+    async def aclose(self) -> None:
+        """Let go of them."""

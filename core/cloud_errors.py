@@ -1,0 +1,85 @@
+"""What clouds refuse and fail at; part of the tree of `core.errors`.
+
+CloudError
+├── ApiDisabled
+├── CloudRefused
+├── CloudTimeout
+├── CloudUnavailable
+├── ConcurrentChange
+├── NotAuthenticated
+├── NotConfigured
+├── NotOurs
+├── PermissionDenied
+└── QuotaExceeded
+"""
+
+from core.errors import OpsError
+
+
+class CloudError(OpsError):
+    """The cloud did not do what was asked; its own words are in `cause`."""
+
+    code = "CLOUD_ERROR"
+
+
+class ApiDisabled(CloudError):
+    """The project has not enabled the API that is needed."""
+
+    code = "API_DISABLED"
+
+
+class CloudRefused(CloudError):
+    """The cloud says that the request itself cannot be."""
+
+    code = "CLOUD_REFUSED"
+
+
+class CloudTimeout(CloudError):
+    """The cloud did not answer in time; what was asked for may still have happened."""
+
+    code = "CLOUD_TIMEOUT"
+    retryable = True
+
+
+class CloudUnavailable(CloudError):
+    """The cloud is not to be reached just now."""
+
+    code = "CLOUD_UNAVAILABLE"
+    retryable = True
+
+
+class ConcurrentChange(CloudError):
+    """Somebody else changed the same thing at the same time."""
+
+    code = "CONCURRENT_CHANGE"
+    retryable = True
+
+
+class NotAuthenticated(CloudError):
+    """The cloud does not know who asks."""
+
+    code = "NOT_AUTHENTICATED"
+
+
+class NotConfigured(CloudError):
+    """A setting is missing without which the cloud cannot be asked."""
+
+    code = "NOT_CONFIGURED"
+
+
+class NotOurs(CloudError):
+    """Something of that name exists that was not made here; it is left alone."""
+
+    code = "NOT_OURS"
+
+
+class PermissionDenied(CloudError):
+    """The cloud knows who asks, and does not let them."""
+
+    code = "PERMISSION_DENIED"
+
+
+class QuotaExceeded(CloudError):
+    """The project may not use that much."""
+
+    code = "QUOTA_EXCEEDED"

@@ -1,0 +1,85 @@
+"""Models that lie in a bucket, ready to be served from it."""
+
+from typing import Final
+
+from backends.base import Backend
+from backends.cloud_abilities import ListsWeights, StoredModel
+from core.errors import NextStep
+from core.records import Answer
+from operations.abilities import chosen
+from operations.runtime import Runtime
+
+_GIB: Final = 2**30
+
+
+class StoredRow(StoredModel):
+    """A model in a bucket, with its size as a person reads it."""
+
+    gib: float
+
+
+class BucketModels(Answer):
+    """Every folder of a bucket that holds a model."""
+
+    target: str
+    models: tuple[StoredRow, ...]
+
+    def summary(self) -> str:
+        """Count them, and those that can be served."""
+        if not self.models:
+            return "No model lies in the bucket."
+        ready = sum(row.complete is True for row in self.models)
+        plural = "" if len(self.models) == 1 else "s"
+        return f"{len(self.models)} model{plural} in the bucket, {ready} complete."
+
+    def warnings(self) -> tuple[str, ...]:
+        """Warn of what a deployment would fail at."""
+        ill = (row for row in self.models if row.complete is not True)
+        return tuple(
+            f"{row.location} {'is not complete' if row.complete is False else 'may be incomplete'}:"
+            f" {row.detail or 'that cannot be told.'}"
+            for row in ill
+        )
+
+    def next_steps(self) -> tuple[NextStep, ...]:
+        """Serve one that is complete, or copy one there."""
+        ready = (row for row in self.models if row.complete and row.model)
+        steps = (
+            NextStep(
+                "deploy_vllm", {"target": self.target, "model": row.model, "weights": row.location}
+            )
+            for row in ready
+        )
+        copying = NextStep(
+            "get_huggingface_model_copy_instructions", {"model": "google/gemma-4-E4B-it"}
+        )
+        return (next(steps, copying),)
+
+
+async def list_models(runtime: Runtime, bucket: str | None, target: str | None) -> BucketModels:
+    """Look through a bucket; left out, that of the settings.
+
+    Raises:
+        Unsupported: The target cannot look into buckets.
+        Ambiguous: Several can, and none is named.
+        CloudError: The bucket cannot be read.
+    """
+    where, backend = chosen(runtime.stage, _lists, "look into buckets", target, shared=True)
+    found = await backend.stored_models(bucket_name(bucket) if bucket else None)
+    rows = tuple(
+        StoredRow(**one.model_dump(), gib=round(one.size_bytes / _GIB, 2)) for one in found
+    )
+    return BucketModels(target=where.name, models=rows)
+
+
+def bucket_name(said: str) -> str:
+    """Give a bucket's name, however it was written.
+
+    >>> bucket_name("gs://weights/")
+    'weights'
+    """
+    return said.removeprefix("gs://").strip("/")
+
+
+def _lists(backend: Backend) -> ListsWeights | None:
+    return backend if isinstance(backend, ListsWeights) else None

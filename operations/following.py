@@ -1,0 +1,81 @@
+"""A boot followed from call to call, and the next step taken when its time has come."""
+
+from typing import Final
+
+import anyio
+
+from backends.base import Backend
+from backends.cloud_abilities import GoesOn
+from core.errors import DeploymentNotFound, OpsError
+from core.records import Deployment, State
+from operations.resolve import Found, find
+from operations.runtime import Runtime
+
+_LOOK_SECONDS: Final = 0.5
+_FOLLOW_SECONDS: Final = 4 * 3600
+"""The longest boot that is followed in the background."""
+_BETWEEN_STEPS_SECONDS: Final = 15
+_FOLLOW: Final = "follow "
+
+
+def follow(runtime: Runtime, backend: Backend, deployment: Deployment) -> None:
+    """Keep looking while it boots, so that each phase's length becomes known."""
+    if deployment.state.settled or runtime.settings.read_only:
+        return
+    runtime.background.start(
+        following(deployment), lambda: _follow_boot(runtime, backend, deployment)
+    )
+
+
+def following(deployment: Deployment) -> str:
+    """Name the work in the background that follows it."""
+    return f"{_FOLLOW}{deployment.target}/{deployment.name}"
+
+
+async def find_to_watch(runtime: Runtime, target: str | None, name: str | None) -> Found:
+    """Give the deployment that is meant; between two steps of one there is none for a moment.
+
+    Raises as `find` does.
+    """
+    with anyio.move_on_after(_BETWEEN_STEPS_SECONDS):
+        while runtime.background.does(_FOLLOW):
+            try:
+                return await find(runtime.stage, target, name)
+            except DeploymentNotFound:
+                await anyio.sleep(_LOOK_SECONDS)
+    return await find(runtime.stage, target, name)
+
+
+async def looked(backend: Backend, before: Deployment) -> Deployment:
+    """Look again; what was being made when it was last seen may have a next step to take."""
+    if isinstance(backend, GoesOn) and phase_of(before) in backend.waits_in:
+        await backend.go_on(before.name)
+    return await backend.describe(before.name)
+
+
+def pause(backend: Backend) -> float:
+    """Give the seconds between two looks."""
+    return max(_LOOK_SECONDS, backend.target.look_seconds)
+
+
+def phase_of(deployment: Deployment) -> str | None:
+    """Name the phase that it is in, None once it is settled."""
+    return deployment.phase.name if deployment.phase else None
+
+
+async def _follow_boot(runtime: Runtime, backend: Backend, deployment: Deployment) -> None:
+    phase, since = phase_of(deployment), anyio.current_time()
+    with anyio.move_on_after(_FOLLOW_SECONDS):
+        while not deployment.state.settled:
+            await anyio.sleep(pause(backend))
+            try:
+                deployment = await looked(backend, deployment)
+            except OpsError:
+                return
+            if phase_of(deployment) != phase:
+                seconds = round(anyio.current_time() - since, 1)
+                if phase and deployment.state is not State.FAILED:
+                    runtime.stage.journal.record_phase(
+                        deployment.target, deployment.engine, phase, seconds
+                    )
+                phase, since = phase_of(deployment), anyio.current_time()

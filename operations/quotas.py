@@ -1,0 +1,145 @@
+"""How many accelerators each target may use at once, and for how many replicas that is enough."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import anyio
+
+from backends.base import Backend
+from backends.cloud_abilities import HasQuotas, Quota
+from core.errors import NextStep, OpsError
+from core.records import Answer, Target
+from operations.abilities import able, chosen
+from operations.runtime import Runtime
+
+_ASK_FOR_MORE: Final = (
+    "In the cloud's console open the project's page of quotas, search for {quota}, choose"
+    " {region} and ask for {count:g}; granting it takes from minutes to days. Until then take"
+    " another region or target."
+)
+
+
+class QuotaRow(Quota):
+    """One quota, and what it is enough for."""
+
+    target: str
+    counts: bool
+    """It is the one that this target's deployments are held to."""
+    replicas: int | None
+    """That may run at once; None is not known."""
+    more: int | None = None
+    """Replicas beyond those that are there now; None is not known."""
+    fix: str | None = None
+    """How to get more, where it is not enough for one."""
+
+
+class Quotas(Answer):
+    """The quotas of one target, or of all."""
+
+    quotas: tuple[QuotaRow, ...]
+
+    def summary(self) -> str:
+        """Say what counts, target by target."""
+        return " ".join(_sentence(row) for row in self.quotas if row.counts) or "No quota counts."
+
+    def warnings(self) -> tuple[str, ...]:
+        """Warn where not even one replica may run, and where nobody knows."""
+        return tuple(_warnings(self.quotas))
+
+    def next_steps(self) -> tuple[NextStep, ...]:
+        """Deploy where there is room."""
+        room = (row.target for row in self.quotas if row.counts and row.more)
+        return tuple(NextStep("deploy_vllm", {"target": target}) for target in room)[:1]
+
+
+async def check(runtime: Runtime, target: str | None) -> Quotas:
+    """Read the quotas of one target, or of all that have any.
+
+    What cannot be read is not known, which is not 0; only where nothing can be read is that an
+    error.
+
+    Raises:
+        Unsupported: The target, or every one, has no quota that can be read.
+        CloudError: Nothing could be read.
+    """
+    stage = runtime.stage
+    those = able(stage, _has_quotas)
+    if target or not those:
+        only, one = chosen(stage, _has_quotas, "read quotas", target)
+        return Quotas(quotas=tuple(_rows(only, await one.quotas())))
+    rows: dict[str, tuple[QuotaRow, ...]] = {}
+    failed: dict[str, OpsError] = {}
+
+    async def look(name: str, backend: HasQuotas) -> None:
+        try:
+            rows[name] = tuple(_rows(stage.targets[name], await backend.quotas()))
+        except OpsError as exc:
+            failed[name] = exc
+            rows[name] = (_not_read(stage.targets[name], exc),)
+
+    async with anyio.create_task_group() as group:
+        for name, backend in those.items():
+            group.start_soon(look, name, backend)
+    if len(failed) == len(those):
+        raise next(iter(failed.values()))
+    return Quotas(quotas=tuple(row for name in those for row in rows[name]))
+
+
+def _has_quotas(backend: Backend) -> HasQuotas | None:
+    return backend if isinstance(backend, HasQuotas) else None
+
+
+def _rows(target: Target, quotas: Sequence[Quota]) -> Iterator[QuotaRow]:
+    for number, quota in enumerate(quotas):
+        yield row_of(target, quota, counts=number == 0)
+
+
+def row_of(target: Target, quota: Quota, *, counts: bool) -> QuotaRow:
+    """Say for how many replicas a quota is enough."""
+    each = max(1, target.accelerator_count)
+    replicas = None if quota.limit is None else int(quota.limit // each)
+    free = None if quota.limit is None or quota.in_use is None else quota.limit - quota.in_use
+    more = None if free is None else max(0, int(free // each))
+    return QuotaRow(
+        **quota.model_dump(),
+        target=target.name,
+        counts=counts,
+        replicas=replicas,
+        more=more,
+        fix=_fix(quota, each) if counts and 0 in {replicas, more} else None,
+    )
+
+
+def _fix(quota: Quota, each: int) -> str:
+    count = (quota.in_use or 0) + each
+    return _ASK_FOR_MORE.format(quota=quota.quota, region=quota.region, count=count)
+
+
+def _not_read(target: Target, why: OpsError) -> QuotaRow:
+    unread = Quota(
+        quota="not read",
+        region=target.region or "not known",
+        accelerator=target.accelerator or "not known",
+        limit=None,
+        detail=f"{why.summary} {why.fix}",
+    )
+    return row_of(target, unread, counts=True)
+
+
+def _sentence(row: QuotaRow) -> str:
+    if row.replicas is None or row.limit is None:
+        return f"{row.target}: not known."
+    used = "" if row.in_use is None else f", {row.in_use:g} in use"
+    enough = "not enough for one replica" if not row.replicas else f"enough for {row.replicas}"
+    plural = "" if row.replicas == 1 else "s"
+    unit = f" replica{plural}" if row.replicas else ""
+    return f"{row.target}: {row.limit:g} {row.accelerator} in {row.region}{used}, {enough}{unit}."
+
+
+def _warnings(rows: Sequence[QuotaRow]) -> Iterator[str]:
+    for row in rows:
+        if row.counts and row.replicas is None:
+            yield f"{row.target}: not known, which is not 0: {row.detail}"
+        elif row.fix:
+            full = "all of it is in use" if row.replicas else f"the limit is {row.limit:g}"
+            yield f"{row.target}: {full}. {row.fix}"

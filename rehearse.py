@@ -1,0 +1,142 @@
+"""A deployment's whole life on a simulated cloud, told by an agent's client: `make rehearse`.
+
+Every call goes through the MCP server and the cloud's own SDK, to a control plane of this machine.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import httpx2
+from fastmcp import Client
+from fastmcp.client.transports import StdioTransport
+
+from core.rehearsal import GooglePlane
+from core.settings import ROOT, Settings, inherited_environment
+from demo import Story, say_yes, show_progress
+from operations.stage import Stage
+
+_NAME: Final = "rehearsed"
+_MODELS: Final = {"vllm": "google/gemma-4-E2B-it", "ollama": "gemma3:4b"}
+_SETTLED: Final = frozenset({"ready", "asleep", "stopped", "failed"})
+_SMALL: Final[dict[str, Any]] = {
+    "contexts": [64],
+    "concurrencies": [1, 4],
+    "output_tokens": 16,
+    "cell_seconds": 2,
+}
+_STORY_SECONDS: Final = 900
+
+
+class Rehearsal(Story):
+    """The same story as the demo's, with what only a cloud has."""
+
+    def __init__(self, client: Client[Any], target: str, engine: str) -> None:
+        super().__init__(client)
+        self._target = target
+        self._engine = engine
+        self._where: dict[str, Any] = {"target": target, "name": _NAME}
+
+    async def tell(self) -> None:
+        """From an empty project to an empty project."""
+        await self.call("list_targets")
+        await self.call("setup_target", target=self._target, lines=60)
+        if await self._deployed():
+            await self._looked_at()
+            await self._operated()
+        await self.call("destroy_vllm", **self._where)
+        await self.call("list_deployments")
+
+    async def _deployed(self) -> bool:
+        what: dict[str, Any] = {"model": _MODELS[self._engine], "target": self._target}
+        if self._engine == "vllm":
+            planned = await self.call("plan_deployment", **what, layout="concurrency", check=True)
+            if not planned.get("ok"):
+                return False
+            what["layout"] = "concurrency"
+        await self.call("check_gpu_quotas", target=self._target)
+        deploy: dict[str, Any] = {**what, "name": _NAME, "engine": self._engine, "ttl_minutes": 60}
+        told = await self.call("deploy_vllm", lines=60, **deploy)
+        return bool(told.get("ok")) and await self._settled("ready")
+
+    async def _looked_at(self) -> None:
+        for tool in ("verify_model_health", "get_endpoint"):
+            await self.call(tool, **self._where)
+        if self._engine == "vllm":
+            for tool in ("get_model_details", "get_metrics"):
+                await self.call(tool, **self._where)
+        asked: dict[str, Any] = {**self._where, "prompt": "What is Gemma?", "max_tokens": 48}
+        await self.call("query_gemma4_with_stats", **asked)
+        if self._engine == "vllm":
+            await self.call("run_benchmark", lines=40, wait_s=40, **self._where, **_SMALL)
+        await self.call("get_logs", lines=12, **self._where)
+
+    async def _operated(self) -> None:
+        more: dict[str, Any] = {"min_replicas": 0, "max_replicas": 2}
+        await self.call("update_vllm_scaling", **self._where, **more)
+        await self.call("stop_vllm", **self._where)
+        await self._settled("stopped")
+        await self.call("start_vllm", **self._where)
+        await self._settled("asleep")
+        asked: dict[str, Any] = {**self._where, "prompt": "And now?", "max_tokens": 16}
+        refused = await self.call("query_gemma4", **asked)
+        self.failed -= refused.get("code") == "ASLEEP"  # which is what should happen
+        await self.call("query_gemma4", wake=True, **asked)
+
+    async def _settled(self, wanted: str) -> bool:
+        """Watch it until it stays as it is; whether that is as wanted."""
+        while True:
+            told = await self.call("status_vllm", wait_s=20, lines=2, **self._where)
+            state = told.get("data", {}).get("state")
+            if not told.get("ok") or state in _SETTLED:
+                self.failed += state != wanted
+                return bool(state == wanted)
+
+
+def _grant(folder: Path) -> None:
+    """Give the project GPUs: a new one has none of the larger kind."""
+    plane = GooglePlane.model_validate_json((folder / "google" / "plane.json").read_bytes())
+    url = f"{plane.http}/rehearsal/projects/{Settings().google_cloud_project or 'rehearsal'}"
+    httpx2.put(url, json={"quotas": {"l4": 3, "rtx-pro-6000": 3}}).raise_for_status()
+    print("\n(The simulated project was granted 3 GPUs of each kind.)", flush=True)
+
+
+async def _rehearse(target: str, engine: str) -> int:
+    chosen = {"REHEARSAL": "1", "TOOLSETS": "all", "CONFIRM": "ask", "VLLM_BASE_URL": ""}
+    env = {**inherited_environment(), "VLLM_TARGET": "", **chosen}
+    log = Settings(rehearsal=True)
+    folder = Stage(log).folder
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    server = StdioTransport(
+        sys.executable,
+        [str(ROOT / "server.py")],
+        env=env,
+        keep_alive=False,
+        log_file=folder / "server.log",
+    )
+    client = Client(server, elicitation_handler=say_yes, progress_handler=show_progress)
+    async with client:
+        story = Rehearsal(client, target, engine)
+        await story.call("list_deployments")
+        _grant(folder)
+        with anyio.move_on_after(_STORY_SECONDS) as limit:
+            await story.tell()
+    return story.failed + limit.cancelled_caught
+
+
+def main(arguments: list[str]) -> int:
+    """Tell it for `TARGET [ollama]`, or `clean` the stage; give the exit status."""
+    if arguments == ["clean"]:
+        existed = Stage(Settings(rehearsal=True)).forget_rehearsal()
+        print("The rehearsal's clouds are gone." if existed else "There was no rehearsal.")
+        return 0
+    target = arguments[0] if arguments else "cloud-run-l4"
+    engine = "ollama" if "ollama" in arguments[1:] else "vllm"
+    failed = anyio.run(_rehearse, target, engine)
+    print("The rehearsal went well." if not failed else f"{failed} things went wrong.")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,84 @@
+"""What is paid for and forgotten is stopped, and the next answer says so."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from core.journal import Expiry, Journal
+from core.settings import Settings
+from core.waiting import wait_until
+from operations import overdue
+from tests.conversation import Agent, agent_of
+from tests.tools.world import plant
+
+pytestmark = pytest.mark.anyio
+
+LONG_AGO = datetime.now(UTC) - timedelta(days=1)
+
+
+@pytest.fixture(autouse=True)
+def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overdue, "_LOOK_SECONDS", 0.02)
+
+
+def journal(state_dir: Path) -> Journal:
+    return Journal(state_dir / "real" / "journal.db")
+
+
+def forget_nothing(state_dir: Path, name: str = "one") -> Expiry:
+    expiry = Expiry(target="local", name=name, at=LONG_AGO)
+    journal(state_dir).keep_expiry(expiry)
+    return expiry
+
+
+async def forgotten(state_dir: Path) -> None:
+    """Wait until nothing is left to be stopped."""
+
+    async def left() -> tuple[Expiry, ...]:
+        return journal(state_dir).expiries()
+
+    await wait_until(
+        left, lambda those: not those, waiting_for="what is overdue", every=0.02, timeout=20
+    )
+
+
+async def told(agent: Agent) -> str:
+    return "\n".join((await agent.call("list_targets")).structured["warnings"])
+
+
+async def test_a_deployment_that_was_given_more_time_is_left_alone(
+    settings: Settings, state_dir: Path
+) -> None:
+    plant(state_dir, wanted="running")
+    forget_nothing(state_dir)
+    async with agent_of(settings) as agent:
+        await forgotten(state_dir)
+        assert "overdue" not in await told(agent)
+        assert (await agent.call("status_vllm", name="one")).state != "stopped"
+
+
+async def test_what_is_gone_already_is_forgotten(settings: Settings, state_dir: Path) -> None:
+    forget_nothing(state_dir, "gone")
+    async with agent_of(settings) as agent:
+        await forgotten(state_dir)
+        assert "gone" not in await told(agent)
+
+
+async def test_a_server_that_only_looks_stops_nothing(settings: Settings, state_dir: Path) -> None:
+    plant(state_dir, wanted="running", ttl_minutes=1)
+    expiry = forget_nothing(state_dir)
+    looking = settings.model_copy(update={"read_only": True})
+    async with agent_of(looking) as agent:
+        await agent.call("list_targets")
+        assert journal(state_dir).expiries() == (expiry,)
+
+
+def test_a_later_expiry_takes_the_place_of_an_earlier_one(state_dir: Path) -> None:
+    """And forgetting the earlier one does not forget it."""
+    first = forget_nothing(state_dir)
+    later = first.model_copy(update={"at": first.at + timedelta(hours=1)})
+    kept = journal(state_dir)
+    kept.keep_expiry(later)
+    kept.forget_expiry(first)
+    assert kept.expiries() == (later,)

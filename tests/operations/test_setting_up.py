@@ -1,0 +1,46 @@
+"""Setting a target up: what a human is shown, and what their yes is bound to."""
+
+from backends.cloud_abilities import Setup, SetupStep
+from core.records import Target
+from operations.setting_up import SetupReport, to_set_up
+
+TARGET = Target(name="cloud-run-l4", backend="cloud_run", description="")
+
+
+def step(what: str, *, done: bool = False) -> SetupStep:
+    return SetupStep(what=what, done=done, command=f"make {what}")
+
+
+def test_nobody_is_asked_where_nothing_is_missing() -> None:
+    """There is nothing to say yes to."""
+    assert to_set_up(TARGET, Setup(steps=(step("the API", done=True),))) is None
+
+
+def test_a_human_is_shown_what_would_be_made() -> None:
+    """Only what is missing, each by its name."""
+    seen = Setup(steps=(step("the API", done=True), step("an account"), step("a repository")))
+    asked = to_set_up(TARGET, seen)
+    assert asked
+    assert asked.what == "Make in the cloud of cloud-run-l4, once: an account; a repository"
+    assert asked.tool == "setup_target"
+
+
+def test_a_yes_is_bound_to_what_was_missing() -> None:
+    """What has come to be missing since is not agreed to."""
+    first = to_set_up(TARGET, Setup(steps=(step("an account"),)))
+    second = to_set_up(TARGET, Setup(steps=(step("an account"), step("a repository"))))
+    again = to_set_up(TARGET, Setup(steps=(step("an account"),)))
+    assert first
+    assert second
+    assert first.bound_to != second.bound_to
+    assert first == again
+
+
+def test_what_is_still_missing_is_told() -> None:
+    """A report never says that all is there because it was asked for."""
+    steps = (step("the API", done=True), step("an account"))
+    report = SetupReport(
+        target="cloud-run-l4", made=("the API",), missing=("an account",), steps=steps
+    )
+    assert report.summary() == "cloud-run-l4 still lacks 1: an account."
+    assert report.next_steps()[0].tool == "setup_target"

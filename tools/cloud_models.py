@@ -1,0 +1,84 @@
+"""Tools about models and tokens in clouds: kept, found, and copied there."""
+
+from core.records import Answer
+from operations import buckets, registry
+from operations.runtime import Runtime
+from tools.surface import CREATES, LOOKS, RT, Text, ops_tool
+
+
+@ops_tool("models", CREATES)
+async def save_hf_token(
+    token: Text = None,
+    env: Text = None,
+    file: Text = None,
+    target: Text = None,
+    rt: Runtime = RT,
+) -> Answer:
+    """Let the Hub validate a token and keep it where deployments read it; never shown again.
+
+    Args:
+        token: Better env or file: then you never see it.
+        env: Variable of the server; HF_TOKEN if all are left out.
+        file: Such as ~/.cache/huggingface/token.
+    """
+    from operations import secrets  # noqa: PLC0415  the Hub's library, for `tools/list` to spare
+
+    return await secrets.save(rt, token=token, env=env, file=file, target=target)
+
+
+@ops_tool("models", LOOKS)
+async def list_bucket_models(
+    bucket: Text = None, target: Text = None, rt: Runtime = RT
+) -> buckets.BucketModels:
+    """List the models in a bucket: which, how large, complete or what is missing.
+
+    Args:
+        bucket: Left out, BUCKET_NAME.
+    """
+    return await buckets.list_models(rt, bucket, target)
+
+
+@ops_tool("models", LOOKS)
+async def list_vertex_models(target: Text = None, rt: Runtime = RT) -> registry.RegistryModels:
+    """List the models of Vertex AI's registry; the first call imports for about a second."""
+    return await registry.list_models(rt, target)
+
+
+@ops_tool("models", LOOKS)
+async def get_huggingface_model_copy_instructions(
+    model: str, bucket: Text = None, rt: Runtime = RT
+) -> Answer:
+    """Give the commands that copy a model from the Hub into a bucket.
+
+    Args:
+        bucket: Or gs://BUCKET/FOLDER; left out, BUCKET_NAME.
+    """
+    from operations import copying  # noqa: PLC0415  as above
+
+    return copying.from_the_hub(rt, model, bucket)
+
+
+@ops_tool("models", LOOKS)
+async def get_vertex_ai_model_copy_instructions(
+    model: str, bucket: Text = None, rt: Runtime = RT
+) -> Answer:
+    """Give the commands that copy a model's files from Vertex AI's registry into a bucket.
+
+    Args:
+        model: Name, id or title, as list_vertex_models shows it.
+        bucket: Or gs://BUCKET/FOLDER; left out, BUCKET_NAME.
+    """
+    from operations import copying  # noqa: PLC0415  as above
+
+    return copying.from_vertex(rt, model, bucket)
+
+
+@ops_tool("models", LOOKS)
+async def get_huggingfacehub_download_path(
+    model: str,
+    rt: Runtime = RT,  # noqa: ARG001  every tool has it
+) -> Answer:
+    """Say where the Hub's library keeps a model here and in a container, and if it is whole."""
+    from operations import copying  # noqa: PLC0415  as above
+
+    return copying.download_path(model)

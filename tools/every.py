@@ -1,0 +1,29 @@
+"""Every tool there is, registered by being imported."""
+
+from tools import (
+    ask,
+    benchmark,
+    cloud_models,
+    deploy,
+    diagnose,
+    help,  # noqa: A004  the tool's group
+    models,
+    observe,
+    plan,
+    quota,
+    setting_up,
+)
+
+__all__ = [
+    "ask",
+    "benchmark",
+    "cloud_models",
+    "deploy",
+    "diagnose",
+    "help",
+    "models",
+    "observe",
+    "plan",
+    "quota",
+    "setting_up",
+]
