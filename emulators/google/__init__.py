@@ -1,0 +1,1 @@
+"""A simulated Google Cloud, spoken to by the official SDKs."""

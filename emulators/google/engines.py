@@ -1,0 +1,190 @@
+"""One instance of a service: its process, its log, its startup probe, the time it is billed."""
+
+import contextlib
+import signal
+import time
+from collections.abc import AsyncIterator
+from typing import Final
+
+import anyio
+import httpx2
+from google.cloud.run_v2.types import Probe, Revision
+
+from emulators.google.containers import CannotStart, Program, program_of
+from emulators.google.nursery import Child
+from emulators.google.run_shapes import port_of
+from emulators.google.state import Instance, Project, World
+from emulators.google.web import NO_TLS
+
+SYSTEM_LOG: Final = "run.googleapis.com/varlog/system"
+_GRACE_SECONDS: Final = 2.0
+"""From SIGTERM to SIGKILL; ten in reality."""
+_REASONS: Final = {
+    "DEPLOYMENT_ROLLOUT": "Instance started due to traffic shifting between revisions due to"
+    " deployment, traffic split adjustment, or deployment health check.",
+    "AUTOSCALING": "Instance started due to configured scaling factors (e.g. CPU utilization,"
+    " request throughput, etc.) or no existing capacity for current traffic.",
+    "MANUAL_OR_CUSTOMER_MIN_INSTANCE": "Instance started because of customer-configured"
+    " min-instances or manual scaling.",
+}
+
+
+class Engine:
+    """Comes up, answers, and ends; never twice."""
+
+    def __init__(self, world: World, project: Project, revision: Revision) -> None:
+        self._world = world
+        self._project = project
+        self._revision = revision
+        self._container = revision.containers[0]
+        parts = revision.name.split("/")
+        self.revision: Final = parts[-1]
+        self._labels: Final = {
+            "service_name": revision.service,
+            "revision_name": self.revision,
+            "configuration_name": revision.service,
+            "location": parts[3],
+        }
+        self._row = Instance(
+            service=revision.service,
+            revision=self.revision,
+            location=parts[3],
+            started=time.time(),
+        )
+        self.url = ""
+        self.requests = 0
+        """How many it answers now."""
+        self.idle_since = time.monotonic()
+        self.ready = anyio.Event()
+        self.ended = anyio.Event()
+        self._told_to_end = anyio.Event()
+        self._farewell = signal.SIGTERM
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests may be sent to it."""
+        return self.ready.is_set() and not self.ended.is_set() and not self._told_to_end.is_set()
+
+    def stop(self, *, at_once: bool = False) -> None:
+        """Tell it to end, politely unless at once; `ended` says when it has."""
+        self._farewell = signal.SIGKILL if at_once else signal.SIGTERM
+        self._told_to_end.set()
+
+    def took(self) -> None:
+        """Count a request that is sent to it."""
+        self.requests += 1
+        if self.requests == 1:
+            self._row.busy.append((time.time(), None))
+
+    def gave(self) -> None:
+        """Count a request that is answered."""
+        self.requests -= 1
+        self.idle_since = time.monotonic()
+        if not self.requests:
+            begin, _ = self._row.busy[-1]
+            self._row.busy[-1] = (begin, time.time())
+
+    async def live(self, reason: str) -> None:
+        """Run the process from its start to its end."""
+        self._project.instances.append(self._row)
+        self._say("INFO", f"Starting new instance. Reason: {reason} - {_REASONS[reason]}")
+        self._world.keep(self._project)
+        try:
+            await self._run(program_of(self._project, self._world.folder, self._revision))
+        except CannotStart as exc:
+            self._say("ERROR", str(exc))
+        finally:
+            self._row.ended = time.time()
+            self.ended.set()
+            self._world.keep(self._project)
+
+    async def _run(self, program: Program) -> None:
+        self.url = f"http://127.0.0.1:{program.port}"
+        child = await self._world.nursery.born(program.argv, program.env)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._probe, child, program)
+                tasks.start_soon(self._end_when_told, child)
+                async with anyio.create_task_group() as ears:
+                    ears.start_soon(self._listen, child.stdout(), "stdout", program)
+                    ears.start_soon(self._listen, child.stderr(), "stderr", program)
+                self._tell_end(await child.wait())
+                tasks.cancel_scope.cancel()
+        finally:
+            child.close()
+
+    def _tell_end(self, status: int) -> None:
+        if self._told_to_end.is_set():
+            return
+        self._told_to_end.set()
+        how = f"called exit({status})" if status >= 0 else f"terminated on signal {-status}"
+        self._say("WARNING", f"Container {how}.")
+
+    async def _end_when_told(self, child: Child) -> None:
+        await self._told_to_end.wait()
+        child.send(self._farewell)
+        await anyio.sleep(_GRACE_SECONDS)
+        child.send(signal.SIGKILL)
+
+    async def _listen(self, said: AsyncIterator[bytes], kind: str, program: Program) -> None:
+        rest = b""
+        async for data in said:
+            *lines, rest = (rest + data).split(b"\n")
+            for line in () if program.quiet else lines:
+                text = line.decode(errors="replace")
+                for here, there in program.shown:
+                    text = text.replace(here, there)
+                self._project.append("DEFAULT", text, self._labels, f"run.googleapis.com/{kind}")
+
+    async def _probe(self, child: Child, program: Program) -> None:
+        knobs, probe = self._project.knobs, self._container.startup_probe
+        reachable = program.reachable
+        scale = knobs.probe_scale
+        await anyio.sleep(probe.initial_delay_seconds * scale)
+        if knobs.rollout == "never":
+            return
+        if knobs.rollout == "probe-fails":
+            reachable = False
+            await anyio.sleep(knobs.boot_seconds)
+        for attempt in range(1, (probe.failure_threshold or 3) + 1):
+            if reachable and await self._healthy(probe, program.home):
+                times = "attempt" if attempt == 1 else "attempts"
+                self._say(
+                    "INFO", f"{_kind(probe)} probe succeeded after {attempt} {times} {self._where}."
+                )
+                self.idle_since = time.monotonic()
+                self.ready.set()
+                return
+            await anyio.sleep((probe.period_seconds or 10) * scale)
+            if child.returncode is not None or self._told_to_end.is_set():
+                return
+        times = f"{attempt} time{'s' * (attempt > 1)}"
+        self._say(
+            "ERROR",
+            f"{_kind(probe)} probe failed {times} consecutively {self._where}."
+            " The instance was not started.",
+        )
+        self.stop()
+
+    async def _healthy(self, probe: Probe, home: str) -> bool:
+        """Ask as the probe does; a connection is enough where it asks for no path."""
+        path = probe.http_get.path.rstrip("/") or home
+        with contextlib.suppress(httpx2.HTTPError):
+            async with httpx2.AsyncClient(trust_env=False, verify=NO_TLS) as client:
+                reply = await client.get(self.url + path, timeout=probe.timeout_seconds or 1)
+            return not probe.http_get or reply.status_code < 400
+        return False
+
+    @property
+    def _where(self) -> str:
+        name = self._container.name or f"{self._revision.service}-1"
+        path = self._container.startup_probe.http_get.path
+        told = f' path "{path}"' if path else ""
+        return f'for container "{name}" on port {port_of(self._container)}{told}'
+
+    def _say(self, severity: str, text: str) -> None:
+        self._project.append(severity, text, self._labels, SYSTEM_LOG)
+
+
+def _kind(probe: Probe) -> str:
+    return "STARTUP HTTP" if probe.http_get else "Default STARTUP TCP"

@@ -1,0 +1,61 @@
+"""What a test may set about a project of the simulated cloud."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from core.record import Record
+
+Rollout = Literal["ok", "never", "probe-fails", "image-missing", "no-capacity"]
+
+
+class Fault(Record):
+    """Something that goes wrong with the next calls of a method."""
+
+    method: str
+    """Such as google.cloud.run.v2.Services/CreateService; `*` stands for any letters."""
+    status: str = "UNAVAILABLE"
+    message: str = ""
+    reason: str = ""
+    """Of the ErrorInfo that goes with it; none if empty."""
+    times: int = 1
+    """How many calls; -1 is all."""
+    when: Literal["before", "after", "hang", "hang-after"] = "before"
+    """Before it took effect, after, or no answer at all (without or with effect)."""
+
+
+class Knobs(Record):
+    """The controls of one project; a fresh one has the defaults."""
+
+    prepared: bool = False
+    """As after `set_up`: APIs, both accounts with their roles, repository."""
+    boot_seconds: float = Field(default=1.0, ge=0)
+    """How long an instance's engine boots."""
+    engine_seconds: dict[str, float] = {}
+    """Seconds of single phases of that boot, in place of their share."""
+    engine_environment: dict[str, str] = {}
+    """More settings of the simulated engine, such as SIMULATED_ENGINE_FAIL."""
+    rollout: Rollout = "ok"
+    """How the next rollouts go."""
+    probe_scale: float = Field(default=0.02, gt=0)
+    """Real seconds per second of a probe's period."""
+    quotas: dict[str, int] = {}
+    """Accelerators of each kind without zonal redundancy, by l4 and rtx-pro-6000."""
+    identity: str = ""
+    """Whoever calls; empty is a service account of the project."""
+    identity_kind: Literal["service_account", "user"] = "service_account"
+    denied_permissions: tuple[str, ...] = ()
+    """What the caller, who owns the project, may nevertheless not do."""
+    idle_seconds: float = Field(default=900, ge=0)
+    """From an instance's last request to its end."""
+    metric_delay_seconds: float = Field(default=0, ge=0)
+    """How late Cloud Monitoring knows."""
+    token_seconds: float = Field(default=3600, gt=0)
+    """How long an ID token is valid."""
+    vertex_models: tuple[dict[str, Any], ...] = ()
+    """Vertex AI's registry."""
+    faults: tuple[Fault, ...] = ()
+
+    def quota(self, accelerator: str) -> int:
+        """Give how many of l4 or rtx-pro-6000 may be used; Google's defaults where none is set."""
+        return self.quotas.get(accelerator, 3 if accelerator == "l4" else 0)

@@ -1,0 +1,118 @@
+"""The process: one gRPC server, one web server and Cloud Storage, until nobody needs them."""
+
+import os
+import signal
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+import anyio
+import grpc.aio
+from anyio import CancelScope
+from starlette.applications import Starlette
+
+from core.rehearsal import GooglePlane
+from emulators.google import (
+    accounts,
+    builds,
+    controls,
+    dockerhub,
+    logs,
+    metadata,
+    monitoring,
+    operations,
+    projects,
+    quotas,
+    repositories,
+    run,
+    secretmanager,
+    usage,
+    vertex,
+)
+from emulators.google.state import World
+from emulators.google.storage import Storage
+from emulators.google.web import loopback, start_web
+
+_PARTS: Final[tuple[ModuleType, ...]] = (
+    controls,
+    operations,
+    run,
+    secretmanager,
+    logs,
+    monitoring,
+    quotas,
+    accounts,
+    projects,
+    usage,
+    repositories,
+    builds,
+    vertex,
+    metadata,
+    dockerhub,
+)
+"""Modules with `mount(server, world)` for gRPC, `routes(world)` for HTTP, and `resume(world)` for
+what goes on when the process is started again."""
+FILE: Final = "plane.json"
+"""Where the addresses are written when everything listens."""
+
+
+async def serve(folder: Path, idle_exit_seconds: float | None) -> None:
+    """Be a Google Cloud until SIGTERM, or until nobody has called for so long."""
+    async with anyio.create_task_group() as tasks:
+        world = World(folder=folder, tasks=tasks)
+        storage = Storage(folder / "storage", world)
+        server, port = _api(world)
+        await server.start()
+        world.http = await start_web(tasks, loopback(), _web(world))
+        for part in _PARTS:
+            if hasattr(part, "resume"):
+                part.resume(world)
+        _announce(
+            folder,
+            GooglePlane(
+                grpc=f"127.0.0.1:{port}", http=world.http, storage=storage.start(), pid=os.getpid()
+            ),
+        )
+        tasks.start_soon(_leave_when_idle, world, idle_exit_seconds, tasks.cancel_scope)
+        await _until_told_to_end()
+        tasks.cancel_scope.cancel()
+
+
+def _api(world: World) -> tuple[grpc.aio.Server, int]:
+    server = grpc.aio.server()
+    for part in _PARTS:
+        if hasattr(part, "mount"):
+            part.mount(server, world)
+    return server, server.add_insecure_port("127.0.0.1:0")
+
+
+def _web(world: World) -> Starlette:
+    return Starlette(
+        routes=[route for part in _PARTS if hasattr(part, "routes") for route in part.routes(world)]
+    )
+
+
+def _announce(folder: Path, plane: GooglePlane) -> None:
+    part = folder / f".{FILE}.part"
+    part.write_text(plane.model_dump_json(), encoding="utf-8")
+    part.replace(folder / FILE)
+
+
+async def _until_told_to_end() -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _signal in signals:
+            return
+
+
+async def _leave_when_idle(
+    world: World, idle_exit_seconds: float | None, everything: CancelScope
+) -> None:
+    if idle_exit_seconds is None:
+        return
+    while True:
+        left = world.seen + idle_exit_seconds - time.monotonic()
+        if left <= 0:
+            everything.cancel()
+            return
+        await anyio.sleep(left)

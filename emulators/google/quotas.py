@@ -1,0 +1,149 @@
+"""Cloud Quotas v1: how many accelerators, CPUs and bytes Cloud Run may use in a region."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import grpc.aio
+from google.cloud.cloudquotas_v1.types import (
+    DimensionsInfo,
+    GetQuotaInfoRequest,
+    ListQuotaInfosRequest,
+    ListQuotaInfosResponse,
+    QuotaDetails,
+    QuotaIncreaseEligibility,
+    QuotaInfo,
+)
+
+from emulators.google.paging import page_of
+from emulators.google.refusing import invalid, not_found
+from emulators.google.serving import add, unary
+from emulators.google.state import Project, World
+
+SERVICE: Final = "run.googleapis.com"
+GIB: Final = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """One quota of Cloud Run."""
+
+    display: str
+    knob: str
+    """Name in the project's `quotas`; `-` stands before what is 0 unless it is set."""
+    usual: int
+    """In the knob's unit, where nothing is set."""
+    factor: int
+    """Of the API's unit in one of the knob's."""
+    regions: tuple[str, ...]
+
+
+_L4: Final = ("us-central1", "us-east4", "europe-west1", "europe-west4", "asia-southeast1")
+_RTX: Final = ("us-central1", "europe-west4", "asia-southeast1")
+_ALL: Final = (*_L4, "us-east1", "us-west1", "europe-north1", "asia-south1", "asia-northeast1")
+
+KNOWN: Final[Mapping[str, Known]] = {
+    "NvidiaL4GpuAllocNoZonalRedundancyPerProjectRegion": Known(
+        "Total Nvidia L4 GPU allocation without zonal redundancy", "l4", 3, 1, _L4
+    ),
+    "NvidiaL4GpuAllocPerProjectRegion": Known(
+        "Total Nvidia L4 GPU allocation with zonal redundancy", "l4-zonal", 0, 1, _L4
+    ),
+    "NvidiaRtxPro6000GpuAllocNoZonalRedundancyPerProjectRegion": Known(
+        "Total Nvidia RTX PRO 6000 GPU allocation, in milli GPU, without zonal redundancy",
+        "rtx-pro-6000",
+        0,
+        1000,
+        _RTX,
+    ),
+    "NvidiaRtxPro6000GpuAllocPerProjectRegion": Known(
+        "Total Nvidia RTX PRO 6000 GPU allocation, in milli GPU, with zonal redundancy",
+        "rtx-pro-6000-zonal",
+        0,
+        1000,
+        _RTX,
+    ),
+    "CpuAllocPerProjectRegion": Known(
+        "Total CPU allocation, in milli vCPU", "cpu", 200, 1000, _ALL
+    ),
+    "MemAllocPerProjectRegion": Known(
+        "Total memory allocation, in bytes", "memory_gib", 400, GIB, _ALL
+    ),
+}
+"""Units and ids: readings of Cloud Quotas and refusals of 2026 by Google; a project that is new to
+billing has 20 vCPU and 40 GiB in place of 200 and 400."""
+_NAME: Final = re.compile(
+    r"^projects/[^/]+/locations/global/services/(?P<service>[^/]+)(/quotaInfos/(?P<id>[^/]+))?$"
+)
+
+
+def mount(server: grpc.aio.Server, world: World) -> None:
+    """Serve it."""
+    methods = {
+        "GetQuotaInfo": unary(GetQuotaInfoRequest, QuotaInfo, _get, "cloudquotas.quotas.get"),
+        "ListQuotaInfos": unary(
+            ListQuotaInfosRequest, ListQuotaInfosResponse, _list, "cloudquotas.quotas.get"
+        ),
+    }
+    api = "cloudquotas.googleapis.com"
+    add(server, world, "google.api.cloudquotas.v1.CloudQuotas", methods, api=api)
+
+
+def limit(project: Project, quota_id: str) -> int:
+    """Give a limit in the unit of the API."""
+    known = KNOWN[quota_id]
+    return project.knobs.quotas.get(known.knob, known.usual) * known.factor
+
+
+async def _get(_world: World, project: Project, request: GetQuotaInfoRequest) -> QuotaInfo:
+    service, quota_id = _parts(request.name)
+    if service != SERVICE or quota_id not in KNOWN:
+        raise not_found("Quota", request.name)
+    return _told(project, quota_id)
+
+
+async def _list(
+    _world: World, project: Project, request: ListQuotaInfosRequest
+) -> ListQuotaInfosResponse:
+    service, _none = _parts(request.parent)
+    rows = [_told(project, one) for one in KNOWN] if service == SERVICE else []
+    page, token = page_of(rows, request.page_size, request.page_token, most=500, usual=50)
+    return ListQuotaInfosResponse(quota_infos=page, next_page_token=token)
+
+
+def _parts(name: str) -> tuple[str, str]:
+    found = _NAME.match(name)
+    if found is None:
+        raise invalid(f"Invalid resource name: {name}; its location must be global.")
+    return found["service"], found["id"] or ""
+
+
+def _told(project: Project, quota_id: str) -> QuotaInfo:
+    known, value = KNOWN[quota_id], limit(project, quota_id)
+    service = f"projects/{project.number}/locations/global/services/{SERVICE}"
+    first, *others = known.regions
+    return QuotaInfo(
+        name=f"{service}/quotaInfos/{quota_id}",
+        quota_id=quota_id,
+        metric=f"{SERVICE}/{_snake(quota_id)}",
+        service=SERVICE,
+        container_type=QuotaInfo.ContainerType.PROJECT,
+        dimensions=["region"],
+        quota_display_name=f"{known.display}, per project per region",
+        metric_unit="1",
+        quota_increase_eligibility=QuotaIncreaseEligibility(is_eligible=value > 0),
+        dimensions_infos=[
+            DimensionsInfo(
+                dimensions={"region": first},
+                details=QuotaDetails(value=value),
+                applicable_locations=[first],
+            ),
+            DimensionsInfo(details=QuotaDetails(value=value), applicable_locations=others),
+        ],
+    )
+
+
+def _snake(name: str) -> str:
+    words = re.sub(r"PerProjectRegion$", "", name)
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", words).lower()

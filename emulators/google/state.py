@@ -1,0 +1,239 @@
+"""Everything the simulated cloud knows: projects and what is in them."""
+
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from anyio.abc import TaskGroup
+from google.iam.v1.policy_pb2 import Policy
+from pydantic import BaseModel, ConfigDict, Field
+
+from emulators.google.idtokens import IdTokens
+from emulators.google.keeping import Proto
+from emulators.google.knobs import Knobs
+from emulators.google.nursery import Nursery
+
+_LOG_ENTRIES: Final = 5000
+"""How many a project keeps."""
+_CALLS: Final = 5000
+
+
+class _Kept(BaseModel):
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class Entry(_Kept):
+    """One entry of Cloud Logging."""
+
+    timestamp: float
+    severity: str
+    text: str
+    log_name: str
+    """Its id, such as run.googleapis.com/stderr."""
+    resource: str
+    """Type of the monitored resource."""
+    labels: dict[str, str]
+    """Of that resource."""
+    insert_id: str
+
+
+class Version(_Kept):
+    """One version of a secret."""
+
+    number: int
+    data: str
+    """The value, base64."""
+    state: str = "ENABLED"
+    """ENABLED, DISABLED or DESTROYED."""
+    created: float = Field(default_factory=time.time)
+
+
+class Secret(_Kept):
+    """One secret with its versions."""
+
+    message: Proto
+    """secretmanager_v1.Secret."""
+    versions: list[Version] = []
+    policy: Proto = Field(default_factory=Policy)
+
+
+class Instance(_Kept):
+    """The time that one instance of a service was there; all of it is billed."""
+
+    service: str
+    """Its id."""
+    revision: str
+    location: str
+    started: float
+    ended: float | None = None
+    busy: list[tuple[float, float | None]] = []
+    """When it answered requests: from, to (None: still does)."""
+
+    def exists(self, at: float) -> bool:
+        """Whether it was there at that moment."""
+        return self.started <= at and (self.ended is None or at < self.ended)
+
+    def active(self, at: float) -> bool:
+        """Whether it answered a request at that moment."""
+        return any(begin <= at and (end is None or at < end) for begin, end in self.busy)
+
+    def billed(self, begin: float, end: float) -> float:
+        """Seconds of an interval that are billed."""
+        return max(0.0, min(end, self.ended or end) - max(begin, self.started))
+
+
+class Project(_Kept):
+    """One project; a fresh one is bare."""
+
+    id: str
+    number: str
+    knobs: Knobs = Knobs()
+    apis: set[str] = set()
+    """Enabled ones, such as run.googleapis.com."""
+    policy: Proto = Field(default_factory=Policy)
+    """Of the project: google.iam.v1.policy_pb2.Policy, as are all policies."""
+    accounts: dict[str, Proto] = {}
+    """iam_admin_v1.ServiceAccount by e-mail."""
+    account_policies: dict[str, Proto] = {}
+    secrets: dict[str, Secret] = {}
+    """By id."""
+    services: dict[str, Proto] = {}
+    """run_v2.Service by full name."""
+    service_policies: dict[str, Proto] = {}
+    revisions: dict[str, Proto] = {}
+    """run_v2.Revision by full name."""
+    operations: dict[str, Proto] = {}
+    """google.longrunning Operation by name."""
+    repositories: dict[str, Proto] = {}
+    """artifactregistry_v1.Repository by full name."""
+    repository_policies: dict[str, Proto] = {}
+    images: dict[str, str] = {}
+    """Digest (sha256:…) of each image in the project's repositories, by its reference with tag."""
+    builds: dict[str, Proto] = {}
+    """cloudbuild_v1.Build by id."""
+    log: list[Entry] = []
+    instances: list[Instance] = []
+    """Every instance that there ever was, for Cloud Monitoring."""
+    calls: list[str] = []
+    """Methods called, such as google.cloud.run.v2.Services/CreateService, newest last."""
+
+    @property
+    def caller(self) -> str:
+        """E-mail of whoever calls."""
+        return self.knobs.identity or f"operator@{self.id}.iam.gserviceaccount.com"
+
+    @property
+    def runtime_account(self) -> str:
+        """E-mail of the account that our deployments run as."""
+        return f"vllm-devops-runtime@{self.id}.iam.gserviceaccount.com"
+
+    @property
+    def builder_account(self) -> str:
+        """E-mail of the account that our images are built as."""
+        return f"vllm-devops-builder@{self.id}.iam.gserviceaccount.com"
+
+    def append(
+        self,
+        severity: str,
+        text: str,
+        labels: dict[str, str],
+        log_name: str,
+        *,
+        resource: str = "cloud_run_revision",
+    ) -> None:
+        """Write one log entry, now."""
+        now = time.time()
+        number = int(self.log[-1].insert_id, 16) + 1 if self.log else 1
+        self.log.append(
+            Entry(
+                timestamp=now,
+                severity=severity,
+                text=text,
+                log_name=log_name,
+                resource=resource,
+                labels={"project_id": self.id, **labels},
+                insert_id=f"{number:016x}",
+            )
+        )
+        del self.log[:-_LOG_ENTRIES]
+
+    def called(self, method: str) -> None:
+        """Remember a call."""
+        self.calls.append(method)
+        del self.calls[:-_CALLS]
+
+
+def members(policy: Policy, role: str) -> set[str]:
+    """Give who has a role by a policy without conditions."""
+    return {
+        member
+        for binding in policy.bindings
+        if binding.role == role and not binding.condition.expression
+        for member in binding.members
+    }
+
+
+@dataclass(slots=True, kw_only=True)
+class World:
+    """All projects, on the disk and in memory."""
+
+    folder: Path
+    tasks: TaskGroup
+    """Where whatever goes on by itself is started; it ends with the process."""
+    projects: dict[str, Project] = field(default_factory=dict)
+    http: str = ""
+    """Base URL of the plane's web server."""
+    seen: float = field(default_factory=time.monotonic)
+    """When the plane was last called, of the monotonic clock."""
+    tokens: IdTokens = field(init=False)
+    nursery: Nursery = field(default_factory=Nursery)
+    live: dict[str, Any] = field(default_factory=dict)
+    """What runs for each service, by its full name; never on the disk."""
+
+    def __post_init__(self) -> None:
+        self._kept().mkdir(parents=True, exist_ok=True)
+        self.tokens = IdTokens(self.folder)
+        self._load()
+
+    def _load(self) -> None:
+        for file in sorted(self._kept().glob("*.json")):
+            project = Project.model_validate_json(file.read_bytes())
+            self.projects[project.id] = project
+
+    def project(self, named: str) -> Project:
+        """Give a project by id or number; every one that is named exists."""
+        if named.isdigit():
+            found = next((one for one in self if one.number == named), None)
+            if found:
+                return found
+        if named not in self.projects:
+            number = str(100_000_000_000 + zlib.crc32(named.encode()))
+            self.projects[named] = Project(id=named, number=number)
+        return self.projects[named]
+
+    def keep(self, project: Project) -> None:
+        """Write a project down, unless it was forgotten meanwhile."""
+        if self.projects.get(project.id) is not project:
+            return
+        folder = self._kept()
+        part = folder / f".{project.id}.part"
+        part.write_text(project.model_dump_json(), encoding="utf-8")
+        part.replace(folder / f"{project.id}.json")
+
+    def forget(self, project: Project) -> None:
+        """Know nothing of a project any more."""
+        self.projects.pop(project.id, None)
+        (self._kept() / f"{project.id}.json").unlink(missing_ok=True)
+
+    def touch(self) -> None:
+        """Somebody is there."""
+        self.seen = time.monotonic()
+
+    def __iter__(self) -> Iterator[Project]:
+        return iter(tuple(self.projects.values()))
+
+    def _kept(self) -> Path:
+        return self.folder / "projects"
