@@ -1,6 +1,7 @@
 """What every backend promises, asked of each: a new one joins by one row of `ROWS`."""
 
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,61 +18,107 @@ from backends.base import (
     World,
     WritesConfig,
 )
+from backends.cloud_abilities import Closes
 from backends.registry import BACKENDS
 from core.errors import DeploymentNotFound, InvalidArgument, OpsError, Unsupported
 from core.plans import Plan
-from core.records import Access, DeploymentSpec, ModelShape, State, Target
+from core.records import DeploymentSpec, ModelShape, State, Target
+from core.rehearsal import GooglePlane
 from core.settings import Settings
+from planner.model import read_model
 from tests.backends.local.conftest import Machine
 from tests.backends.served import Served
+from tests.google_plane import Controls
 
 pytestmark = pytest.mark.anyio
 
 ABILITIES = (Scales, Stops, HasLogs, KnowsEngine, NamesEngine, WritesConfig, HasHost)
 
 
+class Ground(NamedTuple):
+    """What the worlds of the rows stand on."""
+
+    state_dir: Path
+    served: Served
+    plane: Callable[[], GooglePlane]
+    """The simulated cloud, started when a row first asks for it."""
+
+
 class Row(NamedTuple):
     """One kind of target."""
 
-    world: Callable[[Path, Served], World]
+    world: Callable[[Ground], World]
     abilities: tuple[type, ...]
+    target: Target
+    model: str = "fake/ready"
     makes: bool = True
     """Whether deployments are made here; a place that is only looked at refuses."""
     name: str = "one"
     """Of the deployment that there is, or will be."""
 
 
-def this_machine(state_dir: Path, _served: Served) -> World:
-    return Machine(state_dir).world
+def this_machine(ground: Ground) -> World:
+    return Machine(ground.state_dir).world
 
 
-def own_endpoint(state_dir: Path, served: Served) -> World:
-    return World(Settings(vllm_base_url=served.url), state_dir, ())
+def own_endpoint(ground: Ground) -> World:
+    return World(Settings(vllm_base_url=ground.served.url), ground.state_dir, ())
 
 
+def google_cloud(ground: Ground) -> World:
+    """A project of its own, set up."""
+    project = f"p-{uuid.uuid4().hex[:12]}"
+    plane = ground.plane()
+    Controls(plane).set(project, prepared=True)
+
+    async def google() -> GooglePlane:
+        return plane
+
+    settings = Settings(google_cloud_project=project, rehearsal=True)
+    return World(settings, ground.state_dir, (), google)
+
+
+HERE = Target(name="local", backend="local", description="")
+OWN = Target(name="endpoint", backend="endpoint", description="")
+L4 = Target(
+    name="cloud-run-l4",
+    backend="cloud_run",
+    description="",
+    accelerator="nvidia-l4",
+    region="us-east4",
+)
+WITHOUT_A_HOST = tuple(one for one in ABILITIES if one is not HasHost)
 ROWS = {
-    "local": Row(this_machine, ABILITIES),
-    "endpoint": Row(own_endpoint, (), makes=False, name="endpoint"),
+    "local": Row(this_machine, ABILITIES, HERE),
+    "endpoint": Row(own_endpoint, (), OWN, makes=False, name="endpoint"),
+    "cloud_run": Row(google_cloud, WITHOUT_A_HOST, L4, "google/gemma-4-E2B-it"),
 }
 
 
 class Place:
     """A backend, with what its row says of it."""
 
-    def __init__(self, kind: str, state_dir: Path, served: Served) -> None:
-        self.kind, self.row, self.state_dir = kind, ROWS[kind], state_dir
+    def __init__(self, kind: str, ground: Ground) -> None:
+        self.kind, self.row, self.state_dir = kind, ROWS[kind], ground.state_dir
         self.name = self.row.name
-        self._served = served
+        self._world = self.row.world(ground)
+        self._open: list[Backend] = []
         self.backend = self.opened()
 
     def opened(self) -> Backend:
         """Open it, as another server would."""
-        target = Target(name=self.kind, backend=self.kind, description="")
-        return BACKENDS[self.kind](target, self.row.world(self.state_dir, self._served))
+        self._open.append(BACKENDS[self.kind]()(self.row.target, self._world))
+        return self._open[-1]
+
+    async def close(self) -> None:
+        """Let go of what every server held open: a channel must not outlive its loop."""
+        for one in self._open:
+            if isinstance(one, Closes):
+                await one.aclose()
 
     def plan(self, name: str | None = None) -> Plan:
-        spec = DeploymentSpec(name=name or self.name, model="fake/ready")
-        return self.backend.plan(spec, ModelShape(model=spec.model))
+        spec = DeploymentSpec(name=name or self.name, model=self.row.model)
+        return self.backend.plan(spec, read_model(spec.model))
 
     async def made(self) -> str:
         """See to it that there is a deployment; give its name."""
@@ -86,19 +133,28 @@ def served() -> Iterator[Served]:
         yield served
 
 
+@pytest.fixture
+def ground(request: pytest.FixtureRequest, state_dir: Path, served: Served) -> Ground:
+    return Ground(state_dir, served, lambda: request.getfixturevalue("plane"))
+
+
 @pytest.fixture(params=ROWS)
-def place(request: pytest.FixtureRequest, state_dir: Path, served: Served) -> Place:
-    return Place(request.param, state_dir, served)
+async def place(request: pytest.FixtureRequest, ground: Ground) -> AsyncIterator[Place]:
+    place = Place(request.param, ground)
+    yield place
+    await place.close()
 
 
 @pytest.fixture(params=[kind for kind, row in ROWS.items() if row.makes])
-def maker(request: pytest.FixtureRequest, state_dir: Path, served: Served) -> Place:
-    return Place(request.param, state_dir, served)
+async def maker(request: pytest.FixtureRequest, ground: Ground) -> AsyncIterator[Place]:
+    place = Place(request.param, ground)
+    yield place
+    await place.close()
 
 
 @pytest.fixture(params=[kind for kind, row in ROWS.items() if not row.makes])
-def looker(request: pytest.FixtureRequest, state_dir: Path, served: Served) -> Place:
-    return Place(request.param, state_dir, served)
+def looker(request: pytest.FixtureRequest, ground: Ground) -> Place:
+    return Place(request.param, ground)
 
 
 def test_every_backend_has_its_row() -> None:
@@ -106,26 +162,26 @@ def test_every_backend_has_its_row() -> None:
     assert set(ROWS) == set(BACKENDS)
 
 
-def test_opening_does_nothing(place: Place) -> None:
+async def test_opening_does_nothing(place: Place) -> None:
     """No file and no folder before anything is asked for."""
-    assert place.opened().target.name == place.kind
+    assert place.opened().target.name == place.row.target.name
     assert not place.state_dir.exists()
 
 
-def test_abilities_are_what_it_can_do(place: Place) -> None:
+async def test_abilities_are_what_it_can_do(place: Place) -> None:
     """Each of those its row names, and no other."""
     able = tuple(one for one in ABILITIES if isinstance(place.backend, one))
     assert able == place.row.abilities
 
 
-def test_a_plan_is_the_same_twice_and_changes_nothing(maker: Place) -> None:
+async def test_a_plan_is_the_same_twice_and_changes_nothing(maker: Place) -> None:
     """Pure: it can be shown, thrown away and made again."""
     assert maker.plan() == maker.plan()
     assert maker.plan().steps
     assert not maker.state_dir.exists()
 
 
-def test_a_plan_refuses_what_the_model_cannot_do(maker: Place) -> None:
+async def test_a_plan_refuses_what_the_model_cannot_do(maker: Place) -> None:
     """Before anything is paid for."""
     spec = DeploymentSpec(name="one", model="m", max_model_len=8192)
     with pytest.raises(InvalidArgument):
@@ -154,10 +210,10 @@ async def test_what_was_made_is_found_by_every_server(place: Place) -> None:
     other = place.opened()
     for backend in (place.backend, other):
         seen = await backend.describe(name)
-        assert (seen.name, seen.target) == (name, place.kind)
+        assert (seen.name, seen.target) == (name, place.row.target.name)
         assert [one.name for one in await backend.list()] == [name]
-    access: Access = await other.access(name)
-    assert access == await place.backend.access(name)
+    access, again = await other.access(name), await place.backend.access(name)
+    assert access.model_copy(update={"identity_token": again.identity_token}) == again
     assert access.base_url == (await other.describe(name)).url
     assert access.protection
 

@@ -1,0 +1,90 @@
+"""Where a service answers, and the two credentials that it wants to see."""
+
+import shlex
+from typing import TYPE_CHECKING, Final
+
+from pydantic import SecretStr
+
+from backends.cloud_run import looking, secrets
+from backends.cloud_run.names import key_secret
+from backends.cloud_run.site import Site
+from core.errors import NextStep, NotReady
+from core.headers import IDENTITY_HEADER, KEY_HEADER
+from core.records import Access
+
+if TYPE_CHECKING:
+    from google.cloud.run_v2 import Service
+
+_PRIVATE: Final = (
+    "HTTPS; Google lets in only whoever shows an ID token of somebody with roles/run.invoker"
+)
+_PUBLIC: Final = (
+    "HTTPS; open to the internet: /v1/* needs the key, and /metrics, /health and /tokenize are"
+    " open to everybody, each request of whom may start a paid instance."
+)
+
+
+async def access(site: Site, name: str) -> Access:
+    """Give the address, the engine's key and an ID token.
+
+    Raises:
+        DeploymentNotFound, NotOurs: Nothing of that name was made here.
+        NotReady: Google has not given it an address yet.
+        NotAuthenticated: Whoever asks cannot mint an ID token.
+        CloudError: Google refused.
+    """
+    service = await looking.service_named(site, name)
+    url = service.uri.rstrip("/")
+    if not url:
+        raise NotReady(
+            f"{name} has no address yet.",
+            fix="Call status_vllm until it has one.",
+            next_steps=(NextStep("status_vllm", {"target": site.target.name, "name": name}),),
+        )
+    public = service.invoker_iam_disabled
+    keyed = _keyed(service, name)
+    token = None if public else await site.identity.token(url)
+    return Access(
+        base_url=url,
+        api_key=await secrets.read(site, key_secret(name)) if keyed else None,
+        identity_token=token,
+        header_commands=_commands(site, name, url, keyed=keyed, token=token),
+        protection=_protection(public=public, keyed=keyed),
+    )
+
+
+def _keyed(service: "Service", name: str) -> bool:
+    """Whether its engine asks for a key, as its own template says."""
+    return any(
+        variable.value_source.secret_key_ref.secret.rsplit("/", 1)[-1] == key_secret(name)
+        for container in service.template.containers
+        for variable in container.env
+    )
+
+
+def _commands(
+    site: Site, name: str, url: str, *, keyed: bool, token: SecretStr | None
+) -> dict[str, str]:
+    commands = {}
+    if keyed:
+        commands[KEY_HEADER] = (
+            f"gcloud secrets versions access latest --secret={key_secret(name)}"
+            f" --project={shlex.quote(site.clients.project)}"
+        )
+    if token:
+        account = site.settings.google_service_account
+        other = f" --impersonate-service-account={shlex.quote(account)}" if account else ""
+        commands[IDENTITY_HEADER] = (
+            f"gcloud auth print-identity-token --audiences={shlex.quote(url)}{other}"
+        )
+    return commands
+
+
+def _protection(*, public: bool, keyed: bool) -> str:
+    if public:
+        return _PUBLIC if keyed else f"{_PUBLIC.split(':')[0]}, without any key."
+    return (
+        f"{_PRIVATE}; /v1/* needs the engine's key as well."
+        if keyed
+        else (f"{_PRIVATE}; the engine behind it has no key.")
+    )

@@ -1,0 +1,47 @@
+"""Whether the model answers: asked once for each revision, and only while an instance is there."""
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from backends.cloud_run import access
+from backends.cloud_run.site import Site
+from core.cloud_errors import CloudError
+from core.endpoint import Endpoint
+from core.errors import EndpointError, OpsError
+from core.records import Failure
+
+if TYPE_CHECKING:
+    from google.cloud.run_v2 import Service
+
+IDLE: Final = timedelta(minutes=15)
+"""An instance without requests is kept no longer; source: Cloud Run, about instance autoscaling."""
+
+
+async def unanswered(site: Site, name: str, service: "Service") -> Failure | None:
+    """Ask the model, unless it has answered before; None once it has, else why it has not."""
+    revision = service.latest_ready_revision
+    if revision in site.answered:
+        return None
+    try:
+        await _ask(site, name)
+    except (EndpointError, CloudError) as exc:
+        return _silence(exc)
+    site.answered.add(revision)
+    site.woken[name] = datetime.now(UTC)
+    return None
+
+
+async def _ask(site: Site, name: str) -> None:
+    endpoint = Endpoint(await access.access(site, name))
+    try:
+        await endpoint.models()
+    finally:
+        await endpoint.aclose()
+
+
+def _silence(exc: OpsError) -> Failure:
+    return Failure(
+        code=exc.code,
+        cause=f"Its revision is up but the model has not answered yet: {exc.summary} {exc.cause}",
+        fix=exc.fix,
+    )

@@ -1,0 +1,167 @@
+"""What Google says when it refuses, in our words; its own go on as the cause."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from backends.cloud_run.names import CPU_QUOTA, MEMORY_QUOTA
+from core.cloud_errors import (
+    ApiDisabled,
+    CloudError,
+    CloudRefused,
+    CloudTimeout,
+    CloudUnavailable,
+    ConcurrentChange,
+    NotAuthenticated,
+    NotConfigured,
+    PermissionDenied,
+    QuotaExceeded,
+)
+from core.errors import OpsError
+
+if TYPE_CHECKING:
+    from google.api_core.exceptions import GoogleAPICallError
+    from google.api_core.retry import AsyncRetry
+
+_LOGIN: Final = (
+    "Run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS."
+)
+_BY_STATUS: Final[dict[str, tuple[type[CloudError], str]]] = {
+    "UNAUTHENTICATED": (NotAuthenticated, _LOGIN),
+    "RESOURCE_EXHAUSTED": (
+        QuotaExceeded,
+        "Call check_gpu_quotas; ask for more quota, or remove what uses it.",
+    ),
+    "UNAVAILABLE": (CloudUnavailable, "Call the same tool again in a minute."),
+    "INTERNAL": (CloudUnavailable, "Call the same tool again in a minute."),
+    "DEADLINE_EXCEEDED": (
+        CloudTimeout,
+        "Look with status_vllm whether it happened; the same call again is harmless.",
+    ),
+    "ABORTED": (ConcurrentChange, "Look with status_vllm, then call again."),
+    "INVALID_ARGUMENT": (CloudRefused, "Change what the cause names."),
+    "FAILED_PRECONDITION": (CloudRefused, "Change what the cause names."),
+    "OUT_OF_RANGE": (CloudRefused, "Change what the cause names."),
+    "ALREADY_EXISTS": (ConcurrentChange, "Look with status_vllm, then call again."),
+}
+_DISABLED: Final = re.compile(r"SERVICE_DISABLED|has not been used in project|it is disabled")
+_QUOTA: Final = re.compile(r"\bquota\b", re.IGNORECASE)
+_VIOLATED: Final = re.compile(
+    r"Quota violated:\s*(?P<quota>\w+)\s+requested:\s*(?P<asked>\d+)\s+allowed:\s*(?P<allowed>\d+)"
+)
+
+
+class Unit(NamedTuple):
+    """What a quota's number counts, as people say it."""
+
+    name: str
+    size: int
+    """Of one, in the API's own unit."""
+
+
+UNITS: Final = {CPU_QUOTA: Unit("vCPU", 1000), MEMORY_QUOTA: Unit("GiB", 2**30)}
+"""Source: refusals by Cloud Run in public reports of 2026."""
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Turn what Google raises while we do `what` into a coded error.
+
+    NOT_FOUND goes on as it is: only the caller knows what it means.
+    """
+    from google.api_core.exceptions import GoogleAPICallError, NotFound, RetryError
+    from google.auth.exceptions import GoogleAuthError
+
+    try:
+        yield
+    except NotFound:
+        raise
+    except GoogleAPICallError as exc:
+        raise error_of(exc, what) from exc
+    except RetryError as exc:
+        if isinstance(exc.cause, GoogleAPICallError):
+            raise error_of(exc.cause, what) from exc
+        raise CloudTimeout(
+            f"Google did not answer in time: {what}.", fix=_BY_STATUS["DEADLINE_EXCEEDED"][1]
+        ) from exc
+    except GoogleAuthError as exc:
+        raise unknown_caller(str(exc), _LOGIN) from exc
+
+
+def patient() -> "AsyncRetry":
+    """Look again while Google is not to be reached: for five seconds, not for its default 90."""
+    from google.api_core.exceptions import ServiceUnavailable
+    from google.api_core.retry import AsyncRetry, if_exception_type
+
+    return AsyncRetry(if_exception_type(ServiceUnavailable), initial=0.2, maximum=2, timeout=5)
+
+
+def error_of(exc: "GoogleAPICallError", what: str) -> OpsError:
+    """Class one failure; a failed operation carries its real status inside (not in its class)."""
+    status, words = status_of(exc), exc.message
+    if status == "PERMISSION_DENIED":
+        return denied(words, what)
+    kind, fix = _BY_STATUS.get(status, (CloudError, "Read the cause; it is Google's own."))
+    if kind is CloudRefused and _QUOTA.search(words):
+        kind, fix = _BY_STATUS["RESOURCE_EXHAUSTED"]
+    if kind is QuotaExceeded:
+        fix = _quota_fix(words) or fix
+    return kind(f"Google refused: {what} ({status}).", cause=words, fix=fix)
+
+
+def _quota_fix(words: str) -> str:
+    """Name the quota that a refusal names, empty where it names none."""
+    found = _VIOLATED.search(words)
+    if found is None:
+        return ""
+    unit = UNITS.get(found["quota"], Unit("", 1))
+    asked, most = (
+        f"{int(found[key]) / unit.size:g} {unit.name}".rstrip() for key in ("asked", "allowed")
+    )
+    return (
+        f"Ask for more of {found['quota']}: {asked} asked for, {most} allowed"
+        " (https://console.cloud.google.com/iam-admin/quotas); or ask for less: a smaller"
+        " max_replicas or target."
+    )
+
+
+def status_of(exc: "GoogleAPICallError") -> str:
+    """Give the name of its gRPC status; UNKNOWN where nothing tells."""
+    code: Any = exc.grpc_status_code
+    if code is None:
+        code = next((getattr(inner, "code", None) for inner in exc.errors), None)
+    if isinstance(code, int):
+        from grpc import StatusCode
+
+        return next((one.name for one in StatusCode if one.value[0] == code), "UNKNOWN")
+    return str(code.name) if code is not None else "UNKNOWN"
+
+
+def denied(words: str, what: str) -> OpsError:
+    """Tell an API that is off from a permission that is missing."""
+    if _DISABLED.search(words):
+        return ApiDisabled(
+            f"The project has not enabled what is needed: {what}.",
+            cause=words,
+            fix="Call setup_target (make setup), which enables what the target needs.",
+        )
+    return PermissionDenied(
+        f"Google does not let you: {what}.",
+        cause=words,
+        fix="Ask the project's owner for the permission that the cause names.",
+    )
+
+
+def unknown_caller(words: str, fix: str) -> NotAuthenticated:
+    """Nobody is logged in, or their login has run out."""
+    return NotAuthenticated("Google does not know who asks.", cause=words, fix=fix)
+
+
+def not_configured() -> NotConfigured:
+    """No project is named."""
+    return NotConfigured(
+        "Which Google Cloud project?",
+        fix="Set GOOGLE_CLOUD_PROJECT (and GOOGLE_CLOUD_LOCATION for the region), or REHEARSAL=1"
+        " to try everything on simulated clouds.",
+    )

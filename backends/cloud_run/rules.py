@@ -1,0 +1,241 @@
+"""What Cloud Run accepts and what is chosen within it, as data: `rules.toml`."""
+
+import functools
+import re
+import tomllib
+from pathlib import Path
+from typing import Final
+
+from core.errors import InvalidArgument
+from core.record import Record
+from core.records import DeploymentSpec, Target
+from planner.places import Place, Size, places
+
+_FILE: Final = Path(__file__).with_suffix(".toml")
+_INVITED: Final = " (by invitation)"
+
+
+class Limits(Record):
+    """The ends of what a service may say."""
+
+    service_name: str
+    timeout_seconds: int
+    concurrency: int
+    initial_delay_seconds: int
+    period_seconds: int
+    startup_seconds: int
+
+
+class StartupProbe(Record):
+    """How a boot is watched."""
+
+    period_seconds: int
+    timeout_seconds: int
+    margin_seconds: int
+    """On top of the slowest boot that is foreseen."""
+    least_seconds: int
+
+
+class LivenessProbe(Record):
+    """How a server is watched that has started."""
+
+    period_seconds: int
+    timeout_seconds: int
+    failures: int
+
+
+class Bucket(Record):
+    """How a bucket with weights is mounted and read."""
+
+    mount_path: str
+    mount_options: tuple[str, ...]
+    load_format: str
+
+
+class HubCache(Record):
+    """How files are fetched from the Hub onto a disk that is memory."""
+
+    high_performance_gib: int
+    """Memory from which its larger buffers are harmless."""
+    chunk_cache_bytes: int
+
+
+class Gpu(Record):
+    """One kind of accelerator, and the image that is made for its hosts' driver."""
+
+    image: str
+    vllm: str
+    cuda: str
+    driver: str
+    driver_cuda_major: int
+    least_vcpu: int
+    least_ram_gib: int
+    most_vcpu: int | None = None
+    """None is not known."""
+    most_ram_gib: int | None = None
+    max_num_seqs: int
+    """That vLLM takes where nobody says."""
+
+
+class OllamaModel(Record):
+    """A model of Ollama's library."""
+
+    gb: float
+    """As it is downloaded, in 10^9 bytes."""
+    hub: tuple[str, ...] = ()
+    """What the Hub calls the same model."""
+
+
+class Ollama(Record):
+    """The engine for small models that are baked into its image."""
+
+    image: str
+    most_gb: float
+    """Larger ones do not go into an image."""
+    parallel: int
+    """Requests at once where nobody says."""
+    builder: str
+    build_seconds: int
+    build_machine: str
+    build_disk_gb: int
+    """At least."""
+    models: dict[str, OllamaModel]
+    """By their tag."""
+
+
+class Rules(Record):
+    """`rules.toml`."""
+
+    limits: Limits
+    startup_probe: StartupProbe
+    liveness_probe: LivenessProbe
+    bucket: Bucket
+    hub: HubCache
+    gpus: dict[str, Gpu]
+    ollama: Ollama
+
+
+@functools.cache
+def rules() -> Rules:
+    """Give them."""
+    return Rules.model_validate(tomllib.loads(_FILE.read_text("utf-8")))
+
+
+def gpu_of(target: Target) -> Gpu:
+    """Give the rules of a target's accelerator.
+
+    Raises:
+        InvalidArgument: Cloud Run has no such accelerator that is known here.
+    """
+    known = rules().gpus
+    if target.accelerator not in known:
+        raise InvalidArgument(
+            f"Cloud Run has no {target.accelerator or 'target without a GPU'} that is known here.",
+            fix=f"Give the target an accelerator of {', '.join(known)}.",
+        )
+    return known[target.accelerator]
+
+
+def place_of(target: Target) -> Place:
+    """Give what the planner knows of a target's instances.
+
+    Raises:
+        InvalidArgument: Cloud Run has no such accelerator that is known here.
+    """
+    gpu_of(target)
+    return next(
+        place
+        for place in places().values()
+        if place.deployable_by == "cloud_run"
+        and f"nvidia-{place.accelerator}" == target.accelerator
+    )
+
+
+def refuse_name(name: str) -> None:
+    """Refuse a deployment that no service can be called.
+
+    Raises:
+        InvalidArgument: Cloud Run would not take it.
+    """
+    if not re.fullmatch(rules().limits.service_name, name):
+        raise InvalidArgument(
+            f"No Cloud Run service can be called {name!r}.",
+            fix="Use lower-case letters, digits and hyphens, fewer than 50, a letter first.",
+        )
+
+
+def refuse_size(gpu: Gpu, size: Size) -> None:
+    """Refuse processors and memory that Cloud Run does not give beside a GPU.
+
+    Raises:
+        InvalidArgument: They are too few or too many.
+    """
+    least, most = (gpu.least_vcpu, gpu.least_ram_gib), (gpu.most_vcpu, gpu.most_ram_gib)
+    pairs = zip((size.vcpu, size.ram_gib), least, most, strict=True)
+    if any(value < low or value > (high or value) for value, low, high in pairs):
+        raise InvalidArgument(
+            f"Cloud Run gives no {size.vcpu} vCPU and {size.ram_gib} GiB beside this GPU.",
+            fix=f"Take at least {gpu.least_vcpu} vCPU and {gpu.least_ram_gib} GiB.",
+        )
+
+
+def region_doubt(target: Target, region: str) -> str | None:
+    """Say what stands against a region, None if nothing does.
+
+    Raises:
+        InvalidArgument: It is not known to have the accelerator.
+    """
+    listed = place_of(target).regions
+    if region in listed:
+        return None
+    if region + _INVITED in listed:
+        return (
+            f"{region} gives out {target.accelerator} by invitation only, says Google's page;"
+            " check_gpu_quotas tells whether your project has any."
+        )
+    raise InvalidArgument(
+        f"{region} is not known to have {target.accelerator} on Cloud Run.",
+        fix=f"Set GOOGLE_CLOUD_LOCATION to one of {', '.join(listed)}.",
+    )
+
+
+def refuse_spread(spec: DeploymentSpec) -> None:
+    """Refuse what one GPU for each instance cannot do.
+
+    Raises:
+        InvalidArgument: The spec wants more accelerators, or an impossible number of instances.
+    """
+    if spec.tensor_parallel_size > 1 or spread_in(spec.engine_args):
+        raise InvalidArgument(
+            "An instance of Cloud Run has one GPU: the model cannot be spread over several.",
+            fix="Leave tensor and pipeline parallelism out, or take a target with more of them.",
+        )
+    if spec.min_replicas > spec.max_replicas:
+        raise InvalidArgument(
+            f"min_replicas {spec.min_replicas} is more than max_replicas {spec.max_replicas}.",
+            fix="Give max_replicas at least as many.",
+        )
+
+
+def spread_in(words: tuple[str, ...]) -> bool:
+    """Whether engine_args spread a model over several accelerators."""
+    flags = (
+        ("--tensor-parallel-size", "-tp"),
+        ("--pipeline-parallel-size", "-pp"),
+        ("--data-parallel-size", "-dp"),
+    )
+    return any((said(words, *names) or "1") != "1" for names in flags)
+
+
+def said(words: tuple[str, ...], *names: str) -> str | None:
+    """Give what engine_args last say for a flag, None if nothing.
+
+    >>> said(("--max-num-seqs", "8", "--max_num_seqs=16"), "--max-num-seqs")
+    '16'
+    """
+    found = None
+    for position, word in enumerate(words):
+        flag, joined, value = word.partition("=")
+        if flag.replace("_", "-") in names:
+            found = value if joined else "".join(words[position + 1 : position + 2])
+    return found

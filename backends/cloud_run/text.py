@@ -1,0 +1,222 @@
+"""A blueprint in words for a person: gcloud commands, a docker line, and the service as YAML."""
+
+import shlex
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from backends.base import DeploymentConfig
+from backends.cloud_run import knative, looking, ollama
+from backends.cloud_run.blueprint import Blueprint, blueprint
+from backends.cloud_run.names import DEPLOYMENT_LABEL, MANAGED_BY
+from backends.cloud_run.probes import Probe
+from backends.cloud_run.service import VOLUME
+from core.errors import NotFound
+from planner.model import read_model
+
+if TYPE_CHECKING:
+    from google.cloud import run_v2
+
+    from backends.cloud_run.site import Site
+
+ACCESSOR: Final = "roles/secretmanager.secretAccessor"
+_KEY_VARIABLE: Final = "VLLM_API_KEY"
+_DELIMITERS: Final = ",~|@;!%#+\x1f"
+_REPLACE: Final = (
+    "yaml is the service for Cloud Run: save it as service.yaml, then"
+    " `gcloud run services replace service.yaml --project=PROJECT --region=REGION`."
+)
+_ANNOTATION: Final = (
+    "gcloud run deploy has no flag for annotations: only the YAML keeps what was asked for, which"
+    " the tools here read back."
+)
+_KEY: Final = (
+    "The key is made in a pipe and kept in Secret Manager; it is in no file and no argument."
+)
+yaml = knative.yaml
+
+
+def gcloud(made: Blueprint) -> str:
+    """Give every command that makes the deployment, one after the other, to be pasted."""
+    return "\n".join(part for part in (key(made), grants(made), deploy(made)) if part)
+
+
+def key(made: Blueprint) -> str:
+    """Make a random key and keep it; it is in no file, no argument and no variable."""
+    secret = made.container.secrets.get(_KEY_VARIABLE)
+    if secret is None:
+        return ""
+    labels = _pairs({"managed-by": MANAGED_BY, DEPLOYMENT_LABEL: made.name})
+    kept = ("gcloud", "secrets", "create", secret, f"--project={made.project}")
+    how = ("--replication-policy=automatic", f"--labels={labels}", "--data-file=-")
+    return f"openssl rand -hex 32 | tr -d '\\n' | {shlex.join((*kept, *how))}"
+
+
+def grants(made: Blueprint) -> str:
+    """Let the runtime account read every secret of the deployment."""
+    whom = (f"--member=serviceAccount:{made.service_account}", f"--role={ACCESSOR}")
+    allow = ("gcloud", "secrets", "add-iam-policy-binding")
+    return "\n".join(
+        shlex.join((*allow, secret, f"--project={made.project}", *whom))
+        for secret in dict.fromkeys(made.container.secrets.values())
+    )
+
+
+def deploy(made: Blueprint) -> str:
+    """Create or replace the service in one command."""
+    where = (f"--project={made.project}", f"--region={made.region}")
+    flags = (*_container(made), *_size(made), *_probes(made), *_volume(made), *_network(made))
+    labels = f"--labels={_pairs(made.labels)}"
+    return shlex.join(("gcloud", "run", "deploy", made.name, *where, *flags, labels))
+
+
+async def config(site: "Site", name: str) -> DeploymentConfig:
+    """Write what runs under a name as commands and YAML, with the image that it runs.
+
+    Raises:
+        DeploymentNotFound: Nothing of that name was made here.
+        NotFound: What was asked for cannot be read any more.
+    """
+    service = await looking.service_named(site, name)
+    spec = looking.spec_in(service)
+    if spec is None:
+        raise NotFound(
+            f"What was asked for when {name} was made cannot be read any more.",
+            fix=f"Read the service itself: `gcloud run services describe {name} --format=yaml`.",
+        )
+    model = await anyio.to_thread.run_sync(read_model, spec.model)
+    made = _as_running(blueprint(site, spec, model, hf_token=_reads_hub(service)), service)
+    commands = gcloud(made)
+    if spec.engine == "ollama" and not spec.image:
+        where = {"project": made.project, "region": made.region}
+        commands = f"{ollama.submit(spec, **where)}\n{commands}"
+    return DeploymentConfig(
+        command=commands,
+        docker_run=docker(made),
+        yaml=yaml(made),
+        notes=(_REPLACE, _ANNOTATION, *([_KEY] if key(made) else [])),
+    )
+
+
+def docker(made: Blueprint) -> str:
+    """Run the same container on a machine with a GPU of one's own."""
+    container = made.container
+    words = ["docker", "run", "--rm", "--gpus=all", "--ipc=host", f"--name={made.name}"]
+    words += ["-p", f"127.0.0.1:{container.port}:{container.port}"]
+    words += [word for name in container.secrets for word in ("-e", name)]
+    words += [word for pair in _assigned(container.env) for word in ("-e", pair)]
+    if container.mount:
+        words += ["-v", f"/mnt/{container.mount.bucket}:{container.mount.path}:ro"]
+    words += [f"--entrypoint={container.command[0]}", container.image]
+    return shlex.join([*words, *container.command[1:], *container.args])
+
+
+def _reads_hub(service: "run_v2.Service") -> bool:
+    return any(
+        variable.name == "HF_TOKEN"
+        for container in service.template.containers
+        for variable in container.env
+    )
+
+
+def _as_running(made: Blueprint, service: "run_v2.Service") -> Blueprint:
+    """Give it the image that runs, pinned as it may be."""
+    (running,) = service.template.containers
+    container = made.container.model_copy(update={"image": running.image})
+    return made.model_copy(update={"container": container})
+
+
+def _container(made: Blueprint) -> tuple[str, ...]:
+    container = made.container
+    kept = [f"{name}={secret}:latest" for name, secret in container.secrets.items()]
+    return (
+        f"--image={container.image}",
+        f"--command={_list(container.command)}",
+        f"--args={_list(container.args)}",
+        f"--port={container.port}",
+        *([f"--set-env-vars={_list(_assigned(container.env))}"] if container.env else []),
+        *([f"--set-secrets={_list(kept)}"] if kept else []),
+        f"--service-account={made.service_account}",
+        "--ingress=all",
+        "--no-allow-unauthenticated",
+        "--no-invoker-iam-check" if made.public else "--invoker-iam-check",
+    )
+
+
+def _size(made: Blueprint) -> tuple[str, ...]:
+    return (
+        f"--cpu={made.size.vcpu}",
+        f"--memory={made.size.ram_gib}Gi",
+        "--gpu=1",
+        f"--gpu-type={made.gpu}",
+        "--no-gpu-zonal-redundancy",
+        "--no-cpu-throttling",
+        "--cpu-boost",
+        "--execution-environment=gen2",
+        f"--concurrency={made.concurrency}",
+        f"--timeout={made.timeout_seconds}",
+        f"--min={made.min_instances}",
+        f"--max={made.max_instances}",
+        f"--max-instances={made.max_instances}",
+    )
+
+
+def _probes(made: Blueprint) -> tuple[str, ...]:
+    return f"--startup-probe={_probe(made.startup)}", f"--liveness-probe={_probe(made.liveness)}"
+
+
+def _probe(probe: Probe) -> str:
+    return _pairs(
+        {
+            "httpGet.path": probe.path,
+            "httpGet.port": probe.port,
+            "initialDelaySeconds": probe.initial_delay_seconds,
+            "periodSeconds": probe.period_seconds,
+            "timeoutSeconds": probe.timeout_seconds,
+            "failureThreshold": probe.failures,
+        }
+    )
+
+
+def _volume(made: Blueprint) -> tuple[str, ...]:
+    mount = made.container.mount
+    if mount is None:
+        return ()
+    source = {
+        "name": VOLUME,
+        "type": "cloud-storage",
+        "bucket": mount.bucket,
+        "readonly": "true",
+        "mount-options": ";".join(mount.options),
+    }
+    return (
+        f"--add-volume={_pairs(source)}",
+        f"--add-volume-mount={_pairs({'volume': VOLUME, 'mount-path': mount.path})}",
+    )
+
+
+def _network(made: Blueprint) -> tuple[str, ...]:
+    network = made.network
+    if network is None:
+        return ()
+    return (
+        f"--network={network.network}",
+        f"--subnet={network.subnetwork}",
+        f"--vpc-egress={knative.egress(network)}",
+    )
+
+
+def _assigned(values: Mapping[str, str]) -> Iterable[str]:
+    return [f"{name}={value}" for name, value in values.items()]
+
+
+def _pairs(values: Mapping[str, object]) -> str:
+    return ",".join(f"{name}={value}" for name, value in values.items())
+
+
+def _list(words: Iterable[str]) -> str:
+    """Join words as gcloud splits them: by a comma, or by what stands between carets."""
+    given = list(words)
+    between = next(one for one in _DELIMITERS if not any(one in word for word in given))
+    return between.join(given) if between == "," else f"^{between}^{between.join(given)}"

@@ -1,0 +1,98 @@
+"""A target opened on a simulated Google Cloud, as a server would open it."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from backends.base import World
+from backends.cloud_run import applying, looking
+from backends.cloud_run.blueprint import blueprint
+from backends.cloud_run.clients import Clients
+from backends.cloud_run.identity import IdentityTokens
+from backends.cloud_run.planning import make_plan
+from backends.cloud_run.service import service_of
+from backends.cloud_run.site import Site
+from core.plans import Plan
+from core.records import DeploymentSpec, Target
+from core.rehearsal import GooglePlane
+from core.settings import Settings
+from core.waiting import wait_until
+from planner.model import catalog_shape
+
+MODEL: Final = "google/gemma-4-E4B-it"
+L4: Final = Target(
+    name="cloud-run-l4",
+    backend="cloud_run",
+    description="",
+    accelerator="nvidia-l4",
+    accelerator_count=1,
+    accelerator_memory_gib=24,
+    region="us-east4",
+    min_replicas=0,
+)
+OTHER: Final = L4.model_copy(update={"name": "cloud-run-other"})
+
+
+@asynccontextmanager
+async def opened(
+    plane: GooglePlane, project: str, *, target: Target = L4, **said: Any
+) -> AsyncIterator[Site]:
+    """Give a site; a second one of the same project is another server."""
+
+    async def google() -> GooglePlane:
+        return plane
+
+    settings = Settings(rehearsal=True, google_cloud_project=project, **said)
+    clients = Clients(target, World(settings, Path("/nonexistent"), (), google))
+    try:
+        yield Site(
+            target=target,
+            settings=settings,
+            clients=clients,
+            identity=IdentityTokens(clients, settings.google_service_account),
+        )
+    finally:
+        await clients.aclose()
+
+
+def fault(method: str, status: str = "UNAVAILABLE", **more: Any) -> Mapping[str, Any]:
+    """Let a method such as `Services/CreateService` fail."""
+    return {"method": f"*{method}", "status": status, **more}
+
+
+def planned(site: Site, **said: Any) -> Plan:
+    """Plan a small model, or one with another spec."""
+    values = {"name": "gemma", "model": MODEL, "min_replicas": 0, **said}
+    return make_plan(site, DeploymentSpec.model_validate(values), catalog_shape(MODEL))
+
+
+async def foreign_service(site: Site, name: str = "gemma", **labels: str) -> None:
+    """Make a service that is not ours, or of whom its labels say."""
+    drawn = blueprint(site, planned(site, name=name).spec, catalog_shape(MODEL))
+    service = service_of(drawn)
+    service.labels = labels
+    service.annotations = {}
+    service.template.containers[0].env = []
+    client = await site.clients.run()
+    await client.create_service(parent=site.clients.parent, service=service, service_id=name)
+
+
+async def deployed(site: Site, **said: Any) -> None:
+    """Deploy, and wait until it stands."""
+    await applying.apply(site, planned(site, **said))
+    failure = await settled(site, said.get("name", "gemma"))
+    assert not failure
+
+
+async def settled(site: Site, name: str = "gemma") -> str:
+    """Wait until Google is through with a service; why it failed, empty if it did not."""
+    service = await wait_until(
+        lambda: looking.service_named(site, name),
+        lambda seen: not seen.reconciling,
+        waiting_for="the rollout",
+        every=0.05,
+        timeout=30,
+    )
+    ended = service.terminal_condition
+    return "" if ended.state == ended.State.CONDITION_SUCCEEDED else f"failed: {ended.message}"

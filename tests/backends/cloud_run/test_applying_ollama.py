@@ -1,0 +1,148 @@
+"""The small way: an image is built first, and the service follows when it is there."""
+
+import pytest
+
+from backends.cloud_run import access, applying, building, looking, removing
+from backends.cloud_run.site import Site
+from core.cloud_errors import CloudError
+from core.errors import DeploymentNotFound
+from core.plans import Plan
+from core.records import State
+from core.rehearsal import GooglePlane
+from core.waiting import wait_until
+from tests.backends.cloud_run.sites import fault, opened, planned, settled
+from tests.google_plane import Controls
+
+pytestmark = pytest.mark.anyio
+CREATE_BUILD = "google.devtools.cloudbuild.v1.CloudBuild/CreateBuild"
+
+
+@pytest.fixture(autouse=True)
+def _quick(controls: Controls, project: str) -> None:
+    controls.set(project, boot_seconds=0.3)
+
+
+def small(site: Site) -> Plan:
+    """Plan a model that fits into an image."""
+    return planned(site, model="gemma3:4b", engine="ollama")
+
+
+async def test_a_build_comes_first_and_the_service_follows(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    """Meanwhile it is being made; the service runs the image of that build, without a key."""
+    async with opened(plane, project) as site:
+        await applying.apply(site, small(site))
+        seen = await looking.describe(site, "gemma")
+        assert seen.state is State.CREATING
+        assert seen.phase
+        assert seen.phase.name == "building image"
+        await _built(site)
+        await applying.go_on(site, "gemma")
+        service = await looking.service_named(site, "gemma")
+        given = await access.access(site, "gemma")
+    assert service.template.containers[0].image.startswith(
+        f"us-east4-docker.pkg.dev/{project}/vllm-devops/gemma@sha256:"
+    )
+    assert given.api_key is None
+    assert not controls.get(project)["secrets"]
+
+
+async def test_going_on_is_harmless_at_any_time(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    """Before anything, while it is built, and twice afterwards; another server can do it."""
+    async with opened(plane, project) as site:
+        await applying.go_on(site, "gemma")
+        await applying.apply(site, small(site))
+        await applying.go_on(site, "gemma")
+        await _built(site)
+    async with opened(plane, project) as another:
+        await applying.go_on(another, "gemma")
+        await applying.go_on(another, "gemma")
+    assert controls.get(project)["calls"].count("google.cloud.run.v2.Services/CreateService") == 1
+
+
+async def test_the_same_plan_again_builds_nothing_twice(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    """While it is built, and when the image is there."""
+    async with opened(plane, project) as site:
+        await applying.apply(site, small(site))
+        await applying.apply(site, small(site))
+        await _built(site)
+        await applying.apply(site, small(site))
+        assert await looking.service_named(site, "gemma")
+    assert controls.get(project)["calls"].count(CREATE_BUILD) == 1
+
+
+@pytest.mark.parametrize(("status", "when"), [("UNAVAILABLE", "before"), ("UNAVAILABLE", "after")])
+async def test_a_build_whose_answer_got_lost_is_not_made_twice(
+    plane: GooglePlane, project: str, controls: Controls, status: str, when: str
+) -> None:
+    """What began is seen; what did not is an error, and begins with the next call."""
+    controls.set(project, faults=[fault("CloudBuild/CreateBuild", status, when=when)])
+    async with opened(plane, project) as site:
+        if when == "before":
+            with pytest.raises(CloudError):
+                await applying.apply(site, small(site))
+        await applying.apply(site, small(site))
+    assert len(controls.get(project)["builds"]) == 1
+
+
+async def test_a_deletion_while_it_is_built_ends_the_build(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    """Nothing comes of it later."""
+    controls.set(project, boot_seconds=30)
+    async with opened(plane, project) as site:
+        await applying.apply(site, small(site))
+        deleted = await removing.delete(site, "gemma")
+        await applying.go_on(site, "gemma")
+        with pytest.raises(DeploymentNotFound):
+            await looking.describe(site, "gemma")
+    assert deleted.removed == ("its build",)
+    assert not controls.get(project)["services"]
+
+
+async def test_the_image_stays_until_it_is_purged(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    """Its size and price are said; while the service runs it is kept."""
+    async with opened(plane, project) as site:
+        await applying.apply(site, small(site))
+        await _built(site)
+        await applying.go_on(site, "gemma")
+        await settled(site)
+        assert await removing.purge(site, "gemma") == ()
+        deleted = await removing.delete(site, "gemma")
+        assert "GB" in deleted.stays[0].what
+        assert await removing.purge(site, "gemma") == ("its image",)
+        assert await removing.purge(site, "gemma") == ()
+    assert not controls.get(project)["images"]
+
+
+async def test_a_project_that_cannot_build_has_nothing_of_a_build(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    """Neither an API that is off nor a role that is missing stops a deletion."""
+    disabled = "The API has not been used in project 1 before or it is disabled."
+    for words in (disabled, "Permission denied."):
+        answers = [
+            fault(method, "PERMISSION_DENIED", message=words, times=-1)
+            for method in ("ArtifactRegistry/*", "CloudBuild/*")
+        ]
+        controls.set(project, faults=answers)
+        async with opened(plane, project) as site:
+            assert await removing.purge(site, "gemma") == ()
+            assert (await removing.delete(site, "gemma")).gone
+
+
+async def _built(site: Site) -> None:
+    await wait_until(
+        lambda: building.newest(site, "gemma"),
+        lambda build: build is not None and build.status.name == "SUCCESS",
+        waiting_for="the build",
+        every=0.05,
+        timeout=20,
+    )

@@ -1,0 +1,153 @@
+"""Scaling, stopping and starting: the whole service, read back."""
+
+import pytest
+
+from backends.cloud_run import applying, changing, looking
+from backends.cloud_run.names import SPEC_LABEL
+from backends.cloud_run.telling import is_stopped
+from core.cloud_errors import ConcurrentChange, NotOurs, PermissionDenied, QuotaExceeded
+from core.errors import DeploymentNotFound
+from core.rehearsal import GooglePlane
+from core.reply import collecting_notes
+from tests.backends.cloud_run.sites import OTHER, deployed, fault, foreign_service, opened, planned
+from tests.google_plane import Controls
+
+pytestmark = pytest.mark.anyio
+UPDATE = "google.cloud.run.v2.Services/UpdateService"
+
+
+@pytest.fixture(autouse=True)
+def _quick(controls: Controls, project: str) -> None:
+    controls.set(project, boot_seconds=0.1)
+
+
+async def test_scaling_changes_the_service_and_what_it_says_of_itself(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    """No revision is made, and the spec's label stays true."""
+    async with opened(plane, project) as site:
+        await deployed(site, max_replicas=3)
+        await changing.scale(site, "gemma", 1, 2)
+        service = await looking.service_named(site, "gemma")
+        spec = looking.spec_in(service)
+    assert (service.scaling.min_instance_count, service.scaling.max_instance_count) == (1, 2)
+    assert spec == planned(site, min_replicas=1, max_replicas=2).spec
+    assert service.labels[SPEC_LABEL] == spec.fingerprint
+    assert len(controls.get(project)["revisions"]) == 1
+
+
+async def test_more_than_the_revision_was_made_for_boots_another(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    """And says so."""
+    async with opened(plane, project) as site:
+        await deployed(site)
+        with collecting_notes() as notes:
+            await changing.scale(site, "gemma", 0, 2)
+        service = await looking.service_named(site, "gemma")
+    assert service.template.scaling.max_instance_count == 2
+    assert len(controls.get(project)["revisions"]) == 2
+    assert notes
+
+
+async def test_more_than_the_quota_is_refused_and_nothing_is_changed(
+    plane: GooglePlane, project: str
+) -> None:
+    """Google's own quota of this accelerator decides."""
+    async with opened(plane, project) as site:
+        await deployed(site)
+        with pytest.raises(QuotaExceeded):
+            await changing.scale(site, "gemma", 0, 9)
+        service = await looking.service_named(site, "gemma")
+    assert service.scaling.max_instance_count == 1
+    assert looking.spec_in(service) == planned(site).spec
+
+
+async def test_a_stop_is_no_instance_by_hand_and_a_start_what_was_asked_for(
+    plane: GooglePlane, project: str
+) -> None:
+    """At least and at most are as before; each twice is harmless."""
+    async with opened(plane, project) as site:
+        await deployed(site, min_replicas=1, max_replicas=2)
+        for _ in range(2):
+            await changing.stop(site, "gemma")
+            assert is_stopped(await looking.service_named(site, "gemma"))
+        for _ in range(2):
+            await changing.start(site, "gemma")
+            service = await looking.service_named(site, "gemma")
+            assert not is_stopped(service)
+            now = service.scaling
+            assert (now.min_instance_count, now.max_instance_count) == (1, 2)
+
+
+async def test_at_most_none_is_a_stop(plane: GooglePlane, project: str) -> None:
+    """A maximum of 0 would mean Google's default of 100."""
+    async with opened(plane, project) as site:
+        await deployed(site)
+        await changing.scale(site, "gemma", 0, 0)
+        assert is_stopped(await looking.service_named(site, "gemma"))
+
+
+async def test_scaling_starts_what_is_stopped(plane: GooglePlane, project: str) -> None:
+    """Whoever says how many is not content with none."""
+    async with opened(plane, project) as site:
+        await deployed(site)
+        await changing.stop(site, "gemma")
+        await changing.scale(site, "gemma", 0, 1)
+        assert not is_stopped(await looking.service_named(site, "gemma"))
+
+
+async def test_a_change_by_somebody_else_is_read_anew_once(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    """ABORTED by its etag is tried again; twice is told."""
+    async with opened(plane, project) as site:
+        await deployed(site)
+        controls.set(project, faults=[fault("UpdateService", "ABORTED")])
+        await changing.stop(site, "gemma")
+        controls.set(project, faults=[fault("UpdateService", "ABORTED", times=2)])
+        with pytest.raises(ConcurrentChange):
+            await changing.start(site, "gemma")
+
+
+async def test_two_changes_at_once_undo_neither(plane: GooglePlane, project: str) -> None:
+    """An outdated copy is not written: the etag goes with it."""
+    async with opened(plane, project) as site:
+        await deployed(site)
+        client, old = await site.clients.run(), await looking.service_named(site, "gemma")
+        await changing.stop(site, "gemma")
+        old.labels["mine"] = "too-late"
+        with pytest.raises(ConcurrentChange):
+            await changing._write(site, old, "write what was read before")
+        assert client
+        assert is_stopped(await looking.service_named(site, "gemma"))
+
+
+async def test_what_is_not_there_or_not_ours_is_not_changed(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    """Neither a name that there is not, nor a stranger, nor another target's."""
+    async with opened(plane, project) as site, opened(plane, project, target=OTHER) as other:
+        await foreign_service(site, "stranger")
+        await applying.apply(other, planned(other, name="theirs"))
+        before = controls.get(project)["calls"].count(UPDATE)
+        for name, kind in {
+            "nobody": DeploymentNotFound,
+            "stranger": NotOurs,
+            "theirs": DeploymentNotFound,
+        }.items():
+            with pytest.raises(kind):
+                await changing.stop(site, name)
+    assert controls.get(project)["calls"].count(UPDATE) == before
+
+
+async def test_a_refusal_inside_the_operation_is_told(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    """Whoever may not change it is told so, and it stays as it was."""
+    controls.set(project, denied_permissions=["run.services.update"])
+    async with opened(plane, project) as site:
+        await deployed(site)
+        with pytest.raises(PermissionDenied):
+            await changing.stop(site, "gemma")
+        assert not is_stopped(await looking.service_named(site, "gemma"))

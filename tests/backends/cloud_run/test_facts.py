@@ -1,0 +1,90 @@
+"""What is known of engine and machine without asking the engine."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from backends.cloud_run import engines, facts
+from core.records import DeploymentSpec
+from tests.backends.cloud_run.planted import SPEC, Planted, planting
+
+pytestmark = pytest.mark.anyio
+
+_BOOT = (
+    "[core.py:1] Initializing a V1 LLM engine (v0.32.0) with config: dtype=torch.bfloat16,",
+    "INFO 11-21 12:00:30 [x.py:1] Model loading took 8.6 GiB and 20.1 seconds",
+    "INFO 11-21 12:00:40 [x.py:1] Application startup complete.",
+)
+
+
+@pytest.fixture
+async def there(tmp_path: Path) -> AsyncIterator[Planted]:
+    async with planting(tmp_path) as planted:
+        yield planted
+
+
+def with_spec(there: Planted, spec: DeploymentSpec) -> None:
+    there.service(annotations={"vllm-devops/spec": spec.model_dump_json(exclude_defaults=True)})
+
+
+async def test_the_log_of_the_boot_tells_version_and_memory(there: Planted) -> None:
+    """As vLLM says it itself."""
+    there.service()
+    there.log(*_BOOT)
+    found = await facts.engine_facts(there.site, "gemma")
+    assert (found.version, found.weights_dtype) == ("0.32.0", "torch.bfloat16")
+    assert found.memory["weights_gib"] == 8.6
+
+
+async def test_without_a_log_nothing_is_known(there: Planted) -> None:
+    """A log is kept for 30 days."""
+    there.service()
+    assert (await facts.engine_facts(there.site, "gemma")).version is None
+
+
+async def test_without_a_ready_revision_nothing_is_known(there: Planted) -> None:
+    """There is no engine yet."""
+    there.service(latest_ready_revision="")
+    assert (await facts.engine_facts(there.site, "gemma")).version is None
+
+
+async def test_memory_is_foreseen_for_the_targets_accelerator(there: Planted) -> None:
+    """With the flags that were asked for."""
+    with_spec(there, SPEC.model_copy(update={"model": "google/gemma-4-E4B-it"}))
+    found = await facts.predicted(there.site, "gemma")
+    assert found
+    assert (found.accelerator.name, found.flags.vllm_version) == ("l4", "0.32.0")
+
+
+async def test_ollamas_memory_is_not_foreseen_as_vllms(there: Planted) -> None:
+    """Its cache is another."""
+    with_spec(there, SPEC.model_copy(update={"engine": "ollama"}))
+    assert await facts.predicted(there.site, "gemma") is None
+
+
+async def test_a_model_nobody_knows_is_not_foreseen(there: Planted) -> None:
+    """Nothing is guessed."""
+    with_spec(there, SPEC.model_copy(update={"model": "somebody/else"}))
+    assert await facts.predicted(there.site, "gemma") is None
+
+
+async def test_the_machine_is_the_largest_that_the_target_gives(there: Planted) -> None:
+    """As the planner knows it."""
+    machine = facts.hardware(there.site)
+    assert (machine.vcpu, machine.ram_gib) == (8, 32)
+    assert "L4" in machine.accelerator
+    accelerator, count = facts.hardware_known(there.site)
+    assert (accelerator.name, count) == ("l4", 1)
+
+
+async def test_an_image_of_ones_own_has_no_version_unless_its_tag_says_it(there: Planted) -> None:
+    """The target's own image is known by the rules."""
+    service = there.service()
+    image = service.template.containers[0]
+    assert engines.label_of(there.site, service, "vllm") == "simulated vLLM 0.32.0"
+    image.image = "example.com/mine@sha256:00"
+    assert engines.label_of(there.site, service, "vllm").endswith("(version not known)")
+    image.image = "vllm/vllm-openai@sha256:00"
+    assert engines.version_of(there.site, service)
+    assert engines.label_of(there.site, service, "ollama") == "simulated Ollama"

@@ -1,0 +1,178 @@
+"""A tag becomes the digest that its registry names, and nothing is made up where it is silent."""
+
+from collections.abc import Iterator
+
+import pytest
+from google.auth.credentials import Credentials
+from google.auth.exceptions import RefreshError
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from backends.cloud_run import images
+from backends.cloud_run.images import pinned, reference
+from core.cloud_errors import CloudRefused, NotAuthenticated
+from core.rehearsal import GooglePlane
+from tests.backends.cloud_run.sites import opened
+from tests.backends.cloud_run.webserver import serving
+
+pytestmark = pytest.mark.anyio
+
+DIGEST = "sha256:" + "ab" * 32
+
+
+class Registry:
+    """Docker Hub in small: whoever comes without a token is sent to fetch one."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.asked: list[str] = []
+        self.tokens = 0
+
+    def routes(self) -> list[Route]:
+        """Serve manifests and tokens."""
+        return [
+            Route("/token", self.token),
+            Route("/v2/{name:path}/manifests/{tag}", self.manifest, methods=["HEAD", "GET"]),
+        ]
+
+    async def token(self, request: Request) -> Response:
+        """Give one for the scope that is asked for."""
+        self.tokens += 1
+        return JSONResponse({"token": request.query_params["scope"]})
+
+    async def manifest(self, request: Request) -> Response:
+        """Answer by the repository's name."""
+        name, tag = request.path_params["name"], request.path_params["tag"]
+        self.asked.append(f"{request.method} {name}:{tag}")
+        scope = f"repository:{name}:pull"
+        if request.headers.get("authorization") != f"Bearer {scope}":
+            asked = f'Bearer realm="{self.url}/token",service="registry",scope="{scope}"'
+            return Response(status_code=401, headers={"WWW-Authenticate": asked})
+        if name.startswith("answers/"):
+            return Response(status_code=int(name.removeprefix("answers/")))
+        digest = "sha256:short" if name == "odd/one" else DIGEST
+        return Response(headers={"Docker-Content-Digest": digest})
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    served = Registry()
+    with serving(Starlette(routes=served.routes())) as url:
+        served.url = url
+        yield served
+
+
+def at(url: str) -> GooglePlane:
+    return GooglePlane(grpc="127.0.0.1:9", http=url, storage="", pid=1)
+
+
+@pytest.mark.parametrize(
+    ("image", "name", "registry", "path", "tag"),
+    [
+        ("ollama/ollama:0.9", "ollama/ollama", "registry-1.docker.io", "ollama/ollama", "0.9"),
+        ("ubuntu", "ubuntu", "registry-1.docker.io", "library/ubuntu", "latest"),
+        ("docker.io/a/b:c", "docker.io/a/b", "registry-1.docker.io", "a/b", "c"),
+        ("mirror.gcr.io/a/b:c", "mirror.gcr.io/a/b", "mirror.gcr.io", "a/b", "c"),
+        ("localhost:5000/b", "localhost:5000/b", "localhost:5000", "b", "latest"),
+        (
+            "us-docker.pkg.dev/p/r/n:t",
+            "us-docker.pkg.dev/p/r/n",
+            "us-docker.pkg.dev",
+            "p/r/n",
+            "t",
+        ),
+    ],
+)
+def test_a_name_is_taken_apart_as_docker_does(
+    image: str, name: str, registry: str, path: str, tag: str
+) -> None:
+    assert reference(image) == (name, registry, path, tag)
+
+
+async def test_a_tag_becomes_a_digest_after_fetching_a_token(registry: Registry) -> None:
+    async with opened(at(registry.url), "p") as site:
+        assert await pinned(site, "vllm/vllm-openai:v9") == f"vllm/vllm-openai@{DIGEST}"
+    assert registry.tokens == 1
+
+
+async def test_asking_never_counts_as_a_pull(registry: Registry) -> None:
+    async with opened(at(registry.url), "p") as site:
+        await pinned(site, "vllm/vllm-openai:v9")
+    assert set(registry.asked) == {"HEAD vllm/vllm-openai:v9"}
+
+
+async def test_the_same_tag_is_asked_for_once(registry: Registry) -> None:
+    async with opened(at(registry.url), "p") as site:
+        first = await pinned(site, "vllm/vllm-openai:v9")
+        asked = len(registry.asked)
+        assert await pinned(site, "vllm/vllm-openai:v9") == first
+    assert len(registry.asked) == asked
+
+
+async def test_an_image_that_has_a_digest_is_given_back_unasked(registry: Registry) -> None:
+    async with opened(at(registry.url), "p") as site:
+        image = f"vllm/vllm-openai@{DIGEST}"
+        assert await pinned(site, image) == image
+    assert not registry.asked
+
+
+@pytest.mark.parametrize("status", [404, 401, 403])
+async def test_an_image_that_nobody_may_pull_is_refused_with_a_fix(
+    registry: Registry, status: int
+) -> None:
+    async with opened(at(registry.url), "p") as site:
+        with pytest.raises(CloudRefused) as refused:
+            await pinned(site, f"answers/{status}:v9")
+    assert f"answers/{status}:v9" in refused.value.summary
+    assert refused.value.fix
+
+
+@pytest.mark.parametrize("status", [403, 429, 500, 503])
+async def test_a_registry_of_google_that_refuses_to_tell_leaves_it_unknown(
+    registry: Registry, status: int
+) -> None:
+    image = f"us-docker.pkg.dev/answers/{status}:v9"
+    async with opened(at(registry.url), "p") as site:
+        assert await pinned(site, image) is None
+
+
+async def test_a_registry_that_gives_no_digest_leaves_it_unknown(registry: Registry) -> None:
+    async with opened(at(registry.url), "p") as site:
+        assert await pinned(site, "odd/one:v9") is None
+
+
+async def test_a_registry_that_is_not_there_leaves_it_unknown() -> None:
+    async with opened(at("http://127.0.0.1:9"), "p") as site:
+        assert await pinned(site, "vllm/vllm-openai:v9") is None
+
+
+class Login(Credentials):
+    """Somebody whose access token must be fetched, if it can be."""
+
+    def refresh(self, request: object) -> None:
+        """Fetch it."""
+        if self.quota_project_id == "nobody":
+            raise RefreshError("Reauthentication is needed.")
+        self.token = "ya29.fresh"
+
+
+def by(quota_project: str) -> Login:
+    login = Login()  # type: ignore[no-untyped-call]  # google-auth has no types
+    login._quota_project_id = quota_project
+    return login
+
+
+async def test_googles_own_registries_are_shown_the_callers_token() -> None:
+    async with opened(at("http://127.0.0.1:9"), "p") as site:
+        site.clients._credentials = by("p")
+        assert await images._own_token(site) == "ya29.fresh"
+
+
+async def test_a_login_that_has_run_out_is_said_to_be_so() -> None:
+    async with opened(at("http://127.0.0.1:9"), "p") as site:
+        site.clients._credentials = by("nobody")
+        with pytest.raises(NotAuthenticated) as refused:
+            await images._own_token(site)
+    assert "gcloud auth" in refused.value.fix

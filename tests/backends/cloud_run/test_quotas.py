@@ -1,0 +1,157 @@
+"""Quotas of accelerators: the right one, in GPUs, and unknown where Google does not tell."""
+
+import pytest
+from google.cloud.cloudquotas_v1 import DimensionsInfo, QuotaDetails, QuotaInfo
+
+from backends.cloud_run import quotas
+from backends.cloud_run.names import CPU_QUOTA, MEMORY_QUOTA
+from core.cloud_errors import NotConfigured
+from core.rehearsal import GooglePlane
+from tests.backends.cloud_run.planned import L4, RTX, typed
+from tests.backends.cloud_run.planned import site as offline
+from tests.backends.cloud_run.sites import fault, opened
+from tests.google_plane import Controls
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look that Google does not answer is not repeated for seconds."""
+    monkeypatch.setattr("backends.cloud_run.waiting.patient", lambda: None)
+
+
+async def test_the_quota_without_zonal_redundancy_counts_first(
+    plane: GooglePlane, project: str
+) -> None:
+    async with opened(plane, project, target=offline(L4).target) as site:
+        first, second = await quotas.read(site)
+    assert first.quota == "NvidiaL4GpuAllocNoZonalRedundancyPerProjectRegion"
+    assert second.quota == "NvidiaL4GpuAllocPerProjectRegion"
+    assert (first.limit, first.region) == (3, "us-east4")
+
+
+async def test_thousandths_of_an_rtx_pro_6000_are_read_as_gpus(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    controls.set(project, quotas={"rtx-pro-6000": 2})
+    async with opened(plane, project, target=offline(RTX).target) as site:
+        first, _second = await quotas.read(site)
+    assert first.quota == "NvidiaRtxPro6000GpuAllocNoZonalRedundancyPerProjectRegion"
+    assert first.limit == 2
+
+
+async def test_a_quota_of_nothing_is_nothing(plane: GooglePlane, project: str) -> None:
+    async with opened(plane, project, target=offline(RTX).target) as site:
+        first, _second = await quotas.read(site)
+    assert first.limit == 0
+
+
+async def test_a_quota_that_google_does_not_have_counts_as_nothing(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    controls.set(project, faults=[fault("GetQuotaInfo", "NOT_FOUND", times=-1)])
+    async with opened(plane, project) as site:
+        first, _second = await quotas.read(site)
+    assert first.limit == 0
+
+
+@pytest.mark.parametrize("status", ["PERMISSION_DENIED", "UNAVAILABLE", "INTERNAL"])
+async def test_a_quota_that_cannot_be_read_is_unknown_and_says_why(
+    plane: GooglePlane, project: str, controls: Controls, status: str
+) -> None:
+    controls.set(project, faults=[fault("GetQuotaInfo", status, times=-1)])
+    async with opened(plane, project) as site:
+        rows = await quotas.read(site)
+    assert [row.limit for row in rows] == [None, None]
+    assert all(row.detail for row in rows)
+
+
+async def test_an_api_that_is_off_leaves_it_unknown(plane: GooglePlane, bare_project: str) -> None:
+    async with opened(plane, bare_project) as site:
+        first, _second = await quotas.read(site)
+    assert first.limit is None
+    assert "has not enabled" in first.detail
+
+
+async def test_services_on_the_same_accelerator_are_counted_by_their_most_instances(
+    plane: GooglePlane, project: str
+) -> None:
+    async with opened(plane, project, target=offline(L4).target) as site:
+        assert (await quotas.read(site))[0].in_use == 0
+        run = await site.clients.run()
+        made = {"parent": site.clients.parent, "service_id": "one"}
+        await run.create_service({**made, "service": typed(site, max_replicas=2)})
+        first, second = await quotas.read(site)
+    assert first.in_use == 2
+    assert second.in_use is None
+
+
+async def test_services_that_cannot_be_listed_leave_unknown_what_is_in_use(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    controls.set(project, faults=[fault("Services/ListServices", "PERMISSION_DENIED", times=-1)])
+    async with opened(plane, project) as site:
+        first, _second = await quotas.read(site)
+    assert (first.limit, first.in_use) == (3, None)
+    assert "not known" in first.detail
+
+
+async def test_without_a_project_nothing_is_asked(plane: GooglePlane) -> None:
+    async with opened(plane, "p") as site:
+        site.clients._world = site.clients._world._replace(
+            google=None, settings=site.settings.model_copy(update={"google_cloud_project": None})
+        )
+        with pytest.raises(NotConfigured):
+            await quotas.read(site)
+
+
+async def test_a_target_without_a_gpu_has_no_quota(plane: GooglePlane) -> None:
+    cpu = offline(L4).target.model_copy(update={"accelerator": None})
+    async with opened(plane, "p", target=cpu) as site:
+        assert await quotas.read(site) == ()
+
+
+def quota_of(*rows: tuple[dict[str, str], list[str], int]) -> QuotaInfo:
+    return QuotaInfo(
+        dimensions_infos=[
+            DimensionsInfo(
+                dimensions=said, applicable_locations=places, details=QuotaDetails(value=value)
+            )
+            for said, places, value in rows
+        ]
+    )
+
+
+def test_the_entry_of_the_region_goes_before_one_that_applies_to_it() -> None:
+    info = quota_of(({}, ["a", "b"], 1), ({"region": "b"}, ["b"], 5))
+    found = {region: quotas.entry_of(info, region) for region in ("a", "b", "c")}
+    assert {region: one.details.value if one else None for region, one in found.items()} == {
+        "a": 1,
+        "b": 5,
+        "c": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("quota", "unit", "limit"), [(CPU_QUOTA, "vCPU", 20), (MEMORY_QUOTA, "GiB", 40)]
+)
+async def test_cpu_and_memory_are_told_as_people_count_them(
+    plane: GooglePlane, project: str, controls: Controls, quota: str, unit: str, limit: float
+) -> None:
+    """Google counts thousandths and bytes."""
+    controls.set(project, quotas={"cpu": 20, "memory_gib": 40})
+    async with opened(plane, project) as site:
+        read = await quotas.allowed(site, quota)
+    assert (read.limit, read.unit) == (limit, unit)
+
+
+@pytest.mark.parametrize("status", ["NOT_FOUND", "PERMISSION_DENIED", "UNAVAILABLE"])
+async def test_memory_that_is_not_told_is_unknown_and_not_nothing(
+    plane: GooglePlane, project: str, controls: Controls, status: str
+) -> None:
+    controls.set(project, faults=[fault("GetQuotaInfo", status, times=-1)])
+    async with opened(plane, project) as site:
+        read = await quotas.allowed(site, MEMORY_QUOTA)
+    assert read.limit is None
+    assert read.detail

@@ -1,0 +1,123 @@
+"""Set-up opens the bucket that is named and keeps the token that is set, and no others."""
+
+from typing import Any
+
+import anyio
+import pytest
+from google.api_core.exceptions import PreconditionFailed
+from google.api_core.iam import Policy
+
+from backends.cloud_run import buckets_access, setup
+from backends.cloud_run.names import runtime_account
+from backends.cloud_run.site import Site
+from core.cloud_errors import CloudRefused, ConcurrentChange
+from core.rehearsal import GooglePlane
+from tests.backends.cloud_run.shelf import store
+from tests.backends.cloud_run.sites import opened
+from tests.google_plane import Controls
+
+pytestmark = pytest.mark.anyio
+
+TOKEN = "hf_secretword"
+
+
+def account(project: str) -> str:
+    return f"serviceAccount:{runtime_account(project)}"
+
+
+async def bucket_policy(site: Site, bucket: str) -> Any:
+    client = await site.clients.storage()
+    there = client.bucket(bucket)
+    return await anyio.to_thread.run_sync(lambda: there.get_iam_policy(requested_policy_version=3))
+
+
+async def test_only_the_bucket_that_is_named_is_opened_to_the_runtime_account(
+    plane: GooglePlane, project: str
+) -> None:
+    bucket, other = f"{project}-one", f"{project}-two"
+    async with opened(plane, project, bucket_name=bucket) as site:
+        await store(site, bucket, {})
+        await store(site, other, {})
+        assert len((await setup.look(site)).missing) == 1
+        assert (await setup.make(site)).missing == ()
+        mine, others = [await bucket_policy(site, name) for name in (bucket, other)]
+    granted = [one for one in mine.bindings if account(project) in one["members"]]
+    assert [one["role"] for one in granted] == ["roles/storage.objectViewer"]
+    assert all(account(project) not in one["members"] for one in others.bindings)
+
+
+async def test_what_others_may_do_with_the_bucket_stays(plane: GooglePlane, project: str) -> None:
+    async with opened(plane, project, bucket_name=project) as site:
+        await store(site, project, {})
+        policy = await bucket_policy(site, project)
+        theirs = {
+            "role": "roles/storage.objectViewer",
+            "members": {account(project)},
+            "condition": {"title": "t", "expression": "resource.name.startsWith('x')"},
+        }
+        policy.version, before = 3, [*policy.bindings, theirs]
+        policy.bindings = before
+        client = await site.clients.storage()
+        there = client.bucket(project)
+        await anyio.to_thread.run_sync(there.set_iam_policy, policy)
+        assert (await setup.make(site)).missing == ()
+        after = await bucket_policy(site, project)
+    assert all(one in after.bindings for one in before)
+    assert len(after.bindings) == len(before) + 1
+
+
+async def test_a_bucket_that_is_missing_is_named_and_the_rest_is_done(
+    plane: GooglePlane, bare_project: str
+) -> None:
+    async with opened(plane, bare_project, bucket_name=f"{bare_project}-no") as site:
+        with pytest.raises(CloudRefused) as failed:
+            await setup.make(site)
+    assert len(failed.value.data["done"]) == 7
+    assert "buckets create" in failed.value.fix
+
+
+async def test_another_token_than_the_kept_one_is_a_step_to_do(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    async with opened(plane, project, hf_token=TOKEN) as site:
+        await setup.make(site)
+    async with opened(plane, project, hf_token="hf_other") as site:
+        assert len((await setup.look(site)).missing) == 1
+        assert (await setup.make(site)).missing == ()
+    assert controls.get(project)["secrets"]["hf-token"]["versions"] == 2
+
+
+async def test_the_token_is_in_no_word_of_it(plane: GooglePlane, bare_project: str) -> None:
+    async with opened(plane, bare_project, hf_token=TOKEN) as site:
+        assert TOKEN not in repr(await setup.make(site))
+
+
+@pytest.mark.parametrize("conflicts", [2, 99])
+async def test_a_bucket_that_others_open_at_the_same_time_is_tried_again(
+    plane: GooglePlane, project: str, monkeypatch: pytest.MonkeyPatch, conflicts: int
+) -> None:
+    left, write = [PreconditionFailed("conditionNotMet")] * conflicts, buckets_access._write
+
+    def contended(bucket: Any, policy: Policy) -> object:
+        if left:
+            raise left.pop()
+        return write(bucket, policy)
+
+    monkeypatch.setattr(buckets_access, "_write", contended)
+    async with opened(plane, project) as site:
+        await store(site, project, {})
+        if conflicts == 2:
+            await buckets_access.add_reader(site, project)
+        else:
+            with pytest.raises(ConcurrentChange):
+                await buckets_access.add_reader(site, project)
+        assert await buckets_access.has_reader(site, project) is (conflicts == 2)
+
+
+def test_a_reader_joins_those_who_have_the_role_and_conditions_are_kept() -> None:
+    policy = Policy(etag="one", version=1)
+    policy.bindings = [{"role": buckets_access.ROLE, "members": {"user:a@example.com"}}]
+    buckets_access.add(policy, "serviceAccount:me@p")
+    (binding,) = policy.bindings
+    assert binding["members"] == {"user:a@example.com", "serviceAccount:me@p"}
+    assert (policy.etag, policy.version) == ("one", 3)

@@ -1,0 +1,35 @@
+"""Google's clients without what nobody asks for."""
+
+import json
+import sys
+
+import pytest
+
+from core.processes import run
+from core.settings import ROOT, inherited_environment
+
+pytestmark = pytest.mark.anyio
+
+_FIRST_CALL = """
+import json, sys
+import server
+from backends.cloud_run.slim import client_class
+client_class("google.cloud.run_v2", "services", "ServicesAsyncClient")
+client_class("google.cloud.run_v2", "revisions", "RevisionsAsyncClient")
+client_class("google.cloud.monitoring_v3", "metric_service", "MetricServiceAsyncClient")
+from google.cloud.run_v2 import Condition, Service
+from google.cloud import run_v2
+assert run_v2.Service is Service
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+async def test_a_first_call_loads_neither_other_services_nor_aiohttp() -> None:
+    """They would take longer than the call; `python -m tests.measure_imports` tells how long."""
+    done = await run((sys.executable, "-c", _FIRST_CALL), cwd=ROOT, env=inherited_environment())
+    assert done.returncode == 0, done.stderr
+    loaded = json.loads(done.stdout)
+    assert "google.cloud.run_v2.services.services.async_client" in loaded
+    others = ("jobs", "executions", "tasks", "worker_pools", "builds")
+    assert not {f"google.cloud.run_v2.services.{each}" for each in others} & set(loaded)
+    assert not [name for name in loaded if name.split(".")[0] == "aiohttp"]

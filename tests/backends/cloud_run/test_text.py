@@ -1,0 +1,225 @@
+"""The same service in words for a person: commands and YAML that say what is typed."""
+
+import shlex
+from typing import Any
+
+import pytest
+import yaml
+
+from backends.cloud_run import text
+from backends.cloud_run.blueprint import Blueprint
+from backends.cloud_run.service import service_of
+from tests.backends.cloud_run.discovery import faults
+from tests.backends.cloud_run.planned import BUCKET, L4, RTX, drawn, planned, site
+
+_AWKWARD = ("--chat-template-kwargs", '{"a": 1, "b": "it\'s; $(x)~|"}', "--x", "")
+_WISHES: dict[str, dict[str, Any]] = {
+    "hub": {"engine_args": _AWKWARD, "max_replicas": 3, "min_replicas": 1},
+    "bucket": {"weights": BUCKET, "network": "default/inner"},
+    "public": {"access": "public", "max_num_seqs": 8},
+    "ollama": {"engine": "ollama", "model": "gemma3:4b", "max_model_len": 8192},
+}
+wishes = pytest.mark.parametrize("wish", _WISHES)
+targets = pytest.mark.parametrize("target", [L4, RTX])
+
+
+def _made(target: str, wish: str) -> Blueprint:
+    return drawn(site(target, google_cloud_project="mine", hf_token="hf_x"), **_WISHES[wish])
+
+
+def _flags(made: Blueprint) -> dict[str, str]:
+    """Read `gcloud run deploy` back as gcloud would."""
+    words = shlex.split(text.deploy(made))
+    assert words[:4] == ["gcloud", "run", "deploy", made.name]
+    pairs = [word.partition("=") for word in words[4:]]
+    return {name: value for name, _, value in pairs}
+
+
+def _split(value: str) -> list[str]:
+    """Split a list as gcloud does: `gcloud topic escaping`."""
+    if value.startswith("^"):
+        _, between, rest = value.split("^", 2)
+        return rest.split(between)
+    return value.split(",")
+
+
+def _pairs(value: str) -> dict[str, str]:
+    return dict(pair.split("=", 1) for pair in _split(value))
+
+
+@targets
+@wishes
+def test_the_command_says_the_same_as_the_typed_service(target: str, wish: str) -> None:
+    """Whoever pastes it gets what the tools would have made."""
+    made = _made(target, wish)
+    flags, template = _flags(made), service_of(made).template
+    (container,) = template.containers
+    assert flags["--image"] == container.image
+    assert _split(flags["--args"]) == list(container.args)
+    assert _split(flags["--command"]) == list(container.command)
+    assert flags["--port"] == str(container.ports[0].container_port)
+    assert (flags["--cpu"], flags["--memory"]) == (
+        container.resources.limits["cpu"],
+        container.resources.limits["memory"],
+    )
+    assert flags["--gpu-type"] == template.node_selector.accelerator
+    assert flags["--concurrency"] == str(template.max_instance_request_concurrency)
+    assert flags["--timeout"] == str(template.timeout.seconds)
+    assert flags["--service-account"] == template.service_account
+    assert {"--no-gpu-zonal-redundancy", "--no-cpu-throttling", "--cpu-boost"} <= flags.keys()
+    assert flags["--execution-environment"] == "gen2"
+    assert "--no-allow-unauthenticated" in flags
+
+
+@targets
+@wishes
+def test_the_command_scales_and_watches_as_the_typed_service_does(target: str, wish: str) -> None:
+    """Probes and instances are what costs when they differ."""
+    made = _made(target, wish)
+    flags, service = _flags(made), service_of(made)
+    assert flags["--min"] == str(service.scaling.min_instance_count)
+    assert flags["--max"] == str(service.scaling.max_instance_count)
+    assert flags["--max-instances"] == str(service.template.scaling.max_instance_count)
+    assert _pairs(flags["--labels"]) == dict(service.labels)
+    (container,) = service.template.containers
+    for flag, probe in (
+        ("--startup-probe", container.startup_probe),
+        ("--liveness-probe", container.liveness_probe),
+    ):
+        assert _pairs(flags[flag]) == {
+            "httpGet.path": probe.http_get.path,
+            "httpGet.port": str(probe.http_get.port),
+            "initialDelaySeconds": str(probe.initial_delay_seconds),
+            "periodSeconds": str(probe.period_seconds),
+            "timeoutSeconds": str(probe.timeout_seconds),
+            "failureThreshold": str(probe.failure_threshold),
+        }
+
+
+@wishes
+def test_the_command_has_the_same_environment_and_access(wish: str) -> None:
+    """A missing variable is a server without a key, or a download that does not start."""
+    made = _made(L4, wish)
+    flags, service = _flags(made), service_of(made)
+    (container,) = service.template.containers
+    plain = {env.name: env.value for env in container.env if not env.value_source}
+    kept = {
+        env.name: f"{env.value_source.secret_key_ref.secret}:latest"
+        for env in container.env
+        if env.value_source
+    }
+    assert _pairs(flags["--set-env-vars"]) == plain
+    assert (_pairs(flags["--set-secrets"]) if kept else {}) == kept
+    assert ("--no-invoker-iam-check" in flags) == service.invoker_iam_disabled
+    assert ("--invoker-iam-check" in flags) != service.invoker_iam_disabled
+
+
+def test_the_command_mounts_the_bucket_and_joins_the_network() -> None:
+    """gcsfuse's options come without dashes, between semicolons."""
+    flags = _flags(_made(L4, "bucket"))
+    assert _pairs(flags["--add-volume"]) == {
+        "name": "weights",
+        "type": "cloud-storage",
+        "bucket": "my-bucket",
+        "readonly": "true",
+        "mount-options": "implicit-dirs;uid=0;gid=0;file-mode=444;dir-mode=555",
+    }
+    assert _pairs(flags["--add-volume-mount"]) == {"volume": "weights", "mount-path": "/weights"}
+    assert (flags["--network"], flags["--subnet"]) == ("default", "inner")
+    assert flags["--vpc-egress"] == "all-traffic"
+
+
+@targets
+@wishes
+def test_the_yaml_is_a_service_as_google_describes_it(target: str, wish: str) -> None:
+    """`gcloud run services replace` takes Knative's form, which has a document of its own."""
+    written = yaml.safe_load(text.yaml(_made(target, wish)))
+    assert (written["apiVersion"], written["kind"]) == ("serving.knative.dev/v1", "Service")
+    assert faults("run.v1", "Service", written) == []
+
+
+@targets
+@wishes
+def test_the_yaml_says_the_same_as_the_typed_service(target: str, wish: str) -> None:
+    """Two forms of one thing that differ are two things."""
+    made = _made(target, wish)
+    written, service = yaml.safe_load(text.yaml(made)), service_of(made)
+    revision = written["spec"]["template"]["spec"]
+    (container,), (typed,) = revision["containers"], service.template.containers
+    assert container["image"] == typed.image
+    assert container["command"] + container["args"] == [*typed.command, *typed.args]
+    assert container["resources"]["limits"] == dict(typed.resources.limits)
+    assert [env["name"] for env in container["env"]] == [env.name for env in typed.env]
+    assert revision["containerConcurrency"] == service.template.max_instance_request_concurrency
+    assert revision["timeoutSeconds"] == service.template.timeout.seconds
+    assert revision["serviceAccountName"] == service.template.service_account
+    accelerator = service.template.node_selector.accelerator
+    assert revision["nodeSelector"] == {"run.googleapis.com/accelerator": accelerator}
+    for written_probe, probe in (
+        (container["startupProbe"], typed.startup_probe),
+        (container["livenessProbe"], typed.liveness_probe),
+    ):
+        assert written_probe["httpGet"]["path"] == probe.http_get.path
+        assert written_probe["failureThreshold"] == probe.failure_threshold
+        assert written_probe["periodSeconds"] == probe.period_seconds
+
+
+@targets
+@wishes
+def test_the_yamls_annotations_are_the_typed_settings(target: str, wish: str) -> None:
+    """In YAML, what the API has fields for is an annotation, and a typo is silently nothing."""
+    made = _made(target, wish)
+    written, service = yaml.safe_load(text.yaml(made)), service_of(made)
+    own = written["metadata"]["annotations"]
+    revision = written["spec"]["template"]["metadata"]["annotations"]
+    assert own["vllm-devops/spec"] == service.annotations["vllm-devops/spec"]
+    assert own["run.googleapis.com/minScale"] == str(service.scaling.min_instance_count)
+    assert own["run.googleapis.com/maxScale"] == str(service.scaling.max_instance_count)
+    assert ("run.googleapis.com/invoker-iam-disabled" in own) == service.invoker_iam_disabled
+    assert revision["run.googleapis.com/gpu-zonal-redundancy-disabled"] == "true"
+    assert revision["run.googleapis.com/cpu-throttling"] == "false"
+    assert revision["run.googleapis.com/execution-environment"] == "gen2"
+    attached = bool(service.template.vpc_access.network_interfaces)
+    assert ("run.googleapis.com/network-interfaces" in revision) == attached
+    mounted = bool(service.template.volumes)
+    assert ("volumes" in written["spec"]["template"]["spec"]) == mounted
+
+
+@wishes
+def test_no_text_holds_a_key_or_a_comment(wish: str) -> None:
+    """What is pasted ends up in a shell's history."""
+    made = _made(L4, wish)
+    for written in (text.gcloud(made), text.yaml(made), text.docker(made)):
+        assert "hf_x" not in written
+        assert "VLLM_API_KEY=" not in written.replace("VLLM_API_KEY=vllm-devops-gemma", "")
+        assert not any(line.lstrip().startswith("#") for line in written.splitlines())
+
+
+def test_the_key_goes_from_a_pipe_into_the_secret() -> None:
+    """It is in no file, argument or variable; and every secret that is read is granted."""
+    made = _made(L4, "hub")
+    key, *grants = text.gcloud(made).splitlines()[:3]
+    assert key.startswith("openssl rand -hex 32 | tr -d '\\n' | gcloud secrets create ")
+    assert key.endswith("--data-file=-")
+    assert [shlex.split(line)[3] for line in grants] == ["vllm-devops-gemma-api-key", "hf-token"]
+    assert "secrets" not in text.gcloud(_made(L4, "ollama"))
+
+
+@wishes
+def test_a_plans_commands_are_the_text(wish: str) -> None:
+    """What a plan shows for each step is what the whole text is made of."""
+    opened = site(L4, google_cloud_project="mine", hf_token="hf_x")
+    commands = [step.command for step in planned(opened, **_WISHES[wish]).steps]
+    assert commands[-1] == text.deploy(_made(L4, wish))
+    if wish != "ollama":
+        assert "\n".join(commands) == text.gcloud(_made(L4, wish))
+
+
+def test_docker_runs_the_same_container() -> None:
+    """On a GPU of one's own, with the key taken from the shell."""
+    made = _made(L4, "bucket")
+    words = shlex.split(text.docker(made))
+    assert words[-len(made.container.args) :] == list(made.container.args)
+    assert "VLLM_API_KEY" in words
+    assert "--entrypoint=vllm" in words
+    assert "/mnt/my-bucket:/weights:ro" in words

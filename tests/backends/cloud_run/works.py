@@ -1,0 +1,184 @@
+"""Everything that the backend does with Google, and which calls each of it makes."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from pydantic import SecretStr
+
+from backends.cloud_run import access, applying, changing, logs, looking, removing, secrets
+from backends.cloud_run.names import HF_SECRET
+from backends.cloud_run.site import Site
+from core.plans import Plan
+from tests.backends.cloud_run.faulty import ANSWERS
+from tests.backends.cloud_run.sites import planned
+
+Do = Callable[[Site, str], Awaitable[Any]]
+
+MUST: Final[frozenset[str]] = frozenset()
+"""Without its answer the work fails, whatever it is."""
+MAY: Final = frozenset(answer.code for answer in ANSWERS)
+"""The work goes on without it."""
+TWICE: Final = frozenset({"CLOUD_TIMEOUT"})
+"""It is looked for once more."""
+ALLOWED: Final = frozenset({"PERMISSION_DENIED"})
+"""The work goes on where we may not ask."""
+
+
+class Work(NamedTuple):
+    """Something that is done to a deployment, and the calls it makes; which errors are borne."""
+
+    do: Do
+    calls: Mapping[str, frozenset[str]]
+    begin: Do | None = None
+    """What there must be before."""
+
+
+def wanted(site: Site, name: str, **said: Any) -> Plan:
+    return planned(site, name=name, **said)
+
+
+async def make(site: Site, name: str) -> None:
+    await applying.apply(site, wanted(site, name))
+
+
+async def make_in_image(site: Site, name: str) -> None:
+    await applying.apply(site, wanted(site, name, model="gemma3:4b", engine="ollama"))
+
+
+async def replace(site: Site, name: str) -> None:
+    await applying.apply(site, wanted(site, name, max_model_len=2048))
+
+
+async def make_and_stop(site: Site, name: str) -> None:
+    await make(site, name)
+    await changing.stop(site, name)
+
+
+async def keep_token(site: Site, _name: str) -> None:
+    await secrets.keep(site, HF_SECRET, SecretStr("hf_first"))
+
+
+_SECRETS: Final = {
+    "SecretManagerService/GetSecret": MUST,
+    "SecretManagerService/CreateSecret": MUST,
+    "SecretManagerService/AddSecretVersion": MUST,
+    "SecretManagerService/AccessSecretVersion": MUST,
+    "SecretManagerService/GetIamPolicy": MUST,
+    "SecretManagerService/SetIamPolicy": MUST,
+}
+_CHANGE: Final = {
+    "Services/GetService": MUST,
+    "Services/UpdateService": MUST,
+    "Operations/GetOperation": MUST,
+}
+
+MAKING: Final = {
+    "apply": Work(
+        make,
+        {
+            **_SECRETS,
+            "Services/GetService": MUST,
+            "Services/CreateService": MUST,
+            "Operations/GetOperation": MAY,  # what there is tells by itself how it goes on
+        },
+    ),
+    "replace": Work(
+        replace,
+        {
+            "Services/GetService": MUST,
+            "SecretManagerService/GetSecret": MUST,
+            "SecretManagerService/AccessSecretVersion": MUST,
+            "SecretManagerService/GetIamPolicy": TWICE,
+            "Services/UpdateService": MUST,
+            "Operations/GetOperation": MAY,
+        },
+        begin=make,
+    ),
+}
+CHANGING: Final = {
+    "scale": Work(lambda site, name: changing.scale(site, name, 0, 2), _CHANGE, begin=make),
+    "stop": Work(changing.stop, _CHANGE, begin=make),
+    "start": Work(changing.start, _CHANGE, begin=make_and_stop),
+}
+DELETING: Final = {
+    "delete": Work(
+        removing.delete,
+        {
+            "Services/GetService": MUST,
+            "Services/DeleteService": MUST,
+            "SecretManagerService/GetSecret": MUST,
+            "SecretManagerService/DeleteSecret": MUST,
+        },
+        begin=make,
+    ),
+}
+KEEPING: Final = {"keep": Work(keep_token, _SECRETS)}
+BUILDING: Final = {
+    "build": Work(
+        make_in_image,
+        {
+            "Services/GetService": MUST,
+            "ArtifactRegistry/ListDockerImages": MUST,
+            "CloudBuild/ListBuilds": MUST,
+            "CloudBuild/CreateBuild": MUST,
+        },
+    ),
+}
+UNBUILDING: Final = {
+    "delete while building": Work(
+        removing.delete,
+        {
+            "Services/GetService": MUST,
+            "SecretManagerService/GetSecret": MUST,
+            "CloudBuild/ListBuilds": ALLOWED,  # then it was not built from here
+            "CloudBuild/CancelBuild": ALLOWED,
+        },
+        begin=make_in_image,
+    ),
+}
+LOOKING_AT_READY: Final = {
+    "describe": Work(
+        looking.describe,
+        {
+            "Services/GetService": MUST,
+            "Revisions/GetRevision": MAY,
+            "MetricService/ListTimeSeries": MAY,
+            "SecretManagerService/AccessSecretVersion": MAY,
+        },
+    ),
+    "list": Work(
+        lambda site, _name: looking.list_all(site),
+        {
+            "Services/ListServices": MUST,
+            "Revisions/GetRevision": MAY,
+            "MetricService/ListTimeSeries": MAY,
+            "Services/GetService": MAY,  # for asking the model whether it answers
+            "SecretManagerService/AccessSecretVersion": MAY,
+            "CloudBuild/ListBuilds": MAY,
+        },
+    ),
+    "logs": Work(
+        lambda site, name: logs.read(site, name, lines=10),
+        {"Services/GetService": MUST, "LoggingServiceV2/ListLogEntries": MUST},
+    ),
+    "access": Work(
+        access.access,
+        {"Services/GetService": MUST, "SecretManagerService/AccessSecretVersion": MUST},
+    ),
+}
+LOOKING_AT_BOOTING: Final = {
+    "describe": Work(
+        looking.describe,
+        {
+            "Services/GetService": MUST,
+            "Revisions/GetRevision": MAY,
+            "MetricService/ListTimeSeries": MAY,
+            "LoggingServiceV2/ListLogEntries": MAY,
+        },
+    ),
+}
+
+
+def cases(works: Mapping[str, Work]) -> list[tuple[str, str]]:
+    """Give every work with every call it makes."""
+    return [(name, method) for name, work in works.items() for method in work.calls]
