@@ -1,0 +1,1 @@
+"""Whole lives, told through the MCP client."""

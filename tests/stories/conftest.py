@@ -1,0 +1,70 @@
+"""Stories of a project of their own on the worker's simulated Google Cloud."""
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from backends.cloud_run import removing, waiting
+from core.rehearsal import GooglePlane
+from core.settings import Settings
+from operations import following, load, runs
+from operations.rehearsal import Rehearsal
+from tests.google_plane import Controls
+
+
+class Cloud(NamedTuple):
+    """One project, and whoever wants to work in it."""
+
+    controls: Controls
+    project: str
+    settings: Settings
+
+    def set(self, **knobs: Any) -> dict[str, Any]:
+        """Change how it behaves; gives what there is."""
+        return self.controls.set(self.project, **knobs)
+
+    def is_empty(self) -> bool:
+        """Whether no service, no secret and no instance is there."""
+        seen = self.controls.get(self.project)
+        return not (seen["services"] or seen["secrets"] or seen["instances"])
+
+
+@pytest.fixture
+def bare_cloud(
+    plane: GooglePlane, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Cloud]:
+    """A project in which nothing was ever made, and whose engines do not dawdle."""
+
+    async def google(_self: Rehearsal) -> GooglePlane:
+        return plane
+
+    monkeypatch.setattr(Rehearsal, "google", google)
+    for module in (following, removing, waiting):
+        monkeypatch.setattr(module, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(load, "RATE_WINDOW_SECONDS", 0.01)
+    monkeypatch.setattr(runs, "_LOOK_SECONDS", 0.05)
+    settings = Settings(
+        rehearsal=True,
+        google_cloud_project=f"p-{uuid.uuid4().hex[:12]}",
+        vllm_devops_state_dir=state_dir,
+        toolsets=("all",),
+        confirm="never",
+    )
+    cloud = Cloud(Controls(plane), str(settings.google_cloud_project), settings)
+    cloud.set(
+        boot_seconds=0.1,
+        engine_environment={"SIMULATED_ENGINE_TIME_SCALE": "0"},
+        quotas={"l4": 3, "rtx-pro-6000": 3},
+    )
+    yield cloud
+    cloud.controls.drop(cloud.project)
+
+
+@pytest.fixture
+def cloud(bare_cloud: Cloud) -> Cloud:
+    """The same, set up."""
+    bare_cloud.set(prepared=True)
+    return bare_cloud

@@ -1,0 +1,152 @@
+"""A deployment's whole life on Cloud Run, from an empty project to an empty project."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from core.journal import utc_now
+from core.rehearsal import REHEARSAL, GooglePlane
+from core.settings import Settings
+from operations import overdue
+from tests.conversation import SETTLED, Agent, Reply, agent_of
+from tests.google_plane import Controls
+from tests.stories.conftest import Cloud
+
+pytestmark = pytest.mark.anyio
+
+MODEL = "google/gemma-4-E2B-it"
+TARGETS = ("cloud-run-l4", "cloud-run-rtx-pro-6000")
+
+
+@pytest.fixture
+async def agent(bare_cloud: Cloud) -> AsyncIterator[Agent]:
+    """An agent before an empty project; a human agrees to everything."""
+    settings = bare_cloud.settings.model_copy(update={"confirm": "ask"})
+    async with agent_of(settings, human=lambda _question: "accept") as agent:
+        yield agent
+
+
+@pytest.fixture
+async def alone(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Agent]:
+    """An agent whose server starts its simulated cloud itself, and looks what is overdue often."""
+    monkeypatch.setattr(overdue, "_LOOK_SECONDS", 0.1)
+    settings = Settings(vllm_devops_state_dir=state_dir, rehearsal=True, toolsets=("all",))
+    async with agent_of(settings, human=lambda _question: "accept") as agent:
+        await agent.call("list_deployments")  # starts the cloud
+        file = state_dir / "rehearsal" / "google" / "plane.json"
+        plane = GooglePlane.model_validate_json(file.read_bytes())
+        Controls(plane).set("rehearsal", boot_seconds=0.1)
+        yield agent
+
+
+class Life:
+    """One deployment on one target."""
+
+    def __init__(self, agent: Agent, target: str, name: str = "one") -> None:
+        self.agent, self.target, self.name = agent, target, name
+
+    async def call(self, tool: str, **arguments: Any) -> Reply:
+        """Call a tool for this deployment and see that it went well."""
+        reply = await self.agent.call(tool, target=self.target, name=self.name, **arguments)
+        assert not reply.failed, reply
+        assert reply.structured["warnings"][0] == REHEARSAL
+        return reply
+
+    async def becomes(self, state: str) -> Reply:
+        """Watch it until its state stays."""
+        with anyio.fail_after(90):
+            while True:
+                reply = await self.call("status_vllm", wait_s=10)
+                if reply.state in SETTLED:
+                    assert reply.state == state, reply
+                    return reply
+
+    async def begins(self, model: str = MODEL, **flags: Any) -> None:
+        """Set the project up, plan, check, deploy, and see it ready."""
+        prepared = await self.agent.call("setup_target", target=self.target)
+        assert not prepared.failed, prepared
+        await self.call("deploy_vllm", model=model, **flags)
+        ready = await self.becomes("ready")
+        assert ready.data["url"].startswith("http://127.0.0.1:")
+
+    async def sleeps_and_wakes(self) -> None:
+        """Stop it, start it, and wake it with a question that says so."""
+        await self.call("stop_vllm")
+        stopped = await self.becomes("stopped")
+        assert stopped.data["replicas"] == 0
+        await self.call("start_vllm")
+        await self.becomes("asleep")
+        refused = await self.agent.call(
+            "query_gemma4", target=self.target, name=self.name, prompt="Hello"
+        )
+        assert refused.code == "ASLEEP"
+        woken = await self.call("query_gemma4", prompt="Hello", max_tokens=4, wake=True)
+        assert woken.data["completion_tokens"] == 4
+
+    async def ends(self) -> None:
+        """Remove it and see that nothing is left."""
+        gone = await self.call("destroy_vllm")
+        assert gone.data["gone"]
+        assert (await self.agent.call("list_deployments")).data["deployments"] == []
+
+
+@pytest.mark.parametrize("target", TARGETS)
+async def test_a_life_with_vllm(agent: Agent, target: str) -> None:
+    """Plan, check, deploy, look, ask, measure, scale, stop, start, destroy."""
+    life = Life(agent, target)
+    prepared = await agent.call("setup_target", target=target)
+    assert not prepared.failed, prepared
+    plan = await agent.call("plan_deployment", model=MODEL, target=target, check=True)
+    assert not [row for row in plan.data["checks"] if row["outcome"] == "fail"], plan
+    await life.begins(max_model_len=4096, ttl_minutes=30)
+    assert (await life.call("verify_model_health")).data["healthy"]
+    details = await life.call("get_model_details")
+    assert details.data["max_model_len"] == 4096
+    metrics = await life.call("get_metrics")
+    assert metrics.data["metrics"]["requests_running"] == 0
+    answer = await life.call("query_gemma4_with_stats", prompt="What is Gemma?", max_tokens=8)
+    assert answer.data["completion_tokens"] == 8
+    assert answer.data["timing"]["ttft_seconds"] > 0
+    small = {"contexts": [16], "concurrencies": [1], "cell_seconds": 0.3, "output_tokens": 4}
+    run = await life.call("run_benchmark", wait_s=40, **small)
+    assert run.data["state"] == "done", run
+    logs = await life.call("get_logs", lines=50)
+    assert logs.data["lines"]
+    scaled = await life.call("update_vllm_scaling", min_replicas=0, max_replicas=2)
+    assert scaled.data["revision"]
+    await life.sleeps_and_wakes()
+    await life.ends()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+async def test_a_life_with_ollama(agent: Agent, bare_cloud: Cloud, target: str) -> None:
+    """Build the image, deploy it, ask it, and take it away with its image."""
+    bare_cloud.set(boot_seconds=1.0)  # so that the build is watched to its end
+    life = Life(agent, target)
+    await life.begins("gemma3:4b", engine="ollama")
+    assert (await life.call("verify_model_health")).data["healthy"]
+    answer = await life.call("query_gemma4_with_stats", prompt="What is Gemma?", max_tokens=8)
+    assert answer.data["completion_tokens"] == 8
+    await life.sleeps_and_wakes()
+    gone = await life.call("destroy_vllm", purge=True)
+    assert any("image" in what for what in gone.data["removed"]), gone
+
+
+async def test_what_outlives_its_time_is_stopped_and_told_once(
+    alone: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody looked; the server did, and its next answer says so."""
+    life = Life(alone, TARGETS[0])
+    await life.begins(max_model_len=4096, ttl_minutes=1)
+    monkeypatch.setattr(overdue, "utc_now", lambda: utc_now() + timedelta(minutes=2))
+    news: list[str] = []
+    with anyio.fail_after(60):
+        while (seen := await life.call("status_vllm", wait_s=1)).state != "stopped":
+            news += seen.structured["warnings"]
+    told = [said for said in (*news, *seen.structured["warnings"]) if "was overdue since" in said]
+    assert len(told) == 1, news
+    await life.ends()
