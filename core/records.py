@@ -214,10 +214,11 @@ class Deployment(Answer):
 
     def warnings(self) -> tuple[str, ...]:
         """Warn of what is not real, and of what should have been stopped."""
-        over = self.expires_at and self.expires_at < datetime.now(UTC) and self.state.settled
-        late = f"{self.name} is overdue since {self.expires_at:%F %H:%M} UTC." if over else ""
-        stopped = self.state is State.STOPPED
-        return tuple(filter(None, (SIMULATED if self.simulated else "", late * (not stopped))))
+        said = (SIMULATED,) if self.simulated else ()
+        if self.expires_at is None or not self.state.settled or self.state is State.STOPPED:
+            return said
+        late = f"{self.name} is overdue since {self.expires_at:%F %H:%M} UTC."
+        return (*said, late) if self.expires_at < datetime.now(UTC) else said
 
     def next_steps(self) -> tuple[NextStep, ...]:
         """Name the tool that helps in this state."""

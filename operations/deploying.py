@@ -118,9 +118,7 @@ async def deploy(runtime: Runtime, backend: Backend, wanted: Plan) -> Deployment
     for warning in wanted.warnings:
         note(warning)
     deployment = await backend.apply(wanted)
-    if deployment.expires_at:
-        where, name, at = deployment.target, deployment.name, deployment.expires_at
-        runtime.stage.journal.keep_expiry(Expiry(target=where, name=name, at=at))
+    _keep_expiry(runtime, deployment)
     follow(runtime, backend, deployment)
     return usual(runtime, deployment)
 
@@ -156,6 +154,7 @@ async def stop(found: Found) -> Deployment:
 async def start(runtime: Runtime, found: Found) -> Deployment:
     """Start a stopped one again."""
     deployment = await _stops(found).start(found.name)
+    _keep_expiry(runtime, deployment)
     follow(runtime, found.backend, deployment)
     return usual(runtime, deployment)
 
@@ -179,6 +178,7 @@ async def scale(
     deployment = await found.backend.scale(
         found.name, min_replicas=min_replicas, max_replicas=max_replicas
     )
+    _keep_expiry(runtime, deployment)
     follow(runtime, found.backend, deployment)
     return usual(runtime, deployment)
 
@@ -218,6 +218,12 @@ def usual(runtime: Runtime, deployment: Deployment) -> Deployment:
     return deployment.model_copy(
         update={"phase": phase.model_copy(update={"usual_seconds": seconds})}
     )
+
+
+def _keep_expiry(runtime: Runtime, deployment: Deployment) -> None:
+    if deployment.expires_at:
+        where, name, at = deployment.target, deployment.name, deployment.expires_at
+        runtime.stage.journal.keep_expiry(Expiry(target=where, name=name, at=at))
 
 
 def _stops(found: Found) -> Stops:

@@ -5,7 +5,7 @@ from typing import Final
 import anyio
 
 from backends.cloud_abilities import Wakes
-from core.errors import Asleep, NextStep, NotReady
+from core.errors import Asleep, NextStep, NotReady, OpsError
 from core.records import Deployment, State
 from operations.resolve import Found
 from operations.runtime import Runtime
@@ -21,23 +21,29 @@ async def awake(runtime: Runtime, found: Found, *, wake: bool) -> Found:
     Raises:
         Asleep: It sleeps and nobody said to wake it.
         NotReady: It is being woken and has not answered yet.
+        OpsError: It was asked, and refused or failed.
     """
     if found.deployment.state is not State.ASLEEP or not isinstance(found.backend, Wakes):
         return found
     if not wake:
         raise asleep(found.deployment)
     backend, done = found.backend, anyio.Event()
+    failed: list[OpsError] = []
 
     async def wait_for_it() -> None:
         try:
             with anyio.move_on_after(_LONGEST_BOOT_SECONDS):
                 await backend.wake(found.name)
+        except OpsError as exc:
+            failed.append(exc)
         finally:
             done.set()
 
     runtime.background.start(f"wake {found.deployment.target}/{found.name}", wait_for_it)
     with anyio.move_on_after(_WAIT_SECONDS):
         await done.wait()
+    if failed:
+        raise failed[0]
     now = await found.backend.describe(found.name)
     if now.state is not State.READY:
         raise _waking(now)

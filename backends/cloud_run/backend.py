@@ -102,7 +102,7 @@ class CloudRunBackend:
         return await access.access(self._site, name)
 
     async def scale(self, name: str, *, min_replicas: int, max_replicas: int) -> Deployment:
-        """Change how many instances there may be; no revision is made."""
+        """Change how many instances there may be; more than it was made for boots a revision."""
         await changing.scale(self._site, name, min_replicas, max_replicas)
         return await looking.describe(self._site, name)
 

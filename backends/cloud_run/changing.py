@@ -1,14 +1,16 @@
 """A service that exists, changed as a whole: read, edited, written back, read again."""
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from backends.cloud_run import looking
-from backends.cloud_run.names import SPEC_ANNOTATION, SPEC_LABEL
+from backends.cloud_run.names import EXPIRES_LABEL, SPEC_ANNOTATION, SPEC_LABEL
 from backends.cloud_run.site import Site
 from backends.cloud_run.telling import is_stopped
 from backends.cloud_run.waiting import UNSURE, refusal, strictly, writing
 from core.cloud_errors import CloudRefused, ConcurrentChange
+from core.records import DeploymentSpec
 from core.reply import note
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ async def start(site: Site, name: str) -> None:
             said, made_for = looking.spec_in(service), service.template.scaling.max_instance_count
             count = (said.min_replicas, said.max_replicas) if said else (0, made_for)
             _automatic(service, *count)
+            _renew(service, said)
 
     await change(site, name, f"start {name}", edit, lambda service: not is_stopped(service))
 
@@ -125,7 +128,15 @@ def _automatic(service: "Service", minimum: int, maximum: int) -> None:
     )
 
 
+def _renew(service: "Service", spec: DeploymentSpec | None) -> None:
+    """Let its time begin anew: one that ended while it was stopped would never be over again."""
+    if spec and spec.ttl_minutes:
+        service.labels[EXPIRES_LABEL] = str(int(time.time()) + spec.ttl_minutes * 60)
+
+
 def _let_scale(service: "Service", minimum: int, maximum: int) -> None:
+    if is_stopped(service):
+        _renew(service, looking.spec_in(service))
     _automatic(service, minimum, maximum)
     revision = service.template.scaling
     if 0 < revision.max_instance_count < maximum:

@@ -8,7 +8,8 @@ import anyio
 
 from backends.cloud_run.failing import error_of, patient, translated
 from backends.cloud_run.site import Site
-from core.cloud_errors import CloudRefused, CloudTimeout, CloudUnavailable
+from core.cloud_errors import CloudError, CloudRefused, CloudTimeout, CloudUnavailable
+from core.reply import note
 
 if TYPE_CHECKING:
     from google.longrunning.operations_pb2 import Operation
@@ -65,6 +66,8 @@ async def refusal(
     deadline = anyio.current_time() + seconds
     while operation and anyio.current_time() < deadline:
         now = await _look(site, operation, what)
+        if now is None:
+            return None
         if now.done:
             return _raise_error(now, what)
         if await begun():
@@ -73,12 +76,17 @@ async def refusal(
     return None
 
 
-async def _look(site: Site, operation: str, what: str) -> "Operation":
+async def _look(site: Site, operation: str, what: str) -> "Operation | None":
+    """Read a change that Google has taken; where it cannot be read, what is true is read later."""
     from google.longrunning.operations_pb2 import GetOperationRequest
 
     client = await site.clients.run()
-    with strictly(what):
-        return await client.get_operation(GetOperationRequest(name=operation), **reading())
+    try:
+        with strictly(what):
+            return await client.get_operation(GetOperationRequest(name=operation), **reading())
+    except CloudError as exc:
+        note(f"Google took it, and does not say how it went: {what}. {exc.cause}".strip())
+        return None
 
 
 def _raise_error(operation: "Operation", what: str) -> None:

@@ -1,5 +1,8 @@
 """Scaling, stopping and starting: the whole service, read back."""
 
+import time
+from datetime import UTC, datetime
+
 import pytest
 
 from backends.cloud_run import applying, changing, looking
@@ -34,6 +37,26 @@ async def test_scaling_changes_the_service_and_what_it_says_of_itself(
     assert spec == planned(site, min_replicas=1, max_replicas=2).spec
     assert service.labels[SPEC_LABEL] == spec.fingerprint
     assert len(controls.get(project)["revisions"]) == 1
+
+
+@pytest.mark.parametrize("again", ["start", "scale"])
+async def test_what_is_started_again_has_its_time_anew(
+    plane: GooglePlane, project: str, monkeypatch: pytest.MonkeyPatch, again: str
+) -> None:
+    """Else what was stopped for its age would run for ever once it is started."""
+    async with opened(plane, project) as site:
+        await deployed(site, ttl_minutes=5)
+        before = (await looking.describe(site, "gemma")).expires_at
+        await changing.stop(site, "gemma")
+        later = time.time() + 7200
+        monkeypatch.setattr("backends.cloud_run.changing.time.time", lambda: later)
+        if again == "start":
+            await changing.start(site, "gemma")
+        else:
+            await changing.scale(site, "gemma", 0, 1)
+        after = (await looking.describe(site, "gemma")).expires_at
+    assert before is not None
+    assert after == datetime.fromtimestamp(int(later) + 300, UTC)
 
 
 async def test_more_than_the_revision_was_made_for_boots_another(

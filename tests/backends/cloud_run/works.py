@@ -69,7 +69,7 @@ _SECRETS: Final = {
 _CHANGE: Final = {
     "Services/GetService": MUST,
     "Services/UpdateService": MUST,
-    "Operations/GetOperation": MUST,
+    "Operations/GetOperation": MAY,  # the change is read back from the service itself
 }
 
 MAKING: Final = {
