@@ -14,6 +14,7 @@ import pytest
 from core.rehearsal import GooglePlane
 from core.settings import Settings
 from tests.conversation import Agent, agent_of
+from tests.event_loop import BACKEND
 from tests.google_plane import google_plane
 
 # What a shell runs in the background has these ignored, and every program started here as well.
@@ -26,8 +27,8 @@ hypothesis.settings.load_profile("no-clock")
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return BACKEND
 
 
 @pytest.fixture(autouse=True)

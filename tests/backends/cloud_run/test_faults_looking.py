@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-import anyio
 import pytest
 
 from backends.cloud_run import looking
 from core.rehearsal import GooglePlane
+from tests import event_loop
 from tests.backends.cloud_run.faulty import Wire, answers_to, cloud_of, told_of, wire
 from tests.backends.cloud_run.sites import deployed, opened
 from tests.backends.cloud_run.works import (
@@ -34,7 +34,7 @@ def ready(plane: GooglePlane) -> Iterator[str]:
         async with opened(plane, project) as site:
             await deployed(site)
 
-    anyio.run(prepare)
+    event_loop.run(prepare)
     yield project
     controls.drop(project)
 
@@ -49,7 +49,7 @@ def booting(plane: GooglePlane) -> Iterator[str]:
         async with opened(plane, project) as site:
             await make(site, "gemma")
 
-    anyio.run(prepare)
+    event_loop.run(prepare)
     yield project
     controls.drop(project)
 
