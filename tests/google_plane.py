@@ -1,23 +1,15 @@
 """A simulated Google Cloud as a process of its own, and its controls."""
 
-import ssl
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-import anyio
-import anyio.abc
-import anyio.from_thread
 import httpx2
 
 from core.rehearsal import GooglePlane
-from core.settings import ROOT, inherited_environment
-
-_LONGEST_START_SECONDS: Final = 60.0
-_NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""To load the authorities' certificates, which nobody asks here, takes 70 ms each time."""
+from tests.planes import NO_TLS, process_of
 
 
 class Controls:
@@ -40,7 +32,7 @@ class Controls:
 
     def _ask(self, method: str, project: str, **more: Any) -> dict[str, Any]:
         url = f"{self.plane.http}/rehearsal/projects/{project}"
-        reply = httpx2.request(method, url, timeout=30, trust_env=False, verify=_NO_TLS, **more)
+        reply = httpx2.request(method, url, timeout=30, trust_env=False, verify=NO_TLS, **more)
         assert reply.is_success, reply.text
         answer: dict[str, Any] = reply.json()
         return answer
@@ -53,29 +45,5 @@ def google_plane(folder: Path, *, idle_exit_seconds: float = 600) -> Iterator[Go
         sys.executable, "-m", "emulators.google", "--folder", str(folder),
         "--idle-exit", str(idle_exit_seconds),
     ]  # fmt: skip
-    with anyio.from_thread.start_blocking_portal() as portal:
-        process = portal.call(_start, argv, folder)
-        try:
-            yield GooglePlane.model_validate_json((folder / "plane.json").read_bytes())
-        finally:
-            portal.call(_end, process)
-
-
-async def _start(argv: list[str], folder: Path) -> anyio.abc.Process:
-    announced = folder / "plane.json"
-    announced.unlink(missing_ok=True)
-    process = await anyio.open_process(
-        argv, stdin=-3, stdout=None, stderr=None, cwd=ROOT, env=inherited_environment()
-    )
-    with anyio.fail_after(_LONGEST_START_SECONDS):
-        while not announced.exists():
-            assert process.returncode is None, "The simulated cloud did not start."
-            await anyio.sleep(0.01)
-    return process
-
-
-async def _end(process: anyio.abc.Process) -> None:
-    if process.returncode is None:
-        process.terminate()
-    with anyio.fail_after(_LONGEST_START_SECONDS):
-        await process.aclose()
+    with process_of(argv, folder):
+        yield GooglePlane.model_validate_json((folder / "plane.json").read_bytes())

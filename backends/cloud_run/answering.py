@@ -5,9 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from backends.cloud_run import access
 from backends.cloud_run.site import Site
-from core.cloud_errors import CloudError
-from core.endpoint import Endpoint
-from core.errors import EndpointError, OpsError
+from backends.common.answering import silence
 from core.records import Failure
 
 if TYPE_CHECKING:
@@ -22,26 +20,8 @@ async def unanswered(site: Site, name: str, service: "Service") -> Failure | Non
     revision = service.latest_ready_revision
     if revision in site.answered:
         return None
-    try:
-        await _ask(site, name)
-    except (EndpointError, CloudError) as exc:
-        return _silence(exc)
-    site.answered.add(revision)
-    site.woken[name] = datetime.now(UTC)
-    return None
-
-
-async def _ask(site: Site, name: str) -> None:
-    endpoint = Endpoint(await access.access(site, name))
-    try:
-        await endpoint.models()
-    finally:
-        await endpoint.aclose()
-
-
-def _silence(exc: OpsError) -> Failure:
-    return Failure(
-        code=exc.code,
-        cause=f"Its revision is up but the model has not answered yet: {exc.summary} {exc.cause}",
-        fix=exc.fix,
-    )
+    failure = await silence(lambda: access.access(site, name), "Its revision")
+    if failure is None:
+        site.answered.add(revision)
+        site.woken[name] = datetime.now(UTC)
+    return failure

@@ -9,8 +9,9 @@ from backends.cloud_run.names import MANAGED_BY as MANAGED_BY  # noqa: PLC0414  
 from backends.cloud_run.names import NO_PROJECT, SPEC_ANNOTATION, SPEC_LABEL, TARGET_LABEL
 from backends.cloud_run.names import key_secret as key_secret  # noqa: PLC0414  said here too
 from backends.cloud_run.names import runtime_account as runtime_account  # noqa: PLC0414  said here too
-from backends.cloud_run.probes import Probe
 from backends.cloud_run.serving import Container, Serving, vllm_serving
+from backends.common.containers import Probe
+from backends.common.words import refuse_length, refuse_spread
 from core.errors import InvalidArgument
 from core.record import Record
 from core.records import DeploymentSpec, ModelShape
@@ -131,14 +132,14 @@ def _network(spec: DeploymentSpec, serving: Serving) -> Network | None:
 
 def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
     rules.refuse_name(spec.name)
-    rules.refuse_spread(spec)
-    limit = model.max_position_embeddings
-    if limit and (spec.max_model_len or 0) > limit:
-        raise InvalidArgument(
-            f"max_model_len {spec.max_model_len} is beyond the model's {limit}.",
-            fix=f"Give {limit} or less, or leave it out.",
-        )
+    refuse_spread(spec, "An instance of Cloud Run")
+    refuse_length(spec, model)
     if spec.port is not None:
         raise InvalidArgument(
             "Cloud Run answers on its own address, always on port 443.", fix="Leave port out."
+        )
+    if spec.access == "internal":
+        raise InvalidArgument(
+            "A service of Cloud Run is not kept inside a network here.",
+            fix="Take access=private: it answers only whom Google knows and you have let in.",
         )

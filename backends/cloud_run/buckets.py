@@ -1,38 +1,28 @@
 """Models in a bucket of Cloud Storage: which folders hold one, and whether it is whole."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
 from backends.cloud_abilities import StoredModel
-from backends.cloud_run import completeness
 from backends.cloud_run.failing import denied, translated, unknown_caller
-from backends.cloud_run.side_by_side import side_by_side
 from backends.cloud_run.site import Site
-from core.cloud_errors import CloudRefused, CloudTimeout, CloudUnavailable, NotConfigured
-from core.reply import note
-from planner.folders import parse_json
+from backends.common.in_time import in_time
+from backends.common.model_files import ENDINGS, MOST_FILES, File, limited, models_among
+from core.cloud_errors import CloudRefused, CloudUnavailable, NotConfigured
 
 if TYPE_CHECKING:
     from google.cloud.storage import Blob, Bucket
 
 T = TypeVar("T")
 
-Files = Mapping[str, "Blob"]
-"""Of one folder, by their names within it."""
-
 _TIMEOUT: Final = 10.0
 _DEADLINE: Final = 28.0
-_MOST_FILES: Final = 5000
-_MOST_MODELS: Final = 50
-_MOST_JSON_BYTES: Final = 20_000_000
-_FILES_OF_MODELS: Final = "**.{safetensors,gguf,json,model,txt,jinja,tiktoken}"
+_FILES_OF_MODELS: Final = f"**.{{{','.join(ENDINGS)}}}"
 _FIELDS: Final = "items(name,size),nextPageToken"
-_WEIGHTS: Final = (".safetensors", ".gguf")
 _LOGIN: Final = "Run `gcloud auth application-default login`."
 
 
@@ -46,15 +36,8 @@ async def models(site: Site, bucket: str | None) -> Sequence[StoredModel]:
     """
     name, under = named(site, bucket)
     what = f"read the bucket {name}"
-    with refused(name, what), in_time(what):
-        files = await listing(site, name, under)
-        found = sorted(
-            (one for one in folders(files).items() if _is_model(one[1])), key=itemgetter(0)
-        )
-        if len(found) > _MOST_MODELS:
-            note(f"{name} holds {len(found)} models; the first {_MOST_MODELS} are shown.")
-        works = [partial(_stored, name, *one) for one in found[:_MOST_MODELS]]
-        return await side_by_side(works)
+    with refused(name, what), deadline(what):
+        return await models_among(await listing(site, name, under), f"gs://{name}")
 
 
 def named(site: Site, bucket: str | None) -> tuple[str, str]:
@@ -72,8 +55,8 @@ def named(site: Site, bucket: str | None) -> tuple[str, str]:
     return name, under
 
 
-async def listing(site: Site, bucket: str, under: str) -> list["Blob"]:
-    """List what models are made of, below a folder if one is given."""
+async def listing(site: Site, bucket: str, under: str) -> dict[str, File]:
+    """List what models are made of by their paths, below a folder if one is given."""
     there = await opened(site, bucket)
 
     def read() -> list["Blob"]:
@@ -81,17 +64,15 @@ async def listing(site: Site, bucket: str, under: str) -> list["Blob"]:
             there.list_blobs(
                 prefix=f"{under}/" if under else None,
                 match_glob=_FILES_OF_MODELS,
-                max_results=_MOST_FILES + 1,
+                max_results=MOST_FILES + 1,
                 fields=_FIELDS,
                 timeout=_TIMEOUT,
                 retry=None,
             )
         )
 
-    found = await in_thread(read)
-    if len(found) > _MOST_FILES:
-        note(f"{bucket} holds more than {_MOST_FILES} such files; only these were looked at.")
-    return found[:_MOST_FILES]
+    found = {str(blob.name): _file(bucket, blob) for blob in await in_thread(read)}
+    return limited(found, bucket)
 
 
 async def opened(site: Site, bucket: str) -> "Bucket":
@@ -99,22 +80,18 @@ async def opened(site: Site, bucket: str) -> "Bucket":
     return (await site.clients.storage()).bucket(bucket)
 
 
-async def json_of(files: Files, name: str) -> Mapping[str, Any] | None:
-    """Read a small JSON object, None where there is none or it is something else."""
-    blob = files.get(name)
-    if blob is None or (blob.size or 0) > _MOST_JSON_BYTES:
-        return None
-    try:
-        said = parse_json(await in_thread(partial(bytes_of, blob)))
-    except ValueError:
-        return None
-    return said if isinstance(said, Mapping) else None
+def _file(bucket: str, blob: "Blob") -> File:
+    async def read(offset: int, length: int) -> bytes:
+        what = f"read {blob.name} in the bucket {bucket}"
+        with refused(bucket, what):
+            return await in_thread(partial(_bytes_of, blob, offset, offset + length - 1))
+
+    return File(int(blob.size or 0), read)
 
 
-def bytes_of(blob: "Blob", start: int | None = None, end: int | None = None) -> bytes:
-    """Read a file, or of its bytes those from `start` to `end`, both counted."""
+def _bytes_of(blob: "Blob", first: int, last: int) -> bytes:
     return bytes(
-        blob.download_as_bytes(start=start, end=end, timeout=_TIMEOUT, retry=None, checksum=None)
+        blob.download_as_bytes(start=first, end=last, timeout=_TIMEOUT, retry=None, checksum=None)
     )
 
 
@@ -124,19 +101,14 @@ async def in_thread(work: Callable[[], T]) -> T:
 
 
 @contextmanager
-def in_time(what: str) -> Iterator[None]:
+def deadline(what: str) -> Iterator[None]:
     """Stop waiting after half a minute.
 
     Raises:
         CloudTimeout: Then.
     """
-    try:
-        with anyio.fail_after(_DEADLINE):
-            yield
-    except TimeoutError as exc:
-        raise CloudTimeout(
-            f"Google did not answer within {_DEADLINE:.0f} s: {what}.", fix="Name a folder in it."
-        ) from exc
+    with in_time("Google", what, _DEADLINE, fix="Name a folder in it."):
+        yield
 
 
 @contextmanager
@@ -175,32 +147,4 @@ def _unavailable(what: str, words: str) -> CloudUnavailable:
         f"Cloud Storage is not to be reached: {what}.",
         cause=words,
         fix="Call the same tool again in a minute.",
-    )
-
-
-def folders(files: Sequence["Blob"]) -> dict[str, dict[str, "Blob"]]:
-    """Sort files by the folder that they lie in."""
-    found: dict[str, dict[str, Blob]] = {}
-    for blob in files:
-        folder, _, name = str(blob.name).rpartition("/")
-        found.setdefault(folder, {})[name] = blob
-    return found
-
-
-def _is_model(names: Iterable[str]) -> bool:
-    return any(name == completeness.CONFIG or name.endswith(_WEIGHTS) for name in names)
-
-
-async def _stored(bucket: str, folder: str, files: Files) -> StoredModel:
-    config = await json_of(files, completeness.CONFIG)
-    index = await json_of(files, completeness.INDEX)
-    sizes = {name: int(blob.size or 0) for name, blob in files.items()}
-    verdict = completeness.judge(sizes, index)
-    return StoredModel(
-        location=f"gs://{bucket}/{folder}".rstrip("/"),
-        model=completeness.model_of(config),
-        files=len(files),
-        size_bytes=sum(sizes.values()),
-        complete=verdict.complete,
-        detail=verdict.detail,
     )

@@ -3,11 +3,10 @@
 from collections.abc import Iterable
 from typing import Final
 
-import anyio
-
-from backends.cloud_run import checks_hub, checks_plan, checks_project, checks_weights
-from backends.cloud_run.looked import Question, asked, unanswered
+from backends.cloud_run import checks_plan, checks_project, checks_weights
 from backends.cloud_run.site import Site
+from backends.common import hub_question
+from backends.common.looked import Question, answered
 from core.cloud_errors import CloudError
 from core.plans import Check, Plan, Preflight
 
@@ -23,17 +22,7 @@ async def preflight(site: Site, plan: Plan) -> Preflight:
     unable = await _caller(site)
     if unable:
         return Preflight(checks=(unable,))
-    questions = tuple(_questions(site, plan))
-    found: dict[str, Check] = {}
-
-    async def answer(question: Question) -> None:
-        found[question.what] = await asked(question)
-
-    with anyio.move_on_after(_DEADLINE):
-        async with anyio.create_task_group() as group:
-            for question in questions:
-                group.start_soon(answer, question)
-    rows = [found.get(one.what) or unanswered(one, _DEADLINE) for one in questions]
+    rows = await answered(tuple(_questions(site, plan)), _DEADLINE)
     return Preflight(checks=tuple(checks_plan.without_echo(rows)))
 
 
@@ -49,6 +38,6 @@ async def _caller(site: Site) -> Check | None:
 
 def _questions(site: Site, plan: Plan) -> Iterable[Question]:
     yield from checks_project.questions(site, plan.spec)
-    yield from checks_hub.questions(site, plan.spec)
+    yield from hub_question.questions(site.settings, plan.spec)
     yield from checks_weights.questions(site, plan.spec)
     yield from checks_plan.questions(site, plan)

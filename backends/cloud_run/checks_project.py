@@ -5,7 +5,6 @@ from functools import partial
 from typing import Final
 
 from backends.cloud_run.failing import translated
-from backends.cloud_run.looked import Answer, Question
 from backends.cloud_run.names import HF_SECRET, builder_account, runtime_account
 from backends.cloud_run.needs import needed, needs
 from backends.cloud_run.seen import (
@@ -18,6 +17,7 @@ from backends.cloud_run.seen import (
 )
 from backends.cloud_run.site import Site
 from backends.cloud_run.waiting import reading, strictly
+from backends.common.looked import Answer, Question
 from core.cloud_errors import PermissionDenied
 from core.records import DeploymentSpec
 

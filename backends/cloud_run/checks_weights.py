@@ -1,23 +1,18 @@
 """Whether a bucket holds a whole model where the weights are to come from."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-import anyio
-
-from backends.cloud_run import buckets, buckets_access, completeness
-from backends.cloud_run.looked import Answer, Question
+from backends.cloud_run import buckets, buckets_access
 from backends.cloud_run.names import runtime_account
-from backends.cloud_run.side_by_side import side_by_side
 from backends.cloud_run.site import Site
+from backends.common.looked import Answer, Question
+from backends.common.model_files import folders, whole
 from core.cloud_errors import CloudRefused
 from core.records import DeploymentSpec
 
-if TYPE_CHECKING:
-    from google.cloud.storage import Blob
-
-_AT_ONCE: Final = 8
+_COPY: Final = "Copy what is missing once more: gcloud storage rsync FOLDER gs://BUCKET/FOLDER."
 
 
 def questions(site: Site, spec: DeploymentSpec) -> Iterator[Question]:
@@ -31,53 +26,13 @@ def questions(site: Site, spec: DeploymentSpec) -> Iterator[Question]:
 async def _whole(site: Site, bucket: str, folder: str) -> Answer:
     what = f"look into gs://{bucket}/{folder}"
     try:
-        with buckets.refused(bucket, what), buckets.in_time(what):
+        with buckets.refused(bucket, what), buckets.deadline(what):
             found = await buckets.listing(site, bucket, folder)
-            held = buckets.folders(found).get(folder, {})
-            return await _judged(held)
+            verdict = await whole(folders(found).get(folder, {}))
     except CloudRefused as exc:
         return Answer(passed=False, detail=exc.summary, fix=exc.fix)
-
-
-async def _judged(files: buckets.Files) -> Answer:
-    index = await buckets.json_of(files, completeness.INDEX)
-    sizes = {name: int(blob.size or 0) for name, blob in files.items()}
-    verdict = completeness.judge(sizes, index)
-    wrong = [verdict.detail] if verdict.complete is False else await _cut_off(files, sizes, index)
-    if wrong:
-        fix = "Copy what is missing once more: gcloud storage rsync FOLDER gs://BUCKET/FOLDER."
-        return Answer(passed=False, detail=" ".join(wrong), fix=fix)
-    total = sum(sizes.values()) / 2**30
-    seen = f"{len(files)} files, {total:.1f} GiB"
-    return Answer(passed=verdict.complete, detail=f"{seen}. {verdict.detail}".strip())
-
-
-async def _cut_off(
-    files: buckets.Files, sizes: Mapping[str, int], index: Mapping[str, Any] | None
-) -> list[str]:
-    """Compare every file with what its own header says: an index only knows their sum."""
-    names, limiter = completeness.parts(sizes, index), anyio.CapacityLimiter(_AT_ONCE)
-
-    async def look(name: str) -> int | None:
-        async with limiter:
-            return await buckets.in_thread(partial(_expected, files[name]))
-
-    expected = await side_by_side([partial(look, name) for name in names])
-    return [
-        f"{name} is no safetensors file."
-        if wanted is None
-        else f"{name} has {sizes[name]:,} bytes of {wanted:,}."
-        for name, wanted in zip(names, expected, strict=True)
-        if wanted != sizes[name]
-    ]
-
-
-def _expected(blob: "Blob") -> int | None:
-    first = completeness.LENGTH_BYTES
-    length = completeness.header_length(buckets.bytes_of(blob, 0, first - 1))
-    if length is None or first + length > (blob.size or 0):
-        return None
-    return completeness.whole_size(buckets.bytes_of(blob, first, first + length - 1))
+    fix = _COPY if verdict.complete is False else ""
+    return Answer(passed=verdict.complete, detail=verdict.detail, fix=fix)
 
 
 async def _readable(site: Site, bucket: str) -> Answer:

@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
 
 from backends.cloud_run.failing import translated
 from backends.cloud_run.moments import when
 from backends.cloud_run.site import Site
 from backends.cloud_run.waiting import reading
-from core.boot_log import PHASES, BootLog, clean, read_boot
+from backends.common.lines import Line, pieces
 
 if TYPE_CHECKING:
     from google.cloud.logging_v2.types import LogEntry
@@ -21,22 +21,9 @@ _BOOT: Final = timedelta(hours=1)
 """A boot ends within 30 minutes: Cloud Run's own limit with a GPU."""
 _OUTPUT: Final = ("run.googleapis.com/stdout", "run.googleapis.com/stderr")
 _SYSTEM: Final = "run.googleapis.com/varlog/system"
+_PLATFORM: Final = "Cloud Run"
 _START: Final = "Starting new instance"
 """So Cloud Run says of each that it starts."""
-
-
-class Line(NamedTuple):
-    """One line of the log."""
-
-    at: datetime
-    text: str
-    system: bool
-    """Cloud Run's own, not the container's."""
-    instance: str
-
-    def __str__(self) -> str:
-        """The platform's lines carry no time of their own."""
-        return f"{self.at:%m-%d %H:%M:%S} [Cloud Run] {self.text}" if self.system else self.text
 
 
 async def boot_lines(
@@ -52,25 +39,10 @@ async def boot_lines(
     which = revision.name.rpartition("/")[2]
     query = wanted(site, name, begin, until=until, revision=which)
     found, _ = await read(site, query, newest=newest)
-    starts = [place for place, line in enumerate(found) if line.system and _START in line.text]
-    output = [line for line in found[starts[-1] if newest and starts else 0 :] if not line.system]
+    starts = [place for place, line in enumerate(found) if line.platform and _START in line.text]
+    output = [line for line in found[starts[-1] if newest and starts else 0 :] if not line.platform]
     one = output[-1 if newest else 0].instance if output else ""
     return [line for line in output if line.instance == one]
-
-
-def boot_of(lines: Sequence[Line]) -> BootLog:
-    """Say how far a boot is; its phase began when Google received the line that says so.
-
-    The log's own clock is that of a container, whose zone is not ours.
-    """
-    boot = read_boot((line.text for line in lines), now=datetime.now(UTC))
-    phase, since = None, None
-    for line in lines:
-        text = clean(line.text)
-        said = next((name for pattern, name in PHASES if pattern.search(text)), phase)
-        if said != phase:
-            phase, since = said, line.at
-    return boot.model_copy(update={"since": since})
 
 
 def wanted(
@@ -125,11 +97,10 @@ async def read(site: Site, query: str, *, newest: bool) -> tuple[list[Line], boo
 
 
 def lines_of(entry: "LogEntry") -> Sequence[Line]:
-    """Give an entry's lines; a progress bar's steps are lines of their own."""
-    system = entry.log_name.endswith(_SYSTEM.rpartition("/")[2])
-    instance = entry.labels.get("instanceId", "")
-    parts = (part for row in _text(entry).split("\n") for part in row.split("\r"))
-    return [Line(when(entry.timestamp), part, system, instance) for part in parts if part.strip()]
+    """Give an entry's lines."""
+    platform = _PLATFORM if entry.log_name.endswith(_SYSTEM.rpartition("/")[2]) else ""
+    instance, at = entry.labels.get("instanceId", ""), when(entry.timestamp)
+    return [Line(at, part, platform, instance) for part in pieces(_text(entry))]
 
 
 def _text(entry: "LogEntry") -> str:

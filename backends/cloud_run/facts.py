@@ -1,16 +1,13 @@
 """What is known of an engine and its machine beyond the engine's HTTP API."""
 
-import anyio
-
 from backends.base import EngineFacts, Hardware, Prediction
 from backends.cloud_run import engines, looking
-from backends.cloud_run.entries import boot_lines, boot_of
+from backends.cloud_run.entries import boot_lines
 from backends.cloud_run.rules import place_of
 from backends.cloud_run.site import Site
+from backends.common.engine_facts import facts_of, hardware_of, predict
+from backends.common.lines import boot_of
 from planner.accelerators import Accelerator, accelerator
-from planner.flags import Flags
-from planner.foresee import foresee
-from planner.model import read_model
 
 
 async def engine_facts(site: Site, name: str) -> EngineFacts:
@@ -24,28 +21,12 @@ async def engine_facts(site: Site, name: str) -> EngineFacts:
     revision = await looking.revision_named(site, service.latest_ready_revision)
     if revision is None:
         return EngineFacts()
-    boot = boot_of(await boot_lines(site, name, revision, newest=False))
-    return EngineFacts(
-        version=boot.version,
-        weights_dtype=boot.config.get("dtype"),
-        quantization=boot.config.get("quantization"),
-        kv_cache_dtype=boot.config.get("kv_cache_dtype"),
-        flags=boot.arguments,
-        memory=boot.memory.model_dump(),
-    )
+    return facts_of(boot_of(await boot_lines(site, name, revision, newest=False)))
 
 
 def hardware(site: Site) -> Hardware:
     """Give what an instance of this target has at most."""
-    place = place_of(site.target)
-    size = place.sizes[-1] if place.sizes else None
-    return Hardware(
-        accelerator=accelerator(place.accelerator).title,
-        vcpu=size.vcpu if size else None,
-        ram_gib=size.ram_gib if size else None,
-        disk=place.disk,
-        network=place.network,
-    )
+    return hardware_of(place_of(site.target))
 
 
 def hardware_known(site: Site) -> tuple[Accelerator, int]:
@@ -62,13 +43,5 @@ async def predicted(site: Site, name: str) -> Prediction | None:
         InvalidArgument: The model cannot be read.
     """
     service = await looking.service_named(site, name)
-    spec, (gpu, _) = looking.spec_in(service), hardware_known(site)
-    if spec is None or spec.engine != "vllm":
-        return None
     version = engines.version_of(site, service)
-    model = await anyio.to_thread.run_sync(read_model, spec.model)
-    memory = foresee(spec, model, gpu, vllm_version=version)
-    if memory is None:
-        return None
-    flags = Flags.of(spec, vllm_version=version)
-    return Prediction(model=model, flags=flags, accelerator=gpu, memory=memory)
+    return await predict(looking.spec_in(service), hardware_known(site)[0], version)

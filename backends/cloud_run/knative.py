@@ -4,10 +4,10 @@ import json
 from typing import Any, Final
 
 from backends.cloud_run.blueprint import Blueprint, Network
-from backends.cloud_run.probes import Probe
-from backends.cloud_run.sent import as_yaml
 from backends.cloud_run.service import VOLUME
 from backends.cloud_run.weights import Mount
+from backends.common.containers import Probe
+from backends.common.written import as_yaml
 
 _RUN: Final = "run.googleapis.com"
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backends.cloud_run import rules, slim
 from backends.cloud_run.names import REPOSITORY, builder_account
-from backends.cloud_run.sent import as_sent, as_yaml
+from backends.cloud_run.sent import as_sent
 from backends.cloud_run.serving import Container, Serving
+from backends.common.written import as_yaml
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec, Target
 

@@ -9,11 +9,12 @@ from backends.cloud_run.failing import not_configured
 from backends.cloud_run.names import DEPLOYMENT_LABEL, MANAGED_BY, key_secret
 from backends.cloud_run.sent import as_sent
 from backends.cloud_run.service import service_of
+from backends.common.costs import always_on, price_doubts, tagged
 from core.plans import MemoryPlan, Plan, PlannedStep
 from core.records import DeploymentSpec, ModelShape
 from planner.accelerators import accelerator
 from planner.foresee import foresee
-from planner.price import HOURS_PER_MONTH, Price, price
+from planner.price import Price, price
 
 if TYPE_CHECKING:
     from backends.cloud_run.site import Site
@@ -115,13 +116,10 @@ def _memory(site: "Site", spec: DeploymentSpec, model: ModelShape) -> MemoryPlan
 def _warnings(made: Blueprint, spec: DeploymentSpec, costs: Price) -> Iterator[str]:
     yield from made.doubts
     if made.min_instances:
-        yield _always_on(made.min_instances, costs)
-    yield from _price(costs)
-    if "@sha256:" not in made.container.image and not (spec.engine == "ollama" and not spec.image):
-        yield (
-            f"{made.container.image} is named by a tag, which may come to mean another image; it"
-            " is pinned by its digest when it is deployed, if its registry can be asked."
-        )
+        yield always_on(made.min_instances, costs, called="instances")
+    yield from price_doubts(costs)
+    if spec.engine != "ollama" or spec.image:
+        yield from tagged(made.container.image)
     if made.public:
         yield (
             "Anybody on the internet reaches it (access=public): its key alone protects it, and"
@@ -132,22 +130,3 @@ def _warnings(made: Blueprint, spec: DeploymentSpec, costs: Price) -> Iterator[s
             f"All traffic leaves through {made.network.subnetwork}: it needs Private Google"
             " Access, or nothing of Google's is reached."
         )
-
-
-def _price(costs: Price) -> Iterator[str]:
-    if costs.usd_per_hour is None:
-        yield "What it costs is not known."
-    elif costs.disagree:
-        yield f"Sources disagree on the price: {costs.short}."
-    elif len(costs.quotes) == 1:
-        yield f"One source alone names the price: {costs}."
-
-
-def _always_on(instances: int, costs: Price) -> str:
-    if costs.usd_per_hour is None:
-        return f"{instances} instances run all the time, asked or not, at a price nobody knows."
-    monthly = instances * costs.usd_per_hour * HOURS_PER_MONTH
-    return (
-        f"min_replicas={instances} runs all the time, asked or not: ${monthly:,.0f} a month;"
-        " 0 costs nothing while nobody asks."
-    )

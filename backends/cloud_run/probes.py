@@ -3,25 +3,8 @@
 import math
 
 from backends.cloud_run.rules import rules
+from backends.common.containers import Probe
 from core.errors import InvalidArgument
-from core.record import Record
-
-
-class Probe(Record):
-    """An HTTP probe."""
-
-    path: str
-    port: int
-    period_seconds: int
-    timeout_seconds: int
-    failures: int
-    """In a row, after which the instance is given up."""
-    initial_delay_seconds: int = 0
-
-    @property
-    def budget_seconds(self) -> int:
-        """How long an instance may take."""
-        return self.initial_delay_seconds + self.period_seconds * self.failures
 
 
 def startup(slowest_boot_seconds: float, *, path: str, port: int) -> Probe:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from backends.cloud_abilities import BY_PURGE
 from backends.cloud_run import buckets, building, looking, secrets
 from backends.cloud_run.names import HF_SECRET, REPOSITORY, key_secret
 from backends.cloud_run.site import Site
@@ -140,7 +141,7 @@ async def _image(site: Site, spec: DeploymentSpec) -> tuple[Remainder, ...]:
     remainder = Remainder(
         what=f"the image {REPOSITORY}/{spec.name} ({size:.1f} GB)",
         usd_per_month=round(size * _IMAGE_GB_USD, 2),
-        how_to_remove="Call destroy_vllm with purge=true.",
+        how_to_remove=BY_PURGE,
     )
     return (remainder,) if found else ()
 
@@ -151,7 +152,7 @@ async def _folder(site: Site, weights: str) -> tuple[Remainder, ...]:
     try:
         with anyio.move_on_after(_SIZE_SECONDS), buckets.refused(bucket, "add up its files"):
             files = await buckets.listing(site, bucket, under)
-            size = sum(file.size or 0 for file in files) / 1e9
+            size = sum(file.size_bytes for file in files.values()) / 1e9
     except OpsError as exc:
         note(f"How large {weights} is, is not known: {exc.summary}")
     known = "its size is not known" if size is None else f"{size:.1f} GB"

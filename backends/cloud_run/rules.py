@@ -6,9 +6,10 @@ import tomllib
 from pathlib import Path
 from typing import Final
 
+from backends.common.hub_cache import HubCache
 from core.errors import InvalidArgument
 from core.record import Record
-from core.records import DeploymentSpec, Target
+from core.records import Target
 from planner.places import Place, Size, places
 
 _FILE: Final = Path(__file__).with_suffix(".toml")
@@ -50,14 +51,6 @@ class Bucket(Record):
     mount_path: str
     mount_options: tuple[str, ...]
     load_format: str
-
-
-class HubCache(Record):
-    """How files are fetched from the Hub onto a disk that is memory."""
-
-    high_performance_gib: int
-    """Memory from which its larger buffers are harmless."""
-    chunk_cache_bytes: int
 
 
 class Gpu(Record):
@@ -197,45 +190,3 @@ def region_doubt(target: Target, region: str) -> str | None:
         f"{region} is not known to have {target.accelerator} on Cloud Run.",
         fix=f"Set GOOGLE_CLOUD_LOCATION to one of {', '.join(listed)}.",
     )
-
-
-def refuse_spread(spec: DeploymentSpec) -> None:
-    """Refuse what one GPU for each instance cannot do.
-
-    Raises:
-        InvalidArgument: The spec wants more accelerators, or an impossible number of instances.
-    """
-    if spec.tensor_parallel_size > 1 or spread_in(spec.engine_args):
-        raise InvalidArgument(
-            "An instance of Cloud Run has one GPU: the model cannot be spread over several.",
-            fix="Leave tensor and pipeline parallelism out, or take a target with more of them.",
-        )
-    if spec.min_replicas > spec.max_replicas:
-        raise InvalidArgument(
-            f"min_replicas {spec.min_replicas} is more than max_replicas {spec.max_replicas}.",
-            fix="Give max_replicas at least as many.",
-        )
-
-
-def spread_in(words: tuple[str, ...]) -> bool:
-    """Whether engine_args spread a model over several accelerators."""
-    flags = (
-        ("--tensor-parallel-size", "-tp"),
-        ("--pipeline-parallel-size", "-pp"),
-        ("--data-parallel-size", "-dp"),
-    )
-    return any((said(words, *names) or "1") != "1" for names in flags)
-
-
-def said(words: tuple[str, ...], *names: str) -> str | None:
-    """Give what engine_args last say for a flag, None if nothing.
-
-    >>> said(("--max-num-seqs", "8", "--max_num_seqs=16"), "--max-num-seqs")
-    '16'
-    """
-    found = None
-    for position, word in enumerate(words):
-        flag, joined, value = word.partition("=")
-        if flag.replace("_", "-") in names:
-            found = value if joined else "".join(words[position + 1 : position + 2])
-    return found

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 from backends.cloud_run import slim
 from backends.cloud_run.blueprint import Blueprint, Network
 from backends.cloud_run.names import EXPIRES_LABEL, MANAGED_BY
-from backends.cloud_run.probes import Probe
 from backends.cloud_run.serving import Container
 from backends.cloud_run.weights import Mount
+from backends.common.containers import Probe
 
 if TYPE_CHECKING:
     from google.cloud import run_v2

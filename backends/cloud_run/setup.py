@@ -8,8 +8,9 @@ import anyio
 
 from backends.cloud_abilities import Setup, SetupStep
 from backends.cloud_run.setup_steps import Step, steps
-from backends.cloud_run.side_by_side import side_by_side
 from backends.cloud_run.site import Site
+from backends.common.side_by_side import side_by_side
+from backends.common.unfinished import unfinished
 from core.cloud_errors import ApiDisabled, CloudRefused, CloudTimeout, ConcurrentChange
 from core.errors import OpsError
 
@@ -102,12 +103,5 @@ def _slow() -> CloudTimeout:
 
 
 def _unfinished(exc: OpsError, wanted: Sequence[Step], done: Sequence[str]) -> OpsError:
-    """Say the same as an error that ended the work, and how far it had come."""
     left = [step.what for step in wanted if step.what not in done]
-    return type(exc)(
-        f"Set-up ended after {len(done)} of {len(wanted)} steps, at “{left[0]}”: {exc.summary}",
-        cause=exc.cause,
-        fix=f"{exc.fix} What is done stays done: the next call goes on.",
-        data={**exc.data, "done": list(done), "not_done": left},
-        next_steps=exc.next_steps,
-    )
+    return unfinished(exc, done, left)

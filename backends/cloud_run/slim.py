@@ -6,32 +6,27 @@ they are named, its clients where they lie.
 """
 
 import importlib
-import importlib.util
 import sys
-from types import ModuleType
 from typing import Any, Final, cast
+
+from backends.common import slim
 
 _LEFT_OUT: Final = "google.api_core.operations_v1.transports.rest_asyncio"
 """It would load aiohttp, a third of the whole; google.api_core goes on where it cannot be had."""
 
 
-class _Slim(ModuleType):
+class _Slim(slim.Slim):
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(importlib.import_module(f"{self.__name__}.types"), name)
+        if not name.startswith("__"):
+            types = importlib.import_module(f"{self.__name__}.types")
+            if hasattr(types, name):
+                return getattr(types, name)
+        return super().__getattr__(name)
 
 
 def opened(package: str) -> None:
     """Make a package's modules importable one by one; harmless where it is loaded already."""
-    if package in sys.modules:
-        return
-    spec = importlib.util.find_spec(package)
-    assert spec is not None
-    module = _Slim(package)
-    module.__spec__ = spec
-    module.__path__ = list(spec.submodule_search_locations or ())
-    sys.modules[package] = module
+    slim.opened(package, _Slim)
 
 
 def client_class(package: str, service: str, name: str) -> Any:

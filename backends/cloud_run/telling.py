@@ -2,25 +2,22 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
-
-import anyio
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from backends.cloud_run import answering, conditions, engines, instances, looking, spending
-from backends.cloud_run.entries import Line, boot_lines, boot_of
+from backends.cloud_run.entries import boot_lines
 from backends.cloud_run.instances import FRESH_SECONDS, Reading
 from backends.cloud_run.moments import when
 from backends.cloud_run.names import EXPIRES_LABEL, SPEC_LABEL
 from backends.cloud_run.site import Site
-from core.boot_log import WARMING, BootLog
-from core.cloud_errors import CloudError
+from backends.common.lines import Line, phase_of
+from backends.common.noting import all_or_note, or_note
+from core.boot_log import WARMING
 from core.records import Deployment, Failure, Phase, State
 from core.reply import note
 
 if TYPE_CHECKING:
     from google.cloud.run_v2 import Revision, Service
-
-T = TypeVar("T")
 
 BUILDING: Final = "building image"
 
@@ -99,14 +96,7 @@ async def _see(site: Site, service: "Service") -> Seen:
         "readings": lambda: _readings(site, name, now),
         "usd_so_far": lambda: spending.usd_so_far(site, service, now),
     }
-    found: dict[str, Any] = dict.fromkeys(looks)
-
-    async def look(what: str) -> None:
-        found[what] = await _or_note(looks[what], None)
-
-    async with anyio.create_task_group() as group:
-        for what in looks:
-            group.start_soon(look, what)
+    found = await all_or_note(looks)
     return Seen(site=site, service=service, now=now, **found)
 
 
@@ -119,15 +109,6 @@ def _full(service: "Service") -> str:
     """Give its newest revision's full name; Google gives it with or without its parent."""
     name = service.latest_created_revision
     return f"{service.name}/revisions/{name}" if name and "/" not in name else name
-
-
-async def _or_note(look: Callable[[], Awaitable[T]], otherwise: T) -> T:
-    """A look that only adds to the picture must not spoil it."""
-    try:
-        return await look()
-    except CloudError as exc:
-        note(f"{exc.summary} {exc.cause}".strip())
-        return otherwise
 
 
 def _stopped(seen: Seen) -> Deployment:
@@ -154,7 +135,7 @@ async def _booting(seen: Seen) -> Deployment:
     newest = seen.revision or seen.service
     begun = when(newest.create_time)
     if lines:
-        phase = _phase(boot_of(lines), lines[0].at)
+        phase = phase_of(lines)
         return _deployment(seen, State.LOADING, begun, phase=phase)
     phase = Phase(name=conditions.step_of(seen.revision), since=begun)
     return _deployment(seen, State.CREATING, begun, phase=phase)
@@ -181,7 +162,7 @@ async def _serving(seen: Seen) -> Deployment:
         _say_when_idle(seen)
         return _deployment(seen, State.READY, sure, replicas=max(1, _count(seen)))
     lines = await _boot_lines(seen)
-    phase = _phase(boot_of(lines), lines[0].at) if lines else Phase(name=WARMING, since=sure)
+    phase = phase_of(lines) if lines else Phase(name=WARMING, since=sure)
     return _deployment(seen, State.LOADING, sure, phase=phase, failure=silence)
 
 
@@ -219,12 +200,7 @@ async def _boot_lines(seen: Seen) -> Sequence[Line]:
     revision = seen.revision
     if revision is None:
         return ()
-    return await _or_note(lambda: boot_lines(seen.site, seen.name, revision, newest=True), ())
-
-
-def _phase(boot: BootLog, begun: datetime) -> Phase:
-    name = WARMING if boot.started else boot.phase
-    return Phase(name=name, since=boot.since or begun, percent=boot.percent)
+    return await or_note(lambda: boot_lines(seen.site, seen.name, revision, newest=True), ())
 
 
 def _count(seen: Seen) -> int:

@@ -10,8 +10,10 @@ from backends.base import DeploymentConfig
 from backends.cloud_run import knative, looking, ollama
 from backends.cloud_run.blueprint import Blueprint, blueprint
 from backends.cloud_run.names import DEPLOYMENT_LABEL, MANAGED_BY
-from backends.cloud_run.probes import Probe
 from backends.cloud_run.service import VOLUME
+from backends.common import containers
+from backends.common.containers import Probe
+from backends.common.written import assigned
 from core.errors import NotFound
 from planner.model import read_model
 
@@ -101,15 +103,9 @@ async def config(site: "Site", name: str) -> DeploymentConfig:
 
 def docker(made: Blueprint) -> str:
     """Run the same container on a machine with a GPU of one's own."""
-    container = made.container
-    words = ["docker", "run", "--rm", "--gpus=all", "--ipc=host", f"--name={made.name}"]
-    words += ["-p", f"127.0.0.1:{container.port}:{container.port}"]
-    words += [word for name in container.secrets for word in ("-e", name)]
-    words += [word for pair in _assigned(container.env) for word in ("-e", pair)]
-    if container.mount:
-        words += ["-v", f"/mnt/{container.mount.bucket}:{container.mount.path}:ro"]
-    words += [f"--entrypoint={container.command[0]}", container.image]
-    return shlex.join([*words, *container.command[1:], *container.args])
+    mount = made.container.mount
+    mounted = (f"/mnt/{mount.bucket}:{mount.path}:ro",) if mount else ()
+    return containers.docker(made.name, made.container, *mounted)
 
 
 def _reads_hub(service: "run_v2.Service") -> bool:
@@ -135,7 +131,7 @@ def _container(made: Blueprint) -> tuple[str, ...]:
         f"--command={_list(container.command)}",
         f"--args={_list(container.args)}",
         f"--port={container.port}",
-        *([f"--set-env-vars={_list(_assigned(container.env))}"] if container.env else []),
+        *([f"--set-env-vars={_list(assigned(container.env))}"] if container.env else []),
         *([f"--set-secrets={_list(kept)}"] if kept else []),
         f"--service-account={made.service_account}",
         "--ingress=all",
@@ -205,10 +201,6 @@ def _network(made: Blueprint) -> tuple[str, ...]:
         f"--subnet={network.subnetwork}",
         f"--vpc-egress={knative.egress(network)}",
     )
-
-
-def _assigned(values: Mapping[str, str]) -> Iterable[str]:
-    return [f"{name}={value}" for name, value in values.items()]
 
 
 def _pairs(values: Mapping[str, object]) -> str:

@@ -5,7 +5,7 @@ from typing import Final
 
 from backends.cloud_run import access, looking
 from backends.cloud_run.site import Site
-from core.endpoint import Endpoint
+from backends.common.answering import ask
 
 _LONGEST_REQUEST_SECONDS: Final = 1800.0
 """Cloud Run holds a request while an instance starts; source: its startup limit with a GPU."""
@@ -19,10 +19,6 @@ async def wake(site: Site, name: str) -> None:
         DeploymentNotFound: There is no such service.
     """
     service = await looking.service_named(site, name)
-    endpoint = Endpoint(await access.access(site, name), timeout=_LONGEST_REQUEST_SECONDS)
-    try:
-        await endpoint.models()
-    finally:
-        await endpoint.aclose()
+    await ask(await access.access(site, name), timeout=_LONGEST_REQUEST_SECONDS)
     site.answered.add(service.latest_ready_revision)
     site.woken[name] = datetime.now(UTC)

@@ -3,7 +3,8 @@
 import re
 from typing import Final, Literal
 
-from backends.cloud_run.rules import Bucket, rules, said
+from backends.cloud_run.rules import Bucket, rules
+from backends.common.words import said
 from core.errors import InvalidArgument
 from core.record import Record
 from core.records import DeploymentSpec
@@ -55,13 +56,6 @@ def weights_of(spec: DeploymentSpec) -> Weights:
             return _baked(spec)
         case location:
             return _bucket(spec, location)
-
-
-def hub_environment(ram_gib: int) -> dict[str, str]:
-    """Give what makes a download fast and keeps its caches out of an instance's memory."""
-    chosen = rules().hub
-    fast = {"HF_XET_HIGH_PERFORMANCE": "1"} if ram_gib >= chosen.high_performance_gib else {}
-    return {"HF_XET_CHUNK_CACHE_SIZE_BYTES": str(chosen.chunk_cache_bytes), **fast}
 
 
 def _hub(spec: DeploymentSpec) -> Weights:

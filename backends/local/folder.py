@@ -1,27 +1,22 @@
 """The folder of one deployment: what was made, what runs, how it ended."""
 
-import errno
-import fcntl
 import os
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from pydantic import SecretStr, ValidationError
 
+from backends.common.disk import on_disk, write_whole
+from backends.common.locking import locked
 from backends.local.engine import Engine
-from core.errors import Busy, DiskFull, HostError, WaitedTooLong
+from core.errors import HostError
 from core.records import DeploymentSpec, Record
-from core.waiting import wait_until
 
 R = TypeVar("R", bound=Record)
-
-LOCK_SECONDS: Final = 25.0
-"""Ending a stubborn engine takes up to 17 s; a tool may take 45."""
 
 
 class Made(Record):
@@ -121,7 +116,7 @@ class Folder:
 
     def fresh(self) -> None:
         """Make ready for another start: the last log is kept as engine.1.log."""
-        with _disk(self.path):
+        with on_disk(self.path):
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
             for name in ("process.json", "exit.json"):  # first: they tell of another engine
                 (self.path / name).unlink(missing_ok=True)
@@ -146,68 +141,21 @@ class Folder:
                 path.unlink(missing_ok=True)
         shutil.rmtree(self.path)
 
-    @asynccontextmanager
-    async def locked(self) -> AsyncIterator[int]:
+    def locked(self) -> AbstractAsyncContextManager[int]:
         """Keep other calls and other servers from changing it meanwhile; give the lock's handle.
 
         Raises:
-            Busy: Another one has been at it for `LOCK_SECONDS`.
+            Busy: Another one has been at it for `locking.LOCK_SECONDS`.
         """
-        try:
-            handle = await wait_until(
-                self._lock, bool, waiting_for="the lock", every=0.05, timeout=LOCK_SECONDS
-            )
-        except WaitedTooLong as exc:
-            raise Busy(
-                f"Another call is changing {self.name}.",
-                fix="Look with status_vllm, then try again.",
-            ) from exc
-        try:
-            yield handle
-        finally:
-            self._unlock(handle)
+        return locked(self._lock_path, self.name)
 
     @property
     def _lock_path(self) -> Path:
         return self.path.with_name(f".{self.name}.lock")
 
-    async def _lock(self) -> int:
-        """Give the handle of the lock, 0 while another one has it."""
-        with _disk(self.path):
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle = os.open(self._lock_path, os.O_CREAT | os.O_RDWR, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            return 0
-        if os.fstat(handle).st_nlink == 0:  # its last holder has just removed it
-            os.close(handle)
-            return 0
-        return handle
-
-    def _unlock(self, handle: int) -> None:
-        """Remove the lock's file too, unless a watcher or the next call holds it already."""
-        again = os.open(self._lock_path, os.O_CREAT | os.O_RDWR, 0o600)
-        os.close(handle)
-        try:
-            fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._lock_path.unlink(missing_ok=True)
-        except BlockingIOError:
-            return
-        finally:
-            os.close(again)
-
     def write(self, name: str, text: str) -> None:
         """Write a file whole or not at all, for this user only."""
-        path = self.path / name
-        part = path.with_name(f".{name}.part")
-        with _disk(self.path):
-            part.unlink(missing_ok=True)
-            handle = os.open(part, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            part.replace(path)
+        write_whole(self.path / name, text)
 
     def _text(self, name: str) -> str:
         try:
@@ -228,21 +176,3 @@ class Folder:
                 " once nothing of it runs.",
                 cause=str(exc).splitlines()[0],
             ) from exc
-
-
-@contextmanager
-def _disk(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as exc:
-        if exc.errno in {errno.ENOSPC, errno.EDQUOT}:
-            raise DiskFull(
-                f"The disk of {path} is full.",
-                fix="Make room there, or set VLLM_DEVOPS_STATE_DIR to another disk.",
-                cause=str(exc),
-            ) from exc
-        raise HostError(
-            f"{path} cannot be written.",
-            fix="Give this user the right to write there, or set VLLM_DEVOPS_STATE_DIR.",
-            cause=str(exc),
-        ) from exc

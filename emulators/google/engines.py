@@ -1,24 +1,19 @@
 """One instance of a service: its process, its log, its startup probe, the time it is billed."""
 
-import contextlib
-import signal
 import time
-from collections.abc import AsyncIterator
+from functools import partial
 from typing import Final
 
 import anyio
-import httpx2
 from google.cloud.run_v2.types import Probe, Revision
 
-from emulators.google.containers import CannotStart, Program, program_of
-from emulators.google.nursery import Child
+from emulators.common.processes import EngineProcess
+from emulators.common.programs import CannotStart, Program
+from emulators.google.containers import program_of
 from emulators.google.run_shapes import port_of
 from emulators.google.state import Instance, Project, World
-from emulators.google.web import NO_TLS
 
 SYSTEM_LOG: Final = "run.googleapis.com/varlog/system"
-_GRACE_SECONDS: Final = 2.0
-"""From SIGTERM to SIGKILL; ten in reality."""
 _REASONS: Final = {
     "DEPLOYMENT_ROLLOUT": "Instance started due to traffic shifting between revisions due to"
     " deployment, traffic split adjustment, or deployment health check.",
@@ -51,24 +46,26 @@ class Engine:
             location=parts[3],
             started=time.time(),
         )
-        self.url = ""
+        self._process: Final = EngineProcess()
         self.requests = 0
         """How many it answers now."""
         self.idle_since = time.monotonic()
         self.ready = anyio.Event()
         self.ended = anyio.Event()
-        self._told_to_end = anyio.Event()
-        self._farewell = signal.SIGTERM
+
+    @property
+    def url(self) -> str:
+        """Where its process listens."""
+        return self._process.url
 
     @property
     def is_ready(self) -> bool:
         """Whether requests may be sent to it."""
-        return self.ready.is_set() and not self.ended.is_set() and not self._told_to_end.is_set()
+        return self.ready.is_set() and not self.ended.is_set() and not self._process.is_over
 
     def stop(self, *, at_once: bool = False) -> None:
         """Tell it to end, politely unless at once; `ended` says when it has."""
-        self._farewell = signal.SIGKILL if at_once else signal.SIGTERM
-        self._told_to_end.set()
+        self._process.end(at_once=at_once)
 
     def took(self) -> None:
         """Count a request that is sent to it."""
@@ -99,44 +96,17 @@ class Engine:
             self._world.keep(self._project)
 
     async def _run(self, program: Program) -> None:
-        self.url = f"http://127.0.0.1:{program.port}"
-        child = await self._world.nursery.born(program.argv, program.env)
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._probe, child, program)
-                tasks.start_soon(self._end_when_told, child)
-                async with anyio.create_task_group() as ears:
-                    ears.start_soon(self._listen, child.stdout(), "stdout", program)
-                    ears.start_soon(self._listen, child.stderr(), "stderr", program)
-                self._tell_end(await child.wait())
-                tasks.cancel_scope.cancel()
-        finally:
-            child.close()
+        status = await self._process.run(
+            self._world.nursery, program, said=self._hear, beside=partial(self._probe, program)
+        )
+        if not self._process.told_to_end.is_set():
+            how = f"called exit({status})" if status >= 0 else f"terminated on signal {-status}"
+            self._say("WARNING", f"Container {how}.")
 
-    def _tell_end(self, status: int) -> None:
-        if self._told_to_end.is_set():
-            return
-        self._told_to_end.set()
-        how = f"called exit({status})" if status >= 0 else f"terminated on signal {-status}"
-        self._say("WARNING", f"Container {how}.")
+    def _hear(self, stream: str, line: str) -> None:
+        self._project.append("DEFAULT", line, self._labels, f"run.googleapis.com/{stream}")
 
-    async def _end_when_told(self, child: Child) -> None:
-        await self._told_to_end.wait()
-        child.send(self._farewell)
-        await anyio.sleep(_GRACE_SECONDS)
-        child.send(signal.SIGKILL)
-
-    async def _listen(self, said: AsyncIterator[bytes], kind: str, program: Program) -> None:
-        rest = b""
-        async for data in said:
-            *lines, rest = (rest + data).split(b"\n")
-            for line in () if program.quiet else lines:
-                text = line.decode(errors="replace")
-                for here, there in program.shown:
-                    text = text.replace(here, there)
-                self._project.append("DEFAULT", text, self._labels, f"run.googleapis.com/{kind}")
-
-    async def _probe(self, child: Child, program: Program) -> None:
+    async def _probe(self, program: Program) -> None:
         knobs, probe = self._project.knobs, self._container.startup_probe
         reachable = program.reachable
         scale = knobs.probe_scale
@@ -156,7 +126,7 @@ class Engine:
                 self.ready.set()
                 return
             await anyio.sleep((probe.period_seconds or 10) * scale)
-            if child.returncode is not None or self._told_to_end.is_set():
+            if self._process.is_over:
                 return
         times = f"{attempt} time{'s' * (attempt > 1)}"
         self._say(
@@ -168,12 +138,11 @@ class Engine:
 
     async def _healthy(self, probe: Probe, home: str) -> bool:
         """Ask as the probe does; a connection is enough where it asks for no path."""
-        path = probe.http_get.path.rstrip("/") or home
-        with contextlib.suppress(httpx2.HTTPError):
-            async with httpx2.AsyncClient(trust_env=False, verify=NO_TLS) as client:
-                reply = await client.get(self.url + path, timeout=probe.timeout_seconds or 1)
-            return not probe.http_get or reply.status_code < 400
-        return False
+        return await self._process.answers(
+            probe.http_get.path.rstrip("/") or home,
+            probe.timeout_seconds or 1,
+            any_status=not probe.http_get,
+        )
 
     @property
     def _where(self) -> str:

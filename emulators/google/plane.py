@@ -1,18 +1,17 @@
 """The process: one gRPC server, one web server and Cloud Storage, until nobody needs them."""
 
 import os
-import signal
-import time
 from pathlib import Path
 from types import ModuleType
 from typing import Final
 
 import anyio
 import grpc.aio
-from anyio import CancelScope
 from starlette.applications import Starlette
 
 from core.rehearsal import GooglePlane
+from emulators.common.lifetime import announce, leave_when_idle, until_told_to_end
+from emulators.common.web import loopback, start_web
 from emulators.google import (
     accounts,
     builds,
@@ -32,7 +31,6 @@ from emulators.google import (
 )
 from emulators.google.state import World
 from emulators.google.storage import Storage
-from emulators.google.web import loopback, start_web
 
 _PARTS: Final[tuple[ModuleType, ...]] = (
     controls,
@@ -53,8 +51,6 @@ _PARTS: Final[tuple[ModuleType, ...]] = (
 )
 """Modules with `mount(server, world)` for gRPC, `routes(world)` for HTTP, and `resume(world)` for
 what goes on when the process is started again."""
-FILE: Final = "plane.json"
-"""Where the addresses are written when everything listens."""
 
 
 async def serve(folder: Path, idle_exit_seconds: float | None) -> None:
@@ -68,14 +64,14 @@ async def serve(folder: Path, idle_exit_seconds: float | None) -> None:
         for part in _PARTS:
             if hasattr(part, "resume"):
                 part.resume(world)
-        _announce(
+        announce(
             folder,
             GooglePlane(
                 grpc=f"127.0.0.1:{port}", http=world.http, storage=storage.start(), pid=os.getpid()
             ),
         )
-        tasks.start_soon(_leave_when_idle, world, idle_exit_seconds, tasks.cancel_scope)
-        await _until_told_to_end()
+        tasks.start_soon(leave_when_idle, lambda: world.seen, idle_exit_seconds, tasks.cancel_scope)
+        await until_told_to_end()
         tasks.cancel_scope.cancel()
 
 
@@ -91,28 +87,3 @@ def _web(world: World) -> Starlette:
     return Starlette(
         routes=[route for part in _PARTS if hasattr(part, "routes") for route in part.routes(world)]
     )
-
-
-def _announce(folder: Path, plane: GooglePlane) -> None:
-    part = folder / f".{FILE}.part"
-    part.write_text(plane.model_dump_json(), encoding="utf-8")
-    part.replace(folder / FILE)
-
-
-async def _until_told_to_end() -> None:
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for _signal in signals:
-            return
-
-
-async def _leave_when_idle(
-    world: World, idle_exit_seconds: float | None, everything: CancelScope
-) -> None:
-    if idle_exit_seconds is None:
-        return
-    while True:
-        left = world.seen + idle_exit_seconds - time.monotonic()
-        if left <= 0:
-            everything.cancel()
-            return
-        await anyio.sleep(left)

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from google.cloud.run_v2.types import Service
 
+from emulators.common.doors import Door
 from emulators.google.fleet import Fleet
-from emulators.google.frontdoor import Door, open_door
+from emulators.google.frontdoor import open_service
 from emulators.google.state import Project, World
 
 
@@ -27,7 +28,7 @@ def running(world: World, project: Project, service: Service) -> Running:
     found: Running | None = world.live.get(service.name)
     if found is None:
         fleet = Fleet(world, project, service)
-        door = open_door(world, project, fleet, service.uri)
+        door = open_service(world, project, fleet, service.uri)
         service.uri = door.url
         service.urls = [door.url]
         found = world.live[service.name] = Running(fleet, door)

@@ -11,10 +11,10 @@ from anyio.abc import TaskGroup
 from google.iam.v1.policy_pb2 import Policy
 from pydantic import BaseModel, ConfigDict, Field
 
+from emulators.common.nursery import Nursery
 from emulators.google.idtokens import IdTokens
 from emulators.google.keeping import Proto
 from emulators.google.knobs import Knobs
-from emulators.google.nursery import Nursery
 
 _LOG_ENTRIES: Final = 5000
 """How many a project keeps."""

@@ -23,13 +23,13 @@ from backends.cloud_run.site import Site
 from core.records import DeploymentSpec, Target
 from core.rehearsal import GooglePlane
 from core.settings import Settings
+from emulators.common.web import loopback, start_web
 from emulators.google import builds, logs, monitoring
 from emulators.google.knobs import Fault
 from emulators.google.refusing import Refused
 from emulators.google.serving import add, unary
 from emulators.google.state import Entry, Instance, Project
 from emulators.google.state import World as Everything
-from emulators.google.web import loopback, start_web
 
 PROJECT, REGION = "planted", "us-east4"
 PARENT = f"projects/{PROJECT}/locations/{REGION}"

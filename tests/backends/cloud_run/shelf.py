@@ -1,35 +1,13 @@
 """Models in buckets of the simulated Cloud Storage."""
 
-import json
 from collections.abc import Mapping
-from typing import Final
 
 import anyio
 
 from backends.cloud_run.site import Site
+from tests.backends.shelf import INDEX, ONE, TWO, below, model, safetensors
 
-INDEX: Final = "model.safetensors.index.json"
-ONE, TWO = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
-TENSOR_BYTES: Final = 1024
-
-
-def safetensors() -> bytes:
-    """Give a small file that is whole."""
-    entry = {"dtype": "U8", "shape": [TENSOR_BYTES], "data_offsets": [0, TENSOR_BYTES]}
-    header = json.dumps({"w": entry}).encode()
-    return len(header).to_bytes(8, "little") + header + bytes(TENSOR_BYTES)
-
-
-def model(name: str = "google/gemma-3-4b-it") -> dict[str, bytes]:
-    """Give the files of a whole model in two parts."""
-    index = {"metadata": {"total_size": 2 * TENSOR_BYTES}, "weight_map": {"a": ONE, "b": TWO}}
-    return {
-        "config.json": json.dumps({"_name_or_path": name}).encode(),
-        "tokenizer.json": b"{}",
-        INDEX: json.dumps(index).encode(),
-        ONE: safetensors(),
-        TWO: safetensors(),
-    }
+__all__ = ["INDEX", "ONE", "TWO", "below", "model", "safetensors", "store"]
 
 
 async def store(site: Site, bucket: str, files: Mapping[str, bytes]) -> None:
@@ -42,8 +20,3 @@ async def store(site: Site, bucket: str, files: Mapping[str, bytes]) -> None:
             made.blob(path).upload_from_string(content)
 
     await anyio.to_thread.run_sync(write)
-
-
-def below(folder: str, files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Put files into a folder."""
-    return {f"{folder}/{name}": content for name, content in files.items()}

@@ -2,12 +2,14 @@
 
 import anyio
 import pytest
+from google.api_core.exceptions import NotFound
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from backends.cloud_run import buckets
+from backends.common import model_files
 from core.cloud_errors import (
     CloudRefused,
     CloudTimeout,
@@ -101,7 +103,7 @@ async def test_files_that_hold_no_json_do_not_hide_a_model(
 async def test_models_beyond_a_number_are_counted_and_not_shown(
     plane: GooglePlane, project: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(buckets, "_MOST_MODELS", 1)
+    monkeypatch.setattr(model_files, "_MOST_MODELS", 1)
     async with opened(plane, project) as site:
         await store(site, project, {"a/config.json": b"{}", "b/config.json": b"{}"})
         with collecting_notes() as notes:
@@ -112,7 +114,8 @@ async def test_models_beyond_a_number_are_counted_and_not_shown(
 async def test_files_beyond_a_number_are_said_not_to_be_looked_at(
     plane: GooglePlane, project: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(buckets, "_MOST_FILES", 3)
+    monkeypatch.setattr(buckets, "MOST_FILES", 3)
+    monkeypatch.setattr(model_files, "MOST_FILES", 3)
     async with opened(plane, project) as site:
         await store(site, project, below("gemma", model()))
         with collecting_notes() as notes:
@@ -196,3 +199,19 @@ async def test_a_part_that_counts_less_than_the_index_is_incomplete(
         await store(site, project, below("gemma", {**model(), ONE: b"x"}))
         (found,) = await buckets.models(site, project)
     assert found.complete is False
+
+
+async def test_a_file_that_goes_away_while_it_is_read_is_told(
+    plane: GooglePlane, project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody may be copying: that is no bug of ours."""
+
+    def gone(*_arguments: object) -> bytes:
+        raise NotFound("config.json")
+
+    monkeypatch.setattr(buckets, "_bytes_of", gone)
+    async with opened(plane, project) as site:
+        await store(site, project, below("gemma", model()))
+        with pytest.raises(CloudRefused) as refused:
+            await buckets.models(site, project)
+    assert "config.json" in refused.value.cause

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from backends.cloud_run.completeness import (
+from backends.common.completeness import (
     CONFIG,
     INDEX,
     header_length,

@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from backends.cloud_run import checks_hub
-from backends.cloud_run.gated import ask
-from backends.cloud_run.looked import asked
 from backends.cloud_run.site import Site
+from backends.common import hub_question
+from backends.common.gated import ask
+from backends.common.looked import asked
 from tests.backends.cloud_run.planned import site as offline
 from tests.backends.cloud_run.planned import spec
 from tests.backends.cloud_run.webserver import serving
@@ -98,9 +98,9 @@ def in_the_real_world(site: Site) -> Site:
 async def test_a_preflight_outside_a_rehearsal_asks_the_hub(
     hub: str, monkeypatch: pytest.MonkeyPatch, model: str, outcome: str
 ) -> None:
-    monkeypatch.setattr(checks_hub, "ask", lambda model, token: ask(model, token, hub))
+    monkeypatch.setattr(hub_question, "ask", lambda model, token: ask(model, token, hub))
     site = in_the_real_world(offline())
-    (question,) = checks_hub.questions(site, spec(model))
+    (question,) = hub_question.questions(site.settings, spec(model))
     row = await asked(question)
     assert (row.what, row.outcome) == (f"{model} can be fetched from the Hub", outcome)
 
@@ -110,9 +110,10 @@ async def test_a_hub_that_takes_too_long_leaves_it_unknown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     over = threading.Event()
-    monkeypatch.setattr(checks_hub, "_SECONDS", 0.05)
-    monkeypatch.setattr(checks_hub, "ask", lambda _model, _token: over.wait(10))
-    (question,) = checks_hub.questions(in_the_real_world(offline()), spec("open/model"))
+    monkeypatch.setattr(hub_question, "_SECONDS", 0.05)
+    monkeypatch.setattr(hub_question, "ask", lambda _model, _token: over.wait(10))
+    site = in_the_real_world(offline())
+    (question,) = hub_question.questions(site.settings, spec("open/model"))
     row = await asked(question)
     over.set()
     assert row.outcome == "unknown"

@@ -25,7 +25,7 @@ from tests.backends.cloud_run.works import (
 
 __all__ = ["wire"]
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.life]
 EVERY: Final = {**MAKING, **CHANGING, **DELETING, **KEEPING, **BUILDING, **UNBUILDING}
 
 

@@ -23,7 +23,7 @@ from tests.backends.cloud_run.works import make, replace
 
 __all__ = ["wire"]
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.life]
 WAYS: Final = ("lost", "answered", "killed")
 """The request is lost, its answer is, or the server dies before it gets it."""
 MAKING: Final = ((1, 5), (6, 9), (10, 12))

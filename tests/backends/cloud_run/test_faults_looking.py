@@ -21,7 +21,7 @@ from tests.google_plane import Controls
 
 __all__ = ["wire"]
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.life]
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from backends.cloud_run import images
-from backends.cloud_run.images import pinned, reference
+from backends.cloud_run.images import pinned
+from backends.common.registry import reference
 from core.cloud_errors import CloudRefused, NotAuthenticated
 from core.rehearsal import GooglePlane
 from tests.backends.cloud_run.sites import opened

@@ -12,7 +12,7 @@ from core.waiting import wait_until
 from tests.backends.cloud_run.sites import opened, planned
 from tests.google_plane import Controls
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.life]
 
 
 async def until(site: Site, *states: State) -> Deployment:

@@ -104,6 +104,8 @@ def test_a_boot_longer_than_the_probe_allows_is_said_before() -> None:
         ({"weights": "baked"}, "need the image"),
         ({"weights": "gs://bucket-only"}, "no folder of a bucket"),
         ({"weights": "gs://bucket/a/../b"}, "no folder of a bucket"),
+        ({"weights": "files://share/folder"}, "no folder of a bucket"),
+        ({"access": "internal"}, "not kept inside a network"),
         ({"engine_args": ("--api-key", "x")}, "key of its own"),
     ],
 )

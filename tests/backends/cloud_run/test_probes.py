@@ -5,7 +5,7 @@ import pytest
 from hypothesis import strategies
 
 from backends.cloud_run import probes
-from backends.cloud_run.probes import Probe
+from backends.common.containers import Probe
 from core.errors import InvalidArgument
 
 

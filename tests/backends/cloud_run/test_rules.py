@@ -5,6 +5,7 @@ import re
 import pytest
 
 from backends.cloud_run import rules
+from backends.common.words import said, spread_in
 from core.errors import InvalidArgument
 from core.records import NAME_PATTERN, Target
 from tests.backends.cloud_run.planned import L4, RTX, drawn, planned, site
@@ -65,8 +66,8 @@ def test_a_region_by_invitation_is_a_warning() -> None:
 def test_the_last_word_on_a_flag_wins() -> None:
     """As vLLM reads its command line."""
     words = ("--load-format", "auto", "--Load", "--load_format=runai_streamer", "--end")
-    assert rules.said(words, "--load-format") == "runai_streamer"
-    assert rules.said(words, "--end") == ""
-    assert rules.said(words, "--none") is None
-    assert rules.spread_in(("-dp", "2"))
-    assert not rules.spread_in(("--tensor-parallel-size", "1"))
+    assert said(words, "--load-format") == "runai_streamer"
+    assert said(words, "--end") == ""
+    assert said(words, "--none") is None
+    assert spread_in(("-dp", "2"))
+    assert not spread_in(("--tensor-parallel-size", "1"))

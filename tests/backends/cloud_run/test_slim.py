@@ -33,3 +33,18 @@ async def test_a_first_call_loads_neither_other_services_nor_aiohttp() -> None:
     others = ("jobs", "executions", "tasks", "worker_pools", "builds")
     assert not {f"google.cloud.run_v2.services.{each}" for each in others} & set(loaded)
     assert not [name for name in loaded if name.split(".")[0] == "aiohttp"]
+
+
+_WHOLE = """
+from backends.cloud_run.slim import client_class
+client_class("google.cloud.run_v2", "services", "ServicesAsyncClient")
+from google.cloud.run_v2 import JobsClient, Service, types
+from google.cloud import run_v2
+assert run_v2.JobsClient is JobsClient
+assert run_v2.types.Service is Service is types.Service
+"""
+
+
+async def test_who_imports_an_opened_package_afterwards_gets_the_whole() -> None:
+    done = await run((sys.executable, "-c", _WHOLE), cwd=ROOT, env=inherited_environment())
+    assert done.returncode == 0, done.stderr

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from backends.cloud_run.weights import hub_environment, weights_of
+from backends.cloud_run.rules import rules
+from backends.cloud_run.weights import weights_of
+from backends.common.hub_cache import hub_environment
 from core.errors import InvalidArgument
 from tests.backends.cloud_run.planned import BUCKET, E4B, spec
 
@@ -53,8 +55,8 @@ def test_the_hub_is_the_place_where_nobody_says() -> None:
     assert weights.kind == "hub"
     assert weights.fills_memory
     assert "HF_HUB_OFFLINE" not in weights.env
-    assert hub_environment(32) == {"HF_XET_CHUNK_CACHE_SIZE_BYTES": "0"}
-    assert hub_environment(80)["HF_XET_HIGH_PERFORMANCE"] == "1"
+    assert hub_environment(rules().hub, 32) == {"HF_XET_CHUNK_CACHE_SIZE_BYTES": "0"}
+    assert hub_environment(rules().hub, 80)["HF_XET_HIGH_PERFORMANCE"] == "1"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from google.api_core import exceptions
 from tests.emulators.google.run_services import Services, parent_of, services_of, wanted
 from tests.google_plane import google_plane
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.life]
 
 _CREATE = "google.cloud.run.v2.Services/CreateService"
 

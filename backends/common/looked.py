@@ -1,7 +1,9 @@
-"""One question of a preflight, and the row that its answer becomes."""
+"""The questions of a preflight, and the rows that their answers become."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
+
+import anyio
 
 from core.errors import OpsError
 from core.plans import Check
@@ -21,6 +23,20 @@ class Question(NamedTuple):
 
     what: str
     ask: Callable[[], Awaitable[Answer]]
+
+
+async def answered(questions: Sequence[Question], seconds: float) -> list[Check]:
+    """Ask all of them side by side, and wait so long for their answers."""
+    found: dict[str, Check] = {}
+
+    async def answer(question: Question) -> None:
+        found[question.what] = await asked(question)
+
+    with anyio.move_on_after(seconds):
+        async with anyio.create_task_group() as group:
+            for question in questions:
+                group.start_soon(answer, question)
+    return [found.get(one.what) or unanswered(one, seconds) for one in questions]
 
 
 async def asked(question: Question) -> Check:

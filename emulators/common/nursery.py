@@ -81,7 +81,7 @@ class Nursery:
         self._socket, theirs = socket.socketpair()
         with theirs:
             self._process = await anyio.open_process(
-                [sys.executable, "-m", "emulators.google.forking"],
+                [sys.executable, "-m", "emulators.common.forking"],
                 stdin=theirs.fileno(),
                 stdout=None,
                 stderr=None,

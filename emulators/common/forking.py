@@ -1,4 +1,4 @@
-"""`python -m emulators.google.forking`: has the simulated engine imported, and forks it on demand.
+"""`python -m emulators.common.forking`: has the simulated engine imported, and forks it on demand.
 
 Importing it takes half a second, which every instance would need. Standard input is a socket: each
 message on it is one engine's command line and environment, and carries the files it is to have.

@@ -4,6 +4,7 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import anyio
@@ -18,10 +19,11 @@ NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 class WebServer(uvicorn.Server):
     """Leaves signals to the process, and says when it listens."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, certificate: Path | None = None) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
+                ssl_certfile=certificate,
                 log_config=None,
                 log_level="critical",
                 lifespan="off",
@@ -41,12 +43,17 @@ class WebServer(uvicorn.Server):
         self.listening.set()
 
 
-async def start_web(tasks: TaskGroup, listener: socket.socket, app: ASGIApp) -> str:
-    """Serve an application in the background; gives its base URL."""
-    web = WebServer(app)
+async def start_web(
+    tasks: TaskGroup, listener: socket.socket, app: ASGIApp, *, certificate: Path | None = None
+) -> str:
+    """Serve an application in the background; gives its base URL.
+
+    `certificate` is a file with a key and its certificate: it is then served by TLS.
+    """
+    web = WebServer(app, certificate)
     tasks.start_soon(web.serve, [listener])
     await web.listening.wait()
-    return f"http://127.0.0.1:{listener.getsockname()[1]}"
+    return f"http{'s' if certificate else ''}://127.0.0.1:{listener.getsockname()[1]}"
 
 
 def loopback(port: int = 0) -> socket.socket:

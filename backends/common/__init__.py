@@ -1,0 +1,1 @@
+"""What several clouds need alike."""

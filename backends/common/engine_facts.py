@@ -1,0 +1,54 @@
+"""What is known of an engine and its machine beyond the engine's HTTP API."""
+
+import anyio
+
+from backends.base import EngineFacts, Hardware, Prediction
+from core.boot_log import BootLog
+from core.records import DeploymentSpec
+from planner.accelerators import Accelerator, accelerator
+from planner.flags import Flags
+from planner.foresee import foresee
+from planner.model import read_model
+from planner.places import Place
+
+
+def facts_of(boot: BootLog) -> EngineFacts:
+    """Give what the log of a boot tells."""
+    return EngineFacts(
+        version=boot.version,
+        weights_dtype=boot.config.get("dtype"),
+        quantization=boot.config.get("quantization"),
+        kv_cache_dtype=boot.config.get("kv_cache_dtype"),
+        flags=boot.arguments,
+        memory=boot.memory.model_dump(),
+    )
+
+
+def hardware_of(place: Place) -> Hardware:
+    """Give what a replica has there at most."""
+    size = place.sizes[-1] if place.sizes else None
+    return Hardware(
+        accelerator=accelerator(place.accelerator).title,
+        vcpu=size.vcpu if size else None,
+        ram_gib=size.ram_gib if size else None,
+        disk=place.disk,
+        network=place.network,
+    )
+
+
+async def predict(
+    spec: DeploymentSpec | None, gpu: Accelerator, version: str | None
+) -> Prediction | None:
+    """Give what was to be expected of a deployment's memory, None where too little is known.
+
+    Raises:
+        InvalidArgument: The model cannot be read.
+    """
+    if spec is None or spec.engine != "vllm":
+        return None
+    model = await anyio.to_thread.run_sync(read_model, spec.model)
+    memory = foresee(spec, model, gpu, vllm_version=version)
+    if memory is None:
+        return None
+    flags = Flags.of(spec, vllm_version=version)
+    return Prediction(model=model, flags=flags, accelerator=gpu, memory=memory)

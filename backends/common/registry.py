@@ -1,0 +1,83 @@
+"""What an image's tag means now, as its registry says."""
+
+import re
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+import httpx2
+
+_ACCEPTED: Final = (
+    "application/vnd.oci.image.index.v1+json, "
+    "application/vnd.docker.distribution.manifest.list.v2+json, "
+    "application/vnd.oci.image.manifest.v1+json, "
+    "application/vnd.docker.distribution.manifest.v2+json"
+)
+_DOCKER_HUB: Final = "registry-1.docker.io"
+_DOCKER_NAMES: Final = ("docker.io", "index.docker.io", _DOCKER_HUB)
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}$")
+_CHALLENGE: Final = re.compile(r'(\w+)="([^"]*)"')
+_TIMEOUT: Final = 10.0
+
+
+class Reference(NamedTuple):
+    """An image's name, taken apart."""
+
+    name: str
+    """Without tag and digest, as it was written."""
+    registry: str
+    path: str
+    """Of the repository at its registry."""
+    tag: str
+
+
+class Said(NamedTuple):
+    """A registry's answer."""
+
+    status: int
+    digest: str | None
+
+
+def reference(image: str) -> Reference:
+    """Take a name apart; without a registry it is Docker Hub's, without a tag the latest."""
+    head, _, last = image.rpartition("/")
+    short, _, tag = last.partition(":")
+    name = f"{head}/{short}" if head else short
+    first, _, rest = name.partition("/")
+    if not rest or not (set(".:") & set(first) or first == "localhost"):
+        first, rest = _DOCKER_HUB, name
+    if first in _DOCKER_NAMES:
+        first, rest = _DOCKER_HUB, rest if "/" in rest else f"library/{rest}"
+    return Reference(name, first, rest, tag or "latest")
+
+
+async def ask(base: str, wanted: Reference, token: str | None = None) -> Said | None:
+    """Ask the registry at `base` for the digest; None where it is not to be reached."""
+    url = f"{base}/v2/{wanted.path}/manifests/{wanted.tag}"
+    try:
+        async with httpx2.AsyncClient(timeout=_TIMEOUT, follow_redirects=True) as client:
+            reply = await _asked(client, url, token)
+            if reply.status_code == 401 and token is None:
+                token = await _visitors_token(client, reply)
+                reply = await _asked(client, url, token) if token else reply
+    except (httpx2.TransportError, httpx2.InvalidURL, ValueError):
+        return None
+    digest = reply.headers.get("docker-content-digest", "")
+    return Said(reply.status_code, digest if reply.is_success and _DIGEST.match(digest) else None)
+
+
+async def _asked(client: httpx2.AsyncClient, url: str, token: str | None) -> httpx2.Response:
+    # HEAD does not count against Docker Hub's limit of pulls.
+    shown = {"Authorization": f"Bearer {token}"} if token else {}
+    return await client.head(url, headers={"Accept": _ACCEPTED, **shown})
+
+
+async def _visitors_token(client: httpx2.AsyncClient, reply: httpx2.Response) -> str | None:
+    """Fetch what the registry's challenge asks of somebody without an account."""
+    asked = dict(_CHALLENGE.findall(reply.headers.get("www-authenticate", "")))
+    realm = asked.pop("realm", "")
+    if urlsplit(realm).scheme not in {"http", "https"}:
+        return None
+    answer = await client.get(realm, params=asked)
+    body = answer.json() if answer.is_success else {}
+    token = body.get("token") or body.get("access_token")
+    return token if isinstance(token, str) else None

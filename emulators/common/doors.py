@@ -1,0 +1,131 @@
+"""Whatever stands before an app's instances: it listens on one port, and passes requests on."""
+
+import contextlib
+import socket
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+import httpx2
+from anyio.abc import TaskGroup
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Send
+
+from emulators.common.web import NO_TLS, WebServer, loopback
+
+_HOP_BY_HOP: Final = frozenset(
+    {"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "host"}
+)
+_UNREACHABLE: Final = "upstream connect error or disconnect/reset before headers"
+
+
+@dataclass(slots=True)
+class Door:
+    """What listens for one app."""
+
+    port: int
+    server: WebServer
+
+    @property
+    def url(self) -> str:
+        """Its base URL."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def close(self) -> None:
+        """Listen no more."""
+        self.server.should_exit = True
+
+
+def open_door(tasks: TaskGroup, host: ASGIApp, port: int = 0) -> Door:
+    """Listen for an app; at the port it had before where that is still free."""
+    listener = _listener(port)
+    server = WebServer(host)
+    listener.listen(128)
+    tasks.start_soon(server.serve, [listener])
+    return Door(listener.getsockname()[1], server)
+
+
+def _listener(port: int) -> socket.socket:
+    try:
+        return loopback(port)
+    except OSError:
+        return loopback()
+
+
+class TurnedAway(Exception):
+    """The door answers by itself."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__()
+        self.response = response
+
+
+class Answer:
+    """Sends, and knows whether anything was sent."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.begun = False
+
+    async def __call__(self, message: Message) -> None:
+        """Send."""
+        self.begun = True
+        await self._send(message)
+
+
+async def pass_on(
+    request: Request, body: bytes, url: str, send: Send, *, but: frozenset[str] = frozenset()
+) -> None:
+    """Send the request to an instance, and its answer back as it comes.
+
+    Args:
+        request: Whose path, query and headers are sent on.
+        body: Of that request.
+        url: The instance's.
+        send: Takes the answer.
+        but: Headers that are for the door alone.
+
+    Raises:
+        TurnedAway: The instance cannot be reached.
+    """
+    async with httpx2.AsyncClient(trust_env=False, timeout=None, verify=NO_TLS) as client:
+        asked = client.build_request(
+            request.method,
+            f"{url}{request.url.path}",
+            params=request.query_params,
+            headers=_headers(request, _HOP_BY_HOP | but),
+            content=body,
+        )
+        try:
+            reply = await client.send(asked, stream=True)
+        except httpx2.HTTPError as exc:
+            raise TurnedAway(PlainTextResponse(_UNREACHABLE, status_code=503)) from exc
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_leave_with_the_client, request, tasks.cancel_scope)
+            await _send(reply, send)
+            tasks.cancel_scope.cancel()
+        await reply.aclose()
+
+
+async def _send(reply: httpx2.Response, send: Send) -> None:
+    headers = [
+        (name.lower(), value)
+        for name, value in reply.headers.raw
+        if name.decode().lower() not in _HOP_BY_HOP
+    ]
+    await send({"type": "http.response.start", "status": reply.status_code, "headers": headers})
+    with contextlib.suppress(httpx2.HTTPError):  # the instance ended: the answer is cut short
+        async for piece in reply.aiter_raw():
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _leave_with_the_client(request: Request, scope: anyio.CancelScope) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        continue
+    scope.cancel()
+
+
+def _headers(request: Request, left_out: frozenset[str]) -> list[tuple[str, str]]:
+    return [(name, value) for name, value in request.headers.items() if name not in left_out]
