@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from core.plans import MemoryPlan, Plan, Preflight
 from core.records import Access, Deleted, Deployment, DeploymentSpec, ModelShape, Record, Target
-from core.rehearsal import GooglePlane
+from core.rehearsal import AzurePlane, GooglePlane
 from core.settings import Settings
 from planner.accelerators import Accelerator
 from planner.flags import Flags
@@ -22,6 +22,8 @@ class World(NamedTuple):
     """The command that is used where there is no vLLM."""
     google: Callable[[], Awaitable[GooglePlane]] | None = None
     """Gives the simulated Google Cloud, started if need be; None in the real world."""
+    azure: Callable[[], Awaitable[AzurePlane]] | None = None
+    """The same of Azure."""
 
 
 class Backend(Protocol):

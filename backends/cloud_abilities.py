@@ -1,7 +1,7 @@
 """What a cloud can do beyond the contract; having the method is the flag."""
 
 from collections.abc import Sequence
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Final, Protocol, runtime_checkable
 
 from pydantic import SecretStr
 
@@ -83,7 +83,7 @@ class StoredModel(Record):
     """A model's files in a bucket."""
 
     location: str
-    """gs://BUCKET/FOLDER: what `weights` takes."""
+    """gs://BUCKET/FOLDER or files://SHARE/FOLDER: what `weights` takes."""
     model: str | None
     """As its config names it, where that can be told."""
     files: int
@@ -92,6 +92,8 @@ class StoredModel(Record):
     """Every file that its index names is there with its size; None cannot be told."""
     detail: str = ""
     """What is missing, or why it cannot be told."""
+    servable: bool = True
+    """Whether a deployment can read it where it lies; if not, `detail` says why."""
 
 
 @runtime_checkable
@@ -100,6 +102,26 @@ class ListsWeights(Protocol):
 
     async def stored_models(self, bucket: str | None = None) -> Sequence[StoredModel]:
         """Give every folder that holds a model; a bucket left out is that of the settings."""
+
+
+class Upload(Record):
+    """How a person brings a model's folder to where deployments read it."""
+
+    location: str
+    """What `weights` takes afterwards."""
+    bucket: str
+    """Where `stored_models` finds it."""
+    steps: tuple[tuple[str, str], ...]
+    """What each is for, and the command."""
+    notes: tuple[str, ...]
+
+
+@runtime_checkable
+class TakesUploads(Protocol):
+    """Reads weights from a place that a person fills by the cloud's own commands."""
+
+    def upload(self, folder: str, here: str, bucket: str | None = None) -> Upload:
+        """Say how the folder `here` is copied there, as `folder` where the bucket names none."""
 
 
 class RegisteredModel(Record):
@@ -119,6 +141,10 @@ class ListsRegistry(Protocol):
 
     async def registered_models(self) -> Sequence[RegisteredModel]:
         """Give every model of the project's registry in the target's region."""
+
+
+BY_PURGE: Final = "Call destroy_vllm with purge=true."
+"""How what a purge takes is removed, word for word."""
 
 
 @runtime_checkable

@@ -24,9 +24,16 @@ def _cloud_run() -> type[Backend]:
     return CloudRunBackend
 
 
+def _aca() -> type[Backend]:
+    from backends.aca.backend import AcaBackend
+
+    return AcaBackend
+
+
 BACKENDS: Final[dict[str, Callable[[], type[Backend]]]] = {
     "local": _local,
     "endpoint": _endpoint,
     "cloud_run": _cloud_run,
+    "aca": _aca,
 }
 """Each is imported when a target of its kind is opened: `tools/list` opens none."""

@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn
 import httpx2
 
 from core.errors import (
+    AddressNotAllowed,
     BadReply,
     BrokenStream,
     EndpointError,
@@ -23,6 +24,8 @@ from core.records import Access, Record
 
 LOOK_SECONDS: Final = 5.0
 """A look at a healthy engine takes milliseconds; a hung one must not hang us."""
+_GATEWAY: Final = "RBAC: access denied"
+"""So Envoy, the proxy before Container Apps, refuses an address."""
 
 
 class ServedModel(Record):
@@ -58,7 +61,7 @@ class Endpoint:
                 timeout=timeout,
                 limits=httpx2.Limits(max_connections=64),
                 transport=transport,
-                verify=_trusted(),
+                verify=trusted(),
             )
 
     async def aclose(self) -> None:
@@ -191,7 +194,7 @@ class Endpoint:
 
 
 @cache
-def _trusted() -> ssl.SSLContext:
+def trusted() -> ssl.SSLContext:
     """Read the certificates once: it takes 20 ms, five times what a look at an engine does."""
     return httpx2.create_ssl_context()
 
@@ -257,10 +260,15 @@ def _refuse(reply: httpx2.Response, url: str) -> NoReturn:
     if reply.status_code < 400:
         raise _bad_reply(reply)
     words = _words_of(reply)
-    if reply.status_code in {401, 403}:
-        raise Unauthorized(
-            f"{url} refuses the key.", fix="Give the right key in VLLM_API_KEY.", cause=words
+    if reply.status_code == 403 and _GATEWAY in words:
+        raise AddressNotAllowed(
+            f"{url} does not let in the address that this machine is seen with.",
+            fix="Call deploy_vllm again, which lets it in; or set AZURE_ALLOWED_ADDRESSES before.",
+            cause=words,
         )
+    if reply.status_code in {401, 403}:
+        fix = "Give the right key in VLLM_API_KEY."
+        raise Unauthorized(f"{url} refuses the key.", fix=fix, cause=words)
     if reply.status_code == 404 and "model" in words:
         raise ModelNotServed(
             "The endpoint does not serve that model.",
@@ -268,11 +276,8 @@ def _refuse(reply: httpx2.Response, url: str) -> NoReturn:
             cause=words,
         )
     if reply.status_code < 500:
-        raise RequestRefused(
-            f"The engine refuses the request ({reply.status_code}).",
-            fix="Change what its own words point to.",
-            cause=words,
-        )
+        said = f"The engine refuses the request ({reply.status_code})."
+        raise RequestRefused(said, fix="Change what its own words point to.", cause=words)
     raise EndpointError(
         f"{url} failed with status {reply.status_code}.",
         fix="Call get_logs for what the engine says of it.",

@@ -26,6 +26,7 @@ OpsError
     ├── NotReady
     ├── Asleep
     ├── Unauthorized
+    ├── AddressNotAllowed
     ├── RequestRefused
     ├── ModelNotServed
     ├── BadReply
@@ -215,6 +216,13 @@ class Unauthorized(EndpointError):
     """The endpoint refuses the key."""
 
     code = "UNAUTHORIZED"
+    retryable = False
+
+
+class AddressNotAllowed(EndpointError):
+    """A gateway before the endpoint lets in other addresses than the caller's."""
+
+    code = "ADDRESS_NOT_ALLOWED"
     retryable = False
 
 

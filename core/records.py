@@ -129,12 +129,12 @@ class DeploymentSpec(Record):
     ttl_minutes: int | None = Field(default=None, ge=1)
     """Stop it after so long, so that nobody pays for a forgotten one."""
     engine: Literal["vllm", "ollama"] = "vllm"
-    weights: str | None = Field(default=None, pattern=r"^(hub|baked|gs://[a-z0-9][^\x00-\x20]*)$")
-    """Where the weights come from: `hub`, `gs://BUCKET/FOLDER`, or `baked` into the image."""
+    weights: str | None = Field(default=None, pattern=r"^(hub|baked|(gs|files)://\w[^\x00-\x20]*)$")
+    """`hub`, `gs://BUCKET/FOLDER`, `files://SHARE/FOLDER`, or `baked` into the image."""
     image: Word | None = None
     """A container image in place of the target's own, best by digest."""
-    access: Literal["private", "public"] = "private"
-    """Who may call it: those whom the cloud knows, or whoever has its key."""
+    access: Literal["private", "public", "internal"] = "private"
+    """Who may call it: whom the cloud knows, whoever has its key, or its own network."""
     network: Word | None = None
     """NETWORK/SUBNETWORK that a replica is attached to (Direct VPC)."""
 

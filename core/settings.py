@@ -58,15 +58,20 @@ class Settings(BaseSettings):
     azure_subscription_id: str | None = None
     """The Azure subscription that deployments go to."""
     azure_resource_group: str | None = None
-    """The Azure resource group that holds them."""
+    """The Azure resource group that holds them; default vllm-devops."""
     azure_location: str | None = None
     """The Azure region, such as westus3."""
+    azure_containerapps_environment: str | None = None
+    """The managed environment that apps run in; default one of our own."""
+    azure_allowed_addresses: Annotated[tuple[str, ...], NoDecode] = ()
+    """Who may call a deployment on Azure: addresses or CIDR ranges, separated by commas; default
+    the address that this machine is seen with."""
     azure_keyvault_name: str | None = None
-    """The Key Vault that holds secrets."""
+    """The Key Vault that holds secrets; default one of our own."""
     azure_storage_account: str | None = None
-    """The storage account that holds weights."""
+    """The storage account that holds weights; default one of our own."""
     azure_log_analytics_workspace_id: str | None = None
-    """The Log Analytics workspace that gets the logs."""
+    """The Log Analytics workspace that gets the logs, by its GUID; default one of our own."""
     google_service_account: str | None = None
     """The service account to impersonate where your own login cannot mint ID tokens."""
     rehearsal: bool = False
@@ -81,7 +86,7 @@ class Settings(BaseSettings):
     vllm_devops_state_dir: Path | None = None
     """Where journal and deployments are kept; default the user's state folder."""
 
-    @field_validator("toolsets", mode="before")
+    @field_validator("toolsets", "azure_allowed_addresses", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):

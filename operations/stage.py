@@ -69,8 +69,10 @@ class Stage:
             )
         if target not in self._open:
             row = self.targets[target]
-            google = self._rehearsal.google if self.settings.rehearsal else None
-            world = World(self.settings, self.folder, _SIMULATED_ENGINE, google)
+            world = World(self.settings, self.folder, _SIMULATED_ENGINE)
+            if self.settings.rehearsal:
+                clouds = self._rehearsal
+                world = world._replace(google=clouds.google, azure=clouds.azure)
             self._open[target] = BACKENDS[row.backend]()(row, world)
         return self._open[target]
 
