@@ -1,18 +1,20 @@
 """What every test stands on: an empty world, no network, nothing left running."""
 
 import contextlib
+import gc
 import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import hypothesis
 import psutil
 import pytest
 
-from core.rehearsal import GooglePlane
-from core.settings import Settings
+from core.rehearsal import AzurePlane, GooglePlane
+from core.settings import ROOT, Settings
+from tests.azure_plane import azure_plane
 from tests.conversation import Agent, agent_of
 from tests.event_loop import BACKEND
 from tests.google_plane import google_plane
@@ -21,9 +23,29 @@ from tests.google_plane import google_plane
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
+# What is imported stays: looking through it for garbage took a fifth of the collection.
+gc.disable()
+
 # How long an example takes is the machine's business, not the test's.
 hypothesis.settings.register_profile("no-clock", deadline=None, max_examples=60)
 hypothesis.settings.load_profile("no-clock")
+
+
+_LIVES: Final = {ROOT / "tests" / "stories", ROOT / "tests" / "survival"}
+
+
+@pytest.hookimpl(tryfirst=True)  # before those are left out that nobody asked for
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the folders in which every test is a whole life, or a death in the middle of one."""
+    for item in items:
+        if _LIVES & set(item.path.parents):
+            item.add_marker(pytest.mark.life)
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage from here on, in what the tests themselves make."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture
@@ -36,6 +58,12 @@ def _no_settings_of_the_developer(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in Settings.model_fields:
         monkeypatch.delenv(name.upper(), raising=False)
     monkeypatch.setitem(Settings.model_config, "env_file", None)
+
+
+@pytest.fixture(autouse=True)
+def _imports_stay_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window of a measurement thaws what was frozen: every later search took half a second."""
+    monkeypatch.setattr(gc, "unfreeze", lambda: None)
 
 
 @pytest.fixture(autouse=True)
@@ -66,6 +94,13 @@ def state_dir(tmp_path: Path) -> Iterator[Path]:
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GooglePlane]:
     """One simulated Google Cloud for a whole worker; each test has a project of its own."""
     with google_plane(tmp_path_factory.mktemp("google")) as plane:
+        yield plane
+
+
+@pytest.fixture(scope="session")
+def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzurePlane]:
+    """One simulated Azure for a whole worker; each test has a subscription of its own."""
+    with azure_plane(tmp_path_factory.mktemp("azure")) as plane:
         yield plane
 
 

@@ -217,11 +217,18 @@ class Boot:
             "EngineCore",
             "core.py:133",
             f"Initializing a V1 LLM engine (v0.32.0) with config: model='{setup.model.name}', "
-            f"dtype=torch.{setup.model.dtype}, max_seq_len={setup.max_model_len}, {told}",
+            f"dtype=torch.{self._dtype}, max_seq_len={setup.max_model_len}, {told}",
         )
         self._room.check("on-device")
         name = setup.model.name
         log("EngineCore", "gpu_model_runner.py:5032", f"Starting to load model {name}...")
+
+    @property
+    def _dtype(self) -> str:
+        """What it computes in: what was asked for, else the model's own."""
+        asked = str(self._flags.dtype)
+        own = self._setup.model.dtype
+        return own if asked == "auto" else {"half": "float16", "float": "float32"}.get(asked, asked)
 
     async def _load(self) -> None:
         shards = self._shards()

@@ -64,6 +64,17 @@ async def test_an_eager_boot_compiles_and_captures_nothing(
     assert "Graph capturing" not in eager_log
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"), [("auto", "bfloat16"), ("half", "float16"), ("float32", "float32")]
+)
+async def test_a_boot_computes_in_what_was_asked_for(
+    capsys: pytest.CaptureFixture[str], asked: str, told: str
+) -> None:
+    """And says so where vLLM does."""
+    await boot("--dtype", asked)
+    assert f"dtype=torch.{told}, " in capsys.readouterr().out
+
+
 async def test_flags_move_the_cache(tiny_model: Path) -> None:
     """Utilization, fp8, offload and overrides, each in its direction."""
     usual = (await boot()).num_blocks

@@ -1,0 +1,1 @@
+"""A simulated Azure, spoken to by the official SDKs."""

@@ -1,0 +1,133 @@
+"""What an app's container runs here: the simulated engine, its secrets, its mounted shares."""
+
+from typing import Final
+from urllib.parse import urlsplit
+
+from emulators.azure import fleet_shapes as shapes
+from emulators.azure.containers_shares import local_weights
+from emulators.azure.fleet_shapes import Body
+from emulators.azure.profiles_known import A100, T4
+from emulators.azure.roles import may
+from emulators.azure.roles_known import READ_SECRET
+from emulators.azure.state import Subscription, World
+from emulators.azure.vaults_arm import vault_named
+from emulators.common.programs import CannotStart, Program, environment, program, served
+
+ACCELERATORS: Final = {A100: "a100-80", T4: "t4"}
+"""The GPU of each profile type, by the name that it has here."""
+
+
+class Unreadable(CannotStart):
+    """An app's secret stands for nothing that its identity may read."""
+
+
+def program_of(world: World, sub: Subscription, app: Body, revision: Body) -> Program:
+    """Say what is to be run; every call takes a port of its own.
+
+    Raises:
+        CannotStart: The image has no such program, or a share cannot be mounted.
+        Unreadable: One of its secrets.
+    """
+    container = shapes.container_of(revision)
+    return program(
+        served(container.get("command") or (), container.get("args") or ()),
+        _environment(world, sub, app, revision),
+        port=shapes.port_of(app),
+        here=local_weights(world, sub, app, revision),
+    )
+
+
+def check_secrets(world: World, sub: Subscription, app: Body) -> None:
+    """See whether every secret of an app can be read, used or not.
+
+    Raises:
+        Unreadable: One cannot.
+    """
+    for secret in _secrets(app):
+        secret_value(world, sub, app, str(secret["name"]))
+
+
+def secret_value(world: World, sub: Subscription, app: Body, name: str) -> str:
+    """Give what an app's secret stands for.
+
+    Raises:
+        Unreadable: Nothing, or its identity may not read it.
+    """
+    found = next((one for one in _secrets(app) if one["name"] == name), None)
+    if found is None:
+        raise Unreadable(f"SecretRef '{name}' defined for container is not found.")
+    if not found.get("keyVaultUrl"):
+        return str(found.get("value") or "")
+    try:
+        return _kept(world, sub, app, found)
+    except _Lost as exc:
+        raise Unreadable(
+            f"Unable to get value using Managed identity {found.get('identity') or 'system'} for"
+            f" secret {name}. Error: unable to fetch secret '{name}' using Managed identity"
+            f" '{found.get('identity') or 'system'}': {exc}"
+        ) from exc
+
+
+class _Lost(Exception):
+    """The vault does not give it."""
+
+
+def _secrets(app: Body) -> list[Body]:
+    return (app["properties"].get("configuration") or {}).get("secrets") or []
+
+
+def _kept(world: World, sub: Subscription, app: Body, secret: Body) -> str:
+    """Read a vault's secret as the app's identity does."""
+    vault_name, name, version = _named(str(secret["keyVaultUrl"]))
+    found = vault_named(world, vault_name)
+    if found is None:
+        raise _Lost(f"lookup {vault_name}.vault.azure.net: no such host")
+    owner, vault = found
+    principal = _principal(sub, app, str(secret.get("identity") or ""))
+    if not may(owner, principal, READ_SECRET, f"{vault['id']}/secrets/{name}"):
+        raise _Lost(
+            "RESPONSE 403: 403 Forbidden. ERROR CODE: Forbidden. Caller is not authorized to"
+            f" perform action on resource {vault['id']}/secrets/{name}. ForbiddenByRbac"
+        )
+    held = owner.vaults[vault_name].secrets.get(name) if vault_name in owner.vaults else None
+    there = held.versions if held and held.deleted is None else []
+    chosen = [one for one in there if not version or one["id"].endswith(f"/{version}")]
+    if not chosen:
+        raise _Lost(f"RESPONSE 404: 404 Not Found. ERROR CODE: SecretNotFound: {name}")
+    return str(chosen[-1]["value"])
+
+
+def _named(url: str) -> tuple[str, str, str]:
+    """Give vault, secret and version that a URL names, in lower case; here or in the real world."""
+    where = urlsplit(url.lower())
+    parts = [part for part in where.path.split("/") if part]
+    if parts[:1] == ["vaults"]:
+        parts = parts[1:]
+    else:
+        parts = [(where.hostname or "").partition(".")[0], *parts]
+    vault, _, name, version, *_ = [*parts, "", "", "", ""]
+    return vault, name, version
+
+
+def _principal(sub: Subscription, app: Body, identity: str) -> str:
+    """Give the object id of an identity that the app has."""
+    given = {name.lower() for name in (app.get("identity") or {}).get("userAssignedIdentities", {})}
+    body = sub.get(identity) if identity.lower() in given else None
+    if body is None:
+        raise _Lost("the app does not have that identity")
+    return str(body["properties"]["principalId"])
+
+
+def _environment(world: World, sub: Subscription, app: Body, revision: Body) -> dict[str, str]:
+    knobs = sub.knobs
+    env = environment(
+        boot_seconds=knobs.boot_seconds,
+        phases=knobs.engine_seconds,
+        more=knobs.engine_environment,
+        accelerator=ACCELERATORS.get(shapes.profile_type_of(sub, app), ""),
+    )
+    for variable in shapes.container_of(revision).get("env") or []:
+        reference = variable.get("secretRef")
+        value = secret_value(world, sub, app, reference) if reference else variable.get("value")
+        env[variable["name"]] = str(value or "")
+    return env

@@ -1,0 +1,49 @@
+"""A simulated Azure as a process of its own, and its controls."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from core.rehearsal import AzurePlane
+from tests.planes import NO_TLS, process_of
+
+
+class Controls:
+    """What a test may set and see of the subscriptions of one plane."""
+
+    def __init__(self, plane: AzurePlane) -> None:
+        self.plane = plane
+
+    def set(self, subscription: str, **knobs: Any) -> dict[str, Any]:
+        """Change some knobs of a subscription; see `emulators.azure.knobs.Knobs`."""
+        return self._ask("PUT", subscription, json=knobs)
+
+    def get(self, subscription: str) -> dict[str, Any]:
+        """Tell what is in a subscription."""
+        return self._ask("GET", subscription)
+
+    def drop(self, subscription: str) -> None:
+        """End what runs for a subscription, and forget it."""
+        self._ask("DELETE", subscription)
+
+    def _ask(self, method: str, subscription: str, **more: Any) -> dict[str, Any]:
+        url = f"{self.plane.http}/rehearsal/subscriptions/{subscription}"
+        reply = httpx2.request(method, url, timeout=30, trust_env=False, verify=NO_TLS, **more)
+        assert reply.is_success, reply.text
+        answer: dict[str, Any] = reply.json()
+        return answer
+
+
+@contextmanager
+def azure_plane(folder: Path, *, idle_exit_seconds: float = 600) -> Iterator[AzurePlane]:
+    """Run a plane that keeps its state in `folder`; it is ended politely."""
+    argv = [
+        sys.executable, "-m", "emulators.azure", "--folder", str(folder),
+        "--idle-exit", str(idle_exit_seconds),
+    ]  # fmt: skip
+    with process_of(argv, folder):
+        yield AzurePlane.model_validate_json((folder / "plane.json").read_bytes())
