@@ -1,98 +1,26 @@
 """What every backend promises, asked of each: a new one joins by one row of `ROWS`."""
 
-import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from backends.base import (
     Backend,
-    HasHost,
     HasLogs,
-    KnowsEngine,
-    NamesEngine,
-    Scales,
     Stops,
-    World,
-    WritesConfig,
 )
 from backends.cloud_abilities import Closes
 from backends.registry import BACKENDS
 from core.errors import DeploymentNotFound, InvalidArgument, OpsError, Unsupported
 from core.plans import Plan
-from core.records import DeploymentSpec, ModelShape, State, Target
-from core.rehearsal import GooglePlane
-from core.settings import Settings
+from core.records import DeploymentSpec, ModelShape, State
 from planner.model import read_model
+from tests.backends.contract_rows import ABILITIES, ROWS, Ground
 from tests.backends.local.conftest import Machine
 from tests.backends.served import Served
-from tests.google_plane import Controls
 
 pytestmark = pytest.mark.anyio
-
-ABILITIES = (Scales, Stops, HasLogs, KnowsEngine, NamesEngine, WritesConfig, HasHost)
-
-
-class Ground(NamedTuple):
-    """What the worlds of the rows stand on."""
-
-    state_dir: Path
-    served: Served
-    plane: Callable[[], GooglePlane]
-    """The simulated cloud, started when a row first asks for it."""
-
-
-class Row(NamedTuple):
-    """One kind of target."""
-
-    world: Callable[[Ground], World]
-    abilities: tuple[type, ...]
-    target: Target
-    model: str = "fake/ready"
-    makes: bool = True
-    """Whether deployments are made here; a place that is only looked at refuses."""
-    name: str = "one"
-    """Of the deployment that there is, or will be."""
-
-
-def this_machine(ground: Ground) -> World:
-    return Machine(ground.state_dir).world
-
-
-def own_endpoint(ground: Ground) -> World:
-    return World(Settings(vllm_base_url=ground.served.url), ground.state_dir, ())
-
-
-def google_cloud(ground: Ground) -> World:
-    """A project of its own, set up."""
-    project = f"p-{uuid.uuid4().hex[:12]}"
-    plane = ground.plane()
-    Controls(plane).set(project, prepared=True)
-
-    async def google() -> GooglePlane:
-        return plane
-
-    settings = Settings(google_cloud_project=project, rehearsal=True)
-    return World(settings, ground.state_dir, (), google)
-
-
-HERE = Target(name="local", backend="local", description="")
-OWN = Target(name="endpoint", backend="endpoint", description="")
-L4 = Target(
-    name="cloud-run-l4",
-    backend="cloud_run",
-    description="",
-    accelerator="nvidia-l4",
-    region="us-east4",
-)
-WITHOUT_A_HOST = tuple(one for one in ABILITIES if one is not HasHost)
-ROWS = {
-    "local": Row(this_machine, ABILITIES, HERE),
-    "endpoint": Row(own_endpoint, (), OWN, makes=False, name="endpoint"),
-    "cloud_run": Row(google_cloud, WITHOUT_A_HOST, L4, "google/gemma-4-E2B-it"),
-}
 
 
 class Place:
@@ -135,7 +63,12 @@ def served() -> Iterator[Served]:
 
 @pytest.fixture
 def ground(request: pytest.FixtureRequest, state_dir: Path, served: Served) -> Ground:
-    return Ground(state_dir, served, lambda: request.getfixturevalue("plane"))
+    return Ground(
+        state_dir,
+        served,
+        lambda: request.getfixturevalue("plane"),
+        lambda: request.getfixturevalue("azure"),
+    )
 
 
 @pytest.fixture(params=ROWS)

@@ -1,0 +1,99 @@
+"""Where an app answers, the key that it wants to see, and whom its ingress lets in."""
+
+from typing import TYPE_CHECKING
+
+from backends.aca import az, looking, secrets
+from backends.aca.names import KEY, key_secret
+from backends.aca.site import Site
+from core.errors import NextStep, NotReady
+from core.headers import KEY_HEADER
+from core.records import Access
+
+if TYPE_CHECKING:
+    from azure.mgmt.appcontainers.models import ContainerApp, Ingress
+
+
+async def access(site: Site, name: str) -> Access:
+    """Give the address and the engine's key.
+
+    Raises:
+        DeploymentNotFound, NotOurs: Nothing of that name was made here.
+        NotReady: Azure has not given it an address yet.
+        NotFound: Its key is missing.
+        CloudError: Azure refused.
+    """
+    return await access_of(site, await looking.app_named(site, name))
+
+
+async def access_of(site: Site, app: "ContainerApp") -> Access:
+    """Give address and key of an app that was read already.
+
+    Raises:
+        NotReady, NotFound, CloudError: As `access` does.
+    """
+    name, url = str(app.name), url_of(site, app)
+    if url is None:
+        raise NotReady(
+            f"{name} has no address yet.",
+            fix="Call status_vllm until it has one.",
+            next_steps=(NextStep("status_vllm", {"target": site.target.name, "name": name}),),
+        )
+    keyed = _keyed(app)
+    return Access(
+        base_url=url,
+        api_key=await secrets.read(site, key_secret(name)) if keyed else None,
+        header_commands=_commands(site, name) if keyed else {},
+        protection=_protection(app, keyed=keyed),
+    )
+
+
+def url_of(site: Site, app: "ContainerApp") -> str | None:
+    """Give its base URL, None before it has a name in the world."""
+    ingress = _ingress(app)
+    if ingress is None or not ingress.fqdn:
+        return None
+    return f"{'http' if site.rehearsed else 'https'}://{ingress.fqdn}"
+
+
+def is_external(app: "ContainerApp") -> bool:
+    """Whether it answers outside its environment's network."""
+    ingress = _ingress(app)
+    return bool(ingress and ingress.external)
+
+
+def allowed(app: "ContainerApp") -> tuple[str, ...]:
+    """Give the ranges of addresses that its ingress lets in; none is everybody."""
+    ingress = _ingress(app)
+    rules = (ingress.ip_security_restrictions if ingress else None) or []
+    return tuple(rule.ip_address_range for rule in rules if rule.action == "Allow")
+
+
+def _ingress(app: "ContainerApp") -> "Ingress | None":
+    return app.configuration.ingress if app.configuration else None
+
+
+def _keyed(app: "ContainerApp") -> bool:
+    """Whether its engine asks for a key, as its own template says."""
+    containers = (app.template.containers if app.template else None) or []
+    return any(
+        variable.secret_ref == KEY for container in containers for variable in container.env or []
+    )
+
+
+def _commands(site: Site, name: str) -> dict[str, str]:
+    return {KEY_HEADER: az.value_of(site.ground, key_secret(name))}
+
+
+def _protection(app: "ContainerApp", *, keyed: bool) -> str:
+    ranges = ", ".join(allowed(app))
+    key = (
+        "/v1/* needs the engine's key, while /metrics, /health and /tokenize need none"
+        if keyed
+        else "the engine behind it has no key"
+    )
+    if not is_external(app):
+        return f"HTTPS; it answers only inside its environment's network; {key}."
+    if ranges:
+        return f"HTTPS; Azure lets in {ranges} and nobody else; {key}."
+    waking = "; each request may start a paid replica"
+    return f"HTTPS; open to the internet: {key}{waking}."

@@ -1,0 +1,176 @@
+"""Azure Container Apps as a target: each part of the work is a module of its own."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from pydantic import SecretStr
+
+from backends.aca import (
+    access,
+    applying,
+    changing,
+    checking,
+    facts,
+    going_on,
+    logs,
+    looking,
+    planning,
+    quotas,
+    removing,
+    secrets,
+    setup,
+    shares,
+    telling,
+    text,
+    uploading,
+    waking,
+)
+from backends.aca.clients import Clients
+from backends.aca.site import Site
+from backends.base import (
+    DeploymentConfig,
+    EngineFacts,
+    Hardware,
+    LogLines,
+    Prediction,
+    World,
+)
+from backends.cloud_abilities import KeptSecret, Quota, Setup, StoredModel, Upload
+from core.plans import Plan, Preflight
+from core.records import Access, Deleted, Deployment, DeploymentSpec, ModelShape, Target
+from planner.accelerators import Accelerator
+
+
+class AcaBackend:
+    """One accelerator in one region of one subscription."""
+
+    waits_in: ClassVar[frozenset[str]] = telling.WAITS_IN
+
+    def __init__(self, target: Target, world: World) -> None:
+        self._site = Site(
+            target=target,
+            settings=world.settings,
+            clients=Clients(target, world),
+            folder=world.folder / "aca" / target.name,
+        )
+
+    @property
+    def target(self) -> Target:
+        """Where this is."""
+        return self._site.target
+
+    def engine_name(self) -> tuple[str, str]:
+        """Give the engine of the image, and what setting is missing."""
+        return planning.engine_name(self._site)
+
+    def plan(self, spec: DeploymentSpec, model: ModelShape) -> Plan:
+        """Say which group, environment, vault, identity, share and app would be made."""
+        return planning.make_plan(self._site, spec, model)
+
+    async def check(self, plan: Plan) -> Preflight:
+        """Ask Azure for everything that the plan needs; changes nothing."""
+        return await checking.preflight(self._site, plan)
+
+    async def apply(self, plan: Plan) -> Deployment:
+        """Make what the app stands on, its key and the app, as far as can be done at once."""
+        await applying.apply(self._site, plan)
+        return await looking.describe(self._site, plan.spec.name)
+
+    async def go_on(self, name: str) -> None:
+        """Take the next step once the environment is there, or a role has taken effect."""
+        await going_on.go_on(self._site, name)
+
+    async def describe(self, name: str) -> Deployment:
+        """Say what the app, its revisions and their replicas are doing."""
+        return await looking.describe(self._site, name)
+
+    async def list(self) -> Sequence[Deployment]:
+        """Give every app with this target's tag; none where no subscription is named."""
+        return await looking.list_all(self._site) if self._site.clients.configured else ()
+
+    async def delete(self, name: str) -> Deleted:
+        """Delete app and key; what it stood on stays and is named."""
+        return await removing.delete(self._site, name)
+
+    async def purge(self, name: str) -> tuple[str, ...]:
+        """Delete what the app stood on, if nothing else stands on it and it was made here."""
+        return await removing.purge(self._site, name)
+
+    async def access(self, name: str) -> Access:
+        """Give the URL and the engine's key."""
+        return await access.access(self._site, name)
+
+    async def scale(self, name: str, *, min_replicas: int, max_replicas: int) -> Deployment:
+        """Change how many replicas there may be; Azure makes a new revision, which boots."""
+        await changing.scale(self._site, name, min_replicas, max_replicas)
+        return await looking.describe(self._site, name)
+
+    async def stop(self, name: str) -> Deployment:
+        """Stop the app, so that no request wakes it."""
+        await changing.stop(self._site, name)
+        return await looking.describe(self._site, name)
+
+    async def start(self, name: str) -> Deployment:
+        """Let it scale by itself again, as it was asked for."""
+        await changing.start(self._site, name)
+        return await looking.describe(self._site, name)
+
+    async def wake(self, name: str) -> None:
+        """Ask again and again until the model has answered: a request ends after 240 s."""
+        await waking.wake(self._site, name)
+
+    async def logs(self, name: str, *, lines: int, contains: str | None = None) -> LogLines:
+        """Read the streams of what runs, and Log Analytics for what ran."""
+        return await logs.read(self._site, name, lines=lines, contains=contains)
+
+    async def spec(self, name: str) -> DeploymentSpec | None:
+        """Give what the app's tags say was asked for."""
+        return await looking.spec_of(self._site, name)
+
+    async def engine_facts(self, name: str) -> EngineFacts:
+        """Give what the log of its boot tells."""
+        return await facts.engine_facts(self._site, name)
+
+    async def hardware(self) -> Hardware:
+        """Give what a replica of this target has."""
+        return facts.hardware(self._site)
+
+    async def predicted(self, name: str) -> Prediction | None:
+        """Give what was to be expected of its memory."""
+        return await facts.predicted(self._site, name)
+
+    def hardware_known(self) -> tuple[Accelerator, int] | None:
+        """Give the accelerator of one replica."""
+        return facts.hardware_known(self._site)
+
+    async def config(self, name: str) -> DeploymentConfig:
+        """Give the same app as az commands and YAML."""
+        return await text.config(self._site, name)
+
+    async def setup(self) -> Setup:
+        """Look which providers, group, environment, vault, identity and share are there."""
+        return await setup.look(self._site)
+
+    async def set_up(self) -> Setup:
+        """Make those that are missing."""
+        return await setup.make(self._site)
+
+    async def quotas(self) -> Sequence[Quota]:
+        """Read the usage of the region and of the environment."""
+        return await quotas.read(self._site)
+
+    async def keep_secret(self, name: str, value: SecretStr) -> KeptSecret:
+        """Keep a token in the Key Vault, readable by the identity that apps run as."""
+        return await secrets.keep(self._site, name, value)
+
+    async def stored_models(self, bucket: str | None = None) -> Sequence[StoredModel]:
+        """Look through a file share, or a container of blobs."""
+        return await shares.models(self._site, bucket)
+
+    def upload(self, folder: str, here: str, bucket: str | None = None) -> Upload:
+        """Say how a model's folder is copied to the file share."""
+        return uploading.upload(self._site, folder, here, bucket)
+
+    async def aclose(self) -> None:
+        """Close the connections to Azure."""
+        await self._site.clients.aclose()

@@ -1,0 +1,39 @@
+"""Which engine an app's image holds."""
+
+from typing import TYPE_CHECKING
+
+from backends.aca.rules import gpu_of
+from backends.aca.site import Site
+from backends.common import engines
+
+if TYPE_CHECKING:
+    from azure.mgmt.appcontainers.models import ContainerApp
+
+
+def image_of(app: "ContainerApp") -> str | None:
+    """Give the image of an app's container."""
+    template = app.properties.template if app.properties else None
+    containers = (template.containers if template else None) or []
+    return containers[0].image if containers else None
+
+
+def version_of(site: Site, app: "ContainerApp") -> str | None:
+    """Give vLLM's version: by the image's tag, or as the target's own image has it."""
+    return version(site, image_of(app))
+
+
+def version(site: Site, image: str | None) -> str | None:
+    """Give the version of vLLM in an image."""
+    own = gpu_of(site.target)
+    return engines.version_of(image, own.image, own.vllm) if image else None
+
+
+def label_of(site: Site, app: "ContainerApp") -> str:
+    """Give the engine's name for people."""
+    return label(site, image_of(app))
+
+
+def label(site: Site, image: str | None) -> str:
+    """Give the name of the engine in an image for people."""
+    name = "simulated vLLM" if site.rehearsed else "vLLM"
+    return f"{name} {version(site, image) or '(version not known)'}"

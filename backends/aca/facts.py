@@ -1,0 +1,47 @@
+"""What is known of an engine and its machine beyond the engine's HTTP API."""
+
+from backends.aca import boots, engines, looking, replicas, tags
+from backends.aca.rules import place_of
+from backends.aca.site import Site
+from backends.base import EngineFacts, Hardware, Prediction
+from backends.common.engine_facts import facts_of, hardware_of, predict
+from backends.common.lines import boot_of
+from planner.accelerators import Accelerator, accelerator
+
+
+async def engine_facts(site: Site, name: str) -> EngineFacts:
+    """Give what the log of the serving revision's first boot tells.
+
+    Raises:
+        DeploymentNotFound: There is no such app.
+        CloudError: Its log cannot be read.
+    """
+    app = await looking.app_named(site, name)
+    ready = app.latest_ready_revision_name
+    serving = [one for one in await replicas.held(site, name) if one.name == ready]
+    if not serving:
+        return EngineFacts()
+    return facts_of(boot_of(await boots.first_words(site, app, serving[0])))
+
+
+def hardware(site: Site) -> Hardware:
+    """Give what a replica of this target has."""
+    return hardware_of(place_of(site.target))
+
+
+def hardware_known(site: Site) -> tuple[Accelerator, int]:
+    """Give the accelerator of one replica."""
+    place = place_of(site.target)
+    return accelerator(place.accelerator), place.count
+
+
+async def predicted(site: Site, name: str) -> Prediction | None:
+    """Give what was to be expected of a deployment's memory, None where too little is known.
+
+    Raises:
+        DeploymentNotFound: There is no such app.
+        InvalidArgument: The model cannot be read.
+    """
+    app = await looking.app_named(site, name)
+    version = engines.version_of(site, app)
+    return await predict(tags.spec_in(app.tags), hardware_known(site)[0], version)

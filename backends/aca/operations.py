@@ -1,0 +1,211 @@
+"""Changes of an app that Azure goes on with alone: begun, watched for a refusal, remembered."""
+
+import re
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+
+import anyio
+from pydantic import ValidationError
+
+from backends.aca.failing import strictly
+from backends.aca.names import Ground
+from backends.aca.site import Site
+from backends.aca.waiting import READ_SECONDS, reading, writing
+from backends.common.disk import on_disk, write_whole
+from core.cloud_errors import CloudError, ConcurrentChange
+from core.records import NAME_PATTERN, Failure, Record
+from core.reply import note
+
+if TYPE_CHECKING:
+    from azure.core.polling import AsyncLROPoller
+    from azure.mgmt.appcontainers.models import ContainerApp
+
+T = TypeVar("T")
+
+REFUSAL_SECONDS: Final = 10.0
+"""Azure refuses soon what it refuses at all; what is still under way then goes on."""
+BUSY_SECONDS: Final = 15.0
+"""As long another change of the same app is waited out."""
+_AGAIN_SECONDS: Final = 1.0
+_LOOK_SECONDS: Final = 0.5
+_UNREADABLE: Final = frozenset({401, 403, 404, 408, 429})
+"""Of a look at a change these say nothing of the change itself; nor does anything from 500 on."""
+
+Kind = Literal["create_or_update", "update", "delete", "start", "stop"]
+
+
+class Change(Record):
+    """The last change of one app that Azure took; holds no secret."""
+
+    kind: Kind
+    what: str
+    ground: Ground
+    since: datetime
+    token: str
+    """With it the SDK goes on where another process left off; empty once it is over."""
+    failure: Failure | None = None
+
+
+async def carry_out(
+    site: Site,
+    name: str,
+    kind: Kind,
+    what: str,
+    *,
+    body: "ContainerApp | None" = None,
+    seconds: float | None = None,
+) -> bool:
+    """Begin a change and watch it for so many seconds, else `REFUSAL_SECONDS`.
+
+    Gives whether it was seen to be over: it may go on, or nobody may see how it goes.
+
+    Raises:
+        CloudError: Azure refused it, or it failed within that time, as its body says.
+    """
+    with strictly(what):
+        poller = await _begin(site, name, kind, body, **writing())
+    change = Change(
+        kind=kind,
+        what=what,
+        ground=site.ground,
+        since=datetime.now(UTC),
+        token=poller.continuation_token(),
+    )
+    _keep(site, name, change)
+    return await _watched(site, name, change, REFUSAL_SECONDS if seconds is None else seconds)
+
+
+async def patiently(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Try again, for `BUSY_SECONDS`, as long as something else is being changed.
+
+    Raises:
+        ConcurrentChange: It still is.
+    """
+    deadline = anyio.current_time() + BUSY_SECONDS
+    while True:
+        try:
+            return await attempt()
+        except ConcurrentChange:
+            if anyio.current_time() + _AGAIN_SECONDS > deadline:
+                raise
+        await anyio.sleep(_AGAIN_SECONDS)
+
+
+async def failure_of(site: Site, name: str) -> Failure | None:
+    """Say why the last change of an app from this machine failed; None if it did not (yet)."""
+    change = _kept(site, name)
+    if change is None or not change.token:
+        return change.failure if change else None
+    try:
+        await _over(site, name, change)
+    except CloudError as exc:
+        return _failure(exc)
+    return None
+
+
+def forget(site: Site, name: str) -> None:
+    """Let go of what is known of an app's changes: it is gone."""
+    if re.fullmatch(NAME_PATTERN, name):
+        with on_disk(site.folder):
+            _path(site, name).unlink(missing_ok=True)
+
+
+async def _watched(site: Site, name: str, change: Change, seconds: float) -> bool:
+    deadline = anyio.current_time() + seconds
+    while (over := await _over(site, name, change)) is False:
+        if anyio.current_time() + _LOOK_SECONDS > deadline:
+            return False
+        await anyio.sleep(_LOOK_SECONDS)
+    return over is True
+
+
+async def _over(site: Site, name: str, change: Change) -> bool | None:
+    """Look once whether a change is over, and remember how it went; None where nobody may see.
+
+    Raises:
+        CloudError: It failed.
+    """
+    try:
+        over = await _polled(site, name, change)
+    except CloudError as exc:
+        if _of_the_look(exc):
+            note(f"Azure took it, and does not say how it goes: {change.what}. {exc.cause}".strip())
+            return None
+        _remember(site, name, change, _failure(exc))
+        raise
+    if over:
+        _remember(site, name, change, None)
+    return over
+
+
+async def _polled(site: Site, name: str, change: Change) -> bool:
+    """Ask once, by the SDK's own poller."""
+    from azure.core.polling.base_polling import BadResponse, BadStatus
+
+    with strictly(change.what):
+        poller = await _begin(site, name, change.kind, None, **_going_on_with(change.token))
+        method: Any = poller.polling_method()
+        told = True
+        try:
+            if not method.finished():
+                await method.update_status()
+        except (BadStatus, BadResponse):
+            told = False
+        if not told or (method.finished() and method.status().lower() != "succeeded"):
+            with anyio.move_on_after(READ_SECONDS):
+                await poller.wait()  # which raises what Azure answered
+    return bool(method.finished())
+
+
+async def _begin(
+    site: Site, name: str, kind: Kind, body: "ContainerApp | None", **more: Any
+) -> "AsyncLROPoller[Any]":
+    """Begin a change, or with a continuation token go on with it: then no body is sent."""
+    apps = (await site.clients.apps()).container_apps
+    begin = getattr(apps, f"begin_{kind}")
+    given = (body,) if kind in {"create_or_update", "update"} else ()
+    poller: AsyncLROPoller[Any] = await begin(site.ground.resource_group, name, *given, **more)
+    return poller
+
+
+def _going_on_with(token: str) -> dict[str, Any]:
+    """Give the limits of each look; by `timeout` a poller means something else."""
+    limits = {name: limit for name, limit in reading().items() if name != "timeout"}
+    return {**limits, "continuation_token": token}
+
+
+def _of_the_look(exc: CloudError) -> bool:
+    """Whether it is the look that failed, not the change."""
+    status = getattr(exc.__cause__, "status_code", None)
+    return status is None or status >= 500 or status in _UNREADABLE
+
+
+def _failure(exc: CloudError) -> Failure:
+    return Failure(code=exc.code, cause=exc.cause or exc.summary, fix=exc.fix)
+
+
+def _remember(site: Site, name: str, change: Change, failure: Failure | None) -> None:
+    if not site.settings.read_only:
+        _keep(site, name, change.model_copy(update={"token": "", "failure": failure}))
+
+
+def _keep(site: Site, name: str, change: Change) -> None:
+    path = _path(site, name)
+    with on_disk(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_whole(path, change.model_dump_json(exclude_defaults=True))
+
+
+def _kept(site: Site, name: str) -> Change | None:
+    """Give the last change; that of another subscription, group or region is none of this app."""
+    try:
+        change = Change.model_validate_json(_path(site, name).read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValidationError):
+        return None
+    return change if change.ground == site.ground else None
+
+
+def _path(site: Site, name: str) -> Path:
+    return site.folder / "changes" / f"{name}.json"

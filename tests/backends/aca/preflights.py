@@ -1,0 +1,67 @@
+"""Preflights of one deployment, what their rows say, and an environment in whatever state."""
+
+from typing import Any, Final
+
+from azure.mgmt.appcontainers.aio import ContainerAppsAPIClient
+
+from backends.aca import checking
+from backends.aca.planning import make_plan
+from backends.aca.site import Site
+from core.plans import Check, Plan, Preflight
+from core.records import DeploymentSpec
+from tests.backends.aca.arm import Anybody, Arm
+from tests.backends.aca.planned import SMALL
+
+PROFILES: Final = (
+    {"name": "Consumption", "workloadProfileType": "Consumption"},
+    {"name": "gpu-a100", "workloadProfileType": "Consumption-GPU-NC24-A100"},
+)
+OURS: Final = {"managed-by": "vllm-devops-agent"}
+
+
+def planned(site: Site, **said: Any) -> Plan:
+    """Plan a small model, or one with another spec."""
+    values = {"name": "gemma", "model": SMALL.model, "min_replicas": 0, **said}
+    return make_plan(site, DeploymentSpec.model_validate(values), SMALL)
+
+
+async def checked(site: Site, **said: Any) -> Preflight:
+    """Check a plan of a deployment named gemma."""
+    return await checking.preflight(site, planned(site, **said))
+
+
+def row(preflight: Preflight, words: str) -> Check:
+    """Give the one row whose question holds these words."""
+    (found,) = [one for one in preflight.checks if words in one.what]
+    return found
+
+
+def the_only_failure(preflight: Preflight) -> Check:
+    """Give it; what is unknown says why, what fails says what to do."""
+    assert all(one.detail for one in preflight.checks)
+    (failed,) = preflight.failed
+    assert failed.fix
+    return failed
+
+
+def planted_apps(site: Site) -> Arm:
+    """Let Container Apps answer what a test plants, and the simulated Azure the rest."""
+    arm, whose = Arm(), Anybody()
+    more: Any = {"transport": arm, "retry_total": 0, "polling_interval": 0}
+    client: Any = ContainerAppsAPIClient(whose, site.clients.subscription, **more)
+    opened = site.clients._open
+    opened |= {"apps": client} | ({"apps before": opened["apps"]} if "apps" in opened else {})
+    return arm
+
+
+def environment(state: str = "Succeeded", **said: Any) -> dict[str, Any]:
+    """An environment as Azure shows it."""
+    properties = {"provisioningState": state, "workloadProfiles": list(PROFILES)}
+    return {
+        "id": "/subscriptions/s/resourceGroups/vllm-devops/providers/Microsoft.App"
+        "/managedEnvironments/vllm-devops-swedencentral",
+        "name": "vllm-devops-swedencentral",
+        "location": said.pop("location", "Sweden Central"),
+        "tags": said.pop("tags", OURS),
+        "properties": {**properties, **said},
+    }

@@ -1,0 +1,61 @@
+"""A target opened on a simulated Azure, as a server would open it."""
+
+import tomllib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from backends.aca.clients import Clients
+from backends.aca.site import Site
+from backends.base import World
+from core.records import Target
+from core.rehearsal import AzurePlane
+from core.settings import ROOT, Settings
+
+_TARGETS: Final = tomllib.loads((ROOT / "backends" / "targets.toml").read_text(encoding="utf-8"))
+
+
+def target_of(name: str) -> Target:
+    """Give `aca-a100` or `aca-t4` as a server knows it."""
+    return Target.model_validate({"name": name, **_TARGETS[name]})
+
+
+@asynccontextmanager
+async def opened(
+    plane: AzurePlane,
+    subscription: str,
+    target: str = "aca-a100",
+    *,
+    folder: Path | None = None,
+    **said: Any,
+) -> AsyncIterator[Site]:
+    """Give a site; a second one of the same subscription is another server.
+
+    `folder` is what a server remembers; one of its own, which nobody finds again, if None.
+    """
+
+    async def azure() -> AzurePlane:
+        return plane
+
+    found = target_of(target)
+    settings = Settings(rehearsal=True, azure_subscription_id=subscription, **said)
+    with TemporaryDirectory() as own:
+        world = World(settings, folder or Path(own), (), None, azure)
+        clients = Clients(found, world)
+        site = Site(
+            target=found,
+            settings=settings,
+            clients=clients,
+            folder=world.folder / "aca" / found.name,
+        )
+        try:
+            yield site
+        finally:
+            await clients.aclose()
+
+
+def fault(method: str, status: int = 503, **more: Any) -> Mapping[str, Any]:
+    """Let a method such as `PUT Microsoft.App/containerApps` fail."""
+    return {"method": method, "status": status, **more}

@@ -1,0 +1,131 @@
+"""A blueprint as Azure's SDK types it, and what only who applies knows."""
+
+from typing import Any
+
+import pytest
+
+from backends.aca import rules
+from backends.aca.app import app_of, ingress_of
+from backends.aca.bodies import as_sent
+from core.errors import InvalidArgument
+from tests.backends.aca.planned import A100, CALLERS, FOLDER, PATCHED, VAULT, drawn, sent, site
+
+
+def _configuration(**said: Any) -> dict[str, Any]:
+    found: dict[str, Any] = sent(**said)["properties"]["configuration"]
+    return found
+
+
+def test_every_value_of_a_blueprint_is_in_the_app() -> None:
+    """The app is the blueprint in Azure's words."""
+    made, body = drawn(), sent()
+    (container,) = body["properties"]["template"]["containers"]
+    assert body["tags"] == dict(made.tags)
+    assert body["properties"]["environmentId"] == made.ground.environment_id
+    assert container["image"] == made.container.image
+    assert container["command"] == ["vllm"]
+    assert container["args"] == list(made.container.args)
+    plain = {env["name"]: env["value"] for env in container["env"] if "value" in env}
+    assert plain == dict(made.container.env)
+
+
+def test_the_server_listens_where_azure_looks_for_it() -> None:
+    """On another address, or another port, no probe ever succeeds."""
+    body = sent()
+    (container,) = body["properties"]["template"]["containers"]
+    words, port = container["args"], body["properties"]["configuration"]["ingress"]["targetPort"]
+    assert words[words.index("--host") + 1] == "0.0.0.0"  # noqa: S104  of the container
+    assert words[words.index("--port") + 1] == str(port)
+
+
+def test_secrets_are_references_to_the_vault() -> None:
+    """No value is sent, so that none can be lost by a later change, or read back."""
+    opened = site(A100, hf_token="hf_secret")
+    made = drawn(opened)
+    body = as_sent(app_of(made, vault_url=VAULT, addresses=CALLERS))
+    secrets = {one["name"]: one for one in body["properties"]["configuration"]["secrets"]}
+    assert secrets["api-key"]["keyVaultUrl"] == f"{VAULT}/secrets/vllm-devops-gemma-api-key"
+    assert secrets["hf-token"]["keyVaultUrl"] == f"{VAULT}/secrets/hf-token"
+    assert {one["identity"] for one in secrets.values()} == {made.ground.identity_id}
+    assert not any("value" in one for one in secrets.values())
+    (container,) = body["properties"]["template"]["containers"]
+    refs = {env["name"]: env["secretRef"] for env in container["env"] if "secretRef" in env}
+    assert refs == {"VLLM_API_KEY": "api-key", "HF_TOKEN": "hf-token"}
+    assert list(body["identity"]["userAssignedIdentities"]) == [made.ground.identity_id]
+
+
+def test_what_runs_in_the_container_cannot_act_as_its_identity() -> None:
+    """A model's own code could read every deployment's key with it."""
+    (setting,) = _configuration()["identitySettings"]
+    assert setting == {"identity": drawn().ground.identity_id, "lifecycle": "None"}
+
+
+def test_a_ttl_is_a_tag() -> None:
+    """When it ends is known by who applies alone, and a plan stays the same every time."""
+    body = as_sent(app_of(drawn(), vault_url=VAULT, addresses=CALLERS, expires_at=1_700_000_000))
+    assert body["tags"]["vllm-devops-expires"] == "1700000000"
+    assert "vllm-devops-expires" not in sent()["tags"]
+
+
+def test_an_image_by_its_digest_replaces_the_tag() -> None:
+    """Whatever the tag comes to mean."""
+    app = app_of(drawn(), vault_url=VAULT, addresses=CALLERS, image=PATCHED)
+    (container,) = as_sent(app)["properties"]["template"]["containers"]
+    assert container["image"] == PATCHED
+
+
+def test_an_azure_registry_is_pulled_from_with_the_identity() -> None:
+    """A6: the app's own identity exists only after its first pull would have failed."""
+    (registry,) = _configuration(image="mine.azurecr.io/vllm:1")["registries"]
+    assert registry == {"server": "mine.azurecr.io", "identity": drawn().ground.identity_id}
+    assert "registries" not in _configuration()
+    assert "registries" not in _configuration(image="ghcr.io/me/azurecr.io:1")
+
+
+@pytest.mark.parametrize(
+    ("access", "external", "restricted"),
+    [("private", True, True), ("public", True, False), ("internal", False, False)],
+)
+def test_who_reaches_it_is_what_was_asked_for(
+    access: str, *, external: bool, restricted: bool
+) -> None:
+    """Restrictions are for the private one; the internal one has no address outside."""
+    ingress = _configuration(access=access)["ingress"]
+    assert ingress["external"] is external
+    assert ("ipSecurityRestrictions" in ingress) == restricted
+
+
+def test_a_private_app_never_lets_everybody_in() -> None:
+    """An ingress without restrictions is open: without an address nothing is sent."""
+    with pytest.raises(InvalidArgument, match="Nobody's address") as refused:
+        app_of(drawn(), vault_url=VAULT)
+    assert "AZURE_ALLOWED_ADDRESSES" in refused.value.fix
+    assert ingress_of(drawn(access="public"), ()).ip_security_restrictions is None
+
+
+def test_more_addresses_than_are_sensible_are_refused() -> None:
+    """Ranges are what they are for."""
+    most = rules.rules().limits.addresses
+    many = tuple(f"203.0.113.{number}/32" for number in range(most + 1))
+    assert ingress_of(drawn(), many[:most]).ip_security_restrictions is not None
+    with pytest.raises(InvalidArgument, match="more than"):
+        ingress_of(drawn(), many)
+
+
+def test_a_folder_of_a_share_is_mounted_by_its_own_link() -> None:
+    """The link opens it for reading alone."""
+    template = sent(weights=FOLDER)["properties"]["template"]
+    (volume,), (container,) = template["volumes"], template["containers"]
+    assert volume["storageName"] == "weights-ro"
+    assert volume["mountOptions"] == "mfsymlinks"
+    assert container["volumeMounts"] == [{"volumeName": volume["name"], "mountPath": "/weights"}]
+    assert container["args"][1] == "/weights/models/gemma"
+    names = container["args"]
+    assert names[names.index("--served-model-name") + 1] == "google/gemma-4-E4B-it"
+
+
+def test_revisions_take_turns_and_few_are_kept() -> None:
+    """One at a time, or each of them has a GPU."""
+    configuration = _configuration()
+    assert configuration["activeRevisionsMode"] == "Single"
+    assert configuration["maxInactiveRevisions"] == 2

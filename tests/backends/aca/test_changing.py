@@ -1,0 +1,259 @@
+"""Scaling, stopping and starting: what is not changed stays, and what was done is seen."""
+
+import time
+from datetime import UTC, datetime
+
+import pytest
+from azure.mgmt.appcontainers import models
+
+from backends.aca import changing, looking, replicas, tags
+from backends.aca.names import SPEC_TAG
+from backends.aca.site import Site
+from core.cloud_errors import CloudUnavailable, ConcurrentChange, NotOurs, QuotaExceeded
+from core.errors import DeploymentNotFound
+from core.records import State
+from core.rehearsal import AzurePlane
+from core.reply import collecting_notes
+from core.waiting import wait_until
+from tests.azure_plane import Controls
+from tests.backends.aca.deployed import (
+    PATCH,
+    app_of_name,
+    deployed,
+    foreign_app,
+    impatient,
+    make,
+    revisions,
+    stopped,
+    wanted,
+)
+from tests.backends.aca.sites import fault, opened
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def _quick(controls: Controls, subscription: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    controls.set(subscription, rollout="never", boot_seconds=0.05)
+    impatient(monkeypatch)
+
+
+async def test_scaling_changes_the_app_and_what_it_says_of_itself(
+    azure: AzurePlane, subscription: str
+) -> None:
+    """Nothing else of the template is lost, and that a revision boots is said."""
+    async with opened(azure, subscription) as site:
+        await make(site, max_model_len=2048)
+        before = await app_of_name(site)
+        with collecting_notes() as notes:
+            await changing.scale(site, "gemma", 1, 2)
+        after = await app_of_name(site)
+        spec = wanted(site, max_model_len=2048, min_replicas=1, max_replicas=2).spec
+    assert any("boots once" in note for note in notes)
+    assert _scale(after) == (1, 2)
+    assert tags.spec_in(after.tags) == spec
+    assert (after.tags or {})[SPEC_TAG] == spec.fingerprint
+    assert _but_scale(after) == _but_scale(before)
+
+
+async def test_the_same_number_again_makes_no_revision(
+    azure: AzurePlane, subscription: str, controls: Controls
+) -> None:
+    """A boot costs minutes of a GPU."""
+    async with opened(azure, subscription) as site:
+        await make(site)
+        await changing.scale(site, "gemma", 0, 1)
+        assert len(await revisions(site)) == 1
+    assert PATCH not in controls.get(subscription)["calls"]
+
+
+async def test_scaling_twice_makes_two_revisions_of_different_names(
+    azure: AzurePlane, subscription: str
+) -> None:
+    """The name of a revision that was read is not sent again."""
+    async with opened(azure, subscription) as site:
+        await make(site)
+        await changing.scale(site, "gemma", 0, 2)
+        await changing.scale(site, "gemma", 0, 1)
+        assert len({one.name for one in await revisions(site)}) == 3
+
+
+async def test_more_than_the_quota_is_refused_and_nothing_is_changed(
+    azure: AzurePlane, subscription: str
+) -> None:
+    """Azure would take it, and never run it."""
+    async with opened(azure, subscription) as site:
+        await make(site)
+        with pytest.raises(QuotaExceeded):
+            await changing.scale(site, "gemma", 0, 3)
+        assert _scale(await app_of_name(site)) == (0, 1)
+
+
+async def test_a_stop_ends_every_replica_and_a_start_is_what_was_asked_for(
+    azure: AzurePlane, subscription: str, controls: Controls
+) -> None:
+    """At least and at most are as before; each twice is harmless."""
+    controls.set(subscription, rollout="ok")
+    async with opened(azure, subscription) as site:
+        await deployed(site, min_replicas=1)
+        for _ in range(2):
+            await changing.stop(site, "gemma")
+            assert await stopped(site)
+        await wait_until(
+            lambda: looking.describe(site, "gemma"),
+            lambda seen: seen.state is State.STOPPED,
+            waiting_for="the stop",
+            every=0.05,
+            timeout=20,
+        )
+        assert not replicas.total(await revisions(site))
+        for _ in range(2):
+            await changing.start(site, "gemma")
+            assert not await stopped(site)
+        assert _scale(await app_of_name(site)) == (1, 1)
+
+
+async def test_at_most_none_is_a_stop(azure: AzurePlane, subscription: str) -> None:
+    """A maximum of 0 is none to Azure."""
+    async with opened(azure, subscription) as site:
+        await make(site)
+        await changing.scale(site, "gemma", 0, 0)
+        assert await stopped(site)
+        await changing.scale(site, "gemma", 0, 1)
+        assert not await stopped(site)
+
+
+async def test_a_revision_that_is_kept_running_beside_the_newest_is_ended_first(
+    azure: AzurePlane, subscription: str, controls: Controls
+) -> None:
+    """An update can bring one back; it would be billed for ever."""
+    controls.set(subscription, rollout="ok")
+    async with opened(azure, subscription) as site:
+        await deployed(site, min_replicas=1)
+        (first,) = await revisions(site)
+        await deployed(site, max_model_len=2048)
+        await _activate(site, first.name)
+        with collecting_notes() as notes:
+            await changing.stop(site, "gemma")
+        seen = {one.name: one.active for one in await revisions(site)}
+    assert any(first.name in note for note in notes)
+    assert not seen[first.name]
+
+
+async def test_what_is_started_again_has_its_time_anew(
+    azure: AzurePlane, subscription: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what was stopped for its age would be stopped at once; no revision is made for it."""
+    async with opened(azure, subscription) as site:
+        await make(site, ttl_minutes=5)
+        await changing.stop(site, "gemma")
+        later = time.time() + 7200
+        monkeypatch.setattr("backends.aca.changing.time.time", lambda: later)
+        await changing.start(site, "gemma")
+        told = await looking.describe(site, "gemma")
+        assert len(await revisions(site)) == 1
+    assert told.expires_at == datetime.fromtimestamp(int(later) + 300, UTC)
+
+
+async def test_what_is_not_there_or_not_ours_is_not_changed(
+    azure: AzurePlane, subscription: str, controls: Controls
+) -> None:
+    """Neither a name that there is not, nor a stranger, nor another target's."""
+    async with (
+        opened(azure, subscription) as site,
+        opened(azure, subscription, target="aca-t4") as other,
+    ):
+        await foreign_app(site, "stranger")
+        await make(other, "theirs")
+        before = _written(controls, subscription)
+        for name, kind in {
+            "nobody": DeploymentNotFound,
+            "stranger": NotOurs,
+            "theirs": DeploymentNotFound,
+        }.items():
+            for work in (changing.stop, changing.start, changing.settle_address):
+                with pytest.raises(kind):
+                    await work(site, name)
+            with pytest.raises(kind):
+                await changing.scale(site, name, 0, 2)
+        assert _written(controls, subscription) == before
+
+
+async def test_a_change_that_is_under_way_is_waited_out_but_not_for_ever(
+    azure: AzurePlane, subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """409 is tried again until it is over."""
+    code = "ContainerAppOperationInProgress"
+    async with opened(azure, subscription) as site:
+        await make(site)
+        controls.set(subscription, faults=[fault(PATCH, 409, code=code, times=2)])
+        await changing.scale(site, "gemma", 0, 2)
+        monkeypatch.setattr("backends.aca.operations.BUSY_SECONDS", 0.1)
+        controls.set(subscription, faults=[fault(PATCH, 409, code=code, times=-1)])
+        with pytest.raises(ConcurrentChange):
+            await changing.scale(site, "gemma", 0, 1)
+        assert _scale(await app_of_name(site)) == (0, 2)
+
+
+async def test_a_stop_that_takes_long_is_no_error(
+    azure: AzurePlane, subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Azure is at it, which is said; nothing was undone by anybody."""
+    monkeypatch.setattr("backends.aca.operations.REFUSAL_SECONDS", 0.05)
+    monkeypatch.setattr(changing, "_HOLDS_SECONDS", 0.05)
+    async with opened(azure, subscription) as site:
+        await make(site)
+        controls.set(subscription, operation_seconds=3600)
+        with collecting_notes() as notes:
+            await changing.stop(site, "gemma")
+    assert any("still at it" in note for note in notes)
+
+
+async def test_nobody_who_says_the_address_leaves_it_as_it_was(
+    azure: AzurePlane, subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever could call it still can, and it is said."""
+    async with opened(azure, subscription) as site:
+        await make(site)
+        monkeypatch.setattr("backends.aca.address._range", _no_range)
+        with collecting_notes() as notes:
+            await changing.settle_address(site, "gemma")
+    assert any("as it was" in note for note in notes)
+    assert PATCH not in controls.get(subscription)["calls"]
+
+
+def _no_range(said: str) -> str:
+    raise CloudUnavailable(f"Nobody says {said}.", fix="Set it.")
+
+
+async def _activate(site: Site, revision: str) -> None:
+    apps = await site.clients.apps()
+    await apps.container_apps_revisions.activate_revision(site.clients.group, "gemma", revision)
+
+
+def _scale(app: models.ContainerApp) -> tuple[int, int]:
+    assert app.properties
+    assert app.properties.template
+    assert app.properties.template.scale
+    scale = app.properties.template.scale
+    return scale.min_replicas or 0, scale.max_replicas or 0
+
+
+def _but_scale(app: models.ContainerApp) -> tuple[object, ...]:
+    assert app.properties
+    assert app.properties.template
+    assert app.properties.template.scale
+    assert app.properties.configuration
+    template, scale = app.properties.template, app.properties.template.scale
+    return (
+        template.as_dict()["containers"],
+        template.as_dict().get("volumes"),
+        scale.as_dict()["rules"],
+        (scale.cooldown_period, scale.polling_interval),
+        app.properties.configuration.as_dict(),
+    )
+
+
+def _written(controls: Controls, subscription: str) -> list[str]:
+    calls = controls.get(subscription)["calls"]
+    return [call for call in calls if not call.startswith("GET")]

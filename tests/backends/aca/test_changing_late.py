@@ -1,0 +1,69 @@
+"""While a creation goes on as long as its boot: stopped, started, deployed again."""
+
+from contextlib import suppress
+
+import pytest
+
+from backends.aca import changing, looking, operations
+from core.cloud_errors import CloudRefused, ConcurrentChange
+from core.records import State
+from core.rehearsal import AzurePlane
+from core.waiting import wait_until
+from tests.azure_plane import Controls
+from tests.backends.aca.deployed import NAME, SERVED, impatient, make, ready, revisions
+from tests.backends.aca.sites import opened
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    impatient(monkeypatch)
+    monkeypatch.setattr(operations, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(operations, "REFUSAL_SECONDS", 0.1)
+
+
+async def test_what_was_stopped_as_it_was_created_can_be_started(
+    azure: AzurePlane, subscription: str, controls: Controls
+) -> None:
+    """Its revision was deactivated so that it bills no more, and is activated by the start."""
+    controls.set(subscription, boot_seconds=30, patience_seconds=0.8)
+    async with opened(azure, subscription) as site:
+        await make(site, **SERVED)
+        with pytest.raises(ConcurrentChange):
+            await changing.stop(site, NAME)
+        assert not [one for one in await revisions(site) if one.active or one.number]
+        await wait_until(
+            lambda: looking.describe(site, NAME),
+            lambda seen: seen.state is State.FAILED,
+            waiting_for="the creation to be given up",
+            every=0.05,
+            timeout=10,
+        )
+        await changing.stop(site, NAME)
+        assert (await looking.describe(site, NAME)).state is State.STOPPED
+        controls.set(subscription, boot_seconds=0.5)
+        await changing.start(site, NAME)
+        await ready(site)
+
+
+async def test_a_boot_that_goes_on_is_not_replaced_by_deploying_again(
+    azure: AzurePlane, subscription: str, controls: Controls
+) -> None:
+    """Azure calls its app failed; made anew, it would take as long once more, and never end."""
+    controls.set(subscription, boot_seconds=30, patience_seconds=0.2)
+    async with opened(azure, subscription) as site:
+        with suppress(CloudRefused):
+            await make(site, **SERVED)
+        await wait_until(
+            lambda: looking.app_named(site, NAME),
+            lambda app: app.provisioning_state == "Failed",
+            waiting_for="Azure's patience to end",
+            every=0.05,
+            timeout=10,
+        )
+        before = [one.newest for one in await revisions(site)]
+        await make(site, **SERVED)
+        after = [one.newest for one in await revisions(site)]
+        assert [one.name for one in before if one] == [one.name for one in after if one]
+        assert len(after) == 1

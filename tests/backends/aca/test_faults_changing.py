@@ -1,0 +1,174 @@
+"""Whatever Azure answers: a coded error or none, the truth afterwards, and nothing left over."""
+
+from collections.abc import AsyncIterator, Awaitable
+from typing import Final, NamedTuple
+
+import pytest
+
+from backends.aca import looking, pending, removing, secrets
+from backends.aca.names import HF_SECRET
+from backends.aca.site import Site
+from core.rehearsal import AzurePlane
+from tests.backends.aca.deployed import make
+from tests.backends.aca.faulty import (
+    KINDS,
+    WAYS,
+    Cloud,
+    Killed,
+    Told,
+    Wire,
+    cloud_of,
+    told_of,
+    wire,
+)
+from tests.backends.aca.sites import opened
+from tests.backends.aca.works import WORKS, cases, replace
+
+__all__ = ["wire"]
+
+pytestmark = [pytest.mark.anyio, pytest.mark.life]
+LOOKS: Final = {
+    "apply": ("GET Microsoft.App/containerApps", "GET secrets", "GET operations"),
+    "replace": ("GET Microsoft.App/containerApps/revisions",),
+    "stop": ("GET Microsoft.App/containerApps", "GET operations"),
+    "delete": ("GET Microsoft.App/containerApps", "GET Microsoft.KeyVault/vaults", "GET secrets"),
+}
+"""Calls that only look, and are refused for good."""
+MAKING: Final = range(1, 9)
+REPLACING: Final = range(1, 9)
+DELETING: Final = range(1, 10)
+"""Numbers of calls, each of which is cut."""
+
+
+class World(NamedTuple):
+    """A subscription in which nothing ever boots."""
+
+    cloud: Cloud
+    site: Site
+    wire: Wire
+
+    async def cut(self, number: int, way: str, work: Awaitable[object]) -> Told | None:
+        """Do it; None where the server was killed."""
+        self.wire.cut(number, way)
+        try:
+            told = await told_of(work)
+        except Killed:
+            return None
+        except BaseExceptionGroup as exc:  # of looks that were made side by side
+            if exc.subgroup(Killed) is None:
+                raise
+            return None
+        assert self.wire.whole, f"It makes {self.wire.calls} calls only."
+        return told
+
+
+@pytest.fixture
+async def world(azure: AzurePlane, subscription: str, wire: Wire) -> AsyncIterator[World]:
+    async with cloud_of(azure, subscription, wire) as cloud, opened(azure, subscription) as site:
+        await cloud.set(rollout="never", quotas={"a100": 50}, environment_quotas={"a100": 50})
+        yield World(cloud, site, wire)
+
+
+@pytest.mark.parametrize("what", WORKS)
+async def test_every_call_that_changes_something_is_in_the_matrix(world: World, what: str) -> None:
+    """A call that is new here needs a row."""
+    work = WORKS[what]
+    if work.begin:
+        await work.begin(world.site, "gemma")
+    before = (await world.cloud.set())["calls"]
+    await work.do(world.site, "gemma")
+    made = (await world.cloud.set())["calls"][len(before) :]
+    assert {call for call in made if not call.startswith("GET")} == set(work.calls)
+    assert await work.holds(world.site, "gemma")
+
+
+@pytest.mark.parametrize("how", KINDS)
+@pytest.mark.parametrize(("what", "method"), cases())
+async def test_what_is_told_is_true_and_the_next_call_does_it(
+    world: World, what: str, method: str, how: str
+) -> None:
+    """No error means that it is so; nothing is there by halves, and a deletion leaves nothing."""
+    work, site = WORKS[what], world.site
+    for number, answer in enumerate(KINDS[how]):
+        name = f"gemma-{number}"
+        if work.begin:
+            await work.begin(site, name)
+        told = await world.cloud.wrong(method, answer, work.do(site, name))
+        # Who may not write into the vault yet may later: then it waits.
+        assert told.code or await work.holds(site, name) or pending.of(site, name)
+        if what != "delete":
+            assert await world.cloud.whole(name) or not work.begin
+        await work.do(site, name)
+        assert await work.holds(site, name)
+        await world.cloud.whole(name)
+        assert (await removing.delete(site, name)).gone
+        assert not await world.cloud.whole(name)
+        await secrets.remove(site, HF_SECRET)
+
+
+@pytest.mark.parametrize("status", [403, 503])
+@pytest.mark.parametrize(
+    ("what", "method"), [(what, method) for what, methods in LOOKS.items() for method in methods]
+)
+async def test_a_look_that_is_refused_stops_no_deletion_for_ever(
+    world: World, what: str, method: str, status: int
+) -> None:
+    """Nothing is made without being looked for; once it may be looked at, all is as it should."""
+    work, site = WORKS[what], world.site
+    if work.begin:
+        await work.begin(site, "gemma")
+    code = "AuthorizationFailed" if status == 403 else ""
+    fault = {"method": method, "status": status, "code": code, "times": -1}
+    await world.cloud.set(faults=[fault])
+    told = await told_of(work.do(site, "gemma"))
+    await world.cloud.set(faults=[])
+    assert told.code in {None, "PERMISSION_DENIED", "CLOUD_UNAVAILABLE"}
+    assert told.code or await work.holds(site, "gemma") or pending.of(site, "gemma")
+    await work.do(site, "gemma")
+    assert await work.holds(site, "gemma")
+    await world.cloud.whole("gemma")
+
+
+@pytest.mark.parametrize("number", MAKING)
+async def test_a_deployment_that_ends_anywhere_is_made_by_the_next(
+    world: World, number: int
+) -> None:
+    """It is whole or not there, unless the server died; nothing is there twice."""
+    for way in WAYS:
+        name = f"gemma-{way}"
+        told = await world.cut(number, way, make(world.site, name))
+        if told:
+            assert await world.cloud.whole(name) or told.code
+        await make(world.site, name)
+        assert await world.cloud.whole(name)
+        assert len(await looking.revisions_of(world.site, name)) == 1
+
+
+@pytest.mark.parametrize("number", REPLACING)
+async def test_a_replacement_that_ends_anywhere_is_made_by_the_next(
+    world: World, number: int
+) -> None:
+    """Until then it is the one or the other, with its key."""
+    for way in WAYS:
+        name = f"gemma-{way}"
+        await make(world.site, name)
+        told = await world.cut(number, way, replace(world.site, name))
+        assert await world.cloud.whole(name)
+        assert told is None or told.code or await WORKS["replace"].holds(world.site, name)
+        await replace(world.site, name)
+        assert await WORKS["replace"].holds(world.site, name)
+
+
+@pytest.mark.parametrize("number", DELETING)
+async def test_a_deletion_that_ends_anywhere_is_finished_by_the_next(
+    world: World, number: int
+) -> None:
+    """Without an error it is gone; with one, the next call takes the rest."""
+    for way in WAYS:
+        name = f"gemma-{way}"
+        await make(world.site, name)
+        told = await world.cut(number, way, removing.delete(world.site, name))
+        if told and told.code is None:
+            assert not await world.cloud.whole(name)
+        assert (await removing.delete(world.site, name)).gone
+        assert not await world.cloud.whole(name)

@@ -1,0 +1,231 @@
+"""A deployment that had to wait goes on: once, by whichever server looks, and to an end."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import anyio
+import pytest
+
+from backends.aca import applying, going_on, looking, pending, removing, secrets, stands
+from backends.aca.names import key_secret
+from backends.aca.site import Site
+from core.cloud_errors import NotAuthenticated
+from core.records import State
+from core.rehearsal import AzurePlane
+from core.reply import collecting_notes
+from core.waiting import wait_until
+from tests.azure_plane import Controls
+from tests.backends.aca.deployed import PUT, impatient, make
+from tests.backends.aca.sites import fault, opened
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def _quick(controls: Controls, bare_subscription: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    controls.set(bare_subscription, rollout="never", environment_seconds=0.3)
+    impatient(monkeypatch)
+    monkeypatch.setattr("backends.aca.ground.PATIENCE_SECONDS", 0.0)
+
+
+async def test_a_deployment_in_a_bare_subscription_waits_for_what_it_stands_on(
+    azure: AzurePlane, bare_subscription: str
+) -> None:
+    """It says for what; each step follows the one before, and at the end there is an app."""
+    async with opened(azure, bare_subscription) as site:
+        await make(site)
+        phases = await _to_the_end(site)
+        assert phases
+        assert phases <= stands.PHASES
+        assert await looking.app_there(site, "gemma")
+        assert await secrets.exists(site, key_secret("gemma"))
+        await going_on.go_on(site, "gemma")
+
+
+async def test_another_server_goes_on_where_the_first_one_died(
+    azure: AzurePlane, bare_subscription: str, tmp_path: Path
+) -> None:
+    """What is asked for is remembered below the same folder."""
+    async with opened(azure, bare_subscription, folder=tmp_path) as site:
+        await make(site, max_model_len=2048)
+    async with opened(azure, bare_subscription, folder=tmp_path) as site:
+        await _to_the_end(site)
+        spec = await looking.spec_of(site, "gemma")
+        assert spec
+        assert spec.max_model_len == 2048
+
+
+async def test_two_servers_that_go_on_at_once_make_one_app_with_one_key(
+    azure: AzurePlane, bare_subscription: str, tmp_path: Path, controls: Controls
+) -> None:
+    """Whoever comes second leaves it to the first."""
+    async with (
+        opened(azure, bare_subscription, folder=tmp_path) as one,
+        opened(azure, bare_subscription, folder=tmp_path) as other,
+    ):
+        await make(one)
+        async with anyio.create_task_group() as group:
+            group.start_soon(_to_the_end, one)
+            group.start_soon(_to_the_end, other)
+    calls = controls.get(bare_subscription)["calls"]
+    assert calls.count(PUT) == 1
+    assert calls.count("PUT secrets") == 1
+
+
+async def test_two_servers_that_deploy_at_once_make_one_app_with_one_key(
+    azure: AzurePlane, bare_subscription: str, tmp_path: Path, controls: Controls
+) -> None:
+    """The second one finds what the first has made."""
+    controls.set(bare_subscription, prepared=True)
+    async with (
+        opened(azure, bare_subscription, folder=tmp_path) as one,
+        opened(azure, bare_subscription, folder=tmp_path) as other,
+        anyio.create_task_group() as group,
+    ):
+        group.start_soon(make, one)
+        group.start_soon(make, other)
+    calls = controls.get(bare_subscription)["calls"]
+    assert calls.count(PUT) == 1
+    assert calls.count("PUT secrets") == 1
+
+
+async def test_a_refusal_on_the_way_is_told_and_a_new_deployment_tries_anew(
+    azure: AzurePlane, bare_subscription: str, controls: Controls
+) -> None:
+    """It is failed, with Azure's words, and nothing more is tried until somebody asks."""
+    async with opened(azure, bare_subscription) as site:
+        await make(site)
+        controls.set(bare_subscription, denied_actions=["Microsoft.App/containerApps/write"])
+        await _to_the_end(site)
+        told = await looking.describe(site, "gemma")
+        assert told.state is State.FAILED
+        assert told.failure
+        assert told.failure.code == "PERMISSION_DENIED"
+        assert not await secrets.exists(site, key_secret("gemma"))
+        before = len(controls.get(bare_subscription)["calls"])
+        await going_on.go_on(site, "gemma")
+        assert len(controls.get(bare_subscription)["calls"]) == before
+        controls.set(bare_subscription, denied_actions=[])
+        await make(site)
+        assert await looking.app_there(site, "gemma")
+        assert pending.of(site, "gemma") is None
+
+
+async def test_what_may_work_later_is_only_noted(
+    azure: AzurePlane, bare_subscription: str, controls: Controls
+) -> None:
+    """The next look goes on."""
+    controls.set(bare_subscription, prepared=True, role_seconds=3600)
+    async with opened(azure, bare_subscription) as site:
+        await _wait_for_role(site, controls)
+        controls.set(bare_subscription, faults=[fault(PUT, 503)])
+        with collecting_notes() as notes:
+            await going_on.go_on(site, "gemma")
+        assert any("goes on later" in note for note in notes)
+        await going_on.go_on(site, "gemma")
+        assert await looking.app_there(site, "gemma")
+
+
+async def test_a_login_that_has_run_out_is_told_and_forgets_nothing(
+    azure: AzurePlane, bare_subscription: str, controls: Controls, tmp_path: Path
+) -> None:
+    """Logged in again, it goes on."""
+    async with opened(azure, bare_subscription, folder=tmp_path) as site:
+        await make(site)
+    controls.set(bare_subscription, login="expired")
+    async with opened(azure, bare_subscription, folder=tmp_path) as site:
+        with pytest.raises(NotAuthenticated):
+            await going_on.go_on(site, "gemma")
+    controls.set(bare_subscription, login="ok")
+    async with opened(azure, bare_subscription, folder=tmp_path) as site:
+        await _to_the_end(site)
+        assert await looking.app_there(site, "gemma")
+
+
+async def test_a_server_that_only_reads_goes_on_with_nothing(
+    azure: AzurePlane, bare_subscription: str, controls: Controls, tmp_path: Path
+) -> None:
+    """Nor does it forget anything."""
+    async with opened(azure, bare_subscription, folder=tmp_path) as site:
+        await make(site)
+    before = len(controls.get(bare_subscription)["calls"])
+    async with opened(azure, bare_subscription, folder=tmp_path, read_only=True) as site:
+        await going_on.go_on(site, "gemma")
+        assert pending.of(site, "gemma") is not None
+    assert len(controls.get(bare_subscription)["calls"]) == before
+
+
+async def test_what_is_deleted_while_it_waits_never_comes(
+    azure: AzurePlane, bare_subscription: str, controls: Controls
+) -> None:
+    """Whoever followed it finds nothing to do."""
+    controls.set(bare_subscription, environment_seconds=3600)
+    async with opened(azure, bare_subscription) as site:
+        await make(site)
+        await going_on.go_on(site, "gemma")
+        gone = await removing.delete(site, "gemma")
+        assert gone.gone
+        assert len(gone.removed) == 1
+        await going_on.go_on(site, "gemma")
+        assert await looking.list_all(site) == []
+
+
+async def test_a_role_that_never_counts_is_told_in_the_end(
+    azure: AzurePlane, bare_subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Azure says ten minutes; whoever may not write secrets later than that never may."""
+    controls.set(bare_subscription, prepared=True)
+    controls.set(bare_subscription, faults=[fault("PUT secrets", 403, code="Forbidden", times=-1)])
+    async with opened(azure, bare_subscription) as site:
+        await make(site)
+        told = await looking.describe(site, "gemma")
+        assert told.phase
+        assert told.phase.name == stands.ROLE
+        monkeypatch.setattr(applying, "_EFFECT", timedelta(0))
+        await going_on.go_on(site, "gemma")
+        told = await looking.describe(site, "gemma")
+    assert told.failure
+    assert told.failure.code == "PERMISSION_DENIED"
+
+
+async def test_an_identity_that_may_not_read_the_vault_yet_is_waited_for(
+    azure: AzurePlane, bare_subscription: str, controls: Controls
+) -> None:
+    """The app that could not be created is made anew once it may."""
+    controls.set(bare_subscription, prepared=True)
+    words = "Unable to get value using Managed identity vllm-devops for secret api-key"
+    controls.set(
+        bare_subscription,
+        faults=[fault(PUT, 400, code="InvalidParameterValueInContainerTemplate", message=words)],
+    )
+    async with opened(azure, bare_subscription) as site:
+        await make(site)
+        told = await looking.describe(site, "gemma")
+        assert told.phase
+        assert told.phase.name == stands.ROLE
+        assert await secrets.exists(site, key_secret("gemma"))
+        await going_on.go_on(site, "gemma")
+        assert await looking.app_there(site, "gemma")
+
+
+async def _wait_for_role(site: Site, controls: Controls) -> None:
+    subscription = site.ground.subscription
+    controls.set(subscription, faults=[fault("PUT secrets", 403, code="Forbidden")], role_seconds=0)
+    await make(site)
+    assert pending.of(site, "gemma")
+
+
+async def _to_the_end(site: Site) -> set[str]:
+    """Go on until nothing is left to be done; give what was waited for."""
+    phases = set[str]()
+
+    async def step() -> bool:
+        kept = pending.of(site, "gemma")
+        if kept is None or kept.failure:
+            return True
+        phases.add(kept.phase)
+        await going_on.go_on(site, "gemma")
+        return False
+
+    await wait_until(step, bool, waiting_for="the app", every=0.05, timeout=30)
+    return phases

@@ -1,0 +1,104 @@
+"""The share is made and linked once, and a link that leads elsewhere is left alone."""
+
+import uuid
+
+import pytest
+from azure.mgmt.storage.models import FileShare
+
+from backends.aca import ground, ground_storage
+from backends.aca.site import Site
+from core.cloud_errors import CloudRefused
+from core.rehearsal import AzurePlane
+from tests.azure_plane import Controls
+from tests.backends.aca.grounds import AT_ONCE, changes, stands
+from tests.backends.aca.sites import opened
+
+pytestmark = pytest.mark.anyio
+
+LINK = "PUT Microsoft.App/managedEnvironments/storages"
+
+
+async def links_of(site: Site) -> dict[str, tuple[str | None, str | None, str | None]]:
+    """Give where each of the environment's links leads, and how."""
+    storages = (await site.clients.apps()).managed_environments_storages
+    found = await storages.list("vllm-devops", site.ground.environment)
+    given = {}
+    for one in found.value:
+        assert one.properties
+        files = one.properties.azure_file
+        assert files
+        given[str(one.name)] = (files.account_name, files.share_name, files.access_mode)
+    return given
+
+
+async def test_the_share_is_linked_for_writing_and_for_reading(
+    azure: AzurePlane, bare_subscription: str, controls: Controls
+) -> None:
+    controls.set(bare_subscription, **AT_ONCE)
+    async with opened(azure, bare_subscription) as site:
+        await stands(site)
+        account = site.ground.storage_account
+        assert await links_of(site) == {
+            "weights": (account, "weights", "ReadWrite"),
+            "weights-ro": (account, "weights", "ReadOnly"),
+        }
+
+
+async def test_the_storage_account_is_on_ssd_and_its_shares_throughput_is_provisioned(
+    azure: AzurePlane, bare_subscription: str, controls: Controls
+) -> None:
+    controls.set(bare_subscription, **AT_ONCE)
+    async with opened(azure, bare_subscription) as site:
+        await stands(site)
+        client, name = await site.clients.storage(), site.ground.storage_account
+        account = await client.storage_accounts.get_properties("vllm-devops", name)
+        share = await client.file_shares.get("vllm-devops", name, "weights")
+    assert account.kind == "FileStorage"
+    assert share.file_share_properties
+    assert share.file_share_properties.provisioned_bandwidth_mibps == 135
+
+
+async def test_another_share_is_only_read_and_never_made(
+    azure: AzurePlane, subscription: str, controls: Controls
+) -> None:
+    async with opened(azure, subscription) as site:
+        with pytest.raises(CloudRefused) as caught:
+            await ground.advance(site, share=True, named="models")
+        assert "files://SHARE/FOLDER" in caught.value.fix
+        shares = (await site.clients.storage()).file_shares
+        await shares.create("vllm-devops", site.ground.storage_account, "models", FileShare())
+        assert await ground.advance(site, share=True, named="models") is None
+        found = await links_of(site)
+    assert found["models-ro"][1:] == ("models", "ReadOnly")
+    assert "models" not in found
+
+
+async def test_a_link_that_leads_elsewhere_is_left_alone(
+    azure: AzurePlane, bare_subscription: str, controls: Controls
+) -> None:
+    controls.set(bare_subscription, **AT_ONCE)
+    async with opened(azure, bare_subscription) as site:
+        await stands(site)
+        before = changes(controls, bare_subscription)[LINK]
+    other = f"other{uuid.uuid4().hex[:10]}"
+    async with opened(azure, bare_subscription, azure_storage_account=other) as site:
+        with pytest.raises(CloudRefused) as caught:
+            await stands(site)
+        (first, _second) = ground_storage.links("weights")
+        assert await ground_storage.elsewhere(site, first)
+    assert "az containerapp env storage remove" in caught.value.fix
+    assert changes(controls, bare_subscription)[LINK] == before
+
+
+async def test_a_name_that_somebody_in_the_world_has_is_said_with_its_setting(
+    azure: AzurePlane, subscription: str, controls: Controls
+) -> None:
+    other = str(uuid.uuid4())
+    controls.set(other, **AT_ONCE)
+    async with opened(azure, subscription) as site:
+        taken = site.ground.storage_account
+    async with opened(azure, other, azure_storage_account=taken) as site:
+        with pytest.raises(CloudRefused) as caught:
+            await stands(site)
+    controls.drop(other)
+    assert "AZURE_STORAGE_ACCOUNT" in caught.value.fix

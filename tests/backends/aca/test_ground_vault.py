@@ -1,0 +1,138 @@
+"""The vault is made, recovered or refused, and waited for until it answers."""
+
+import uuid
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from azure.mgmt.keyvault import models
+
+from backends.aca import ground, ground_vault, roles
+from backends.aca.ground_basics import identity
+from backends.aca.site import Site
+from backends.aca.stands import ROLE, Stand
+from core.cloud_errors import CloudRefused, PermissionDenied
+from core.rehearsal import AzurePlane
+from tests.azure_plane import Controls
+from tests.backends.aca.grounds import AT_ONCE, changes, stands
+from tests.backends.aca.sites import fault, opened
+
+pytestmark = pytest.mark.anyio
+
+VAULT = "PUT Microsoft.KeyVault/vaults"
+ROLES = "PUT Microsoft.Authorization/roleAssignments"
+
+
+async def delete_vault(site: Site) -> None:
+    vaults = (await site.clients.vaults()).vaults
+    await vaults.delete("vllm-devops", site.ground.vault)
+
+
+async def by_policies(site: Site) -> None:
+    """Let there be a vault of that name which does not go by roles."""
+    vaults, whose = (await site.clients.vaults()).vaults, await identity(site)
+    assert whose
+    wanted = models.VaultCreateOrUpdateParameters(
+        location="swedencentral",
+        properties=models.VaultProperties(
+            tenant_id=whose.tenant_id or "",
+            sku=models.Sku(family="A", name="standard"),
+            access_policies=[],
+            enable_rbac_authorization=False,
+        ),
+    )
+    poller = await vaults.begin_create_or_update("vllm-devops", site.ground.vault, wanted)
+    await poller.result()
+
+
+async def test_a_vault_that_was_deleted_is_brought_back_with_what_is_in_it(
+    azure: AzurePlane, subscription: str, controls: Controls
+) -> None:
+    async with opened(azure, subscription) as site:
+        await (await site.clients.secrets()).set_secret("kept", "value")
+        await delete_vault(site)
+        assert await ground_vault.stand(site) is Stand.ABSENT
+        await stands(site, share=False)
+        found = await (await site.clients.secrets()).get_secret("kept")
+    assert found.value == "value"
+
+
+async def test_a_name_that_somebody_in_the_world_has_is_said_with_its_setting(
+    azure: AzurePlane, subscription: str, bare_subscription: str, controls: Controls
+) -> None:
+    other = str(uuid.uuid4())
+    controls.set(other, **AT_ONCE)
+    async with opened(azure, subscription) as site:
+        taken = site.ground.vault
+    async with opened(azure, other, azure_keyvault_name=taken) as site:
+        with pytest.raises(CloudRefused) as caught:
+            await stands(site, share=False)
+    controls.drop(other)
+    assert "AZURE_KEYVAULT_NAME" in caught.value.fix
+    assert taken in caught.value.summary
+
+
+async def test_a_vault_that_goes_by_policies_is_left_as_it_is(
+    azure: AzurePlane, bare_subscription: str, controls: Controls
+) -> None:
+    controls.set(bare_subscription, **AT_ONCE)
+    said: Any = {"azure_keyvault_name": f"p{bare_subscription[:8]}"}
+    async with opened(azure, bare_subscription) as site:
+        await stands(site, share=False)
+    async with opened(azure, bare_subscription, **said) as site:
+        await by_policies(site)
+        before = changes(controls, bare_subscription)
+        with pytest.raises(CloudRefused) as caught:
+            await stands(site, share=False)
+    assert "--enable-rbac-authorization true" in caught.value.fix
+    assert changes(controls, bare_subscription) == before
+
+
+async def test_whoever_may_not_give_roles_but_has_them_goes_on(
+    azure: AzurePlane, subscription: str, controls: Controls
+) -> None:
+    controls.set(subscription, denied_actions=["Microsoft.Authorization/roleAssignments/write"])
+    async with opened(azure, subscription) as site:
+        assert await ground.advance(site, share=True) is None
+
+
+async def test_a_role_that_is_old_and_does_not_count_is_no_longer_waited_for(
+    azure: AzurePlane, subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = fault("GET secrets", 403, code="Forbidden", message="Firewall.", times=-1)
+    controls.set(subscription, faults=[refused])
+    monkeypatch.setattr(ground, "PATIENCE_SECONDS", 0)
+    async with opened(azure, subscription) as site:
+        assert await ground.advance(site, share=False) == ROLE
+        monkeypatch.setattr(ground_vault, "_EFFECT", timedelta(0))
+        with pytest.raises(PermissionDenied) as caught:
+            await ground.advance(site, share=False)
+    assert caught.value.cause == "Firewall."
+
+
+async def test_an_identity_that_the_directory_does_not_know_yet_gets_its_role_a_little_later(
+    azure: AzurePlane, bare_subscription: str, controls: Controls
+) -> None:
+    unknown = fault(ROLES, 400, code="PrincipalNotFound", times=2)
+    controls.set(bare_subscription, **AT_ONCE, faults=[unknown])
+    async with opened(azure, bare_subscription) as site:
+        await stands(site, share=False)
+        assert await roles.seen(site)
+    assert changes(controls, bare_subscription)[ROLES] == 4
+
+
+async def test_a_role_of_the_identity_is_not_seen_before_it_is_given(
+    azure: AzurePlane, bare_subscription: str, subscription: str
+) -> None:
+    async with opened(azure, subscription, azure_resource_group="elsewhere") as site:
+        assert not await roles.seen(site)
+
+
+async def test_an_assignment_of_a_larger_role_is_enough(
+    azure: AzurePlane, subscription: str
+) -> None:
+    async with opened(azure, subscription) as site:
+        who, scope = await site.clients.caller(), site.ground.vault_id
+        assert await roles.stand(site, scope, roles.SECRETS_USER, who) is Stand.THERE
+        assert await roles.stand(site, scope, roles.SHARE_READER, who) is Stand.ABSENT
+        assert await roles.stand(site, scope, roles.SECRETS_USER, None) is Stand.ABSENT

@@ -1,0 +1,193 @@
+"""Changes that Azure goes on with alone: how they went is read from the body, by any process."""
+
+import json
+import stat
+from base64 import b64decode
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from azure.core.polling._utils import _decode_continuation_token
+
+from backends.aca import looking, operations, secrets, whole
+from backends.aca.app import app_of
+from backends.aca.names import key_secret
+from backends.aca.site import Site
+from core.cloud_errors import CloudError
+from core.rehearsal import AzurePlane
+from core.reply import collecting_notes
+from core.waiting import wait_until
+from tests.azure_plane import Controls
+from tests.backends.aca.deployed import foreign_app, impatient, make
+from tests.backends.aca.planned import CALLERS, drawn, small
+from tests.backends.aca.sites import fault, opened
+
+pytestmark = pytest.mark.anyio
+MISSING: Final = "MANIFEST_UNKNOWN"
+
+
+@pytest.fixture(autouse=True)
+def _quick(controls: Controls, subscription: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    controls.set(subscription, rollout="never")
+    impatient(monkeypatch)
+
+
+async def test_a_change_that_fails_says_why_with_the_words_of_its_body(
+    azure: AzurePlane, subscription: str, controls: Controls, tmp_path: Path
+) -> None:
+    """Azure answers it with status 200; a later process is told the same."""
+    async with opened(azure, subscription, folder=tmp_path) as site:
+        await foreign_app(site)
+        controls.set(subscription, rollout="image-missing")
+        with pytest.raises(CloudError) as caught:
+            await _revise(site)
+        assert MISSING in caught.value.cause
+    async with opened(azure, subscription, folder=tmp_path) as site:
+        failure = await operations.failure_of(site, "gemma")
+    assert failure
+    assert MISSING in failure.cause
+    assert failure.fix
+
+
+async def test_a_change_that_fails_after_its_server_died_is_told_by_the_next(
+    azure: AzurePlane, subscription: str, controls: Controls, tmp_path: Path
+) -> None:
+    """It is asked by the token that was kept; until then nothing is said to have failed."""
+    async with opened(azure, subscription, folder=tmp_path) as site:
+        await foreign_app(site)
+        controls.set(subscription, rollout="image-missing", operation_seconds=0.4)
+        assert not await _revise(site, seconds=0.0)
+        assert await operations.failure_of(site, "gemma") is None
+
+    async with opened(azure, subscription, folder=tmp_path) as site:
+        failure = await wait_until(
+            lambda: operations.failure_of(site, "gemma"),
+            bool,
+            waiting_for="the failure",
+            every=0.05,
+            timeout=20,
+        )
+        assert failure
+        assert MISSING in failure.cause
+        calls = len(controls.get(subscription)["calls"])
+        assert await operations.failure_of(site, "gemma") == failure
+    assert len(controls.get(subscription)["calls"]) == calls
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 429, 500])
+async def test_a_look_that_fails_says_nothing_of_the_change(
+    azure: AzurePlane, subscription: str, controls: Controls, status: int
+) -> None:
+    """It is noted, and what is true is read from the app."""
+    controls.set(subscription, faults=[fault("GET operations", status, times=-1)])
+    async with opened(azure, subscription) as site:
+        with collecting_notes() as notes:
+            await make(site)
+        assert any("does not say how it goes" in note for note in notes)
+        assert await looking.app_there(site, "gemma")
+        assert await operations.failure_of(site, "gemma") is None
+
+
+async def test_a_login_that_runs_out_in_the_middle_undoes_nothing(
+    azure: AzurePlane, subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The app is made; only how it goes is not told."""
+    controls.set(subscription, token_seconds=200)  # which is so little that each call asks anew
+    async with opened(azure, subscription) as site:
+        begun = operations._begin
+
+        async def begin(*args: Any, **more: Any) -> Any:
+            poller = await begun(*args, **more)
+            controls.set(subscription, login="expired")
+            return poller
+
+        monkeypatch.setattr(operations, "_begin", begin)
+        with collecting_notes() as notes:
+            await operations.carry_out(
+                site, "gemma", "create_or_update", "create gemma", body=await _body(site)
+            )
+    assert notes
+    controls.set(subscription, login="ok")
+    async with opened(azure, subscription) as site:
+        assert await looking.app_there(site, "gemma")
+
+
+async def test_what_is_kept_holds_no_secret(
+    azure: AzurePlane, subscription: str, controls: Controls
+) -> None:
+    """Neither whoever asked nor a value; and it is for this user only."""
+    controls.set(subscription, operation_seconds=3600)
+    async with opened(azure, subscription) as site:
+        await secrets.keep_key(site, "gemma")
+        key = (await secrets.read(site, key_secret("gemma"))).get_secret_value()
+        await operations.carry_out(
+            site, "gemma", "create_or_update", "create", body=await _body(site), seconds=0.0
+        )
+        (file,) = (site.folder / "changes").iterdir()
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        held = _unpacked(json.loads(file.read_text()))
+    assert "operationStatuses".lower() in held.lower()
+    for text in (key, "bearer", "authorization"):
+        assert text.lower() not in held.lower()
+
+
+async def test_what_another_subscription_did_is_not_told_here(
+    azure: AzurePlane, subscription: str, bare_subscription: str, tmp_path: Path
+) -> None:
+    """Nor what was forgotten with its app."""
+    async with opened(azure, subscription, folder=tmp_path) as site:
+        await foreign_app(site)
+        Controls(azure).set(subscription, rollout="image-missing")
+        with pytest.raises(CloudError):
+            await _revise(site)
+        async with opened(
+            azure, subscription, folder=tmp_path, azure_resource_group="other"
+        ) as elsewhere:
+            assert await operations.failure_of(elsewhere, "gemma") is None
+        assert await operations.failure_of(site, "gemma")
+        operations.forget(site, "gemma")
+        assert await operations.failure_of(site, "gemma") is None
+
+
+async def test_a_server_that_only_reads_writes_nothing_down(
+    azure: AzurePlane, subscription: str, controls: Controls, tmp_path: Path
+) -> None:
+    """It asks each time."""
+    async with opened(azure, subscription, folder=tmp_path) as site:
+        await foreign_app(site)
+        controls.set(subscription, operation_seconds=0.4)
+        assert not await _revise(site, seconds=0.0)
+    (file,) = (site.folder / "changes").iterdir()
+    before = file.read_text()
+    async with opened(azure, subscription, folder=tmp_path, read_only=True) as site:
+        await wait_until(
+            lambda: _settled(site), bool, waiting_for="the change", every=0.05, timeout=20
+        )
+        assert await operations.failure_of(site, "gemma") is None
+    assert file.read_text() == before
+
+
+async def _settled(site: Site) -> bool:
+    app = await looking.app_there(site, "gemma")
+    return bool(app and app.properties and app.properties.provisioning_state == "Succeeded")
+
+
+async def _body(site: Site) -> Any:
+    vault = await site.clients.vault_url()
+    return app_of(drawn(site, **small()), vault_url=vault, addresses=CALLERS)
+
+
+async def _revise(site: Site, **more: Any) -> bool:
+    """Change what a replica runs."""
+    app = await looking.app_there(site, "gemma")
+    assert app
+    body = whole.patch_of(app, template=whole.template_of(app))
+    return await operations.carry_out(site, "gemma", "update", "revise gemma", body=body, **more)
+
+
+def _unpacked(kept: Mapping[str, Any]) -> str:
+    """Give everything that is kept, what is wrapped up in the token as well."""
+    state = _decode_continuation_token(kept["token"])
+    content = b64decode(state["response"]["content"]).decode()
+    return f"{json.dumps(state)} {content} {json.dumps({**kept, 'token': ''})}"

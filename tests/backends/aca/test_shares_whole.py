@@ -1,0 +1,131 @@
+"""Weights on a share are looked at file by file before a GPU is paid to load them."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from backends.aca import checks_weights, shares
+from backends.common.completeness import Verdict
+from backends.common.looked import asked
+from core.plans import Check
+from core.records import DeploymentSpec
+from core.rehearsal import AzurePlane
+from tests.azure_plane import Controls
+from tests.backends.aca.shelf import store
+from tests.backends.aca.sites import fault, opened
+from tests.backends.shelf import INDEX, ONE, TWO, below, model, safetensors
+
+pytestmark = pytest.mark.anyio
+
+LOCATION = "files://weights/gemma"
+
+
+async def judged(azure: AzurePlane, subscription: str, files: Mapping[str, bytes]) -> Verdict:
+    """Judge a folder that holds these files."""
+    async with opened(azure, subscription) as site:
+        await store(site, below("gemma", files))
+        return await shares.whole(site, LOCATION)
+
+
+async def row(azure: AzurePlane, subscription: str, weights: str = LOCATION) -> Check:
+    """Give the row of a preflight."""
+    spec = DeploymentSpec(name="one", model="google/gemma-3-4b-it", weights=weights)
+    async with opened(azure, subscription) as site:
+        (question,) = checks_weights.questions(site, spec)
+        return await asked(question)
+
+
+async def test_a_whole_model_is_whole(azure: AzurePlane, subscription: str) -> None:
+    found = await judged(azure, subscription, model())
+    assert found.complete is True
+    assert "5 files" in found.detail
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", ONE, TWO])
+async def test_a_file_that_is_missing_is_named(
+    azure: AzurePlane, subscription: str, name: str
+) -> None:
+    files = {path: content for path, content in model().items() if path != name}
+    found = await judged(azure, subscription, files)
+    assert found.complete is False
+    assert name.removesuffix(".json") in found.detail
+
+
+async def test_a_file_that_was_cut_off_is_seen_though_their_sum_is_large_enough(
+    azure: AzurePlane, subscription: str
+) -> None:
+    """By the file's own header, which is read and nothing else of it."""
+    whole = safetensors()
+    found = await judged(azure, subscription, {**model(), ONE: whole[:-1], TWO: whole})
+    assert found.complete is False
+    assert ONE in found.detail
+    assert TWO not in found.detail
+
+
+async def test_a_pointer_of_git_lfs_is_no_model(azure: AzurePlane, subscription: str) -> None:
+    pointer = b"version https://git-lfs.github.com/spec/v1\n" + b"x" * 2000
+    found = await judged(azure, subscription, {**model(), TWO: pointer})
+    assert f"{TWO} is no safetensors file" in found.detail
+
+
+async def test_a_gguf_model_cannot_be_judged_and_says_so(
+    azure: AzurePlane, subscription: str
+) -> None:
+    found = await judged(azure, subscription, {"model.gguf": b"GGUF"})
+    assert found.complete is None
+    assert "GGUF" in found.detail
+
+
+async def test_a_models_size_is_that_of_its_files(azure: AzurePlane, subscription: str) -> None:
+    """Those of other folders do not count."""
+    async with opened(azure, subscription) as site:
+        await store(site, {**below("gemma", model()), **below("gemma/old", model())})
+        assert await shares.size(site, LOCATION) == sum(map(len, model().values()))
+
+
+async def test_weights_from_elsewhere_are_no_question_here(
+    azure: AzurePlane, subscription: str
+) -> None:
+    async with opened(azure, subscription) as site:
+        for weights in (None, "hub", "baked"):
+            spec = DeploymentSpec(name="one", model="google/gemma-3-4b-it", weights=weights)
+            assert list(checks_weights.questions(site, spec)) == []
+
+
+async def test_a_whole_model_passes_the_preflight(azure: AzurePlane, subscription: str) -> None:
+    async with opened(azure, subscription) as site:
+        await store(site, below("gemma", model()))
+    found = await row(azure, subscription)
+    assert (found.outcome, found.fix) == ("pass", "")
+    assert found.what == f"{LOCATION} holds a whole model"
+
+
+async def test_a_model_that_is_not_whole_fails_the_preflight(
+    azure: AzurePlane, subscription: str
+) -> None:
+    """With the tool that gives the commands to copy it."""
+    async with opened(azure, subscription) as site:
+        await store(site, below("gemma", {**model(), INDEX: b'{"weight_map": {}}'}))
+    found = await row(azure, subscription)
+    assert found.outcome == "fail"
+    assert INDEX in found.detail
+    assert "get_huggingface_model_copy_instructions" in found.fix
+
+
+@pytest.mark.parametrize("weights", [LOCATION, "files://nothing/gemma", "files://No/Share"])
+async def test_a_place_that_is_not_there_fails_the_preflight(
+    azure: AzurePlane, subscription: str, weights: str
+) -> None:
+    found = await row(azure, subscription, weights)
+    assert found.outcome == "fail"
+    assert found.fix
+
+
+async def test_a_share_that_may_not_be_read_leaves_it_unknown(
+    azure: AzurePlane, subscription: str, controls: Controls
+) -> None:
+    """Apps read it by the account's key, so it may be whole all the same."""
+    controls.set(subscription, faults=[fault("*", 403, times=9)])
+    found = await row(azure, subscription)
+    assert found.outcome == "unknown"
+    assert "Storage File Data Privileged Reader" in found.fix

@@ -1,0 +1,257 @@
+"""What went wrong on Container Apps for others cannot be planned here: each trap is a sentence."""
+
+from typing import Any
+
+import pytest
+from azure.core.exceptions import HttpResponseError, ODataV4Format
+
+from backends.aca import bodies
+from backends.aca.app import app_of
+from backends.aca.failing import error_of
+from backends.aca.rules import rules
+from core.cloud_errors import PermissionDenied, QuotaExceeded
+from core.errors import InvalidArgument
+from core.records import ModelShape
+from tests.backends.aca.planned import (
+    A100,
+    CALLERS,
+    DENSE_31B,
+    E4B,
+    FOLDER,
+    GIB,
+    PATCHED,
+    T4,
+    VAULT,
+    drawn,
+    planned,
+    sent,
+    site,
+    small,
+    typed,
+)
+
+_EVERY: list[dict[str, Any]] = [
+    small(),
+    small(weights=FOLDER),
+    small(weights="baked", image=PATCHED),
+    {"model": DENSE_31B, "image": PATCHED},
+]
+every = pytest.mark.parametrize("said", _EVERY, ids=["hub", "folder", "baked", "large"])
+targets = pytest.mark.parametrize("target", [A100, T4])
+
+
+@targets
+@every
+def test_autoscaling_ends_no_boot(target: str, said: dict[str, Any]) -> None:
+    """A1: the cooldown counts from when a replica is scheduled, and is 300 s where nobody says."""
+    made = drawn(target, **said)
+    scale = sent(target, **said)["properties"]["template"]["scale"]
+    assert scale["cooldownPeriod"] == made.cooldown_seconds
+    assert scale["pollingInterval"] == 30
+    assert made.cooldown_seconds >= 900
+    most = rules().startup_probe.most_seconds
+    assert made.cooldown_seconds >= min(2 * made.boot_seconds, most)
+
+
+def test_the_cooldown_outlasts_a_host_that_comes_late() -> None:
+    """A1: 25 minutes between image and container were seen, which are the cooldown's as well."""
+    for target, said in ((A100, {"model": E4B}), (A100, small(weights=FOLDER)), (T4, small())):
+        assert drawn(target, **said).cooldown_seconds >= drawn(target, **said).boot_seconds + 1500
+
+
+def test_a_long_cooldown_is_told_with_what_it_costs() -> None:
+    """A1: what keeps a boot alive keeps an idle replica as well."""
+    said = [each for each in planned().warnings if "after its last request" in each]
+    assert len(said) == 1
+    assert "$" in said[0]
+    assert not any("last request" in each for each in planned(min_replicas=1).warnings)
+
+
+@targets
+@every
+def test_the_most_replicas_are_always_said(target: str, said: dict[str, Any]) -> None:
+    """A3: there are up to ten, each with a GPU, where nobody says."""
+    scale = sent(target, **said)["properties"]["template"]["scale"]
+    assert (scale["minReplicas"], scale["maxReplicas"]) == (0, 1)
+    (rule,) = scale["rules"]
+    assert rule["http"]["metadata"] == {"concurrentRequests": "256"}
+    other = sent(target, **said, max_replicas=2, max_num_seqs=16)["properties"]["template"]["scale"]
+    assert other["maxReplicas"] == 2
+    assert other["rules"][0]["http"]["metadata"]["concurrentRequests"] == "16"
+
+
+@pytest.mark.parametrize(("size", "mounted"), [(6 * GIB, False), (7 * GIB, True), (None, True)])
+def test_no_model_is_downloaded_to_a_disk_that_is_too_small(
+    size: int | None, *, mounted: bool
+) -> None:
+    """A8: a container has 8 GiB of disk, and the image's own files are on it too."""
+    shape = ModelShape(model="m", weight_bytes=size)
+    body = sent(shape=shape, model="some/model")["properties"]["template"]
+    (container,) = body["containers"]
+    home = [env["value"] for env in container["env"] if env["name"] == "HF_HOME"]
+    assert ("volumes" in body) == mounted
+    assert bool(home) == mounted
+    if mounted:
+        (volume,), (mount,) = body["volumes"], container["volumeMounts"]
+        assert volume["name"] == mount["volumeName"]
+        assert (volume["storageType"], volume["storageName"]) == ("AzureFile", "weights")
+        assert home[0].startswith(f"{mount['mountPath']}/")
+        assert "." not in volume["name"]
+
+
+def test_a_boot_from_a_share_is_reckoned_by_the_shares_throughput() -> None:
+    """A9: 58 GiB took 9 min 36 s at 135 MiB/s, and nobody had said so before."""
+    shape = ModelShape(model="m", weight_bytes=58 * GIB)
+    plan = planned(shape=shape, model="some/58g", weights=FOLDER)
+    (said,) = [each for each in plan.warnings if "MiB/s" in each]
+    assert "58.0 GiB" in said
+    assert "8 min" in said
+    made = drawn(shape=shape, model="some/58g", weights=FOLDER)
+    assert made.boot_seconds > 576
+    first = drawn(shape=shape, model="some/58g")
+    assert first.boot_seconds > made.boot_seconds + 58 * 1024 / 800
+
+
+@targets
+@every
+def test_a_boot_is_watched_by_its_health_and_given_its_time(
+    target: str, said: dict[str, Any]
+) -> None:
+    """A10: without a startup probe, or with one of 240 s, a slow boot begins again and again."""
+    made = drawn(target, **said)
+    (container,) = sent(target, **said)["properties"]["template"]["containers"]
+    probes = {probe["type"]: probe for probe in container["probes"]}
+    assert set(probes) == {"Startup", "Readiness", "Liveness"}
+    assert len(container["probes"]) == 3
+    for kind, most in (("Startup", 240), ("Readiness", 48), ("Liveness", 30)):
+        probe = probes[kind]
+        assert probe["httpGet"]["path"] == "/health"
+        assert probe["httpGet"]["port"] == 8000
+        assert 1 <= probe["failureThreshold"] <= most
+        assert 1 <= probe["timeoutSeconds"] <= probe["periodSeconds"] <= 240
+    startup = probes["Startup"]
+    assert startup["failureThreshold"] * startup["periodSeconds"] >= min(
+        made.boot_seconds + 120, rules().startup_probe.most_seconds
+    )
+
+
+def test_a_boot_beyond_the_probes_end_is_said_before() -> None:
+    """A10: otherwise the first sign is a replica that begins anew after more than an hour."""
+    huge = ModelShape(model="m", weight_bytes=200 * GIB)
+    plan = planned(shape=huge, model="some/200g")
+    assert any("startup probe gives up" in warning for warning in plan.warnings)
+    assert not any("startup probe gives up" in warning for warning in planned().warnings)
+
+
+@targets
+@every
+def test_only_https_is_answered(target: str, said: dict[str, Any]) -> None:
+    """A11: a redirect from http turns a POST into a GET, which is refused with 405."""
+    ingress = sent(target, **said)["properties"]["configuration"]["ingress"]
+    assert ingress["allowInsecure"] is False
+    assert ingress["transport"] == "http"
+    assert ingress["targetPort"] == 8000
+    assert ingress["traffic"] == [{"weight": 100, "latestRevision": True}]
+
+
+@pytest.mark.parametrize(("target", "cpu", "memory"), [(A100, 24.0, "220Gi"), (T4, 8.0, "56Gi")])
+@every
+def test_processors_and_memory_are_a_pair_of_the_profile(
+    said: dict[str, Any], target: str, cpu: float, memory: str
+) -> None:
+    """A14: Azure refuses other totals, and a field for GPUs is known to previews alone."""
+    (container,) = sent(target, **said)["properties"]["template"]["containers"]
+    assert container["resources"] == {"cpu": cpu, "memory": memory}
+    assert (
+        sent(target, **said)["properties"]["workloadProfileName"] == drawn(target, **said).profile
+    )
+
+
+def test_every_body_names_its_location() -> None:
+    """A16: a change without it is refused; arrays are sent whole, with everything in them."""
+    app = typed()
+    assert app.location == "swedencentral"
+    ground = drawn().ground
+    for body in (
+        bodies.environment_of(ground, {}, "guid"),
+        bodies.vault_of(ground, "tenant"),
+        bodies.identity_of(ground),
+        bodies.workspace_of(ground),
+        bodies.storage_account_of(ground),
+    ):
+        assert bodies.as_sent(body)["location"] == "swedencentral"
+    profiles = bodies.as_sent(bodies.environment_of(ground, {"gpu-t4": "T"}, "guid"))["properties"]
+    assert [one["name"] for one in profiles["workloadProfiles"]] == ["Consumption", "gpu-t4"]
+
+
+@targets
+@every
+def test_there_is_one_container(target: str, said: dict[str, Any]) -> None:
+    """A18: the GPU is given to the first one, and a second would only take its memory."""
+    template = sent(target, **said)["properties"]["template"]
+    assert len(template["containers"]) == 1
+    assert "initContainers" not in template
+
+
+def test_a_models_gate_is_asked_before_anything_is_made() -> None:
+    """A53, A54: the plan says whether the Hub's token is needed, and holds a reference alone."""
+    gated = drawn(site(A100, hf_token="hf_secret"))
+    assert gated.needs_token
+    assert gated.kept == {"api-key": "vllm-devops-gemma-api-key", "hf-token": "hf-token"}
+    assert "hf_secret" not in gated.model_dump_json()
+    assert not drawn(site(A100, hf_token="hf_secret"), weights=FOLDER).needs_token
+    assert not drawn().needs_token
+
+
+def test_a_model_larger_than_the_accelerator_is_known_before() -> None:
+    """A55: judged by its tensors, not by its name."""
+    small_memory = planned(T4, model=E4B, image=PATCHED, max_model_len=8192).memory
+    assert small_memory is not None
+    assert not small_memory.fits
+    large = planned(A100, model=E4B, max_model_len=8192).memory
+    assert large is not None
+    assert large.fits
+    assert large.accelerator == "a100-80"
+
+
+@every
+def test_the_same_thing_planned_twice_is_the_same(said: dict[str, Any]) -> None:
+    """A56: what was interrupted is done again under the same names, and found to be there."""
+    assert planned(**said) == planned(**said)
+    assert sent(**said) == sent(**said)
+    first = bodies.assignment_name("/subscriptions/S", "role", "somebody")
+    assert first == bodies.assignment_name("/SUBSCRIPTIONS/s", "role", "somebody")
+    assert first != bodies.assignment_name("/subscriptions/S", "role", "somebody else")
+
+
+def test_what_azure_answers_is_judged_by_its_body() -> None:
+    """A57: an operation that failed is told with status 200."""
+    failed = HttpResponseError("Operation returned an invalid status 'OK'")
+    failed.status_code = 200
+    failed.error = ODataV4Format({"code": "MaxNumberOfRegionalEnvironmentsInSubExceeded"})
+    assert isinstance(error_of(failed, "make it"), QuotaExceeded)
+    failed.error = ODataV4Format({"code": "AuthorizationFailed"})
+    assert isinstance(error_of(failed, "make it"), PermissionDenied)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"tensor_parallel_size": 2},
+        {"engine_args": ("-tp", "2")},
+        {"engine_args": ("--pipeline-parallel-size=2",)},
+    ],
+)
+def test_a_replica_has_one_gpu(said: dict[str, Any]) -> None:
+    """A58: two would need shared memory that a container does not get."""
+    with pytest.raises(InvalidArgument, match="has one GPU"):
+        drawn(**said)
+
+
+def test_a_private_app_never_lets_everybody_in() -> None:
+    """An ingress without restrictions is open: without an address nothing is sent."""
+    body = sent()["properties"]["configuration"]["ingress"]
+    assert [one["ipAddressRange"] for one in body["ipSecurityRestrictions"]] == list(CALLERS)
+    assert {one["action"] for one in body["ipSecurityRestrictions"]} == {"Allow"}
+    with pytest.raises(InvalidArgument, match="Nobody's address"):
+        app_of(drawn(), vault_url=VAULT)
