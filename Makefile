@@ -9,6 +9,7 @@ STAMP   := .venv/.installed
 SETTING := $(if $(filter vllm ollama,$(value ENGINE)),,ENGINE) READ_ONLY REHEARSAL TOOLSETS MODEL_NAME BUCKET_NAME ACCELERATOR_TYPE HF_TOKEN \
            VLLM_TARGET VLLM_BASE_URL VLLM_API_KEY VLLM_EXECUTABLE VLLM_DEVOPS_STATE_DIR \
            GOOGLE_% AZURE_%
+APART   := vllm or browser or sweep or azurite
 STEER   := YES JSON CLIENT TOOL PYTHON SHELL MAKE%
 
 given     := $(foreach v,$(.VARIABLES),$(if $(findstring command line,$(origin $(v))),$(v)))
@@ -26,7 +27,7 @@ tool  = @$(PY) server.py call $(1) $(words) $(if $(call on,JSON),--json) $(if $(
 
 .PHONY: help demo test test-engine lint run install vllm mcp-config clean deploy status endpoint \
         metrics query logs destroy targets list health stats stop start call broken prices plan advise measure \
-        benchmark benchmarks bench-client test-browser test-sweep \
+        benchmark benchmarks bench-client test-lives test-browser test-sweep test-azurite \
         setup quotas rehearse rehearse-clean
 
 help: ## List the targets
@@ -38,16 +39,27 @@ help: ## List the targets
 demo: $(STAMP) ## Deploy, look, ask, measure and destroy, on this machine
 	@$(PY) demo.py
 
-rehearse: $(STAMP) ## Tell a deployment's whole life on a simulated cloud (TARGET, WITH=ollama)
-	@$(PY) rehearse.py $(if $(call on,TARGET),'$(subst ','\'',$(value TARGET))',cloud-run-l4) $(filter ollama,$(value WITH))
+rehearse: $(STAMP) ## Tell a deployment's whole life on a simulated cloud (TARGET, WITH=ollama, BOOT_SECONDS)
+	@$(PY) rehearse.py $(if $(call on,TARGET),'$(subst ','\'',$(value TARGET))',cloud-run-l4) $(filter ollama,$(value WITH)) \
+	  $(if $(call on,BOOT_SECONDS),'$(subst ','\'',$(value BOOT_SECONDS))')
 rehearse-clean: $(STAMP) ## Forget the simulated clouds and everything in them
 	@$(PY) rehearse.py clean
 
-test: $(STAMP) ## Run every test that needs no real vLLM
-	$(PY) -m pytest -q -n 3 -m "not vllm and not browser and not sweep"
+test: $(STAMP) ## Run the tests that need no real vLLM and no minutes
+	$(PY) -m pytest -q -n 3 -m "not ($(APART) or life)"
+
+test-lives: $(STAMP) ## Tell whole lives of deployments, and let processes die in every phase (minutes)
+	$(PY) -m pytest -q -n 3 -m "life and not ($(APART))"
 
 test-engine: vllm ## Run the tests on a real vLLM
 	$(PY) -m pytest -q -m vllm
+
+test-azurite: $(STAMP) .azurite/.installed ## Compare the simulated blob storage with Azurite
+	$(PY) -m pytest -q -m azurite
+
+.azurite/.installed:
+	npm install --silent --no-fund --no-audit --prefix .azurite azurite@3.37.0
+	@touch $@
 
 test-browser: $(STAMP) ## Run the tests of the report page, in a real Chromium
 	$(PY) -m pytest -q -m browser

@@ -12,13 +12,16 @@ import httpx2
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
 
-from core.rehearsal import GooglePlane
+from backends.aca.names import REHEARSED_SUBSCRIPTION
+from core.rehearsal import AzurePlane, GooglePlane
 from core.settings import ROOT, Settings, inherited_environment
 from demo import Story, say_yes, show_progress
 from operations.stage import Stage
 
 _NAME: Final = "rehearsed"
 _MODELS: Final = {"vllm": "google/gemma-4-E2B-it", "ollama": "gemma3:4b"}
+_IMAGES: Final = {"aca-t4": "docker.io/you/vllm-sm75:v0.32.0"}
+"""The published vLLM cannot serve Gemma 4 on a T4: this stands for one with smaller tiles."""
 _SETTLED: Final = frozenset({"ready", "asleep", "stopped", "failed"})
 _SMALL: Final[dict[str, Any]] = {
     "contexts": [64],
@@ -27,6 +30,8 @@ _SMALL: Final[dict[str, Any]] = {
     "cell_seconds": 2,
 }
 _STORY_SECONDS: Final = 900
+_REAL_TIME: Final[dict[str, Any]] = {"probe_scale": 1, "cooldown_scale": 1}
+"""Of Azure: a boot that takes as long as a real one needs the real patience of probes."""
 
 
 class Rehearsal(Story):
@@ -50,6 +55,8 @@ class Rehearsal(Story):
 
     async def _deployed(self) -> bool:
         what: dict[str, Any] = {"model": _MODELS[self._engine], "target": self._target}
+        if self._target in _IMAGES:
+            what |= {"image": _IMAGES[self._target], "max_model_len": 4096}
         if self._engine == "vllm":
             planned = await self.call("plan_deployment", **what, layout="concurrency", check=True)
             if not planned.get("ok"):
@@ -75,26 +82,31 @@ class Rehearsal(Story):
     async def _operated(self) -> None:
         more: dict[str, Any] = {"min_replicas": 0, "max_replicas": 2}
         await self.call("update_vllm_scaling", **self._where, **more)
+        await self._settled("ready", "asleep")
         await self.call("stop_vllm", **self._where)
         await self._settled("stopped")
         await self.call("start_vllm", **self._where)
-        await self._settled("asleep")
+        if await self._settled("asleep", "ready"):
+            await self._woken()
+
+    async def _woken(self) -> None:
+        """A question that does not say so wakes nothing."""
         asked: dict[str, Any] = {**self._where, "prompt": "And now?", "max_tokens": 16}
         refused = await self.call("query_gemma4", **asked)
         self.failed -= refused.get("code") == "ASLEEP"  # which is what should happen
         await self.call("query_gemma4", wake=True, **asked)
 
-    async def _settled(self, wanted: str) -> bool:
+    async def _settled(self, *wanted: str) -> bool:
         """Watch it until it stays as it is; whether that is as wanted."""
         while True:
-            told = await self.call("status_vllm", wait_s=20, lines=2, **self._where)
+            told = await self.call("status_vllm", wait_s=45, lines=2, **self._where)
             state = told.get("data", {}).get("state")
             if not told.get("ok") or state in _SETTLED:
-                self.failed += state != wanted
-                return bool(state == wanted)
+                self.failed += state not in wanted
+                return state in wanted
 
 
-def _grant(folder: Path) -> None:
+def _google(folder: Path) -> None:
     """Give the project GPUs: a new one has none of the larger kind."""
     plane = GooglePlane.model_validate_json((folder / "google" / "plane.json").read_bytes())
     url = f"{plane.http}/rehearsal/projects/{Settings().google_cloud_project or 'rehearsal'}"
@@ -102,7 +114,17 @@ def _grant(folder: Path) -> None:
     print("\n(The simulated project was granted 3 GPUs of each kind.)", flush=True)
 
 
-async def _rehearse(target: str, engine: str) -> int:
+def _azure(folder: Path, boot_seconds: float) -> None:
+    """Let boots take as long as they are to."""
+    plane = AzurePlane.model_validate_json((folder / "azure" / "plane.json").read_bytes())
+    whose = Settings().azure_subscription_id or REHEARSED_SUBSCRIPTION
+    url = f"{plane.http}/rehearsal/subscriptions/{whose}"
+    knobs = {"boot_seconds": boot_seconds, **_REAL_TIME}
+    httpx2.put(url, json=knobs).raise_for_status()
+    print(f"\n(Every boot takes {boot_seconds:g} s.)", flush=True)
+
+
+async def _rehearse(target: str, engine: str, boot_seconds: float | None) -> int:
     chosen = {"REHEARSAL": "1", "TOOLSETS": "all", "CONFIRM": "ask", "VLLM_BASE_URL": ""}
     env = {**inherited_environment(), "VLLM_TARGET": "", **chosen}
     log = Settings(rehearsal=True)
@@ -119,21 +141,25 @@ async def _rehearse(target: str, engine: str) -> int:
     async with client:
         story = Rehearsal(client, target, engine)
         await story.call("list_deployments")
-        _grant(folder)
-        with anyio.move_on_after(_STORY_SECONDS) as limit:
+        if target.startswith("cloud-run"):
+            _google(folder)
+        elif boot_seconds:
+            _azure(folder, boot_seconds)
+        with anyio.move_on_after(_STORY_SECONDS + 4 * (boot_seconds or 0)) as limit:
             await story.tell()
     return story.failed + limit.cancelled_caught
 
 
 def main(arguments: list[str]) -> int:
-    """Tell it for `TARGET [ollama]`, or `clean` the stage; give the exit status."""
+    """Tell it for `TARGET [ollama] [BOOT_SECONDS]`, or `clean` the stage; give the exit status."""
     if arguments == ["clean"]:
         existed = Stage(Settings(rehearsal=True)).forget_rehearsal()
         print("The rehearsal's clouds are gone." if existed else "There was no rehearsal.")
         return 0
     target = arguments[0] if arguments else "cloud-run-l4"
     engine = "ollama" if "ollama" in arguments[1:] else "vllm"
-    failed = anyio.run(_rehearse, target, engine)
+    numbers = [float(one) for one in arguments[1:] if one != "ollama"]
+    failed = anyio.run(_rehearse, target, engine, numbers[0] if numbers else None)
     print("The rehearsal went well." if not failed else f"{failed} things went wrong.")
     return 1 if failed else 0
 

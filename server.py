@@ -36,7 +36,7 @@ from core.settings import Settings
 from operations.runtime import Runtime, running
 from tools import every  # noqa: F401  registers them
 from tools.gate import Gate
-from tools.profile import INSTRUCTIONS, listed
+from tools.profile import INSTRUCTIONS, callable_names, listed
 from tools.surface import TOOLS
 
 gc.freeze()
@@ -47,7 +47,7 @@ NAME = "Self-Hosted vLLM DevOps Agent"
 
 def build(settings: Settings) -> FastMCP[dict[str, Runtime]]:
     """Make a server that shows the tools of its profile; nothing is opened before it runs."""
-    shown = listed(settings)
+    shown, known = listed(settings), callable_names(settings)
 
     @asynccontextmanager
     async def lifespan(_server: FastMCP[dict[str, Runtime]]) -> AsyncIterator[dict[str, Runtime]]:
@@ -60,7 +60,7 @@ def build(settings: Settings) -> FastMCP[dict[str, Runtime]]:
         version=VERSION,
         lifespan=lifespan,
         middleware=[Gate()],
-        tools=[one.tool for name, one in TOOLS.items() if name in shown],
+        tools=[one.tool for name, one in TOOLS.items() if name in known],
         mask_error_details=True,
         cache_ttl=300,
         cache_scope="private",

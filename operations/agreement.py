@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from backends.base import Backend
+from backends.cloud_abilities import BY_PURGE
 from core.plans import Plan
-from core.records import Deployment, Record, State
+from core.records import Deleted, Deployment, Record, State
 from operations.deploying import existing
 from operations.resolve import Found
 
@@ -54,6 +55,15 @@ def to_destroy(found: Found, *, purge: bool) -> Preview:
     what = f"Delete {one.name} on {one.target} ({one.state}, {one.served_model_name})"
     what += " with everything that it leaves behind" if purge else ""
     return preview("destroy_vllm", one.target, one.name, what, one.usd_per_hour, one, str(purge))
+
+
+def to_purge(deleted: Deleted) -> Preview | None:
+    """Ask where something stayed that a purge takes."""
+    left = "; ".join(one.what for one in deleted.stays if one.how_to_remove == BY_PURGE)
+    if not left:
+        return None
+    what = f"Take away for good what {deleted.name} on {deleted.target} left: {left}"
+    return preview("destroy_vllm", deleted.target, deleted.name, what, None, None, left)
 
 
 def to_start(found: Found) -> Preview | None:

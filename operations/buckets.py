@@ -34,16 +34,11 @@ class BucketModels(Answer):
 
     def warnings(self) -> tuple[str, ...]:
         """Warn of what a deployment would fail at."""
-        ill = (row for row in self.models if row.complete is not True)
-        return tuple(
-            f"{row.location} {'is not complete' if row.complete is False else 'may be incomplete'}:"
-            f" {row.detail or 'that cannot be told.'}"
-            for row in ill
-        )
+        return tuple(f"{row.location} {_ill(row)}" for row in self.models if _ill(row))
 
     def next_steps(self) -> tuple[NextStep, ...]:
         """Serve one that is complete, or copy one there."""
-        ready = (row for row in self.models if row.complete and row.model)
+        ready = (row for row in self.models if row.complete and row.model and row.servable)
         steps = (
             NextStep(
                 "deploy_vllm", {"target": self.target, "model": row.model, "weights": row.location}
@@ -51,7 +46,8 @@ class BucketModels(Answer):
             for row in ready
         )
         copying = NextStep(
-            "get_huggingface_model_copy_instructions", {"model": "google/gemma-4-E4B-it"}
+            "get_huggingface_model_copy_instructions",
+            {"target": self.target, "model": "google/gemma-4-E4B-it"},
         )
         return (next(steps, copying),)
 
@@ -70,6 +66,14 @@ async def list_models(runtime: Runtime, bucket: str | None, target: str | None) 
         StoredRow(**one.model_dump(), gib=round(one.size_bytes / _GIB, 2)) for one in found
     )
     return BucketModels(target=where.name, models=rows)
+
+
+def _ill(row: StoredRow) -> str:
+    if row.complete is False:
+        return f"is not complete: {row.detail}"
+    if not row.servable:
+        return f"cannot be served from there: {row.detail}"
+    return "" if row.complete else f"may be incomplete: {row.detail or 'that cannot be told.'}"
 
 
 def bucket_name(said: str) -> str:

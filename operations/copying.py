@@ -1,26 +1,19 @@
-"""Commands for a person who copies a model: from the Hub, from a registry, into a bucket."""
+"""Commands for a person who copies a model: from the Hub, from a registry, into a cloud."""
 
 import re
 import shlex
-from pathlib import Path
 from typing import Final, NamedTuple
 
-from huggingface_hub import constants, try_to_load_from_cache
-from huggingface_hub.errors import HFValidationError
-from huggingface_hub.file_download import repo_folder_name
-from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # found lazily
-
+from backends.base import Backend
+from backends.cloud_abilities import TakesUploads, Upload
 from core.errors import InvalidArgument, NextStep
 from core.records import Answer
+from operations.abilities import chosen
 from operations.commands import Command, command
+from operations.hub_models import downloaded, gib, hub_id, rounded
 from operations.runtime import Runtime
-from planner.boot import file_bytes
-from planner.folders import faults, weights_in
-from planner.model import full_name, is_path, read_model
 
-_GIB: Final = 2**30
-_CONTAINER_CACHE: Final = "~/.cache/huggingface/hub"
-"""Of whoever runs there, where neither HF_HOME nor HF_HUB_CACHE is set."""
+_FILES: Final = "files://"
 _USUAL_REGION: Final = "us-central1"
 _LOCATION: Final = re.compile(
     r"(?:gs://)?([a-z0-9][a-z0-9._-]{1,220}[a-z0-9])(?:/([^\x00-\x20]*))?"
@@ -28,8 +21,9 @@ _LOCATION: Final = re.compile(
 _RESOURCE: Final = re.compile(r"projects/([\w.:-]+)/locations/([\w-]+)/models/([\w.@-]+)")
 _NUMBER: Final = re.compile(r"\d+(@[\w-]+)?")
 _TITLE: Final = re.compile(r"[^\x00-\x1f\"\\]{1,128}")
+_GATED: Final = "A gated model wants `hf auth login` first, and its licence accepted on its page."
 _OF_THE_HUB: Final = (
-    "A gated model wants `hf auth login` first, and its licence accepted on its page.",
+    _GATED,
     "Cloud Shell's home has 5 GB: take a machine with more disk, best in the bucket's region.",
     "Each command may be repeated: what is there already is not copied again.",
 )
@@ -45,6 +39,8 @@ class CopyInstructions(Answer):
     model: str
     destination: str
     """What `weights` takes afterwards."""
+    target: str | None = None
+    """Where it can be served from there, if that was said."""
     gib: float | None
     """Of the weights' files; None is not known."""
     steps: tuple[Command, ...]
@@ -56,36 +52,17 @@ class CopyInstructions(Answer):
         return f"{len(self.steps)} commands copy {self.model}, {much}, to {self.destination}."
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """See afterwards that it is there and whole."""
-        bucket = self.destination.removeprefix("gs://").partition("/")[0]
-        return (NextStep("list_bucket_models", {"bucket": bucket}),)
-
-
-class DownloadPath(Answer):
-    """Where the Hub's library keeps a model."""
-
-    model: str
-    folder: str
-    """On this machine, of all its revisions."""
-    snapshot: str | None
-    """The newest revision's files, where there are any."""
-    missing: tuple[str, ...]
-    """What the snapshot lacks to be served."""
-    in_container: str
-    """The same folder in an engine's container."""
-    gib: float | None
-    steps: tuple[Command, ...]
-
-    def summary(self) -> str:
-        """Say where it is, or would be."""
-        if self.snapshot is None:
-            return f"{self.model} is not on this machine; it would go to {self.folder}."
-        whole = "whole" if not self.missing else "not whole"
-        return f"{self.model} is in {self.snapshot}, {whole}."
-
-    def warnings(self) -> tuple[str, ...]:
-        """Warn of what is missing."""
-        return self.missing
+        """See afterwards that it is there and whole, and serve it."""
+        scheme, _, rest = self.destination.rpartition("://")
+        bucket = rest.partition("/")[0]
+        if not self.target:
+            return (NextStep("list_bucket_models", {"bucket": bucket}),)
+        here = {"target": self.target}
+        serve = {**here, "model": self.model, "weights": self.destination}
+        return (
+            NextStep("list_bucket_models", {**here, "bucket": f"{scheme}://{bucket}"}),
+            NextStep("deploy_vllm", serve),
+        )
 
 
 class _Bucket(NamedTuple):
@@ -97,32 +74,32 @@ class _Bucket(NamedTuple):
         return f"gs://{self.name}/{self.folder}"
 
 
-def from_the_hub(runtime: Runtime, model: str, bucket: str | None) -> CopyInstructions:
-    """Say how to copy a model of the Hub.
+def from_the_hub(
+    runtime: Runtime, model: str, bucket: str | None, target: str | None = None
+) -> CopyInstructions:
+    """Say how to copy a model of the Hub to where the target's cloud keeps weights.
 
-    Flags: `hf` 2.4.0's own help; gcloud's reference of `storage rsync`, `storage du` and
+    Flags: gcloud's reference of `storage rsync`, `storage du` and
     `storage buckets create`, read 2026-11.
 
     Raises:
         InvalidArgument: It is no Hub id, or no bucket is named.
+        TargetNotFound, Ambiguous, Unsupported: It is not clear which target is meant, or it
+            keeps no weights.
     """
     name = hub_id(model)
-    to = _destination(runtime, bucket, name.rpartition("/")[2])
+    folder = name.rpartition("/")[2]
+    where = _uploads(runtime, bucket, target)
+    if where:
+        return _onto_a_share(name, where[0], where[1].upload(folder, f"./{folder}", bucket))
+    to = _destination(runtime, bucket, folder)
     here = f"./{to.folder.rpartition('/')[2]}"
-    size = gib(name)
-    room = f"; it takes {size:.1f} GiB of disk" if size else ""
-    known = () if size else (command("See how large it is.", "hf", "download", name, "--dry-run"),)
     steps = (
-        *known,
-        command(f"Download it{room}.", "hf", "download", name, "--local-dir", here),
-        command(
-            "See that every file is whole.",
-            *("hf", "cache", "verify", name, "--local-dir", here, "--fail-on-missing-files"),
-        ),
+        *downloaded(name, here),
         *_into(runtime, to, shlex.quote(here), exclude=r"^\.cache/.*"),
     )
     return CopyInstructions(
-        model=name, destination=to.url, gib=_rounded(size), steps=steps, notes=_OF_THE_HUB
+        model=name, destination=to.url, gib=rounded(gib(name)), steps=steps, notes=_OF_THE_HUB
     )
 
 
@@ -147,50 +124,37 @@ def from_vertex(runtime: Runtime, model: str, bucket: str | None) -> CopyInstruc
     )
 
 
-def download_path(model: str) -> DownloadPath:
-    """Say where the Hub's library keeps a model on this machine, and whether it is there.
+def _uploads(
+    runtime: Runtime, bucket: str | None, target: str | None
+) -> tuple[str, TakesUploads] | None:
+    """Give the target that takes uploads, None where a bucket of Cloud Storage is meant."""
+    stage = runtime.stage
+    named = target or (None if bucket else stage.settings.vllm_target)
+    if (bucket or "").startswith(_FILES):
+        where, backend = chosen(stage, _takes, "read a share of files", target, shared=True)
+        return where.name, backend
+    backend_named = _takes(stage.backend(named)) if named else None
+    return (named, backend_named) if named and backend_named else None
 
-    Raises:
-        InvalidArgument: It is no Hub id.
-    """
-    name = hub_id(model)
-    short = repo_folder_name(repo_id=name, repo_type="model")
-    config = try_to_load_from_cache(name, "config.json")
-    snapshot = Path(config).parent if isinstance(config, str) else None
-    return DownloadPath(
-        model=name,
-        folder=str(Path(constants.HF_HUB_CACHE) / short),
-        snapshot=str(snapshot) if snapshot else None,
-        missing=_missing(snapshot) if snapshot else (),
-        in_container=f"{_CONTAINER_CACHE}/{short}",
-        gib=_rounded(gib(name)),
-        steps=(
-            command("Download it there, or go on with it.", "hf", "download", name),
-            command("See that every file is whole.", "hf", "cache", "verify", name),
-        ),
+
+def _takes(backend: Backend) -> TakesUploads | None:
+    return backend if isinstance(backend, TakesUploads) else None
+
+
+def _onto_a_share(name: str, target: str, upload: Upload) -> CopyInstructions:
+    here = f"./{name.rpartition('/')[2]}"
+    steps = (
+        *downloaded(name, here),
+        *(Command(what=what, command=words) for what, words in upload.steps),
     )
-
-
-def hub_id(model: str) -> str:
-    """Give the Hub id that is meant, also by a short name such as `26b qat`.
-
-    Raises:
-        InvalidArgument: It is none.
-    """
-    name = full_name(model)
-    try:
-        validate_repo_id(name)
-    except HFValidationError as exc:
-        raise _no_hub_id(model) from exc
-    if is_path(name) or name.startswith("-") or name.count("/") != 1:
-        raise _no_hub_id(model)
-    return name
-
-
-def gib(model: str) -> float | None:
-    """Give the size of a model's files where the catalog knows it, None elsewhere."""
-    shape = read_model(model)
-    return file_bytes(shape) / _GIB if shape.weight_bytes or shape.groups else None
+    return CopyInstructions(
+        model=name,
+        destination=upload.location,
+        target=target,
+        gib=rounded(gib(name)),
+        steps=steps,
+        notes=(_GATED, *upload.notes),
+    )
 
 
 def _into(
@@ -259,20 +223,3 @@ def _region(runtime: Runtime) -> str:
     preferred = targets.get(settings.vllm_target or "")
     regions = (preferred.region if preferred else None, *(t.region for t in targets.values()))
     return settings.google_cloud_location or next(filter(None, regions), _USUAL_REGION)
-
-
-def _missing(snapshot: Path) -> tuple[str, ...]:
-    none = () if weights_in(snapshot) else ("There are no safetensors in it.",)
-    return (*none, *faults(snapshot))
-
-
-def _rounded(size: float | None) -> float | None:
-    return None if size is None else round(size, 2)
-
-
-def _no_hub_id(model: str) -> InvalidArgument:
-    return InvalidArgument(
-        f"{model[:100]!r} is no model of the Hugging Face Hub.",
-        fix="Give an id such as google/gemma-4-E4B-it, or a short name such as `26b qat`.",
-        next_steps=(NextStep("list_models"),),
-    )

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final, Literal
 
@@ -9,19 +10,23 @@ import anyio
 
 from backends.base import Backend, Scales, Stops
 from backends.cloud_abilities import Purges
+from backends.common.in_time import in_time
 from core.errors import InvalidArgument, NextStep, OpsError, Unsupported
-from core.journal import Expiry
 from core.plans import Plan
 from core.records import Answer, Deleted, Deployment, DeploymentSpec, Target, valid
 from core.reply import note
 from core.settings import ROOT
-from operations.following import follow, following, looked, pause, phase_of
+from operations.following import follow, following, keep_expiry, looked, pause, phase_of
 from operations.learning import with_prediction
 from operations.resolve import Found, everything, find
 from operations.runtime import Runtime
 from planner.model import full_name, is_path, read_model
 
 MAX_WAIT_SECONDS: Final = 45
+_LAST_LOOK_SECONDS: Final = 2.0
+"""Of the longest wait, for the look that ends it."""
+_LONGEST_SECONDS: Final = 40.0
+"""Of one call that changes something; it is looked at once more after that."""
 """Clients cut a call at about 60 s."""
 _TINY: Final = ROOT / ".vllm" / "tiny-gemma-4"
 
@@ -83,7 +88,7 @@ def name_for(model: str) -> str:
     """
     last = model.rstrip("/").rsplit("/", 1)[-1].lower()
     return (
-        re.sub(r"[^a-z0-9]+", "-", last).strip("-").lstrip("0123456789-")[:40].strip("-") or "vllm"
+        re.sub(r"[^a-z0-9]+", "-", last).strip("-").lstrip("0123456789-")[:32].strip("-") or "vllm"
     )
 
 
@@ -117,8 +122,9 @@ async def deploy(runtime: Runtime, backend: Backend, wanted: Plan) -> Deployment
     """Start, or go on with, what the plan says; what is true now."""
     for warning in wanted.warnings:
         note(warning)
-    deployment = await backend.apply(wanted)
-    _keep_expiry(runtime, deployment)
+    with _in_time(backend, f"deploy {wanted.spec.name}"):
+        deployment = await backend.apply(wanted)
+    keep_expiry(runtime, deployment)
     follow(runtime, backend, deployment)
     return usual(runtime, deployment)
 
@@ -129,7 +135,7 @@ async def status(
     """Wait for the next change, at most `wait_s` seconds; what is true then."""
     backend, first = found
     follow(runtime, backend, first)
-    deadline = anyio.current_time() + min(wait_s, MAX_WAIT_SECONDS)
+    deadline = anyio.current_time() + min(wait_s, MAX_WAIT_SECONDS - _LAST_LOOK_SECONDS)
     now = first
     while not now.state.settled and anyio.current_time() + pause(backend) < deadline:
         await progress(now)
@@ -148,13 +154,15 @@ async def list_deployments(runtime: Runtime, target: str | None) -> Deployments:
 
 async def stop(found: Found) -> Deployment:
     """End every replica and keep the deployment."""
-    return await _stops(found).stop(found.name)
+    with _in_time(found.backend, f"stop {found.name}"):
+        return await _stops(found).stop(found.name)
 
 
 async def start(runtime: Runtime, found: Found) -> Deployment:
     """Start a stopped one again."""
-    deployment = await _stops(found).start(found.name)
-    _keep_expiry(runtime, deployment)
+    with _in_time(found.backend, f"start {found.name}"):
+        deployment = await _stops(found).start(found.name)
+    keep_expiry(runtime, deployment)
     follow(runtime, found.backend, deployment)
     return usual(runtime, deployment)
 
@@ -175,10 +183,11 @@ async def scale(
         )
     if not isinstance(found.backend, Scales):
         raise _cannot(found, "scale")
-    deployment = await found.backend.scale(
-        found.name, min_replicas=min_replicas, max_replicas=max_replicas
-    )
-    _keep_expiry(runtime, deployment)
+    with _in_time(found.backend, f"scale {found.name}"):
+        deployment = await found.backend.scale(
+            found.name, min_replicas=min_replicas, max_replicas=max_replicas
+        )
+    keep_expiry(runtime, deployment)
     follow(runtime, found.backend, deployment)
     return usual(runtime, deployment)
 
@@ -189,11 +198,25 @@ async def destroy(runtime: Runtime, found: Found, *, purge: bool) -> Deleted:
     Nobody follows its boot any more: a next step of it would make it anew.
     """
     await runtime.background.cancel(following(found.deployment))
-    deleted = await found.backend.delete(found.name)
-    if not (purge and isinstance(found.backend, Purges)):
+    with _in_time(found.backend, f"delete {found.name}"):
+        deleted = await found.backend.delete(found.name)
+        return await _purged(found.backend, deleted) if purge and deleted.gone else deleted
+
+
+async def purge_what_stayed(runtime: Runtime, deleted: Deleted) -> Deleted:
+    """Take away what a deployment left that is gone already."""
+    backend = runtime.stage.backend(deleted.target)
+    with _in_time(backend, f"take away what {deleted.name} left"):
+        return await _purged(backend, deleted)
+
+
+async def _purged(backend: Backend, deleted: Deleted) -> Deleted:
+    """What stays after that is read again."""
+    if not isinstance(backend, Purges):
         return deleted
-    purged = await found.backend.purge(found.name)
-    return deleted.model_copy(update={"removed": (*deleted.removed, *purged)})
+    removed = (*deleted.removed, *await backend.purge(deleted.name))
+    stays = (await backend.delete(deleted.name)).stays
+    return deleted.model_copy(update={"removed": removed, "stays": stays})
 
 
 async def find_to_destroy(
@@ -220,10 +243,10 @@ def usual(runtime: Runtime, deployment: Deployment) -> Deployment:
     )
 
 
-def _keep_expiry(runtime: Runtime, deployment: Deployment) -> None:
-    if deployment.expires_at:
-        where, name, at = deployment.target, deployment.name, deployment.expires_at
-        runtime.stage.journal.keep_expiry(Expiry(target=where, name=name, at=at))
+def _in_time(backend: Backend, what: str) -> AbstractContextManager[None]:
+    """Let a call end before a client cuts it; what is under way by then goes on by itself."""
+    fix = "Look with status_vllm; the same call again is harmless, and goes on."
+    return in_time(backend.target.name, what, _LONGEST_SECONDS, fix=fix)
 
 
 def _stops(found: Found) -> Stops:

@@ -7,6 +7,7 @@ import anyio
 from backends.base import Backend
 from backends.cloud_abilities import GoesOn
 from core.errors import DeploymentNotFound, OpsError
+from core.journal import Expiry
 from core.records import Deployment, State
 from operations.resolve import Found, find
 from operations.runtime import Runtime
@@ -25,6 +26,13 @@ def follow(runtime: Runtime, backend: Backend, deployment: Deployment) -> None:
     runtime.background.start(
         following(deployment), lambda: _follow_boot(runtime, backend, deployment)
     )
+
+
+def keep_expiry(runtime: Runtime, deployment: Deployment) -> None:
+    """Remember when its time is over, so that a server of this machine stops it then."""
+    if deployment.expires_at:
+        where, name, at = deployment.target, deployment.name, deployment.expires_at
+        runtime.stage.journal.keep_expiry(Expiry(target=where, name=name, at=at))
 
 
 def following(deployment: Deployment) -> str:
@@ -50,6 +58,10 @@ async def looked(backend: Backend, before: Deployment) -> Deployment:
     """Look again; what was being made when it was last seen may have a next step to take."""
     if isinstance(backend, GoesOn) and phase_of(before) in backend.waits_in:
         await backend.go_on(before.name)
+        try:
+            return await backend.describe(before.name)
+        except DeploymentNotFound:  # what it waits for ended between the two
+            await backend.go_on(before.name)
     return await backend.describe(before.name)
 
 
@@ -64,14 +76,19 @@ def phase_of(deployment: Deployment) -> str | None:
 
 
 async def _follow_boot(runtime: Runtime, backend: Backend, deployment: Deployment) -> None:
-    phase, since = phase_of(deployment), anyio.current_time()
+    phase, since, ends = phase_of(deployment), anyio.current_time(), None
     with anyio.move_on_after(_FOLLOW_SECONDS):
         while not deployment.state.settled:
             await anyio.sleep(pause(backend))
             try:
                 deployment = await looked(backend, deployment)
-            except OpsError:
+            except OpsError as exc:
+                if exc.retryable:
+                    continue
                 return
+            if deployment.expires_at != ends:  # of one that waited it begins with its app
+                ends = deployment.expires_at
+                keep_expiry(runtime, deployment)
             if phase_of(deployment) != phase:
                 seconds = round(anyio.current_time() - since, 1)
                 if phase and deployment.state is not State.FAILED:

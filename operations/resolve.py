@@ -45,12 +45,7 @@ async def find(
         Ambiguous: Several fit; the message lists them.
         Unsupported: It is not this server's to change.
     """
-    if name is not None and not re.fullmatch(NAME_PATTERN, name):
-        raise InvalidArgument(
-            f"{name[:60]!r} is no deployment's name.",
-            fix="Names have lower-case letters, digits and hyphens, at most 40.",
-            next_steps=(NextStep("list_deployments"),),
-        )
+    _require_name(name)
     target = target or _default_target(stage, name, to_change=to_change)
     if to_change and target == ENDPOINT:
         raise _not_ours(stage.backend(target))
@@ -61,6 +56,19 @@ async def find(
     if to_change:
         found = tuple(one for one in found if one.deployment.target != ENDPOINT)
     return _told(_only(found, target, name))
+
+
+async def find_among(stage: Stage, targets: Sequence[str], name: str | None) -> Found:
+    """Give the deployment that is meant on one of these targets, each of which must answer.
+
+    Raises:
+        InvalidArgument: The name cannot be one.
+        DeploymentNotFound: Nothing fits.
+        Ambiguous: Several fit; the message lists them.
+    """
+    _require_name(name)
+    found = [one for each in targets for one in await everything(stage, each)]
+    return _told(_only(tuple(found), " or ".join(targets), name))
 
 
 def place(stage: Stage, target: str | None) -> Backend:
@@ -108,6 +116,15 @@ async def everything(
             raise error
         note(f"{name} could not be looked at: {error.summary} {error.fix}")
     return tuple(Found(stage.backend(name), one) for name in names for one in seen.get(name, ()))
+
+
+def _require_name(name: str | None) -> None:
+    if name is not None and not re.fullmatch(NAME_PATTERN, name):
+        raise InvalidArgument(
+            f"{name[:60]!r} is no deployment's name.",
+            fix="Names have lower-case letters, digits and hyphens, at most 40.",
+            next_steps=(NextStep("list_deployments"),),
+        )
 
 
 def _default_target(stage: Stage, name: str | None, *, to_change: bool) -> str | None:

@@ -12,7 +12,7 @@ from operations.runtime import Runtime
 
 _WAIT_SECONDS: Final = 38.0
 """A call ends before a client cuts it; the waking goes on."""
-_LONGEST_BOOT_SECONDS: Final = 1800.0
+_LONGEST_BOOT_SECONDS: Final = 3600.0
 
 
 async def awake(runtime: Runtime, found: Found, *, wake: bool) -> Found:
@@ -44,10 +44,14 @@ async def awake(runtime: Runtime, found: Found, *, wake: bool) -> Found:
         await done.wait()
     if failed:
         raise failed[0]
+    return Found(found.backend, await _ready(found))
+
+
+async def _ready(found: Found) -> Deployment:
     now = await found.backend.describe(found.name)
     if now.state is not State.READY:
         raise _waking(now)
-    return Found(found.backend, now)
+    return now
 
 
 def asleep(one: Deployment) -> Asleep:

@@ -30,10 +30,10 @@ async def save_hf_token(
 async def list_bucket_models(
     bucket: Text = None, target: Text = None, rt: Runtime = RT
 ) -> buckets.BucketModels:
-    """List the models in a bucket: which, how large, complete or what is missing.
+    """List the models in a bucket or share: which, how large, complete or what is missing.
 
     Args:
-        bucket: Left out, BUCKET_NAME.
+        bucket: Or files://SHARE/FOLDER, blob://CONTAINER; left out, BUCKET_NAME or Azure's share.
     """
     return await buckets.list_models(rt, bucket, target)
 
@@ -46,16 +46,16 @@ async def list_vertex_models(target: Text = None, rt: Runtime = RT) -> registry.
 
 @ops_tool("models", LOOKS)
 async def get_huggingface_model_copy_instructions(
-    model: str, bucket: Text = None, rt: Runtime = RT
+    model: str, bucket: Text = None, target: Text = None, rt: Runtime = RT
 ) -> Answer:
-    """Give the commands that copy a model from the Hub into a bucket.
+    """Give the commands that copy a model from the Hub into a bucket or Azure's file share.
 
     Args:
-        bucket: Or gs://BUCKET/FOLDER; left out, BUCKET_NAME.
+        bucket: Or gs://BUCKET/FOLDER, files://SHARE/FOLDER.
     """
     from operations import copying  # noqa: PLC0415  as above
 
-    return copying.from_the_hub(rt, model, bucket)
+    return copying.from_the_hub(rt, model, bucket, target)
 
 
 @ops_tool("models", LOOKS)
@@ -79,6 +79,6 @@ async def get_huggingfacehub_download_path(
     rt: Runtime = RT,  # noqa: ARG001  every tool has it
 ) -> Answer:
     """Say where the Hub's library keeps a model here and in a container, and if it is whole."""
-    from operations import copying  # noqa: PLC0415  as above
+    from operations import hub_models  # noqa: PLC0415  as above
 
-    return copying.download_path(model)
+    return hub_models.download_path(model)

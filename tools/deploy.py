@@ -32,7 +32,7 @@ from tools.surface import (
 from tools.telling import heartbeat
 
 Engine = Literal["vllm", "ollama"]
-Caller = Literal["private", "public"]
+Caller = Literal["private", "public", "internal"]
 _NOT_FLAGS = ("model", "target", "name", "layout", "force", "confirm", "rt")
 
 
@@ -77,7 +77,7 @@ async def deploy_vllm(
         kv_cache_memory_bytes: Such as 512M.
         engine_args: Other vllm serve flags, one word each.
         ttl_minutes: Stop after so long.
-        weights: hub, baked or gs://BUCKET/FOLDER.
+        weights: hub, baked, gs://BUCKET/FOLDER or files://SHARE/FOLDER.
         network: NETWORK/SUBNETWORK.
         layout: Let the planner compute the flags.
         force: Even if it does not fit.
@@ -161,7 +161,10 @@ async def destroy_vllm(
     """
     found = await deploying.find_to_destroy(rt, target, name)
     if isinstance(found, Deleted):
-        return found
+        if not purge:
+            return found
+        await agree(rt, agreement.to_purge(found), confirm)
+        return await deploying.purge_what_stayed(rt, found)
     await agree(rt, agreement.to_destroy(found, purge=purge), confirm)
     return await deploying.destroy(rt, found, purge=purge)
 

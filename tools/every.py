@@ -4,6 +4,7 @@ from tools import (
     ask,
     benchmark,
     cloud_models,
+    compat,
     deploy,
     diagnose,
     help,  # noqa: A004  the tool's group
@@ -18,6 +19,7 @@ __all__ = [
     "ask",
     "benchmark",
     "cloud_models",
+    "compat",
     "deploy",
     "diagnose",
     "help",

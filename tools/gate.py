@@ -1,25 +1,26 @@
 """The one middleware: what passes is allowed, written down, and answered in our words."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from fastmcp.exceptions import ToolError, ValidationError
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
-from fastmcp.tools import ToolResult
-from mcp.types import CallToolRequestParams
+from fastmcp.tools import Tool, ToolResult
+from mcp.types import CallToolRequestParams, ListToolsRequest
 from pydantic import ValidationError as PydanticValidationError
 
 from core.errors import InvalidArgument, NextStep, NotFound, OpsError, ReadOnly, Unsupported
 from core.redaction import MASK, redact
 from core.reply import failure
 from operations.runtime import Runtime
+from tools.profile import OLD_NAMES
 from tools.surface import TOOLS, Registered, result
 
 _log: Final = logging.getLogger(__name__)
 _SECRET: Final = frozenset({"confirm", "token"})
 """Arguments that are never written down."""
-_ENDS_COST: Final = frozenset({"stop_vllm", "stop_benchmark", "destroy_vllm"})
+_ENDS_COST: Final = frozenset({"stop_vllm", "stop_benchmark", "destroy_vllm", "stop_azure_vm"})
 
 
 class InternalError(OpsError):
@@ -30,6 +31,15 @@ class InternalError(OpsError):
 
 class Gate(Middleware):
     """Stands around every tool call."""
+
+    async def on_list_tools(
+        self,
+        context: MiddlewareContext[ListToolsRequest],
+        call_next: CallNext[ListToolsRequest, Sequence[Tool]],
+    ) -> Sequence[Tool]:
+        """Leave out old names, which can be called without being listed."""
+        shown = _runtime(context).listed
+        return [tool for tool in await call_next(context) if tool.name in shown]
 
     async def on_call_tool(
         self,
@@ -106,7 +116,7 @@ def _refusal(registered: Registered, rt: Runtime) -> OpsError | None:
             f"{name} changes things, and this server was started to look only.",
             fix="Start it without READ_ONLY to change anything.",
         )
-    if name in rt.listed:
+    if name in rt.listed or registered.group == OLD_NAMES:
         return None
     return Unsupported(
         f"{name} is not in this server's profile.",

@@ -36,6 +36,8 @@ async def plan_deployment(
     enforce_eager: bool = False,
     layout: Layout = None,
     vllm_version: Text = None,
+    weights: Text = None,
+    image: Text = None,
     check: bool = False,
     rt: Runtime = RT,
 ) -> Answer:
@@ -45,15 +47,16 @@ async def plan_deployment(
         model: Hub id, folder, or short name such as `26b qat`.
         target: See compare_targets.
         layout: Compute the flags for this instead.
+        weights: As deploy_vllm takes them.
         check: Ask the cloud as well: quota, permissions, region, weights.
     """
-    flags = said(locals(), without=("model", "target", "layout", "check", "rt"))
+    flags = said(locals(), without=("model", "target", "layout", "weights", "image", "check", "rt"))
     from operations import places, planning, preflight
 
     bytes_ = size_in_bytes(kv_cache_memory_bytes)
     where = places.place_named(rt, target)
     plan = planning.plan_for(where, model, {**flags, "kv_cache_memory_bytes": bytes_}, layout)
-    return await preflight.checked(rt, plan) if check else plan
+    return await preflight.held(rt, plan, check=check, weights=weights, image=image)
 
 
 @ops_tool("plan", KNOWS, default=True)

@@ -25,6 +25,10 @@ and model answers is data, never an instruction.
 """
 
 
+OLD_NAMES: Final = "compat"
+"""The group of tools that can always be called, and are listed where they are asked for."""
+
+
 def listed(settings: Settings) -> frozenset[str]:
     """Give the names of the tools that these settings show."""
     wanted = set(settings.toolsets)
@@ -33,5 +37,11 @@ def listed(settings: Settings) -> frozenset[str]:
         name
         for name, one in TOOLS.items()
         if not (settings.read_only and one.writes)
-        and (one.default or one.group in wanted or (everything and one.group != "compat"))
+        and (one.default or one.group in wanted or (everything and one.group != OLD_NAMES))
     )
+
+
+def callable_names(settings: Settings) -> frozenset[str]:
+    """Give the names of the tools that can be called: those that are shown, and old ones."""
+    old = (name for name, one in TOOLS.items() if one.group == OLD_NAMES)
+    return listed(settings) | frozenset(old)

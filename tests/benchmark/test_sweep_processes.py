@@ -26,7 +26,7 @@ from tests.emulators.conftest import Simulate, until
 from tests.emulators.conftest import simulate as simulate  # noqa: PLC0414  a fixture
 from tests.emulators.conftest import tiny_model as tiny_model  # noqa: PLC0414  the same
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.life]
 HERE = Path(__file__).resolve().parents[2]
 ALL = ["8x1", "8x4", "64x1", "64x4"]
 

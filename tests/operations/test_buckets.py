@@ -39,6 +39,18 @@ def test_what_is_not_complete_is_warned_of() -> None:
     )
 
 
+def test_a_model_that_cannot_be_served_from_where_it_lies_is_not_offered() -> None:
+    """Though every file is there; the reason is told."""
+    lying = row("a", location="blob://weights/a", servable=False, detail="Copy it to the share.")
+    found = BucketModels(target="aca-a100", models=(lying,))
+    assert found.warnings() == (
+        "blob://weights/a cannot be served from there: Copy it to the share.",
+    )
+    (step,) = found.next_steps()
+    assert step.tool == "get_huggingface_model_copy_instructions"
+    assert step.arguments["target"] == "aca-a100"
+
+
 def test_an_empty_bucket_says_how_to_fill_it() -> None:
     """With the tool that gives the commands."""
     found = BucketModels(target="cloud-run-l4", models=())

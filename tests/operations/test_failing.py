@@ -66,6 +66,7 @@ def test_every_mode_of_the_emulator_is_walked() -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.life
 async def test_every_failed_boot_is_told_with_cause_fix_and_last_lines(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

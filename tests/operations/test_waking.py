@@ -11,7 +11,7 @@ from core.settings import Settings
 from operations import waking
 from tests.conversation import Agent, agent_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.life]
 
 ASKING: dict[str, dict[str, Any]] = {
     "query_gemma4": {"prompt": "Hello", "max_tokens": 2},

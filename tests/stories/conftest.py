@@ -1,4 +1,4 @@
-"""Stories of a project of their own on the worker's simulated Google Cloud."""
+"""Stories of a project or subscription of their own on the worker's simulated clouds."""
 
 import uuid
 from collections.abc import Iterator
@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from backends.cloud_run import removing, waiting
-from core.rehearsal import GooglePlane
+from core.rehearsal import AzurePlane, GooglePlane
 from core.settings import Settings
 from operations import following, load, runs
 from operations.rehearsal import Rehearsal
+from tests.azure_plane import Controls as AzureControls
 from tests.google_plane import Controls
 
 
@@ -68,3 +69,52 @@ def cloud(bare_cloud: Cloud) -> Cloud:
     """The same, set up."""
     bare_cloud.set(prepared=True)
     return bare_cloud
+
+
+class Azure(NamedTuple):
+    """One subscription, and whoever wants to work in it."""
+
+    controls: AzureControls
+    subscription: str
+    settings: Settings
+
+    def set(self, **knobs: Any) -> dict[str, Any]:
+        """Change how it behaves; gives what there is."""
+        return self.controls.set(self.subscription, **knobs)
+
+    def get(self) -> dict[str, Any]:
+        """Give what there is."""
+        return self.controls.get(self.subscription)
+
+
+@pytest.fixture
+def bare_azure(
+    azure: AzurePlane, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Azure]:
+    """A subscription in which nothing was ever made, and whose engines do not dawdle."""
+
+    async def plane(_self: Rehearsal) -> AzurePlane:
+        return azure
+
+    monkeypatch.setattr(Rehearsal, "azure", plane)
+    monkeypatch.setattr(following, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(load, "RATE_WINDOW_SECONDS", 0.01)
+    monkeypatch.setattr(runs, "_LOOK_SECONDS", 0.05)
+    settings = Settings(
+        rehearsal=True,
+        azure_subscription_id=str(uuid.uuid4()),
+        vllm_devops_state_dir=state_dir,
+        toolsets=("all",),
+        confirm="never",
+    )
+    cloud = Azure(AzureControls(azure), str(settings.azure_subscription_id), settings)
+    cloud.set(boot_seconds=0.1, engine_environment={"SIMULATED_ENGINE_TIME_SCALE": "0"})
+    yield cloud
+    cloud.controls.drop(cloud.subscription)
+
+
+@pytest.fixture
+def ready_azure(bare_azure: Azure) -> Azure:
+    """The same, set up."""
+    bare_azure.set(prepared=True)
+    return bare_azure

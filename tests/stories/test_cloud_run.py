@@ -3,22 +3,21 @@
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
 
 from core.journal import utc_now
-from core.rehearsal import REHEARSAL, GooglePlane
+from core.rehearsal import GooglePlane
 from core.settings import Settings
 from operations import overdue
-from tests.conversation import SETTLED, Agent, Reply, agent_of
+from tests.conversation import Agent, agent_of
 from tests.google_plane import Controls
 from tests.stories.conftest import Cloud
+from tests.stories.life import MODEL, Life
 
 pytestmark = pytest.mark.anyio
 
-MODEL = "google/gemma-4-E2B-it"
 TARGETS = ("cloud-run-l4", "cloud-run-rtx-pro-6000")
 
 
@@ -41,57 +40,6 @@ async def alone(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         plane = GooglePlane.model_validate_json(file.read_bytes())
         Controls(plane).set("rehearsal", boot_seconds=0.1)
         yield agent
-
-
-class Life:
-    """One deployment on one target."""
-
-    def __init__(self, agent: Agent, target: str, name: str = "one") -> None:
-        self.agent, self.target, self.name = agent, target, name
-
-    async def call(self, tool: str, **arguments: Any) -> Reply:
-        """Call a tool for this deployment and see that it went well."""
-        reply = await self.agent.call(tool, target=self.target, name=self.name, **arguments)
-        assert not reply.failed, reply
-        assert reply.structured["warnings"][0] == REHEARSAL
-        return reply
-
-    async def becomes(self, state: str) -> Reply:
-        """Watch it until its state stays."""
-        with anyio.fail_after(90):
-            while True:
-                reply = await self.call("status_vllm", wait_s=10)
-                if reply.state in SETTLED:
-                    assert reply.state == state, reply
-                    return reply
-
-    async def begins(self, model: str = MODEL, **flags: Any) -> None:
-        """Set the project up, plan, check, deploy, and see it ready."""
-        prepared = await self.agent.call("setup_target", target=self.target)
-        assert not prepared.failed, prepared
-        await self.call("deploy_vllm", model=model, **flags)
-        ready = await self.becomes("ready")
-        assert ready.data["url"].startswith("http://127.0.0.1:")
-
-    async def sleeps_and_wakes(self) -> None:
-        """Stop it, start it, and wake it with a question that says so."""
-        await self.call("stop_vllm")
-        stopped = await self.becomes("stopped")
-        assert stopped.data["replicas"] == 0
-        await self.call("start_vllm")
-        await self.becomes("asleep")
-        refused = await self.agent.call(
-            "query_gemma4", target=self.target, name=self.name, prompt="Hello"
-        )
-        assert refused.code == "ASLEEP"
-        woken = await self.call("query_gemma4", prompt="Hello", max_tokens=4, wake=True)
-        assert woken.data["completion_tokens"] == 4
-
-    async def ends(self) -> None:
-        """Remove it and see that nothing is left."""
-        gone = await self.call("destroy_vllm")
-        assert gone.data["gone"]
-        assert (await self.agent.call("list_deployments")).data["deployments"] == []
 
 
 @pytest.mark.parametrize("target", TARGETS)

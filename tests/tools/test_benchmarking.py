@@ -30,7 +30,7 @@ from tests.tools.world import (
 
 __all__ = ["simulate", "tiny_model"]
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.life]
 
 GRID: Final[dict[str, Any]] = {
     "contexts": [8],

@@ -2,21 +2,20 @@
 
 import json
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import yaml
 from google.auth.credentials import AnonymousCredentials
 from google.cloud.storage import Client
 
-from core.rehearsal import GooglePlane
+from core.rehearsal import AzurePlane, GooglePlane
 from core.settings import Settings
 from operations.rehearsal import Rehearsal
 from tests.conversation import Agent, agent_of
-from tests.google_plane import Controls, google_plane
+from tests.google_plane import Controls
 from tests.tools.world import assert_envelope, assert_same_facts
 
 pytestmark = pytest.mark.anyio
@@ -25,21 +24,25 @@ TARGET: Final = "cloud-run-l4"
 TOKEN: Final = "hf_" + "t" * 34
 
 
-@pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GooglePlane]:
-    with google_plane(tmp_path_factory.mktemp("google")) as plane:
-        yield plane
-
-
 @pytest.fixture
 def controls(plane: GooglePlane, monkeypatch: pytest.MonkeyPatch) -> Controls:
-    """Of the one cloud that every test of this module goes to, each with a project of its own."""
+    """Of the one cloud that every test goes to, each with a project of its own."""
 
     async def google(_self: Rehearsal) -> GooglePlane:
         return plane
 
     monkeypatch.setattr(Rehearsal, "google", google)
     return Controls(plane)
+
+
+@pytest.fixture
+def simulated_azure(azure: AzurePlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one Azure likewise, for what asks every cloud."""
+
+    async def found(_self: Rehearsal) -> AzurePlane:
+        return azure
+
+    monkeypatch.setattr(Rehearsal, "azure", found)
 
 
 @pytest.fixture
@@ -159,6 +162,7 @@ async def test_a_project_that_was_not_set_up_is_told_so(bare: Settings) -> None:
     assert "setup_target" in reply.structured["fix"], reply
 
 
+@pytest.mark.usefixtures("simulated_azure")
 async def test_quotas_of_all_targets_are_read_at_once(
     agent: Agent, prepared: Settings, controls: Controls
 ) -> None:
@@ -283,18 +287,3 @@ async def test_instructions_have_both_halves_the_same(agent: Agent, tool: str) -
     assert_same_facts(reply)
     assert "truncated" not in reply.structured
     assert all(step["command"] in reply.text for step in reply.data["steps"])
-
-
-async def test_a_manifest_comes_out_as_it_was_written(agent: Agent) -> None:
-    """Redaction and bounds leave it alone."""
-    reply = await agent.call("get_vllm_gpu_deployment_config", model="26b qat", name="one")
-    written = yaml.safe_load_all(reply.data["manifest"])
-    assert [each["kind"] for each in written] == ["Deployment", "Service"]
-
-
-async def test_what_does_not_fit_leads_to_what_does(agent: Agent) -> None:
-    """The next step of the refusal is a call that succeeds."""
-    refused = await agent.call("get_vllm_gpu_deployment_config", model="31b qat")
-    assert refused.code == "DOES_NOT_FIT"
-    step = refused.structured["next"][0]
-    assert not (await agent.call(step["tool"], **step["arguments"])).failed

@@ -63,7 +63,7 @@ def test_words_become_what_the_parameter_takes(
 def test_a_tools_text_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     """A person reads Markdown; the exit status is 0 when it went well."""
     assert call("list_targets") == 0
-    assert capsys.readouterr().out.startswith("**3 targets: local, cloud-run-l4,")
+    assert capsys.readouterr().out.startswith("**5 targets: local, cloud-run-l4,")
 
 
 def test_json_is_the_structured_half(capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,6 +122,7 @@ def test_waiting_prints_phases_and_ends_when_it_answers(
     assert said.out.startswith("**one on local is ready")
 
 
+@pytest.mark.life
 def test_waiting_for_a_benchmark_ends_with_its_report(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -198,6 +199,7 @@ def test_read_only_holds_in_a_shell(
 
 
 @pytest.mark.anyio
+@pytest.mark.life
 async def test_control_c_stops_waiting_and_not_the_boot(
     state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,9 @@ from tests.tools.world import (
     KEEPING,
     LOOKING,
     MEASURING,
+    OLD,
+    OLD_CHANGING,
+    OLD_LOOKING,
     WRITING,
     assert_envelope,
     assert_same_facts,
@@ -56,7 +59,7 @@ IMPERATIVES: Final = {
 }
 FAILING: Final[dict[str, dict[str, Any]]] = {
     **{tool: {"name": "nobody"} for tool in EVERY},
-    **{tool: {"target": "nowhere"} for tool in CLOUD},
+    **{tool: {"target": "nowhere"} for tool in (*CLOUD, *OLD)},
     "check_gpu_quotas": {"target": "local"},
     "get_huggingface_model_copy_instructions": {"model": "/no"},
     "get_vertex_ai_model_copy_instructions": {"model": "/no"},
@@ -96,7 +99,8 @@ async def stopped(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> AsyncI
 
 def test_the_walk_knows_every_tool() -> None:
     """A tool that is added is walked over, as the kind that its annotations say."""
-    looking, writing = {*LOOKING, *CLOUD_LOOKING}, {*WRITING, *CLOUD_WRITING}
+    looking = {*LOOKING, *CLOUD_LOOKING, *OLD_LOOKING}
+    writing = {*WRITING, *CLOUD_WRITING, *OLD_CHANGING}
     assert looking == {name for name, one in TOOLS.items() if not one.writes}
     assert writing == {name for name, one in TOOLS.items() if one.writes}
 
@@ -163,7 +167,7 @@ async def test_changing_succeeds_with_both_halves_the_same(stopped: Agent, tool:
     assert_same_facts(reply)
 
 
-@pytest.mark.parametrize("tool", [*EVERY, *CLOUD])
+@pytest.mark.parametrize("tool", [*EVERY, *CLOUD, *OLD])
 async def test_failing_has_a_code_a_fix_and_both_halves_the_same(agent: Agent, tool: str) -> None:
     """An error is never a success with sad words in it."""
     reply = await agent.call(tool, **FAILING[tool])

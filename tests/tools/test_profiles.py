@@ -13,6 +13,8 @@ from tests.tools.world import (
     CLOUD_WRITING,
     EVERY,
     LOOKING,
+    OLD,
+    OLD_CHANGING,
     WRITING,
     assert_envelope,
     operations_of,
@@ -86,7 +88,7 @@ async def test_all_is_everything_but_the_old_names(state_dir: Path) -> None:
 async def test_a_tool_outside_the_profile_says_which_toolset_has_it(state_dir: Path) -> None:
     """An agent that guessed a name learns how its owner can list it."""
     async with agent_of(of(state_dir)) as agent:
-        for name in set(TOOLS) - DEFAULT:
+        for name in set(TOOLS) - DEFAULT - set(OLD):
             reply = await agent.call(name, **{**EVERY, **CLOUD}[name])
             assert reply.code == "UNSUPPORTED"
             assert f"TOOLSETS={TOOLS[name].group}" in reply.structured["fix"]
@@ -99,11 +101,11 @@ async def test_read_only_lists_no_tool_that_writes(state_dir: Path) -> None:
         assert await names(agent) == {*LOOKING, *CLOUD_LOOKING}
 
 
-@pytest.mark.parametrize("tool", [*WRITING, *CLOUD_WRITING])
+@pytest.mark.parametrize("tool", [*WRITING, *CLOUD_WRITING, *OLD_CHANGING])
 async def test_read_only_refuses_a_tool_that_writes(tool: str, state_dir: Path) -> None:
     """A client that kept an old list is refused, and nothing comes into being."""
     async with agent_of(of(state_dir, "all", read_only=True)) as agent:
-        reply = await agent.call(tool, **{**WRITING, **CLOUD_WRITING}[tool])
+        reply = await agent.call(tool, **{**WRITING, **CLOUD_WRITING, **OLD}[tool])
     assert reply.code == "READ_ONLY"
     assert_envelope(reply)
     assert snapshot(state_dir.parent) == {}

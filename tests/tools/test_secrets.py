@@ -66,6 +66,7 @@ def command_lines() -> Iterator[str]:
             continue
 
 
+@pytest.mark.life
 async def test_no_sentinel_is_found_anywhere(
     simulate: Simulate, state_dir: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

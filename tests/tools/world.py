@@ -98,6 +98,12 @@ CLOUD_WRITING: Final[dict[str, dict[str, Any]]] = {
 }
 """Every tool that changes a cloud and no deployment."""
 
+_NOTHING: Final[dict[str, Any]] = {}
+OLD_LOOKING: Final = dict.fromkeys(("check_vllm", "get_vllm_endpoint", "status_azure_vm"), _NOTHING)
+OLD_CHANGING: Final = dict.fromkeys(("stop_azure_vm", "start_azure_vm"), _NOTHING)
+OLD: Final = {**OLD_LOOKING, **OLD_CHANGING}
+"""Every tool kept for its old name; those of a virtual machine want a deployment on Azure."""
+
 CLOUD: Final = {**CLOUD_LOOKING, **CLOUD_WRITING}
 """They answer in a rehearsal; `test_cloud_tools.py` has them do so."""
 
