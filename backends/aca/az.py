@@ -166,12 +166,6 @@ def app(ground: Ground, name: str) -> str:
     return shlex.join((*made, "--yaml", "/dev/stdin"))
 
 
-def activate(ground: Ground, name: str, revision: str) -> str:
-    """Activate a revision of an app."""
-    named = ("--name", name, *_in(ground), "--revision", revision)
-    return shlex.join(("az", "containerapp", "revision", "activate", *named))
-
-
 def shown(ground: Ground, name: str) -> str:
     """Show an app."""
     named = ("--name", name, *_in(ground))

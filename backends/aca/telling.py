@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 from backends.aca import (
     access,
     answering,
-    az,
     boots,
     conditions,
     late,
@@ -111,7 +110,7 @@ def _switched_off(seen: Look, newest: Held) -> Deployment:
     failure = Failure(
         code="REVISION_INACTIVE",
         cause=f"The newest revision {newest.name} was deactivated, so that no request starts it.",
-        fix=az.activate(seen.site.ground, seen.name, newest.name),
+        fix="Call start_vllm, which activates it and lets it boot; or destroy_vllm.",
     )
     return looks.deployment(seen, State.FAILED, looks.changed(seen), failure=failure)
 

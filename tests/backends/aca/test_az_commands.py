@@ -69,7 +69,7 @@ def _printed(target: str) -> Iterator[str]:
     yield from (command for _, command in uploading.upload(opened, "a b", "./a b", None).steps)
     ground = opened.ground
     yield from (az.by_roles(ground), az.larger(ground, 200), az.unlink(ground, "weights"))
-    yield from (az.activate(ground, "gemma", "gemma--1"), az.shown(ground, "gemma"))
+    yield az.shown(ground, "gemma")
     yield from (az.value_of(ground, "k"), az.tags_of(ground, "k"), az.no_secret(ground, "k"))
 
 
