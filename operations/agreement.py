@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from backends.base import Backend
-from backends.cloud_abilities import BY_PURGE
+from backends.cloud_abilities import BY_PURGE, Purges
 from core.plans import Plan
 from core.records import Deleted, Deployment, Record, State
 from operations.deploying import existing
@@ -57,11 +57,12 @@ def to_destroy(found: Found, *, purge: bool) -> Preview:
     return preview("destroy_vllm", one.target, one.name, what, one.usd_per_hour, one, str(purge))
 
 
-def to_purge(deleted: Deleted) -> Preview | None:
-    """Ask where something stayed that a purge takes."""
-    left = "; ".join(one.what for one in deleted.stays if one.how_to_remove == BY_PURGE)
-    if not left:
+def to_purge(backend: Backend, deleted: Deleted) -> Preview | None:
+    """Ask always where something may have stayed; not every target can tell what."""
+    if not isinstance(backend, Purges):
         return None
+    stays = (one.what for one in deleted.stays if one.how_to_remove == BY_PURGE)
+    left = "; ".join(stays) or "what was made for it alone"
     what = f"Take away for good what {deleted.name} on {deleted.target} left: {left}"
     return preview("destroy_vllm", deleted.target, deleted.name, what, None, None, left)
 

@@ -1,12 +1,17 @@
 """What comes for a test that is over."""
 
 import asyncio
+import gc
+import socket
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import grpc.aio
 import pytest
+
+from tests import event_loop
 
 pytestmark = pytest.mark.anyio
 
@@ -49,3 +54,18 @@ async def test_a_call_given_up_in_one_test_does_not_fail_the_next(port: int, mom
     await asyncio.sleep(0.0005 * (moment % 5))
     for each in calls:
         each.cancel()
+
+
+def test_a_connection_that_is_left_open_is_dropped_with_the_loop() -> None:
+    """Nobody is warned of it in whatever test runs when it is found."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        _, port = silent.getsockname()
+
+        async def leave() -> None:
+            await asyncio.get_running_loop().create_connection(asyncio.Protocol, "127.0.0.1", port)
+
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            event_loop.run(leave)
+            gc.collect()
+    assert not seen

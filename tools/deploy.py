@@ -163,7 +163,8 @@ async def destroy_vllm(
     if isinstance(found, Deleted):
         if not purge:
             return found
-        await agree(rt, agreement.to_purge(found), confirm)
+        backend = rt.stage.backend(found.target)
+        await agree(rt, agreement.to_purge(backend, found), confirm)
         return await deploying.purge_what_stayed(rt, found)
     await agree(rt, agreement.to_destroy(found, purge=purge), confirm)
     return await deploying.destroy(rt, found, purge=purge)

@@ -287,3 +287,10 @@ async def test_instructions_have_both_halves_the_same(agent: Agent, tool: str) -
     assert_same_facts(reply)
     assert "truncated" not in reply.structured
     assert all(step["command"] in reply.text for step in reply.data["steps"])
+
+
+async def test_what_somebody_left_is_purged_only_if_that_is_agreed_to(prepared: Settings) -> None:
+    """There is no deployment to be shown; its image may be there all the same."""
+    async with agent_of(prepared.model_copy(update={"confirm": "token"})) as agent:
+        asked = await agent.call("destroy_vllm", target="cloud-run-l4", name="one", purge=True)
+        assert asked.code == "CONFIRMATION_REQUIRED"
