@@ -102,7 +102,7 @@ mcp-config: $(STAMP) ## Print the configuration of MCP clients (CLIENT=codex: of
 
 deploy: $(STAMP) ## Deploy a model and wait until it answers (TARGET MODEL NAME MAX_MODEL_LEN …)
 	$(call tool,deploy_vllm) --wait
-setup: $(STAMP) ## Make what a target needs once: APIs, account, roles, repository (TARGET)
+setup: $(STAMP) ## Make what a target needs once: APIs, accounts, roles, storage (TARGET)
 	$(call tool,setup_target)
 quotas: $(STAMP) ## Show how many accelerators you may use (TARGET)
 	$(call tool,check_gpu_quotas)

@@ -12,7 +12,8 @@ from operations.runtime import Runtime
 
 _WAIT_SECONDS: Final = 38.0
 """A call ends before a client cuts it; the waking goes on."""
-_LONGEST_BOOT_SECONDS: Final = 3600.0
+_LONGEST_BOOT_SECONDS: Final = 7200.0
+"""Longer than any target's own patience, which ends a waking and says why."""
 
 
 async def awake(runtime: Runtime, found: Found, *, wake: bool) -> Found:

@@ -15,7 +15,7 @@ from tools.surface import CREATES, KNOWS, RT, Layout, Text, Whole, ops_tool, sai
 async def setup_target(
     target: Text = None, confirm: Text = None, rt: Runtime = RT
 ) -> setting_up.SetupReport:
-    """Set a target up, once: APIs, account, roles, repository; asks first and reads back.
+    """Set a target up, once: what its cloud needs, step by step; asks first and reads back.
 
     Args:
         confirm: Token from the preview.
