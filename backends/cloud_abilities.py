@@ -184,3 +184,101 @@ class Closes(Protocol):
 
     async def aclose(self) -> None:
         """Let go of them."""
+
+
+@runtime_checkable
+class Ends(Protocol):
+    """Bills on while it is stopped, or cannot be started again: what is overdue is deleted."""
+
+    async def end(self, name: str) -> str:
+        """End an overdue deployment in the way that bills nothing; says what was seen."""
+
+
+class ZoneQuota(Record):
+    """How many accelerators one pool of quota allows in a zone."""
+
+    pool: str
+    """The provider's own name of it."""
+    control_plane: str
+    limit: float | None
+    """Accelerators; None is not known, which is not 0."""
+    detail: str = ""
+
+
+class ZoneOutcome(Record):
+    """What asking for an accelerator in a zone came to, the last time."""
+
+    control_plane: str
+    provisioning: str
+    outcome: str
+    """GIVEN, or the code of what stood against it."""
+    minutes_ago: int
+    detail: str = ""
+
+
+class Zone(Record):
+    """One zone, as far as can be seen without asking for an accelerator."""
+
+    zone: str
+    hardware: bool | None
+    """The zone has the accelerator; None is not known."""
+    quotas: tuple[ZoneQuota, ...]
+    """Those that count for the target's provisioning model."""
+    accepts: bool | None
+    """It gives accelerators in this way; None is not known before it is asked."""
+    outcomes: tuple[ZoneOutcome, ...] = ()
+    """Newest first."""
+    verdict: str
+    """In one sentence; capacity is known only by asking."""
+    usable: bool | None
+    """Nothing that can be seen stands against it; None where too little is known."""
+
+
+@runtime_checkable
+class FindsZones(Protocol):
+    """Has several zones, of which some may give an accelerator."""
+
+    async def zones(self) -> Sequence[Zone]:
+        """Give those that are known, the most promising first."""
+
+
+class QueuedResource(Record):
+    """One request for accelerators, or the VM that came of it."""
+
+    id: str
+    zone: str
+    control_plane: str
+    state: str
+    """In the provider's own words."""
+    node: str
+    """Id and state of its node; empty where there is none."""
+    health: str = ""
+    accelerator: str
+    provisioning: str
+    external_ip: str = ""
+    created_at: str
+    """UTC."""
+    ours: bool
+    """Made by this project: others are shown, never touched."""
+    deployment: str = ""
+    target: str = ""
+    husk: bool
+    """It will never serve again, and holds quota until it is deleted."""
+    why: str = ""
+
+
+@runtime_checkable
+class HasQueue(Protocol):
+    """Gives accelerators from a queue."""
+
+    async def queued_resources(self) -> Sequence[QueuedResource]:
+        """Give every one of the account, ours and others'."""
+
+    async def delete_husk(self, zone: str, resource: str) -> bool:
+        """Delete one of ours that serves nothing any more; whether it was seen to be gone.
+
+        Raises:
+            NotOurs: It was not made here.
+            InvalidArgument: It is no husk: a deployment stands on it.
+            NotFound: There is none of that id.
+        """

@@ -6,11 +6,13 @@ CloudError
 ├── CloudTimeout
 ├── CloudUnavailable
 ├── ConcurrentChange
+├── NoCapacity
 ├── NotAuthenticated
 ├── NotConfigured
 ├── NotOurs
 ├── PermissionDenied
-└── QuotaExceeded
+├── QuotaExceeded
+└── ZoneRefused
 """
 
 from core.errors import OpsError
@@ -55,6 +57,13 @@ class ConcurrentChange(CloudError):
     retryable = True
 
 
+class NoCapacity(CloudError):
+    """The cloud has none free now; the same call may get one later, or elsewhere."""
+
+    code = "NO_CAPACITY"
+    retryable = True
+
+
 class NotAuthenticated(CloudError):
     """The cloud does not know who asks."""
 
@@ -83,3 +92,9 @@ class QuotaExceeded(CloudError):
     """The project may not use that much."""
 
     code = "QUOTA_EXCEEDED"
+
+
+class ZoneRefused(CloudError):
+    """This zone does not have the hardware, or does not give it in this way; another may."""
+
+    code = "ZONE_REFUSED"

@@ -2,10 +2,8 @@
 
 import json
 import re
-import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from functools import cache
 from typing import Any, Final, NoReturn
 
 import httpx2
@@ -21,11 +19,20 @@ from core.errors import (
     Unreachable,
 )
 from core.records import Access, Record
+from core.trust import trusted
 
 LOOK_SECONDS: Final = 5.0
 """A look at a healthy engine takes milliseconds; a hung one must not hang us."""
 _GATEWAY: Final = "RBAC: access denied"
 """So Envoy, the proxy before Container Apps, refuses an address."""
+_SILENT: Final = (
+    "Nothing answers at {}.",
+    "Call status_vllm to see whether it still boots or has died.",
+)
+_STRANGER: Final = (
+    "Whoever answers at {} shows another certificate than the one to be trusted.",
+    "Call status_vllm, which reads the newest; if it stays so, it is somebody else.",
+)
 
 
 class ServedModel(Record):
@@ -61,7 +68,7 @@ class Endpoint:
                 timeout=timeout,
                 limits=httpx2.Limits(max_connections=64),
                 transport=transport,
-                verify=trusted(),
+                verify=trusted(access.certificate),
             )
 
     async def aclose(self) -> None:
@@ -169,11 +176,9 @@ class Endpoint:
                 cause=type(exc).__name__,
             ) from exc
         except httpx2.TransportError as exc:
-            raise Unreachable(
-                f"Nothing answers at {self.base_url}.",
-                fix="Call status_vllm to see whether it still boots or has died.",
-                cause=str(exc) or type(exc).__name__,
-            ) from exc
+            words = str(exc) or type(exc).__name__
+            said, fix = _STRANGER if "CERTIFICATE_VERIFY_FAILED" in words else _SILENT
+            raise Unreachable(said.format(self.base_url), fix=fix, cause=words) from exc
         except httpx2.DecodingError as exc:
             raise BadReply(
                 f"{self.base_url} sent what cannot be decoded.",
@@ -191,12 +196,6 @@ class Endpoint:
             yield
         except (httpx2.RemoteProtocolError, httpx2.ReadError) as exc:
             raise _broken_stream(str(exc) or type(exc).__name__) from exc
-
-
-@cache
-def trusted() -> ssl.SSLContext:
-    """Read the certificates once: it takes 20 ms, five times what a look at an engine does."""
-    return httpx2.create_ssl_context()
 
 
 async def _lines(reply: httpx2.Response) -> AsyncIterator[str]:

@@ -1,24 +1,20 @@
 """The nouns: closed, immutable records that every room speaks in."""
 
-import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Any, TypeVar
 
-from pydantic import Field, SecretStr, StringConstraints, ValidationError
+from pydantic import Field, SecretStr, ValidationError
 
 from core.errors import InvalidArgument, NextStep
 from core.headers import IDENTITY_HEADER, KEY_HEADER
 from core.record import Record as Record  # noqa: PLC0414  said here too
 from core.shape import ModelShape as ModelShape  # noqa: PLC0414  said here too
-
-NAME_PATTERN: Final = r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$"
-DeploymentName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
-"""Lower-case letters, digits and hyphens, at most 40: what every cloud accepts."""
-Word = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
-"""One word of a command line."""
-
+from core.spec import NAME_PATTERN as NAME_PATTERN  # noqa: PLC0414  said here too
+from core.spec import DeploymentName as DeploymentName  # noqa: PLC0414  said here too
+from core.spec import DeploymentSpec as DeploymentSpec  # noqa: PLC0414  said here too
+from core.spec import Word as Word  # noqa: PLC0414  said here too
 
 R = TypeVar("R", bound=Record)
 
@@ -101,61 +97,14 @@ class Target(Record):
     """Between two looks at what changes there, for platforms count them."""
 
 
-class DeploymentSpec(Record):
-    """What is wanted. vLLM's flags have vLLM's names and, left out, vLLM's defaults."""
-
-    name: DeploymentName
-    model: str = Field(min_length=1, max_length=4096, pattern=r"^[^-\x00-\x1f][^\x00-\x1f]*$")
-    """A Hub id, or the absolute path of a folder."""
-    max_model_len: int | None = Field(default=None, ge=1)
-    """Tokens of prompt and answer together."""
-    gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
-    kv_cache_dtype: Word | None = None
-    kv_cache_memory_bytes: str | None = Field(default=None, pattern=r"^[0-9]+(\.[0-9]+)?[kKmMgG]?$")
-    """Bytes, or with K, M or G; replaces gpu_memory_utilization."""
-    max_num_seqs: int | None = Field(default=None, ge=1)
-    max_num_batched_tokens: int | None = Field(default=None, ge=1)
-    tensor_parallel_size: int = Field(default=1, ge=1)
-    quantization: Word | None = None
-    dtype: Word | None = None
-    cpu_offload_gb: float | None = Field(default=None, ge=0)
-    enforce_eager: bool = False
-    engine_args: tuple[Word, ...] = ()
-    """Any other flags of `vllm serve`, one word each."""
-    port: int | None = Field(default=None, ge=1, le=65535)
-    """On this machine only; left out, a free one."""
-    min_replicas: int = Field(default=1, ge=0)
-    max_replicas: int = Field(default=1, ge=1)
-    ttl_minutes: int | None = Field(default=None, ge=1)
-    """Stop it after so long, so that nobody pays for a forgotten one."""
-    engine: Literal["vllm", "ollama"] = "vllm"
-    weights: str | None = Field(default=None, pattern=r"^(hub|baked|(gs|files)://\w[^\x00-\x20]*)$")
-    """`hub`, `gs://BUCKET/FOLDER`, `files://SHARE/FOLDER`, or `baked` into the image."""
-    image: Word | None = None
-    """A container image in place of the target's own, best by digest."""
-    access: Literal["private", "public", "internal"] = "private"
-    """Who may call it: whom the cloud knows, whoever has its key, or its own network."""
-    network: Word | None = None
-    """NETWORK/SUBNETWORK that a replica is attached to (Direct VPC)."""
-
-    @property
-    def served_model_name(self) -> str:
-        """What the API calls the model: a Hub id as it is, a folder by its own name."""
-        return self.model.rstrip("/").rsplit("/", 1)[-1] if self.model[0] in "/~." else self.model
-
-    @property
-    def fingerprint(self) -> str:
-        """Twelve hex digits that change when anything wanted changes."""
-        said = self.model_dump_json(exclude_defaults=True)
-        return hashlib.sha256(said.encode()).hexdigest()[:12]
-
-
 class Phase(Record):
     """The step that a deployment's boot is in."""
 
     name: str
     """queued, starting, loading weights, compiling, capturing graphs, warming …"""
     since: datetime
+    detail: str = ""
+    """Which of several it is at, or until when."""
     percent: int | None = Field(default=None, ge=0, le=100)
     usual_seconds: float | None = None
     """The median of earlier boots here; None before the first."""
@@ -199,6 +148,8 @@ class Deployment(Answer):
     usd_per_hour: float | None = None
     usd_so_far: float | None = None
     failure: Failure | None = None
+    resources: Mapping[str, str] = {}
+    """What stands behind it at its provider, in the provider's own words."""
     prediction: str | None = None
     """Its memory as the engine says it, against the plan; once it is ready."""
 
@@ -209,7 +160,8 @@ class Deployment(Answer):
             return f"{head}: {self.failure.cause}"
         if self.phase:
             percent = "" if self.phase.percent is None else f" {self.phase.percent} %"
-            return f"{head}: {self.phase.name}{percent}."
+            detail = f" ({self.phase.detail})" if self.phase.detail else ""
+            return f"{head}: {self.phase.name}{percent}{detail}."
         return f"{head}: {self.served_model_name} at {self.url}." if self.url else f"{head}."
 
     def warnings(self) -> tuple[str, ...]:
@@ -281,6 +233,10 @@ class Access(Record):
     """The engine's own."""
     identity_token: SecretStr | None = None
     """Of whoever asks, where the platform wants to know that as well."""
+    certificate: str | None = None
+    """Of a server that signs for itself, as PEM: the only one to be trusted for this address."""
+    certificate_command: str = ""
+    """For a person's own curl: a shell command that prints that certificate."""
     header_commands: Mapping[str, str] = {}
     """For a person's own curl: shell commands that print what follows `Bearer` in a header."""
     protection: str

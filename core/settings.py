@@ -51,6 +51,9 @@ class Settings(BaseSettings):
     """The region of Cloud Run, such as us-central1."""
     google_cloud_zone: str | None = None
     """The zone of Cloud TPU, such as us-east5-b."""
+    google_allowed_addresses: Annotated[tuple[str, ...], NoDecode] = ()
+    """Who may call a deployment on Cloud TPU: addresses or CIDR ranges, separated by commas;
+    default the address that this machine is seen with."""
     google_api_key: SecretStr | None = None
     """Only for `make prices`: reads Google's Cloud Billing Catalog."""
     bucket_name: str | None = None
@@ -86,7 +89,9 @@ class Settings(BaseSettings):
     vllm_devops_state_dir: Path | None = None
     """Where journal and deployments are kept; default the user's state folder."""
 
-    @field_validator("toolsets", "azure_allowed_addresses", mode="before")
+    @field_validator(
+        "toolsets", "azure_allowed_addresses", "google_allowed_addresses", mode="before"
+    )
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):

@@ -1,0 +1,71 @@
+"""What is wanted of a deployment."""
+
+import hashlib
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, StringConstraints
+
+from core.record import Record
+
+NAME_PATTERN: Final = r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$"
+DeploymentName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+"""Lower-case letters, digits and hyphens, at most 40: what every cloud accepts."""
+Word = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
+"""One word of a command line."""
+
+
+class DeploymentSpec(Record):
+    """What is wanted. vLLM's flags have vLLM's names and, left out, vLLM's defaults."""
+
+    name: DeploymentName
+    model: str = Field(min_length=1, max_length=4096, pattern=r"^[^-\x00-\x1f][^\x00-\x1f]*$")
+    """A Hub id, or the absolute path of a folder."""
+    max_model_len: int | None = Field(default=None, ge=1)
+    """Tokens of prompt and answer together."""
+    gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
+    kv_cache_dtype: Word | None = None
+    kv_cache_memory_bytes: str | None = Field(default=None, pattern=r"^[0-9]+(\.[0-9]+)?[kKmMgG]?$")
+    """Bytes, or with K, M or G; replaces gpu_memory_utilization."""
+    max_num_seqs: int | None = Field(default=None, ge=1)
+    max_num_batched_tokens: int | None = Field(default=None, ge=1)
+    tensor_parallel_size: int = Field(default=1, ge=1)
+    quantization: Word | None = None
+    dtype: Word | None = None
+    cpu_offload_gb: float | None = Field(default=None, ge=0)
+    enforce_eager: bool = False
+    engine_args: tuple[Word, ...] = ()
+    """Any other flags of `vllm serve`, one word each."""
+    port: int | None = Field(default=None, ge=1, le=65535)
+    """On this machine only; left out, a free one."""
+    min_replicas: int = Field(default=1, ge=0)
+    max_replicas: int = Field(default=1, ge=1)
+    ttl_minutes: int | None = Field(default=None, ge=0)
+    """Stop it after so long, so that nobody pays for a forgotten one; 0 never, where the target
+    would else."""
+    engine: Literal["vllm", "ollama"] = "vllm"
+    weights: str | None = Field(default=None, pattern=r"^(hub|baked|(gs|files)://\w[^\x00-\x20]*)$")
+    """`hub`, `gs://BUCKET/FOLDER`, `files://SHARE/FOLDER`, or `baked` into the image."""
+    image: Word | None = None
+    """A container image in place of the target's own, best by digest."""
+    access: Literal["private", "public", "internal"] = "private"
+    """Who may call it: whom the cloud knows, whoever has its key, or its own network."""
+    network: Word | None = None
+    """NETWORK/SUBNETWORK that a replica is attached to (Direct VPC)."""
+
+    zones: tuple[Word, ...] = ()
+    """Where to look for a chip, in this order (Cloud TPU); left out, the target's own."""
+    zone_wait_minutes: int | None = Field(default=None, ge=1, le=7 * 24 * 60)
+    """How long each zone is waited for, before the next one is tried."""
+    control_plane: Literal["auto", "queued", "compute"] = "auto"
+    """Who is asked for the chip: the queue of Cloud TPU, or Compute Engine."""
+
+    @property
+    def served_model_name(self) -> str:
+        """What the API calls the model: a Hub id as it is, a folder by its own name."""
+        return self.model.rstrip("/").rsplit("/", 1)[-1] if self.model[0] in "/~." else self.model
+
+    @property
+    def fingerprint(self) -> str:
+        """Twelve hex digits that change when anything wanted changes."""
+        said = self.model_dump_json(exclude_defaults=True)
+        return hashlib.sha256(said.encode()).hexdigest()[:12]
