@@ -30,10 +30,17 @@ def _aca() -> type[Backend]:
     return AcaBackend
 
 
+def _tpu() -> type[Backend]:
+    from backends.tpu.backend import TpuBackend
+
+    return TpuBackend
+
+
 BACKENDS: Final[dict[str, Callable[[], type[Backend]]]] = {
     "local": _local,
     "endpoint": _endpoint,
     "cloud_run": _cloud_run,
     "aca": _aca,
+    "tpu": _tpu,
 }
 """Each is imported when a target of its kind is opened: `tools/list` opens none."""

@@ -17,7 +17,7 @@ from backends.aca.site import Site
 from backends.aca.waiting import READ_SECONDS, reading
 from backends.common.lines import Line, pieces
 from core.cloud_errors import CloudError, CloudUnavailable, PermissionDenied
-from core.endpoint import trusted
+from core.trust import trusted
 
 if TYPE_CHECKING:
     from azure.mgmt.appcontainers.models import ContainerApp

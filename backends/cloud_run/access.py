@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import SecretStr
 
-from backends.cloud_run import looking, secrets
-from backends.cloud_run.names import key_secret
+from backends.cloud_run import looking
 from backends.cloud_run.site import Site
+from backends.google import secrets
+from backends.google.names import key_secret
 from core.errors import NextStep, NotReady
 from core.headers import IDENTITY_HEADER, KEY_HEADER
 from core.records import Access

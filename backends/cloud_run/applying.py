@@ -3,19 +3,16 @@
 import time
 from typing import TYPE_CHECKING, Final
 
-from backends.cloud_run import building, changing, conditions, grants, images, looking, secrets
+from backends.cloud_run import building, changing, conditions, looking
 from backends.cloud_run.blueprint import Blueprint, blueprint
-from backends.cloud_run.names import (
-    HF_SECRET,
-    SPEC_ANNOTATION,
-    SPEC_LABEL,
-    TARGET_LABEL,
-    key_secret,
-)
+from backends.cloud_run.names import SPEC_ANNOTATION
 from backends.cloud_run.service import service_of
 from backends.cloud_run.site import Site
 from backends.cloud_run.telling import is_stopped
-from backends.cloud_run.waiting import UNSURE, reading, refusal, strictly, writing
+from backends.cloud_run.waiting import refusal
+from backends.google import grants, images, secrets
+from backends.google.names import HF_SECRET, SPEC_LABEL, TARGET_LABEL, key_secret
+from backends.google.waiting import UNSURE, reading, strictly, writing
 from core.cloud_errors import CloudRefused, ConcurrentChange, NotOurs, PermissionDenied
 from core.errors import OpsError
 from core.plans import Plan

@@ -26,8 +26,6 @@ from backends.cloud_run import (
     planning,
     quotas,
     removing,
-    secrets,
-    setup,
     telling,
     text,
     vertex,
@@ -35,7 +33,9 @@ from backends.cloud_run import (
 )
 from backends.cloud_run.clients import Clients
 from backends.cloud_run.identity import IdentityTokens
+from backends.cloud_run.setup_steps import steps
 from backends.cloud_run.site import Site
+from backends.google import secrets, setup
 from core.plans import Plan, Preflight
 from core.records import Access, Deleted, Deployment, DeploymentSpec, ModelShape, Target
 from planner.accelerators import Accelerator
@@ -150,11 +150,11 @@ class CloudRunBackend:
 
     async def setup(self) -> Setup:
         """Look which APIs, accounts, roles and repositories are there."""
-        return await setup.look(self._site)
+        return await setup.look(steps(self._site))
 
     async def set_up(self) -> Setup:
         """Make those that are missing."""
-        return await setup.make(self._site)
+        return await setup.make(steps(self._site))
 
     async def quotas(self) -> Sequence[Quota]:
         """Read Cloud Quotas."""

@@ -4,14 +4,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from backends.cloud_run import ollama, probes, rules
-from backends.cloud_run.names import DEPLOYMENT_LABEL as DEPLOYMENT_LABEL  # noqa: PLC0414  said here too
-from backends.cloud_run.names import MANAGED_BY as MANAGED_BY  # noqa: PLC0414  said here too
-from backends.cloud_run.names import NO_PROJECT, SPEC_ANNOTATION, SPEC_LABEL, TARGET_LABEL
-from backends.cloud_run.names import key_secret as key_secret  # noqa: PLC0414  said here too
-from backends.cloud_run.names import runtime_account as runtime_account  # noqa: PLC0414  said here too
+from backends.cloud_run.names import SPEC_ANNOTATION
 from backends.cloud_run.serving import Container, Serving, vllm_serving
 from backends.common.containers import Probe
-from backends.common.words import refuse_length, refuse_spread
+from backends.common.words import refuse_length, refuse_spread, refuse_zones
+from backends.google.names import DEPLOYMENT_LABEL as DEPLOYMENT_LABEL  # noqa: PLC0414  said here too
+from backends.google.names import MANAGED_BY as MANAGED_BY  # noqa: PLC0414  said here too
+from backends.google.names import NO_PROJECT, SPEC_LABEL, TARGET_LABEL
+from backends.google.names import key_secret as key_secret  # noqa: PLC0414  said here too
+from backends.google.names import runtime_account as runtime_account  # noqa: PLC0414  said here too
 from core.errors import InvalidArgument
 from core.record import Record
 from core.records import DeploymentSpec, ModelShape
@@ -134,6 +135,7 @@ def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
     rules.refuse_name(spec.name)
     refuse_spread(spec, "An instance of Cloud Run")
     refuse_length(spec, model)
+    refuse_zones(spec)
     if spec.port is not None:
         raise InvalidArgument(
             "Cloud Run answers on its own address, always on port 443.", fix="Leave port out."

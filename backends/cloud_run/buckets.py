@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import anyio
 
 from backends.cloud_abilities import StoredModel
-from backends.cloud_run.failing import denied, translated, unknown_caller
 from backends.cloud_run.site import Site
 from backends.common.in_time import in_time
 from backends.common.model_files import ENDINGS, MOST_FILES, File, limited, models_among
+from backends.google.failing import denied, translated, unknown_caller
 from core.cloud_errors import CloudRefused, CloudUnavailable, NotConfigured
 
 if TYPE_CHECKING:

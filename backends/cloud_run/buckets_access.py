@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from backends.cloud_run.buckets import opened, refused
-from backends.cloud_run.grants import VERSION
-from backends.cloud_run.names import runtime_account
 from backends.cloud_run.site import Site
+from backends.google.grants import VERSION
+from backends.google.names import runtime_account
 from core.cloud_errors import ConcurrentChange
 
 if TYPE_CHECKING:

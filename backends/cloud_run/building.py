@@ -6,10 +6,10 @@ from pydantic import ValidationError
 
 from backends.cloud_run import ollama
 from backends.cloud_run.blueprint import Blueprint
-from backends.cloud_run.failing import translated
 from backends.cloud_run.names import REPOSITORY
 from backends.cloud_run.site import Site
-from backends.cloud_run.waiting import UNSURE, reading, strictly, writing
+from backends.google.failing import translated
+from backends.google.waiting import UNSURE, reading, strictly, writing
 from core.errors import WaitedTooLong
 from core.records import DeploymentSpec
 from core.waiting import wait_until

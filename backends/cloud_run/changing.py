@@ -5,10 +5,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from backends.cloud_run import looking
-from backends.cloud_run.names import EXPIRES_LABEL, SPEC_ANNOTATION, SPEC_LABEL
+from backends.cloud_run.names import SPEC_ANNOTATION
 from backends.cloud_run.site import Site
 from backends.cloud_run.telling import is_stopped
-from backends.cloud_run.waiting import UNSURE, refusal, strictly, writing
+from backends.cloud_run.waiting import refusal
+from backends.google.names import EXPIRES_LABEL, SPEC_LABEL
+from backends.google.waiting import UNSURE, strictly, writing
 from core.cloud_errors import CloudRefused, ConcurrentChange
 from core.records import DeploymentSpec
 from core.reply import note

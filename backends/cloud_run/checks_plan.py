@@ -4,14 +4,15 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from backends.cloud_run import images, looking, quotas, rules
+from backends.cloud_run import looking, quotas, rules
 from backends.cloud_run.blueprint import blueprint
-from backends.cloud_run.names import CPU_QUOTA, MEMORY_QUOTA
-from backends.cloud_run.seen import token_kept
 from backends.cloud_run.service import service_of
 from backends.cloud_run.site import Site
-from backends.cloud_run.waiting import strictly, writing
 from backends.common.looked import Answer, Question
+from backends.google import images
+from backends.google.failing import CPU_QUOTA, MEMORY_QUOTA
+from backends.google.seen import token_kept
+from backends.google.waiting import strictly, writing
 from core.cloud_errors import CloudRefused, PermissionDenied, QuotaExceeded
 from core.errors import InvalidArgument
 from core.plans import Check, Plan

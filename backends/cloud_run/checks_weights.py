@@ -5,10 +5,10 @@ from functools import partial
 from typing import Final
 
 from backends.cloud_run import buckets, buckets_access
-from backends.cloud_run.names import runtime_account
 from backends.cloud_run.site import Site
 from backends.common.looked import Answer, Question
 from backends.common.model_files import folders, whole
+from backends.google.names import runtime_account
 from core.cloud_errors import CloudRefused
 from core.records import DeploymentSpec
 

@@ -1,166 +1,39 @@
-"""Google's async SDK clients, each opened when it is first needed; or those of a rehearsal."""
+"""Google's clients that Cloud Run's deployments need beside those of all its clouds."""
 
-import functools
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, cast
 
-import anyio
-import anyio.lowlevel
-
-from backends.base import World
-from backends.cloud_run.failing import not_configured, unknown_caller
-from backends.cloud_run.slim import client_class
-from core.records import Target
-from core.rehearsal import GooglePlane
+from backends.google.clients import GoogleClients
 
 if TYPE_CHECKING:
-    from google.api_core.client_options import ClientOptions
-    from google.auth.credentials import Credentials
     from google.cloud.aiplatform_v1 import ModelServiceAsyncClient
     from google.cloud.artifactregistry_v1 import ArtifactRegistryAsyncClient
-    from google.cloud.cloudquotas_v1 import CloudQuotasAsyncClient
     from google.cloud.devtools.cloudbuild_v1 import CloudBuildAsyncClient
-    from google.cloud.iam_admin_v1 import IAMAsyncClient
-    from google.cloud.logging_v2.services.logging_service_v2 import LoggingServiceV2AsyncClient
-    from google.cloud.monitoring_v3 import MetricServiceAsyncClient
-    from google.cloud.resourcemanager_v3 import ProjectsAsyncClient
     from google.cloud.run_v2 import RevisionsAsyncClient, ServicesAsyncClient
-    from google.cloud.secretmanager_v1 import SecretManagerServiceAsyncClient
-    from google.cloud.service_usage_v1 import ServiceUsageAsyncClient
-    from google.cloud.storage import Client as StorageClient
-
-C = TypeVar("C")
-
-SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
-_REHEARSED_PROJECT: Final = "rehearsal"
-_LOGIN: Final = (
-    "Run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS."
-)
 
 
-class Clients:
+class Clients(GoogleClients):
     """One project and region; opened without any I/O."""
-
-    def __init__(self, target: Target, world: World) -> None:
-        self._world = world
-        self._open: dict[str, Any] = {}
-        self._plane: GooglePlane | None = None
-        self._credentials: Credentials | None = None
-        settings = world.settings
-        self.region: Final = settings.google_cloud_location or target.region or "us-central1"
-
-    @property
-    def configured(self) -> bool:
-        """Whether it is known whose cloud is meant."""
-        return bool(self._world.google or self._world.settings.google_cloud_project)
-
-    @property
-    def project(self) -> str:
-        """Its id.
-
-        Raises:
-            NotConfigured: No setting names it.
-        """
-        named = self._world.settings.google_cloud_project
-        if named:
-            return named
-        if self._world.google:
-            return _REHEARSED_PROJECT
-        raise not_configured()
-
-    @property
-    def parent(self) -> str:
-        """What services of the region are created in."""
-        return f"projects/{self.project}/locations/{self.region}"
-
-    async def plane(self) -> GooglePlane | None:
-        """Give the simulated cloud, None in the real world."""
-        if self._plane is None and self._world.google:
-            self._plane = await self._world.google()
-        return self._plane
-
-    async def credentials(self) -> "Credentials":
-        """Give whoever asks.
-
-        Raises:
-            NotAuthenticated: Nobody is logged in.
-        """
-        if self._credentials is None:
-            if self._world.google:
-                from google.auth.credentials import AnonymousCredentials
-
-                self._credentials = AnonymousCredentials()
-            else:
-                self._credentials = await anyio.to_thread.run_sync(_default_credentials)
-        return self._credentials
 
     async def run(self) -> "ServicesAsyncClient":
         """Services of Cloud Run."""
         return cast(
             "ServicesAsyncClient",
-            await self._client("google.cloud.run_v2", "services", "ServicesAsyncClient"),
+            await self.client("google.cloud.run_v2", "services", "ServicesAsyncClient"),
         )
 
     async def revisions(self) -> "RevisionsAsyncClient":
         """Revisions of those services."""
         return cast(
             "RevisionsAsyncClient",
-            await self._client("google.cloud.run_v2", "revisions", "RevisionsAsyncClient"),
-        )
-
-    async def secrets(self) -> "SecretManagerServiceAsyncClient":
-        """Secret Manager."""
-        return cast(
-            "SecretManagerServiceAsyncClient",
-            await self._client(
-                "google.cloud.secretmanager_v1",
-                "secret_manager_service",
-                "SecretManagerServiceAsyncClient",
-            ),
-        )
-
-    async def logging(self) -> "LoggingServiceV2AsyncClient":
-        """Log entries."""
-        return cast(
-            "LoggingServiceV2AsyncClient",
-            await self._client(
-                "google.cloud.logging_v2", "logging_service_v2", "LoggingServiceV2AsyncClient"
-            ),
-        )
-
-    async def monitoring(self) -> "MetricServiceAsyncClient":
-        """Time series: how many instances there are, and for how long they were billed."""
-        return cast(
-            "MetricServiceAsyncClient",
-            await self._client(
-                "google.cloud.monitoring_v3", "metric_service", "MetricServiceAsyncClient"
-            ),
-        )
-
-    async def quotas(self) -> "CloudQuotasAsyncClient":
-        """Quotas of accelerators."""
-        return cast(
-            "CloudQuotasAsyncClient",
-            await self._client(
-                "google.cloud.cloudquotas_v1", "cloud_quotas", "CloudQuotasAsyncClient"
-            ),
+            await self.client("google.cloud.run_v2", "revisions", "RevisionsAsyncClient"),
         )
 
     async def build(self) -> "CloudBuildAsyncClient":
         """Images built in the cloud."""
         return cast(
             "CloudBuildAsyncClient",
-            await self._client(
+            await self.client(
                 "google.cloud.devtools.cloudbuild_v1", "cloud_build", "CloudBuildAsyncClient"
-            ),
-        )
-
-    async def usage(self) -> "ServiceUsageAsyncClient":
-        """Which APIs are enabled."""
-        return cast(
-            "ServiceUsageAsyncClient",
-            await self._client(
-                "google.cloud.service_usage_v1", "service_usage", "ServiceUsageAsyncClient"
             ),
         )
 
@@ -168,26 +41,10 @@ class Clients:
         """Repositories of images."""
         return cast(
             "ArtifactRegistryAsyncClient",
-            await self._client(
+            await self.client(
                 "google.cloud.artifactregistry_v1",
                 "artifact_registry",
                 "ArtifactRegistryAsyncClient",
-            ),
-        )
-
-    async def iam(self) -> "IAMAsyncClient":
-        """Service accounts."""
-        return cast(
-            "IAMAsyncClient",
-            await self._client("google.cloud.iam_admin_v1", "iam", "IAMAsyncClient"),
-        )
-
-    async def projects(self) -> "ProjectsAsyncClient":
-        """The project's number and its policy."""
-        return cast(
-            "ProjectsAsyncClient",
-            await self._client(
-                "google.cloud.resourcemanager_v3", "projects", "ProjectsAsyncClient"
             ),
         )
 
@@ -197,89 +54,10 @@ class Clients:
 
         return cast(
             "ModelServiceAsyncClient",
-            await self._client(
+            await self.client(
                 "google.cloud.aiplatform_v1",
                 "model_service",
                 "ModelServiceAsyncClient",
                 ClientOptions(api_endpoint=f"{self.region}-aiplatform.googleapis.com"),
             ),
         )
-
-    async def storage(self) -> "StorageClient":
-        """Cloud Storage; its client is not async, so call it in a thread."""
-        plane, credentials = await self.plane(), await self.credentials()
-
-        def make() -> "StorageClient":
-            from google.cloud.storage import Client
-
-            options = {"api_endpoint": plane.storage} if plane else None
-            return Client(self.project, credentials=credentials, client_options=options)
-
-        if "storage" not in self._open:
-            self._open["storage"] = await anyio.to_thread.run_sync(make)
-        return cast("StorageClient", self._open["storage"])
-
-    async def aclose(self) -> None:
-        """Close every connection."""
-        for name, client in self._open.items():
-            if name == "storage":
-                client.close()
-            else:
-                await client.transport.close()
-        self._open.clear()
-
-    async def _client(
-        self, package: str, service: str, name: str, options: "ClientOptions | None" = None
-    ) -> Any:
-        if name not in self._open:
-            kind = client_class(package, service, name)
-            plane = await self.plane()
-            if plane:
-                self._open[name] = _rehearsed(kind, plane)
-            else:
-                self._open[name] = kind(
-                    credentials=await self.credentials(), client_options=options
-                )
-            _let_timeouts_end(self._open[name])
-        return self._open[name]
-
-
-def _let_timeouts_end(client: Any) -> None:
-    """Make its calls end when a timeout around them does.
-
-    grpc.aio answers a cancellation with another one of its own making, which anyio does not know
-    for its own (grpcio 1.85): the timeout would go on as a cancellation of the whole task.
-    """
-    methods = client.transport._wrapped_methods  # noqa: SLF001  where every call goes through
-    for bare, method in tuple(methods.items()):
-        methods[bare] = _ending(method)
-
-
-def _ending(method: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(method)
-    async def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return await method(*args, **kwargs)
-        except anyio.get_cancelled_exc_class():
-            await anyio.lowlevel.checkpoint_if_cancelled()
-            raise
-
-    return call
-
-
-def _rehearsed(kind: Callable[..., Any], plane: GooglePlane) -> Any:
-    import grpc.aio
-
-    transport: Any = kind.get_transport_class("grpc_asyncio")  # type: ignore[attr-defined]  # a client's class
-    return kind(transport=transport(channel=grpc.aio.insecure_channel(plane.grpc)))
-
-
-def _default_credentials() -> "Credentials":
-    import google.auth
-    from google.auth.exceptions import DefaultCredentialsError
-
-    try:
-        found, _project = google.auth.default(scopes=[SCOPE])
-    except DefaultCredentialsError as exc:
-        raise unknown_caller(str(exc), _LOGIN) from exc
-    return found

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from backends.cloud_run.moments import when
+from backends.google.moments import when
 from core.failures import evidence, recognize
 from core.record import Record
 from core.records import Failure

@@ -12,7 +12,7 @@ import anyio
 from pydantic import SecretStr
 
 from backends.cloud_run.clients import Clients
-from backends.cloud_run.failing import denied, translated, unknown_caller
+from backends.google.failing import denied, translated, unknown_caller
 from core.cloud_errors import CloudRefused, CloudTimeout, CloudUnavailable
 
 if TYPE_CHECKING:

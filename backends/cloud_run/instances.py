@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from backends.cloud_run.failing import translated
-from backends.cloud_run.moments import when
 from backends.cloud_run.site import Site
-from backends.cloud_run.waiting import reading
+from backends.google.failing import translated
+from backends.google.moments import when
+from backends.google.waiting import reading
 from core.record import Record
 
 if TYPE_CHECKING:

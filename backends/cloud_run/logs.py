@@ -1,9 +1,11 @@
 """A deployment's log: what its containers write, and the platform's own lines."""
 
 from backends.base import LogLines
-from backends.cloud_run import entries, looking
-from backends.cloud_run.moments import when
+from backends.cloud_run import looking
+from backends.cloud_run.entries import wanted
 from backends.cloud_run.site import Site
+from backends.google import log_entries
+from backends.google.moments import when
 from core.reply import note
 
 
@@ -15,8 +17,8 @@ async def read(site: Site, name: str, *, lines: int, contains: str | None = None
         CloudError: Cloud Logging cannot be asked.
     """
     service = await looking.service_named(site, name)
-    found, more = await entries.read(
-        site, entries.wanted(site, name, when(service.create_time), contains=contains), newest=True
+    found, more = await log_entries.read(
+        site, wanted(site, name, when(service.create_time), contains=contains), newest=True
     )
     text = (contains or "").lower()
     texts = [str(line) for line in found if text in line.text.lower()]

@@ -9,10 +9,11 @@ from pydantic import ValidationError
 
 from backends.cloud_run import telling, unbuilt
 from backends.cloud_run.building import is_under_way
-from backends.cloud_run.failing import translated
-from backends.cloud_run.names import MANAGED_BY, SPEC_ANNOTATION, TARGET_LABEL
+from backends.cloud_run.names import SPEC_ANNOTATION
 from backends.cloud_run.site import Site
-from backends.cloud_run.waiting import reading
+from backends.google.failing import translated
+from backends.google.names import MANAGED_BY, TARGET_LABEL
+from backends.google.waiting import reading
 from core.cloud_errors import NotOurs
 from core.errors import DeploymentNotFound, NextStep
 from core.records import NAME_PATTERN, Deployment, DeploymentSpec

@@ -3,35 +3,10 @@
 import tomllib
 from functools import cache
 from pathlib import Path
-from typing import Literal
 
+from backends.google.needs import Api, Permissions, Role
 from core.record import Record
 from core.records import DeploymentSpec
-
-Who = Literal["every", "ollama", "bucket", "questions"]
-
-
-class Api(Record):
-    """One API that is to be enabled."""
-
-    name: str
-    needed_by: Who
-
-
-class Role(Record):
-    """One role of an account of ours."""
-
-    name: str
-    why: str
-
-
-class Permissions(Record):
-    """What whoever deploys must be allowed to do."""
-
-    role: str
-    """Which holds them all."""
-    needed_by: Who
-    names: tuple[str, ...]
 
 
 class Needs(Record):
@@ -54,9 +29,9 @@ def needs() -> Needs:
     return Needs.model_validate(tomllib.loads(text))
 
 
-def needed(spec: DeploymentSpec) -> set[Who]:
-    """Give which needs a deployment has."""
-    found: set[Who] = {"every"}
+def needed(spec: DeploymentSpec) -> set[str]:
+    """Give which needs a deployment has: every, ollama, bucket; questions stop nothing."""
+    found: set[str] = {"every"}
     if spec.engine == "ollama":
         found.add("ollama")
     if (spec.weights or "").startswith("gs://"):

@@ -5,11 +5,12 @@ import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from backends.cloud_run import rules, slim
+from backends.cloud_run import rules
 from backends.cloud_run.names import REPOSITORY, builder_account
-from backends.cloud_run.sent import as_sent
 from backends.cloud_run.serving import Container, Serving
 from backends.common.written import as_yaml
+from backends.google import slim
+from backends.google.sent import as_sent
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec, Target
 

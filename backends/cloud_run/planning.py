@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from backends.cloud_run import ollama, rules, slim, text
+from backends.cloud_run import ollama, rules, text
 from backends.cloud_run.blueprint import Blueprint, blueprint
-from backends.cloud_run.failing import not_configured
-from backends.cloud_run.names import DEPLOYMENT_LABEL, MANAGED_BY, key_secret
-from backends.cloud_run.sent import as_sent
 from backends.cloud_run.service import service_of
 from backends.common.costs import always_on, price_doubts, tagged
+from backends.google import slim
+from backends.google.failing import not_configured
+from backends.google.names import DEPLOYMENT_LABEL, MANAGED_BY, key_secret
+from backends.google.sent import as_sent
 from core.plans import MemoryPlan, Plan, PlannedStep
 from core.records import DeploymentSpec, ModelShape
 from planner.accelerators import accelerator

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import anyio
 
 from backends.cloud_abilities import Quota
-from backends.cloud_run.failing import UNITS, translated
 from backends.cloud_run.site import Site
-from backends.cloud_run.waiting import reading, strictly
+from backends.google.failing import UNITS, translated
+from backends.google.waiting import reading, strictly
 from core.cloud_errors import CloudError
 
 if TYPE_CHECKING:

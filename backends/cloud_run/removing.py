@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from backends.cloud_abilities import BY_PURGE
-from backends.cloud_run import buckets, building, looking, secrets
-from backends.cloud_run.names import HF_SECRET, REPOSITORY, key_secret
+from backends.cloud_run import buckets, building, looking
+from backends.cloud_run.names import REPOSITORY
 from backends.cloud_run.site import Site
-from backends.cloud_run.waiting import UNSURE, strictly, writing
+from backends.google import secrets
+from backends.google.names import HF_SECRET, key_secret
+from backends.google.waiting import UNSURE, strictly, writing
 from core.cloud_errors import ApiDisabled, CloudRefused, NotOurs, PermissionDenied
 from core.errors import OpsError, WaitedTooLong
 from core.records import Deleted, DeploymentSpec, Remainder

@@ -3,12 +3,12 @@
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from backends.cloud_run import slim
 from backends.cloud_run.blueprint import Blueprint, Network
-from backends.cloud_run.names import EXPIRES_LABEL, MANAGED_BY
 from backends.cloud_run.serving import Container
 from backends.cloud_run.weights import Mount
 from backends.common.containers import Probe
+from backends.google import slim
+from backends.google.names import EXPIRES_LABEL, MANAGED_BY
 
 if TYPE_CHECKING:
     from google.cloud import run_v2

@@ -1,11 +1,11 @@
 """What runs in an instance, how large it must be and how long it may boot: vLLM's share."""
 
 from backends.cloud_run import rules
-from backends.cloud_run.names import HF_SECRET, key_secret
 from backends.cloud_run.weights import Mount, Weights, weights_of
 from backends.common import containers
 from backends.common.containers import PORT, inside, requests_at_once, serve, size_known
 from backends.common.hub_cache import hub_environment
+from backends.google.names import HF_SECRET, key_secret
 from core.errors import InvalidArgument
 from core.record import Record
 from core.records import DeploymentSpec, ModelShape, Target

@@ -5,24 +5,16 @@ from datetime import datetime
 
 from backends.cloud_run.clients import Clients
 from backends.cloud_run.identity import IdentityTokens
-from core.records import Target
-from core.settings import Settings
+from backends.google.site import GoogleSite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class Site(GoogleSite):
     """One target, opened."""
 
-    target: Target
-    settings: Settings
     clients: Clients
     identity: IdentityTokens
     answered: set[str] = field(default_factory=set)
     """Names of revisions whose model has answered: they need not be asked, and so kept awake."""
     woken: dict[str, datetime] = field(default_factory=dict)
     """When a deployment last answered us: readings of its instances may be older than that."""
-
-    @property
-    def rehearsed(self) -> bool:
-        """Whether this is a simulated cloud."""
-        return self.settings.rehearsal

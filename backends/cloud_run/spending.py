@@ -6,9 +6,9 @@ from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from backends.cloud_run import instances
-from backends.cloud_run.moments import when
 from backends.cloud_run.rules import place_of
 from backends.cloud_run.site import Site
+from backends.google.moments import when
 from planner.places import Size
 from planner.price import price
 

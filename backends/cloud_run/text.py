@@ -9,11 +9,11 @@ import anyio
 from backends.base import DeploymentConfig
 from backends.cloud_run import knative, looking, ollama
 from backends.cloud_run.blueprint import Blueprint, blueprint
-from backends.cloud_run.names import DEPLOYMENT_LABEL, MANAGED_BY
 from backends.cloud_run.service import VOLUME
 from backends.common import containers
 from backends.common.containers import Probe
 from backends.common.written import assigned
+from backends.google.names import DEPLOYMENT_LABEL, MANAGED_BY
 from core.errors import NotFound
 from planner.model import read_model
 

@@ -7,11 +7,12 @@ from pydantic import ValidationError
 
 from backends.cloud_run import building
 from backends.cloud_run.blueprint import Blueprint
-from backends.cloud_run.moments import when
-from backends.cloud_run.names import REPOSITORY, TARGET_LABEL
+from backends.cloud_run.names import REPOSITORY
 from backends.cloud_run.service import service_of
 from backends.cloud_run.site import Site
-from backends.cloud_run.waiting import reading, strictly
+from backends.google.moments import when
+from backends.google.names import TARGET_LABEL
+from backends.google.waiting import reading, strictly
 from core.cloud_errors import ApiDisabled, CloudError
 from core.reply import note
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backends.cloud_abilities import RegisteredModel
 from backends.cloud_run.site import Site
-from backends.cloud_run.waiting import reading, strictly
+from backends.google.waiting import reading, strictly
 from core.reply import note
 
 if TYPE_CHECKING:

@@ -1,52 +1,22 @@
-"""How long Google is waited for: for one answer, and for a change that it goes on with alone."""
+"""How long Cloud Run is waited for with a change that it goes on with alone."""
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from backends.cloud_run.failing import error_of, patient, translated
 from backends.cloud_run.site import Site
-from core.cloud_errors import CloudError, CloudRefused, CloudTimeout, CloudUnavailable
+from backends.google.failing import error_of
+from backends.google.waiting import reading, strictly
+from core.cloud_errors import CloudError
 from core.reply import note
 
 if TYPE_CHECKING:
     from google.longrunning.operations_pb2 import Operation
 
-READ_SECONDS: Final = 10.0
-WRITE_SECONDS: Final = 15.0
 REFUSAL_SECONDS: Final = 10.0
 """Google refuses at once what it refuses at all; what is still under way then goes on."""
 _LOOK_SECONDS: Final = 0.3
-UNSURE: Final = (CloudUnavailable, CloudTimeout)
-"""After these a change may have happened all the same."""
-
-
-def reading() -> dict[str, Any]:
-    """Give the limits of a call that only looks: it may be made again."""
-    return {"timeout": READ_SECONDS, "retry": patient()}
-
-
-def writing() -> dict[str, Any]:
-    """Give the limits of a call that changes something: it is made once."""
-    return {"timeout": WRITE_SECONDS, "retry": None}
-
-
-@contextmanager
-def strictly(what: str) -> Iterator[None]:
-    """Translate what Google raises where nothing that is named may be missing."""
-    from google.api_core.exceptions import NotFound
-
-    try:
-        with translated(what):
-            yield
-    except NotFound as exc:
-        raise CloudRefused(
-            f"Google does not find what is needed: {what}.",
-            cause=exc.message,
-            fix="Call setup_target (make setup) if it is something of the project's.",
-        ) from exc
 
 
 async def refusal(

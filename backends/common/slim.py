@@ -34,7 +34,7 @@ def opened(package: str, kind: type[Slim] = Slim) -> None:
     module = kind(package)
     module.__spec__ = spec
     module.__path__ = list(spec.submodule_search_locations or ())
-    sys.modules[package] = module
+    sys.modules.setdefault(package, module)  # another thread may have been here meanwhile
 
 
 def _fill(module: ModuleType) -> None:

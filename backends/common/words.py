@@ -61,3 +61,16 @@ def refuse_length(spec: DeploymentSpec, model: ModelShape) -> None:
             f"max_model_len {spec.max_model_len} is beyond the model's {limit}.",
             fix=f"Give {limit} or less, or leave it out.",
         )
+
+
+def refuse_zones(spec: DeploymentSpec) -> None:
+    """Refuse what is said of the search for a chip, where nothing is searched for.
+
+    Raises:
+        InvalidArgument: zones, zone_wait_minutes or control_plane is given.
+    """
+    if spec.zones or spec.zone_wait_minutes or spec.control_plane != "auto":
+        raise InvalidArgument(
+            "zones, zone_wait_minutes and control_plane are for Cloud TPU alone.",
+            fix="Leave them out, or take a target whose name begins with tpu-.",
+        )

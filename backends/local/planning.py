@@ -2,6 +2,7 @@
 
 import shlex
 
+from backends.common.words import refuse_zones
 from backends.local import rules
 from backends.local.command import serve_argv, serve_env
 from backends.local.devices import Devices
@@ -74,3 +75,4 @@ def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
         )
     if spec.max_replicas > 1 or spec.min_replicas > 1:
         raise rules.one_replica()
+    refuse_zones(spec)

@@ -99,10 +99,24 @@ A100 = Target(
     accelerator="a100-80",
     region="swedencentral",
 )
+CHIP = Target(
+    name="tpu-v6e-1",
+    backend="tpu",
+    description="",
+    accelerator="v6e",
+    accelerator_count=1,
+    region="us-east5-b",
+)
 WITHOUT_A_HOST = tuple(one for one in ABILITIES if one is not HasHost)
 ROWS = {
     "local": Row(this_machine, ABILITIES, HERE),
     "endpoint": Row(own_endpoint, (), OWN, makes=False, name="endpoint"),
     "cloud_run": Row(google_cloud, WITHOUT_A_HOST, L4, "google/gemma-4-E2B-it"),
+    "tpu": Row(
+        google_cloud,
+        tuple(one for one in WITHOUT_A_HOST if one is not Scales),
+        CHIP,
+        "google/gemma-4-E2B-it",
+    ),
     "aca": Row(azure_cloud, WITHOUT_A_HOST, A100, "google/gemma-4-E2B-it"),
 }

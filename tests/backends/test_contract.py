@@ -10,11 +10,12 @@ from backends.base import (
     HasLogs,
     Stops,
 )
-from backends.cloud_abilities import Closes
+from backends.cloud_abilities import Closes, GoesOn
 from backends.registry import BACKENDS
-from core.errors import DeploymentNotFound, InvalidArgument, OpsError, Unsupported
+from core.errors import DeploymentNotFound, InvalidArgument, NotReady, OpsError, Unsupported
 from core.plans import Plan
 from core.records import DeploymentSpec, ModelShape, State
+from core.waiting import wait_until
 from planner.model import read_model
 from tests.backends.contract_rows import ABILITIES, ROWS, Ground
 from tests.backends.local.conftest import Machine
@@ -52,7 +53,19 @@ class Place:
         """See to it that there is a deployment; give its name."""
         if self.row.makes:
             await self.backend.apply(self.plan())
+            await wait_until(
+                self._is_reached, bool, waiting_for="an address", every=0.1, timeout=40
+            )
         return self.name
+
+    async def _is_reached(self) -> bool:
+        if isinstance(self.backend, GoesOn):
+            await self.backend.go_on(self.name)
+        try:
+            await self.backend.access(self.name)
+        except NotReady:
+            return False
+        return True
 
 
 @pytest.fixture

@@ -215,15 +215,15 @@ async def test_nobody_who_says_the_address_leaves_it_as_it_was(
     """Whoever could call it still can, and it is said."""
     async with opened(azure, subscription) as site:
         await make(site)
-        monkeypatch.setattr("backends.aca.address._range", _no_range)
+        monkeypatch.setattr("backends.aca.address.seen_as", _unseen)
         with collecting_notes() as notes:
             await changing.settle_address(site, "gemma")
     assert any("as it was" in note for note in notes)
     assert PATCH not in controls.get(subscription)["calls"]
 
 
-def _no_range(said: str) -> str:
-    raise CloudUnavailable(f"Nobody says {said}.", fix="Set it.")
+async def _unseen(url: str, setting: str, *, own: bool) -> str:
+    raise CloudUnavailable(f"{url} does not say ({own}).", fix=f"Set {setting}.")
 
 
 async def _activate(site: Site, revision: str) -> None:

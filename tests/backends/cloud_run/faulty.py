@@ -10,8 +10,10 @@ import pytest
 from google.api_core.exceptions import ServiceUnavailable
 from google.api_core.retry import AsyncRetry, if_exception_type
 
-from backends.cloud_run import changing, clients, removing, secrets, waiting
-from backends.cloud_run.names import key_secret
+from backends.cloud_run import changing, removing, waiting
+from backends.google import clients, secrets
+from backends.google import waiting as google_waiting
+from backends.google.names import key_secret
 from core.errors import OpsError
 from core.rehearsal import GooglePlane
 from core.reply import collecting_notes
@@ -110,7 +112,7 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
             methods[bare] = wire.tapped(name.rpartition(".")[2], method)
 
     monkeypatch.setattr(clients, "_let_timeouts_end", tap)
-    monkeypatch.setattr(waiting, "patient", impatient)
+    monkeypatch.setattr(google_waiting, "patient", impatient)
     monkeypatch.setattr(waiting, "_LOOK_SECONDS", 0.02)
     monkeypatch.setattr(removing, "_LOOK_SECONDS", 0.02)
     monkeypatch.setattr(changing, "_REFUSAL_SECONDS", 0.05)

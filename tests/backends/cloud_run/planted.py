@@ -18,8 +18,9 @@ from starlette.routing import Route
 from backends.base import World
 from backends.cloud_run.clients import Clients
 from backends.cloud_run.identity import IdentityTokens
-from backends.cloud_run.names import EXPIRES_LABEL, SPEC_ANNOTATION, SPEC_LABEL, TARGET_LABEL
+from backends.cloud_run.names import SPEC_ANNOTATION
 from backends.cloud_run.site import Site
+from backends.google.names import EXPIRES_LABEL, SPEC_LABEL, TARGET_LABEL
 from core.records import DeploymentSpec, Target
 from core.rehearsal import GooglePlane
 from core.settings import Settings

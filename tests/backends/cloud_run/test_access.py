@@ -6,9 +6,10 @@ from typing import Any, Final
 import pytest
 from google.auth import jwt
 
-from backends.cloud_run import access, applying, changing, looking, secrets
-from backends.cloud_run.names import MANAGED_BY, TARGET_LABEL, key_secret
+from backends.cloud_run import access, applying, changing, looking
 from backends.cloud_run.site import Site
+from backends.google import secrets
+from backends.google.names import MANAGED_BY, TARGET_LABEL, key_secret
 from core.endpoint import Endpoint
 from core.errors import DeploymentNotFound, NotFound, NotReady, Unauthorized
 from core.headers import IDENTITY_HEADER, KEY_HEADER

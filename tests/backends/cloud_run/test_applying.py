@@ -4,10 +4,11 @@ import anyio
 import pytest
 from pydantic import SecretStr
 
-from backends.cloud_run import applying, changing, looking, secrets
-from backends.cloud_run.names import HF_SECRET, SPEC_LABEL, TARGET_LABEL, key_secret
+from backends.cloud_run import applying, changing, looking
 from backends.cloud_run.site import Site
 from backends.cloud_run.telling import is_stopped
+from backends.google import secrets
+from backends.google.names import HF_SECRET, SPEC_LABEL, TARGET_LABEL, key_secret
 from core.cloud_errors import CloudRefused, CloudUnavailable, NotOurs, QuotaExceeded
 from core.rehearsal import GooglePlane
 from core.reply import collecting_notes

@@ -7,10 +7,11 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from pydantic import SecretStr
 
-from backends.cloud_run import clients, secrets, setup
+from backends.cloud_run.setup_steps import steps
+from backends.google import clients, secrets, setup
 from core.rehearsal import GooglePlane
-from tests.backends.cloud_run.discovery import faults
 from tests.backends.cloud_run.sites import opened
+from tests.backends.discovery import faults
 
 pytestmark = pytest.mark.anyio
 
@@ -50,7 +51,7 @@ async def test_setting_up_and_keeping_a_token_sends_only_what_google_knows(
 
     monkeypatch.setattr(clients, "_ending", watched)
     async with opened(plane, bare_project) as site:
-        await setup.make(site)
+        await setup.make(steps(site))
         await secrets.keep(site, "hf-token", SecretStr(f"hf_{'a' * 34}"))
     seen = {type(message).__name__ for message in sent}
     assert set(BODIES) <= seen, seen

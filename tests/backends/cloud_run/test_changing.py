@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from backends.cloud_run import applying, changing, looking
-from backends.cloud_run.names import SPEC_LABEL
 from backends.cloud_run.telling import is_stopped
+from backends.google.names import SPEC_LABEL
 from core.cloud_errors import ConcurrentChange, NotOurs, PermissionDenied, QuotaExceeded
 from core.errors import DeploymentNotFound
 from core.rehearsal import GooglePlane

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from backends.cloud_run import checking, secrets
+from backends.cloud_run import checking
+from backends.google import secrets
 from core.rehearsal import GooglePlane
 from tests.backends.cloud_run.planned import RTX, planned
 from tests.backends.cloud_run.planned import site as offline
@@ -37,7 +38,7 @@ APIS = (
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A look that Google does not answer is not repeated for seconds."""
-    monkeypatch.setattr("backends.cloud_run.waiting.patient", lambda: None)
+    monkeypatch.setattr("backends.google.waiting.patient", lambda: None)
 
 
 def kept(controls: Controls, project: str) -> Mapping[str, Any]:

@@ -5,10 +5,11 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from backends.cloud_run import looking, removing, secrets
-from backends.cloud_run.names import HF_SECRET, key_secret
+from backends.cloud_run import looking, removing
 from backends.cloud_run.site import Site
 from backends.cloud_run.telling import is_stopped
+from backends.google import secrets
+from backends.google.names import HF_SECRET, key_secret
 from core.rehearsal import GooglePlane
 from tests.backends.cloud_run.faulty import Answer, Cloud, Told, Wire, answers_to, cloud_of, wire
 from tests.backends.cloud_run.sites import opened

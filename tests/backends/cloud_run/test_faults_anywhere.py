@@ -5,8 +5,9 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from backends.cloud_run import applying, changing, looking, removing, waiting
+from backends.cloud_run import applying, changing, looking, removing
 from backends.cloud_run.site import Site
+from backends.google import waiting as google_waiting
 from core.rehearsal import GooglePlane
 from tests.backends.cloud_run.faulty import (
     Cloud,
@@ -139,7 +140,7 @@ async def test_a_cloud_that_is_down_for_long_is_told_before_anything_is_made(
 
 def test_the_patience_of_the_product_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Five seconds, well within the time of a tool; a change has no second try at all."""
-    assert waiting.reading()["retry"].timeout <= 5
-    assert waiting.writing()["retry"] is None
-    monkeypatch.setattr(waiting, "patient", impatient)
-    assert waiting.reading()["retry"].timeout < 1
+    assert google_waiting.reading()["retry"].timeout <= 5
+    assert google_waiting.writing()["retry"] is None
+    monkeypatch.setattr(google_waiting, "patient", impatient)
+    assert google_waiting.reading()["retry"].timeout < 1

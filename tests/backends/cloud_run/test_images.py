@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from backends.cloud_run import images
-from backends.cloud_run.images import pinned
 from backends.common.registry import reference
+from backends.google import images
+from backends.google.images import pinned
 from core.cloud_errors import CloudRefused, NotAuthenticated
 from core.rehearsal import GooglePlane
 from tests.backends.cloud_run.sites import opened

@@ -7,11 +7,11 @@ import pytest
 import yaml
 
 from backends.cloud_run import ollama, rules
-from backends.cloud_run.sent import as_sent
+from backends.google.sent import as_sent
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec
-from tests.backends.cloud_run.discovery import faults
 from tests.backends.cloud_run.planned import L4, RTX, drawn, planned, site, spec
+from tests.backends.discovery import faults
 
 _WHERE = {"project": "mine", "region": "us-east4"}
 

@@ -3,8 +3,9 @@
 import pytest
 from pydantic import SecretStr
 
-from backends.cloud_run import applying, removing, secrets
-from backends.cloud_run.names import HF_SECRET, key_secret
+from backends.cloud_run import applying, removing
+from backends.google import secrets
+from backends.google.names import HF_SECRET, key_secret
 from core.cloud_errors import CloudError, CloudUnavailable, NotOurs, PermissionDenied
 from core.rehearsal import GooglePlane
 from core.reply import collecting_notes

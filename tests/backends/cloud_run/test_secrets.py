@@ -4,9 +4,9 @@ import pytest
 from google.cloud.secretmanager_v1.types import Replication, Secret
 from pydantic import SecretStr
 
-from backends.cloud_run import secrets
-from backends.cloud_run.names import HF_SECRET, key_secret
 from backends.cloud_run.site import Site
+from backends.google import secrets
+from backends.google.names import HF_SECRET, key_secret
 from core.cloud_errors import CloudError, ConcurrentChange, NotOurs
 from core.errors import InvalidArgument, NotFound
 from core.rehearsal import GooglePlane

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from backends.cloud_run.sent import as_sent
 from backends.cloud_run.service import service_of
-from tests.backends.cloud_run.discovery import faults
+from backends.google.sent import as_sent
 from tests.backends.cloud_run.planned import BUCKET, E4B, L4, QAT_12B, RTX, drawn, planned, site
+from tests.backends.discovery import faults
 
 _SERVICE = "GoogleCloudRunV2Service"
 _WISHES: dict[str, dict[str, Any]] = {

@@ -4,7 +4,7 @@ import pytest
 from google.api_core.exceptions import Aborted
 from google.iam.v1.policy_pb2 import Policy
 
-from backends.cloud_run.grants import add, grant, holds
+from backends.google.grants import add, grant, holds
 from core.cloud_errors import ConcurrentChange
 
 pytestmark = pytest.mark.anyio

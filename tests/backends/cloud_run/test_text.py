@@ -9,8 +9,8 @@ import yaml
 from backends.cloud_run import text
 from backends.cloud_run.blueprint import Blueprint
 from backends.cloud_run.service import service_of
-from tests.backends.cloud_run.discovery import faults
 from tests.backends.cloud_run.planned import BUCKET, L4, RTX, drawn, planned, site
+from tests.backends.discovery import faults
 
 _AWKWARD = ("--chat-template-kwargs", '{"a": 1, "b": "it\'s; $(x)~|"}', "--x", "")
 _WISHES: dict[str, dict[str, Any]] = {

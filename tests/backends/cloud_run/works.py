@@ -5,9 +5,10 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import SecretStr
 
-from backends.cloud_run import access, applying, changing, logs, looking, removing, secrets
-from backends.cloud_run.names import HF_SECRET
+from backends.cloud_run import access, applying, changing, logs, looking, removing
 from backends.cloud_run.site import Site
+from backends.google import secrets
+from backends.google.names import HF_SECRET
 from core.plans import Plan
 from tests.backends.cloud_run.faulty import ANSWERS
 from tests.backends.cloud_run.sites import planned

@@ -7,10 +7,9 @@ from typing import Final
 import anyio
 
 from backends.cloud_abilities import Setup, SetupStep
-from backends.cloud_run.setup_steps import Step, steps
-from backends.cloud_run.site import Site
 from backends.common.side_by_side import side_by_side
 from backends.common.unfinished import unfinished
+from backends.google.setup_steps import Step
 from core.cloud_errors import ApiDisabled, CloudRefused, CloudTimeout, ConcurrentChange
 from core.errors import OpsError
 
@@ -18,14 +17,12 @@ _MAKING_SECONDS: Final = 32.0
 _LOOKING_SECONDS: Final = 12.0
 
 
-async def look(site: Site) -> Setup:
+async def look(wanted: Sequence[Step]) -> Setup:
     """Say of each step whether it was seen to be done; changes nothing.
 
     Raises:
-        NotConfigured: No project is named.
         CloudError: Google does not tell.
     """
-    wanted = steps(site)
     try:
         with anyio.fail_after(_LOOKING_SECONDS):
             done = await side_by_side([partial(_seen, step) for step in wanted])
@@ -42,14 +39,13 @@ async def look(site: Site) -> Setup:
     )
 
 
-async def make(site: Site) -> Setup:
+async def make(wanted: Sequence[Step]) -> Setup:
     """Do what is not done, in order; what comes back was read back.
 
     Raises:
-        NotConfigured: No project is named.
         CloudError: A step failed; the error tells which are done and which are not.
     """
-    wanted, done = steps(site), list[str]()
+    done = list[str]()
     try:
         with anyio.fail_after(_MAKING_SECONDS):
             for step in wanted:
@@ -60,7 +56,7 @@ async def make(site: Site) -> Setup:
         raise _unfinished(_slow(), wanted, done) from exc
     except OpsError as exc:
         raise _unfinished(exc, wanted, done) from exc
-    return await look(site)
+    return await look(wanted)
 
 
 async def _seen(step: Step) -> bool:

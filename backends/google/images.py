@@ -5,10 +5,10 @@ from typing import Final
 
 import anyio
 
-from backends.cloud_run.failing import translated
-from backends.cloud_run.site import Site
 from backends.common import registry
 from backends.common.registry import Reference, reference
+from backends.google.failing import translated
+from backends.google.site import GoogleSite
 from core.cloud_errors import CloudRefused
 
 _GOOGLE: Final = re.compile(r"(^|\.)(pkg\.dev|gcr\.io)$")
@@ -19,7 +19,7 @@ _pins: Final[dict[tuple[str, str], str]] = {}
 """Digests found by this process, so that a plan, its check and its deployment mean one image."""
 
 
-async def pinned(site: Site, image: str) -> str | None:
+async def pinned(site: GoogleSite, image: str) -> str | None:
     """Give the image as NAME@sha256:…; None where its registry cannot be asked.
 
     Raises:
@@ -47,13 +47,13 @@ def _read(said: registry.Said, wanted: Reference) -> str | None:
         raise CloudRefused(
             f"{wanted.registry} has no image {wanted.path}:{wanted.tag} that all may pull.",
             cause=f"Its registry answers {said.status}.",
-            fix="Correct the name or tag; Cloud Run pulls from Docker Hub what is public, and "
-            "from Artifact Registry what its service agent may read.",
+            fix="Correct the name or tag; what is public can be pulled from Docker Hub, and from"
+            " Artifact Registry what the project may read.",
         )
     return said.digest
 
 
-async def _own_token(site: Site) -> str | None:
+async def _own_token(site: GoogleSite) -> str | None:
     """Give the caller's access token, which Google's own registries know."""
     credentials = await site.clients.credentials()
 

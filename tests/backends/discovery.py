@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from typing import Any, Final
@@ -14,6 +15,9 @@ _KINDS: Final[dict[str, type | tuple[type, ...]]] = {
     "array": list,
     "object": dict,
 }
+
+_OUTPUT: Final = re.compile(r"\[?Output only", re.IGNORECASE)
+"""How a description begins of what Compute Engine alone sets."""
 
 
 @functools.cache
@@ -41,7 +45,7 @@ def _object(
         rule = known.get(name, other)
         if rule is None:
             yield f"{at}.{name}: unknown"
-        elif rule.get("readOnly"):
+        elif rule.get("readOnly") or _OUTPUT.match(rule.get("description", "")):
             yield f"{at}.{name}: only Google sets it"
         else:
             yield from _value(schemas, rule, value, f"{at}.{name}")

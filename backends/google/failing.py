@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from backends.cloud_run.names import CPU_QUOTA, MEMORY_QUOTA
 from core.cloud_errors import (
     ApiDisabled,
     CloudError,
@@ -22,7 +21,7 @@ from core.errors import OpsError
 
 if TYPE_CHECKING:
     from google.api_core.exceptions import GoogleAPICallError
-    from google.api_core.retry import AsyncRetry
+    from google.api_core.retry import AsyncRetry, Retry
 
 _LOGIN: Final = (
     "Run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS."
@@ -45,8 +44,30 @@ _BY_STATUS: Final[dict[str, tuple[type[CloudError], str]]] = {
     "OUT_OF_RANGE": (CloudRefused, "Change what the cause names."),
     "ALREADY_EXISTS": (ConcurrentChange, "Look with status_vllm, then call again."),
 }
+_BY_HTTP: Final = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    409: "ALREADY_EXISTS",
+    412: "FAILED_PRECONDITION",
+    429: "RESOURCE_EXHAUSTED",
+    500: "INTERNAL",
+    502: "UNAVAILABLE",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+"""Where an API knows no other status, as Compute Engine."""
+_CALL: Final = re.compile(r"^(?:GET|POST|PUT|PATCH|DELETE) \S+: ")
+"""What the SDKs that speak REST put before Google's own words."""
 _DISABLED: Final = re.compile(r"SERVICE_DISABLED|has not been used in project|it is disabled")
 _QUOTA: Final = re.compile(r"\bquota\b", re.IGNORECASE)
+_TOO_FAST: Final = re.compile(
+    r"rate_?limit_?exceeded|rate limit exceeded"
+    r"|quota exceeded for quota metric .*\b(requests|queries|per minute)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Calls of a minute, whatever the status: Compute Engine says 403; source:
+docs.cloud.google.com/compute/api-quota (2026-11-21)."""
 _VIOLATED: Final = re.compile(
     r"Quota violated:\s*(?P<quota>\w+)\s+requested:\s*(?P<asked>\d+)\s+allowed:\s*(?P<allowed>\d+)"
 )
@@ -60,6 +81,8 @@ class Unit(NamedTuple):
     """Of one, in the API's own unit."""
 
 
+CPU_QUOTA: Final = "CpuAllocPerProjectRegion"
+MEMORY_QUOTA: Final = "MemAllocPerProjectRegion"
 UNITS: Final = {CPU_QUOTA: Unit("vCPU", 1000), MEMORY_QUOTA: Unit("GiB", 2**30)}
 """Source: refusals by Cloud Run in public reports of 2026."""
 
@@ -97,9 +120,19 @@ def patient() -> "AsyncRetry":
     return AsyncRetry(if_exception_type(ServiceUnavailable), initial=0.2, maximum=2, timeout=5)
 
 
+def patient_in_threads() -> "Retry":
+    """Do the same where a client is synchronous."""
+    from google.api_core.exceptions import ServiceUnavailable
+    from google.api_core.retry import Retry, if_exception_type
+
+    return Retry(if_exception_type(ServiceUnavailable), initial=0.2, maximum=2, timeout=5)
+
+
 def error_of(exc: "GoogleAPICallError", what: str) -> OpsError:
     """Class one failure; a failed operation carries its real status inside (not in its class)."""
-    status, words = status_of(exc), exc.message
+    status, words = status_of(exc), words_of(exc)
+    if _TOO_FAST.search(words):
+        status = "UNAVAILABLE"
     if status == "PERMISSION_DENIED":
         return denied(words, what)
     kind, fix = _BY_STATUS.get(status, (CloudError, "Read the cause; it is Google's own."))
@@ -126,11 +159,18 @@ def _quota_fix(words: str) -> str:
     )
 
 
+def words_of(exc: "GoogleAPICallError") -> str:
+    """Give Google's own words."""
+    return _CALL.sub("", str(exc.message))
+
+
 def status_of(exc: "GoogleAPICallError") -> str:
     """Give the name of its gRPC status; UNKNOWN where nothing tells."""
     code: Any = exc.grpc_status_code
     if code is None:
         code = next((getattr(inner, "code", None) for inner in exc.errors), None)
+    if code is None:
+        return _BY_HTTP.get(int(exc.code or 0), "UNKNOWN")
     if isinstance(code, int):
         from grpc import StatusCode
 

@@ -9,11 +9,11 @@ import anyio
 from pydantic import SecretStr
 
 from backends.cloud_abilities import KeptSecret
-from backends.cloud_run import grants
-from backends.cloud_run.failing import translated
-from backends.cloud_run.names import DEPLOYMENT_LABEL, MANAGED_BY, key_secret, runtime_account
-from backends.cloud_run.site import Site
-from backends.cloud_run.waiting import UNSURE, reading, strictly, writing
+from backends.google import grants
+from backends.google.failing import translated
+from backends.google.names import DEPLOYMENT_LABEL, MANAGED_BY, runtime_account
+from backends.google.site import GoogleSite
+from backends.google.waiting import UNSURE, reading, strictly, writing
 from core.cloud_errors import CloudRefused, ConcurrentChange, NotOurs
 from core.errors import InvalidArgument, NotFound, OpsError, WaitedTooLong
 from core.reply import note
@@ -31,12 +31,12 @@ _PEER_SECONDS: Final = 5.0
 """For another server that has made the secret and is about to fill it."""
 
 
-def path_of(site: Site, secret: str) -> str:
+def path_of(site: GoogleSite, secret: str) -> str:
     """Give a secret's full name."""
     return f"projects/{site.clients.project}/secrets/{secret}"
 
 
-async def keep(site: Site, name: str, value: SecretStr) -> KeptSecret:
+async def keep(site: GoogleSite, name: str, value: SecretStr) -> KeptSecret:
     """Keep a value, readable by the deployments' account; twice is harmless.
 
     Raises:
@@ -51,19 +51,19 @@ async def keep(site: Site, name: str, value: SecretStr) -> KeptSecret:
     return kept
 
 
-async def keep_key(site: Site, deployment: str) -> bool:
+async def keep_key(site: GoogleSite, deployment: str) -> bool:
     """Make a deployment's key unless it has one; whether this call made it.
 
     Raises:
         NotOurs: Its secret was not made here, or belongs to a deployment in another region.
         CloudError: Google refused; a secret that this call made is removed again.
     """
-    labels = {DEPLOYMENT_LABEL: deployment, _REGION_LABEL: site.clients.region}
-    _kept_secret, made = await _kept(site, key_secret(deployment), labels, None)
+    labels = {DEPLOYMENT_LABEL: deployment, _REGION_LABEL: site.home}
+    _kept_secret, made = await _kept(site, site.key_secret(deployment), labels, None)
     return made
 
 
-async def read(site: Site, name: str) -> SecretStr:
+async def read(site: GoogleSite, name: str) -> SecretStr:
     """Give the newest value.
 
     Raises:
@@ -78,12 +78,12 @@ async def read(site: Site, name: str) -> SecretStr:
     return SecretStr(newest[1])
 
 
-async def exists(site: Site, name: str) -> bool:
+async def exists(site: GoogleSite, name: str) -> bool:
     """Whether there is a secret of that name, whoever made it."""
     return await _seen(site, name) is not None
 
 
-async def remove(site: Site, name: str) -> bool:
+async def remove(site: GoogleSite, name: str) -> bool:
     """Delete a secret with every version; whether there was one of ours to delete."""
     there = await _seen(site, name)
     if there is None or not _ours(site, there):
@@ -97,7 +97,7 @@ async def remove(site: Site, name: str) -> bool:
     return True
 
 
-async def take_back(site: Site, name: str) -> None:
+async def take_back(site: GoogleSite, name: str) -> None:
     """Remove a secret that was made for nothing; if that fails too, it is named."""
     with anyio.CancelScope(shield=True):
         try:
@@ -107,7 +107,7 @@ async def take_back(site: Site, name: str) -> None:
 
 
 async def _kept(
-    site: Site, name: str, labels: Mapping[str, str], text: str | None
+    site: GoogleSite, name: str, labels: Mapping[str, str], text: str | None
 ) -> tuple[KeptSecret, bool]:
     made = await _made(site, name, labels)
     try:
@@ -120,7 +120,7 @@ async def _kept(
     return KeptSecret(name=name, version=version, readable_by=(account,)), made
 
 
-async def _made(site: Site, name: str, labels: Mapping[str, str]) -> bool:
+async def _made(site: GoogleSite, name: str, labels: Mapping[str, str]) -> bool:
     there = await _seen(site, name)
     if there is None:
         if await _create(site, name, labels):
@@ -135,7 +135,7 @@ async def _made(site: Site, name: str, labels: Mapping[str, str]) -> bool:
     return False
 
 
-async def _create(site: Site, name: str, labels: Mapping[str, str]) -> bool:
+async def _create(site: GoogleSite, name: str, labels: Mapping[str, str]) -> bool:
     client = await site.clients.secrets()
     from google.cloud.secretmanager_v1 import Replication, Secret
 
@@ -155,7 +155,7 @@ async def _create(site: Site, name: str, labels: Mapping[str, str]) -> bool:
     return True
 
 
-async def _filled(site: Site, name: str, text: str | None, *, made: bool) -> str:
+async def _filled(site: GoogleSite, name: str, text: str | None, *, made: bool) -> str:
     """Give the version that holds the text, or of a key any version that there is."""
     newest = None if made else await _newest(site, name)
     if newest is None and text is None and not made:
@@ -165,7 +165,7 @@ async def _filled(site: Site, name: str, text: str | None, *, made: bool) -> str
     return await _add(site, name, text or random.token_urlsafe(_KEY_BYTES))
 
 
-async def _from_a_peer(site: Site, name: str) -> tuple[str, str] | None:
+async def _from_a_peer(site: GoogleSite, name: str) -> tuple[str, str] | None:
     with suppress(WaitedTooLong):
         return await wait_until(
             lambda: _newest(site, name),
@@ -177,7 +177,7 @@ async def _from_a_peer(site: Site, name: str) -> tuple[str, str] | None:
     return None
 
 
-async def _add(site: Site, name: str, text: str) -> str:
+async def _add(site: GoogleSite, name: str, text: str) -> str:
     from google_crc32c import value as crc32c
 
     data = text.encode()
@@ -199,7 +199,7 @@ async def _add(site: Site, name: str, text: str) -> str:
     return newest[0]
 
 
-async def _newest(site: Site, name: str) -> tuple[str, str] | None:
+async def _newest(site: GoogleSite, name: str) -> tuple[str, str] | None:
     """Give number and text of the newest version, None where none can be read."""
     from google.api_core.exceptions import FailedPrecondition
     from google.api_core.exceptions import NotFound as Missing
@@ -214,7 +214,7 @@ async def _newest(site: Site, name: str) -> tuple[str, str] | None:
     return answer.name.rsplit("/", 1)[-1], answer.payload.data.decode()
 
 
-async def _seen(site: Site, name: str) -> "Secret | None":
+async def _seen(site: GoogleSite, name: str) -> "Secret | None":
     from google.api_core.exceptions import NotFound as Missing
 
     client = await site.clients.secrets()
@@ -225,13 +225,12 @@ async def _seen(site: Site, name: str) -> "Secret | None":
             return None
 
 
-def _ours(site: Site, secret: "Secret") -> bool:
-    region = site.clients.region
+def _ours(site: GoogleSite, secret: "Secret") -> bool:
     managed = secret.labels.get("managed-by") == MANAGED_BY
-    return managed and secret.labels.get(_REGION_LABEL, region) == region
+    return managed and secret.labels.get(_REGION_LABEL, site.home) == site.home
 
 
-async def _granted(site: Site, name: str) -> str:
+async def _granted(site: GoogleSite, name: str) -> str:
     """Let the deployments' account read a secret; seen to be so."""
     account, client = runtime_account(site.clients.project), await site.clients.secrets()
     member, resource = f"serviceAccount:{account}", path_of(site, name)

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from backends.cloud_run.waiting import strictly
+from backends.google.waiting import strictly
 from core.cloud_errors import ConcurrentChange
 
 if TYPE_CHECKING:
