@@ -30,8 +30,21 @@ class Controls:
         """End what runs for a project, and forget it."""
         self._ask("DELETE", project)
 
-    def _ask(self, method: str, project: str, **more: Any) -> dict[str, Any]:
-        url = f"{self.plane.http}/rehearsal/projects/{project}"
+    def preempt(self, project: str, plane: str, zone: str, tpu_id: str) -> None:
+        """Take a chip back, as Google does; it is an error if there is none."""
+        self._ask("POST", f"{project}/tpus/{plane}/{zone}/{tpu_id}", json={"do": "preempt"})
+
+    def stop_engine(self, project: str, plane: str, zone: str, tpu_id: str) -> None:
+        """Let the engine of a VM with chips crash; it is an error if none runs."""
+        self._ask("POST", f"{project}/tpus/{plane}/{zone}/{tpu_id}", json={"do": "stop-engine"})
+
+    def address(self) -> str:
+        """Give where callers are seen to be."""
+        url = f"{self.plane.http}/rehearsal/address"
+        return httpx2.get(url, timeout=30, trust_env=False, verify=NO_TLS).text
+
+    def _ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:
+        url = f"{self.plane.http}/rehearsal/projects/{path}"
         reply = httpx2.request(method, url, timeout=30, trust_env=False, verify=NO_TLS, **more)
         assert reply.is_success, reply.text
         answer: dict[str, Any] = reply.json()

@@ -52,6 +52,8 @@ def _become(wanted: Mapping[str, Any], files: Sequence[int]) -> None:
     status = 1
     try:
         status = main(list(wanted["argv"]))
+    except SystemExit as exc:
+        status = exc.code if isinstance(exc.code, int) else status
     finally:
         os.write(files[3], b"%d" % status)
     sys.exit(status)

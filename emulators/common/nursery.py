@@ -71,7 +71,8 @@ class Nursery:
             socket.send_fds(asked, [message], theirs)
             for file in theirs:
                 os.close(file)
-            pid = await _pid(asked)
+            with anyio.CancelScope(shield=True):  # or the next one would be told of this child
+                pid = await _pid(asked)
         leash, stdout, stderr, status = ours
         return Child(pid, leash=leash, stdout=stdout, stderr=stderr, status=status)
 

@@ -10,7 +10,7 @@ import httpx2
 
 from emulators.common.nursery import Child, Nursery
 from emulators.common.programs import Program
-from emulators.common.web import NO_TLS
+from emulators.common.web import UNVERIFIED_TLS
 
 _GRACE_SECONDS: Final = 2.0
 """From SIGTERM to SIGKILL; ten or more in reality."""
@@ -49,7 +49,7 @@ class EngineProcess:
         beside: Callable[[], Coroutine[Any, Any, None]],
     ) -> int:
         """Run it to its end, and something beside it; gives its status."""
-        self.url = f"http://127.0.0.1:{program.port}"
+        self.url = f"http{'s' if program.tls else ''}://127.0.0.1:{program.port}"
         child = await nursery.born(program.argv, program.env)
         try:
             async with anyio.create_task_group() as tasks:
@@ -67,7 +67,7 @@ class EngineProcess:
     async def answers(self, path: str, timeout_seconds: float, *, any_status: bool = False) -> bool:
         """Ask it as a probe does."""
         with contextlib.suppress(httpx2.HTTPError):
-            async with httpx2.AsyncClient(trust_env=False, verify=NO_TLS) as client:
+            async with httpx2.AsyncClient(trust_env=False, verify=UNVERIFIED_TLS) as client:
                 reply = await client.get(self.url + path, timeout=timeout_seconds)
             return any_status or reply.status_code < _NOT_FOUND
         return False

@@ -35,6 +35,8 @@ class Program:
     """The path here of what the container answers at `/`."""
     quiet: bool = False
     """Whether the log is not what the container's own program would write."""
+    tls: bool = False
+    """Whether it is to answer by TLS alone."""
 
 
 def program(

@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
@@ -12,8 +13,8 @@ import anyio
 import uvicorn
 from starlette.applications import Starlette
 
-from emulators.engine.boot import Boot, resolve
 from emulators.engine.boot_errors import BootError
+from emulators.engine.boot_tpu import boot_of
 from emulators.engine.build import build_app, build_served
 from emulators.engine.engine import Engine
 from emulators.engine.failures import Failure, read_failure
@@ -22,6 +23,7 @@ from emulators.engine.logs import complain, log
 from emulators.engine.model import load_model
 from emulators.engine.options import Environment, Knobs
 from emulators.engine.rehearsal import chosen, known_config, rehearse
+from emulators.engine.setup import resolve
 from emulators.engine.wire.served import VERSION
 
 
@@ -82,17 +84,19 @@ async def _serve(flags: Namespace, knobs: Knobs, failure: Failure) -> None:
         rehearsal = rehearse(flags, setup, knobs)
         if rehearsal:
             setup = rehearsal.setup
-        plan = await Boot(flags, setup, knobs, failure, rehearsal).run()
+        plan = await boot_of(flags, setup, knobs, failure, rehearsal).run()
         served = build_served(
             flags, setup, plan, knobs, rehearsal.device(knobs) if rehearsal else None
         )
         app = build_app(served, flags, environment, knobs, failure)
         host, port = listener.getsockname()[:2]
-        log("APIServer", "entry.py:140", f"Starting vLLM server on http://{host}:{port}")
+        scheme = "https" if flags.ssl_keyfile and flags.ssl_certfile else "http"
+        log("APIServer", "entry.py:140", f"Starting vLLM server on {scheme}://{host}:{port}")
+        config = _loaded(_config(flags, app))
         # uvicorn raises the signal again when it has stopped; vLLM leaves with status 0.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
-        await _Server(_config(flags, app), served.engine).serve([listener])
+        await _Server(config, served.engine).serve([listener])
 
 
 def _config(flags: Namespace, app: Starlette) -> uvicorn.Config:
@@ -102,10 +106,26 @@ def _config(flags: Namespace, app: Starlette) -> uvicorn.Config:
         access_log=not flags.disable_uvicorn_access_log,
         timeout_graceful_shutdown=1,
         lifespan="on",
+        ssl_keyfile=flags.ssl_keyfile,
+        ssl_certfile=flags.ssl_certfile,
+        ssl_ca_certs=flags.ssl_ca_certs,
+        ssl_cert_reqs=flags.ssl_cert_reqs or ssl.CERT_NONE,
     )
     if flags.disable_access_log_for_endpoints:
         quiet = _Quiet(flags.disable_access_log_for_endpoints.split(","))
         logging.getLogger("uvicorn.access").addFilter(quiet)
+    return config
+
+
+def _loaded(config: uvicorn.Config) -> uvicorn.Config:
+    """Read key and certificate, after the whole boot, as vLLM does."""
+    try:
+        config.load()
+    except ssl.SSLError as error:
+        raise BootError(f"ssl.SSLError: {error}") from error
+    except OSError as error:
+        said = f"[Errno {error.errno}] {os.strerror(error.errno or 0)}"
+        raise BootError(f"{type(error).__name__}: {said}") from error
     return config
 
 

@@ -4,7 +4,6 @@ import os
 import signal
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 import anyio
@@ -13,14 +12,9 @@ from emulators.engine.boot_errors import BootError
 from emulators.engine.failures import Failure
 from emulators.engine.logs import log, progress
 from emulators.engine.memory import GIB, CacheAsk, CachePlan, plan_cache
-from emulators.engine.model import Model
-from emulators.engine.options import Environment, Knobs, Phase
+from emulators.engine.options import Knobs, Phase
+from emulators.engine.setup import Setup
 
-_DEFAULT_BLOCK_SIZE: Final = 16
-"""source: vllm 0.32.0 on CUDA; the CPU build takes 128."""
-_DEFAULT_BATCHED_TOKENS: Final = 2048
-"""source: facts/vllm-sizing.md section 2.1, devices below 70 GiB."""
-_DEFAULT_SEQUENCES: Final = 256
 _GRAPHS_GIB: Final = 0.3
 """What captured graphs take on an L4; nothing with --enforce-eager."""
 _IN_FLIGHT: Final = 2
@@ -35,46 +29,6 @@ _TOLD_FLAGS: Final = (
     "enable_prefix_caching",
     "enable_chunked_prefill",
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
-    """What the flags, the model and the device come to."""
-
-    model: Model
-    max_model_len: int
-    block_size: int
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    weights_gib: float
-    """Resident, of one device."""
-
-
-def resolve(flags: Namespace, model: Model, knobs: Knobs, environment: Environment) -> Setup:
-    """Fill in defaults; refuse a length that the model does not have."""
-    longest = model.max_position_embeddings
-    asked = flags.max_model_len
-    if asked and asked > longest and not environment.vllm_allow_long_max_model_len:
-        raise BootError(
-            "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig\n"
-            f"  Value error, User-specified max_model_len ({asked}) is greater than the derived "
-            f"max_model_len ({model.max_length_key}={float(longest)} or model_max_length=None in "
-            "model's config.json). To allow overriding this maximum, set the env var "
-            "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1."
-        )
-    length = longest if asked in {None, -1} else asked
-    batched = flags.max_num_batched_tokens or _DEFAULT_BATCHED_TOKENS
-    if not flags.enable_chunked_prefill:
-        batched = max(batched, length)
-    weights = knobs.weights_gib if knobs.weights_gib is not None else model.weights_gib
-    return Setup(
-        model=model,
-        max_model_len=length,
-        block_size=flags.block_size or _DEFAULT_BLOCK_SIZE,
-        max_num_seqs=flags.max_num_seqs or _DEFAULT_SEQUENCES,
-        max_num_batched_tokens=batched,
-        weights_gib=max(0.0, weights / flags.tensor_parallel_size - flags.cpu_offload_gb),
-    )
 
 
 Moment = Literal["configured", "on-device", "empty", "loaded", "profiled", "cached"]
@@ -179,12 +133,15 @@ class Boot:
         self._room.check("cached")
         if not self._eager:
             await self._capture()
+        self._sum_up()
+        await self._enter("serving")
+        return plan
+
+    def _sum_up(self) -> None:
         spent = sum(self._seconds(phase) for phase in ("compiling", "profiling", "kv-cache"))
         compiled = f" (compilation: {self._seconds('compiling'):.2f} s)" if not self._eager else ""
         took = f"init engine (profile, create kv cache, warmup model) took {spent:.2f} s{compiled}"
         log("EngineCore", "core.py:402", took)
-        await self._enter("serving")
-        return plan
 
     def _seconds(self, phase: Phase) -> float:
         return self._knobs.seconds_of(phase)
@@ -220,8 +177,6 @@ class Boot:
             f"dtype=torch.{self._dtype}, max_seq_len={setup.max_model_len}, {told}",
         )
         self._room.check("on-device")
-        name = setup.model.name
-        log("EngineCore", "gpu_model_runner.py:5032", f"Starting to load model {name}...")
 
     @property
     def _dtype(self) -> str:
@@ -231,6 +186,14 @@ class Boot:
         return own if asked == "auto" else {"half": "float16", "float": "float32"}.get(asked, asked)
 
     async def _load(self) -> None:
+        name = self._setup.model.name
+        log("EngineCore", "gpu_model_runner.py:5032", f"Starting to load model {name}...")
+        await self._read_weights()
+        size = round(self._setup.weights_gib, 2)
+        took = f"Model loading took {size} GiB memory and {self._seconds('loading'):.6f} seconds"
+        log("EngineCore", "gpu_model_runner.py:5150", took)
+
+    async def _read_weights(self) -> None:
         shards = self._shards()
         seconds = self._seconds("loading")
         self._room.check("empty")
@@ -241,9 +204,6 @@ class Boot:
             progress(label, shard, shards, seconds * shard / shards, shards=True)
         self._room.check("loaded")
         log("EngineCore", "default_loader.py:501", f"Loading weights took {seconds:.2f} seconds")
-        size = round(self._setup.weights_gib, 2)
-        took = f"Model loading took {size} GiB memory and {seconds:.6f} seconds"
-        log("EngineCore", "gpu_model_runner.py:5150", took)
 
     def _shards(self) -> int:
         folder = self._setup.model.folder

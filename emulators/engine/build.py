@@ -5,7 +5,6 @@ from argparse import Namespace
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
-from emulators.engine.boot import Setup
 from emulators.engine.device import Device, Timed
 from emulators.engine.engine import Engine
 from emulators.engine.failures import Failure
@@ -13,6 +12,7 @@ from emulators.engine.memory import GIB, CachePlan
 from emulators.engine.metrics import EngineMetrics
 from emulators.engine.options import Environment, Knobs
 from emulators.engine.scheduler import Limits, Scheduler
+from emulators.engine.setup import Setup
 from emulators.engine.speech import Voice
 from emulators.engine.stats import stats_logger
 from emulators.engine.tokens import load_tokenizer

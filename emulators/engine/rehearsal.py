@@ -10,13 +10,14 @@ from typing import Any
 from core.errors import OpsError
 from core.plans import KvPlan, MemoryPlan
 from core.records import ModelShape
-from emulators.engine.boot import Moment, Setup
+from emulators.engine.boot import Moment
 from emulators.engine.boot_errors import BootError
 from emulators.engine.flags import flag_names
 from emulators.engine.memory import CachePlan, no_memory, too_small
 from emulators.engine.options import Knobs
 from emulators.engine.planned_device import PlannedDevice
 from emulators.engine.rehearsal_refusals import Case, refusal
+from emulators.engine.setup import Setup
 from planner import catalog
 from planner.accelerators import Accelerator, accelerator
 from planner.flags import Flags
@@ -66,6 +67,21 @@ class Rehearsal:
             max_num_batched_tokens=plan.max_num_batched_tokens,
             weights_gib=plan.weights_gib,
         )
+
+    @property
+    def chips(self) -> int:
+        """How many accelerators it takes."""
+        return self._case.flags.tensor_parallel_size
+
+    @property
+    def accelerator(self) -> Accelerator:
+        """What it rehearses."""
+        return self._case.accelerator
+
+    @property
+    def utilization(self) -> float:
+        """The share of its memory that may be used."""
+        return self._plan.gpu_memory_utilization
 
     def check(self, moment: Moment) -> None:
         """What the planner refuses, where the engine would notice it."""

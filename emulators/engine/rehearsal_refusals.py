@@ -41,7 +41,7 @@ def refusal(case: Case, plan: MemoryPlan, moment: Moment) -> BootError | None:
 
 def _too_few(case: Case, _: MemoryPlan) -> BootError | None:
     wanted = case.flags.tensor_parallel_size
-    if case.present is None or wanted <= case.present:
+    if case.present is None or wanted <= case.present or case.accelerator.kind == "tpu":
         return None
     return _invalid(
         "ParallelConfig",
@@ -49,6 +49,18 @@ def _too_few(case: Case, _: MemoryPlan) -> BootError | None:
         "this node. If this is intentional and you are using:\n"
         "- ray, set '--distributed-executor-backend ray'.\n"
         "- multiprocessing, set '--nnodes' appropriately.",
+    )
+
+
+def _other_mesh(case: Case, _: MemoryPlan) -> BootError | None:
+    """JAX takes all chips that it sees, and refuses a mesh of another size."""
+    wanted = case.flags.tensor_parallel_size
+    if case.accelerator.kind != "tpu" or case.present in {None, wanted}:
+        return None
+    return BootError(
+        f"ValueError: Number of devices {case.present} must equal the product of mesh_shape"
+        f" (1, {wanted})",
+        process="EngineCore",
     )
 
 
@@ -190,7 +202,7 @@ def _resource_exhausted(text: str) -> BootError:
 
 _NOTICES: Final[dict[Moment, tuple[Callable[[Case, MemoryPlan], BootError | None], ...]]] = {
     "configured": (_too_few, _odd_heads, _no_fp8_weights, _image_in_pieces),
-    "on-device": (_no_bf16, _too_little_free),
+    "on-device": (_other_mesh, _no_bf16, _too_little_free),
     "empty": (_too_heavy,),
     "profiled": (_no_fp8_cache,),
     "cached": (_too_large_a_cache, _no_room_for_programs, _anything_else),

@@ -23,6 +23,7 @@ _PACKAGES: Final = (
     "google.cloud.service_usage_v1",
     "google.cloud.artifactregistry_v1",
     "google.cloud.aiplatform_v1",
+    "google.cloud.tpu_v2",
 )
 
 

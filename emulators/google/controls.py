@@ -1,6 +1,6 @@
 """The rehearsal's own controls: what a project's cloud is to do, and what it was seen to do."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from google.cloud.artifactregistry_v1.types import Repository
@@ -11,9 +11,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from emulators.google.compute import api as compute
 from emulators.google.knobs import Knobs
 from emulators.google.run import forget
 from emulators.google.state import Project, World
+from emulators.google.tpu import queue
 
 APIS: Final = frozenset(
     f"{name}.googleapis.com"
@@ -32,6 +34,7 @@ APIS: Final = frozenset(
         "storage",
         "aiplatform",
         "compute",
+        "tpu",
     )
 )
 """What a prepared project has enabled."""
@@ -58,7 +61,10 @@ def routes(world: World) -> Sequence[BaseRoute]:
         return _changed(world, project, await request.json())
 
     async def drop(request: Request) -> Response:
-        await forget(world, world.project(request.path_params["project"]))
+        project = world.project(request.path_params["project"])
+        await forget(world, project)
+        await compute.forget(world, project)
+        await queue.forget(world, project)
         return JSONResponse({})
 
     async def look(request: Request) -> Response:
@@ -136,14 +142,33 @@ def seen(project: Project) -> dict[str, Any]:
         },
         "images": dict(project.images),
         "builds": sorted(project.builds),
+        **_tpus(project),
         "instances": [one.model_dump(mode="json") for one in living],
         "log": [one.text for one in project.log[-_TOLD_LINES:]],
         "calls": list(project.calls),
     }
 
 
+def _tpus(project: Project) -> dict[str, Any]:
+    return {
+        "tpus": {key: row.model_dump(mode="json") for key, row in sorted(project.tpus.items())},
+        "queued_resources": _states(project.queued_resources, lambda one: one.state.state.name),
+        "nodes": _states(project.nodes, lambda one: one.state.name),
+        "vms": _states(project.vms, lambda one: one["status"]),
+        "firewalls": sorted(project.firewalls),
+    }
+
+
 def _ids(named: dict[str, Any]) -> list[str]:
     return [name.rpartition("/")[2] for name in named]
+
+
+def _states(named: dict[str, Any], state: Callable[[Any], str]) -> dict[str, str]:
+    """Give the state of each, by zone and id."""
+    return {
+        f"{name.split('/')[3]}/{name.rpartition('/')[2]}": state(one)
+        for name, one in sorted(named.items())
+    }
 
 
 def _bindings(policy: Policy) -> dict[str, list[str]]:

@@ -1,6 +1,7 @@
 """Identity tokens of the simulated Google: RS256, signed by a key that is kept with the state."""
 
 import time
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -32,12 +33,22 @@ class InvalidToken(ValueError):
 
 
 class IdTokens:
-    """Mints and verifies; a process that is started anew knows the tokens of the one before."""
+    """Mints and verifies; a process that is started anew knows the tokens of the one before.
+
+    The key is made for the first of them: few projects ask for any, and it takes a while.
+    """
 
     def __init__(self, folder: Path) -> None:
-        key = _kept_key(folder / _KEY_FILE)
-        self._signer = crypt.RSASigner.from_string(_private_pem(key), _KEY_ID)
-        self._certificates = {_KEY_ID: _public_pem(key)}
+        self._file = folder / _KEY_FILE
+
+    @cached_property
+    def _key(self) -> rsa.RSAPrivateKey:
+        return _kept_key(self._file)
+
+    @cached_property
+    def _signer(self) -> crypt.RSASigner:
+        signer: crypt.RSASigner = crypt.RSASigner.from_string(_private_pem(self._key), _KEY_ID)
+        return signer
 
     def mint(self, audience: str, email: str, seconds: float = HOUR_SECONDS) -> str:
         """Give a token for `audience` that lives for `seconds`."""
@@ -61,7 +72,8 @@ class IdTokens:
             InvalidToken: It does not hold.
         """
         try:
-            claims = jwt.decode(token, certs=self._certificates, audience=audience)
+            certificates = {_KEY_ID: _public_pem(self._key)}
+            claims = jwt.decode(token, certs=certificates, audience=audience)
         except (ValueError, GoogleAuthError) as exc:
             raise InvalidToken(str(exc)) from exc
         return Claims(audience=audience, email=claims["email"], expires_at=claims["exp"])

@@ -21,7 +21,7 @@ def check_image(world: World, project: Project, image: str) -> None:
     _region, ours, rest = image.partition(_PKG)
     if ours and rest.partition("/")[0] != project.id:
         raise _unauthorized(project, image)
-    if project.knobs.rollout == "image-missing" or not _exists(world, rest if ours else image):
+    if project.knobs.rollout == "image-missing" or not exists(world, rest if ours else image):
         raise RolloutFailed(
             "NOT_FOUND",
             f"Image '{image}' not found.",
@@ -29,7 +29,8 @@ def check_image(world: World, project: Project, image: str) -> None:
         )
 
 
-def _exists(world: World, image: str) -> bool:
+def exists(world: World, image: str) -> bool:
+    """Say whether a registry has it; `image` is without the host of a project's own registry."""
     for hub in _HUBS:
         image = image.removeprefix(hub)
     named, _, digest = image.partition("@")

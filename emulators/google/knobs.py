@@ -24,6 +24,19 @@ class Fault(Record):
     """Before it took effect, after, or no answer at all (without or with effect)."""
 
 
+class TpuZone(Record):
+    """What one zone has of TPUs."""
+
+    accelerators: tuple[str, ...] = ("v6e-1", "v6e-4", "v6e-8")
+    """By either control plane; none is a zone without such hardware."""
+    accepts: tuple[str, ...] = ("on-demand", "spot", "flex-start")
+    """Provisioning models."""
+    free: int = 64
+    """Chips that nobody has; 0 is a stock-out."""
+    wait_seconds: float = 0
+    """Simulated seconds that a request waits at least."""
+
+
 class Knobs(Record):
     """The controls of one project; a fresh one has the defaults."""
 
@@ -50,10 +63,26 @@ class Knobs(Record):
     """From an instance's last request to its end."""
     metric_delay_seconds: float = Field(default=0, ge=0)
     """How late Cloud Monitoring knows."""
+    log_empty_pages: int = Field(default=0, ge=0)
+    """How many pages of each search in logs are empty, before the first that has entries."""
     token_seconds: float = Field(default=3600, gt=0)
     """How long an ID token is valid."""
     vertex_models: tuple[dict[str, Any], ...] = ()
     """Vertex AI's registry."""
+    tpu_zones: dict[str, TpuZone] = {}
+    """All that there are; empty is `tpu.capacity.ZONES`."""
+    tpu_quotas: dict[str, int] = {}
+    """Chips by pool: tpu, tpu-preemptible, compute, compute-preemptible; of one zone or region
+    alone as POOL@WHERE. And gpus-all-regions, at 0 of which no chip is ever given."""
+    tpu_clock: float = Field(default=60, gt=0)
+    """Simulated seconds in a real one, of whatever TPUs wait for, last and take."""
+    tpu_provision_seconds: float = Field(default=30, ge=0)
+    """Simulated, from the chip to the VM."""
+    tpu_delete_seconds: float = Field(default=30, ge=0)
+    """Simulated."""
+    vm_trouble: Literal["ok", "no-docker", "image-missing", "no-logs"] = "ok"
+    """What goes wrong in the next VMs: docker cannot be installed, the image does not exist, the
+    VM may not write logs."""
     faults: tuple[Fault, ...] = ()
 
     def quota(self, accelerator: str) -> int:

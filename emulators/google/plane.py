@@ -29,8 +29,10 @@ from emulators.google import (
     usage,
     vertex,
 )
+from emulators.google.compute import api as compute
 from emulators.google.state import World
 from emulators.google.storage import Storage
+from emulators.google.tpu import alpha, catalog, nodes, queue, vm_controls
 
 _PARTS: Final[tuple[ModuleType, ...]] = (
     controls,
@@ -48,6 +50,12 @@ _PARTS: Final[tuple[ModuleType, ...]] = (
     vertex,
     metadata,
     dockerhub,
+    compute,
+    catalog,
+    queue,
+    nodes,
+    alpha,
+    vm_controls,
 )
 """Modules with `mount(server, world)` for gRPC, `routes(world)` for HTTP, and `resume(world)` for
 what goes on when the process is started again."""

@@ -1,7 +1,7 @@
-"""Cloud Quotas v1: how many accelerators, CPUs and bytes Cloud Run may use in a region."""
+"""Cloud Quotas v1: what Cloud Run may use in a region, and TPUs of both their APIs."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +16,7 @@ from google.cloud.cloudquotas_v1.types import (
     QuotaInfo,
 )
 
+from emulators.google import quotas_tpu
 from emulators.google.paging import page_of
 from emulators.google.refusing import invalid, not_found
 from emulators.google.serving import add, unary
@@ -98,18 +99,26 @@ def limit(project: Project, quota_id: str) -> int:
 
 async def _get(_world: World, project: Project, request: GetQuotaInfoRequest) -> QuotaInfo:
     service, quota_id = _parts(request.name)
-    if service != SERVICE or quota_id not in KNOWN:
+    found = next((one for one in _infos(project, service) if one.quota_id == quota_id), None)
+    if found is None:
         raise not_found("Quota", request.name)
-    return _told(project, quota_id)
+    return found
 
 
 async def _list(
     _world: World, project: Project, request: ListQuotaInfosRequest
 ) -> ListQuotaInfosResponse:
     service, _none = _parts(request.parent)
-    rows = [_told(project, one) for one in KNOWN] if service == SERVICE else []
-    page, token = page_of(rows, request.page_size, request.page_token, most=500, usual=50)
+    page, token = page_of(
+        _infos(project, service), request.page_size, request.page_token, most=500, usual=50
+    )
     return ListQuotaInfosResponse(quota_infos=page, next_page_token=token)
+
+
+def _infos(project: Project, service: str) -> Sequence[QuotaInfo]:
+    if service == SERVICE:
+        return [_told(project, one) for one in KNOWN]
+    return quotas_tpu.infos(project, service)
 
 
 def _parts(name: str) -> tuple[str, str]:

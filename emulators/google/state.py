@@ -37,6 +37,10 @@ class Entry(_Kept):
     """Type of the monitored resource."""
     labels: dict[str, str]
     """Of that resource."""
+    own_labels: dict[str, str] = {}
+    """Of the entry itself."""
+    payload: dict[str, Any] = {}
+    """In place of the text, where it is not empty: the text is then only its `message`."""
     insert_id: str
 
 
@@ -85,6 +89,41 @@ class Instance(_Kept):
         return max(0.0, min(end, self.ended or end) - max(begin, self.started))
 
 
+class Tpu(_Kept):
+    """One request for chips, from when it is taken until it is deleted."""
+
+    plane: str
+    """queued or compute."""
+    zone: str
+    id: str
+    chips: int
+    provisioning: str
+    """on-demand, spot or flex-start."""
+    asked: float
+    given: float | None = None
+    """Since when it has its chips."""
+
+    @property
+    def key(self) -> str:
+        """Of this one among the project's."""
+        return f"{self.plane}/{self.zone}/{self.id}"
+
+
+class TpuLife(_Kept):
+    """How far a queued resource or a node is."""
+
+    since: float
+    """When its state began."""
+    operations: list[str] = []
+    """Names of those that end with what goes on."""
+    request_id: str = ""
+    """Of the call that created it."""
+    created_by: str = ""
+    """The operation of that call."""
+    served_by: str = "v2"
+    """Version of the API that it came by."""
+
+
 class Project(_Kept):
     """One project; a fresh one is bare."""
 
@@ -114,6 +153,22 @@ class Project(_Kept):
     """Digest (sha256:…) of each image in the project's repositories, by its reference with tag."""
     builds: dict[str, Proto] = {}
     """cloudbuild_v1.Build by id."""
+    tpus: dict[str, Tpu] = {}
+    """Whatever counts against a quota of TPUs."""
+    queued_resources: dict[str, Proto] = {}
+    """tpu_v2.QueuedResource by full name."""
+    queued_more: dict[str, dict[str, Any]] = {}
+    """What only v2alpha1 knows of them: provisioningModel, runDuration, bootDiskConfig."""
+    nodes: dict[str, Proto] = {}
+    """tpu_v2.Node by full name."""
+    tpu_lives: dict[str, TpuLife] = {}
+    """Of queued resources and nodes, by full name."""
+    vms: dict[str, dict[str, Any]] = {}
+    """compute.v1 Instance as JSON, by projects/P/zones/Z/instances/I."""
+    compute_operations: dict[str, dict[str, Any]] = {}
+    """compute.v1 Operation as JSON, by its path."""
+    firewalls: dict[str, dict[str, Any]] = {}
+    """compute.v1 Firewall as JSON, by its name."""
     log: list[Entry] = []
     instances: list[Instance] = []
     """Every instance that there ever was, for Cloud Monitoring."""
@@ -143,6 +198,8 @@ class Project(_Kept):
         log_name: str,
         *,
         resource: str = "cloud_run_revision",
+        own_labels: dict[str, str] | None = None,
+        payload: dict[str, Any] | None = None,
     ) -> None:
         """Write one log entry, now."""
         now = time.time()
@@ -155,6 +212,8 @@ class Project(_Kept):
                 log_name=log_name,
                 resource=resource,
                 labels={"project_id": self.id, **labels},
+                own_labels=own_labels or {},
+                payload=payload or {},
                 insert_id=f"{number:016x}",
             )
         )

@@ -11,13 +11,13 @@ import pytest
 import uvicorn
 from starlette.applications import Starlette
 
-from emulators.engine.boot import resolve
 from emulators.engine.build import build_app, build_served
 from emulators.engine.failures import read_failure
 from emulators.engine.flags import parse
 from emulators.engine.memory import CachePlan
 from emulators.engine.model import load_model
 from emulators.engine.options import Environment, Knobs
+from emulators.engine.setup import resolve
 from emulators.engine.wire.served import Served
 from tests.emulators.models import write_tiny_model
 

@@ -208,7 +208,7 @@ async def _ending(*argv: str) -> tuple[int | None, str]:
         (str(MODEL), "--bogus-flag", "3"),
         (str(MODEL), "--max-model-len", "abc"),
         (str(MODEL), "--limit-mm-per-prompt", "{image:0}"),
-        ("/nowhere/model",),
+        ("/nowhere/model", "--port", "0"),
     ],
 )
 async def test_bad_command_lines_end_alike(flags: tuple[str, ...]) -> None:

@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 
 from emulators.engine.__main__ import main
-from emulators.engine.boot import Boot, resolve
+from emulators.engine.boot import Boot
 from emulators.engine.boot_errors import BootError
 from emulators.engine.failures import known_failures, read_failure
 from emulators.engine.flags import parse
 from emulators.engine.memory import CachePlan
 from emulators.engine.model import load_model
 from emulators.engine.options import Environment, Knobs
+from emulators.engine.setup import resolve
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ from prometheus_client import generate_latest
 from core.failures import recognize
 from core.plans import MemoryPlan
 from emulators.engine.__main__ import main
-from emulators.engine.boot import Boot, resolve
+from emulators.engine.boot import Boot
 from emulators.engine.boot_errors import BootError
 from emulators.engine.build import build_served
 from emulators.engine.failures import Failure
@@ -23,6 +23,7 @@ from emulators.engine.options import Environment, Knobs
 from emulators.engine.rehearsal import Rehearsal, known_config, rehearse
 from emulators.engine.rehearsal_refusals import Case, refusal
 from emulators.engine.scheduler import Request, Scheduler
+from emulators.engine.setup import resolve
 from emulators.engine.wire.served import Served
 from planner.accelerators import accelerator
 from planner.flags import Flags

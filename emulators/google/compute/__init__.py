@@ -1,0 +1,1 @@
+"""A simulated Compute Engine: instances of TPU machine types, operations, firewall rules."""
