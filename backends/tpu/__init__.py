@@ -1,0 +1,1 @@
+"""Cloud TPU v6e: found, booted, served from, and given back."""

@@ -1,0 +1,157 @@
+"""Cloud TPU as a target: each part of the work is a module of its own."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from pydantic import SecretStr
+
+from backends.base import DeploymentConfig, EngineFacts, Hardware, LogLines, Prediction, World
+from backends.cloud_abilities import KeptSecret, QueuedResource, Quota, Setup, Zone
+from backends.google import secrets, setup
+from backends.tpu import (
+    access,
+    applying,
+    changing,
+    checking,
+    facts,
+    going_on,
+    logs,
+    looking,
+    planning,
+    queue,
+    quotas,
+    removing,
+    telling,
+    text,
+    zones,
+)
+from backends.tpu.opening import opened
+from backends.tpu.setup_steps import steps
+from core.plans import Plan, Preflight
+from core.records import Access, Deleted, Deployment, DeploymentSpec, ModelShape, Target
+from planner.accelerators import Accelerator
+
+
+class TpuBackend:
+    """Chips of one kind, given in one way, in whichever zone has them."""
+
+    waits_in: ClassVar[frozenset[str]] = telling.WAITS_IN
+
+    def __init__(self, target: Target, world: World) -> None:
+        self._site = opened(target, world)
+
+    @property
+    def target(self) -> Target:
+        """Where this is."""
+        return self._site.target
+
+    def engine_name(self) -> tuple[str, str]:
+        """Give the engine of the image, and what setting is missing."""
+        return planning.engine_name(self._site)
+
+    def plan(self, spec: DeploymentSpec, model: ModelShape) -> Plan:
+        """Say which secret, firewall rule and request for a chip would be made."""
+        return planning.make_plan(self._site, spec, model)
+
+    async def check(self, plan: Plan) -> Preflight:
+        """Ask Google for everything that the plan needs; changes nothing."""
+        return await checking.preflight(self._site, plan)
+
+    async def apply(self, plan: Plan) -> Deployment:
+        """Ask for a chip, or go on where an earlier call ended."""
+        await applying.apply(self._site, plan)
+        return await looking.describe(self._site, plan.spec.name)
+
+    async def go_on(self, name: str) -> None:
+        """Take the next step of the search, or of a removal, if its time has come."""
+        await going_on.go_on(self._site, name)
+
+    async def describe(self, name: str) -> Deployment:
+        """Say what its request, its VM and its engine are doing."""
+        return await looking.describe(self._site, name)
+
+    async def list(self) -> Sequence[Deployment]:
+        """Give every one of this target, in whichever zone; none where no project is named."""
+        return await looking.list_all(self._site) if self._site.clients.configured else ()
+
+    async def delete(self, name: str) -> Deleted:
+        """Delete the chip by force, then key and firewall rule; an end of a search as well."""
+        return await removing.delete(self._site, name)
+
+    async def end(self, name: str) -> str:
+        """Delete what is overdue: a TPU that is merely stopped cannot be counted on to start."""
+        return await removing.end(self._site, name)
+
+    async def access(self, name: str) -> Access:
+        """Give address, certificate and the engine's key."""
+        return await access.access(self._site, name)
+
+    async def stop(self, name: str) -> Deployment:
+        """Stop its VM where the control plane can start it again; else it is refused."""
+        await changing.stop(self._site, name)
+        return await looking.describe(self._site, name)
+
+    async def start(self, name: str) -> Deployment:
+        """Start its VM again."""
+        await changing.start(self._site, name)
+        return await looking.describe(self._site, name)
+
+    async def logs(self, name: str, *, lines: int, contains: str | None = None) -> LogLines:
+        """Read Cloud Logging, and the serial port where there is one."""
+        return await logs.read(self._site, name, lines=lines, contains=contains)
+
+    async def spec(self, name: str) -> DeploymentSpec | None:
+        """Give what the VM's metadata says was asked for."""
+        return await looking.spec_of(self._site, name)
+
+    async def engine_facts(self, name: str) -> EngineFacts:
+        """Give what the log of its boot tells."""
+        return await facts.engine_facts(self._site, name)
+
+    async def hardware(self) -> Hardware:
+        """Give what a VM of this target has."""
+        return facts.hardware(self._site)
+
+    async def predicted(self, name: str) -> Prediction | None:
+        """Give what was to be expected of its memory."""
+        return await facts.predicted(self._site, name)
+
+    def hardware_known(self) -> tuple[Accelerator, int] | None:
+        """Give the chips of one VM."""
+        return facts.hardware_known(self._site)
+
+    async def config(self, name: str) -> DeploymentConfig:
+        """Give the same VM as gcloud commands and as the body of a request."""
+        return await text.config(self._site, name)
+
+    async def setup(self) -> Setup:
+        """Look which APIs, accounts and roles are there."""
+        return await setup.look(steps(self._site))
+
+    async def set_up(self) -> Setup:
+        """Make those that are missing."""
+        return await setup.make(steps(self._site))
+
+    async def quotas(self) -> Sequence[Quota]:
+        """Read the pools of both control planes."""
+        return await quotas.read(self._site)
+
+    async def zones(self) -> Sequence[Zone]:
+        """Say of each zone whether a chip can be had there, as far as that can be seen."""
+        return await zones.look(self._site)
+
+    async def queued_resources(self) -> Sequence[QueuedResource]:
+        """Give every TPU of the project, of both control planes, ours and others'."""
+        return await queue.everything(self._site)
+
+    async def delete_husk(self, zone: str, resource: str) -> bool:
+        """Delete one of ours that has no chip any more; seen to be gone."""
+        return await queue.delete_husk(self._site, zone, resource)
+
+    async def keep_secret(self, name: str, value: SecretStr) -> KeptSecret:
+        """Keep a token in Secret Manager, readable by the VMs' account."""
+        return await secrets.keep(self._site, name, value)
+
+    async def aclose(self) -> None:
+        """Close the connections to Google."""
+        await self._site.clients.aclose()

@@ -1,0 +1,114 @@
+"""Searches on scripted control planes, carried on as a server does, or as the next one."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from backends.base import World
+from backends.tpu import kept as memory
+from backends.tpu import searching
+from backends.tpu.chip import Place, PlaneKind
+from backends.tpu.clients import Clients
+from backends.tpu.drawing import blueprint
+from backends.tpu.inventory import Inventory
+from backends.tpu.kept import Kept
+from backends.tpu.planes import ControlPlane
+from backends.tpu.site import Site
+from core.errors import OpsError
+from core.plans import Plan
+from core.records import DeploymentSpec
+from core.rehearsal import GooglePlane
+from core.settings import Settings
+from planner.model import catalog_shape
+from tests.backends.tpu.fake_planes import Cloud, FakePlane, Killed
+from tests.backends.tpu.sites import MODEL, opened, target_of
+
+A: Final = Place("us-east5-a", "compute")
+B: Final = Place("us-east5-a", "queued")
+C: Final = Place("us-east5-b", "compute")
+D: Final = Place("us-east5-b", "queued")
+PLACES: Final = (A, B, C, D)
+WAIT_SECONDS: Final = 600
+
+
+def site_on(cloud: Cloud, folder: Path, target: str = "tpu-v6e-1", **said: Any) -> Site:
+    """Open a site before two scripted planes; one of the same folder is another server."""
+    settings = Settings.model_validate({"google_cloud_project": "proj", **said})
+    wanted_target = target_of(target)
+    return Site(
+        target=wanted_target,
+        settings=settings,
+        clients=Clients(wanted_target, World(settings, folder, ())),
+        planes=_planes(cloud),
+        folder=folder / "tpu" / target,
+        shared=folder / "tpu",
+        inventory=Inventory(),
+    )
+
+
+def _planes(cloud: Cloud) -> dict[PlaneKind, ControlPlane]:
+    return {"queued": FakePlane(cloud, "queued"), "compute": FakePlane(cloud, "compute")}
+
+
+@asynccontextmanager
+async def before(
+    plane: GooglePlane, project: str, cloud: Cloud, folder: Path | None = None, **said: Any
+) -> AsyncIterator[Site]:
+    """Open a site with scripted control planes, whose secrets and firewall are the emulator's.
+
+    Time is the real one: a script that is to do something later never does.
+    """
+    own = {"google_allowed_addresses": ("127.0.0.1",), **said}
+    async with opened(plane, project, folder=folder, **own) as site:
+        cloud.now = datetime.now(UTC)
+        yield replace(site, planes=_planes(cloud))
+
+
+def planned(site: Site, **said: Any) -> Plan:
+    """Plan without a single step: what it is made of is asked of the spec alone."""
+    values = {"name": "gemma", "model": MODEL, "zones": ("us-east5-a", "us-east5-b"), **said}
+    spec = DeploymentSpec.model_validate(values)
+    return Plan(spec=spec, target=site.target, model=catalog_shape(MODEL), steps=())
+
+
+def wanted(site: Site, cloud: Cloud, places: Sequence[Place] = PLACES, **said: Any) -> Kept:
+    """Write down a search through some places."""
+    plan = planned(site, **said)
+    made = blueprint(site, plan.spec, plan.model, hf_token=False)
+    changed = {"places": tuple(places), "wait_seconds": WAIT_SECONDS}
+    kept = Kept(blueprint=made.model_copy(update=changed), model=plan.model, since=cloud.now)
+    memory.keep(site, kept)
+    return kept
+
+
+def of(site: Site) -> Kept:
+    """Read what is written down of it."""
+    kept = memory.of(site, "gemma")
+    assert kept is not None
+    return kept
+
+
+async def carried_on(site: Site, cloud: Cloud, *, every: float = 15) -> Kept:
+    """Take step after step, as a server that dies and comes back, until it is over."""
+    while not searching.over(kept := of(site)):
+        try:
+            after = await searching.step(site, kept, cloud.now)
+        except Killed:
+            continue
+        except OpsError as exc:
+            if not exc.retryable:
+                raise
+            cloud.wait(every)
+            continue
+        assert after == of(site), "It was not written down."
+        if after is kept:
+            cloud.wait(every)
+    return kept
+
+
+def outcomes(kept: Kept) -> list[tuple[Place, str]]:
+    """Give what came of every place that was asked."""
+    return [(one.place, one.outcome) for one in kept.attempts]

@@ -1,0 +1,262 @@
+"""A plan is applied once: what stands stays, what is another's as well, what is old goes first."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from backends.google import secrets
+from backends.google.names import HF_SECRET, SPEC_LABEL
+from backends.tpu import applying, firewall, going_on, looking, outcomes
+from backends.tpu import kept as memory
+from backends.tpu.chip import ChipState
+from backends.tpu.names import key_secret, vm_id
+from core.cloud_errors import CloudUnavailable, NotOurs, PermissionDenied
+from core.errors import Busy, OpsError
+from core.records import State
+from core.rehearsal import GooglePlane
+from core.reply import collecting_notes
+from tests.backends.tpu.fake_planes import Cloud, Script
+from tests.backends.tpu.searches import PLACES, A, B, C, D, before, of, planned
+from tests.backends.tpu.sites import fault
+from tests.google_plane import Controls
+
+pytestmark = pytest.mark.anyio
+
+WAITS = {place: Script(after=1e9) for place in PLACES}
+RUNS = {place: Script(after=0, delete_seconds=0) for place in PLACES}
+NO = Script(refuse=PermissionDenied("No.", cause="tpu.nodes.create", fix="Ask the owner."))
+
+
+async def test_a_chip_is_asked_for_with_all_that_it_needs(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    """Key, firewall rule and one request; the image by its digest; nobody waits for a chip."""
+    cloud = Cloud(scripts=dict(WAITS))
+    async with before(plane, project, cloud) as site:
+        await applying.apply(site, planned(site))
+        assert cloud.asked == [A]
+        assert "@sha256:" in of(site).blueprint.container.image
+        assert await firewall.seen(site, "gemma") == ("127.0.0.1/32",)
+        assert await secrets.read(site, key_secret("gemma"))
+        assert not await secrets.exists(site, HF_SECRET)
+        assert (await looking.describe(site, "gemma")).state is State.QUEUED
+    assert key_secret("gemma") in controls.get(project)["secrets"]
+
+
+@pytest.mark.parametrize("scripts", [WAITS, RUNS], ids=["waits", "runs"])
+async def test_the_same_again_changes_nothing(
+    plane: GooglePlane, project: str, scripts: dict[object, Script]
+) -> None:
+    """Neither while it waits nor once it runs."""
+    cloud = Cloud(scripts=dict(scripts))  # type: ignore[arg-type]  # keys are places
+    async with before(plane, project, cloud) as site:
+        await applying.apply(site, planned(site))
+        kept = of(site)
+        await applying.apply(site, planned(site))
+        assert cloud.asked == [A]
+        assert of(site) == kept
+
+
+async def test_another_spec_is_asked_for_once_the_former_is_gone(
+    plane: GooglePlane, project: str
+) -> None:
+    """It is deleted first; its key goes on to be the deployment's."""
+    cloud = Cloud(scripts=dict(RUNS))
+    async with before(plane, project, cloud) as site:
+        await applying.apply(site, planned(site))
+        key = await secrets.read(site, key_secret("gemma"))
+        cloud.scripts[A] = Script(after=0, delete_seconds=1e9)
+        await applying.apply(site, planned(site, max_model_len=2048))
+        assert of(site).replacing == (A,)
+        assert of(site).attempts == ()
+        cloud.scripts[A] = Script(after=0, delete_seconds=0)
+        await applying.apply(site, planned(site, max_model_len=2048))
+        assert cloud.asked == [A]
+        await going_on.go_on(site, "gemma")
+        assert cloud.asked == [A, A]
+        assert cloud.rows[A].labels[SPEC_LABEL] == of(site).blueprint.labels[SPEC_LABEL]
+        assert await secrets.read(site, key_secret("gemma")) == key
+
+
+async def test_a_search_for_another_spec_is_ended_first(plane: GooglePlane, project: str) -> None:
+    """Its request is given back before the new one is made."""
+    cloud = Cloud(scripts={**WAITS, A: Script(after=1e9, delete_seconds=0)})
+    async with before(plane, project, cloud) as site:
+        await applying.apply(site, planned(site))
+        await applying.apply(site, planned(site, max_model_len=2048))
+        await applying.apply(site, planned(site, max_model_len=2048))
+        assert cloud.asked in ([A, A], [A])
+        assert of(site).blueprint.spec.max_model_len == 2048
+
+
+async def test_a_strangers_vm_of_that_id_is_left_alone(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    """Wherever it is; nothing is made."""
+    cloud = Cloud()
+    async with before(plane, project, cloud) as site:
+        cloud.plant(D, vm_id("gemma"), owner="somebody")
+        with pytest.raises(NotOurs, match="not made here"):
+            await applying.apply(site, planned(site))
+        assert cloud.asked == cloud.touched == []
+        assert cloud.rows[D].deleted is None
+        assert memory.of(site, "gemma") is None
+    assert controls.get(project)["secrets"] == {}
+
+
+async def test_a_name_of_another_target_is_refused(
+    plane: GooglePlane, project: str, tmp_path: Path
+) -> None:
+    """One name is one VM id, one key and one rule; it is told which target has it."""
+    cloud = Cloud(scripts=dict(WAITS))
+    async with (
+        before(plane, project, cloud, tmp_path) as site,
+        before(plane, project, cloud, tmp_path, target="tpu-v6e-4") as other,
+        before(plane, project, cloud, target="tpu-v6e-4") as elsewhere,
+    ):
+        await applying.apply(site, planned(site))
+        for one in (other, elsewhere):
+            with pytest.raises(NotOurs, match="tpu-v6e-1"):
+                await applying.apply(one, planned(one))
+    assert cloud.asked == [A]
+
+
+async def test_a_name_that_another_target_searches_for_is_refused(
+    plane: GooglePlane, project: str, tmp_path: Path
+) -> None:
+    """Though nothing of it is in the cloud yet; and one that is at it keeps the other out."""
+    cloud = Cloud(scripts={A: Script(refuse=CloudUnavailable("Down.", fix="Wait."))})
+    async with (
+        before(plane, project, cloud, tmp_path) as site,
+        before(plane, project, cloud, tmp_path, target="tpu-v6e-4") as other,
+    ):
+        await applying.apply(site, planned(site))
+        with pytest.raises(NotOurs, match="tpu-v6e-1"):
+            await applying.apply(other, planned(other))
+        async with memory.locked(site, "gemma"):
+            with pytest.raises(Busy):
+                async with memory.locked(other, "gemma", seconds=0.1):
+                    raise AssertionError
+    assert cloud.asked == []
+
+
+@pytest.mark.parametrize("after", [0, 1e9])
+async def test_what_another_machine_made_is_gone_on_with(
+    plane: GooglePlane, project: str, after: float
+) -> None:
+    """The same spec, deployed from here, asks for no second chip."""
+    cloud = Cloud(scripts={A: Script(after=after)})
+    async with before(plane, project, cloud) as there, before(plane, project, cloud) as here:
+        await applying.apply(there, planned(there))
+        await applying.apply(here, planned(here))
+        assert cloud.asked == [A]
+        assert of(here).placed == (None if after else A)
+        assert [one.place for one in of(here).attempts] == [A]
+
+
+async def test_a_husk_is_deleted_before_another_chip_is_asked_for(
+    plane: GooglePlane, project: str
+) -> None:
+    """One that was preempted, deployed again, begins anew."""
+    cloud = Cloud(scripts=dict(RUNS))
+    async with before(plane, project, cloud) as site:
+        await applying.apply(site, planned(site, control_plane="queued"))
+        assert of(site).placed == B
+        cloud.scripts[B] = Script(
+            becomes=ChipState.SUSPENDED, after=0, was_given=True, delete_seconds=0
+        )
+        first = cloud.rows[B]
+        await applying.apply(site, planned(site, control_plane="queued"))
+        assert first.deleted
+        cloud.scripts[B] = Script(after=0, delete_seconds=0)
+        await going_on.go_on(site, "gemma")
+        assert cloud.asked[:2] == [B, B]
+        assert of(site).placed == B
+
+
+async def test_a_vm_that_is_gone_by_itself_is_asked_for_anew(
+    plane: GooglePlane, project: str
+) -> None:
+    """As after its time was over."""
+    cloud = Cloud(scripts=dict(RUNS))
+    async with before(plane, project, cloud) as site:
+        await applying.apply(site, planned(site))
+        del cloud.rows[A]
+        await applying.apply(site, planned(site))
+        assert cloud.asked == [A, A]
+
+
+async def test_what_no_place_allows_is_an_error_that_leaves_nothing(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    """Its code, its words and its fix are Google's; key and firewall rule are taken back."""
+    cloud = Cloud(scripts=dict.fromkeys(PLACES, NO))
+    async with before(plane, project, cloud) as site:
+        with pytest.raises(PermissionDenied) as caught:
+            await applying.apply(site, planned(site))
+        assert "tpu.nodes.create" in caught.value.cause
+        assert "Ask the owner." in caught.value.fix
+        assert memory.of(site, "gemma") is None
+    seen = controls.get(project)
+    assert (seen["secrets"], seen["firewalls"]) == ({}, [])
+
+
+async def test_a_rule_that_cannot_be_made_takes_its_key_along(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    """Nothing is asked for then."""
+    cloud = Cloud()
+    async with before(plane, project, cloud) as site:
+        controls.set(project, faults=[fault("firewalls.insert", "PERMISSION_DENIED")])
+        with pytest.raises(OpsError):
+            await applying.apply(site, planned(site))
+        assert cloud.asked == []
+        assert memory.of(site, "gemma") is None
+    assert controls.get(project)["secrets"] == {}
+
+
+async def test_a_deployment_inside_its_network_has_no_rule(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    """One that an earlier spec left is closed."""
+    cloud = Cloud(scripts=dict(RUNS))
+    async with before(plane, project, cloud) as site:
+        await applying.apply(site, planned(site))
+        assert controls.get(project)["firewalls"]
+        await applying.apply(site, planned(site, access="internal"))
+        assert controls.get(project)["firewalls"] == []
+
+
+async def test_a_token_of_the_settings_is_kept(plane: GooglePlane, project: str) -> None:
+    """And shown to the container by its name only."""
+    cloud = Cloud(scripts=dict(WAITS))
+    async with before(plane, project, cloud, hf_token="hf_x") as site:
+        await applying.apply(site, planned(site))
+        assert (await secrets.read(site, HF_SECRET)).get_secret_value() == "hf_x"
+        assert HF_SECRET in of(site).blueprint.container.secrets.values()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "hours", "first"),
+    [
+        ("ZONE_REFUSED", 1, B),
+        ("QUOTA_EXCEEDED", 23, B),
+        ("ZONE_REFUSED", 25, A),
+        ("NO_CAPACITY", 1, A),
+        ("TIMED_OUT", 1, A),
+    ],
+)
+async def test_where_it_was_refused_lately_is_asked_last(
+    plane: GooglePlane, project: str, outcome: str, hours: int, first: object
+) -> None:
+    """Not dropped; capacity changes by the minute, and changes nothing of the order."""
+    cloud = Cloud(scripts=dict(WAITS))
+    async with before(plane, project, cloud) as site:
+        when = datetime.now(UTC) - timedelta(hours=hours)
+        await outcomes.remember(site, A, outcome, now=when)
+        with collecting_notes() as notes:
+            await applying.apply(site, planned(site))
+        assert cloud.asked == [first]
+        assert set(of(site).blueprint.places) == {A, B, C, D}
+        assert any("Asked last" in said for said in notes) is (first == B)

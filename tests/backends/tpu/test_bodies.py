@@ -1,0 +1,203 @@
+"""What is sent for a chip is what Google's documents describe."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from backends.google.sent import as_sent
+from backends.tpu import firewall
+from tests.backends.discovery import faults
+from tests.backends.tpu.orders import ZONE, blueprint, request
+from tests.backends.tpu.sites import NAMES, offline
+
+_SENT: Final = {"vllm-devops-expires": "1795303931"}
+
+
+class Sent(NamedTuple):
+    """A body, and the document that describes it."""
+
+    api: str
+    schema: str
+    body: Any
+
+
+def sent(target: str, kind: str, **said: Any) -> Sent:
+    """Give what a target sends to a control plane."""
+    site = offline(target)
+    plane = site.planes["queued" if kind == "queued" else "compute"]
+    body = plane.bodies(request(blueprint(site, **said), **_SENT))
+    if kind == "compute":
+        return Sent("compute.v1", "Instance", body)
+    return Sent("tpu.v2alpha1" if target.endswith("flex") else "tpu.v2", "QueuedResource", body)
+
+
+@pytest.mark.parametrize("kind", ["queued", "compute"])
+@pytest.mark.parametrize("target", NAMES)
+@pytest.mark.parametrize(
+    "said", [{}, {"run_seconds": None, "external_ip": False}, {"subnetwork": "s"}]
+)
+def test_every_body_is_one_that_google_describes(target: str, kind: str, said: Any) -> None:
+    """No field is unknown, mistyped, or Google's own to set."""
+    assert faults(*sent(target, kind, **said)) == []
+
+
+_SPOILED: Final[Mapping[str, Any]] = {
+    "an unknown field": lambda body: body.update(chips=4),
+    "an unknown field of the node": lambda body: _node(body).update(diskSizeGb="200"),
+    "a field that only Google sets": lambda body: _node(body).update(state="READY"),
+    "no such health": lambda body: _node(body).update(acceleratorConfig={"type": "V9"}),
+    "a word in place of a list": lambda body: _node(body).update(tags="x"),
+    "a state": lambda body: body.update(state={"state": "ACTIVE"}),
+}
+
+
+@pytest.mark.parametrize("spoil", _SPOILED.values(), ids=_SPOILED.keys())
+@pytest.mark.parametrize("target", ["tpu-v6e-4", "tpu-v6e-4-flex"])
+def test_a_spoiled_queued_resource_is_seen(target: str, spoil: Any) -> None:
+    """The check is none that lets everything through."""
+    api, schema, body = sent(target, "queued")
+    spoiled = copy.deepcopy(body)
+    spoil(spoiled)
+    assert len(faults(api, schema, spoiled)) == 1
+
+
+_SPOILED_INSTANCES: Final[Mapping[str, Any]] = {
+    "an unknown field": lambda body: body.update(chips=4),
+    "no such provisioning": lambda body: body["scheduling"].update(provisioningModel="CHEAP"),
+    "no such end": lambda body: body["scheduling"].update(instanceTerminationAction="KEEP"),
+    "a duration of the other API": lambda body: body["scheduling"].update(maxRunDuration="600s"),
+    "what only Google sets": lambda body: body.update(statusMessage="fine"),
+    "a number as a word": lambda body: body.update(canIpForward="no"),
+}
+
+
+@pytest.mark.parametrize("spoil", _SPOILED_INSTANCES.values(), ids=_SPOILED_INSTANCES.keys())
+def test_a_spoiled_instance_is_seen(spoil: Any) -> None:
+    api, schema, body = sent("tpu-v6e-4-spot", "compute")
+    spoiled = copy.deepcopy(body)
+    spoil(spoiled)
+    assert len(faults(api, schema, spoiled)) == 1
+
+
+def test_v2_has_no_words_for_flex_start() -> None:
+    """So it goes by REST: this body is refused by the document of the API that the SDK speaks."""
+    body = sent("tpu-v6e-4-flex", "queued").body
+    assert len(faults("tpu.v2", "QueuedResource", body)) == 3
+
+
+def test_the_same_request_gives_the_same_body() -> None:
+    for kind in ("queued", "compute"):
+        assert sent("tpu-v6e-8-spot", kind) == sent("tpu-v6e-8-spot", kind)
+
+
+def test_spot_is_said_where_gcloud_says_it() -> None:
+    """Of the request alone, which Google's page shows as well; its node is not told again."""
+    body = sent("tpu-v6e-1-spot", "queued").body
+    assert body["spot"] == {}
+    assert "schedulingConfig" not in _node(body)
+    assert "spot" not in sent("tpu-v6e-1", "queued").body
+
+
+def test_flex_start_has_an_end_a_wait_and_a_disk() -> None:
+    """The time is bounded twice: how long it is waited for, and how long it runs."""
+    body = sent("tpu-v6e-1-flex", "queued", disk_gb=300).body
+    assert body["provisioningModel"] == "FLEX_START"
+    assert body["runDuration"] == {"maxRunDuration": "14400s"}
+    assert body["queueingPolicy"] == {"validUntilDuration": "600s"}
+    assert _node(body)["bootDiskConfig"] == {"diskSizeGb": "300"}
+
+
+def test_a_run_duration_is_said_of_flex_start_alone() -> None:
+    """Nobody has seen the queue take one for spot or on demand."""
+    assert "runDuration" not in sent("tpu-v6e-1-spot", "queued").body
+    assert "runDuration" not in sent("tpu-v6e-1", "queued").body
+
+
+@pytest.mark.parametrize("target", NAMES)
+def test_a_node_can_read_its_secrets_and_be_reached(target: str) -> None:
+    """The whole scope, an address of its own, the tag of its firewall rule, our labels."""
+    node = _node(sent(target, "queued").body)
+    assert node["serviceAccount"]["scope"] == ["https://www.googleapis.com/auth/cloud-platform"]
+    assert node["networkConfig"] == {
+        "network": "default",
+        "subnetwork": "default",
+        "enableExternalIps": True,
+    }
+    assert node["tags"] == ["vllm-devops-gemma"]
+    assert node["labels"]["vllm-devops-expires"] == "1795303931"
+    assert set(node["metadata"]) == {"startup-script", "vllm-devops-spec"}
+
+
+@pytest.mark.parametrize("target", NAMES)
+def test_an_instance_is_gone_when_its_time_is_over(target: str) -> None:
+    """It is deleted, not stopped: a stopped one never starts again and its disk bills."""
+    scheduling = sent(target, "compute").body["scheduling"]
+    assert scheduling["maxRunDuration"] == {"seconds": "14400"}
+    assert scheduling["instanceTerminationAction"] == "DELETE"
+    assert scheduling["onHostMaintenance"] == "TERMINATE"
+    assert scheduling["automaticRestart"] is False
+
+
+def test_an_end_is_not_said_where_there_is_none() -> None:
+    """On demand and for ever: what would be done at the end is refused without an end."""
+    said = sent("tpu-v6e-1", "compute", run_seconds=None).body["scheduling"]
+    assert "instanceTerminationAction" not in said
+    assert "maxRunDuration" not in said
+    spot = sent("tpu-v6e-1-spot", "compute", run_seconds=None).body["scheduling"]
+    assert spot["instanceTerminationAction"] == "DELETE"
+
+
+@pytest.mark.parametrize(("wait", "seconds"), [(60, "90"), (600, "600"), (90000, "7200")])
+def test_flex_start_waits_within_its_bounds(wait: int, seconds: str) -> None:
+    body = sent("tpu-v6e-1-flex", "compute", wait_seconds=wait).body
+    assert body["params"] == {"requestValidForDuration": {"seconds": seconds}}
+    assert body["reservationAffinity"] == {"consumeReservationType": "NO_RESERVATION"}
+
+
+def test_only_eight_chips_need_one_thread_per_core() -> None:
+    eight = sent("tpu-v6e-8", "compute").body
+    assert eight["advancedMachineFeatures"] == {"threadsPerCore": 1}
+    assert "advancedMachineFeatures" not in sent("tpu-v6e-4", "compute").body
+
+
+def test_a_disk_holds_the_image_and_goes_with_its_instance() -> None:
+    """The default of 10 GB does not; a disk of the kind pd-* is refused with v6e."""
+    [disk] = sent("tpu-v6e-4", "compute").body["disks"]
+    assert disk["autoDelete"] is True
+    assert disk["initializeParams"]["diskSizeGb"] == "200"
+    assert disk["initializeParams"]["diskType"] == f"zones/{ZONE}/diskTypes/hyperdisk-balanced"
+
+
+def test_an_external_address_is_asked_for_only_where_it_is_wanted() -> None:
+    [out] = sent("tpu-v6e-4", "compute").body["networkInterfaces"]
+    assert out["accessConfigs"] == [{"name": "External NAT", "type": "ONE_TO_ONE_NAT"}]
+    [hidden] = sent("tpu-v6e-4", "compute", external_ip=False).body["networkInterfaces"]
+    assert "accessConfigs" not in hidden
+    node = _node(sent("tpu-v6e-4", "queued", external_ip=False).body)
+    assert "enableExternalIps" not in node["networkConfig"]
+
+
+def test_a_subnetwork_is_one_of_the_zones_region() -> None:
+    [interface] = sent("tpu-v6e-4", "compute", subnetwork="inner").body["networkInterfaces"]
+    assert interface["subnetwork"] == "regions/us-east5/subnetworks/inner"
+
+
+def test_a_firewall_rule_is_one_that_google_describes() -> None:
+    """For one tag, one port, and whose it is in its description: rules have no labels."""
+    site = offline("tpu-v6e-4")
+    body = as_sent(firewall.rule(blueprint(site), "tpu-v6e-4", ["203.0.113.7/32"]))
+    assert faults("compute.v1", "Firewall", body) == []
+    assert body["allowed"] == [{"IPProtocol": "tcp", "ports": ["8000"]}]
+    assert body["sourceRanges"] == ["203.0.113.7/32"]
+    assert body["targetTags"] == ["vllm-devops-gemma"]
+    said = "managed-by=vllm-devops-agent deployment=gemma target=tpu-v6e-4"
+    assert body["description"] == said
+    assert faults("compute.v1", "Firewall", {**body, "labels": {}}) == ["Firewall.labels: unknown"]
+    assert len(faults("compute.v1", "Firewall", {**body, "direction": "IN"})) == 1
+
+
+def _node(body: Any) -> dict[str, Any]:
+    node: dict[str, Any] = body["tpu"]["nodeSpec"][0]["node"]
+    return node

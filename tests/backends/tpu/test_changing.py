@@ -1,0 +1,92 @@
+"""A VM is stopped only where its control plane can start it again."""
+
+import pytest
+
+from backends.tpu import applying, changing, looking
+from backends.tpu.chip import ChipState
+from core.errors import DeploymentNotFound, Unsupported
+from core.records import State
+from core.rehearsal import GooglePlane
+from tests.backends.tpu.fake_planes import Cloud, Script
+from tests.backends.tpu.searches import PLACES, A, B, before, planned
+
+pytestmark = pytest.mark.anyio
+
+RUNS = {place: Script(after=0, delete_seconds=0) for place in PLACES}
+QUEUED = {"control_plane": "queued"}
+
+
+async def test_a_node_on_demand_is_stopped_and_started(plane: GooglePlane, project: str) -> None:
+    """Twice is harmless."""
+    cloud = Cloud(scripts=dict(RUNS))
+    async with before(plane, project, cloud) as site:
+        await applying.apply(site, planned(site, **QUEUED))
+        for _ in range(2):
+            await changing.stop(site, "gemma")
+            assert (await looking.describe(site, "gemma")).state is State.STOPPED
+        for _ in range(2):
+            await changing.start(site, "gemma")
+            assert cloud.state(cloud.rows[B]) is ChipState.RUNNING
+
+
+async def test_a_stopped_one_that_is_deployed_again_is_started(
+    plane: GooglePlane, project: str
+) -> None:
+    """With its chips, where they are free."""
+    cloud = Cloud(scripts=dict(RUNS))
+    async with before(plane, project, cloud) as site:
+        await applying.apply(site, planned(site, **QUEUED))
+        await changing.stop(site, "gemma")
+        await applying.apply(site, planned(site, **QUEUED))
+        assert cloud.state(cloud.rows[B]) is ChipState.RUNNING
+        assert cloud.asked == [B]
+
+
+@pytest.mark.parametrize(
+    ("target", "wish", "why"),
+    [
+        ("tpu-v6e-1", {}, "Compute Engine"),
+        ("tpu-v6e-1-spot", QUEUED, "spot"),
+        ("tpu-v6e-1-flex", QUEUED, "flex-start"),
+    ],
+)
+async def test_what_could_not_be_started_again_is_not_stopped(
+    plane: GooglePlane, project: str, target: str, wish: dict[str, str], why: str
+) -> None:
+    """It says why, what to do instead, and what bills meanwhile."""
+    cloud = Cloud(scripts=dict(RUNS))
+    async with before(plane, project, cloud, target=target) as site:
+        await applying.apply(site, planned(site, **wish))
+        for change in (changing.stop, changing.start):
+            with pytest.raises(Unsupported, match=why) as caught:
+                await change(site, "gemma")
+            assert "destroy_vllm" in caught.value.fix
+            assert "bills on" in caught.value.fix
+    assert not any(row.stopped for row in cloud.rows.values())
+
+
+@pytest.mark.parametrize("becomes", [ChipState.RUNNING, ChipState.SUSPENDED])
+async def test_what_has_no_vm_cannot_be_stopped(
+    plane: GooglePlane, project: str, becomes: ChipState
+) -> None:
+    """A request that waits, and a husk, bill nothing."""
+    cloud = Cloud(scripts={B: Script(after=1e9)})
+    async with before(plane, project, cloud) as site:
+        await applying.apply(site, planned(site, **QUEUED))
+        if becomes is ChipState.SUSPENDED:
+            cloud.scripts[B] = Script(after=0, becomes=becomes)
+        with pytest.raises(Unsupported) as caught:
+            await changing.stop(site, "gemma")
+        assert "nothing of it bills" in caught.value.fix
+
+
+async def test_one_that_is_not_there_is_not_changed(plane: GooglePlane, project: str) -> None:
+    """Neither one that never was, nor one whose VM is gone."""
+    cloud = Cloud(scripts=dict(RUNS))
+    async with before(plane, project, cloud) as site:
+        with pytest.raises(DeploymentNotFound):
+            await changing.stop(site, "gemma")
+        await applying.apply(site, planned(site))
+        del cloud.rows[A]
+        with pytest.raises(DeploymentNotFound):
+            await changing.start(site, "gemma")

@@ -1,0 +1,205 @@
+"""Instances of Compute Engine: which there are, and what ended one."""
+
+from typing import Any
+
+import pytest
+from google.cloud.compute_v1.types import Instance, InstanceAggregatedList, Operation
+
+from backends.tpu import compute_reading
+from backends.tpu.chip import ChipState
+from backends.tpu.names import vm_id
+from backends.tpu.site import Site
+from core.cloud_errors import CloudUnavailable, PermissionDenied
+from core.rehearsal import GooglePlane
+from core.reply import collecting_notes
+from tests.backends.tpu.orders import ZONE, becomes, blueprint, goes, request
+from tests.backends.tpu.sites import fault, opened
+from tests.google_plane import Controls
+
+pytestmark = pytest.mark.anyio
+
+GEMMA = vm_id("gemma")
+WEST = "europe-west4-a"
+ALL = "compute.instances.aggregatedList"
+
+
+async def test_every_instance_with_a_tpu_is_listed_ours_and_others(
+    plane: GooglePlane, project: str
+) -> None:
+    """Of every zone; other machines are not."""
+    async with opened(plane, project) as site:
+        compute, made = site.planes["compute"], blueprint(site, "other")
+        await compute.create(request(blueprint(site)))
+        await compute.create(request(made, WEST)._replace(labels={"team": "search"}))
+        found = {(one.place.zone, one.id): one for one in await compute.list([ZONE])}
+        assert set(found) == {(ZONE, GEMMA), (WEST, made.id)}
+        assert found[ZONE, GEMMA].ours
+        assert not found[WEST, made.id].ours
+
+
+async def test_where_all_zones_at_once_are_refused_each_is_asked(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    """One that cannot be asked is said, not dropped."""
+    async with opened(plane, project) as site:
+        compute = site.planes["compute"]
+        await compute.create(request(blueprint(site)))
+        controls.set(project, faults=[fault(ALL, "PERMISSION_DENIED", message="Not all of them.")])
+        with collecting_notes() as notes:
+            found = await compute.list([ZONE, "mars-north1-a"])
+        assert [one.id for one in found] == [GEMMA]
+        [note] = notes
+        assert "mars-north1-a" in note
+
+
+async def test_where_no_zone_can_be_asked_nothing_is_said_to_be_there(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    controls.set(project, denied_permissions=["compute.instances.list"])
+    async with opened(plane, project) as site:
+        with pytest.raises(PermissionDenied):
+            await site.planes["compute"].list([ZONE, WEST])
+        broken = fault(ALL, "INTERNAL", times=-1)
+        controls.set(project, denied_permissions=[], faults=[broken])
+        with pytest.raises(CloudUnavailable):
+            await site.planes["compute"].list([ZONE, WEST])
+
+
+async def test_the_zones_hardware_is_told(plane: GooglePlane, project: str) -> None:
+    async with opened(plane, project) as site:
+        compute = site.planes["compute"]
+        assert (await compute.offer(ZONE, "v6e-8")).hardware
+        for zone in ("us-south1-a", "mars-north1-a"):
+            offer = await compute.offer(zone, "v6e-8")
+            assert offer.hardware is False
+            assert "http" not in offer.detail
+
+
+async def test_one_whose_time_was_over_is_told_as_expired(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    """It is gone: only the zone's operations tell it."""
+    async with opened(plane, project) as site:
+        compute = site.planes["compute"]
+        await compute.create(request(blueprint(site, run_seconds=3600)))
+        chip = await becomes(compute, ChipState.RUNNING)
+        assert await compute.ended(ZONE, GEMMA, since=chip.created_at) is None
+        controls.set(project, tpu_clock=30000)
+        await goes(compute)
+        ended = await compute.ended(ZONE, GEMMA, since=chip.created_at)
+        assert ended
+        assert ended.code == "EXPIRED"
+        assert ended.at
+
+
+async def test_one_that_somebody_deleted_is_told(plane: GooglePlane, project: str) -> None:
+    """With whoever it was; what ended an earlier one of the name is not taken for it."""
+    async with opened(plane, project) as site:
+        compute = site.planes["compute"]
+        await compute.create(request(blueprint(site)))
+        first = await becomes(compute, ChipState.RUNNING)
+        await compute.delete(ZONE, GEMMA)
+        await goes(compute)
+        ended = await compute.ended(ZONE, GEMMA, since=first.created_at)
+        assert ended
+        assert ended.code == "DELETED_ELSEWHERE"
+        await compute.create(request(blueprint(site)))
+        second = await becomes(compute, ChipState.RUNNING)
+        assert await compute.ended(ZONE, GEMMA, since=second.created_at) is None
+
+
+async def test_one_of_a_longer_name_is_another(plane: GooglePlane, project: str) -> None:
+    async with opened(plane, project) as site:
+        compute = site.planes["compute"]
+        await compute.create(request(blueprint(site, "gemma-2")))
+        chip = await becomes(compute, ChipState.RUNNING, vm_id("gemma-2"))
+        await compute.delete(ZONE, chip.id)
+        await goes(compute, chip.id)
+        assert await compute.ended(ZONE, GEMMA, since=chip.created_at) is None
+
+
+@pytest.mark.parametrize(
+    ("kinds", "code"),
+    [
+        (["insert", "compute.instances.preempted", "delete"], "PREEMPTED"),
+        (["insert", "compute.instances.deferredDelete"], "EXPIRED"),
+        (["compute.instances.hostError", "delete"], "NOT_KNOWN"),
+        (["insert", "setLabels"], None),
+        ([], None),
+    ],
+)
+def test_the_operation_that_tells_most_says_why(kinds: list[str], code: str | None) -> None:
+    """A preempted one is deleted as well, by the system."""
+    at = "2026-11-21T04:00:00.000-08:00"
+    found = compute_reading.ended(Operation(operation_type=one, insert_time=at) for one in kinds)
+    assert (found.code if found else None) == code
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (
+            {"error": {"errors": [{"code": "QUOTA_EXCEEDED", "message": "No."}]}},
+            "QUOTA_EXCEEDED: No.",
+        ),
+        ({"http_error_status_code": 503, "http_error_message": "NO"}, "503 NO"),
+        ({"http_error_status_code": 0}, ""),
+        ({}, ""),
+    ],
+)
+def test_an_operation_failed_whichever_of_its_fields_says_so(said: Any, words: str) -> None:
+    """The SDK takes one without a status of HTTP for a success."""
+    assert compute_reading.failure_of(Operation(said)) == words
+
+
+@pytest.mark.parametrize(
+    ("said", "state"),
+    [
+        ("PENDING", ChipState.WAITING),
+        ("STAGING", ChipState.PROVISIONING),
+        ("RUNNING", ChipState.RUNNING),
+        ("PENDING_STOP", ChipState.STOPPING),
+        ("TERMINATED", ChipState.SUSPENDED),
+        ("REPAIRING", ChipState.UNKNOWN),
+    ],
+)
+def test_its_status_is_said_in_the_words_of_both_planes(said: str, state: ChipState) -> None:
+    """A stopped one is a husk: it never starts again."""
+    bare = {"name": "one", "status": said, "machine_type": "x/machineTypes/ct6e-standard-4t-tpu"}
+    chip = compute_reading.chip_of(Instance(bare), ZONE)
+    assert (chip.state, chip.accelerator, chip.chips) == (state, "v6e-4", 4)
+    assert bool(chip.why) == state.husk
+
+
+def test_a_zone_that_google_could_not_read_is_not_taken_for_an_empty_one() -> None:
+    """Empty ones come with a warning as well, which says just that."""
+    page = InstanceAggregatedList(
+        {
+            "items": {
+                "zones/a": {"warning": {"code": "NO_RESULTS_ON_PAGE"}},
+                "zones/b": {"warning": {"code": "UNREACHABLE"}},
+                "zones/c": {"instances": [{"name": "one"}]},
+            },
+            "unreachables": ["projects/p/zones/d"],
+        }
+    )
+    assert set(compute_reading.unread(page)) == {"projects/p/zones/d", "zones/b"}
+
+
+async def test_a_stopped_one_is_a_husk(plane: GooglePlane, project: str) -> None:
+    """By whom it was stopped is told as well."""
+    async with opened(plane, project) as site:
+        compute = site.planes["compute"]
+        await compute.create(request(blueprint(site)))
+        chip = await becomes(compute, ChipState.RUNNING)
+        await _stop(site)
+        husk = await becomes(compute, ChipState.SUSPENDED)
+        assert husk.said == "TERMINATED"
+        ended = await compute.ended(ZONE, GEMMA, since=chip.created_at)
+        assert ended
+        assert ended.code == "DELETED_ELSEWHERE"
+
+
+async def _stop(site: Site) -> None:
+    client = await site.clients.instances()
+    client.stop_unary(project=site.clients.project, zone=ZONE, instance=GEMMA, timeout=10)

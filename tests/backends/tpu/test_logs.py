@@ -1,0 +1,210 @@
+"""A deployment's log: its engine's output and its script's words, in the order of time."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from backends.tpu import logs
+from backends.tpu.chip import Place
+from core.errors import DeploymentNotFound
+from core.reply import collecting_notes
+from tests.backends.tpu.stage import HERE, NOW, Stage, attempt, staged
+
+pytestmark = pytest.mark.anyio
+
+PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+OTHER = PEM.replace("MIIB", "MIIC")
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    async with staged(tmp_path) as made:
+        made.kept(attempt(), placed=HERE)
+        yield made
+
+
+async def lines(stage: Stage, most: int = 50, contains: str | None = None) -> list[str]:
+    found = await logs.read(stage.site, "gemma", lines=most, contains=contains)
+    return list(found.lines)
+
+
+async def test_script_and_engine_are_merged_by_time(stage: Stage) -> None:
+    """Of the script's lines it is said whose they are, and when they came."""
+    stage.chip()
+    stage.told("starting engine", "vllm serve m", ago=70)
+    stage.wrote("INFO one", "INFO two", ago=60)
+    stage.told("booting", "6.8", ago=90)
+    stage.told("ready", ago=30)
+    found = await lines(stage)
+    assert [line.partition("] ")[2] or line for line in found] == [
+        "booting: 6.8",
+        "starting engine: vllm serve m",
+        "INFO one",
+        "INFO two",
+        "ready",
+    ]
+    assert "[startup script]" in found[0]
+
+
+@pytest.mark.parametrize(("empty", "found"), [(0, 1), (3, 1), (4, 0)])
+async def test_a_search_that_takes_google_long_goes_on_at_its_next_page(
+    stage: Stage, empty: int, found: int
+) -> None:
+    """It gives empty pages until then; without end it is not asked, and what is left is said."""
+    stage.project.knobs = stage.project.knobs.model_copy(update={"log_empty_pages": empty})
+    stage.told("booting", "6.8", ago=90)
+    with collecting_notes() as notes:
+        assert len(await lines(stage)) == found
+    assert bool(notes) is (not found)
+
+
+async def test_a_certificate_is_no_line(stage: Stage) -> None:
+    """That it was made is said, its text is not; nor is it found by what it holds."""
+    stage.chip()
+    stage.told("certificate", PEM)
+    assert "MIIB" not in " ".join(await lines(stage))
+    assert "certificate" in (await lines(stage))[0]
+    assert not await lines(stage, contains="MIIB")
+
+
+async def test_words_are_looked_for_in_what_is_shown(stage: Stage) -> None:
+    """Whatever their case, and quotes are letters of them."""
+    stage.chip()
+    stage.wrote("INFO Loading", 'ERROR "quoted" OR "not"')
+    assert await lines(stage, contains="loading") == ["INFO Loading"]
+    assert await lines(stage, contains='"quoted" OR "') == ['ERROR "quoted" OR "not"']
+
+
+async def test_anothers_lines_are_never_among_them(stage: Stage) -> None:
+    """Nor those of a former deployment of the same name."""
+    stage.chip()
+    stage.wrote("INFO other", name="other")
+    stage.told("booting", name="gemma2")
+    stage.wrote("INFO former", ago=3600)
+    stage.wrote("INFO mine")
+    assert await lines(stage) == ["INFO mine"]
+
+
+async def test_they_outlive_the_vm(stage: Stage) -> None:
+    """A chip that was taken leaves its log."""
+    stage.wrote("INFO last words")
+    assert await lines(stage) == ["INFO last words"]
+
+
+async def test_the_newest_are_given_and_all_are_counted(stage: Stage) -> None:
+    """Newest last."""
+    stage.chip()
+    stage.wrote(*(f"INFO {number}" for number in range(20)))
+    found = await logs.read(stage.site, "gemma", lines=3)
+    assert (found.lines, found.total) == (("INFO 17", "INFO 18", "INFO 19"), 20)
+
+
+async def test_more_than_a_page_is_said(stage: Stage) -> None:
+    """A thousand entries are what Google gives at once."""
+    stage.chip()
+    stage.wrote(*(f"INFO {number}" for number in range(1100)), ago=200)
+    with collecting_notes() as notes:
+        found = await logs.read(stage.site, "gemma", lines=1)
+    assert found.lines == ("INFO 1099",)
+    assert any("only the newest" in note for note in notes)
+
+
+async def test_a_vm_without_a_log_shows_its_serial_port(stage: Stage) -> None:
+    """Without the certificates and keys that are printed there."""
+    stage.chip()
+    stage.compute.port = [
+        "[    0.1] Linux version 6.8",
+        "host google_metadata_script_runner[1]: startup-script: vllm-devops: booting: 6.8",
+        *PEM.splitlines(),
+        "login:",
+    ]
+    found = await lines(stage)
+    assert [line.partition("] ")[2] for line in found] == [
+        "[    0.1] Linux version 6.8",
+        "vllm-devops: booting: 6.8",
+        "login:",
+    ]
+    assert await lines(stage, contains="booting") == found[1:2]
+
+
+async def test_words_that_no_line_holds_bring_no_serial_port(stage: Stage) -> None:
+    """The log is there; it only has no such line."""
+    stage.chip()
+    stage.told("booting")
+    stage.compute.port = ["Linux needle"]
+    assert not await lines(stage, contains="needle")
+
+
+async def test_a_boot_of_many_lines_is_read_from_its_first_to_its_newest(stage: Stage) -> None:
+    """The arrays that a TPU's engine prints go over thousands of lines."""
+    chip = stage.chip()
+    stage.told("starting engine", ago=250)
+    stage.wrote("INFO first", *(f"INFO {number}" for number in range(2200)), "INFO last", ago=240)
+    found = [line.text for line in await logs.boot_lines(stage.site, chip)]
+    assert (found[0], found[-1]) == ("INFO first", "INFO last")
+    assert len(found) == len(set(found))
+
+
+async def test_the_newest_certificate_counts(stage: Stage) -> None:
+    """A VM that boots again makes another."""
+    chip = stage.chip()
+    assert await logs.certificate(stage.site, chip) is None
+    stage.told("certificate", PEM, ago=100)
+    stage.told("certificate", OTHER, ago=50)
+    assert await logs.certificate(stage.site, chip) == OTHER
+
+
+async def test_what_is_no_certificate_is_none(stage: Stage) -> None:
+    """Whoever may write logs may write anything."""
+    chip = stage.chip()
+    stage.told("certificate", "trust me")
+    assert await logs.certificate(stage.site, chip) is None
+
+
+async def test_a_certificate_from_before_the_request_is_not_its_own(stage: Stage) -> None:
+    """The name may have been another VM's."""
+    chip = stage.chip(created_at=NOW - timedelta(minutes=5))
+    stage.told("certificate", PEM, ago=600)
+    assert await logs.certificate(stage.site, chip) is None
+
+
+async def test_the_scripts_last_word_is_its_phase(stage: Stage) -> None:
+    """A certificate is told beside."""
+    chip = stage.chip()
+    stage.told("booting", ago=100)
+    stage.told("certificate", PEM, ago=90)
+    said = await logs.script_phase(stage.site, chip)
+    assert said
+    assert said.phase == "booting"
+
+
+async def test_a_search_has_no_lines_yet(tmp_path: Path) -> None:
+    """And nobody's else are taken for its own."""
+    async with staged(tmp_path) as stage:
+        stage.kept(attempt(""))
+        assert not await lines(stage)
+
+
+async def test_nobodys_log_is_not_there(stage: Stage) -> None:
+    """Nothing of that name was ever made."""
+    with pytest.raises(DeploymentNotFound):
+        await logs.read(stage.site, "nobody", lines=5)
+
+
+@pytest.mark.parametrize("called", ["vllm-devops-gemma", "4711"])
+async def test_what_google_tells_of_a_node_is_shown_among_the_lines(
+    stage: Stage, called: str
+) -> None:
+    """Warnings and worse of this node alone, by its id or its number; never of another's."""
+    stage.chip(place=Place("us-east5-b", "queued"), node="vllm-devops-gemma", node_number="4711")
+    stage.kept(attempt(place=Place("us-east5-b", "queued")), placed=Place("us-east5-b", "queued"))
+    stage.wrote("INFO one", ago=60)
+    stage.happened("The chip overheats.", node=called)
+    stage.happened("All is well.", node=called, severity="INFO")
+    stage.happened("Theirs burns.", node="theirs")
+    stage.happened("Elsewhere it burns.", node=called, zone="us-east5-a")
+    found = await lines(stage)
+    assert found[0] == "INFO one"
+    assert [line.partition("[tpu_worker] ")[2] for line in found[1:]] == ["The chip overheats."]

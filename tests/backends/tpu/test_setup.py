@@ -1,0 +1,118 @@
+"""A project is set up for TPUs once, by steps that can be done again; nobody else's is touched."""
+
+import shlex
+
+import pytest
+
+from backends.google import setup
+from backends.tpu.needs import needs
+from backends.tpu.setup_steps import steps
+from core.cloud_errors import CloudUnavailable, NotConfigured
+from core.rehearsal import GooglePlane
+from tests.backends.tpu.sites import fault, offline, opened
+from tests.google_plane import Controls
+
+pytestmark = pytest.mark.anyio
+
+TOKEN = "hf_secretword"
+CHANGES = ("Create", "Set", "Enable", "Add", "Update", "Delete")
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look that Google does not answer is not repeated for seconds."""
+    monkeypatch.setattr("backends.google.waiting.patient", lambda: None)
+
+
+def changes(controls: Controls, project: str) -> list[str]:
+    """Calls that change something, so far."""
+    names = ((one, one.rpartition("/")[2]) for one in controls.get(project)["calls"])
+    return [one for one, name in names if name.removeprefix("Batch").startswith(CHANGES)]
+
+
+async def test_looking_at_a_bare_project_names_every_step_and_changes_nothing(
+    plane: GooglePlane, bare_project: str, controls: Controls
+) -> None:
+    async with opened(plane, bare_project, hf_token=TOKEN) as site:
+        found = await setup.look(steps(site))
+    assert len(found.missing) == len(found.steps) == 4
+    assert changes(controls, bare_project) == []
+
+
+async def test_what_is_made_is_read_back_as_done_and_a_second_time_changes_nothing(
+    plane: GooglePlane, bare_project: str, controls: Controls
+) -> None:
+    async with opened(plane, bare_project, hf_token=TOKEN) as site:
+        assert (await setup.make(steps(site))).missing == ()
+        before = changes(controls, bare_project)
+        assert (await setup.make(steps(site))).missing == ()
+    assert before
+    assert changes(controls, bare_project) == before
+
+
+async def test_the_account_of_the_vms_gets_its_roles_and_no_secret_of_the_project(
+    plane: GooglePlane, bare_project: str, controls: Controls
+) -> None:
+    """What a VM may read is granted on each secret alone."""
+    async with opened(plane, bare_project, hf_token=TOKEN) as site:
+        await setup.make(steps(site))
+    there = controls.get(bare_project)
+    account = f"vllm-devops-runtime@{bare_project}.iam.gserviceaccount.com"
+    assert there["accounts"] == [account]
+    assert there["bindings"] == {
+        "roles/logging.logWriter": [f"serviceAccount:{account}"],
+        "roles/artifactregistry.reader": [f"serviceAccount:{account}"],
+    }
+    assert there["secrets"]["hf-token"]["bindings"] == {
+        "roles/secretmanager.secretAccessor": [f"serviceAccount:{account}"]
+    }
+
+
+async def test_a_project_that_was_set_up_for_cloud_run_needs_nothing(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    """The account and its roles are the same ones."""
+    async with opened(plane, project) as site:
+        assert (await setup.make(steps(site))).missing == ()
+    assert changes(controls, project) == []
+
+
+@pytest.mark.parametrize(
+    "method",
+    ["ServiceUsage/BatchEnableServices", "IAM/CreateServiceAccount", "Projects/SetIamPolicy"],
+)
+async def test_a_step_that_fails_tells_what_is_done_and_the_next_call_goes_on(
+    plane: GooglePlane, bare_project: str, controls: Controls, method: str
+) -> None:
+    controls.set(bare_project, faults=[fault(method)])
+    async with opened(plane, bare_project, hf_token=TOKEN) as site:
+        with pytest.raises(CloudUnavailable) as failed:
+            await setup.make(steps(site))
+        left = failed.value.data["not_done"]
+        assert [step.what for step in (await setup.look(steps(site))).missing] == left
+        assert (await setup.make(steps(site))).missing == ()
+
+
+async def test_every_step_shows_a_command_that_a_shell_can_read(
+    plane: GooglePlane, project: str
+) -> None:
+    async with opened(plane, project, hf_token=TOKEN) as site:
+        found = await setup.look(steps(site))
+    for step in found.steps:
+        assert "gcloud" in shlex.split(step.command)
+        assert project in step.command
+
+
+def test_the_apis_of_both_control_planes_are_switched_on() -> None:
+    """Of one of them that is off, every look at TPUs would tell half of the truth."""
+    names = {api.name for api in needs().apis}
+    assert {"tpu.googleapis.com", "compute.googleapis.com"} <= names
+    assert len(names) == len(needs().apis)
+
+
+def test_without_a_project_the_setting_is_asked_for() -> None:
+    site = offline()
+    unset = site.settings.model_copy(update={"google_cloud_project": None})
+    site.clients._world = site.clients._world._replace(settings=unset)
+    with pytest.raises(NotConfigured):
+        steps(site)

@@ -1,0 +1,262 @@
+"""Zones: what can be seen of each, the promising first, and what nobody can see before asking."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from backends.cloud_abilities import Zone
+from backends.tpu import offers, outcomes, prospects, zones
+from backends.tpu.chip import Place
+from backends.tpu.site import Site
+from core.cloud_errors import NotConfigured
+from core.rehearsal import GooglePlane
+from core.reply import collecting_notes
+from tests.backends.tpu.sites import fault, offline, opened
+from tests.google_plane import Controls
+
+pytestmark = pytest.mark.anyio
+
+B, A, EU = "us-east5-b", "us-east5-a", "europe-west4-a"
+EMPTY: dict[str, Any] = {"accelerators": ()}
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look that Google does not answer is not repeated for seconds."""
+    monkeypatch.setattr("backends.google.waiting.patient", lambda: None)
+
+
+def named(rows: Sequence[Zone], zone: str) -> Zone:
+    (row,) = [one for one in rows if one.zone == zone]
+    return row
+
+
+async def seen(site: Site, zone: str = B) -> Zone:
+    return named(await zones.look(site), zone)
+
+
+async def test_a_zone_that_nothing_stands_against_is_usable_and_promises_no_chip(
+    plane: GooglePlane, project: str
+) -> None:
+    """Capacity is not to be seen: the verdict says so."""
+    async with opened(plane, project) as site:
+        row = await seen(site)
+    assert (row.hardware, row.accepts, row.usable) == (True, True, True)
+    assert {one.control_plane for one in row.quotas} == {"queued resource", "Compute Engine"}
+    assert "only when one is asked for" in row.verdict
+
+
+async def test_a_zone_without_the_hardware_is_last(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    controls.set(project, tpu_zones={B: EMPTY, A: {}, EU: {}})
+    async with opened(plane, project) as site:
+        rows = await zones.look(site)
+    row = named(rows, B)
+    assert (row.hardware, row.usable) == (False, False)
+    assert [one.zone for one in rows if one.usable] == [A, EU]
+    assert rows.index(row) > 1
+
+
+async def test_chips_of_another_number_are_other_hardware(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    controls.set(project, tpu_zones={B: {"accelerators": ("v6e-1",)}})
+    async with opened(plane, project, "tpu-v6e-1") as site:
+        assert (await seen(site)).hardware is True
+    async with opened(plane, project, "tpu-v6e-8") as site:
+        assert (await seen(site)).hardware is False
+
+
+async def test_a_pool_of_nothing_leaves_the_other_control_plane(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    """Which of the two can be used is in the verdict, and why the other cannot."""
+    controls.set(project, tpu_quotas={"compute": 0})
+    async with opened(plane, project) as site:
+        row = await seen(site)
+    assert row.usable is True
+    assert "against queued resource." in row.verdict
+    assert "Compute Engine: no, TPUS-PER-TPU-FAMILY" in row.verdict
+
+
+async def test_no_quota_in_either_pool_is_no_zone(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    controls.set(project, tpu_quotas={"compute@us-east5": 0, "tpu@us-east5-b": 0})
+    async with opened(plane, project) as site:
+        rows = await zones.look(site)
+    assert named(rows, B).usable is False
+    assert named(rows, A).usable is True
+    assert {one.limit for one in named(rows, B).quotas} >= {0}
+
+
+async def test_a_limit_below_the_chips_of_the_target_is_too_little(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    controls.set(project, tpu_quotas={"compute": 4, "tpu": 4})
+    async with opened(plane, project, "tpu-v6e-4") as site:
+        assert (await seen(site)).usable is True
+    async with opened(plane, project, "tpu-v6e-8") as site:
+        row = await seen(site)
+    assert (row.usable, "8 asked for" in row.verdict) == (False, True)
+
+
+async def test_where_nobody_has_seen_flex_start_it_is_not_known(
+    plane: GooglePlane, project: str
+) -> None:
+    """us-east1-d has the hardware; whether it gives it in this way shows only when it is asked."""
+    async with opened(plane, project, "tpu-v6e-1-flex") as site:
+        row = await seen(site, "us-east1-d")
+    assert (row.accepts, row.usable) == (None, None)
+    assert "shows only when it is asked" in row.verdict
+
+
+async def test_a_refusal_that_was_met_here_counts_for_its_way_of_giving_alone(
+    plane: GooglePlane, project: str, tmp_path: Path
+) -> None:
+    """Hardware is there: the zone does not give it so."""
+    async with opened(plane, project, "tpu-v6e-1-flex", folder=tmp_path) as site:
+        for kind in site.planes:
+            await outcomes.remember(site, Place(B, kind), "ZONE_REFUSED", "FLEX_START is not …")
+        row = await seen(site)
+        assert (row.hardware, row.accepts, row.usable) == (True, False, False)
+        assert "FLEX_START is not" in row.verdict
+        assert [one.outcome for one in row.outcomes] == ["ZONE_REFUSED", "ZONE_REFUSED"]
+        assert row.outcomes[0].provisioning == "flex-start"
+    async with opened(plane, project, "tpu-v6e-1-spot", folder=tmp_path) as site:
+        assert (await seen(site)).usable is True
+
+
+async def test_an_old_refusal_is_told_and_stands_against_nothing(
+    plane: GooglePlane, project: str, tmp_path: Path
+) -> None:
+    """Zones open in time."""
+    long_ago = datetime.now(UTC) - timedelta(days=30)
+    async with opened(plane, project, "tpu-v6e-1-flex", folder=tmp_path) as site:
+        for kind in site.planes:
+            place = Place("us-east1-d", kind)
+            await outcomes.remember(site, place, "ZONE_REFUSED", now=long_ago)
+        row = await seen(site, "us-east1-d")
+    assert row.accepts is None
+    assert row.outcomes[0].minutes_ago == 30 * 24 * 60
+
+
+@pytest.mark.parametrize("outcome", ["GIVEN", "TIMED_OUT", "NO_CAPACITY"])
+async def test_whoever_was_let_wait_was_accepted(
+    plane: GooglePlane, project: str, tmp_path: Path, outcome: str
+) -> None:
+    """That no chip came tells of the capacity of that hour, and of nothing today."""
+    async with opened(plane, project, "tpu-v6e-1-flex", folder=tmp_path) as site:
+        await outcomes.remember(site, Place("us-east1-d", "queued"), outcome)
+        row = await seen(site, "us-east1-d")
+    assert (row.accepts, row.usable) == (True, True)
+
+
+async def test_where_a_chip_was_given_last_goes_first(
+    plane: GooglePlane, project: str, tmp_path: Path
+) -> None:
+    async with opened(plane, project, folder=tmp_path) as site:
+        assert (await zones.look(site))[0].zone == B
+        await outcomes.remember(site, Place(EU, "compute"), "GIVEN")
+        assert (await zones.look(site))[0].zone == EU
+
+
+async def test_zones_that_no_list_of_ours_names_are_found(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    """Google's documentation knows fewer than its API."""
+    controls.set(project, tpu_zones={B: {}, "asia-northeast1-b": {}})
+    async with opened(plane, project) as site:
+        row = await seen(site, "asia-northeast1-b")
+    assert (row.hardware, row.accepts) == (True, None)
+
+
+async def test_the_zone_of_the_settings_is_among_them(plane: GooglePlane, project: str) -> None:
+    async with opened(plane, project, google_cloud_zone="us-south1-a") as site:
+        row = await seen(site, "us-south1-a")
+    assert row.hardware is False
+
+
+async def test_what_cannot_be_read_is_not_known_and_says_why(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    """It is neither a pass nor a no; zones that are known are shown all the same."""
+    refused = ("compute.machineTypes.*", "Tpu/ListAccelerator*", "Tpu/GetAccelerator*")
+    controls.set(project, faults=[fault(one, "INTERNAL", times=-1) for one in refused])
+    async with opened(plane, project) as site:
+        with collecting_notes() as notes:
+            row = await seen(site)
+    assert (row.hardware, row.usable) == (None, None)
+    assert "not known" in row.verdict
+    assert any("known here" in said for said in notes)
+
+
+async def test_a_zone_that_does_not_answer_keeps_no_other_waiting(
+    plane: GooglePlane, project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time is one for all of them."""
+    monkeypatch.setattr(zones, "_SECONDS", 0.5)
+    async with opened(plane, project) as site:
+        offer = type(site.planes["queued"]).offer
+
+        async def slow(self: Any, zone: str, accelerator: str) -> Any:
+            if zone == B:
+                await anyio.sleep_forever()
+            return await offer(self, zone, accelerator)
+
+        monkeypatch.setattr(type(site.planes["queued"]), "offer", slow)
+        rows = await zones.look(site)
+    assert "no answer within" in named(rows, B).verdict
+    assert named(rows, A).hardware is True
+
+
+async def test_targets_with_the_same_chips_ask_for_the_hardware_once(
+    plane: GooglePlane, project: str, controls: Controls, tmp_path: Path
+) -> None:
+    """On demand, spot and flex-start are the same hardware."""
+
+    def asked() -> int:
+        calls = controls.get(project)["calls"]
+        return sum("GetAcceleratorType" in one or "ListAcceleratorType" in one for one in calls)
+
+    places = [Place(B, "queued"), Place(A, "queued")]
+    async with opened(plane, project, folder=tmp_path) as site:
+        await offers.offers_of(site, places, 10)
+        once = asked()
+    async with opened(plane, project, "tpu-v6e-1-spot", folder=tmp_path) as site:
+        await offers.offers_of(site, places, 10)
+    assert once == asked() > 0
+
+
+async def test_nothing_is_changed_by_looking(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    async with opened(plane, project) as site:
+        await zones.look(site)
+    changing = ("Create", "Delete", "insert", "delete", "Set", "patch")
+    names = [one.rpartition("/")[2].rpartition(".")[2] for one in controls.get(project)["calls"]]
+    assert names
+    assert not [name for name in names if name.startswith(changing)]
+
+
+async def test_without_a_project_nothing_is_asked() -> None:
+    site = offline()
+    unset = site.settings.model_copy(update={"google_cloud_project": None})
+    site.clients._world = site.clients._world._replace(settings=unset)
+    with pytest.raises(NotConfigured):
+        await zones.look(site)
+
+
+def test_every_report_has_zones_and_a_source() -> None:
+    for row in prospects.reports():
+        assert row.zones
+        assert any(year in row.source for year in ("2025", "2026")), row
+    keys = [
+        (row.plane, row.provisioning, zone) for row in prospects.reports() for zone in row.zones
+    ]
+    assert len(keys) == len(set(keys))
