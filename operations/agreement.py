@@ -2,14 +2,17 @@
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from backends.base import Backend
-from backends.cloud_abilities import BY_PURGE, Purges
+from backends.cloud_abilities import BY_PURGE, Ends, Purges
 from core.plans import Plan
-from core.records import Deleted, Deployment, Record, State
+from core.records import Deleted, Deployment, DeploymentSpec, Record, State
 from operations.deploying import existing
 from operations.resolve import Found
+
+_STANDS_ON: Final = ("queued resource", "node", "instance", "zone")
+"""Of a deployment's resources those that are deleted, and where."""
 
 
 class Preview(Record):
@@ -37,7 +40,8 @@ async def to_deploy(backend: Backend, wanted: Plan) -> Preview | None:
     forced = wanted.memory is not None and not wanted.memory.fits
     if not replaces and not forced and (price == 0 or _runs(present)):
         return None
-    what = f"Deploy {spec.model} as {spec.name} on {target.name} ({_price(price)})"
+    costs = f"{_price(price)}{_limit(backend, spec)}"
+    what = f"Deploy {spec.model} as {spec.name} on {target.name} ({costs})"
     if forced and wanted.memory:
         what += f", although the plan says that it does not fit: {' '.join(wanted.memory.reasons)}"
     if replaces and present:
@@ -52,7 +56,7 @@ def _runs(present: Deployment | None) -> bool:
 def to_destroy(found: Found, *, purge: bool) -> Preview:
     """Ask always."""
     one = found.deployment
-    what = f"Delete {one.name} on {one.target} ({one.state}, {one.served_model_name})"
+    what = f"Delete {one.name} on {one.target} ({one.state}, {one.served_model_name}{_stands(one)})"
     what += " with everything that it leaves behind" if purge else ""
     return preview("destroy_vllm", one.target, one.name, what, one.usd_per_hour, one, str(purge))
 
@@ -104,6 +108,21 @@ def preview(
     return Preview(
         tool=tool, target=target, name=name, what=what, usd_per_hour=price, bound_to=bound_to
     )
+
+
+def _limit(backend: Backend, spec: DeploymentSpec) -> str:
+    """Say what ends the bill; nothing is said where it depends on the use."""
+    minutes, ends = spec.ttl_minutes, isinstance(backend, Ends)
+    if minutes:
+        time = f"{minutes} minutes" if minutes % 60 else f"{minutes // 60} h"
+        return f", {'deleted' if ends else 'stopped'} after {time}"
+    return ", with no end of its own" if ends and minutes == 0 else ""
+
+
+def _stands(one: Deployment) -> str:
+    """Name what is at its provider and would go."""
+    found = [f"{what} {one.resources[what]}" for what in _STANDS_ON if what in one.resources]
+    return "; ".join(["", *found])
 
 
 def _price(usd_per_hour: float | None) -> str:

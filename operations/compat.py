@@ -1,14 +1,30 @@
 """What calls by their old names mean today; an answer says what the name stands for."""
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from core.errors import InvalidArgument, NextStep, NotFound
 from core.reply import note
 from operations.resolve import Found, find, find_among
 from operations.stage import Stage
 
-_AZURE: Final = "aca"
-"""The backend of the targets that stand where a virtual machine once did."""
+
+class Cloud(NamedTuple):
+    """Where a tool of an old name looks, when no target is named."""
+
+    backend: str
+    title: str
+    instead: str
+    """What an old name said that there is no more, and what it means."""
+    setting: str
+
+
+AZURE: Final = Cloud(
+    "aca",
+    "Azure",
+    ": there is no virtual machine, it means a deployment on Azure Container Apps.",
+    "AZURE_SUBSCRIPTION_ID",
+)
+TPU: Final = Cloud("tpu", "Cloud TPU", ", of a deployment on Cloud TPU.", "GOOGLE_CLOUD_PROJECT")
 
 
 def renamed(old: str, new: str) -> None:
@@ -16,50 +32,54 @@ def renamed(old: str, new: str) -> None:
     note(f"{old} is an old name of {new}.")
 
 
-async def on_azure(
-    stage: Stage, target: str | None, name: str | None, *, old: str, new: str, to_change: bool
+async def on(
+    cloud: Cloud,
+    stage: Stage,
+    target: str | None,
+    name: str | None,
+    *,
+    old: str,
+    new: str,
+    to_change: bool,
 ) -> Found:
-    """Give the deployment that stands where the virtual machine on Azure did.
+    """Give the deployment that an old name means.
 
-    On the target that is named, else VLLM_TARGET if it is one of Azure's, else whichever of
-    these has it.
+    On the target that is named, else VLLM_TARGET if it is one of that cloud, else whichever of
+    its targets has it.
 
     Raises:
-        InvalidArgument: The target is none of Azure's.
-        NotFound: No target of Azure can be used.
+        InvalidArgument: The target is none of that cloud.
+        NotFound: No target of it can be used.
         DeploymentNotFound, Ambiguous: As `find` and `find_among`.
     """
-    note(
-        f"{old} is an old name of {new}: there is no virtual machine, it means a deployment on"
-        " Azure Container Apps."
-    )
-    if target and stage.backend(target).target.backend != _AZURE:
+    note(f"{old} is an old name of {new}{cloud.instead}")
+    if target and stage.backend(target).target.backend != cloud.backend:
         raise InvalidArgument(
-            f"{target} is not on Azure.",
+            f"{target} is not on {cloud.title}.",
             fix=f"Call {new}, or leave `target` out.",
             next_steps=(NextStep(new, {"target": target}),),
         )
-    meant = target or _preferred(stage)
+    meant = target or _preferred(cloud, stage)
     if meant:
         return await find(stage, meant, name, to_change=to_change)
-    return await find_among(stage, _targets(stage), name)
+    return await find_among(stage, _targets(cloud, stage), name)
 
 
-def _preferred(stage: Stage) -> str | None:
+def _preferred(cloud: Cloud, stage: Stage) -> str | None:
     wanted = stage.settings.vllm_target
-    return wanted if wanted in stage.targets and _is_azures(stage, wanted) else None
+    return wanted if wanted in stage.targets and _has(cloud, stage, wanted) else None
 
 
-def _is_azures(stage: Stage, target: str) -> bool:
-    return stage.targets[target].backend == _AZURE
+def _has(cloud: Cloud, stage: Stage, target: str) -> bool:
+    return stage.targets[target].backend == cloud.backend
 
 
-def _targets(stage: Stage) -> list[str]:
-    found = [name for name in stage.usable if _is_azures(stage, name)]
+def _targets(cloud: Cloud, stage: Stage) -> list[str]:
+    found = [name for name in stage.usable if _has(cloud, stage, name)]
     if not found:
         raise NotFound(
-            "No target of Azure can be used.",
-            fix="Set AZURE_SUBSCRIPTION_ID, or REHEARSAL=1: see list_targets.",
+            f"No target of {cloud.title} can be used.",
+            fix=f"Set {cloud.setting}, or REHEARSAL=1: see list_targets.",
             next_steps=(NextStep("list_targets"),),
         )
     return found

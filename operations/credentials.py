@@ -30,6 +30,8 @@ async def _keep_fresh(runtime: Runtime, folder: RunFolder) -> None:
             access = runtime.keep_quiet(await found.backend.access(found.name))
         except OpsError:
             continue  # the run itself finds out, and says so
+        if folder.is_measured_now() and access.certificate != folder.certificate():
+            folder.keep_certificate(access.certificate)
         held = (access.api_key, access.identity_token)
         now = tuple(secret.get_secret_value() if secret else None for secret in held)
         known_now = (folder.credential(), folder.identity())

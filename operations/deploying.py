@@ -134,6 +134,8 @@ async def status(
 ) -> Deployment:
     """Wait for the next change, at most `wait_s` seconds; what is true then."""
     backend, first = found
+    if not runtime.settings.read_only:  # it may have been made by a machine that is no more
+        keep_expiry(runtime, first)
     follow(runtime, backend, first)
     deadline = anyio.current_time() + min(wait_s, MAX_WAIT_SECONDS - _LAST_LOOK_SECONDS)
     now = first

@@ -13,8 +13,8 @@ from operations.resolve import Found, find
 from operations.runtime import Runtime
 
 _LOOK_SECONDS: Final = 0.5
-_FOLLOW_SECONDS: Final = 4 * 3600
-"""The longest boot that is followed in the background."""
+_FOLLOW_SECONDS: Final = 24 * 3600
+"""The longest wait and boot that is followed in the background: for a chip it may be hours."""
 _BETWEEN_STEPS_SECONDS: Final = 15
 _FOLLOW: Final = "follow "
 
@@ -29,8 +29,11 @@ def follow(runtime: Runtime, backend: Backend, deployment: Deployment) -> None:
 
 
 def keep_expiry(runtime: Runtime, deployment: Deployment) -> None:
-    """Remember when its time is over, so that a server of this machine stops it then."""
-    if deployment.expires_at:
+    """Remember when its time is over, so that a server of this machine stops it then.
+
+    What is being deleted keeps the time that it had, so that what is left of it goes then as well.
+    """
+    if deployment.expires_at and deployment.state is not State.DELETING:
         where, name, at = deployment.target, deployment.name, deployment.expires_at
         runtime.stage.journal.keep_expiry(Expiry(target=where, name=name, at=at))
 

@@ -91,6 +91,7 @@ def _start(folder: RunFolder) -> None:
 
 
 async def _launch(folder: RunFolder, access: Access) -> None:
+    folder.keep_certificate(access.certificate)
     folder.keep_credential(access.api_key, access.identity_token)
     before = folder.progress()
     _start(folder)

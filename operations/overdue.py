@@ -6,7 +6,8 @@ from typing import Final
 
 import anyio
 
-from backends.base import Stops
+from backends.base import Backend, Stops
+from backends.cloud_abilities import Ends
 from core.errors import DeploymentNotFound, OpsError
 from core.journal import Expiry, utc_now
 from core.records import State
@@ -19,36 +20,50 @@ Tell = Callable[[str], None]
 
 
 async def watch(stage: Stage, tell: Tell) -> None:
-    """Stop what is overdue, now and from then on; `tell` gets a sentence for each."""
+    """Stop what is overdue, now and from then on; `tell` gets a sentence for each change."""
+    heard: dict[Expiry, str] = {}
     while True:
         if stage.journal.exists:
             for expiry in stage.journal.expiries():
                 if expiry.at <= utc_now():
-                    await _end(stage, expiry, tell)
+                    await _end(stage, expiry, heard, tell)
         await anyio.sleep(_LOOK_SECONDS)
 
 
-async def _end(stage: Stage, expiry: Expiry, tell: Tell) -> None:
+async def _end(stage: Stage, expiry: Expiry, heard: dict[Expiry, str], tell: Tell) -> None:
+    """End one; what is `heard` of it already is not told again while it goes on being deleted."""
     where = f"{expiry.name} on {expiry.target}"
     try:
-        said = await _stop(stage, expiry)
+        said, over = await _stop(stage, expiry)
     except DeploymentNotFound:
-        said = ""
+        said, over = "it is gone." if expiry in heard else "", True
     except OpsError as exc:
         _log.warning("%s is overdue and could not be stopped: %s", where, exc.summary)
         tell(f"{where} is overdue since {expiry.at:%F %H:%M} UTC and runs on: {exc.summary}")
         return
-    stage.journal.forget_expiry(expiry)
-    if said:
+    if over:
+        stage.journal.forget_expiry(expiry)
+    if said and said != heard.get(expiry):
         tell(f"{where} was overdue since {expiry.at:%F %H:%M} UTC: {said}")
+    heard[expiry] = said
 
 
-async def _stop(stage: Stage, expiry: Expiry) -> str:
-    """Stop it if it is still meant; say what was seen then."""
+async def _stop(stage: Stage, expiry: Expiry) -> tuple[str, bool]:
+    """Stop it if it is still meant; say what was seen then, and whether that is all."""
     backend = stage.backend(expiry.target)
     now = await backend.describe(expiry.name)
     over = now.expires_at is not None and now.expires_at <= utc_now()
+    if isinstance(backend, Ends) and (over or now.state is State.DELETING):  # its rest as well
+        return await backend.end(expiry.name), await _is_gone(backend, expiry.name)
     if not over or now.state is State.STOPPED or not isinstance(backend, Stops):
-        return ""
+        return "", True
     seen = await backend.stop(expiry.name)
-    return f"it was told to stop and is {seen.state} now."
+    return f"it was told to stop and is {seen.state} now.", True
+
+
+async def _is_gone(backend: Backend, name: str) -> bool:
+    try:
+        await backend.describe(name)
+    except DeploymentNotFound:
+        return True
+    return False

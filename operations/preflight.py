@@ -1,19 +1,22 @@
 """A plan held against its target before anything is made: read-only, each look with its outcome."""
 
+from collections.abc import Mapping
+
 from backends.base import Backend
 from core.errors import InvalidArgument, Unsupported
 from core.plans import Plan
+from core.reply import note
 from operations.deploying import plan, specify
 from operations.planning import DeploymentPlan
 from operations.runtime import Runtime
 
 
 async def held(
-    runtime: Runtime, foreseen: DeploymentPlan, *, check: bool, **source: str | None
+    runtime: Runtime, foreseen: DeploymentPlan, *, check: bool, source: Mapping[str, object]
 ) -> DeploymentPlan:
     """Add what the target's backend says of the same plan, and with `check` its platform too.
 
-    `source` is where weights and image come from, as `deploy_vllm` takes them.
+    `source` is where weights, image and chips come from, as `deploy_vllm` takes them.
 
     Raises:
         Unsupported: To be checked, but for a place that nothing can be deployed to from here.
@@ -32,6 +35,8 @@ async def held(
     except InvalidArgument as exc:
         why = f"{exc.summary} {exc.fix}"
         return foreseen.model_copy(update={"fits": False, "reasons": (*foreseen.reasons, why)})
+    for warning in wanted.warnings:
+        note(warning)
     if not check:
         return foreseen
     preflight = await backend.check(wanted)

@@ -4,7 +4,7 @@ from typing import Final
 
 from backends.base import DeploymentConfig, HasLogs, LogLines, WritesConfig
 from core.errors import Unsupported
-from core.records import State
+from core.records import Access, State
 from operations.answers import Located
 from operations.resolve import Found
 from operations.runtime import Runtime
@@ -26,6 +26,8 @@ class EndpointInfo(Located):
     state: State
     curl: str
     """Fetches its own credential: no key is in it."""
+    certificate: str | None = None
+    """PEM, of a server that signs for itself: clients must trust it, and may trust it alone."""
 
     def summary(self) -> str:
         """Say where, and whether it answers."""
@@ -59,9 +61,6 @@ async def endpoint_info(runtime: Runtime, found: Found) -> EndpointInfo:
     """Say where it answers, how it is protected, and how to try it."""
     access = runtime.keep_quiet(await found.backend.access(found.name))
     deployment = found.deployment
-    header = "".join(
-        f' -H "{name}: Bearer $({command})"' for name, command in access.header_commands.items()
-    )
     return EndpointInfo(
         target=deployment.target,
         name=found.name,
@@ -71,8 +70,21 @@ async def endpoint_info(runtime: Runtime, found: Found) -> EndpointInfo:
         protection=access.protection,
         answers=deployment.state is State.READY,
         state=deployment.state,
-        curl=f"curl -sS{header} {access.base_url}/v1/models",
+        curl=curl(found.name, access),
+        certificate=access.certificate,
     )
+
+
+def curl(name: str, access: Access) -> str:
+    """Write a person's own question, which fetches whatever it must show or trust."""
+    header = "".join(
+        f' -H "{name}: Bearer $({command})"' for name, command in access.header_commands.items()
+    )
+    asked = f"{header} {access.base_url}/v1/models"
+    if not access.certificate_command:
+        return f"curl -sS{asked}"
+    file = f"{name}.pem"
+    return f"{access.certificate_command} > {file} && curl -sS --cacert {file}{asked}"
 
 
 async def logs(found: Found, *, lines: int, contains: str | None) -> Logs:

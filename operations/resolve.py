@@ -111,11 +111,16 @@ async def everything(
     async with anyio.create_task_group() as looking:
         for name in names:
             looking.start_soon(look, name)
-    for name, error in failed.items():
-        if target or whole:
-            raise error
-        note(f"{name} could not be looked at: {error.summary} {error.fix}")
+    if failed and (target or whole):
+        raise next(iter(failed.values()))
+    for words in dict.fromkeys(_words(error) for error in failed.values()):
+        same = ", ".join(name for name in names if name in failed and _words(failed[name]) == words)
+        note(f"{same} could not be looked at: {words}")
     return tuple(Found(stage.backend(name), one) for name in names for one in seen.get(name, ()))
+
+
+def _words(error: OpsError) -> str:
+    return f"{error.summary} {error.fix}"
 
 
 def _require_name(name: str | None) -> None:

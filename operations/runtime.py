@@ -11,7 +11,6 @@ from core.endpoint import Endpoint
 from core.records import Access
 from core.settings import Settings
 from operations.background import Background
-from operations.overdue import watch
 from operations.stage import Stage
 
 
@@ -58,19 +57,3 @@ class Runtime:
         held = (access.api_key, access.identity_token)
         self._secrets |= {secret.get_secret_value() for secret in held if secret}
         return access
-
-
-@asynccontextmanager
-async def running(settings: Settings, listed: frozenset[str]) -> AsyncIterator[Runtime]:
-    """Keep a runtime while a server lives; its background work ends with it.
-
-    `listed` names the tools that this server shows.
-    """
-    runtime = Runtime(settings, listed)
-    if not settings.read_only:
-        runtime.background.start("overdue", lambda: watch(runtime.stage, runtime.tell))
-    try:
-        yield runtime
-    finally:
-        await runtime.background.end()
-        await runtime.stage.aclose()

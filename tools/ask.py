@@ -9,13 +9,24 @@ from pydantic.json_schema import SkipJsonSchema
 
 from operations.asking import ModelAnswer, Question, ask, parse_extra
 from operations.learning import learn_speed
-from operations.resolve import find
+from operations.resolve import Found, find
 from operations.runtime import Runtime
 from operations.waking import awake
 from tools.surface import ASKS, RT, Number, Text, ops_tool
 from tools.telling import counting
 
 Tokens = Annotated[int, Field(ge=1)]
+
+
+async def put(
+    rt: Runtime, found: Found, question: Question, *, wake: bool, timed: bool, ctx: Context
+) -> ModelAnswer:
+    """Put a question to a deployment, woken if that was said; what is timed is learned from."""
+    awoken = await awake(rt, found, wake=wake)
+    answer = await ask(rt, awoken, question, timed=timed, heard=counting(ctx))
+    if timed:
+        await learn_speed(rt, awoken, answer)
+    return answer
 
 
 @ops_tool("ask", ASKS, default=True)
@@ -38,8 +49,8 @@ async def query_gemma4(
     question = Question(
         prompt=prompt, system=system, max_tokens=max_tokens, temperature=temperature
     )
-    found = await awake(rt, await find(rt.stage, target, name), wake=wake)
-    return await ask(rt, found, question, timed=False, heard=counting(ctx))
+    found = await find(rt.stage, target, name)
+    return await put(rt, found, question, wake=wake, timed=False, ctx=ctx)
 
 
 @ops_tool("ask", ASKS, default=True)
@@ -62,10 +73,8 @@ async def query_gemma4_with_stats(
     question = Question(
         prompt=prompt, system=system, max_tokens=max_tokens, temperature=temperature
     )
-    found = await awake(rt, await find(rt.stage, target, name), wake=wake)
-    answer = await ask(rt, found, question, timed=True, heard=counting(ctx))
-    await learn_speed(rt, found, answer)
-    return answer
+    found = await find(rt.stage, target, name)
+    return await put(rt, found, question, wake=wake, timed=True, ctx=ctx)
 
 
 @ops_tool("ask", ASKS)

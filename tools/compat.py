@@ -6,15 +6,32 @@ from fastmcp.dependencies import CurrentContext
 from fastmcp.server.context import Context
 from pydantic import Field
 
-from core.records import Deployment
-from operations import agreement, deploying, health, reading
-from operations.compat import on_azure, renamed
+from core.records import Answer, Deployment
+from operations import agreement, deploying, health, queue, reading
+from operations.asking import ModelAnswer, Question
+from operations.compat import AZURE, TPU, on, renamed
 from operations.resolve import find
 from operations.runtime import Runtime
 from operations.waking import awake
+from tools.ask import put
 from tools.confirming import agree
-from tools.surface import ASKS, CREATES, LOOKS, REPLACES, RT, Text, ops_tool
+from tools.surface import (
+    ASKS,
+    CREATES,
+    DESTROYS,
+    KNOWS,
+    LOOKS,
+    REPLACES,
+    RT,
+    Number,
+    Text,
+    Whole,
+    ops_tool,
+    said,
+)
 from tools.telling import heartbeat
+
+Tokens = Annotated[int, Field(ge=1)]
 
 
 @ops_tool("compat", ASKS)
@@ -54,7 +71,7 @@ async def status_azure_vm(
         wait_s: Seconds to wait for a change.
     """
     words = {"old": "status_azure_vm", "new": "status_vllm"}
-    found = await on_azure(rt.stage, target, name, **words, to_change=False)
+    found = await on(AZURE, rt.stage, target, name, **words, to_change=False)
     return await deploying.status(rt, found, wait_s=wait_s, progress=heartbeat(ctx))
 
 
@@ -62,7 +79,7 @@ async def status_azure_vm(
 async def stop_azure_vm(target: Text = None, name: Text = None, rt: Runtime = RT) -> Deployment:
     """Stop the deployment on Azure so that it bills no more: stop_vllm by an old name."""
     words = {"old": "stop_azure_vm", "new": "stop_vllm"}
-    found = await on_azure(rt.stage, target, name, **words, to_change=True)
+    found = await on(AZURE, rt.stage, target, name, **words, to_change=True)
     return await deploying.stop(found)
 
 
@@ -72,6 +89,109 @@ async def start_azure_vm(
 ) -> Deployment:
     """Start the stopped deployment on Azure again: start_vllm by an old name."""
     words = {"old": "start_azure_vm", "new": "start_vllm"}
-    found = await on_azure(rt.stage, target, name, **words, to_change=True)
+    found = await on(AZURE, rt.stage, target, name, **words, to_change=True)
     await agree(rt, agreement.to_start(found), confirm)
     return await deploying.start(rt, found)
+
+
+@ops_tool("compat", ASKS)
+async def query_queued_gemma4(
+    prompt: str,
+    target: Text = None,
+    name: Text = None,
+    system: Text = None,
+    max_tokens: Tokens = 512,
+    temperature: Number = None,
+    wake: bool = False,
+    ctx: Context = CurrentContext(),
+    rt: Runtime = RT,
+) -> ModelAnswer:
+    """Ask the model that is deployed on Cloud TPU: query_gemma4 by an old name.
+
+    Args:
+        wake: Start a GPU, which is paid for, if it sleeps.
+    """
+    words = {"old": "query_queued_gemma4", "new": "query_gemma4"}
+    found = await on(TPU, rt.stage, target, name, **words, to_change=False)
+    question = Question(
+        prompt=prompt, system=system, max_tokens=max_tokens, temperature=temperature
+    )
+    return await put(rt, found, question, wake=wake, timed=False, ctx=ctx)
+
+
+@ops_tool("compat", ASKS)
+async def query_queued_gemma4_with_stats(
+    prompt: str,
+    target: Text = None,
+    name: Text = None,
+    system: Text = None,
+    max_tokens: Tokens = 512,
+    temperature: Number = None,
+    wake: bool = False,
+    ctx: Context = CurrentContext(),
+    rt: Runtime = RT,
+) -> ModelAnswer:
+    """Ask it and time it: query_gemma4_with_stats by an old name.
+
+    Args:
+        wake: Start a GPU, which is paid for, if it sleeps.
+    """
+    words = {"old": "query_queued_gemma4_with_stats", "new": "query_gemma4_with_stats"}
+    found = await on(TPU, rt.stage, target, name, **words, to_change=False)
+    question = Question(
+        prompt=prompt, system=system, max_tokens=max_tokens, temperature=temperature
+    )
+    return await put(rt, found, question, wake=wake, timed=True, ctx=ctx)
+
+
+@ops_tool("compat", KNOWS)
+async def estimate_deployment_cost(
+    target: str,
+    model: Text = None,
+    hours_per_month: Number = None,
+    users: Whole = None,
+    prompt_tokens: Whole = None,
+    output_tokens: Whole = None,
+    rt: Runtime = RT,
+) -> Answer:
+    """Price a target by hour and month, and a load on it: estimate_cost by its old name."""
+    goal = said(locals(), without=("target", "model", "rt"))
+    from operations import advising, places
+
+    renamed("estimate_deployment_cost", "estimate_cost")
+    return advising.cost(places.place_named(rt, target), model, goal)
+
+
+@ops_tool("compat", LOOKS)
+async def describe_queued_resource(
+    name: str, target: Text = None, zone: Text = None, rt: Runtime = RT
+) -> queue.Described:
+    """Show one TPU request and what came of it: manage_queued_resource by an old name.
+
+    Args:
+        name: Of the deployment or the resource.
+    """
+    renamed("describe_queued_resource", "manage_queued_resource with action=describe")
+    return await queue.describe(rt, name, target, zone)
+
+
+@ops_tool("compat", DESTROYS)
+async def destroy_queued_resource(
+    name: str,
+    target: Text = None,
+    zone: Text = None,
+    confirm: Text = None,
+    rt: Runtime = RT,
+) -> Answer:
+    """Delete a TPU request of ours, seen to be gone: manage_queued_resource by an old name.
+
+    Args:
+        name: Of the deployment or the resource.
+        confirm: Token from the preview.
+    """
+    from operations import queue_changes
+
+    renamed("destroy_queued_resource", "manage_queued_resource with action=delete")
+    removal = await queue_changes.to_delete(rt, name, target, zone)
+    await agree(rt, removal.preview, confirm)
+    return await queue_changes.delete(rt, removal)

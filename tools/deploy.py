@@ -33,6 +33,7 @@ from tools.telling import heartbeat
 
 Engine = Literal["vllm", "ollama"]
 Caller = Literal["private", "public", "internal"]
+Plane = Literal["auto", "queued", "compute"]
 _NOT_FLAGS = ("model", "target", "name", "layout", "force", "confirm", "rt")
 
 
@@ -56,12 +57,15 @@ async def deploy_vllm(
     port: Whole = None,
     min_replicas: Annotated[int, Field(ge=0)] | SkipJsonSchema[None] = None,
     max_replicas: Annotated[int, Field(ge=1)] = 1,
-    ttl_minutes: Whole = None,
+    ttl_minutes: Annotated[int, Field(ge=0)] | SkipJsonSchema[None] = None,
     engine: Engine = "vllm",
     weights: Text = None,
     image: Text = None,
     access: Caller = "private",
     network: Text = None,
+    zones: Words = None,
+    zone_wait_minutes: Whole = None,
+    control_plane: Plane = "auto",
     layout: Layout = None,
     force: bool = False,
     confirm: Text = None,
@@ -76,9 +80,10 @@ async def deploy_vllm(
         target: See list_targets.
         kv_cache_memory_bytes: Such as 512M.
         engine_args: Other vllm serve flags, one word each.
-        ttl_minutes: Stop after so long.
+        ttl_minutes: Stop after so long; 0 never.
         weights: hub, baked, gs://BUCKET/FOLDER or files://SHARE/FOLDER.
         network: NETWORK/SUBNETWORK.
+        zones: Of TPUs, in order.
         layout: Let the planner compute the flags.
         force: Even if it does not fit.
         confirm: Token from the preview.

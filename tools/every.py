@@ -13,6 +13,7 @@ from tools import (
     plan,
     quota,
     setting_up,
+    tpu,
 )
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "plan",
     "quota",
     "setting_up",
+    "tpu",
 ]

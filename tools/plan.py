@@ -11,6 +11,8 @@ from operations.targets import Targets, list_all
 from planner.flags import size_in_bytes
 from tools.surface import KNOWS, LOOKS, RT, Layout, Number, Text, Whole, Words, ops_tool, said
 
+Plane = Literal["auto", "queued", "compute"] | SkipJsonSchema[None]
+_NOT_FLAGS = ("model", "target", "layout", "check", "source", "rt")
 Quality = Literal["small", "medium", "large"] | SkipJsonSchema[None]
 
 
@@ -38,6 +40,8 @@ async def plan_deployment(
     vllm_version: Text = None,
     weights: Text = None,
     image: Text = None,
+    zones: Words = None,
+    control_plane: Plane = None,
     check: bool = False,
     rt: Runtime = RT,
 ) -> Answer:
@@ -47,16 +51,17 @@ async def plan_deployment(
         model: Hub id, folder, or short name such as `26b qat`.
         target: See compare_targets.
         layout: Compute the flags for this instead.
-        weights: As deploy_vllm takes them.
+        weights, zones: As deploy_vllm takes them.
         check: Ask the cloud as well: quota, permissions, region, weights.
     """
-    flags = said(locals(), without=("model", "target", "layout", "weights", "image", "check", "rt"))
+    source = {"weights": weights, "image": image, "zones": zones, "control_plane": control_plane}
+    flags = said(locals(), without=(*_NOT_FLAGS, *source))
     from operations import places, planning, preflight
 
     bytes_ = size_in_bytes(kv_cache_memory_bytes)
     where = places.place_named(rt, target)
     plan = planning.plan_for(where, model, {**flags, "kv_cache_memory_bytes": bytes_}, layout)
-    return await preflight.held(rt, plan, check=check, weights=weights, image=image)
+    return await preflight.held(rt, plan, check=check, source=source)
 
 
 @ops_tool("plan", KNOWS, default=True)

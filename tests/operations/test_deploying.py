@@ -14,7 +14,8 @@ from core.settings import Settings
 from server import build
 from tests.conftest import processes_of
 from tests.conversation import Agent, agent_of
-from tests.tools.world import MODEL, plant, still_engine
+from tests.tools.calls import MODEL
+from tests.tools.world import plant, still_engine
 
 pytestmark = pytest.mark.anyio
 

@@ -13,15 +13,8 @@ from starlette.types import ASGIApp
 from core.settings import Settings
 from tests.conversation import agent_of
 from tests.emulators.conftest import Simulate, simulate, tiny_model
-from tests.tools.world import (
-    CHANGING,
-    EVERY,
-    KEEPING,
-    LOOKING,
-    agent_at,
-    assert_envelope,
-    listening,
-)
+from tests.tools.calls import CHANGING, EVERY, KEEPING, LOOKING
+from tests.tools.world import agent_at, assert_envelope, listening
 
 __all__ = ["simulate", "tiny_model"]
 

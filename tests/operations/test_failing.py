@@ -10,7 +10,8 @@ from core.settings import Settings
 from emulators.engine.failures import known_failures
 from tests.conversation import Reply, agent_of
 from tests.emulators.models import write_tiny_model
-from tests.tools.world import MODEL, assert_envelope, assert_same_facts
+from tests.tools.calls import MODEL
+from tests.tools.world import assert_envelope, assert_same_facts
 
 MODES: Final = {
     "oom": "DOES_NOT_FIT",

@@ -7,6 +7,7 @@ import pytest
 
 from backends.cloud_abilities import Quota
 from backends.cloud_run.backend import CloudRunBackend
+from backends.tpu.backend import TpuBackend
 from core.cloud_errors import PermissionDenied
 from core.errors import Unsupported
 from core.records import Target
@@ -108,16 +109,17 @@ async def test_one_target_that_cannot_be_read_does_not_hide_the_others(
 ) -> None:
     """It is a row of its own that says why; named alone, it is an error."""
 
-    async def quotas(self: CloudRunBackend) -> Sequence[Quota]:
+    async def quotas(self: CloudRunBackend | TpuBackend) -> Sequence[Quota]:
         if self.target.name != "cloud-run-l4":
             raise PermissionDenied("Google does not let you.", fix="Ask its owner.")
         return (Quota(quota="q", region="us-east4", accelerator="nvidia-l4", limit=3),)
 
-    monkeypatch.setattr(CloudRunBackend, "quotas", quotas)
+    for backend in (CloudRunBackend, TpuBackend):
+        monkeypatch.setattr(backend, "quotas", quotas)
     settings = Settings(vllm_devops_state_dir=tmp_path, google_cloud_project="p")
     rt = Runtime(settings, frozenset())
     found = await check(rt, None)
-    first, second = found.quotas
+    first, second, *_ = found.quotas
     assert (first.replicas, second.replicas) == (3, None)
     assert "Google does not let you. Ask its owner." in found.warnings()[0]
     with pytest.raises(PermissionDenied):

@@ -12,7 +12,8 @@ from core.settings import Settings
 from tests.conftest import processes_of
 from tests.conversation import Agent, agent_of
 from tests.emulators.models import write_tiny_model
-from tests.tools.world import MODEL, assert_envelope, still_engine
+from tests.tools.calls import MODEL
+from tests.tools.world import assert_envelope, still_engine
 
 pytestmark = pytest.mark.anyio
 
@@ -26,7 +27,7 @@ WRONG: Final[tuple[tuple[dict[str, Any], str], ...]] = (
     ({"tensor_parallel_size": 0}, "INVALID_ARGUMENT"),
     ({"cpu_offload_gb": -1}, "INVALID_ARGUMENT"),
     ({"port": 70_000}, "INVALID_ARGUMENT"),
-    ({"ttl_minutes": 0}, "INVALID_ARGUMENT"),
+    ({"ttl_minutes": -1}, "INVALID_ARGUMENT"),
     ({"max_replicas": 2}, "INVALID_ARGUMENT"),
     ({"min_replicas": 2, "max_replicas": 2}, "INVALID_ARGUMENT"),
     ({"model": "/no/such/folder"}, "MODEL_NOT_FOUND"),

@@ -8,7 +8,8 @@ import pytest
 
 from core.settings import Settings
 from tests.conversation import Agent, agent_of
-from tests.tools.world import EVERY, MODEL, agent_at, assert_envelope, plant, targets
+from tests.tools.calls import EVERY, MODEL
+from tests.tools.world import agent_at, assert_envelope, plant, targets
 from tools.surface import TOOLS
 
 pytestmark = pytest.mark.anyio

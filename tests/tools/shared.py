@@ -10,7 +10,8 @@ import pytest
 from core.settings import Settings
 from tests.conftest import processes_of
 from tests.conversation import Agent, agent_of
-from tests.tools.world import MODEL, hurry, plant_runs
+from tests.tools.calls import MODEL
+from tests.tools.world import hurry, plant_runs
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,8 @@ from benchmark.folder import RunFolder
 from benchmark.reporting import report
 from core.settings import Settings
 from tests.conversation import Agent, Reply, agent_of
-from tests.tools.world import EVERY, assert_envelope, assert_same_facts, plant, plant_runs
+from tests.tools.calls import EVERY
+from tests.tools.world import assert_envelope, assert_same_facts, plant, plant_runs
 from tools.surface import TOOLS
 
 WRONG: Final[tuple[tuple[str, dict[str, Any], str, str], ...]] = (

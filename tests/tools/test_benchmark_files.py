@@ -11,14 +11,8 @@ from benchmark.records import Code
 from benchmark.runs import Manifest
 from tests.benchmark.made import a_grid, with_verdict
 from tests.conversation import Agent
-from tests.tools.world import (
-    ARTICLE,
-    RUNS,
-    assert_envelope,
-    assert_same_facts,
-    plant_run,
-    plant_runs,
-)
+from tests.tools.calls import ARTICLE, RUNS
+from tests.tools.world import assert_envelope, assert_same_facts, plant_run, plant_runs
 
 pytestmark = pytest.mark.anyio
 

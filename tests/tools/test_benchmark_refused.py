@@ -8,7 +8,8 @@ import pytest
 from benchmark.runs import RunState
 from tests.conversation import Agent
 from tests.emulators.conftest import Simulate, simulate, tiny_model
-from tests.tools.world import RUNS, agent_at, assert_envelope, plant, plant_run
+from tests.tools.calls import RUNS
+from tests.tools.world import agent_at, assert_envelope, plant, plant_run
 
 __all__ = ["simulate", "tiny_model"]
 

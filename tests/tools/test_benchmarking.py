@@ -20,13 +20,8 @@ from tests.conftest import processes_of
 from tests.conversation import Agent, Reply, agent_of
 from tests.emulators.conftest import Simulate, simulate, tiny_model
 from tests.tools.asked import token_of
-from tests.tools.world import (
-    MODEL,
-    RUNS,
-    agent_at,
-    plant_runs,
-    targets,
-)
+from tests.tools.calls import MODEL, RUNS
+from tests.tools.world import agent_at, plant_runs, targets
 
 __all__ = ["simulate", "tiny_model"]
 

@@ -13,7 +13,8 @@ from starlette.responses import StreamingResponse as Stream
 from starlette.routing import Route
 
 from tests.conversation import Agent
-from tests.tools.world import EVERY, agent_at, assert_envelope, listening, plant, plant_run
+from tests.tools.calls import EVERY
+from tests.tools.world import agent_at, assert_envelope, listening, plant, plant_run
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,8 @@ import pytest
 
 from core.settings import ROOT, inherited_environment
 from server import main
-from tests.tools.world import MODEL, operations_of, plant, still_engine
+from tests.tools.calls import MODEL
+from tests.tools.world import operations_of, plant, still_engine
 from tools import commandline
 
 
@@ -63,7 +64,7 @@ def test_words_become_what_the_parameter_takes(
 def test_a_tools_text_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     """A person reads Markdown; the exit status is 0 when it went well."""
     assert call("list_targets") == 0
-    assert capsys.readouterr().out.startswith("**5 targets: local, cloud-run-l4,")
+    assert capsys.readouterr().out.startswith("**14 targets: local, cloud-run-l4,")
 
 
 def test_json_is_the_structured_half(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,8 +9,9 @@ from core.errors import OpsError
 from core.journal import Journal
 from core.settings import Settings
 from tests.conversation import Agent, agent_of
+from tests.tools.calls import OLD, OLD_LOOKING
 from tests.tools.test_profiles import DEFAULT, names, of
-from tests.tools.world import OLD, OLD_LOOKING, assert_envelope, assert_same_facts
+from tests.tools.world import assert_envelope, assert_same_facts
 from tools.surface import TOOLS
 
 pytestmark = pytest.mark.anyio
@@ -21,8 +22,17 @@ SUCCESSORS: Final = {
     "status_azure_vm": "status_vllm",
     "stop_azure_vm": "stop_vllm",
     "start_azure_vm": "start_vllm",
+    "query_queued_gemma4": "query_gemma4",
+    "query_queued_gemma4_with_stats": "query_gemma4_with_stats",
+    "estimate_deployment_cost": "estimate_cost",
+    "describe_queued_resource": "manage_queued_resource",
+    "destroy_queued_resource": "manage_queued_resource",
 }
-ANYWHERE: Final = ("check_vllm", "get_vllm_endpoint")
+ONE_ACTION: Final = ("describe_queued_resource", "destroy_queued_resource")
+"""Each is one of several things that its successor does."""
+ANYWHERE: Final = ("check_vllm", "get_vllm_endpoint", "estimate_deployment_cost")
+AZURE: Final = ("status_azure_vm", "stop_azure_vm", "start_azure_vm")
+QUEUED: Final = ("query_queued_gemma4", "query_queued_gemma4_with_stats")
 
 
 def test_every_old_name_has_a_successor() -> None:
@@ -30,7 +40,7 @@ def test_every_old_name_has_a_successor() -> None:
     assert set(SUCCESSORS) == set(OLD) == {n for n, one in TOOLS.items() if one.group == "compat"}
 
 
-@pytest.mark.parametrize("old", SUCCESSORS)
+@pytest.mark.parametrize("old", [old for old in SUCCESSORS if old not in ONE_ACTION])
 def test_an_old_name_promises_and_takes_what_its_successor_does(old: str) -> None:
     """The same hints for a client's policies, and the same parameters."""
     was, now = TOOLS[old].tool, TOOLS[SUCCESSORS[old]].tool
@@ -46,7 +56,7 @@ async def test_an_old_name_can_be_called_without_being_listed(
     """In the default profile, with both halves the same, and with the new name said."""
     async with agent_of(served_settings.model_copy(update={"toolsets": ()})) as agent:
         assert await names(agent) == DEFAULT
-        reply = await agent.call(old)
+        reply = await agent.call(old, **OLD[old])
     assert reply.structured["ok"], reply
     assert_envelope(reply)
     assert_same_facts(reply)
@@ -56,7 +66,8 @@ async def test_an_old_name_can_be_called_without_being_listed(
 @pytest.mark.parametrize("old", ANYWHERE)
 async def test_an_old_name_gives_what_its_successor_gives(served: Agent, old: str) -> None:
     """Field by field."""
-    was, now = await served.call(old), await served.call(SUCCESSORS[old])
+    said = OLD[old]
+    was, now = await served.call(old, **said), await served.call(SUCCESSORS[old], **said)
     same = {key for key in now.data if key != "latency_seconds"}
     assert {key: was.data[key] for key in same} == {key: now.data[key] for key in same}
 
@@ -69,23 +80,23 @@ async def test_old_names_are_listed_where_they_are_asked_for(state_dir: Path) ->
         assert await names(agent) & set(OLD) == set(OLD_LOOKING)
 
 
-@pytest.mark.parametrize("old", sorted(OLD.keys() - set(ANYWHERE)))
-async def test_without_azure_the_virtual_machines_are_said_to_be_none(
-    state_dir: Path, old: str
-) -> None:
+@pytest.mark.parametrize("old", [*AZURE, *QUEUED])
+async def test_without_its_cloud_an_old_name_means_nothing(state_dir: Path, old: str) -> None:
     """Nothing is invented: the error names the setting that makes the targets usable."""
     async with agent_of(of(state_dir)) as agent:
-        reply = await agent.call(old)
+        reply = await agent.call(old, **OLD[old])
     assert reply.code == "NOT_FOUND"
-    assert "AZURE_SUBSCRIPTION_ID" in reply.structured["fix"]
-    assert [said for said in reply.structured["warnings"] if "no virtual machine" in said]
+    setting = "AZURE_SUBSCRIPTION_ID" if old in AZURE else "GOOGLE_CLOUD_PROJECT"
+    assert setting in reply.structured["fix"]
+    words = "no virtual machine" if old in AZURE else "on Cloud TPU"
+    assert [said for said in reply.structured["warnings"] if words in said]
 
 
-@pytest.mark.parametrize("old", sorted(OLD.keys() - set(ANYWHERE)))
-async def test_a_target_elsewhere_is_no_virtual_machine_on_azure(state_dir: Path, old: str) -> None:
+@pytest.mark.parametrize("old", [*AZURE, *QUEUED])
+async def test_a_target_of_another_cloud_is_not_meant(state_dir: Path, old: str) -> None:
     """It sends on to the tool that does it there."""
     async with agent_of(of(state_dir)) as agent:
-        reply = await agent.call(old, target="local")
+        reply = await agent.call(old, target="local", **OLD[old])
     assert reply.code == "INVALID_ARGUMENT"
     (step,) = reply.structured["next"]
     assert (step["tool"], step["arguments"]) == (SUCCESSORS[old], {"target": "local"})

@@ -10,7 +10,7 @@ from backends.local.backend import LocalBackend
 from backends.registry import BACKENDS
 from core.settings import Settings
 from tests.conversation import Agent, agent_of
-from tests.tools.world import (
+from tests.tools.calls import (
     CHANGING,
     CLOUD,
     CLOUD_LOOKING,
@@ -23,6 +23,8 @@ from tests.tools.world import (
     OLD_CHANGING,
     OLD_LOOKING,
     WRITING,
+)
+from tests.tools.world import (
     assert_envelope,
     assert_same_facts,
     operations_of,
@@ -59,8 +61,10 @@ IMPERATIVES: Final = {
 }
 FAILING: Final[dict[str, dict[str, Any]]] = {
     **{tool: {"name": "nobody"} for tool in EVERY},
-    **{tool: {"target": "nowhere"} for tool in (*CLOUD, *OLD)},
+    **{tool: {"target": "nowhere"} for tool in CLOUD},
+    **{tool: {**arguments, "target": "nowhere"} for tool, arguments in OLD.items()},
     "check_gpu_quotas": {"target": "local"},
+    "manage_queued_resource": {"action": "describe", "name": "nobody", "target": "nowhere"},
     "get_huggingface_model_copy_instructions": {"model": "/no"},
     "get_vertex_ai_model_copy_instructions": {"model": "/no"},
     "get_huggingfacehub_download_path": {"model": "/no"},
@@ -119,7 +123,7 @@ async def test_only_what_takes_something_away_is_destructive(agent: Agent) -> No
     """Replacing, stopping and deleting can end work of others; starting and measuring cannot."""
     tools = await agent.client.list_tools()
     destructive = {t.name for t in tools if t.annotations and t.annotations.destructive_hint}
-    assert destructive == set(CHANGING) - {"start_vllm"}
+    assert destructive == {*CHANGING, "manage_queued_resource"} - {"start_vllm"}
 
 
 async def test_only_measuring_is_another_thing_each_time(agent: Agent) -> None:

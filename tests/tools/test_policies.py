@@ -6,7 +6,8 @@ from typing import Final
 import pytest
 
 from tests.tools.asked import ONE, Open, mode, opened, token_of, yes
-from tests.tools.world import MODEL, plant, snapshot, targets
+from tests.tools.calls import MODEL
+from tests.tools.world import plant, snapshot, targets
 
 __all__ = ["mode", "opened"]
 

@@ -6,7 +6,7 @@ import pytest
 
 from core.settings import Settings, Toolset
 from tests.conversation import Agent, agent_of
-from tests.tools.world import (
+from tests.tools.calls import (
     CHANGING,
     CLOUD,
     CLOUD_LOOKING,
@@ -16,6 +16,8 @@ from tests.tools.world import (
     OLD,
     OLD_CHANGING,
     WRITING,
+)
+from tests.tools.world import (
     assert_envelope,
     operations_of,
     plant,

@@ -15,7 +15,8 @@ from core.settings import Settings
 from core.waiting import wait_until
 from tests.conversation import Agent, agent_of
 from tests.emulators.conftest import Simulate, simulate, tiny_model
-from tests.tools.world import CHANGING, EVERY, LOOKING, MODEL, operations_of, still_engine
+from tests.tools.calls import CHANGING, EVERY, LOOKING, MODEL
+from tests.tools.world import operations_of, still_engine
 from tools.surface import TOOLS
 
 __all__ = ["simulate", "tiny_model"]

@@ -20,95 +20,17 @@ from benchmark.runs import Progress, RunState
 from core.journal import Journal, Operation
 from core.records import DeploymentSpec
 from core.reply import MAX_CHARACTERS
-from core.settings import ROOT, Settings
+from core.settings import Settings
 from operations import following, load, runs, stage
 from tests.benchmark.made import WHEN, a_grid, a_manifest
 from tests.conversation import Agent, Reply, agent_of
+from tests.tools.calls import MODEL, RUNS
 
 BOUND: Final = 32_000
 """Characters of one half: about 8,000 tokens, the design's hard limit."""
 assert MAX_CHARACTERS <= BOUND
 
-MODEL: Final = "google/gemma-4-E2B-it"
 LONG_AGO: Final = datetime(2026, 1, 1, tzinfo=UTC)
-
-LOOKING: Final[dict[str, dict[str, Any]]] = {
-    "list_targets": {},
-    "list_models": {},
-    "plan_deployment": {"model": "26b qat", "target": "cloud-run-l4", "max_model_len": 8192},
-    "recommend_deployment": {"model": "26b qat", "max_model_len": 8192},
-    "estimate_cost": {"target": "cloud-run-l4", "model": "12b qat"},
-    "compare_targets": {"models": ["12b qat"], "targets": ["cloud-run-l4", "aca-a100"]},
-    "status_vllm": {},
-    "list_deployments": {},
-    "get_vllm_deployment_config": {},
-    "get_endpoint": {},
-    "get_model_details": {},
-    "verify_model_health": {},
-    "get_metrics": {},
-    "get_system_status": {},
-    "get_logs": {},
-    "query_gemma4": {"prompt": "Hello", "max_tokens": 8},
-    "query_gemma4_with_stats": {"prompt": "Hello", "max_tokens": 8},
-    "query_vllm": {"prompt": "Hello", "max_tokens": 8},
-    "get_help": {},
-    "get_benchmark": {},
-    "list_benchmarks": {},
-    "get_huggingface_model_copy_instructions": {"model": "12b qat", "bucket": "weights"},
-    "get_vertex_ai_model_copy_instructions": {"model": "77", "bucket": "weights"},
-    "get_huggingfacehub_download_path": {"model": "12b qat"},
-    "get_vllm_gpu_deployment_config": {"model": "12b qat"},
-}
-"""Every tool that only looks or asks, with arguments that a ready deployment answers."""
-
-RUNS: Final = ("20261121-120000-quick-one", "20261121-130000-quick-one")
-ARTICLE: Final = ROOT / "tests" / "benchmark" / "imported" / "benchmark_sweep_results.csv"
-
-CHANGING: Final[dict[str, dict[str, Any]]] = {
-    "deploy_vllm": {"model": MODEL, "name": "one"},
-    "update_vllm_scaling": {"min_replicas": 0, "max_replicas": 0},
-    "stop_vllm": {},
-    "start_vllm": {},
-    "destroy_vllm": {},
-}
-"""Every tool that changes a deployment, with arguments that suit a stopped one, `one`."""
-
-KEEPING: Final[dict[str, dict[str, Any]]] = {
-    "stop_benchmark": {"run": RUNS[0]},
-    "compare_benchmarks": {"benchmarks": list(RUNS)},
-    "import_benchmark": {"file": str(ARTICLE)},
-}
-"""Every tool that writes nothing but files of benchmarks, with arguments that suit `plant_runs`."""
-
-MEASURING: Final[dict[str, dict[str, Any]]] = {
-    "run_benchmark": {"contexts": [16], "concurrencies": [1], "cell_seconds": 0.3, "wait_s": 0},
-}
-"""What needs a deployment that is ready, and leaves a process behind."""
-
-CLOUD_LOOKING: Final[dict[str, dict[str, Any]]] = {
-    "check_gpu_quotas": {},
-    "list_bucket_models": {"bucket": "weights", "target": "cloud-run-l4"},
-    "list_vertex_models": {"target": "cloud-run-l4"},
-}
-"""Every tool that looks and needs a cloud to answer."""
-
-CLOUD_WRITING: Final[dict[str, dict[str, Any]]] = {
-    "setup_target": {"target": "cloud-run-l4"},
-    "save_hf_token": {"token": f"hf_{'a' * 34}", "target": "cloud-run-l4"},
-}
-"""Every tool that changes a cloud and no deployment."""
-
-_NOTHING: Final[dict[str, Any]] = {}
-OLD_LOOKING: Final = dict.fromkeys(("check_vllm", "get_vllm_endpoint", "status_azure_vm"), _NOTHING)
-OLD_CHANGING: Final = dict.fromkeys(("stop_azure_vm", "start_azure_vm"), _NOTHING)
-OLD: Final = {**OLD_LOOKING, **OLD_CHANGING}
-"""Every tool kept for its old name; those of a virtual machine want a deployment on Azure."""
-
-CLOUD: Final = {**CLOUD_LOOKING, **CLOUD_WRITING}
-"""They answer in a rehearsal; `test_cloud_tools.py` has them do so."""
-
-WRITING: Final = {**CHANGING, **KEEPING, **MEASURING}
-EVERY: Final = {**LOOKING, **WRITING}
 
 
 def hurry(patch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,54 @@
+"""Tools about requests for TPUs, ours and others'."""
+
+from typing import Literal
+
+from core.records import Answer
+from operations import queue
+from operations.deploying import deploy
+from operations.runtime import Runtime
+from tools.confirming import agree
+from tools.surface import DESTROYS, LOOKS, RT, Text, ops_tool
+
+Action = Literal["create", "describe", "delete"]
+
+
+@ops_tool("tpu", LOOKS)
+async def list_queued_resources(
+    target: Text = None, zone: Text = None, rt: Runtime = RT
+) -> queue.Queue:
+    """List every TPU and request for one, ours and others', husks that hold quota first.
+
+    Args:
+        target: Only what was made for it.
+    """
+    return await queue.everything(rt, target, zone)
+
+
+@ops_tool("tpu", DESTROYS)
+async def manage_queued_resource(
+    action: Action,
+    name: str,
+    model: Text = None,
+    target: Text = None,
+    zone: Text = None,
+    confirm: Text = None,
+    rt: Runtime = RT,
+) -> Answer:
+    """Ask for a TPU by the queue and serve on it, show a request, or delete one of ours.
+
+    Args:
+        name: Of the deployment or the resource.
+        model: To serve; only to create.
+        confirm: Token from the preview.
+    """
+    from operations import queue_changes  # noqa: PLC0415  only what changes needs it
+
+    if action == "create":
+        backend, wanted, shown = await queue_changes.to_create(rt, name, model, target, zone)
+        await agree(rt, shown, confirm)
+        return await deploy(rt, backend, wanted)
+    if action == "describe":
+        return await queue.describe(rt, name, target, zone)
+    removal = await queue_changes.to_delete(rt, name, target, zone)
+    await agree(rt, removal.preview, confirm)
+    return await queue_changes.delete(rt, removal)
