@@ -28,7 +28,7 @@ tool  = @$(PY) server.py call $(1) $(words) $(if $(call on,JSON),--json) $(if $(
 .PHONY: help demo test test-engine lint run install vllm mcp-config clean deploy status endpoint \
         metrics query logs destroy targets list health stats stop start call broken prices plan advise measure \
         benchmark benchmarks bench-client test-lives test-browser test-sweep test-azurite \
-        setup quotas rehearse rehearse-clean
+        setup quotas zones rehearse rehearse-clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -106,6 +106,8 @@ setup: $(STAMP) ## Make what a target needs once: APIs, accounts, roles, storage
 	$(call tool,setup_target)
 quotas: $(STAMP) ## Show how many accelerators you may use (TARGET)
 	$(call tool,check_gpu_quotas)
+zones: $(STAMP) ## Show which zones may give a TPU (TARGET)
+	$(call tool,get_zones_with_available_quota)
 status: $(STAMP) ## Say what a deployment does now (TARGET NAME)
 	$(call tool,status_vllm)
 endpoint: $(STAMP) ## Say where the model answers, and how to call it

@@ -49,7 +49,7 @@ class Rehearsal(Story):
         await self.call("setup_target", target=self._target, lines=60)
         if await self._deployed():
             await self._looked_at()
-            await self._operated()
+            await (self._queued() if self._is_tpu else self._operated())
         await self.call("destroy_vllm", **self._where)
         await self.call("list_deployments")
 
@@ -63,6 +63,8 @@ class Rehearsal(Story):
                 return False
             what["layout"] = "concurrency"
         await self.call("check_gpu_quotas", target=self._target)
+        if self._is_tpu:
+            await self.call("get_zones_with_available_quota", lines=40, target=self._target)
         deploy: dict[str, Any] = {**what, "name": _NAME, "engine": self._engine, "ttl_minutes": 60}
         told = await self.call("deploy_vllm", lines=60, **deploy)
         return bool(told.get("ok")) and await self._settled("ready")
@@ -78,6 +80,15 @@ class Rehearsal(Story):
         if self._engine == "vllm":
             await self.call("run_benchmark", lines=40, wait_s=40, **self._where, **_SMALL)
         await self.call("get_logs", lines=12, **self._where)
+
+    @property
+    def _is_tpu(self) -> bool:
+        return self._target.startswith("tpu")
+
+    async def _queued(self) -> None:
+        """A chip is not scaled: it is looked at where it stands, and given back as a whole."""
+        await self.call("list_queued_resources", target=self._target)
+        await self.call("manage_queued_resource", action="describe", **self._where)
 
     async def _operated(self) -> None:
         more: dict[str, Any] = {"min_replicas": 0, "max_replicas": 2}

@@ -33,7 +33,8 @@ from pydantic import ValidationError
 from core import VERSION
 from core.errors import OpsError
 from core.settings import Settings
-from operations.runtime import Runtime, running
+from operations.living import running
+from operations.runtime import Runtime
 from tools import every  # noqa: F401  registers them
 from tools.gate import Gate
 from tools.profile import INSTRUCTIONS, callable_names, listed

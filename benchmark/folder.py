@@ -44,6 +44,11 @@ class RunFolder:
         return self.path / "credential"
 
     @property
+    def certificate_file(self) -> Path:
+        """The one certificate to trust, of an endpoint that signs for itself; no secret."""
+        return self.path / "certificate.pem"
+
+    @property
     def stop_file(self) -> Path:
         """Its presence asks the sweep to end with what there is."""
         return self.path / "stop"
@@ -155,6 +160,24 @@ class RunFolder:
         lines = [secret.get_secret_value() if secret else "" for secret in (key, identity)]
         with _room(self.path):
             replace(self.credential_file, "\n".join(lines).rstrip("\n"), mode=_PRIVATE)
+
+    def keep_certificate(self, pem: str | None) -> None:
+        """Leave the one certificate that is to be trusted, if the endpoint signs for itself.
+
+        Raises:
+            DiskFull: There is no room for it.
+        """
+        if pem is None:
+            self.certificate_file.unlink(missing_ok=True)
+        else:
+            self.write(self.certificate_file, pem)
+
+    def certificate(self) -> str | None:
+        """Read that certificate; None where the usual authorities are to be trusted."""
+        try:
+            return self.certificate_file.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
 
     def credential(self) -> str | None:
         """Read the key as it is now."""

@@ -17,7 +17,7 @@ from core.settings import ROOT
 BUDGET_SECONDS: Final = 0.6
 _RUNS: Final = 7
 _GOOGLE: Final = """
-from backends.cloud_run.slim import client_class
+from backends.google.slim import client_class
 client_class("google.cloud.run_v2", "services", "ServicesAsyncClient")
 client_class("google.cloud.run_v2", "revisions", "RevisionsAsyncClient")
 client_class("google.cloud.monitoring_v3", "metric_service", "MetricServiceAsyncClient")
@@ -33,13 +33,22 @@ async def first_call():
     await there.clients.aclose()
 anyio.run(first_call)
 """
+_TPU: Final = "anyio.run(first_calls.{})"
+_CALLS: Final = {
+    "Google": _GOOGLE,
+    "Azure": _AZURE,
+    "Cloud TPU's queue": _TPU.format("queued"),
+    "Compute Engine": _TPU.format("compute"),
+    "both of them": _TPU.format("both"),
+}
 _CODE: Final = """
 import resource, time
 import anyio
 import server
-import backends.aca.backend, backends.cloud_run.backend
+import backends.aca.backend, backends.cloud_run.backend, backends.tpu.backend
 from backends.aca.app import app_of
 from tests.backends.aca.planned import CALLERS, VAULT, drawn, site
+from tests.backends.tpu import first_calls
 DRAWN = drawn()
 MIB = 2**20 if __import__("sys").platform == "darwin" else 2**10
 spent, held = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -51,7 +60,7 @@ print(seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - held) / MIB
 
 async def main() -> None:
     """Print what the first calls take, in seconds of CPU and MiB."""
-    for cloud, call in (("Google", _GOOGLE), ("Azure", _AZURE)):
+    for cloud, call in _CALLS.items():
         with TemporaryDirectory() as bytecode:
             taken = [await _taken(call, bytecode) for _ in range(_RUNS + 1)][1:]
         seconds, mib = (median(each) for each in zip(*taken, strict=True))

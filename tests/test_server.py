@@ -15,8 +15,8 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from core import VERSION
 from core.settings import ROOT, inherited_environment
 from server import main
+from tests.tools.calls import LOOKING, MODEL
 from tests.tools.shared import state_dir
-from tests.tools.world import LOOKING, MODEL
 
 __all__ = ["state_dir"]
 
@@ -154,12 +154,16 @@ async def python(*words: str, **environment: str) -> tuple[int, str, str]:
 
 
 async def test_nothing_heavy_is_imported() -> None:
-    """Building the server loads no cloud library, no torch, no emulator, nothing that measures."""
+    """Listing the tools loads no cloud library, no torch, no emulator, nothing that measures."""
     clouds = ("google", "azure", "grpc", "torch", "vllm", "emulators", "psutil", "huggingface_hub")
     measures = ("numpy", "uvloop", "httptools", "orjson", "pyarrow", "matplotlib", "jinja2")
     heavy = clouds + measures
     code = (
-        "import sys, server; server.build(server.Settings());"
+        "import sys, anyio, fastmcp, server\n"
+        "async def listed():\n"
+        "    async with fastmcp.Client(server.build(server.Settings())) as client:\n"
+        "        assert await client.list_tools()\n"
+        "anyio.run(listed)\n"
         "files = {n: m for n, m in sys.modules.items() if getattr(m, '__file__', None)};"
         f"print([n for n in files if n.split('.')[0] in {heavy!r}])"
     )

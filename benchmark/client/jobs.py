@@ -18,7 +18,7 @@ class Job(Record, use_attribute_docstrings=False):
     credential_file: Path | None = None
     """Holds the bearer token; read again when it changes."""
     ca_file: Path | None = None
-    """Certificates to trust beside the system's."""
+    """The certificate to trust, and nothing else; the usual authorities if there is none."""
     load: Load
     context: int
     workload: Workload

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Callable, Coroutine
 from functools import partial
 from operator import ne
+from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -166,12 +167,9 @@ async def _connected(address: Address) -> socket.socket:
 
 
 def _trust(ca_file: str | None) -> ssl.SSLContext:
-    import httpx2  # noqa: PLC0415  20 ms of the start that plain HTTP need not pay
+    from core.trust import trusted  # noqa: PLC0415  httpx2: 20 ms that plain HTTP need not pay
 
-    context = httpx2.create_ssl_context()
-    if ca_file is not None:
-        context.load_verify_locations(ca_file)
-    return context
+    return trusted(Path(ca_file).read_text(encoding="utf-8") if ca_file else None)
 
 
 def raise_file_limit() -> None:

@@ -152,12 +152,13 @@ class Bench:
 
     def _job(self, spec: CellSpec, seen: Seen) -> Job:
         plan = self._manifest.plan
-        key = self._folder.credential_file
+        key, certificate = self._folder.credential_file, self._folder.certificate_file
         return Job(
             cell=spec.id,
             base_url=self._manifest.base_url,
             path=_PATHS[plan.workload.api],
             credential_file=key if key.exists() else None,
+            ca_file=certificate if certificate.exists() else None,
             load=spec.load,
             context=spec.context,
             workload=plan.workload,
@@ -198,6 +199,7 @@ async def opened(folder: RunFolder, base_url: str) -> AsyncIterator[Endpoint]:
         base_url=base_url,
         api_key=SecretStr(key) if key else None,
         identity_token=SecretStr(identity) if identity else None,
+        certificate=folder.certificate(),
         protection="as its owner set it",
     )
     endpoint = Endpoint(access)

@@ -13,8 +13,10 @@ MODEL: Final = "google/gemma-4-E2B-it"
 class Life:
     """One deployment on one target."""
 
-    def __init__(self, agent: Agent, target: str, name: str = "one") -> None:
-        self.agent, self.target, self.name = agent, target, name
+    def __init__(
+        self, agent: Agent, target: str, name: str = "one", *, at: str = "http://127.0.0.1:"
+    ) -> None:
+        self.agent, self.target, self.name, self._at = agent, target, name, at
 
     async def call(self, tool: str, **arguments: Any) -> Reply:
         """Call a tool for this deployment and see that it went well."""
@@ -42,7 +44,7 @@ class Life:
         assert not prepared.failed, prepared
         await self.call("deploy_vllm", model=model, **flags)
         ready = await self.becomes("ready")
-        assert ready.data["url"].startswith("http://127.0.0.1:")
+        assert ready.data["url"].startswith(self._at)
 
     async def sleeps_and_wakes(self) -> None:
         """Stop it, start it, and wake it with a question that says so."""

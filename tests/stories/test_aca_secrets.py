@@ -19,7 +19,7 @@ from tests.conversation import Reply, agent_of
 from tests.stories import test_cloud_run_secrets as elsewhere
 from tests.stories.conftest import Azure
 from tests.stories.troubles import ONE, trouble
-from tests.tools.world import OLD
+from tests.tools.calls import OF_TPUS, OLD
 from tools.surface import TOOLS
 
 __all__ = ["trouble"]
@@ -146,7 +146,7 @@ def _clean(places: dict[str, str], secrets: dict[str, str]) -> None:
 
 
 def _fails() -> set[str]:
-    return {"list_vertex_models", "stop_benchmark", "compare_benchmarks"}
+    return {"list_vertex_models", "stop_benchmark", "compare_benchmarks", *OF_TPUS}
 
 
 def _stream_tokens(azure: Azure) -> dict[str, str]:

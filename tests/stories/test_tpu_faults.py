@@ -1,0 +1,164 @@
+"""What goes wrong with a chip, as an agent hears of it; and what nobody may be left paying for."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+import anyio
+import pytest
+
+from tests.conversation import Agent, Reply, agent_of
+from tests.stories.chips import HERE, left, planted_by_others, watched
+from tests.stories.conftest import Cloud
+from tests.stories.life import MODEL, Life
+
+pytestmark = pytest.mark.anyio
+
+SPOT: Final = "tpu-v6e-1-spot"
+WISH: Final = {"model": MODEL, "max_model_len": 4096, "zones": [HERE]}
+VM: Final = "vllm-devops-one"
+PLANES: Final = ("queued", "compute")
+_LONGEST_SECONDS: Final = 60.0
+_BENCHMARK_SECONDS: Final = 240.0
+"""A sweep waits two minutes for an endpoint that went away to come back."""
+
+
+@pytest.fixture
+async def agent(cloud: Cloud) -> AsyncIterator[Agent]:
+    async with agent_of(cloud.settings) as agent:
+        yield agent
+
+
+async def served(agent: Agent, target: str, **more: Any) -> Life:
+    """Give a deployment that is ready."""
+    life = Life(agent, target, at="https://127.77.")
+    await life.call("deploy_vllm", **{**WISH, **more})
+    await life.becomes("ready")
+    return life
+
+
+async def until(life: Life, fits: Callable[[Reply], bool]) -> Reply:
+    """Look until what is told fits."""
+    with anyio.fail_after(_LONGEST_SECONDS):
+        while True:
+            reply = await life.call("status_vllm", wait_s=1)
+            if fits(reply):
+                return reply
+
+
+def failed_with(code: str) -> Callable[[Reply], bool]:
+    return lambda reply: (reply.data.get("failure") or {}).get("code") == code
+
+
+@pytest.mark.parametrize("control_plane", PLANES)
+async def test_a_chip_that_is_taken_during_a_benchmark_ends_it_and_is_told(
+    agent: Agent, cloud: Cloud, control_plane: str
+) -> None:
+    """The run says that the endpoint went; the deployment says why; deployed again, it serves."""
+    life = await served(agent, SPOT, control_plane=control_plane)
+    long = {"contexts": [16], "concurrencies": [1], "cell_seconds": 30, "output_tokens": 4}
+    run = await life.call("run_benchmark", wait_s=0, **long)
+    cloud.controls.preempt(cloud.project, control_plane, HERE, VM)
+    lost = await until(life, failed_with("PREEMPTED"))
+    assert lost.data["replicas"] == 0
+    assert "deploy_vllm" in lost.data["failure"]["fix"]
+    with anyio.fail_after(_BENCHMARK_SECONDS):
+        while True:
+            told = await agent.call("get_benchmark", run=run.data["run"], wait_s=10)
+            if told.data["state"] != "running":
+                break
+    assert told.data["state"] in {"done", "failed", "stopped"}, told
+    await life.call("deploy_vllm", **WISH, control_plane=control_plane)
+    await life.becomes("ready")
+    await life.ends()
+    assert left(cloud) == []
+
+
+@pytest.mark.parametrize("control_plane", PLANES)
+async def test_a_chip_whose_time_is_over_is_told_as_expired(
+    agent: Agent, cloud: Cloud, control_plane: str
+) -> None:
+    """A question that comes too late is refused with that; nothing bills, and nothing is left."""
+    cloud.set(tpu_clock=30)
+    more = {"control_plane": control_plane, "ttl_minutes": 10}
+    life = await served(agent, "tpu-v6e-1-flex", **more)
+    with anyio.fail_after(_LONGEST_SECONDS):
+        while True:
+            asked = {"target": life.target, "name": life.name, "prompt": "Hello", "max_tokens": 4}
+            answer = await agent.call("query_gemma4", **asked)
+            if answer.failed:
+                break
+    assert answer.structured["fix"], answer
+    over = await until(life, failed_with("EXPIRED"))
+    assert over.data["replicas"] == 0
+    await life.ends()
+    assert left(cloud) == []
+
+
+async def test_a_chip_that_is_taken_between_check_and_create_is_searched_elsewhere(
+    agent: Agent, cloud: Cloud
+) -> None:
+    """The check passed; by then the zone is empty, and the next one gives."""
+    zones = [HERE, "europe-west4-a"]
+    plan = await agent.call(
+        "plan_deployment", model=MODEL, target="tpu-v6e-1", check=True, zones=zones
+    )
+    assert not [row for row in plan.data["checks"] if row["outcome"] == "fail"], plan
+    cloud.set(tpu_zones={HERE: {"free": 0}, "europe-west4-a": {}}, tpu_clock=600)
+    life = Life(agent, "tpu-v6e-1", at="https://127.77.")
+    await life.call("deploy_vllm", **{**WISH, "zones": zones}, zone_wait_minutes=5)
+    ready, told = await watched(life)
+    assert ready.state == "ready", ready
+    assert any("NO_CAPACITY" in said or "TIMED_OUT" in said for said in told), told
+    assert len(cloud.controls.get(cloud.project)["tpus"]) == 1
+    await life.ends()
+    assert left(cloud) == []
+
+
+@pytest.mark.parametrize("control_plane", PLANES)
+async def test_a_delete_that_takes_ten_minutes_is_told_until_it_is_over(
+    agent: Agent, cloud: Cloud, control_plane: str
+) -> None:
+    """Each call says that it is being deleted, and none that it is gone before it is."""
+    life = await served(agent, "tpu-v6e-1", control_plane=control_plane)
+    cloud.set(tpu_delete_seconds=600, tpu_clock=20)  # thirty seconds here
+    calls = 0
+    with anyio.fail_after(_LONGEST_SECONDS):
+        while not (told := await life.call("destroy_vllm")).data["gone"]:
+            calls += 1
+            assert left(cloud) != []
+            assert "being deleted" in told.structured["summary"]
+    assert calls
+    assert left(cloud) == []
+
+
+@pytest.mark.parametrize("control_plane", PLANES)
+async def test_nothing_of_others_is_ever_changed(
+    agent: Agent, cloud: Cloud, control_plane: str
+) -> None:
+    """A whole life, a search that fails and a sweep over husks leave it as it was."""
+    before = await planted_by_others(cloud)
+    life = await served(agent, "tpu-v6e-1", control_plane=control_plane)
+    listed = await agent.call("list_queued_resources")
+    others = [row for row in listed.data["resources"] if not row["ours"]]
+    assert others
+    for row in others:
+        refused = await agent.call(
+            "manage_queued_resource", action="delete", name=row["id"], zone=row["zone"]
+        )
+        assert refused.code == "NOT_OURS", refused
+    await life.ends()
+    assert await planted_by_others(cloud, look=True) == before
+
+
+async def test_a_husk_is_found_and_deleted_when_it_is_asked_for(agent: Agent, cloud: Cloud) -> None:
+    """It is named with what it holds; afterwards it is gone."""
+    life = await served(agent, SPOT, control_plane="queued")
+    cloud.controls.preempt(cloud.project, "queued", HERE, VM)
+    await until(life, failed_with("PREEMPTED"))
+    listed = await agent.call("list_queued_resources", target=SPOT)
+    assert [row for row in listed.data["resources"] if row["husk"] and row["id"] == VM], listed
+    assert any("husk" in said for said in listed.structured["warnings"]), listed
+    gone = await agent.call("manage_queued_resource", action="delete", name=VM, zone=HERE)
+    assert not gone.failed, gone
+    await life.call("destroy_vllm")
+    assert left(cloud) == []
