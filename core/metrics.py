@@ -4,6 +4,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from fnmatch import fnmatch
 from typing import Final
 
@@ -20,6 +21,10 @@ _HISTOGRAMS: Final = {
     "request_queue_time_seconds": "vllm:request_queue_time_seconds",
 }
 """Our name: vLLM's (0.32). What an engine lacks is None in the answer."""
+
+
+_FAR_FUTURE: Final = 1e11
+"""Seconds since 1970: what is later is no time."""
 
 
 class Sample(Record):
@@ -81,7 +86,11 @@ class EngineMetrics(Record):
     generation_tokens: int | None = None
     requests_finished: dict[str, int] | None = None
     """By finish reason."""
+    http_requests: dict[str, int] | None = None
+    """By class of status, such as 5xx; of the paths that serve, not of those that look."""
     latencies: dict[str, Quantiles | None]
+    started_at: datetime | None = None
+    """When the engine began to count, as far as it says so."""
     cpu_seconds: float | None = None
     resident_memory_bytes: int | None = None
     virtual_memory_bytes: int | None = None
@@ -120,7 +129,9 @@ class MetricsPage:
             prompt_tokens=_whole(self._sum("vllm:prompt_tokens_total")),
             generation_tokens=_whole(self._sum("vllm:generation_tokens_total")),
             requests_finished=self._by("vllm:request_success_total", "finished_reason"),
+            http_requests=self._by("http_requests_total", "status"),
             latencies={ours: self._quantiles(name) for ours, name in _HISTOGRAMS.items()},
+            started_at=self._started_at(),
             cpu_seconds=self._sum("process_cpu_seconds_total"),
             resident_memory_bytes=_whole(self._sum("process_resident_memory_bytes")),
             virtual_memory_bytes=_whole(self._sum("process_virtual_memory_bytes")),
@@ -167,6 +178,14 @@ class MetricsPage:
             if bound is not None and math.isfinite(row.value):
                 buckets[bound] += row.value
         return quantiles(buckets, self._sum(f"{name}_sum") or 0.0) if buckets else None
+
+    def _started_at(self) -> datetime | None:
+        """Give the process's start, else the moment at which its first counter was made."""
+        begun = self._samples.get("process_start_time_seconds") or [
+            row for name, rows in self._samples.items() if name.endswith("_created") for row in rows
+        ]
+        seconds = [row.value for row in begun if 0 < row.value < _FAR_FUTURE]
+        return datetime.fromtimestamp(min(seconds), UTC) if seconds else None
 
     def _sleep_state(self) -> str | None:
         rows = self._samples.get("vllm:engine_sleep_state", [])

@@ -110,12 +110,21 @@ class Phase(Record):
     """The median of earlier boots here; None before the first."""
 
 
+class Step(Record):
+    """A tool that helps, and how to call it; target and name are those of the deployment."""
+
+    tool: str
+    arguments: Mapping[str, str | int | float | bool] = {}
+
+
 class Failure(Record):
     """Why a deployment does not run."""
 
     code: str
     cause: str
     fix: str
+    next: tuple[Step, ...] = ()
+    """Tools that do what `fix` says."""
     evidence: tuple[str, ...] = ()
     """The last lines its engine wrote."""
 
@@ -179,7 +188,8 @@ class Deployment(Answer):
             case State.READY:
                 return (NextStep("query_gemma4", {**here, "prompt": "What is Gemma?"}),)
             case State.FAILED:
-                return (NextStep("get_logs", here), NextStep("destroy_vllm", here))
+                helping = ("diagnose", "get_logs", "destroy_vllm")
+                return tuple(NextStep(tool, here) for tool in helping)
             case State.STOPPED:
                 return (NextStep("start_vllm", here), NextStep("destroy_vllm", here))
             case _:

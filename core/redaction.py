@@ -2,23 +2,89 @@
 
 import re
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 MASK: Final = "[redacted]"
 
-_SHAPES: Final = re.compile(
-    r"""\bhf_[A-Za-z0-9]{16,}                      # Hugging Face
-      | \bsk-[A-Za-z0-9_-]{16,}                    # OpenAI-style keys, ours among them
-      | \bya29\.[A-Za-z0-9_.-]{16,}                # Google OAuth
-      | \bAIza[A-Za-z0-9_-]{30,}                   # Google API keys
-      | \beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}   # JSON web tokens
-      | (?<=[Bb]earer\s)[A-Za-z0-9_.~+/=-]{12,}
-      | (?<=AccountKey=)[A-Za-z0-9+/=]{16,}
-      | (?<=[?&]sig=)[A-Za-z0-9%+/=_-]{16,}
-      | (?<=[?&]X-Goog-Signature=)[A-Fa-f0-9]{16,}
-    """,
-    re.VERBOSE,
+
+class _Shape(NamedTuple):
+    """What a kind of secret looks like."""
+
+    hints: tuple[str, ...]
+    """Lower-case words of which any text that holds one has at least one: a cheap first look."""
+    pattern: re.Pattern[str]
+    """Matches the secret alone; what must stand before it is looked at, not taken."""
+
+
+def _shape(hints: str, pattern: str, flags: int = 0) -> _Shape:
+    return _Shape(tuple(hints.split()), re.compile(pattern, re.VERBOSE | re.ASCII | flags))
+
+
+_REFERENCES: Final = r"""(?:none|null|true|false|undefined|empty|secretref:|projects/|keyvaultref:
+    |[^\s'",&;]{0,200}:latest\b|["'\[(]*[<${*[(]|os\.|self\.|str(?:ing)?\b|optional\b)"""
+"""What stands where a secret would, and is none: no value, a reference, a variable."""
+
+_SHAPES: Final = (
+    _shape("hf_", r"\bhf_[A-Za-z0-9]{16,}"),
+    _shape("api_org_", r"\bapi_org_[A-Za-z0-9]{16,}"),
+    # OpenAI-style keys, ours among them.
+    _shape("sk-", r"\bsk-[A-Za-z0-9_-]{16,}"),
+    _shape("ya29.", r"\bya29\.[A-Za-z0-9_.-]{16,}"),
+    _shape("aiza", r"\bAIza[A-Za-z0-9_-]{30,}"),
+    _shape("gocspx-", r"\bGOCSPX-[A-Za-z0-9_-]{16,}"),
+    # JSON web tokens; one that begins within a word is not looked at without end, again and again.
+    _shape(
+        "eyj",
+        r"(?:(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}+|(?<=-)eyJ[A-Za-z0-9_-]{8,500}+)"
+        r"\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
+    ),
+    _shape("github_pat_", r"\bgithub_pat_[A-Za-z0-9_]{22,}"),
+    _shape("ghp_ gho_ ghu_ ghs_ ghr_", r"\bgh[pousr]_[A-Za-z0-9]{30,}"),
+    _shape("glpat-", r"\bglpat-[A-Za-z0-9_-]{16,}"),
+    _shape("xox", r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}"),
+    _shape("hooks.slack.com/", r"(?<=hooks\.slack\.com/services/)[A-Za-z0-9/]{20,}"),
+    _shape("akia asia", r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
+    # A client secret of Microsoft Entra.
+    _shape("8q~", r"(?<![A-Za-z0-9_.~-])[A-Za-z0-9_.~-]{3}8Q~[A-Za-z0-9_.~-]{31,37}"),
+    _shape("bearer", r"(?<=[Bb]earer\s)[A-Za-z0-9_.~+/=-]{12,}"),
+    _shape("basic", r"(?<=[Bb]asic\s)[A-Za-z0-9+/]{8,}={1,2}(?![A-Za-z0-9+/=])"),
+    _shape(
+        "accountkey= sharedaccesskey= sharedaccesssignature=",
+        r"(?:(?<=AccountKey=)|(?<=SharedAccessKey=)|(?<=SharedAccessSignature=))"
+        r"[A-Za-z0-9%+/=_-]{16,}",
+    ),
+    _shape("sig=", r"(?<=[?&]sig=)[A-Za-z0-9%+/=_-]{16,}"),
+    _shape("x-goog-signature=", r"(?<=[?&]X-Goog-Signature=)[A-Fa-f0-9]{16,}"),
+    _shape("x-amz-", r"(?:(?<=X-Amz-Signature=)|(?<=X-Amz-Security-Token=))[A-Za-z0-9%+/=_-]{16,}"),
+    # A private key whose end is missing takes the rest of the text with it.
+    _shape(
+        "private key-----",
+        r"-----BEGIN\ [A-Z ]{0,24}PRIVATE\ KEY-----.*?(?:-----END[ A-Z]{0,40}-----|\Z)",
+        re.DOTALL,
+    ),
 )
+
+_NAMED: Final = re.compile(
+    rf"""((?<![A-Za-z])
+         (?:(?P<sure>api[_-]?key|apikey|passwo?r?d|passphrase|client[_-]?secret|app[_-]?secret
+              |secret[_-]?(?:access[_-]?)?key|account[_-]?key|authorization)
+           |(?<!page_)(?:access|refresh|id|auth|session|security)?[_-]?token)
+         ["']?\s?(?P<sign>[=:])\s?
+         (?P<scheme>(?:basic|bearer|token|negotiate)\s)?
+         ["'\[(]*+)
+         (?!{_REFERENCES})
+         (?P<value>(?P<quoted>(?<=["'])[^"']{{4,}})|[^\s"',;&)\]}}]{{4,}})""",
+    re.VERBOSE | re.IGNORECASE | re.ASCII,
+)
+"""A value after a name that says it is secret."""
+_KEY_LINE: Final = re.compile(
+    r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])\s*[A-Za-z0-9+/]{60,80}={0,2}\s*", re.ASCII
+)
+"""A line of a private key's body that stands alone, as logs tear them apart: 64 characters of
+base64, 70 of OpenSSH's. A certificate in one piece is none."""
+_LONGEST_KEY_LINE: Final = 96
+_NAMES: Final = ("key", "passw", "pwd", "passphrase", "secret", "token", "authori")
+_LOGIN: Final = re.compile(r"(?<=://)([^\s/:@'\"<>${}]{0,64}):([^\s/@'\"<>]{1,256})(?=@)", re.ASCII)
 
 
 def redact(value: Any, known: Iterable[str] = ()) -> Any:
@@ -33,11 +99,41 @@ def redact(value: Any, known: Iterable[str] = ()) -> Any:
 
 def _redact(value: Any, secrets: list[str]) -> Any:
     if isinstance(value, str):
-        for secret in secrets:
-            value = value.replace(secret, MASK)
-        return _SHAPES.sub(MASK, value)
+        return _redact_text(value, secrets)
     if isinstance(value, dict):
         return {_redact(key, secrets): _redact(item, secrets) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_redact(item, secrets) for item in value]
     return value
+
+
+def _redact_text(text: str, secrets: list[str]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, MASK)
+    if len(text) <= _LONGEST_KEY_LINE and _KEY_LINE.fullmatch(text):
+        return MASK
+    folded = text.lower()
+    for hints, pattern in _SHAPES:
+        if any(hint in folded for hint in hints):
+            text = pattern.sub(MASK, text)
+    if "://" in folded and "@" in folded:
+        text = _LOGIN.sub(rf"\1:{MASK}", text)
+    if ("=" in folded or ":" in folded) and any(name in folded for name in _NAMES):
+        text = _NAMED.sub(_hide, text)
+    return text
+
+
+def _hide(match: re.Match[str]) -> str:
+    is_masked = match["value"] in MASK
+    return match[0] if is_masked or not _is_chosen(match) else match[1] + MASK
+
+
+def _is_chosen(match: re.Match[str]) -> bool:
+    """After a colon, and after «token», words are more likely than secrets."""
+    value = match["value"]
+    is_mixed = any(map(str.isdigit, value)) and any(map(str.isalpha, value))
+    if not match["sure"]:
+        return len(value) >= 12 and is_mixed
+    is_quoted = bool(match["quoted"]) and " " not in value
+    is_sure = match["sign"] == "=" or match["scheme"] or is_quoted
+    return bool(is_sure) or (len(value) >= 6 and is_mixed)

@@ -77,6 +77,13 @@ class Settings(BaseSettings):
     """The Log Analytics workspace that gets the logs, by its GUID; default one of our own."""
     google_service_account: str | None = None
     """The service account to impersonate where your own login cannot mint ID tokens."""
+    analyst_base_url: str | None = None
+    """Another OpenAI-compatible endpoint, such as http://host:8000, that reads logs in place of a
+    deployment that is ill itself."""
+    analyst_api_key: SecretStr | None = None
+    """The key of `ANALYST_BASE_URL`."""
+    analyst_model: str | None = None
+    """The model to ask there; default the first that it serves."""
     rehearsal: bool = False
     """On: every cloud is a simulated one on this machine; nothing real is touched or paid."""
     read_only: bool = False
@@ -101,9 +108,10 @@ class Settings(BaseSettings):
     @property
     def secrets(self) -> tuple[str, ...]:
         """Every secret value that must never be seen in an answer."""
-        held = (self.vllm_api_key, self.hf_token, self.google_api_key)
+        held = (self.vllm_api_key, self.hf_token, self.google_api_key, self.analyst_api_key)
         given = (secret.get_secret_value() for secret in held if secret)
-        return tuple(secret for secret in (*given, _password(self.vllm_base_url)) if secret)
+        urls = (self.vllm_base_url, self.analyst_base_url)
+        return tuple(secret for secret in (*given, *map(_password, urls)) if secret)
 
 
 def _password(url: str | None) -> str | None:

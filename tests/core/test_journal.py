@@ -10,7 +10,7 @@ import pytest
 
 from core.errors import DiskFull, HostError, OpsError
 from core.journal import TOKEN_MINUTES, Journal
-from tests.core.conftest import NOW
+from tests.logs.conftest import NOW
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from core.errors import BadReply
 from core.metrics import MetricsPage, Quantiles, quantiles
-from tests.core.conftest import DATA
+from tests.logs.conftest import DATA
 
 INF = math.inf
 PAGE = (DATA / "metrics.txt").read_text(encoding="utf-8")

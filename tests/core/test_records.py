@@ -16,7 +16,7 @@ from core.records import (
     State,
     expiry,
 )
-from tests.core.conftest import NOW
+from tests.logs.conftest import NOW
 
 
 def deployment(state: State, **more: Any) -> Deployment:

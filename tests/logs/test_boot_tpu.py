@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from core.boot_log import BootLog, read_boot
+from logs.boot import BootLog, read_boot
 
 NOW: Final = datetime(2026, 8, 11, 12, tzinfo=UTC)
 FULL: Final = """\
@@ -108,13 +108,26 @@ def test_a_tpus_memory_is_told_as_a_gpus_is() -> None:
     assert boot.memory.model_dump(exclude_none=True) == {
         "weights_gib": 8.97,
         "weights_seconds": 50.47,
+        "download_seconds": 9.273059,
         "kv_cache_gib": 19.77,
         "kv_cache_tokens": 1_151_744,
         "max_concurrency": 35.15,
         "max_concurrency_tokens": 32_768,
+        "compile_seconds": 396.29,
         "engine_seconds": 450.03,
     }
     assert (boot.version, boot.started) == ("0.26.1rc1.dev256+gf5bb701fa", True)
+
+
+def test_a_tpus_phases_have_their_lengths() -> None:
+    """Most of its boot is compiling, which is told."""
+    boot = read_boot(FULL.splitlines(), now=NOW)
+    assert [(phase.name, phase.seconds) for phase in boot.phases] == [
+        ("starting", 84.0),
+        ("loading weights", 70.0),
+        ("compiling", 450.0),
+        ("warming", 63.0),
+    ]
 
 
 def test_the_room_of_several_chips_is_told_of_each() -> None:

@@ -8,37 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.boot_log import PHASES, BootLog, clean, read_boot
-from core.logfile import head_lines
-from tests.core.conftest import DATA, NOW
+from logs.boot import PHASES, BootLog, read_boot
+from logs.files import head_lines
+from logs.lines import clean
+from tests.logs.boots import GPU_BOOT
+from tests.logs.conftest import DATA, NOW
 
-ORDER = ["starting", "loading weights", "compiling", "capturing graphs", "warming"]
-GPU_BOOT = """\
-(APIServer pid=1) INFO 11-20 11:00:00 [utils.py:1] non-default args: {'model': 'm', 'port': 1}
-(EngineCore pid=2) INFO 11-20 11:00:01 [core.py:1] Initializing a V1 LLM engine (v0.27.1) with \
-config: model='m', dtype=torch.bfloat16, quantization=None, kv_cache_dtype=auto, seed=0
-(EngineCore pid=2) INFO 11-20 11:00:02 [gpu_model_runner.py:1] Starting to load model m...
-Loading safetensors checkpoint shards:   0% Completed | 0/3 [00:00<?, ?it/s]
-Loading safetensors checkpoint shards:  66% Completed | 2/3 [00:02<00:01, 1.00it/s]
-(EngineCore pid=2) INFO 11-20 11:00:05 [gpu_model_runner.py:1] Model loading took 7.73 GiB memory \
-and 3.250000 seconds
-(EngineCore pid=2) INFO 11-20 11:00:06 [backends.py:1] Using cache directory: /c for vLLM's \
-torch.compile
-(EngineCore pid=2) INFO 11-20 11:00:09 [backends.py:1] Dynamo bytecode transform time: 3.52 s
-(EngineCore pid=2) INFO 11-20 11:00:19 [monitor.py:1] torch.compile takes 12.25 s in total
-(EngineCore pid=2) INFO 11-20 11:00:20 [gpu_worker.py:1] Available KV cache memory: 9.11 GiB
-(EngineCore pid=2) INFO 11-20 11:00:20 [kv_cache_utils.py:1] GPU KV cache size: 98,304 tokens
-(EngineCore pid=2) INFO 11-20 11:00:20 [kv_cache_utils.py:1] Maximum concurrency for 32,768 \
-tokens per request: 3.00x
-Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  35%|███       | 18/51 [00:01<00:02]
-(EngineCore pid=2) INFO 11-20 11:00:24 [gpu_model_runner.py:1] Graph capturing finished in 3 \
-secs, took 0.54 GiB
-(EngineCore pid=2) INFO 11-20 11:00:24 [core.py:1] init engine (profile, create kv cache, warmup \
-model) took 18.75 seconds
-(APIServer pid=1) INFO 11-20 11:00:25 [api_server.py:1] Starting vLLM API server 0 on \
-http://0.0.0.0:8000
-INFO:     Application startup complete.
-"""
+ORDER = list(PHASES)
 
 
 def prefixes(path: Path) -> list[BootLog]:
@@ -95,7 +71,7 @@ def test_nothing_after_the_start_is_read(real_log: Path) -> None:
 def test_a_gpu_boot_tells_every_figure_of_its_memory() -> None:
     """The wordings of the CUDA build, with the KV cache on two lines as up to 0.27."""
     boot = read_boot(GPU_BOOT.splitlines(), now=NOW)
-    assert boot.memory.model_dump() == {
+    assert boot.memory.model_dump(exclude_none=True) == {
         "weights_gib": 7.73,
         "weights_seconds": 3.25,
         "kv_cache_gib": 9.11,
@@ -103,6 +79,8 @@ def test_a_gpu_boot_tells_every_figure_of_its_memory() -> None:
         "max_concurrency": 3.0,
         "max_concurrency_tokens": 32_768,
         "graphs_gib": 0.54,
+        "graphs_seconds": 3.0,
+        "compile_seconds": 12.25,
         "engine_seconds": 18.75,
     }
     assert boot.version == "0.27.1"
@@ -119,6 +97,7 @@ def test_a_gpu_boot_goes_through_every_phase() -> None:
         percents.setdefault(boot.phase, []).append(boot.percent)
     assert list(percents) == ORDER
     assert percents["loading weights"] == [None, 0, 66, 66]
+    assert next((boot.done, boot.total) for boot in seen if boot.percent == 66) == (2, 3)
     assert set(percents["compiling"]) == {None}
     assert percents["capturing graphs"] == [35]
     assert set(percents["warming"]) == {None}
@@ -225,4 +204,5 @@ words = st.sampled_from([
 def test_no_log_is_too_broken_to_be_read(lines: list[str]) -> None:
     """Half lines, figures that are none, other scripts' digits: less is known, no error."""
     boot = read_boot(lines, now=NOW)
-    assert boot.phase in {"starting", *(name for _, name in PHASES)}
+    assert boot.phase == boot.phases[-1].name
+    assert boot.percent is None or 0 <= boot.percent <= 100

@@ -1,0 +1,190 @@
+"""vLLM's boot log, read into the phase it is in and what it says of memory."""
+
+import contextlib
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from core.records import Phase
+from logs.boot_records import BootLog as BootLog  # noqa: PLC0414  said here too
+from logs.boot_records import BootMemory as BootMemory  # noqa: PLC0414  said here too
+from logs.boot_records import PhaseTime as PhaseTime  # noqa: PLC0414  said here too
+from logs.boot_words import words
+from logs.lines import Line, clean
+
+STARTING: Final = "starting"
+WEIGHTS: Final = "loading weights"
+COMPILING: Final = "compiling"
+CAPTURING: Final = "capturing graphs"
+WARMING: Final = "warming"
+PHASES: Final = (STARTING, WEIGHTS, COMPILING, CAPTURING, WARMING)
+"""In the order of a boot; an engine may leave some out, and goes back to none."""
+
+_LONGEST: Final = 16_000
+"""Characters of a line that are read: an engine's account of its configuration takes 6,000."""
+_STAMP: Final = re.compile(r"\b[A-Z]+ (\d\d-\d\d \d\d:\d\d:\d\d)", re.ASCII)
+_STAMP_WITHIN: Final = 200
+"""Characters from a line's beginning."""
+BEGINS: Final = re.compile(r"vLLM API server version ([0-9]\S*)|█ +version ([0-9]\S*)")
+"""A server says its version first of all: in the 0.6 to 0.19 in words, later beside its name."""
+_STARTED: Final = re.compile(r"Application startup complete")
+_PROGRESS: Final = re.compile(
+    r"(?:[Ll]oading|Capturing)[^:]{1,80}:\s{0,9}([0-9]{1,3})%(?:[^/]{0,200}?\b([0-9]{1,9})/([0-9]{1,9})\b)?"
+)
+_NUMBER: Final = r"([0-9]{1,9}(?:\.[0-9]{1,9})?)"
+_HBM: Final = re.compile(rf"Init model \|.{{0,300}}\bhbm=\[(\({_NUMBER}, .*?)\]GiB")
+_FREE_HBM: Final = re.compile(rf"total_hbm_avail_gb={_NUMBER}GiB")
+_GRAPH: Final = re.compile(r"Precompile .{0,300}-->|  -- num_tokens: ")
+_CONFIG: Final = re.compile(r"LLM engine \(v([^)]+)\) with config: (.*)")
+_PAIR: Final = re.compile(r"\b(\w++)=('[^']*'|[\w.:/+-]+)")
+_ARGUMENTS: Final = re.compile(r"non-default args: (\{.*\})")
+_KEYS: Final = re.compile(r"('(?:api_key|hf_token)': )(?:\[[^\]]*\]|'[^']*')")
+
+
+class _Reading:
+    """The newest boot among the lines that were read so far."""
+
+    def __init__(self, now: datetime) -> None:
+        self._now: Final = now
+        self._last: tuple[str, datetime | None] = ("", None)
+        """A stamp that was read, and when that is."""
+        self._forget()
+
+    def _forget(self) -> None:
+        self.seen: dict[str, Any] = {"phase": STARTING}
+        self.facts: dict[str, str] = {}
+        self.begun: datetime | None = None
+        """When the line was received that began the phase."""
+        self._ranks: dict[str, int] = {}
+        self._first: dict[str, datetime | None] = {STARTING: None}
+        self._stamp: datetime | None = None
+
+    def read(self, line: str, at: datetime | None = None) -> None:
+        """Read one more line; `at` is when it was received."""
+        line = clean(line[:_LONGEST])
+        if match := BEGINS.search(line):
+            if self.seen["phase"] != STARTING:
+                self._forget()
+            self.seen["version"] = match.group(1) or match.group(2)
+        stamp = self._stamp_of(line)
+        self._stamp = stamp or self._stamp
+        if self._first[self.seen["phase"]] is None:
+            self._first[self.seen["phase"]] = stamp
+        self._read_config(line)
+        self._read_tpu(line)
+        if not words().hint.search(line):
+            return
+        self._read_phase(line, at)
+        self._read_facts(line)
+        if _STARTED.search(line):
+            self.seen["started"] = True
+
+    def boot(self) -> BootLog:
+        """Say how far it is."""
+        told = {**self.seen, "memory": self.facts, "phases": self._times()}
+        return BootLog.model_validate(told)
+
+    def _stamp_of(self, line: str) -> datetime | None:
+        match = _STAMP.search(line, 0, _STAMP_WITHIN)
+        if match and match.group(1) != self._last[0]:  # hundreds of lines share a second
+            self._last = match.group(1), _moment(match.group(1), self._now)
+        return self._last[1] if match else None
+
+    def _read_phase(self, line: str, at: datetime | None) -> None:
+        now = self.seen["phase"]
+        said = words().phase(line) or now
+        if PHASES.index(said) > PHASES.index(now):
+            self.seen.update(phase=said, percent=None, done=None, total=None)
+            self.seen["since"] = self._first[said] = self._stamp
+            self.begun = at
+        if said in {WEIGHTS, CAPTURING} and said == self.seen["phase"]:
+            self._read_progress(line)
+
+    def _read_progress(self, line: str) -> None:
+        if match := _PROGRESS.search(line):
+            self.seen["percent"] = min(100, int(match.group(1)))
+            if match.group(2):
+                self.seen.update(done=int(match.group(2)), total=int(match.group(3)))
+
+    def _read_facts(self, line: str) -> None:
+        for fact in words().facts:
+            best = self._ranks.get(fact.name, fact.rank)
+            if fact.rank <= best and (match := fact.find(line)):
+                self.facts[fact.name] = match.group(1).replace(",", "")
+                self._ranks[fact.name] = fact.rank
+
+    def _read_tpu(self, line: str) -> None:
+        """Read what is said of HBM; what is free is said of all chips together, told of each."""
+        if _GRAPH.search(line):
+            self.seen["compiled"] = self.seen.get("compiled", 0) + 1
+        if match := _HBM.search(line):
+            self.facts["weights_gib"] = match.group(2)
+            self.seen["chips"] = match.group(1).count("(")
+        if match := _FREE_HBM.search(line):
+            free = float(match.group(1)) / self.seen.get("chips", 1)
+            self.facts["kv_cache_gib"] = f"{free:.2f}"
+
+    def _read_config(self, line: str) -> None:
+        if match := _CONFIG.search(line):
+            pairs = {name: value.strip("'") for name, value in _PAIR.findall(match.group(2))}
+            self.seen.update(version=match.group(1), config=pairs)
+        if match := _ARGUMENTS.search(line):
+            self.seen["arguments"] = _KEYS.sub(r"\1'***'", match.group(1))
+
+    def _times(self) -> tuple[PhaseTime, ...]:
+        names = list(self._first)
+        begins = [*self._first.values(), self._stamp]
+        spans = zip(names, begins, begins[1:], strict=False)
+        return tuple(PhaseTime(name=name, seconds=_between(*span)) for name, *span in spans)
+
+
+def read_boot(lines: Iterable[str], *, now: datetime) -> BootLog:
+    """Read the log of one boot from its first line; `now` tells the year that it leaves out.
+
+    Where a server was started again in the same log, the newest boot is told; what is written
+    once one is up is not read.
+    """
+    reading = _Reading(now)
+    for line in lines:
+        reading.read(line)
+        if "started" in reading.seen:
+            break
+    return reading.boot()
+
+
+def boot_of(lines: Sequence[Line]) -> BootLog:
+    """Say how far a boot is; its phase began when the cloud received the line that says so.
+
+    The log's own clock is that of a container, whose zone is not ours.
+    """
+    reading = _Reading(datetime.now(UTC))
+    for line in lines:
+        reading.read(line.text, line.at)
+        if "started" in reading.seen:
+            break
+    return reading.boot().model_copy(update={"since": reading.begun})
+
+
+def phase_of(lines: Sequence[Line]) -> Phase:
+    """Give the phase that the newest boot among the lines is in; there must be one line."""
+    boot = boot_of(lines)
+    name = WARMING if boot.started else boot.phase
+    return Phase(name=name, since=boot.since or lines[0].at, percent=boot.percent)
+
+
+def _moment(text: str, now: datetime) -> datetime | None:
+    """Give the time of a stamp, whose year is the last that fits."""
+    for year in (now.year, now.year - 1):
+        with contextlib.suppress(ValueError):  # not every year has a 29 February
+            local = datetime.strptime(f"{year}-{text}", "%Y-%m-%d %H:%M:%S").astimezone()
+            if local <= now + timedelta(days=1):
+                return local
+    return None
+
+
+def _between(begin: datetime | None, end: datetime | None) -> float | None:
+    """Give the seconds, none below nothing: the clocks of two processes may differ."""
+    if begin is None or end is None:
+        return None
+    return round(max(0.0, (end - begin).total_seconds()), 1)

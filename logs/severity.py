@@ -1,0 +1,133 @@
+"""How grave a line is, by what it says of itself or by its words."""
+
+import re
+from typing import Final, Literal, NamedTuple
+
+Severity = Literal["error", "warning", "info"]
+
+GRAVEST_FIRST: Final[tuple[Severity, ...]] = ("error", "warning", "info")
+
+_LEVELS: Final[dict[str, Severity]] = {
+    **dict.fromkeys(
+        ("EMERGENCY", "ALERT", "CRITICAL", "FATAL", "ERROR", "ERR", "PANIC", "EXCEPTION", "F", "E"),
+        "error",
+    ),
+    **dict.fromkeys(("WARNING", "WARN", "W"), "warning"),
+    **dict.fromkeys(("NOTICE", "INFO", "DEBUG", "TRACE", "DEFAULT", "NOTSET", "I"), "info"),
+}
+_NAMES: Final = "|".join(name for name in _LEVELS if len(name) > 1)
+_LEAD: Final = (
+    r"(?:\([^()]{1,80}\)\s+|\[[^\[\]]{1,80}\]\s+|[0-9][0-9T:.,Z+-]{4,35}\s+"
+    r"|(?![A-Z]+ - )[\w.]+ - |- )*+"
+)
+_SPOKEN: Final = (
+    # vLLM, uvicorn, Python's logging: «(EngineCore pid=1) ERROR 11-20 …», «INFO:     …».
+    re.compile(rf"{_LEAD}\[?({_NAMES})\]?(?=[\s:,]|$)"),
+    # glog and abseil: «E1120 11:32:07», and XLA's «2026-11-20 …: E external/xla/…».
+    re.compile(rf"{_LEAD}([IWEF])\d{{4}} \d\d:\d\d:\d\d"),
+    re.compile(r"[0-9][0-9 T:.,Z+-]{9,35}: ([IWEF]) [\w/.-]+:\d+\]"),
+    # Structured lines, of Cloud Logging, of Go programs and of proxies.
+    re.compile(
+        rf"""[^=:]{{0,40}}(?:[=:].{{0,160}}?)??\b(?:severity|level|lvl)(?:=|["']\s?:\s?)["']?({_NAMES})\b""",
+        re.IGNORECASE,
+    ),
+)
+_ANSWER: Final = re.compile(r"HTTP/[0-9.]{1,3}\"?\s(-?[0-9]{1,3})\b")
+_STATUS: Final = re.compile(
+    r"""(?:exit(?:ed)?\s(?:with\s)?(?:code|status)|exitcode|errno|status(?:[ _]?code)?|signal
+       |cuda\serror|code)\b["']?[ =:]*["'(]?(-?[0-9]{1,3})\b""",
+    re.VERBOSE | re.ASCII,
+)
+_STATUS_NAMES: Final = ("code", "status", "exit", "signal", "errno", "cuda error")
+_GRAVE: Final = re.compile(
+    r"""^\s*Traceback\ \(most\ recent
+      | ^\s*(?:[A-Za-z_]\w*\.)*\w*(?:Error|Exception|Interrupt|Exit|OutOfResources)(?::|$)
+      | \b(?:Segmentation\ fault|core\ dumped|Out\ of\ memory|OutOfMemory|OOMKilled|Killed\b
+        |RESOURCE_EXHAUSTED|No\ space\ left|CrashLoopBackOff|ImagePullBackOff|ErrImagePull
+        |panic:|fatal\ error|SIGKILL|SIGSEGV|SIGABRT|Maximum\ Allowed\ Cores|Terminated)
+      | (?i:\b(?:fail(?:ed|ure|s)?|fatal|error:|denied|unhealthy|exceeded|cannot|crash(?:ed|ing)?
+        |evicted|preempt(?:ed|ion)|exception|not\ enough|insufficient|unable\ to)\b)
+    """,
+    re.VERBOSE,
+)
+_DOUBTFUL: Final = re.compile(
+    r"\w*Warning:|(?i:\b(?:warning|deprecated|retry(?:ing)?|time(?:d[ -])?out|slow|unhealthy"
+    r"|throttl\w+|back-?off|restart(?:ed|ing)?|deadline)\b)"
+)
+_DETAIL: Final = re.compile(r"\s{2,}\S|\s*File \"|\s*[\^~]+\s*$|\s*$")
+
+
+class Gravity(NamedTuple):
+    """How grave a line is."""
+
+    severity: Severity
+    is_spoken: bool = False
+    """Whether the line names its level."""
+    is_detail: bool = False
+    """Whether it is a frame of a traceback, a line of its code, or nothing but a header."""
+
+
+def gravity(text: str, platform: str = "") -> Gravity:
+    """Say how grave a clean line is; a level in it counts for more than its words.
+
+    >>> gravity("(EngineCore pid=7) ERROR 11-20 11:32:07 [core.py:1] it died").severity
+    'error'
+    >>> gravity('INFO:     10.0.0.7:5 - "POST /v1/completions HTTP/1.1" 500 Internal').severity
+    'error'
+    """
+    for pattern in _SPOKEN:
+        if match := pattern.match(text):
+            severity = _LEVELS[match[1].upper()]
+            body = text[match.end() :]
+            if severity == "info":
+                return Gravity(_by_status(text) or severity, is_spoken=True)
+            is_detail = bool(_DETAIL.match(_body(body)))
+            return Gravity(severity, is_spoken=True, is_detail=is_detail)
+    if text.lstrip().startswith('File "'):
+        return Gravity("error", is_detail=True)
+    return Gravity(_by_words(text, platform))
+
+
+def decisive(text: str) -> re.Match[str] | None:
+    """Find the number that decides what a line means (group 1): no template masks it.
+
+    >>> decisive("Container left with exit code 137")[1]
+    '137'
+    """
+    at = text.find("HTTP/")
+    if at >= 0:
+        return _ANSWER.match(text, at)
+    folded = text.lower()
+    if len(folded) != len(text) or not any(map(folded.__contains__, _STATUS_NAMES)):
+        return None
+    found = _STATUS.finditer(folded)
+    return next((one for one in found if not folded[one.start() - 1 : one.start()].isalpha()), None)
+
+
+def _by_status(text: str) -> Severity | None:
+    """Say it by the status of an answer or of a process, None where there is none or it is good."""
+    match = decisive(text)
+    if match is None:
+        return None
+    number, name = int(match[1]), match[0].lower()
+    if name.startswith(("http/", "status")):
+        return "error" if number >= 500 else "warning" if number >= 400 else None
+    return "error" if number and "exit" in name else None
+
+
+def _by_words(text: str, platform: str) -> Severity:
+    if by_status := _by_status(text):
+        return by_status
+    found = _GRAVE.search(text)
+    if found and (platform or not found[0].islower()):
+        return "error"
+    return "warning" if found or _DOUBTFUL.search(text) else "info"
+
+
+_PLACE: Final = re.compile(r"(?:[\s:]*(?:\d\d-\d\d )?[\d:.,]*)?\s*\[[\w./-]+:\d+\] ?|[\s:]{0,5}")
+
+
+def _body(text: str) -> str:
+    """Take date and place off what follows a level; a traceback's indentation stays."""
+    match = _PLACE.match(text)
+    return text[match.end() :] if match else text

@@ -1,0 +1,220 @@
+"""The catalogue of failures."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logs.catalogue import (
+    LINE_CHARACTERS,
+    RANKS,
+    WRITERS,
+    Pattern,
+    Writer,
+    catalogue,
+    died_of,
+    evidence,
+    hints,
+    meaning,
+    recognize,
+)
+from tests.logs.failures import SEEN, Seen
+
+ENTRIES = [
+    pytest.param(writer, entry, id=f"{writer}-{entry.code}-{number}")
+    for writer in WRITERS
+    for number, entry in enumerate(catalogue(writer))
+]
+ENDING = {"destroy_vllm", "stop_vllm", "destroy_queued_resource", "stop_azure_vm"}
+
+
+@pytest.mark.parametrize("seen", SEEN, ids=str)
+def test_a_line_that_was_seen_is_recognized(seen: Seen) -> None:
+    """Each known failure gets its code, and the figures of the line stand in the cause."""
+    lines = ["INFO something before", f"\x1b[31m{seen.line}\x1b[0m", "INFO after"]
+    failure = recognize(lines, seen.writer)
+    assert failure is not None
+    assert failure.code == seen.code
+    assert seen.words in failure.cause
+    assert failure.fix
+    assert failure.evidence[0] == seen.line.strip()[:400]
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_every_entry_has_a_line_that_it_recognizes(writer: Writer) -> None:
+    """No entry stands there untested, and none hides behind an earlier one."""
+    lines = [seen.line for seen in SEEN if seen.writer == writer]
+    hit = {entry.pattern for line in lines if (entry := meaning(writer, line))}
+    assert {entry.pattern for entry in catalogue(writer)} == hit
+
+
+@pytest.mark.parametrize("seen", SEEN, ids=str)
+def test_a_cloud_that_filters_by_the_hints_sends_every_line_that_counts(seen: Seen) -> None:
+    """The hints of its platform hold a word of it, and so do those of the entry itself."""
+    entry = meaning(seen.writer, seen.line)
+    assert entry is not None
+    low = seen.line.lower()
+    assert any(word in low for word in entry.hints)
+    assert set(entry.hints) <= set(hints(seen.writer))
+
+
+@pytest.mark.parametrize(("writer", "entry"), ENTRIES)
+def test_an_entry_says_all_that_is_wanted_of_it(writer: Writer, entry: Pattern) -> None:
+    """A hint in lower case, a fix, where it was seen and when, and a tool that ends nothing."""
+    assert entry.hints
+    assert all(word == word.lower() and len(word) > 1 for word in entry.hints)
+    assert entry.fix
+    assert entry.next
+    assert re.search(r"\d|Linux|Python", entry.seen)
+    assert not ENDING & {step.tool for step in entry.next}
+    assert writer in WRITERS
+
+
+@pytest.mark.parametrize(("writer", "entry"), ENTRIES)
+def test_the_placeholders_of_an_entry_are_groups_of_its_pattern(
+    writer: Writer, entry: Pattern
+) -> None:
+    """Cause, fix and arguments can always be filled, also by groups that took no part."""
+    names = dict.fromkeys(re.compile(entry.pattern).groupindex, "{x}")
+    arguments = [str(value) for step in entry.next for value in step.arguments.values()]
+    for text in (entry.cause, entry.fix, *arguments):
+        assert text.format(**names) or text == entry.cause
+    assert writer in WRITERS
+
+
+def test_causes_stand_before_what_comes_of_them() -> None:
+    """So that the first entry that fits a dead engine's log is a mere result only without any."""
+    ranks = [RANKS.index(entry.rank) for entry in catalogue()]
+    assert ranks == sorted(ranks)
+    assert set(ranks) == {0, 1, 2}
+
+
+KV = (
+    "max seq len (131,072), 8.5 GiB KV cache is needed, which is larger than the available KV cache"
+)
+MM = "Chunked MM input disabled but max_tokens_per_mm_item (2496) is larger than"
+
+
+@pytest.mark.parametrize(
+    ("line", "tool", "arguments"),
+    [
+        (
+            f"{KV} memory (2.17 GiB). The estimated maximum model length is 33,312.",
+            "deploy_vllm",
+            {"max_model_len": 33312},
+        ),
+        (f"{KV} memory (0.5 GiB).", "deploy_vllm", {}),
+        (f"{MM} max_num_batched_tokens (2048).", "deploy_vllm", {"max_num_batched_tokens": 2496}),
+    ],
+)
+def test_the_next_call_has_the_figures_of_the_line(
+    line: str, tool: str, arguments: dict[str, int]
+) -> None:
+    """As numbers; what the line does not say is left out."""
+    failure = recognize([line])
+    assert failure is not None
+    step = next(step for step in failure.next if step.tool == tool)
+    assert dict(step.arguments) == arguments
+
+
+def test_no_word_of_a_log_becomes_an_argument() -> None:
+    """Only digits pass: a line can say whatever somebody wants a tool to be called with."""
+    line = "max seq len (9), 1 GiB KV cache is needed, which is larger than the available KV cache"
+    failure = recognize([f"{line} memory (0 GiB), estimated maximum model length is {'9' * 40}"])
+    assert failure is not None
+    assert [dict(step.arguments) for step in failure.next] == [{}, {}]
+
+
+def test_what_the_line_leaves_out_is_said_to_be_left_out() -> None:
+    """An older wording without the longest possible length."""
+    line = "max seq len (8192), 1.0 GiB KV cache is needed, which is larger than the available"
+    failure = recognize([f"{line} KV cache memory (0.5 GiB)"])
+    assert failure is not None
+    assert "not said" in failure.fix
+
+
+@given(st.text())
+def test_the_words_of_a_log_are_never_read_as_a_format(words: str) -> None:
+    """Braces and percent signs in an engine's words stay what they are."""
+    line = f"vllm serve: error: {{0}} {{words}} {words}".splitlines()[0]
+    failure = recognize([line])
+    assert failure is not None
+    assert "{0} {words}" in failure.cause
+
+
+def test_the_first_entry_wins_over_the_first_line() -> None:
+    """A cause is told before the core process that died of it, wherever it stands."""
+    lines = ["Engine core initialization failed", ("torch.OutOfMemoryError: CUDA out of memory. "
+             "Tried to allocate 20.00 MiB.")]  # fmt: skip
+    failure = recognize(lines)
+    assert failure is not None
+    assert failure.code == "DOES_NOT_FIT"
+
+
+def test_what_stands_behind_the_cut_is_not_looked_at() -> None:
+    """A line of a megabyte costs no more than its beginning."""
+    line = "No space left on device"
+    assert recognize(["x" * (LINE_CHARACTERS - len(line)) + line]) is not None
+    assert recognize(["x" * LINE_CHARACTERS + line]) is None
+    assert meaning("engine", "x" * LINE_CHARACTERS + line) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "words"),
+    [
+        (-9, "KILLED", "signal 9 (often the kernel"),
+        (-11, "KILLED", "signal 11"),
+        (-15, "KILLED", "signal 15"),
+        (0, "ENGINE_EXITED", "exit status 0"),
+        (1, "ENGINE_EXITED", "exit status 1"),
+        (None, "ENGINE_GONE", ""),
+    ],
+)
+def test_an_unknown_death_is_told_by_its_status(status: int | None, code: str, words: str) -> None:
+    """Signal, exit status, or that nobody saw it; with the last lines as evidence."""
+    failure = died_of(status, ["one", "", "two"])
+    assert (failure.code, failure.evidence) == (code, ("one", "two"))
+    assert words in failure.cause
+
+
+def test_a_known_cause_is_told_before_the_signal() -> None:
+    """What the engine wrote says more than how it ended."""
+    assert died_of(-9, ["No space left on device"]).code == "DISK_FULL"
+
+
+def test_the_evidence_is_the_last_lines_that_say_anything() -> None:
+    """Twelve, newest last, cut and without colours."""
+    lines = [f"\x1b[1mline {n}\x1b[0m  " for n in range(20)] + ["", "   ", "x" * 1000]
+    found = evidence(lines)
+    assert found[:-1] == tuple(f"line {n}" for n in range(9, 20))
+    assert found[-1] == "x" * 400
+
+
+HUB = "https://huggingface.co"
+REFUSED = (
+    f"requests.exceptions.HTTPError: 401 Client Error: Unauthorized for url: {HUB}/a/b/resolve"
+)
+PRIVATE = "If you are trying to access a private or gated repo, make sure you are authenticated."
+
+
+@pytest.mark.parametrize(
+    ("lines", "code"),
+    [
+        ([REFUSED, f"Repository Not Found for url: {HUB}/a/b.", PRIVATE], "MODEL_NOT_FOUND"),
+        ([REFUSED, f"Cannot access gated repo for url {HUB}/a/b."], "MODEL_GATED"),
+        ([REFUSED, "HfHubHTTPError: Invalid credentials in Authorization header"],
+         "HUB_TOKEN_REFUSED"),
+    ],
+)  # fmt: skip
+def test_the_three_refusals_of_the_hub_are_told_apart(lines: list[str], code: str) -> None:
+    """It answers 401 to all: for a model that is not there, a gated one, and a token it refuses."""
+    failure = recognize(lines)
+    assert failure is not None
+    assert failure.code == code
+
+
+def test_a_file_that_is_not_there_is_no_model_that_is_not_there() -> None:
+    """Engines look for files that a model need not have."""
+    url = f"{HUB}/a/b/resolve/main/generation_config.json"
+    assert recognize([f"404 Client Error: Not Found for url: {url}"]) is None

@@ -1,0 +1,64 @@
+"""What is well is no failure: real logs, simulated boots, and lines that only sound bad."""
+
+from pathlib import Path
+
+import pytest
+
+from emulators.engine.__main__ import main
+from logs.catalogue import WRITERS, Writer, meaning, recognize
+from logs.files import head_lines
+from tests.emulators.test_boot import boot
+from tests.emulators.test_boot_tpu import boot as boot_on_tpu
+from tests.logs.failures import found, healthy
+
+HEALTHY = [(writer, line) for writer in WRITERS for line in healthy(writer)]
+
+
+def test_the_log_of_a_real_boot_is_no_failure(real_log: Path) -> None:
+    """None of the catalogue's wordings occurs when all is well, the shut-down included."""
+    lines = list(head_lines(real_log))
+    assert len(lines) > 50
+    assert recognize(lines) is None
+    assert found(lines) == ()
+
+
+@pytest.mark.parametrize(("writer", "line"), HEALTHY)
+def test_a_line_that_only_sounds_bad_is_no_failure(writer: Writer, line: str) -> None:
+    """Neither of its own writer, nor of an engine whose platform passes it on."""
+    assert meaning(writer, line) is None
+    assert meaning("engine", line) is None
+    assert found([line], writer) == ()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("flags", [[], ["--enforce-eager"]])
+async def test_a_simulated_boot_is_no_failure(
+    flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Compiled and captured, or eager."""
+    await boot(*flags)
+    said = capsys.readouterr()
+    lines = [*said.out.splitlines(), *said.err.splitlines()]
+    assert len(lines) > 10
+    assert found(lines) == ()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("chips", [1, 4])
+async def test_a_simulated_boot_on_a_tpu_is_no_failure(
+    chips: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the words of tpu-inference."""
+    await boot_on_tpu(chips=chips)
+    said = capsys.readouterr()
+    lines = [*said.out.splitlines(), *said.err.splitlines()]
+    assert len(lines) > 10
+    assert found(lines) == ()
+
+
+def test_what_a_simulated_engine_is_refused_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """The same reading of its output does find what is there to be found."""
+    with pytest.raises(SystemExit):
+        main(["serve", "google/gemma-4-E4B-it", "--no-such-flag"])
+    said = capsys.readouterr()
+    assert [one.failure.code for one in found(said.err.splitlines())] == ["BAD_ENGINE_ARGUMENT"]

@@ -1,0 +1,65 @@
+"""How grave lines are."""
+
+from pathlib import Path
+
+import pytest
+
+from logs.lines import clean
+from logs.severity import Severity, gravity
+
+
+@pytest.mark.parametrize(
+    ("line", "severity"),
+    [
+        ("INFO 11-20 11:32:07 [api_server.py:5] it failed to fail", "info"),
+        ("(EngineCore pid=7) ERROR 11-20 11:32:07 [core.py:1] no", "error"),
+        ("(APIServer pid=7) CRITICAL 11-20 11:32:07 [core.py:1] no", "error"),
+        ("(Worker_TP0 pid=7) WARNING 11-20 11:32:07 [core.py:1] hm", "warning"),
+        ('INFO:     10.0.0.7:5 - "GET /health HTTP/1.1" 200 OK', "info"),
+        ('INFO:     10.0.0.7:5 - "GET /none HTTP/1.1" 404 Not Found', "warning"),
+        ('INFO:     10.0.0.7:5 - "POST /v1 HTTP/1.1" 500 Internal Server Error', "error"),
+        ("ERROR:    Exception in ASGI application", "error"),
+        ("2026-11-20 12:00:00,123 - vllm - ERROR - no", "error"),
+        ("[2026-11-20 12:00:00] WARNING in app: hm", "warning"),
+        ("E1120 11:32:07.036000 100 torch/x.py:53] no", "error"),
+        ("W0000 00:00:1712.1 7 x.cc:12] hm", "warning"),
+        ("F1120 11:32:07.036 7 tpu.cc:1] no", "error"),
+        ("I1120 11:32:07.036 7 tpu.cc:1] cannot be an error", "info"),
+        ("2026-11-20 11:32:07.036: E external/xla/xla/service.cc:12] no", "error"),
+        ('{"severity":"ERROR","message":"no"}', "error"),
+        ('time="2026-11-20T11:32:07Z" level=warning msg="hm"', "warning"),
+        ("Traceback (most recent call last):", "error"),
+        ('  File "x.py", line 1, in y', "error"),
+        ("torch.OutOfMemoryError: CUDA out of memory.", "error"),
+        ("Container terminated with exit code 137", "error"),
+        ("Container exited with exit code 0", "info"),
+        ("/usr/lib/x.py:12: FutureWarning: hm", "warning"),
+        ("RESOURCE_EXHAUSTED: HBM", "error"),
+        ("Loading safetensors checkpoint shards:  50% Completed", "info"),
+    ],
+)
+def test_a_line_is_as_grave_as_it_says(line: str, severity: Severity) -> None:
+    """A level counts for more than words, a status for more than INFO."""
+    assert gravity(line).severity == severity
+
+
+def test_a_platform_that_fails_is_grave() -> None:
+    """What a container says of failures in passing may be nothing; a platform means it."""
+    assert gravity("Readiness probe failed", "cloud run").severity == "error"
+    assert gravity("3 of 5 probes failed").severity == "warning"
+
+
+def test_frames_of_a_traceback_are_details() -> None:
+    """The line that says what happened is not lost among forty that say where."""
+    lead = "(EngineCore pid=7) ERROR 11-20 11:32:07 [core.py:1] "
+    assert gravity(f'{lead}  File "x.py", line 1, in y').is_detail
+    assert gravity(f"{lead}    return run()").is_detail
+    assert gravity(f"{lead}           ^^^^^").is_detail
+    assert not gravity(f"{lead}ValueError: no").is_detail
+    assert not gravity(f"{lead}Traceback (most recent call last):").is_detail
+
+
+def test_a_boot_that_went_well_has_no_errors(real_log: Path) -> None:
+    """A real engine warns of much and fails at nothing."""
+    lines = real_log.read_text(errors="replace").splitlines()
+    assert {gravity(clean(line)).severity for line in lines} == {"info", "warning"}
