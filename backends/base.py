@@ -1,6 +1,7 @@
 """What every place that can run a model promises, in sentences."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -8,6 +9,7 @@ from core.plans import MemoryPlan, Plan, Preflight
 from core.records import Access, Deleted, Deployment, DeploymentSpec, ModelShape, Record, Target
 from core.rehearsal import AzurePlane, GooglePlane
 from core.settings import Settings
+from logs.lines import Line
 from planner.accelerators import Accelerator
 from planner.flags import Flags
 
@@ -85,6 +87,18 @@ class LogLines(Record):
     """Lines that there are: all of the log, or those that contain the text."""
 
 
+class LogQuery(Record):
+    """Which lines of a deployment's log are wanted."""
+
+    since: datetime | None = None
+    """None is since the deployment was made, as far as its platform keeps lines."""
+    until: datetime | None = None
+    contains: tuple[str, ...] = ()
+    """Only lines with at least one of these texts, whatever their case; none is every line."""
+    platform: bool = True
+    """Also what the platform says; False is the container's own output alone."""
+
+
 class EngineFacts(Record):
     """What the platform knows of an engine beyond its HTTP API; None is not known."""
 
@@ -148,6 +162,20 @@ class HasLogs(Protocol):
 
     async def logs(self, name: str, *, lines: int, contains: str | None = None) -> LogLines:
         """Give the newest lines, only those that contain a text if one is given."""
+
+
+@runtime_checkable
+class StreamsLogs(Protocol):
+    """Gives any number of lines of what the engine writes, page by page."""
+
+    def log_pages(self, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
+        """Give every line that is asked for, the newest page first, each page oldest line first.
+
+        Whoever has enough stops asking; no page is longer than a few thousand lines.
+
+        Raises:
+            DeploymentNotFound: Nothing of that name was made here.
+        """
 
 
 @runtime_checkable

@@ -1,7 +1,7 @@
 """A simulated Azure as a process of its own, and its controls."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,21 @@ class Controls:
     def get(self, subscription: str) -> dict[str, Any]:
         """Tell what is in a subscription."""
         return self._ask("GET", subscription)
+
+    def say(
+        self, subscription: str, app: str, lines: Iterable[tuple[float, str]], **more: str
+    ) -> None:
+        """Put lines into an app's log, each with its moment in epoch seconds.
+
+        Args:
+            subscription: Whose it is.
+            app: Its name, which is the deployment's.
+            lines: As many as wanted, in any order.
+            **more: `table` is console or system; `replica`, `revision`, `reason` of them all;
+                lines of the text `without` that were put in before are taken out.
+        """
+        said = {"app": app, "lines": list(lines), **more}
+        self._ask("POST", f"{subscription}/log", json=said)
 
     def drop(self, subscription: str) -> None:
         """End what runs for a subscription, and forget it."""

@@ -1,7 +1,7 @@
 """A simulated Google Cloud as a process of its own, and its controls."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,32 @@ class Controls:
     def get(self, project: str) -> dict[str, Any]:
         """Tell what is in a project."""
         return self._ask("GET", project)
+
+    def say(
+        self,
+        project: str,
+        lines: Iterable[tuple[float, str]],
+        *,
+        service: str = "",
+        vm: str = "",
+        platform: bool = False,
+        severity: str = "DEFAULT",
+        **more: str,
+    ) -> None:
+        """Put lines into a deployment's log at once, each with its moment in epoch seconds.
+
+        Args:
+            project: Whose it is.
+            lines: As many as wanted, in any order; they are gone when the plane ends.
+            service: The deployment's name, on Cloud Run.
+            vm: Its name where a VM with chips serves it.
+            platform: As if Cloud Run had said so; of a VM: Cloud TPU of the node that it is.
+            severity: Of them all; what Google tells of a node is only shown from WARNING on.
+            **more: `phase` of the VM's startup script, which tells it then; lines of the text
+                `without` that were put in before are taken out.
+        """
+        said = {"service": service, "vm": vm, "platform": platform, "severity": severity, **more}
+        self._ask("PUT", f"{project}/log", json={**said, "lines": list(lines)})
 
     def drop(self, project: str) -> None:
         """End what runs for a project, and forget it."""

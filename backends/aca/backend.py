@@ -1,6 +1,6 @@
 """Azure Container Apps as a target: each part of the work is a module of its own."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import ClassVar
 
 from pydantic import SecretStr
@@ -32,12 +32,14 @@ from backends.base import (
     EngineFacts,
     Hardware,
     LogLines,
+    LogQuery,
     Prediction,
     World,
 )
 from backends.cloud_abilities import KeptSecret, Quota, Setup, StoredModel, Upload
 from core.plans import Plan, Preflight
 from core.records import Access, Deleted, Deployment, DeploymentSpec, ModelShape, Target
+from logs.lines import Line
 from planner.accelerators import Accelerator
 
 
@@ -122,6 +124,10 @@ class AcaBackend:
     async def logs(self, name: str, *, lines: int, contains: str | None = None) -> LogLines:
         """Read the streams of what runs, and Log Analytics for what ran."""
         return await logs.read(self._site, name, lines=lines, contains=contains)
+
+    def log_pages(self, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
+        """Give what the streams still have, then what Log Analytics keeps, page by page."""
+        return logs.pages(self._site, name, query)
 
     async def spec(self, name: str) -> DeploymentSpec | None:
         """Give what the app's tags say was asked for."""

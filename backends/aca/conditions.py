@@ -1,6 +1,5 @@
 """Container Apps' states, events and words, read into how far an app is and why no further."""
 
-import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -10,10 +9,11 @@ from typing import Final, NamedTuple
 
 from backends.aca.replicas import Held, Seen
 from backends.aca.streams import Event
-from core.boot_log import STARTING
-from core.failures import evidence, recognize
 from core.record import Record
 from core.records import Failure
+from logs.boot import STARTING
+from logs.catalogue import evidence, recognize
+from logs.catalogue import meaning as wording_for
 
 _FILE: Final = Path(__file__).with_name("conditions.toml")
 
@@ -39,7 +39,7 @@ _QUOTA: Final = "QUOTA_EXCEEDED"
 _LATE: Final = "PROGRESS_DEADLINE"
 _RESULTS: Final = frozenset({DEFAULT, "CRASH_LOOP", _LATE})
 """What comes of another failure, which says more."""
-_VAGUE: Final = _RESULTS | {"ENGINE_EXITED", "STARTUP_PROBE_FAILED"}
+_VAGUE: Final = _RESULTS | {"ENGINE_EXITED", "STARTUP_PROBE_FAILED", "ACTIVATION_FAILED"}
 """Codes than which the engine's own words say more."""
 
 
@@ -50,18 +50,9 @@ class Meaning(Record):
     fix: str
 
 
-class Wording(Meaning):
-    """A sentence of Azure's that says more than its reason."""
-
-    pattern: str
-    seen: str
-    """Where the wording was seen."""
-
-
 class Catalogue(Record):
     """`conditions.toml`."""
 
-    message: tuple[Wording, ...]
     reason: dict[str, Meaning]
     """Of the system's log."""
     code: dict[str, Meaning]
@@ -87,7 +78,7 @@ class Said(NamedTuple):
 
 @cache
 def catalogue() -> Catalogue:
-    """Give every meaning that is known."""
+    """Give what every reason and code means."""
     return Catalogue.model_validate(tomllib.loads(_FILE.read_text("utf-8")))
 
 
@@ -194,9 +185,8 @@ def is_late(words: Iterable[str]) -> bool:
 
 def meaning_of(said: Said) -> Meaning | None:
     """Give what Azure's words mean: by their wording, else by reason or code; None is nothing."""
-    for wording in catalogue().message:
-        if re.search(wording.pattern, said.words):
-            return wording
+    if wording := wording_for("aca", said.words):
+        return Meaning(code=wording.code, fix=wording.fix)
     return catalogue().reason.get(said.reason) or catalogue().code.get(said.code)
 
 

@@ -5,7 +5,7 @@ from backends.aca.rules import place_of
 from backends.aca.site import Site
 from backends.base import EngineFacts, Hardware, Prediction
 from backends.common.engine_facts import facts_of, hardware_of, predict
-from backends.common.lines import boot_of
+from logs.boot import boot_of
 from planner.accelerators import Accelerator, accelerator
 
 

@@ -1,6 +1,6 @@
 """Log Analytics: what was written by replicas that are gone."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -8,9 +8,9 @@ from backends.aca.failing import strictly
 from backends.aca.site import Site
 from backends.aca.streams import PLATFORM
 from backends.aca.waiting import reading
-from backends.common.lines import Line, pieces
 from core.cloud_errors import CloudError, CloudRefused, NotConfigured
 from core.reply import note
+from logs.lines import Line, pieces
 
 if TYPE_CHECKING:
     from azure.mgmt.appcontainers.models import ContainerApp, ManagedEnvironment
@@ -44,10 +44,23 @@ class Wanted(NamedTuple):
 
     begin: datetime
     end: datetime
-    contains: str = ""
+    contains: tuple[str, ...] = ()
+    """Only lines with at least one of these texts, whatever their case; none is every line."""
     revision: str = ""
     newest: bool = True
     """Whether the newest are given where there are more than can be; else the oldest."""
+    rows: int = ROWS
+    before: datetime | None = None
+    """Only what is older than this moment itself."""
+
+
+class Kept(NamedTuple):
+    """What one query gave."""
+
+    rows: Sequence[tuple[datetime, str]]
+    """Moment and text, oldest first; a text may be of several lines."""
+    whole: bool
+    """False where Log Analytics gave a part of its answer."""
 
 
 class NoTable(CloudRefused):
@@ -64,9 +77,7 @@ async def console(site: Site, app: "ContainerApp", wanted: Wanted) -> Sequence[L
         CloudError: Log Analytics cannot be asked.
     """
     place = await place_of(site, app)
-    table = place.table("ContainerAppConsoleLogs")
-    rows = await _rows(site, place, query(place, table, str(app.name), wanted), wanted)
-    return [Line(at, part) for at, _reason, text in rows for part in pieces(text)]
+    return console_lines((await written(site, place, str(app.name), wanted)).rows)
 
 
 async def system(site: Site, app: "ContainerApp", wanted: Wanted) -> Sequence[Line]:
@@ -77,10 +88,29 @@ async def system(site: Site, app: "ContainerApp", wanted: Wanted) -> Sequence[Li
         CloudError: Log Analytics cannot be asked.
     """
     place = await place_of(site, app)
+    return system_lines((await told(site, place, str(app.name), wanted)).rows)
+
+
+async def written(site: Site, place: Place, name: str, wanted: Wanted) -> Kept:
+    """Give rows of the containers of one app; raises as `console`."""
+    table = place.table("ContainerAppConsoleLogs")
+    return await _kept(site, place, query(place, table, name, wanted), wanted)
+
+
+async def told(site: Site, place: Place, name: str, wanted: Wanted) -> Kept:
+    """Give rows of the platform about one app, with their reasons; raises as `system`."""
     table, reason = place.table("ContainerAppSystemLogs"), place.column("Reason")
-    asked = query(place, table, str(app.name), wanted, reason=reason)
-    rows = await _rows(site, place, asked, wanted)
-    return [Line(at, f"{said}: {text}" if said else text, PLATFORM) for at, said, text in rows]
+    return await _kept(site, place, query(place, table, name, wanted, reason=reason), wanted)
+
+
+def console_lines(rows: Iterable[tuple[datetime, str]]) -> Sequence[Line]:
+    """Make lines of what containers wrote."""
+    return [Line(at, part) for at, text in rows for part in pieces(text)]
+
+
+def system_lines(rows: Iterable[tuple[datetime, str]]) -> Sequence[Line]:
+    """Make lines of what the platform says."""
+    return [Line(at, text, PLATFORM) for at, text in rows]
 
 
 async def place_of(site: Site, app: "ContainerApp") -> Place:
@@ -112,12 +142,16 @@ def query(place: Place, table: str, name: str, wanted: Wanted, *, reason: str = 
     terms = [f"{which} == {quoted(name)}"]
     if wanted.revision:
         terms.append(f"{place.column('RevisionName')} == {quoted(wanted.revision)}")
+    if wanted.before:
+        terms.append(f"TimeGenerated < datetime({_moment(wanted.before)})")
     if wanted.contains:
-        terms.append(f"{text} contains {quoted(wanted.contains)}")
+        columns = [column for column in (reason, text) if column]
+        each = [f"{one} contains {quoted(word)}" for one in columns for word in wanted.contains]
+        terms.append(f"({' or '.join(each)})")
     chosen = ", ".join(column for column in ("TimeGenerated", reason, text) if column)
     return (
         f"{table} | where {' and '.join(terms)} | project {chosen}"
-        f" | order by TimeGenerated {'desc' if wanted.newest else 'asc'} | take {ROWS}"
+        f" | order by TimeGenerated {'desc' if wanted.newest else 'asc'} | take {wanted.rows}"
     )
 
 
@@ -131,18 +165,20 @@ def quoted(text: str) -> str:
     return "'" + inner.replace("\n", "\\n").replace("\r", "\\r") + "'"
 
 
-async def _rows(
-    site: Site, place: Place, asked: str, wanted: Wanted
-) -> Sequence[tuple[datetime, str, str]]:
-    """Give moment, reason and text of each row, oldest first."""
-    tables = await _answer(site, place, asked, (wanted.begin, wanted.end))
+def _moment(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+async def _kept(site: Site, place: Place, asked: str, wanted: Wanted) -> Kept:
+    tables, whole = await _answer(site, place, asked, (wanted.begin, wanted.end))
     rows = [_row(list(row)) for table in tables for row in table.rows]
-    return rows[::-1] if wanted.newest else rows
+    return Kept(rows[::-1] if wanted.newest else rows, whole)
 
 
 async def _answer(
     site: Site, place: Place, asked: str, span: tuple[datetime, datetime]
-) -> Sequence["LogsTable"]:
+) -> tuple[Sequence["LogsTable"], bool]:
+    """Give the tables, and whether they are all of the answer."""
     client = await site.clients.queries()
     from azure.core.exceptions import HttpResponseError
     from azure.monitor.query import LogsQueryPartialResult
@@ -157,14 +193,14 @@ async def _answer(
     if isinstance(found, LogsQueryPartialResult):
         why = found.partial_error.message if found.partial_error else "no reason given"
         note(f"Log Analytics gave only a part of the lines: {why}")
-        return found.partial_data or ()
-    return found.tables
+        return found.partial_data or (), False
+    return found.tables, True
 
 
-def _row(cells: list[Any]) -> tuple[datetime, str, str]:
+def _row(cells: list[Any]) -> tuple[datetime, str]:
     at = cells[0] if isinstance(cells[0], datetime) else datetime.fromisoformat(str(cells[0]))
-    reason = str(cells[1] or "") if len(cells) > 2 else ""
-    return at.astimezone(UTC), reason, str(cells[-1] or "")
+    reason, text = (str(cells[1] or "") if len(cells) > 2 else ""), str(cells[-1] or "")
+    return at.astimezone(UTC), f"{reason}: {text}" if reason else text
 
 
 def _no_table(words: str) -> CloudError:

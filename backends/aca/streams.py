@@ -15,9 +15,9 @@ from backends.aca.names import CONTAINER
 from backends.aca.replicas import Seen
 from backends.aca.site import Site
 from backends.aca.waiting import READ_SECONDS, reading
-from backends.common.lines import Line, pieces
 from core.cloud_errors import CloudError, CloudUnavailable, PermissionDenied
 from core.trust import trusted
+from logs.lines import Line, pieces
 
 if TYPE_CHECKING:
     from azure.mgmt.appcontainers.models import ContainerApp

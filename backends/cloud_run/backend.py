@@ -1,6 +1,6 @@
 """Cloud Run as a target: each part of the work is a module of its own."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import ClassVar
 
 from pydantic import SecretStr
@@ -10,6 +10,7 @@ from backends.base import (
     EngineFacts,
     Hardware,
     LogLines,
+    LogQuery,
     Prediction,
     World,
 )
@@ -38,6 +39,7 @@ from backends.cloud_run.site import Site
 from backends.google import secrets, setup
 from core.plans import Plan, Preflight
 from core.records import Access, Deleted, Deployment, DeploymentSpec, ModelShape, Target
+from logs.lines import Line
 from planner.accelerators import Accelerator
 
 
@@ -123,6 +125,10 @@ class CloudRunBackend:
     async def logs(self, name: str, *, lines: int, contains: str | None = None) -> LogLines:
         """Read Cloud Logging."""
         return await logs.read(self._site, name, lines=lines, contains=contains)
+
+    def log_pages(self, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
+        """Read Cloud Logging, a thousand entries a call."""
+        return logs.pages(self._site, name, query)
 
     async def spec(self, name: str) -> DeploymentSpec | None:
         """Give what the service's annotation says was asked for."""

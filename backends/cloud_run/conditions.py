@@ -1,6 +1,5 @@
 """Cloud Run's conditions, read into how far a service is and why it went no further."""
 
-import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -9,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from backends.google.moments import when
-from core.failures import evidence, recognize
 from core.record import Record
 from core.records import Failure
+from logs.catalogue import evidence, recognize
+from logs.catalogue import meaning as wording_for
 
 if TYPE_CHECKING:
     from google.cloud.run_v2 import Condition, Revision, Service
@@ -28,6 +28,8 @@ _STEPS: Final = (
 """What a revision goes through, by the condition that says it is over."""
 _VAGUE: Final = {"ROLLOUT_FAILED", "REVISION_FAILED", "STILL_WAITING"}
 """Of a service; its revision may say more."""
+_RESULTS: Final = _VAGUE | {"STARTUP_PROBE_FAILED", "PROGRESS_DEADLINE", "KILLED", "ENGINE_EXITED"}
+"""Codes than which the engine's own words say more."""
 
 
 class Meaning(Record):
@@ -37,25 +39,16 @@ class Meaning(Record):
     fix: str
 
 
-class Wording(Meaning):
-    """A sentence of Google's that says more than its reason."""
-
-    pattern: str
-    seen: str
-    """Where the wording was seen."""
-
-
 class Catalogue(Record):
     """`conditions.toml`."""
 
-    message: tuple[Wording, ...]
     common: dict[str, Meaning]
     revision: dict[str, Meaning]
 
 
 @cache
 def catalogue() -> Catalogue:
-    """Give every meaning that is known."""
+    """Give what every reason means."""
     return Catalogue.model_validate(tomllib.loads(_FILE.read_text("utf-8")))
 
 
@@ -102,23 +95,22 @@ def ready_at(service: "Service", revision: "Revision | None") -> datetime:
 
 def failure(service: "Service", revision: "Revision | None", log_lines: Sequence[str]) -> Failure:
     """Say why it failed: the engine's own reason first, then Google's most telling one."""
-    condition, meaning = _most_telling([service.terminal_condition, *_failed(service, revision)])
+    condition, told = _most_telling([service.terminal_condition, *_failed(service, revision)])
     known = recognize(log_lines)
-    if known and meaning.code in {*_VAGUE, "STARTUP_PROBE_FAILED", "PROGRESS_DEADLINE"}:
+    if known and told.code in _RESULTS:
         return known
     return Failure(
-        code=meaning.code,
+        code=told.code,
         cause=condition.message or "Google gives no reason.",
-        fix=meaning.fix,
+        fix=told.fix,
         evidence=evidence(log_lines),
     )
 
 
 def meaning_of(condition: "Condition") -> Meaning:
     """Give what a failed condition means: by its words where they say more, else its reason."""
-    for wording in catalogue().message:
-        if re.search(wording.pattern, condition.message):
-            return wording
+    if wording := wording_for("cloud_run", condition.message):
+        return Meaning(code=wording.code, fix=wording.fix)
     raw = type(condition).pb(condition)
     if raw.WhichOneof("reasons") == "revision_reason":
         return _named(catalogue().revision, type(condition).RevisionReason, raw.revision_reason)

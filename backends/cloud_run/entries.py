@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from backends.cloud_run.site import Site
-from backends.common.lines import Line
-from backends.google.log_entries import quoted, read
+from backends.google.log_entries import any_of, between, quoted, read
 from backends.google.moments import when
+from logs.lines import Line
 
 if TYPE_CHECKING:
     from google.cloud.run_v2 import Revision
@@ -46,18 +46,20 @@ def wanted(
     *,
     until: datetime | None = None,
     revision: str | None = None,
-    contains: str | None = None,
+    contains: Sequence[str] = (),
+    platform: bool = True,
 ) -> str:
     """Write the query; without a begin it would read a day of everything."""
-    which = " OR ".join(f"log_id({quoted(log)})" for log in (*_OUTPUT, _SYSTEM))
+    which = " OR ".join(
+        f"log_id({quoted(log)})" for log in (*_OUTPUT, *([_SYSTEM] if platform else []))
+    )
     terms = [
         'resource.type="cloud_run_revision"',
         f"resource.labels.service_name={quoted(name)}",
         f"resource.labels.location={quoted(site.clients.region)}",
-        f"timestamp>={quoted(begin.isoformat())}",
+        between(begin, until),
         f"({which})",
     ]
     terms += [f"resource.labels.revision_name={quoted(revision)}"] if revision else []
-    terms += [f"timestamp<={quoted(until.isoformat())}"] if until else []
-    terms += [quoted(contains)] if contains else []
-    return " AND ".join(terms)
+    words = any_of("", contains, besides=" AND ".join(terms))
+    return " AND ".join([*terms, words] if words else terms)

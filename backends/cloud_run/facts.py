@@ -6,7 +6,7 @@ from backends.cloud_run.entries import boot_lines
 from backends.cloud_run.rules import place_of
 from backends.cloud_run.site import Site
 from backends.common.engine_facts import facts_of, hardware_of, predict
-from backends.common.lines import boot_of
+from logs.boot import boot_of
 from planner.accelerators import Accelerator, accelerator
 
 

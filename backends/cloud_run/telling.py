@@ -8,13 +8,13 @@ from backends.cloud_run import answering, conditions, engines, instances, lookin
 from backends.cloud_run.entries import boot_lines
 from backends.cloud_run.instances import FRESH_SECONDS, Reading
 from backends.cloud_run.site import Site
-from backends.common.lines import Line, phase_of
 from backends.common.noting import all_or_note, or_note
 from backends.google.moments import when
 from backends.google.names import EXPIRES_LABEL, SPEC_LABEL
-from core.boot_log import WARMING
 from core.records import Deployment, Failure, Phase, State
 from core.reply import note
+from logs.boot import WARMING, phase_of
+from logs.lines import Line
 
 if TYPE_CHECKING:
     from google.cloud.run_v2 import Revision, Service

@@ -3,8 +3,8 @@
 import anyio
 
 from backends.base import EngineFacts, Hardware, Prediction
-from core.boot_log import BootLog
 from core.records import DeploymentSpec
+from logs.boot import BootLog
 from planner.accelerators import Accelerator, accelerator
 from planner.flags import Flags
 from planner.foresee import foresee

@@ -96,7 +96,10 @@ class GoogleClients:
 
                 self._credentials = AnonymousCredentials()
             else:
-                self._credentials = await anyio.to_thread.run_sync(_default_credentials)
+                self._credentials = await anyio.to_thread.run_sync(
+                    _default_credentials,
+                    abandon_on_cancel=True,  # it may wait for a metadata server that is not there
+                )
         return self._credentials
 
     async def secrets(self) -> "SecretManagerServiceAsyncClient":

@@ -1,16 +1,20 @@
 """Entries of Cloud Logging as lines."""
 
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
 
-from backends.common.lines import Line, pieces
+from backends.base import LogQuery
 from backends.google.failing import translated
 from backends.google.moments import when
 from backends.google.site import GoogleSite
-from backends.google.waiting import reading
+from backends.google.waiting import READ_SECONDS, reading
+from core.reply import note
+from logs.lines import Line, pieces
 
 if TYPE_CHECKING:
+    from google.api_core.retry import AsyncRetry
     from google.cloud.logging_v2.types import LogEntry
 
 _ENTRIES: Final = 1000
@@ -21,6 +25,14 @@ are asked for at most. Source: ListLogEntriesResponse.next_page_token of google-
 _SYSTEM: Final = "system"
 """How the name of a log ends in which Cloud Run itself writes."""
 PLATFORM: Final = "Cloud Run"
+_FILTER_CHARACTERS: Final = 19_900
+"""Google reads 20,000; a few join the terms. Source: cloud.google.com/logging/quotas (2026-11)."""
+_PAGE_LINES: Final = 2000
+_MINUTE_SECONDS: Final = 70.0
+"""After which a project may surely read again."""
+_WAITED: Final = (
+    "Google lets a project read its log 60 times a minute; it was waited until it may again."
+)
 
 
 def quoted(text: str) -> str:
@@ -30,6 +42,23 @@ def quoted(text: str) -> str:
     "a\" OR \"b"
     """
     return json.dumps(text, ensure_ascii=False)
+
+
+def any_of(field: str, words: Sequence[str], *, besides: str = "") -> str:
+    """Write the term that holds where a field (empty: any) has one of the words.
+
+    It is empty where there are no words, and where the filter would be longer than Google
+    reads: then it gives more, never less.
+    """
+    terms = " OR ".join(f"{field}{':' if field else ''}{quoted(word)}" for word in words)
+    fits = len(besides) + len(terms) <= _FILTER_CHARACTERS
+    return f"({terms})" if terms and fits else ""
+
+
+def between(since: datetime, until: datetime | None) -> str:
+    """Write the term of a time; without a begin it would be a day of everything."""
+    end = f" AND timestamp<={quoted(until.isoformat())}" if until else ""
+    return f"timestamp>={quoted(since.isoformat())}{end}"
 
 
 async def read(site: GoogleSite, query: str, *, newest: bool) -> tuple[list[Line], bool]:
@@ -42,6 +71,47 @@ async def entries(
     site: GoogleSite, query: str, *, newest: bool
 ) -> tuple[Sequence["LogEntry"], bool]:
     """Give the first page that has any entries, oldest first, and whether there are more."""
+    with translated("read the log"):
+        left = _EMPTY
+        async for page in await _asked(site, query, newest=newest, **reading()):
+            left -= 1
+            if page.entries or not left:
+                break
+    found = tuple(reversed(page.entries) if newest else page.entries)
+    return found, bool(page.next_page_token)
+
+
+async def all_entries(site: GoogleSite, query: str) -> AsyncGenerator[Sequence["LogEntry"], None]:
+    """Give every entry, the newest page first, each page oldest first.
+
+    Where the project's calls of a minute are used up, it waits for the next minute, and says so.
+
+    Raises:
+        CloudError: Cloud Logging cannot be asked.
+    """
+    with translated("read the log"):
+        found = await _asked(site, query, newest=True, timeout=READ_SECONDS, retry=_polite())
+        async for page in found:
+            if page.entries:
+                yield tuple(reversed(page.entries))
+
+
+def pages_of(lines: Sequence[Line], query: LogQuery) -> Iterator[Sequence[Line]]:
+    """Give what is asked for of some lines in pages, the newest first.
+
+    An entry can be of many lines, and the words of a filter be in any of its fields.
+    """
+    words = tuple(word.lower() for word in query.contains)
+    found = [line for line in lines if not words or _has_one(line.text.lower(), words)]
+    for end in range(len(found), 0, -_PAGE_LINES):
+        yield found[max(0, end - _PAGE_LINES) : end]
+
+
+def _has_one(text: str, words: Sequence[str]) -> bool:
+    return any(word in text for word in words)
+
+
+async def _asked(site: GoogleSite, query: str, *, newest: bool, **how: Any) -> AsyncIterator[Any]:
     client = await site.clients.logging()
     from google.cloud.logging_v2.types import ListLogEntriesRequest
 
@@ -51,15 +121,20 @@ async def entries(
         order_by="timestamp desc" if newest else "timestamp asc",
         page_size=_ENTRIES,
     )
-    with translated("read the log"):
-        pager = await client.list_log_entries(request, **reading())
-        left = _EMPTY
-        async for page in pager.pages:
-            left -= 1
-            if page.entries or not left:
-                break
-    found = tuple(reversed(page.entries) if newest else page.entries)
-    return found, bool(page.next_page_token)
+    return (await client.list_log_entries(request, **how)).pages
+
+
+def _polite() -> "AsyncRetry":
+    """Look again while Google is not to be reached, or has been asked too often."""
+    from google.api_core.exceptions import ResourceExhausted, ServiceUnavailable
+    from google.api_core.retry import AsyncRetry, if_exception_type
+
+    def told(exc: Exception) -> None:
+        if isinstance(exc, ResourceExhausted):
+            note(_WAITED)
+
+    again = if_exception_type(ServiceUnavailable, ResourceExhausted)
+    return AsyncRetry(again, initial=0.5, maximum=10, timeout=_MINUTE_SECONDS, on_error=told)
 
 
 def lines_of(entry: "LogEntry") -> Sequence[Line]:

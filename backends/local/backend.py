@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -14,11 +14,12 @@ from backends.base import (
     Hardware,
     HostState,
     LogLines,
+    LogQuery,
     Prediction,
     Usage,
     World,
 )
-from backends.local import host, rules, session
+from backends.local import host, logs, rules, session
 from backends.local.command import deployment_config, serve_argv, serve_env
 from backends.local.devices import Devices, devices
 from backends.local.engine import Engine
@@ -27,10 +28,8 @@ from backends.local.launch import launch, runs
 from backends.local.look import Looker
 from backends.local.planning import choose_engine, foresee_here, make_plan, name_engine
 from backends.local.ports import claim, free_port
-from core.boot_log import read_boot
 from core.errors import CommandNotFound, DeploymentNotFound, HostError, NextStep
 from core.headers import KEY_HEADER
-from core.logfile import head_lines, newest_lines
 from core.plans import Plan, Preflight
 from core.records import (
     NAME_PATTERN,
@@ -41,6 +40,7 @@ from core.records import (
     ModelShape,
     Target,
 )
+from logs.lines import Line
 from planner.accelerators import Accelerator
 from planner.flags import Flags
 from planner.model import read_model
@@ -194,8 +194,11 @@ class LocalBackend:
 
     async def logs(self, name: str, *, lines: int, contains: str | None = None) -> LogLines:
         """Give the newest lines of the engine's log."""
-        newest, total = newest_lines(self._known(name).log, lines, contains)
-        return LogLines(lines=newest, total=total)
+        return logs.newest(self._known(name).log, lines, contains)
+
+    def log_pages(self, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
+        """Read the engine's log from its end."""
+        return logs.pages(self._known(name).log, query)
 
     async def spec(self, name: str) -> DeploymentSpec | None:
         """Give what its folder says was asked for."""
@@ -204,16 +207,7 @@ class LocalBackend:
 
     async def engine_facts(self, name: str) -> EngineFacts:
         """Give what the boot log tells."""
-        folder = self._known(name)
-        boot = read_boot(head_lines(folder.log), now=datetime.now(UTC))
-        return EngineFacts(
-            version=boot.version,
-            weights_dtype=boot.config.get("dtype"),
-            quantization=boot.config.get("quantization"),
-            kv_cache_dtype=boot.config.get("kv_cache_dtype"),
-            flags=boot.arguments,
-            memory=boot.memory.model_dump(),
-        )
+        return logs.facts(self._known(name).log)
 
     async def hardware(self) -> Hardware:
         """Give what this machine has."""

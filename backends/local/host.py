@@ -12,9 +12,9 @@ import anyio
 from backends.base import Hardware, HostState, Usage
 from backends.local.identity import Seen
 from core.errors import OpsError
-from core.logfile import size_of
 from core.plans import Check
 from core.processes import run
+from logs.files import size_of
 
 _GIB: Final = 1024**3
 _LOW_MEMORY_GIB: Final = 1.0

@@ -9,14 +9,14 @@ import anyio
 
 from backends.local import session
 from backends.local.folder import Folder, Made, Process
-from core.boot_log import WARMING, BootLog, read_boot
 from core.endpoint import Endpoint
 from core.errors import EndpointError, HostError, NotReady, WaitedTooLong
-from core.failures import died_of, evidence, recognize
-from core.logfile import head_lines, newest_lines
 from core.processes import reap
 from core.records import Access, Deployment, Failure, Phase, State, Target, expiry
 from core.waiting import wait_until
+from logs.boot import WARMING, BootLog, read_boot
+from logs.catalogue import died_of, evidence, recognize
+from logs.files import head_lines, newest_lines
 
 _TAIL: Final = 400
 """Lines from which the cause of a death is read."""

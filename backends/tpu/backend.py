@@ -1,11 +1,19 @@
 """Cloud TPU as a target: each part of the work is a module of its own."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import ClassVar
 
 from pydantic import SecretStr
 
-from backends.base import DeploymentConfig, EngineFacts, Hardware, LogLines, Prediction, World
+from backends.base import (
+    DeploymentConfig,
+    EngineFacts,
+    Hardware,
+    LogLines,
+    LogQuery,
+    Prediction,
+    World,
+)
 from backends.cloud_abilities import KeptSecret, QueuedResource, Quota, Setup, Zone
 from backends.google import secrets, setup
 from backends.tpu import (
@@ -29,6 +37,7 @@ from backends.tpu.opening import opened
 from backends.tpu.setup_steps import steps
 from core.plans import Plan, Preflight
 from core.records import Access, Deleted, Deployment, DeploymentSpec, ModelShape, Target
+from logs.lines import Line
 from planner.accelerators import Accelerator
 
 
@@ -99,6 +108,10 @@ class TpuBackend:
     async def logs(self, name: str, *, lines: int, contains: str | None = None) -> LogLines:
         """Read Cloud Logging, and the serial port where there is one."""
         return await logs.read(self._site, name, lines=lines, contains=contains)
+
+    def log_pages(self, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
+        """Read Cloud Logging, a thousand entries a call."""
+        return logs.pages(self._site, name, query)
 
     async def spec(self, name: str) -> DeploymentSpec | None:
         """Give what the VM's metadata says was asked for."""

@@ -5,17 +5,17 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 
-from backends.common.lines import Line, boot_of, phase_of
 from backends.common.noting import or_note
 from backends.tpu import answering, endings, heard, logs
 from backends.tpu.chip import Chip
 from backends.tpu.heard import Heard, Said
 from backends.tpu.looks import Look, deployment, is_internal
 from backends.tpu.phases import BOOTING, CERTIFICATE, ENDED, ENGINE, FAILED, READY, SCRIPT
-from core.boot_log import COMPILING, WARMING
 from core.errors import InvalidArgument
 from core.records import Deployment, Failure, Phase, State
 from core.reply import note
+from logs.boot import COMPILING, WARMING, boot_of, phase_of
+from logs.lines import Line
 from planner.boot import boot
 from planner.flags import Flags
 

@@ -12,9 +12,9 @@ from backends.tpu.heard import Said
 from backends.tpu.looks import Look, expires_at
 from backends.tpu.names import vm_id
 from backends.tpu.phases import ENDED
-from core.failures import died_of, evidence, recognize
 from core.records import Failure
 from core.reply import note
+from logs.catalogue import died_of, evidence, recognize
 
 _EXIT: Final = re.compile(r"exit code (-?[0-9]{1,6})")
 _CAUSES: Final = {

@@ -3,10 +3,10 @@
 from backends.base import EngineFacts, Hardware, Prediction
 from backends.common import engines
 from backends.common.engine_facts import facts_of, hardware_of, predict
-from backends.common.lines import boot_of
 from backends.tpu import logs, looking
 from backends.tpu.rules import rules
 from backends.tpu.site import Site
+from logs.boot import boot_of
 from planner.accelerators import Accelerator, accelerator
 
 

@@ -1,16 +1,18 @@
 """What a VM has written of itself: its startup script's phases, and its engine's output."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from backends.common.lines import Line, pieces
-from backends.google.log_entries import entries, quoted, text_of
+from backends.base import LogQuery
+from backends.google.log_entries import all_entries, any_of, between, entries, quoted, text_of
 from backends.google.moments import when
 from backends.tpu import names, phases
 from backends.tpu.chip import Chip
 from backends.tpu.site import Site
+from logs.lines import Line, pieces
 
 if TYPE_CHECKING:
     from google.cloud.logging_v2.types import LogEntry
@@ -76,6 +78,12 @@ class Heard(NamedTuple):
         return [line for line in self.output if begun is None or line.at >= begun]
 
     @property
+    def lines(self) -> Sequence[Line]:
+        """All of it, as people read it."""
+        said = (one.line for one in self.script)
+        return sorted((*said, *self.output, *self.worker), key=lambda line: line.at)
+
+    @property
     def certificate(self) -> str | None:
         """The newest that was told, as PEM."""
         told = (one for one in reversed(self.script) if one.phase == phases.CERTIFICATE)
@@ -93,7 +101,7 @@ async def hear(
     name: str,
     since: datetime,
     *,
-    contains: str | None = None,
+    contains: Sequence[str] = (),
     newest: bool = True,
     node: Chip | None = None,
 ) -> Heard:
@@ -104,10 +112,26 @@ async def hear(
     Raises:
         CloudError: Cloud Logging cannot be asked.
     """
-    logs = [_script(name), _output(name, contains), *([_worker(node)] if node else [])]
-    query = f"({' OR '.join(logs)}) AND {_after(since)}"
+    query = _all_of(name, between(since, None), contains=contains, node=node)
     found, more = await entries(site, query, newest=newest)
     return _sorted(found, more=more)
+
+
+async def hear_all(
+    site: Site, name: str, since: datetime, query: LogQuery, *, node: Chip | None = None
+) -> AsyncGenerator[Heard, None]:
+    """Read every page, the newest first; `since` is when there was nothing of it yet.
+
+    Raises:
+        CloudError: Cloud Logging cannot be asked.
+    """
+    time = between(max(since, query.since or since), query.until)
+    asked = _all_of(name, time, contains=query.contains, node=node)
+    if not query.platform:
+        asked = _limited(_output(name), f" AND {time}", query.contains)
+    async with aclosing(all_entries(site, asked)) as pages:
+        async for found in pages:
+            yield _sorted(found, more=False)
 
 
 async def hear_boot(site: Site, name: str, since: datetime) -> Heard:
@@ -121,7 +145,7 @@ async def hear_boot(site: Site, name: str, since: datetime) -> Heard:
         return newest
     script = await hear_script(site, name, since)
     begun = next((one.begun for one in reversed(script) if one.phase in _ONCE), since)
-    found, more = await entries(site, f"{_output(name)} AND {_after(begun)}", newest=False)
+    found, more = await entries(site, f"{_output(name)} AND {between(begun, None)}", newest=False)
     first = _sorted(found, more=more).output
     known = first[-1].at if first else begun
     later = [line for line in newest.output if line.at > known]
@@ -134,7 +158,7 @@ async def hear_script(site: Site, name: str, since: datetime) -> Sequence[Said]:
     Raises:
         CloudError: Cloud Logging cannot be asked.
     """
-    found, more = await entries(site, f"{_script(name)} AND {_after(since)}", newest=True)
+    found, more = await entries(site, f"{_script(name)} AND {between(since, None)}", newest=True)
     return _sorted(found, more=more).script
 
 
@@ -142,10 +166,20 @@ def _script(name: str) -> str:
     return f"(log_id({quoted(names.LOG)}) AND labels.deployment={quoted(name)})"
 
 
-def _output(name: str, contains: str | None = None) -> str:
+def _output(name: str) -> str:
     field = "jsonPayload.container.metadata.deployment"
-    words = f" AND jsonPayload.message:{quoted(contains)}" if contains else ""
-    return f"(log_id({quoted(OUTPUT)}) AND {field}={quoted(name)}{words})"
+    return f"(log_id({quoted(OUTPUT)}) AND {field}={quoted(name)})"
+
+
+def _limited(output: str, besides: str, contains: Sequence[str]) -> str:
+    """Ask only for that output in which one of the words is, and for whatever is besides."""
+    words = any_of("jsonPayload.message", contains, besides=f"{output}{besides}")
+    return f"({output} AND {words}){besides}" if words else f"{output}{besides}"
+
+
+def _all_of(name: str, time: str, *, contains: Sequence[str], node: Chip | None) -> str:
+    others = " OR ".join([_script(name), *([_worker(node)] if node else [])])
+    return f"({_limited(_output(name), f' OR {others}) AND {time}', contains)}"
 
 
 def _worker(chip: Chip) -> str:
@@ -155,11 +189,6 @@ def _worker(chip: Chip) -> str:
     )
     where = f"resource.labels.zone={quoted(chip.place.zone)} AND ({called})"
     return f"(resource.type={quoted(WORKER)} AND {where} AND severity>=WARNING)"
-
-
-def _after(since: datetime) -> str:
-    """Without a begin it would be a day of everything."""
-    return f"timestamp>={quoted(since.isoformat())}"
 
 
 def _sorted(found: Iterable["LogEntry"], *, more: bool) -> Heard:

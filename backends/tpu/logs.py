@@ -1,16 +1,18 @@
 """A deployment's log: its engine's output, its startup script's words, Google's of its node."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from datetime import datetime
 
-from backends.base import LogLines
-from backends.common.lines import Line
+from backends.base import LogLines, LogQuery
+from backends.google.log_entries import pages_of
 from backends.tpu import finding, heard, serial
 from backends.tpu import kept as memory
 from backends.tpu.chip import Chip
 from backends.tpu.heard import Heard, Said
 from backends.tpu.site import Site
 from core.reply import note
+from logs.lines import Line
 
 
 async def read(site: Site, name: str, *, lines: int, contains: str | None = None) -> LogLines:
@@ -24,18 +26,45 @@ async def read(site: Site, name: str, *, lines: int, contains: str | None = None
     """
     chip = await finding.chip_of(site, name)
     since, text = _since(site, name, chip), (contains or "").lower()
-    node = chip if chip and chip.place.plane == "queued" and chip.node else None
-    told = Heard()
+    told, words = Heard(), (contains,) if contains else ()
     if since:
-        told = await heard.hear(site, name, since, contains=contains, node=node)
-    lines_of = [*(one.line for one in told.script), *told.output, *told.worker]
-    found = sorted(lines_of, key=lambda line: line.at)
+        told = await heard.hear(site, name, since, contains=words, node=_node(chip))
+    found = told.lines
     if not found and chip:
-        found = list(await serial.shown(site, chip))
+        found = await serial.shown(site, chip)
     texts = [str(line) for line in found if text in line.text.lower()]
     if told.more:
         note(f"There are more than {len(texts)} such lines: only the newest were read and counted.")
     return LogLines(lines=tuple(texts[-lines:]), total=len(texts))
+
+
+async def pages(site: Site, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
+    """Give every line since its chip was asked for, the newest page first.
+
+    Where its VM may not write to Cloud Logging, they are those of its serial port, which tells
+    no times: they are given whenever they were written.
+
+    Raises:
+        DeploymentNotFound: There is no such deployment.
+        CloudError: Cloud Logging cannot be asked.
+    """
+    chip = await finding.chip_of(site, name)
+    since, silent = _since(site, name, chip), True
+    if since:
+        told = heard.hear_all(site, name, since, query, node=_node(chip))
+        async with aclosing(told) as heard_pages:
+            async for one in heard_pages:
+                silent = False
+                for page in pages_of(one.lines, query):
+                    yield page
+    if silent and chip and query.platform and not await _wrote(site, name, since):
+        for page in pages_of(await serial.shown(site, chip), query):
+            yield page
+
+
+async def _wrote(site: Site, name: str, since: datetime | None) -> bool:
+    """Whether its VM has ever written to Cloud Logging."""
+    return bool(since and await heard.hear_script(site, name, since))
 
 
 async def hear(site: Site, chip: Chip) -> Heard:
@@ -75,6 +104,11 @@ async def script_phase(site: Site, chip: Chip) -> Said | None:
         CloudError: Cloud Logging cannot be asked.
     """
     return (await hear(site, chip)).last
+
+
+def _node(chip: Chip | None) -> Chip | None:
+    """Give the chip where Google logs what happens to it: as a node of the queue."""
+    return chip if chip and chip.place.plane == "queued" and chip.node else None
 
 
 def _since(site: Site, name: str, chip: Chip | None) -> datetime | None:

@@ -1,12 +1,8 @@
 """Why a zone does not give a chip, read from Google's words: its statuses do not tell it."""
 
-import functools
-import re
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from backends.google.waiting import strictly
 from core.cloud_errors import (
@@ -20,9 +16,7 @@ from core.cloud_errors import (
     ZoneRefused,
 )
 from core.errors import OpsError
-from core.record import Record
-
-_FILE: Final = Path(__file__).with_name("refusals.toml")
+from logs.catalogue import meaning as wording_for
 
 Means = Literal[
     "ZONE_REFUSED",
@@ -32,15 +26,6 @@ Means = Literal[
     "CLOUD_UNAVAILABLE",
     "CONCURRENT_CHANGE",
 ]
-
-
-class Wording(Record):
-    """Some words of Google's, and what they mean."""
-
-    means: Means
-    words: str
-    """A regular expression."""
-    source: str
 
 
 _ERRORS: Final[dict[Means, tuple[type[CloudError], str, str]]] = {
@@ -77,21 +62,14 @@ _ERRORS: Final[dict[Means, tuple[type[CloudError], str, str]]] = {
 }
 
 
-@functools.cache
-def wordings() -> tuple[Wording, ...]:
-    """Give every wording that is known, in the order in which they count."""
-    rows = tomllib.loads(_FILE.read_text("utf-8"))["row"]
-    return tuple(Wording.model_validate(row) for row in rows)
-
-
 def meaning(words: str) -> Means | None:
     """Say what words of Google's mean; None where no wording fits.
 
     >>> meaning('There is no more capacity in the zone "us-east5-b"; you can try in another zone')
     'NO_CAPACITY'
     """
-    fits = (one for one in wordings() if re.search(one.words, words, re.IGNORECASE | re.DOTALL))
-    return next((one.means for one in fits), None)
+    wording = wording_for("tpu", words)
+    return next((means for means in get_args(Means) if wording and wording.code == means), None)
 
 
 def told(words: str, zone: str) -> OpsError:

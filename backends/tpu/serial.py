@@ -5,12 +5,11 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
-from backends.common.lines import Line
 from backends.tpu import names, phases
 from backends.tpu.chip import Chip
 from backends.tpu.heard import Heard, Said, pem_in
 from backends.tpu.site import Site
-from core.boot_log import clean
+from logs.lines import Line, clean
 
 PORT: Final = f"serial port {names.SERIAL_PORT}"
 _PREFIX: Final = re.compile(r"^.*?\bstartup-script: ?")

@@ -10,6 +10,7 @@ from starlette.routing import BaseRoute, Route
 
 from emulators.azure import fleet, operations, tokens
 from emulators.azure.knobs import Knobs
+from emulators.azure.loganalytics_saying import Saying
 from emulators.azure.prepared import prepare
 from emulators.azure.state import Subscription, World
 
@@ -18,7 +19,7 @@ _SUBSCRIPTION: Final = "/rehearsal/subscriptions/{subscription}"
 
 
 def http_routes(world: World) -> Sequence[BaseRoute]:
-    """Serve /rehearsal/alive, /rehearsal/address, and each subscription's knobs and tokens."""
+    """Serve /rehearsal/alive, /rehearsal/address; each subscription's knobs, tokens and log."""
     one = _Controls(world)
     return (
         Route("/rehearsal/alive", _alive, methods=["GET"]),
@@ -27,6 +28,7 @@ def http_routes(world: World) -> Sequence[BaseRoute]:
         Route(_SUBSCRIPTION, one.look, methods=["GET"]),
         Route(_SUBSCRIPTION, one.drop, methods=["DELETE"]),
         Route(f"{_SUBSCRIPTION}/token", one.token, methods=["POST"]),
+        Route(f"{_SUBSCRIPTION}/log", one.say, methods=["POST"]),
     )
 
 
@@ -65,6 +67,18 @@ class _Controls:
             return JSONResponse(told, status_code=400)
         token, ends = tokens.issued(self._world, sub, asked.get("scopes", []))
         return JSONResponse({"access_token": token, "expires_on": ends})
+
+    async def say(self, request: Request) -> Response:
+        sub = self._named(request)
+        try:
+            saying = Saying.model_validate_json(await request.body())
+            rows = saying.rows(sub)
+        except ValidationError as exc:
+            return JSONResponse({"error": str(exc)}, status_code=400)
+        except LookupError as exc:
+            return JSONResponse({"error": exc.args[0]}, status_code=404)
+        self._world.said_in(sub).add(rows, without=saying.without)
+        return JSONResponse({"lines": len(rows)})
 
     def _named(self, request: Request) -> Subscription:
         self._world.touch()

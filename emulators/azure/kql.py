@@ -37,7 +37,6 @@ _TEXTS: Final[Mapping[str, Callable[[str, str], bool]]] = {
     "!=": lambda a, b: a != b,
     "=~": lambda a, b: a.lower() == b.lower(),
     "!~": lambda a, b: a.lower() != b.lower(),
-    "contains": lambda a, b: b.lower() in a.lower(),
     "contains_cs": lambda a, b: b in a,
     "startswith": lambda a, b: a.lower().startswith(b.lower()),
     "has": lambda a, b: b.lower() in _TERMS.split(a.lower()),
@@ -162,6 +161,8 @@ class _Reader:
             self._word(")")
             return lambda row: row[name] in chosen
         value = self._value()
+        if isinstance(value, str) and operator.text == "contains":
+            return _Contains(name, (value.lower(),))
         if isinstance(value, str) and operator.text in _TEXTS:
             texts = _TEXTS[operator.text]
             return lambda row: texts(str(row[name]), value)
@@ -219,7 +220,21 @@ class _Reader:
         return BadQuery("SYN0002", f"Query could not be parsed at '{word.text}'")
 
 
+@dataclass(frozen=True, slots=True)
+class _Contains:
+    """Whether a column holds one of some texts, whatever their case."""
+
+    column: str
+    texts: tuple[str, ...]
+    """In lower case."""
+
+    def __call__(self, row: Row) -> bool:
+        return any(map(str(row[self.column]).lower().__contains__, self.texts))
+
+
 def _or(one: Judge, other: Judge) -> Judge:
+    if isinstance(one, _Contains) and isinstance(other, _Contains) and one.column == other.column:
+        return _Contains(one.column, one.texts + other.texts)
     return lambda row: one(row) or other(row)
 
 

@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -73,12 +74,12 @@ def routes(world: World) -> Sequence[BaseRoute]:
     async def query(_sub: Subscription, request: Request, asked: dict[str, Any]) -> dict[str, Any]:
         guid = request.path_params["workspace"]
         owner = _owner(world, guid)
-        tables = _tables(owner, guid, _interval(str(asked.get("timespan") or "")))
+        tables = _tables(world, owner, guid, _interval(str(asked.get("timespan") or "")))
         try:
             found = kql.answered(str(asked.get("query") or ""), tables, time.time())
         except BadQuery as exc:
             raise _BadRequest(exc) from exc
-        return _told(found, partial=owner.knobs.partial_queries)
+        return _told(found, halved=owner.knobs.partial_queries)
 
     return (
         posted(
@@ -125,7 +126,7 @@ def _moment(text: str) -> float:
         raise Refused(400, "BadArgumentError", f"The timespan '{text}' is invalid.") from exc
 
 
-def _tables(sub: Subscription, guid: str, span: tuple[float, float]) -> kql.Tables:
+def _tables(world: World, sub: Subscription, guid: str, span: tuple[float, float]) -> kql.Tables:
     """Give the workspace's tables: one is there from its first line on, whenever that was.
 
     An environment that writes there itself has `_CL` tables; by Azure Monitor they have none.
@@ -135,17 +136,38 @@ def _tables(sub: Subscription, guid: str, span: tuple[float, float]) -> kql.Tabl
         str(one["id"]).lower(): _writes(one, guid)
         for one in sub.of_type("Microsoft.App/managedEnvironments")
     }
+    known = time.time() - sub.knobs.log_delay_seconds
     for line in sub.log if sub.knobs.log_tables else ():
         direct = custom.get(line.environment)
-        if direct is None or line.at > time.time() - sub.knobs.log_delay_seconds:
+        if direct is None or line.at > known:
             continue
-        table, suffix = ("_CL", "_s") if direct else ("", "")
-        name = f"{_TABLES[line.table]}{table}"
-        columns = {_column(one, suffix): kind for one, kind in _COLUMNS[line.table].items()}
-        _, rows = found.setdefault(name, (columns, []))
+        rows = _rows_of(found, line.table, direct=direct)
         if span[0] <= line.at <= span[1]:
-            rows.append({_column(one, suffix): value for one, value in _row(line).items()})
+            rows.append(_row(line, _suffix(direct=direct)))
+    said, until = world.said_in(sub), min(span[1], known)
+    for table, environment in said.places() if sub.knobs.log_tables else ():
+        direct = custom.get(environment)
+        if direct is None:
+            continue
+        suffix = _suffix(direct=direct)
+        show = partial(_row, suffix=suffix)
+        _rows_of(found, table, direct=direct).extend(
+            said.between((table, environment), suffix, show, (span[0], until))
+        )
     return found
+
+
+def _rows_of(
+    found: dict[str, tuple[Mapping[str, str], list[Row]]], table: str, *, direct: bool
+) -> list[Row]:
+    suffix = _suffix(direct=direct)
+    name = f"{_TABLES[table]}{'_CL' if direct else ''}"
+    columns = {_column(one, suffix): kind for one, kind in _COLUMNS[table].items()}
+    return found.setdefault(name, (columns, []))[1]
+
+
+def _suffix(*, direct: bool) -> str:
+    return "_s" if direct else ""
 
 
 def _writes(environment: dict[str, Any], guid: str) -> bool | None:
@@ -161,9 +183,13 @@ def _column(name: str, suffix: str) -> str:
     return name if name == "TimeGenerated" else f"{name}{suffix}"
 
 
-def _row(line: LogRow) -> dict[str, Value]:
+def _row(line: LogRow, suffix: str) -> Row:
+    return {_column(name, suffix): value for name, value in _values(line).items()}
+
+
+def _values(line: LogRow) -> dict[str, Value]:
     values: dict[str, Value] = {
-        "TimeGenerated": line.at,
+        "TimeGenerated": round(line.at, 6),
         "ContainerAppName": line.app,
         "RevisionName": line.revision,
         "EnvironmentName": line.environment.rpartition("/")[2],
@@ -183,14 +209,14 @@ def _row(line: LogRow) -> dict[str, Value]:
     }
 
 
-def _told(found: Found, *, partial: bool) -> dict[str, Any]:
-    rows = found.rows[: len(found.rows) // 2] if partial else found.rows
+def _told(found: Found, *, halved: bool) -> dict[str, Any]:
+    rows = found.rows[: len(found.rows) // 2] if halved else found.rows
     table = {
         "name": "PrimaryResult",
         "columns": [{"name": name, "type": kind} for name, kind in found.columns.items()],
         "rows": [[_cell(row[name], kind) for name, kind in found.columns.items()] for row in rows],
     }
-    return {"tables": [table], **({"error": _PARTIAL} if partial else {})}
+    return {"tables": [table], **({"error": _PARTIAL} if halved else {})}
 
 
 def _cell(value: Value, kind: str) -> Value:

@@ -12,6 +12,7 @@ from anyio.abc import TaskGroup
 from core.rehearsal import AzurePlane
 from emulators.azure.kept import Kept, LogRow, Operation, Replica, Secret, Vault
 from emulators.azure.knobs import Knobs
+from emulators.azure.loganalytics_said import Said
 from emulators.common.nursery import Nursery
 
 __all__ = ["LogRow", "Operation", "Replica", "Secret", "Subscription", "Vault", "World", "id_of"]
@@ -159,6 +160,8 @@ class World:
     seen: float = field(default_factory=time.monotonic)
     """When the plane was last called, of the monotonic clock."""
     nursery: Nursery = field(default_factory=Nursery)
+    said: dict[str, Said] = field(default_factory=dict)
+    """Lines that were put into a subscription's log, by its id; never on the disk."""
     live: dict[str, Any] = field(default_factory=dict)
     """What runs for each app, by its id in lower case; never on the disk."""
 
@@ -175,6 +178,10 @@ class World:
             self.subscriptions[name] = Subscription(id=name)
         return self.subscriptions[name]
 
+    def said_in(self, sub: Subscription) -> Said:
+        """Give the lines that were put into a subscription's log."""
+        return self.said.setdefault(sub.id, Said())
+
     def keep(self, sub: Subscription) -> None:
         """Write a subscription down, unless it was forgotten meanwhile."""
         if self.subscriptions.get(sub.id) is not sub:
@@ -187,6 +194,7 @@ class World:
     def forget(self, sub: Subscription) -> None:
         """Know nothing of a subscription any more."""
         self.subscriptions.pop(sub.id, None)
+        self.said.pop(sub.id, None)
         (self._kept() / f"{sub.id}.json").unlink(missing_ok=True)
 
     def touch(self) -> None:

@@ -65,7 +65,7 @@ class _Streams:
             return refused.response
 
         def rows() -> list[LogRow]:
-            return _of_container(sub, named["replica"])
+            return _of_container(self._world, sub, named["replica"])
 
         intro = _intro(named["container"], named["revision"], named["replica"], shown)
         return self._stream(request, intro, rows, shown, count)
@@ -78,7 +78,7 @@ class _Streams:
             return refused.response
 
         def rows() -> list[LogRow]:
-            return [one for one in sub.log if one.table == "system" and one.app == name]
+            return _all(self._world, sub, lambda one: one.table == "system" and one.app == name)
 
         return self._stream(request, _connected(), rows, _event, count)
 
@@ -108,7 +108,7 @@ class _Streams:
         there = rows()
         for row in there[-count:] if count else ():
             yield shown(row)
-        seen = there[-1].number if there else 0
+        seen = max((row.number for row in there), default=0)
         while follow:
             self._world.touch()
             await anyio.sleep(_RHYTHM_SECONDS)
@@ -159,11 +159,17 @@ def _console_form(request: Request) -> Shown:
     return _line if form == "json" else _plain_line
 
 
-def _of_container(sub: Subscription, replica: str) -> list[LogRow]:
+def _of_container(world: World, sub: Subscription, replica: str) -> list[LogRow]:
     """Give what the newest container of a replica wrote; of those before, nothing is left."""
-    rows = [one for one in sub.log if one.replica == replica]
+    rows = _all(world, sub, lambda one: one.replica == replica)
     begun = [place for place, one in enumerate(rows) if one.reason == _STARTED]
     return [one for one in rows[begun[-1] if begun else 0 :] if one.table == "console"]
+
+
+def _all(world: World, sub: Subscription, judge: Callable[[LogRow], bool]) -> list[LogRow]:
+    """Give some lines of the log, also of those that were put in."""
+    rows = [*world.said_in(sub).chosen(judge), *filter(judge, sub.log)]
+    return sorted(rows, key=lambda row: row.at)
 
 
 def _line(row: LogRow) -> str:

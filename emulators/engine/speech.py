@@ -37,8 +37,8 @@ class Manner:
     thinks: bool = False
     min_tokens: int = 0
     ignore_eos: bool = False
-    tool_call: str = ""
-    """The text of a tool call, in place of prose."""
+    form: str = ""
+    """The text that a tool call or a schema holds it to, in place of prose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def speak(tokenizer: Tokenizer, prompt: Sequence[int], voice: Voice, manner: Man
     rng = random.Random(_seed(prompt, voice, manner))
     reasoning = rng.randint(4, 12) if manner.thinks else 0
     length = reasoning + max(manner.min_tokens, rng.randint(1, 2 * voice.mean_tokens - 1))
-    said = manner.tool_call or voice.reply
+    said = manner.form or voice.reply
     tokens = tokenizer.encode(said) if said else []
     thought = tokenizer.encode("Let me think about it. ")[:reasoning]
     stream = _stream(tokenizer, rng, thought + tokens)

@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute, Route
 
 from emulators.google.compute import api as compute
 from emulators.google.knobs import Knobs
+from emulators.google.log_said import Said, Saying
 from emulators.google.run import forget
 from emulators.google.state import Project, World
 from emulators.google.tpu import queue
@@ -50,7 +51,13 @@ _REGIONS: Final = ("us-central1", "us-east4", "europe-west1", "europe-west4", "a
 
 
 def routes(world: World) -> Sequence[BaseRoute]:
-    """Serve GET /rehearsal/alive, GET, PUT and DELETE /rehearsal/projects/{project}."""
+    """Serve GET /rehearsal/alive, GET, PUT and DELETE /rehearsal/projects/{project}.
+
+    PUT /rehearsal/projects/{project}/log adds many lines to the log of a deployment at once, as
+    if its container or the platform had written them: its body is a `Saying`, such as
+    {"service": "gemma", "lines": [[1763790000.5, "INFO one"]], "platform": false}. It answers
+    400 to what is none, and 404 where there is nobody who could have written them.
+    """
 
     async def alive(_request: Request) -> Response:
         return JSONResponse({"alive": True})
@@ -67,6 +74,11 @@ def routes(world: World) -> Sequence[BaseRoute]:
         await queue.forget(world, project)
         return JSONResponse({})
 
+    async def say(request: Request) -> Response:
+        world.touch()
+        project = world.project(request.path_params["project"])
+        return _said(world, project, await request.body())
+
     async def look(request: Request) -> Response:
         return JSONResponse(seen(world.project(request.path_params["project"])))
 
@@ -75,7 +87,19 @@ def routes(world: World) -> Sequence[BaseRoute]:
         Route("/rehearsal/projects/{project}", change, methods=["PUT"]),
         Route("/rehearsal/projects/{project}", look, methods=["GET"]),
         Route("/rehearsal/projects/{project}", drop, methods=["DELETE"]),
+        Route("/rehearsal/projects/{project}/log", say, methods=["PUT"]),
     )
+
+
+def _said(world: World, project: Project, body: bytes) -> Response:
+    try:
+        saying = Saying.model_validate_json(body)
+        lines = world.said.setdefault(project.id, Said()).add(project, saying)
+    except ValidationError as exc:
+        return JSONResponse({"error": str(exc)}, status_code=400)
+    except LookupError as exc:
+        return JSONResponse({"error": exc.args[0]}, status_code=404)
+    return JSONResponse({"lines": lines})
 
 
 def _changed(world: World, project: Project, asked: dict[str, Any]) -> Response:

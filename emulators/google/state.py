@@ -251,6 +251,8 @@ class World:
     nursery: Nursery = field(default_factory=Nursery)
     live: dict[str, Any] = field(default_factory=dict)
     """What runs for each service, by its full name; never on the disk."""
+    said: dict[str, Any] = field(default_factory=dict)
+    """Of each project the `log_said.Said` that was put into its log; never on the disk."""
 
     def __post_init__(self) -> None:
         self._kept().mkdir(parents=True, exist_ok=True)
@@ -277,14 +279,14 @@ class World:
         """Write a project down, unless it was forgotten meanwhile."""
         if self.projects.get(project.id) is not project:
             return
-        folder = self._kept()
-        part = folder / f".{project.id}.part"
+        part = self._kept() / f".{project.id}.part"
         part.write_text(project.model_dump_json(), encoding="utf-8")
-        part.replace(folder / f"{project.id}.json")
+        part.replace(self._kept() / f"{project.id}.json")
 
     def forget(self, project: Project) -> None:
         """Know nothing of a project any more."""
         self.projects.pop(project.id, None)
+        self.said.pop(project.id, None)
         (self._kept() / f"{project.id}.json").unlink(missing_ok=True)
 
     def touch(self) -> None:

@@ -1,7 +1,8 @@
 """The rows of the contract: one world for each kind of target, and what it can."""
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from backends.base import (
     NamesEngine,
     Scales,
     Stops,
+    StreamsLogs,
     World,
     WritesConfig,
 )
@@ -23,7 +25,17 @@ from tests.backends.local.conftest import Machine
 from tests.backends.served import Served
 from tests.google_plane import Controls
 
-ABILITIES = (Scales, Stops, HasLogs, KnowsEngine, NamesEngine, WritesConfig, HasHost)
+ABILITIES = (
+    Scales,
+    Stops,
+    HasLogs,
+    StreamsLogs,
+    KnowsEngine,
+    NamesEngine,
+    WritesConfig,
+    HasHost,
+)
+Lines = Sequence[tuple[datetime, str]]
 
 
 class Ground(NamedTuple):
@@ -47,6 +59,10 @@ class Row(NamedTuple):
     """Whether deployments are made here; a place that is only looked at refuses."""
     name: str = "one"
     """Of the deployment that there is, or will be."""
+    say: Callable[[Ground, World, str, Lines], None] | None = None
+    """Lets a deployment have written lines, where its backend streams logs."""
+    said_from: timedelta = timedelta(minutes=3)
+    """When such lines begin, from now: after it was made, for what is older is no log of it."""
 
 
 def this_machine(ground: Ground) -> World:
@@ -83,6 +99,30 @@ def azure_cloud(ground: Ground) -> World:
     return World(settings, ground.state_dir, (), None, azure)
 
 
+def said_here(ground: Ground, _world: World, name: str, lines: Lines) -> None:
+    with Machine(ground.state_dir).folder(name).log.open("a") as log:
+        log.writelines(f"INFO {at.astimezone():%m-%d %H:%M:%S} {text}\n" for at, text in lines)
+
+
+def said_on_cloud_run(ground: Ground, world: World, name: str, lines: Lines) -> None:
+    project = str(world.settings.google_cloud_project)
+    Controls(ground.plane()).say(project, _moments(lines), service=name)
+
+
+def said_by_a_vm(ground: Ground, world: World, name: str, lines: Lines) -> None:
+    project = str(world.settings.google_cloud_project)
+    Controls(ground.plane()).say(project, _moments(lines), vm=name)
+
+
+def said_by_an_app(ground: Ground, world: World, name: str, lines: Lines) -> None:
+    subscription = str(world.settings.azure_subscription_id)
+    AzureControls(ground.azure()).say(subscription, name, _moments(lines))
+
+
+def _moments(lines: Lines) -> Sequence[tuple[float, str]]:
+    return [(at.timestamp(), text) for at, text in lines]
+
+
 HERE = Target(name="local", backend="local", description="")
 OWN = Target(name="endpoint", backend="endpoint", description="")
 L4 = Target(
@@ -109,14 +149,24 @@ CHIP = Target(
 )
 WITHOUT_A_HOST = tuple(one for one in ABILITIES if one is not HasHost)
 ROWS = {
-    "local": Row(this_machine, ABILITIES, HERE),
+    "local": Row(this_machine, ABILITIES, HERE, say=said_here),
     "endpoint": Row(own_endpoint, (), OWN, makes=False, name="endpoint"),
-    "cloud_run": Row(google_cloud, WITHOUT_A_HOST, L4, "google/gemma-4-E2B-it"),
+    "cloud_run": Row(
+        google_cloud, WITHOUT_A_HOST, L4, "google/gemma-4-E2B-it", say=said_on_cloud_run
+    ),
     "tpu": Row(
         google_cloud,
         tuple(one for one in WITHOUT_A_HOST if one is not Scales),
         CHIP,
         "google/gemma-4-E2B-it",
+        say=said_by_a_vm,
     ),
-    "aca": Row(azure_cloud, WITHOUT_A_HOST, A100, "google/gemma-4-E2B-it"),
+    "aca": Row(
+        azure_cloud,
+        WITHOUT_A_HOST,
+        A100,
+        "google/gemma-4-E2B-it",
+        say=said_by_an_app,
+        said_from=timedelta(hours=-2),  # it knows no future, and older lines are shown if asked for
+    ),
 }

@@ -1,14 +1,18 @@
 """What every backend promises, asked of each: a new one joins by one row of `ROWS`."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from backends.base import (
     Backend,
     HasLogs,
+    LogQuery,
     Stops,
+    StreamsLogs,
 )
 from backends.cloud_abilities import Closes, GoesOn
 from backends.registry import BACKENDS
@@ -16,12 +20,16 @@ from core.errors import DeploymentNotFound, InvalidArgument, NotReady, OpsError,
 from core.plans import Plan
 from core.records import DeploymentSpec, ModelShape, State
 from core.waiting import wait_until
+from logs.lines import Line
 from planner.model import read_model
-from tests.backends.contract_rows import ABILITIES, ROWS, Ground
+from tests.backends.contract_rows import ABILITIES, ROWS, Ground, Lines
 from tests.backends.local.conftest import Machine
 from tests.backends.served import Served
 
 pytestmark = pytest.mark.anyio
+
+MARK = "said-here"
+SAID = tuple(f"INFO {MARK} {number:04}" for number in range(2600))
 
 
 class Place:
@@ -30,7 +38,7 @@ class Place:
     def __init__(self, kind: str, ground: Ground) -> None:
         self.kind, self.row, self.state_dir = kind, ROWS[kind], ground.state_dir
         self.name = self.row.name
-        self._world = self.row.world(ground)
+        self._ground, self._world = ground, self.row.world(ground)
         self._open: list[Backend] = []
         self.backend = self.opened()
 
@@ -57,6 +65,19 @@ class Place:
                 self._is_reached, bool, waiting_for="an address", every=0.1, timeout=40
             )
         return self.name
+
+    async def said(self) -> Lines:
+        """See to it that its deployment has written lines, one a second; give them."""
+        assert self.row.say, "It streams logs, but its row cannot say a line."
+        first = datetime.now(UTC).replace(microsecond=0) + self.row.said_from
+        lines = [(first + timedelta(seconds=place), text) for place, text in enumerate(SAID)]
+        self.row.say(self._ground, self._world, await self.made(), lines)
+        return lines
+
+    async def read(self, name: str = "", **asked: Any) -> list[Sequence[Line]]:
+        """Give all pages of its log."""
+        assert isinstance(self.backend, StreamsLogs)
+        return [page async for page in self.backend.log_pages(name or self.name, LogQuery(**asked))]
 
     async def _is_reached(self) -> bool:
         if isinstance(self.backend, GoesOn):
@@ -93,6 +114,13 @@ async def place(request: pytest.FixtureRequest, ground: Ground) -> AsyncIterator
 
 @pytest.fixture(params=[kind for kind, row in ROWS.items() if row.makes])
 async def maker(request: pytest.FixtureRequest, ground: Ground) -> AsyncIterator[Place]:
+    place = Place(request.param, ground)
+    yield place
+    await place.close()
+
+
+@pytest.fixture(params=[kind for kind, row in ROWS.items() if StreamsLogs in row.abilities])
+async def streamer(request: pytest.FixtureRequest, ground: Ground) -> AsyncIterator[Place]:
     place = Place(request.param, ground)
     yield place
     await place.close()
@@ -185,6 +213,38 @@ async def test_nobody_is_not_found(place: Place) -> None:
     if isinstance(place.backend, HasLogs):
         with pytest.raises(DeploymentNotFound):
             await place.backend.logs("nobody", lines=1)
+
+
+async def test_every_line_of_a_log_comes_once_and_the_newest_page_first(streamer: Place) -> None:
+    """Each page has its oldest line first, and none is too long."""
+    lines = await streamer.said()
+    pages = await streamer.read(since=lines[0][0])
+    said = [line for page in reversed(pages) for line in page if MARK in line.text]
+    assert [line.text[-len(SAID[0]) :] for line in said] == list(SAID)
+    assert [line.at for line in said] == [at for at, _ in lines]
+    assert max(len(page) for page in pages) <= 5000
+    assert len(pages) > 1
+
+
+async def test_lines_of_a_log_are_chosen_by_time_and_words(streamer: Place) -> None:
+    """Both ends included, words in any case; none of them can ask for more."""
+    lines = await streamer.said()
+
+    async def found(*words: str, begin: int = 0, end: int = 2599) -> list[str]:
+        since, until = lines[begin][0], lines[end][0]
+        pages = await streamer.read(since=since, until=until, contains=words)
+        return [line.text[-4:] for page in reversed(pages) for line in page]
+
+    assert await found(MARK, begin=700, end=703) == ["0700", "0701", "0702", "0703"]
+    assert await found(f"{MARK} 0007".upper(), f"{MARK} 1042") == ["0007", "1042"]
+    for word in ('" OR "', "') or 1==1 //", f'{MARK}" OR textPayload:"', "\\"):
+        assert await found(word) == []
+
+
+async def test_nobodys_log_has_no_pages(streamer: Place) -> None:
+    """That is an error, not an empty log."""
+    with pytest.raises(DeploymentNotFound):
+        await streamer.read("nobody")
 
 
 async def test_deleting_takes_away_for_good(maker: Place) -> None:

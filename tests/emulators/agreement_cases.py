@@ -14,6 +14,21 @@ HELLO: Final = [{"role": "user", "content": "Say hello, please: é"}]
 LECTURE: Final = [{"role": "user", "content": "one thing and another " * 60}]
 """More than two blocks of 128 tokens, for the prefix cache."""
 TOOLS: Final = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+
+
+def _form(schema: object) -> dict[str, object]:
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+
+
+IMPOSSIBLE: Final[list[object]] = [
+    {"type": "json_schema"},
+    {"type": "json_schema", "json_schema": {"name": "answer"}},
+    _form({"type": "nonsense"}),
+    _form({"enum": []}),
+    _form({"$ref": "#/$defs/none"}),
+    _form({"type": "array", "minItems": 2, "maxItems": 1}),
+    _form({"type": "string", "minLength": 2, "maxLength": 1}),
+]
 ANSWERED: Final[list[tuple[str, dict[str, Any]]]] = [
     (TEXT, {"prompt": IDS}),
     (TEXT, {"prompt": IDS}),
@@ -96,6 +111,7 @@ REFUSED: Final[list[tuple[str, Any]]] = [
     ("/tokenize", {"prompt": "x", "model": "other"}),
     ("/detokenize", {"tokens": ["a"]}),
     ("/detokenize", {"tokens": [-1]}),
+    *((CHAT, {"messages": HELLO, "response_format": form}) for form in IMPOSSIBLE),
 ]
 LOOKED_AT: Final[list[tuple[str, str, Mapping[str, str]]]] = [
     ("GET", "/health", {}),

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
-from core.failures import recognize
 from core.plans import MemoryPlan
 from emulators.engine.__main__ import main
 from emulators.engine.boot import Boot
@@ -25,6 +24,7 @@ from emulators.engine.rehearsal_refusals import Case, refusal
 from emulators.engine.scheduler import Request, Scheduler
 from emulators.engine.setup import resolve
 from emulators.engine.wire.served import Served
+from logs.catalogue import recognize
 from planner.accelerators import accelerator
 from planner.flags import Flags
 from planner.memory import plan_memory

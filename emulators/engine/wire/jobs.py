@@ -11,6 +11,7 @@ from emulators.engine.speech import Manner
 from emulators.engine.tokens import decode
 from emulators.engine.wire import limits
 from emulators.engine.wire.errors import WireError
+from emulators.engine.wire.guided import guided
 from emulators.engine.wire.requests import ChatRequest, CompletionRequest, Sampling
 from emulators.engine.wire.served import Served, random_id
 from emulators.engine.wire.turns import render
@@ -64,10 +65,11 @@ def completion_job(
     prompts = tuple(_prompt_tokens(served, prompt) for prompt in request.prompts)
     only_echo = bool(request.echo) and request.max_tokens == 0
     asked = 1 if only_echo else request.max_tokens
+    manner = Manner(form=guided(request.response_format))
     asks = tuple(
         ask
         for prompt in prompts
-        for ask in _asks(served, request, prompt, asked, request.logprobs or 0, Manner())
+        for ask in _asks(served, request, prompt, asked, request.logprobs or 0, manner)
     )
     return Job(
         served=served,
@@ -97,7 +99,8 @@ def chat_job(
     name = "max_completion_tokens" if in_new_name else "max_tokens"
     limits.check_output(asked, served.max_model_len, name)
     prompt = _prompt_tokens(served, text)
-    manner = Manner(thinks=_thinks(served, request), tool_call=_tool_arguments(request))
+    form = _tool_arguments(request) or guided(request.response_format)
+    manner = Manner(thinks=_thinks(served, request), form=form)
     shown = request.top_logprobs or 0
     return Job(
         served=served,
@@ -163,7 +166,7 @@ def _manner(request: Sampling, manner: Manner, choice: int) -> Manner:
         thinks=manner.thinks,
         min_tokens=request.min_tokens,
         ignore_eos=request.ignore_eos,
-        tool_call=manner.tool_call,
+        form=manner.form,
     )
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from emulators.engine.wire.errors import WireError, invalid
+from emulators.engine.wire.guided import ResponseFormat, require_schema
 
 Tokens = list[Annotated[int, Field(ge=0)]]
 
@@ -46,6 +47,7 @@ class Sampling(Body):
     ignore_eos: bool = False
     min_tokens: int = 0
     return_token_ids: bool | None = None
+    response_format: ResponseFormat | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -54,6 +56,13 @@ class Sampling(Body):
             raise invalid(
                 "Stream options can only be defined when `stream=True`.", "stream_options"
             )
+        return data
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_schema_is_there(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            require_schema(data)
         return data
 
     @property

@@ -1,12 +1,14 @@
 """A deployment's log, from the streams of what runs and from what was kept of what ran."""
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from backends.aca import logs
-from backends.base import LogLines
+from backends.base import LogLines, LogQuery
 from core.cloud_errors import PermissionDenied
 from core.errors import DeploymentNotFound
 from core.reply import collecting_notes
@@ -121,3 +123,36 @@ async def test_the_log_of_nothing_is_not_found(there: Planted) -> None:
     """An empty one would say that it is silent."""
     with pytest.raises(DeploymentNotFound):
         await logs.read(there.site, "nobody", lines=9)
+
+
+async def pages(there: Planted, **asked: Any) -> list[list[str]]:
+    found = logs.pages(there.site, "gemma", LogQuery(**asked))
+    return [[line.text for line in page] async for page in found]
+
+
+async def test_what_runs_is_the_first_page_and_nothing_of_it_comes_again(there: Planted) -> None:
+    """The same words of another time are not the same line."""
+    there.wrote(there.replica(), "200 OK", "200 OK", "ready", age=10)
+    rows = [9, "200 OK"], [10, "200 OK"], [600, "200 OK"], [900, "200 OK"], [901, "begun"]
+    there.kept(CONSOLE, *([ago(float(age)), str(text)] for age, text in rows))  # type: ignore[arg-type]
+    there.kept(SYSTEM)
+    assert await pages(there) == [["200 OK", "200 OK", "ready"], ["begun", "200 OK", "200 OK"]]
+
+
+async def test_what_the_streams_have_is_there_before_log_analytics_answers(there: Planted) -> None:
+    """Where it is slow or silent, the newest lines were read all the same."""
+    there.wrote(there.replica(), "one", "two")
+    found = logs.pages(there.site, "gemma", LogQuery())
+    assert [line.text for line in await anext(found)] == ["one", "two"]
+    assert not any("/query" in call for call in map(str, there.arm.calls))
+    await found.aclose()
+
+
+async def test_what_the_streams_have_is_chosen_as_well(there: Planted) -> None:
+    """They themselves cannot be asked for a text or a time."""
+    there.wrote(there.replica(), "an Error", "nothing", "error", age=60)
+    there.kept(CONSOLE)
+    there.kept(SYSTEM)
+    assert await pages(there, contains=("ERROR",)) == [["an Error", "error"]]
+    since = datetime.now(UTC) - timedelta(seconds=59.5)
+    assert await pages(there, since=since) == [["nothing", "error"]]

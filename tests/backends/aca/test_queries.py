@@ -108,10 +108,11 @@ async def test_an_environment_that_keeps_no_log_says_what_to_set(there: Planted)
 
 def test_the_query_is_of_one_app_and_bounded() -> None:
     """Everything else is left out there, not here."""
-    wanted = WANTED._replace(revision="gemma--1", contains="error", newest=False)
+    wanted = WANTED._replace(revision="gemma--1", contains=("error",), newest=False)
     assert queries.query(CUSTOM, "T_CL", "gemma", wanted, reason="Reason_s") == (
         "T_CL | where ContainerAppName_s == 'gemma' and RevisionName_s == 'gemma--1'"
-        " and Log_s contains 'error' | project TimeGenerated, Reason_s, Log_s"
+        " and (Reason_s contains 'error' or Log_s contains 'error')"
+        " | project TimeGenerated, Reason_s, Log_s"
         " | order by TimeGenerated asc | take 1000"
     )
 
@@ -119,6 +120,6 @@ def test_the_query_is_of_one_app_and_bounded() -> None:
 @pytest.mark.parametrize("text", ["a' or 'b", "back\\slash", "\\' | take 1 //", "two\nlines"])
 def test_a_searched_text_cannot_change_the_query(text: str) -> None:
     """Quotes, backslashes and line ends are only text; Kusto itself reads them back."""
-    asked = queries.query(CUSTOM, "T_CL", "gemma", WANTED._replace(contains=text))
+    asked = queries.query(CUSTOM, "T_CL", "gemma", WANTED._replace(contains=(text,)))
     texts = [word.value for word in words_of(asked) if word.kind == "text"]
     assert texts == ["gemma", text]

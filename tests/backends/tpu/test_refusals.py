@@ -1,5 +1,7 @@
 """What Google's words mean for a search; its statuses say one thing for several."""
 
+from typing import get_args
+
 import pytest
 from google.api_core.exceptions import (
     BadRequest,
@@ -14,10 +16,11 @@ from google.api_core.exceptions import (
 )
 
 from backends.google.waiting import strictly
-from backends.tpu.refusals import meaning, refusing, told, wordings
+from backends.tpu.refusals import Means, meaning, refusing, told
 from core import cloud_errors
 from core.cloud_errors import CloudUnavailable
 from core.errors import OpsError
+from logs.catalogue import catalogue
 from tests.backends.tpu.orders import ZONE
 
 _BAD = "Cloud TPU received a bad request. "
@@ -171,9 +174,14 @@ def test_too_many_calls_in_a_minute_are_no_refusal(raised: GoogleAPICallError) -
     assert caught.value.retryable
 
 
-def test_every_wording_says_where_it_was_read() -> None:
-    """With a date, or the document that says it; and means an error that there is."""
+def test_every_meaning_is_an_error_that_some_wording_of_the_catalogue_has() -> None:
+    """What a refusal is called here, in the catalogue and in the tree of errors is the same."""
     codes = {kind.code for kind in vars(cloud_errors).values() if hasattr(kind, "code")}
-    for one in wordings():
-        assert one.means in codes
-        assert "20" in one.source or "document" in one.source
+    said = {entry.code for entry in catalogue("tpu")}
+    assert set(get_args(Means)) <= codes & said
+
+
+def test_what_is_no_refusal_of_a_zone_is_none_here() -> None:
+    """The catalogue knows more of a TPU than why a zone does not give it."""
+    assert meaning("failed: x:1 cannot be pulled: manifest unknown") is None
+    assert meaning("STANDARD provisioning model is incompatible with spot requests") is None
