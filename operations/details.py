@@ -1,12 +1,13 @@
 """What is served, in which precision, with how much room, on what."""
 
-from backends.base import EngineFacts, Hardware, KnowsEngine, Predicts
+from backends.base import EngineFacts, Hardware, KnowsEngine, Prediction, Predicts
 from core.endpoint import Endpoint, ServedModel
 from core.metrics import CacheConfig, MetricsPage
 from core.records import Record
 from operations.answers import Located
 from operations.asking import require_ready
 from operations.memory import MemoryTable, memory_table
+from operations.memory_check import compare
 from operations.resolve import Found
 from operations.runtime import Runtime
 
@@ -45,6 +46,8 @@ class ModelDetails(Located):
     """By component, as the engine's log tells."""
     predicted_memory: MemoryTable | None = None
     """As the planner foresees it, where model and accelerator are known."""
+    beside_plan: tuple[str, ...] = ()
+    """Each figure of the log that was foreseen too: inside or outside of what was foreseen."""
     capacity: Capacity
     hardware: Hardware | None
 
@@ -79,11 +82,19 @@ async def model_details(runtime: Runtime, found: Found) -> ModelDetails:
         engine=f"vLLM {version}" if version and not deployment.simulated else deployment.engine,
         precision=_precision(facts, cache),
         flags=facts.flags,
-        memory=facts.memory,
+        memory={name: value for name, value in facts.memory.items() if value is not None},
         predicted_memory=memory_table(predicted.memory) if predicted else None,
+        beside_plan=_beside_plan(predicted, facts),
         capacity=_capacity(cache),
         hardware=hardware,
     )
+
+
+def _beside_plan(predicted: Prediction | None, facts: EngineFacts) -> tuple[str, ...]:
+    if predicted is None:
+        return ()
+    rows = compare(predicted.memory, facts.memory)
+    return tuple(str(row) for row in rows if row.measured is not None)
 
 
 async def _served(endpoint: Endpoint, name: str) -> ServedModel | None:

@@ -1,12 +1,13 @@
 """`target` and `name` left out: what a person means who types just «status»."""
 
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import anyio
 
 from backends.base import Backend
+from backends.common.in_time import in_time
 from backends.endpoint import NAME as ENDPOINT
 from core.errors import (
     Ambiguous,
@@ -19,6 +20,16 @@ from core.errors import (
 from core.records import NAME_PATTERN, Deployment
 from core.reply import note
 from operations.stage import Stage
+
+EACH_SECONDS: Final = 15.0
+"""For one target to say what it has, where the others are told without it."""
+ALONE_SECONDS: Final = 22.0
+"""The same where nothing can be told without it: half of a call, for something is done with it."""
+
+
+_AGAIN: Final = (
+    "Call the same tool again; diagnose with this target says whether it can be reached."
+)
 
 
 class Found(NamedTuple):
@@ -51,7 +62,8 @@ async def find(
         raise _not_ours(stage.backend(target))
     if target and name:
         backend = stage.backend(target)
-        return _told(Found(backend, await backend.describe(name)))
+        with in_time(target, f"look at {name}", ALONE_SECONDS, fix=_AGAIN):
+            return _told(Found(backend, await backend.describe(name)))
     found = await everything(stage, target, whole=to_change)
     if to_change:
         found = tuple(one for one in found if one.deployment.target != ENDPOINT)
@@ -95,28 +107,47 @@ async def everything(
 ) -> tuple[Found, ...]:
     """Give every deployment of one target, or of all.
 
-    A target that cannot be looked at is told in a note, so that the others are still seen; where
-    the `whole` is needed, or one target was named, its error goes on.
+    A target that cannot be looked at, or not in time, is told in a note, so that the others are
+    still seen; where the `whole` is needed, or one target was named, its error goes on.
     """
     names = [target] if target else list(stage.usable)
+    alone = target is not None or whole
     seen: dict[str, Sequence[Deployment]] = {}
     failed: dict[str, OpsError] = {}
 
-    async def look(name: str) -> None:
+    async def see(name: str) -> None:
         try:
-            seen[name] = await stage.backend(name).list()
+            seen[name] = await look(stage, name, ALONE_SECONDS if alone else EACH_SECONDS)
         except OpsError as exc:
             failed[name] = exc
 
     async with anyio.create_task_group() as looking:
         for name in names:
-            looking.start_soon(look, name)
-    if failed and (target or whole):
+            looking.start_soon(see, name)
+    if failed and alone:
         raise next(iter(failed.values()))
+    for sentence in unseen(names, failed):
+        note(sentence)
+    return tuple(Found(stage.backend(name), one) for name in names for one in seen.get(name, ()))
+
+
+async def look(stage: Stage, target: str, seconds: float) -> Sequence[Deployment]:
+    """Give every deployment of one target.
+
+    Raises:
+        TargetNotFound: The target is not configured.
+        CloudTimeout: It did not say within so many seconds.
+        OpsError: It cannot be looked at.
+    """
+    with in_time(target, "list what is deployed", seconds, fix=_AGAIN):
+        return await stage.backend(target).list()
+
+
+def unseen(names: Sequence[str], failed: Mapping[str, OpsError]) -> Iterator[str]:
+    """Say which targets could not be looked at, and why; those for the same reason together."""
     for words in dict.fromkeys(_words(error) for error in failed.values()):
         same = ", ".join(name for name in names if name in failed and _words(failed[name]) == words)
-        note(f"{same} could not be looked at: {words}")
-    return tuple(Found(stage.backend(name), one) for name in names for one in seen.get(name, ()))
+        yield f"{same} could not be looked at: {words}"
 
 
 def _words(error: OpsError) -> str:

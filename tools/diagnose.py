@@ -3,11 +3,23 @@
 from typing import Annotated
 
 from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
+from operations.diagnosis import walk
+from operations.diagnosis.records import Diagnosis
 from operations.reading import MAX_LOG_LINES, Logs, logs
 from operations.resolve import find
 from operations.runtime import Runtime
-from tools.surface import LOOKS, RT, Text, ops_tool
+from tools.surface import ASKS, LOOKS, RT, Minutes, Text, ops_tool
+
+
+@ops_tool("diagnose", ASKS, default=True)
+async def diagnose(target: Text = None, name: Text = None, rt: Runtime = RT) -> Diagnosis:
+    """Find what is wrong with a deployment: the layer at fault, the cause, the fix, the next call.
+
+    Looks at login, cloud, container, boot, health, model, load, log and cost; wakes nothing.
+    """
+    return await walk.diagnose(rt, target, name)
 
 
 @ops_tool("diagnose", LOOKS)
@@ -16,11 +28,16 @@ async def get_logs(
     name: Text = None,
     lines: Annotated[int, Field(ge=1, le=MAX_LOG_LINES)] = 50,
     contains: Text = None,
+    minutes: Minutes | SkipJsonSchema[None] = None,
+    reduce: bool = False,
     rt: Runtime = RT,
 ) -> Logs:
-    """Read the newest lines of an engine's log, newest last.
+    """Read the newest lines of an engine's log, newest last; or reduce any number to their kinds.
 
     Args:
         contains: Only lines with this text.
+        minutes: Only lines this new.
+        reduce: Instead, each kind of line with its count, gravest and rare ones first.
     """
-    return await logs(await find(rt.stage, target, name), lines=lines, contains=contains)
+    found = await find(rt.stage, target, name)
+    return await logs(rt, found, lines=lines, contains=contains, minutes=minutes, reduce=reduce)

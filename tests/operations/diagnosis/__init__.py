@@ -1,0 +1,1 @@
+"""Tests of the walk over a deployment's layers."""

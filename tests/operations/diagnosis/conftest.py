@@ -1,0 +1,23 @@
+"""The fixtures of this folder."""
+
+import pytest
+
+from operations.diagnosis import load
+from tests.emulators.conftest import simulate, tiny_model
+from tests.tools.shared import _hurry, served, served_dir, served_settings, state_dir
+
+__all__ = [
+    "_hurry",
+    "served",
+    "served_dir",
+    "served_settings",
+    "simulate",
+    "state_dir",
+    "tiny_model",
+]
+
+
+@pytest.fixture(autouse=True)
+def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The looks at the metrics follow each other at once."""
+    monkeypatch.setattr(load, "FIRST_GAP_SECONDS", 0.0)

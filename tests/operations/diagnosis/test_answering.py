@@ -1,0 +1,146 @@
+"""Whether server and model answer, each way in which they may not."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.endpoint import Endpoint
+from core.records import Failure, State
+from operations.diagnosis import asking
+from tests.operations.diagnosis.made import (
+    Engine,
+    Somewhere,
+    deployment,
+    diagnosed,
+    page,
+    tools,
+    verdicts,
+)
+from tests.tools.world import listening
+
+pytestmark = pytest.mark.anyio
+
+
+def _set(**values: Any) -> Callable[[Engine], None]:
+    def do(engine: Engine) -> None:
+        for name, value in values.items():
+            setattr(engine, name, value)
+
+    return do
+
+
+WAYS: dict[str, tuple[Callable[[Engine], None], str, str]] = {
+    "unhealthy": (_set(health=503), "health", "UNHEALTHY"),
+    "slow": (_set(health_seconds=0.05), "health", "HEALTH_SLOW"),
+    "500": (_set(status=500, answer={"error": "boom"}), "model answers", "ENDPOINT_ERROR"),
+    "no text": (_set(answer={"choices": []}), "model answers", "BAD_REPLY"),
+    "not text": (_set(answer={"choices": [{"text": None}]}), "model answers", "BAD_REPLY"),
+    "no choice": (_set(answer={"choices": ["!"]}), "model answers", "BAD_REPLY"),
+    "no object": (_set(answer=["!"]), "model answers", "BAD_REPLY"),
+    "other model": (_set(served="acme/other"), "model answers", "MODEL_NOT_SERVED"),
+    "no key": (_set(status=401, answer={"error": "no"}), "model answers", "UNAUTHORIZED"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_each_way_not_to_answer_has_its_layer_and_code(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The layers before are well, none after is looked at, and the evidence says what was seen."""
+    monkeypatch.setattr(asking, "SLOW_HEALTH_SECONDS", 0.04)
+    break_it, layer, code = WAYS[way]
+    engine = Engine()
+    break_it(engine)
+    async with listening(engine.app) as url:
+        seen = await diagnosed(Somewhere(url), deployment(), tmp_path)
+    assert (seen.well, seen.layer, seen.code) == (False, layer, code)
+    assert seen.evidence
+    assert seen.fix
+    assert list(verdicts(seen).values()).count("ill") == 1
+    assert seen.looked_at[-1].layer == layer
+
+
+async def test_an_engine_that_answers_is_well(tmp_path: Path) -> None:
+    """Nothing is wrong, what was looked at is listed, and it was asked for one token."""
+    engine = Engine()
+    async with listening(engine.app) as url:
+        seen = await diagnosed(Somewhere(url), deployment(), tmp_path)
+    assert (seen.well, seen.layer, seen.code, seen.fix) == (True, None, None, None)
+    assert "Nothing wrong with one on somewhere" in seen.summary()
+    assert "model answers" in seen.summary()
+    assert verdicts(seen)["recent logs"] == "skipped"
+    assert engine.asked == 1
+
+
+async def test_a_slow_first_answer_alone_is_not_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection has to be made first; only what is slow twice is slow."""
+    monkeypatch.setattr(asking, "SLOW_HEALTH_SECONDS", 0.04)
+    engine = Engine()
+    looks = iter([0.06, 0.0])
+
+    async def once(endpoint: Endpoint) -> tuple[bool, float]:
+        return await endpoint.healthy(), next(looks)
+
+    monkeypatch.setattr(asking, "_timed", once)
+    async with listening(engine.app) as url:
+        seen = await diagnosed(Somewhere(url), deployment(), tmp_path)
+    assert seen.well
+
+
+async def test_silence_at_its_address_is_told_as_such(tmp_path: Path) -> None:
+    """A ready one that nobody listens for any more is ill at its health."""
+    seen = await diagnosed(Somewhere(), deployment(), tmp_path)
+    assert (seen.layer, seen.code) == ("health", "ENDPOINT_UNREACHABLE")
+
+
+async def test_an_engine_that_was_put_to_sleep_is_told_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its requests hang; its metrics say why."""
+    engine = _hanging(monkeypatch, page(sleep="weights_offloaded"))
+    async with listening(engine.app) as url:
+        seen = await diagnosed(Somewhere(url), deployment(), tmp_path)
+    assert (seen.layer, seen.code) == ("model answers", "ENGINE_SLEEPS")
+
+
+async def test_a_model_that_says_nothing_is_told_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing waits, and no token comes."""
+    engine = _hanging(monkeypatch, page())
+    async with listening(engine.app) as url:
+        seen = await diagnosed(Somewhere(url), deployment(), tmp_path)
+    assert (seen.layer, seen.code) == ("model answers", "MODEL_SILENT")
+
+
+def _hanging(monkeypatch: pytest.MonkeyPatch, metrics: str) -> Engine:
+    """Give an engine whose model never answers, and nobody the patience to wait for it."""
+    monkeypatch.setattr(asking, "_ANSWER_SECONDS", 0.1)
+    engine = Engine()
+    engine.pages = [metrics]
+    engine.answer_seconds = 0.3
+    return engine
+
+
+async def test_what_is_called_ill_and_answers_all_the_same_is_well(tmp_path: Path) -> None:
+    """The newest look counts."""
+    failure = Failure(code="ENDPOINT_UNREACHABLE", cause="No answer in time.", fix="Wait.")
+    engine = Engine()
+    async with listening(engine.app) as url:
+        now = deployment(State.UNKNOWN, failure=failure)
+        assert (await diagnosed(Somewhere(url), now, tmp_path)).well
+
+
+async def test_an_endpoint_of_ones_own_is_never_to_be_changed(tmp_path: Path) -> None:
+    """No tool that changes is named for what was made elsewhere."""
+    now = deployment(target="endpoint", name="one")
+    engine = Engine()
+    engine.served = "acme/other"
+    async with listening(engine.app) as url:
+        seen = await diagnosed(Somewhere(url), now, tmp_path)
+    assert seen.code == "MODEL_NOT_SERVED"
+    assert tools(seen) == ["get_model_details"]

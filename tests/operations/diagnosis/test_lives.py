@@ -1,0 +1,212 @@
+"""Real processes of the simulated engine, each ill in its own way, diagnosed as an agent does."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import psutil
+import pytest
+
+from backends.local import host
+from core.settings import Settings
+from operations.diagnosis import booting
+from tests.conversation import Agent, Reply, agent_of
+from tests.emulators.conftest import Simulate
+from tests.tools.world import agent_at, assert_envelope, assert_same_facts, plant
+
+pytestmark = pytest.mark.anyio
+
+UNPLANNED: Final = "acme/a-model"
+MODES: Final = {
+    "oom": ("engine boot", "DOES_NOT_FIT"),
+    "kv-cache-too-small": ("engine boot", "KV_CACHE_TOO_SMALL"),
+    "exit-in:compiling": ("engine boot", "ENGINE_EXITED"),
+    "kill-in:loading": ("container", "KILLED"),
+}
+
+
+def said(reply: Reply) -> tuple[Any, ...]:
+    """Which layer is at fault, by which code."""
+    assert_envelope(reply)
+    assert_same_facts(reply)
+    return reply.data.get("layer"), reply.data.get("code")
+
+
+async def test_a_ready_one_has_nothing_wrong(served: Agent) -> None:
+    """Every layer is well, and the answer says which were looked at."""
+    reply = await served.call("diagnose")
+    assert said(reply) == (None, None)
+    assert reply.data["well"] is True
+    assert {row["verdict"] for row in reply.data["looked_at"]} == {"well"}
+    assert "Nothing wrong" in reply.structured["summary"]
+
+
+async def test_every_way_to_fail_at_boot_is_told_with_its_layer(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Code, line and next call with its arguments; what nobody knows is said to be so."""
+    async with agent_of(settings) as agent:
+        for mode in MODES:
+            monkeypatch.setenv("SIMULATED_ENGINE_FAIL", mode)
+            await agent.call("deploy_vllm", model=UNPLANNED, name=_name(mode))
+        for mode in MODES:
+            await agent.settled(_name(mode))
+        replies = {mode: await agent.call("diagnose", name=_name(mode)) for mode in MODES}
+    assert {mode: said(reply) for mode, reply in replies.items()} == MODES
+    for mode, reply in replies.items():
+        assert all(
+            step["arguments"].get("name", _name(mode)) == _name(mode)
+            for step in reply.structured["next"]
+        )
+    small = replies["kv-cache-too-small"]
+    again = next(one for one in small.structured["next"] if one["tool"] == "deploy_vllm")
+    assert again["arguments"]["max_model_len"] == 33312
+    assert again["arguments"]["model"] == UNPLANNED
+    assert any(row["kind"] == "line" for row in small.data["evidence"])
+
+
+async def test_a_failed_one_offers_its_diagnosis_first(agent: Agent, state_dir: Path) -> None:
+    """Whoever sees that it failed is told what to call."""
+    plant(state_dir, wanted="running")
+    status = await agent.call("status_vllm")
+    assert status.state == "failed"
+    assert status.structured["next"][0]["tool"] == "diagnose"
+    assert said(await agent.call("diagnose")) == ("cloud resource", "INTERRUPTED")
+
+
+async def test_a_boot_without_end_is_wait_first_and_ill_later(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until it takes longer than it should, nothing is wrong."""
+    monkeypatch.setenv("SIMULATED_ENGINE_FAIL", "never-ready")
+    async with agent_of(settings) as agent:
+        await agent.call("deploy_vllm", model=UNPLANNED, name="one")
+        fresh = await agent.call("diagnose")
+        assert said(fresh) == (None, None)
+        assert "Wait" in fresh.data["cause"]
+        monkeypatch.setattr(booting, "_LONG_SECONDS", 0.0)
+        monkeypatch.setattr(booting, "longest_of", lambda _case, _least: (None, None))
+        assert said(await agent.call("diagnose")) == ("engine boot", "BOOT_TAKES_TOO_LONG")
+
+
+async def test_a_stopped_one_is_well_and_says_how_to_start_it(
+    agent: Agent, state_dir: Path
+) -> None:
+    """Nothing is wrong by design."""
+    plant(state_dir)
+    reply = await agent.call("diagnose")
+    assert reply.data["well"] is True
+    assert reply.structured["next"][0]["tool"] == "start_vllm"
+
+
+async def test_an_engine_whose_server_says_no_is_told_as_such(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process lives, /health says no; one that fails every request has another layer."""
+    async with agent_of(settings) as agent:
+        for mode in ("unhealthy", "http-500"):
+            monkeypatch.setenv("SIMULATED_ENGINE_FAIL", mode)
+            await agent.call("deploy_vllm", model=UNPLANNED, name=mode)
+            with_server = await _up(agent, mode)
+            assert with_server.data["instance"]
+        assert said(await agent.call("diagnose", name="unhealthy")) == ("health", "UNHEALTHY")
+        assert said(await agent.call("diagnose", name="http-500"))[0] == "model answers"
+
+
+async def test_an_engine_that_dies_while_it_serves_is_told_as_such(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had served: its container is gone, and its boot was well."""
+    async with agent_of(settings) as agent:
+        ready = await agent.serve("one")
+        psutil.Process(int(ready.data["instance"].removeprefix("pid "))).kill()
+        await agent.settled("one")
+        assert said(await agent.call("diagnose")) == ("container", "KILLED")
+
+
+async def test_flags_that_say_two_things_are_told_as_such(settings: Settings) -> None:
+    """The last of two mentions wins in vLLM; what was asked for stands in the next call."""
+    async with agent_of(settings) as agent:
+        await agent.serve("one", max_model_len=4096, engine_args=["--max-model-len=2048"])
+        reply = await agent.call("diagnose")
+        assert said(reply) == ("engine boot", "RUNS_WITH_OTHER_FLAGS")
+        assert "max_model_len 2048 instead of 4096" in reply.data["cause"]
+
+
+async def test_a_full_disk_is_told_of_what_does_not_boot(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host's figure is the evidence."""
+    monkeypatch.setenv("SIMULATED_ENGINE_FAIL", "exit-in:loading")
+    monkeypatch.setattr(host, "_disk_free_gib", lambda _root: 0.01)
+    async with agent_of(settings) as agent:
+        await agent.call("deploy_vllm", model=UNPLANNED, name="one")
+        await agent.settled("one")
+        reply = await agent.call("diagnose")
+    assert said(reply) == ("container", "DISK_FULL")
+    assert any("disk free" in row["text"] for row in reply.data["evidence"])
+
+
+async def test_a_cloud_without_its_settings_is_told_as_such(agent: Agent) -> None:
+    """The first layer, with what to set."""
+    reply = await agent.call("diagnose", target="aca-a100", name="one")
+    assert said(reply) == ("settings and login", "NOT_CONFIGURED")
+    assert "AZURE_SUBSCRIPTION_ID" in reply.data["fix"]
+
+
+async def test_nothing_deployed_is_told_as_such(agent: Agent) -> None:
+    """Named or not, the error is the first step, as it is everywhere."""
+    for named in ({}, {"target": "local", "name": "one"}):
+        reply = await agent.call("diagnose", **named)
+        assert reply.code == "DEPLOYMENT_NOT_FOUND"
+        assert reply.structured["next"]
+
+
+async def test_a_target_that_hides_what_it_has_is_ill_itself(state_dir: Path) -> None:
+    """Where one cannot be looked at, nobody can say that nothing is deployed."""
+    settings = Settings(
+        vllm_devops_state_dir=state_dir, engine="simulated", azure_subscription_id="not-a-guid"
+    )
+    async with agent_of(settings) as agent:
+        reply = await agent.call("diagnose", name="one")
+    assert said(reply)[0] in {"settings and login", "cloud resource"}
+    assert reply.data["well"] is False
+
+
+@pytest.mark.parametrize(
+    ("key", "layer", "code"),
+    [("right", None, None), ("wrong", "settings and login", "UNAUTHORIZED")],
+)
+async def test_an_endpoint_of_ones_own_is_walked_as_well(
+    key: str, layer: str | None, code: str | None, simulate: Simulate, state_dir: Path
+) -> None:
+    """A wrong key is a matter of settings; no tool that changes is named."""
+    async with (
+        simulate("--api-key", "right") as engine,
+        engine.on_a_port() as url,
+        agent_at(url, state_dir, key) as agent,
+    ):
+        reply = await agent.call("diagnose")
+    assert said(reply) == (layer, code)
+    assert "vllm(" not in json.dumps(reply.structured["next"])
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9", "http://[::1", "nonsense"])
+async def test_an_endpoint_that_is_down_is_told_as_such(url: str, state_dir: Path) -> None:
+    """Nothing listens, or the address is none."""
+    async with agent_at(url, state_dir) as agent:
+        assert said(await agent.call("diagnose")) == ("health", "ENDPOINT_UNREACHABLE")
+
+
+async def _up(agent: Agent, name: str) -> Reply:
+    """Watch it until its server is up, or it is seen to be ill."""
+    with anyio.fail_after(60):
+        while True:
+            reply = await agent.call("status_vllm", name=name)
+            if reply.data.get("failure"):
+                return reply
+
+
+def _name(mode: str) -> str:
+    return mode.replace(":", "-")

@@ -1,0 +1,282 @@
+"""The dashboard over all targets, spoken to as an agent does."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final, Never
+
+import pytest
+
+from core.errors import DeploymentNotFound, HostError
+from core.records import State
+from core.settings import Settings
+from operations import dashboard, dashboard_looks, resolve
+from tests.conversation import Agent, Reply, agent_of
+from tests.operations.shown import (
+    NOW,
+    Hangs,
+    Refuses,
+    Shows,
+    engine,
+    hung_engine,
+    shown,
+    world_of,
+)
+from tests.tools.world import assert_envelope, assert_same_facts, listening, plant, still_engine
+
+pytestmark = pytest.mark.anyio
+
+FAILURE: Final = {"code": "OUT_OF_MEMORY", "cause": "It had no memory left.", "fix": "Ask less."}
+
+
+def rows_of(reply: Reply) -> dict[str, dict[str, Any]]:
+    """The rows by name, in their order."""
+    assert not reply.failed, reply
+    return {row["name"]: row for row in reply.data["deployments"]}
+
+
+async def status_of(settings: Settings, **arguments: str) -> Reply:
+    async with agent_of(settings) as agent:
+        return await agent.call("get_system_status", **arguments)
+
+
+async def test_what_needs_attention_stands_first(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broken and billed, failed, overdue, unknown, slow to boot, then what is as it should be."""
+    phase = {"name": "loading weights", "since": NOW - timedelta(hours=1), "percent": 61}
+    late = NOW - timedelta(minutes=5)
+    idle: dict[str, Any] = {"replicas": 0}
+    there = (
+        shown("stopped", state=State.STOPPED, **idle),
+        shown("asleep", state=State.ASLEEP, **idle),
+        shown("booting", state=State.LOADING, phase={**phase, "since": NOW}),
+        shown("slow", state=State.LOADING, phase=phase),
+        shown("odd", state=State.UNKNOWN, **idle),
+        shown("late", state=State.ASLEEP, expires_at=late, **idle),
+        shown("dead", state=State.FAILED, failure=FAILURE, **idle),
+        shown("loop", state=State.FAILED, failure=FAILURE),
+    )
+    world_of(monkeypatch, tmp_path, there, sky=Shows)
+    reply = await status_of(settings)
+    assert [(name, row["health"]) for name, row in rows_of(reply).items()] == [
+        ("loop", "billed though broken"),
+        ("dead", "failed"),
+        ("late", "overdue"),
+        ("odd", "unknown"),
+        ("slow", "slow to boot"),
+        ("booting", "booting"),
+        ("asleep", "asleep"),
+        ("stopped", "stopped"),
+    ]
+    assert reply.structured["summary"].startswith("5 of 8 need attention, first loop on sky")
+    assert rows_of(reply)["loop"]["failure_code"] == "OUT_OF_MEMORY"
+    assert rows_of(reply)["slow"]["phase"]["percent"] == 61
+    assert_same_facts(reply)
+
+
+async def test_nothing_that_sleeps_or_boots_is_asked(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a model that is awake is asked for its load, and it is said what that costs."""
+    there = tuple(shown(state.value, state=state, replicas=0) for state in State)
+    opened = world_of(monkeypatch, tmp_path, there, sky=Shows)
+    async with listening(engine()) as url:
+        opened = world_of(monkeypatch, tmp_path, there, url=url, sky=Shows)
+        reply = await status_of(settings)
+    assert opened == ["ready"]
+    assert reply.data["asked_though_it_may_sleep"] == ["ready"]
+    assert any("postpones" in warning for warning in reply.structured["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("load", "health"),
+    [
+        ({"waiting": 0, "kv_usage": 0.85}, "ready"),
+        ({"waiting": 2, "kv_usage": 0.1}, "saturated"),
+        ({"waiting": 0, "kv_usage": 0.86}, "saturated"),
+    ],
+)
+async def test_a_full_engine_is_told_with_its_load(
+    load: dict[str, Any],
+    health: str,
+    settings: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Requests that wait or a KV cache beyond 85 % need attention."""
+    async with listening(engine(**load)) as url:
+        world_of(monkeypatch, tmp_path, (shown("one"),), url=url, sky=Shows)
+        row = rows_of(await status_of(settings))["one"]
+    assert (row["health"], row["requests_running"]) == (health, 3)
+    assert (row["requests_waiting"], row["kv_cache_usage"]) == tuple(load.values())
+
+
+async def test_the_money_is_added_up(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What runs now counts by its replicas; what nobody has a price for is counted apart."""
+    there = (
+        shown("pair", state=State.LOADING, replicas=2),
+        shown("idle", state=State.ASLEEP, replicas=0),
+        shown("gift", state=State.LOADING, usd_per_hour=None, usd_so_far=None),
+    )
+    world_of(monkeypatch, tmp_path, there, sky=Shows)
+    totals = (await status_of(settings)).data["totals"]
+    assert (totals["usd_per_hour_now"], totals["usd_so_far"]) == (1.4, 2.8)
+    assert (totals["price_not_known"], totals["cost_not_known"]) == (1, 1)
+
+
+async def test_a_hundred_deployments_stay_within_bounds(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Endless words are cut, nobody is dropped, and the one that is ill is first all the same."""
+    endless: dict[str, Any] = {
+        "served_model_name": "m" * 50_000,
+        "engine": "e" * 50_000,
+        "instance": "i" * 50_000,
+        "failure": {**FAILURE, "cause": "c" * 50_000, "fix": "f" * 50_000},
+    }
+    there = [
+        shown(f"{number:03}".rjust(40, "a"), state=State.STOPPED, replicas=0, **endless)
+        for number in range(100)
+    ]
+    there.append(shown("z" * 40, state=State.FAILED, **endless))
+    world_of(monkeypatch, tmp_path, there, sky=Shows)
+    reply = await status_of(settings)
+    assert_envelope(reply)
+    assert "truncated" not in reply.structured
+    assert next(iter(rows_of(reply))) == "z" * 40
+    assert all(one.name in reply.text for one in there)
+    assert reply.data["totals"]["deployments"] == 101
+
+
+async def test_a_target_that_hangs_hides_no_other(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is named with the time it was given, in the answer and in its warnings."""
+    monkeypatch.setattr(dashboard_looks, "EACH_SECONDS", 0.05)
+    there = (shown("one", state=State.ASLEEP, replicas=0),)
+    world_of(monkeypatch, tmp_path, there, fog=Hangs, sky=Shows, sea=Refuses)
+    reply = await status_of(settings)
+    assert list(rows_of(reply)) == ["one"]
+    assert reply.data["complete"] is False
+    told = "\n".join(reply.data["not_seen"])
+    assert "fog did not answer" in told
+    assert "The cloud is closed. Come back tomorrow." in told
+    assert set(reply.data["not_seen"]) <= set(reply.structured["warnings"])
+    assert "Not every target" in reply.structured["summary"]
+
+
+async def test_the_end_of_all_looks_comes_before_a_clients(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was seen by then is told, and what was not."""
+    assert resolve.EACH_SECONDS + dashboard_looks.ENDPOINT_SECONDS < dashboard_looks.ALL_SECONDS
+    assert dashboard_looks.ALL_SECONDS < 45
+    assert dashboard._FIND_SECONDS + dashboard_looks.ENDPOINT_SECONDS * 2 < 45
+    monkeypatch.setattr(dashboard_looks, "ALL_SECONDS", 0.2)
+    there = (shown("one", state=State.ASLEEP, replicas=0),)
+    world_of(monkeypatch, tmp_path, there, fog=Hangs, sky=Shows)
+    reply = await status_of(settings)
+    assert list(rows_of(reply)) == ["one"]
+    assert reply.data["not_seen"] == ["fog was not looked at within 0 s."]
+    assert reply.data["complete"] is False
+
+
+async def test_an_engine_that_hangs_is_a_row_without_load(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row says what is missing, and needs attention: its platform takes it for well."""
+    monkeypatch.setattr(dashboard_looks, "ENDPOINT_SECONDS", 0.05)
+    async with listening(hung_engine()) as url:
+        world_of(monkeypatch, tmp_path, (shown("one"),), url=url, sky=Shows)
+        reply = await status_of(settings)
+    row = rows_of(reply)["one"]
+    assert row["health"] == "ready, but without metrics"
+    assert "did not come" in row["missing"]
+    assert reply.data["complete"] is False
+    assert "need attention" in reply.structured["summary"]
+
+
+@pytest.mark.parametrize("arguments", [{"target": "fog"}, {"target": "fog", "name": "one"}])
+async def test_what_was_named_and_hangs_is_an_error(
+    arguments: dict[str, str],
+    settings: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There is nothing else to tell; the same call may work later."""
+    monkeypatch.setattr(dashboard_looks, "EACH_SECONDS", 0.05)
+    monkeypatch.setattr(dashboard, "_FIND_SECONDS", 0.05)
+    world_of(monkeypatch, tmp_path, fog=Hangs, sky=Shows)
+    reply = await status_of(settings, **arguments)
+    assert (reply.code, reply.structured["retryable"]) == ("CLOUD_TIMEOUT", True)
+
+
+async def test_nothing_seen_is_not_nothing_there(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a target cannot be looked at, nobody is told that nothing is deployed."""
+    world_of(monkeypatch, tmp_path, sea=Refuses)
+    reply = await status_of(settings)
+    assert "Nothing is deployed" not in reply.text
+    assert "not every target" in reply.structured["summary"]
+
+
+async def test_every_list_goes_on_without_a_target_that_hangs(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a warning of the list; where the target was named or all is needed, an error."""
+    monkeypatch.setattr(resolve, "EACH_SECONDS", 0.05)
+    monkeypatch.setattr(resolve, "ALONE_SECONDS", 0.05)
+    there = (shown("one", state=State.ASLEEP, replicas=0),)
+    world_of(monkeypatch, tmp_path, there, fog=Hangs, sky=Shows)
+    async with agent_of(settings) as agent:
+        reply = await agent.call("list_deployments")
+        assert [row["name"] for row in reply.data["deployments"]] == ["one"]
+        assert any("fog did not answer" in said for said in reply.structured["warnings"])
+        assert (await agent.call("list_deployments", target="fog")).code == "CLOUD_TIMEOUT"
+        assert (await agent.call("stop_vllm", name="one")).code == "CLOUD_TIMEOUT"
+        looked = await agent.call("get_logs", target="fog", name="one")
+        assert looked.code == "CLOUD_TIMEOUT"
+
+
+async def test_deployments_of_this_machine_in_several_states_are_told_apart(
+    agent: Agent, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One serves, one has died, one boots, one was stopped: each with what to do next."""
+    await agent.serve("serves")
+    plant(state_dir, "rests")
+    died = plant(state_dir, "died", wanted="running")
+    died.log.write_text("ValueError: no such model\n", encoding="utf-8")
+    still_engine(monkeypatch)
+    agent_reply = await agent.call("get_system_status")
+    rows = rows_of(agent_reply)
+    assert {name: row["health"] for name, row in rows.items()} == {
+        "died": "failed",
+        "serves": "ready",
+        "rests": "stopped",
+    }
+    assert rows["serves"]["requests_running"] == 0
+    assert rows["serves"]["usage"]["processes"] >= 1
+    assert "destroy_vllm" in rows["rests"]["do_next"]
+    assert agent_reply.data["totals"]["usd_per_hour_now"] == 0
+    assert agent_reply.data["hosts"]["local"]["memory_total_gib"] > 0
+
+
+async def test_what_is_gone_between_two_looks_costs_nobody_else_a_row(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was listed, and is deleted before its processes are counted."""
+
+    class Vanishes(Shows):
+        async def host(self) -> Never:
+            raise HostError("It cannot be looked at.", fix="Look again.")
+
+        async def usage(self, name: str) -> Never:
+            raise DeploymentNotFound(f"No {name}.", fix="Look again.")
+
+    there = (shown("gone", target="here", state=State.STOPPED, replicas=0), shown("stays"))
+    world_of(monkeypatch, tmp_path, there, here=Vanishes, sky=Shows)
+    reply = await status_of(settings)
+    assert set(rows_of(reply)) == {"gone", "stays"}

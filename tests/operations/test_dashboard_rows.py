@@ -1,0 +1,123 @@
+"""One row of the dashboard: how a deployment is and what to do next."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from core.metrics import CacheConfig, EngineMetrics
+from core.records import Phase, State
+from operations.dashboard_rows import LONG_BOOT, Figures, Health, row_of
+from operations.resolve import Found
+from tests.operations.shown import NOW, Shows, shown
+
+
+def everything(_tool: str) -> bool:
+    return True
+
+
+def found(**changes: Any) -> Found:
+    """A deployment on a target that is asked nothing."""
+    deployment = shown("one", **changes)
+    backend: Any = Shows
+    return Found(backend, deployment)
+
+
+@pytest.mark.parametrize("state", [State.CREATING, State.LOADING])
+@pytest.mark.parametrize(
+    ("usual", "seconds", "health"),
+    [
+        (None, LONG_BOOT.total_seconds() - 1, Health.BOOTING),
+        (None, LONG_BOOT.total_seconds() + 1, Health.SLOW),
+        (300.0, 899, Health.BOOTING),
+        (300.0, 901, Health.SLOW),
+        (1.0, 119, Health.BOOTING),
+        (1.0, 121, Health.SLOW),
+        (3600.0, 7000, Health.BOOTING),
+    ],
+)
+def test_a_boot_is_slow_by_what_is_usual(
+    state: State, usual: float | None, seconds: float, health: Health
+) -> None:
+    """Three times the usual length and two minutes at least; half an hour where none is known."""
+    phase = Phase(name="compiling", since=NOW - timedelta(seconds=seconds), usual_seconds=usual)
+    row = row_of(found(state=state, phase=phase), Figures(), everything, NOW)
+    assert row.health is health
+    assert row.phase == phase
+
+
+def test_a_wait_in_a_queue_is_never_slow() -> None:
+    """A chip may be waited for for days, and costs nothing until it comes."""
+    phase = Phase(name="queued", since=NOW - timedelta(days=3))
+    row = row_of(found(state=State.QUEUED, phase=phase), Figures(), everything, NOW)
+    assert row.health is Health.BOOTING
+
+
+@pytest.mark.parametrize("state", [State.FAILED, State.UNKNOWN])
+@pytest.mark.parametrize(
+    ("replicas", "price", "billed"),
+    [(1, 0.7, True), (0, 0.7, False), (1, 0.0, False), (1, None, False)],
+)
+def test_broken_and_billed_is_the_worst(
+    state: State, replicas: int, price: float | None, *, billed: bool
+) -> None:
+    """What is broken and runs is paid for by the hour, unless it is known to cost nothing."""
+    one = found(state=state, replicas=replicas, usd_per_hour=price)
+    row = row_of(one, Figures(), everything, NOW)
+    assert (row.health is Health.BILLED) is billed
+    assert row.health.ill
+    assert row.usd_per_hour_now == (price if replicas else 0)
+
+
+@pytest.mark.parametrize("state", sorted(set(State) - {State.STOPPED}))
+def test_whatever_goes_on_after_its_time_needs_attention(state: State) -> None:
+    """Its ttl has ended and nobody stopped it; a stopped one may stay."""
+    ends = NOW - timedelta(seconds=1)
+    row = row_of(found(state=state, expires_at=ends), Figures(), everything, NOW)
+    assert row.health.ill
+    assert row.overdue_since == ends
+    stopped = found(state=State.STOPPED, expires_at=ends)
+    assert row_of(stopped, Figures(), everything, NOW).overdue_since is None
+
+
+@pytest.mark.parametrize("health", list(Health))
+def test_every_row_names_a_tool_that_is_listed(health: Health) -> None:
+    """One sentence with the tool that it offers; without tools it says so."""
+    one, figures = found(**_STATES[health]), _FIGURES.get(health, Figures())
+    row = row_of(one, figures, everything, NOW)
+    assert row.health is health
+    assert row.next_tool
+    assert row.next_tool in row.do_next
+    alone = row_of(one, figures, lambda _tool: False, NOW)
+    assert alone.next_tool is None
+    assert "No tool" in alone.do_next
+
+
+def test_what_is_ill_is_diagnosed_where_that_tool_is_listed() -> None:
+    """Without it, its log is the next best."""
+    ill = found(state=State.FAILED, replicas=0)
+    assert row_of(ill, Figures(), everything, NOW).next_tool == "diagnose"
+    logs = row_of(ill, Figures(), {"get_logs"}.__contains__, NOW)
+    assert (logs.next_tool, "get_logs" in logs.do_next) == ("get_logs", True)
+
+
+_IDLE = EngineMetrics(latencies={}, cache=CacheConfig())
+_FIGURES = {
+    Health.READY: Figures(load=_IDLE),
+    Health.SATURATED: Figures(load=_IDLE.model_copy(update={"requests_waiting": 1})),
+}
+_OLD: Any = Phase(name="compiling", since=NOW - timedelta(days=1))
+_STATES: dict[Health, dict[str, Any]] = {
+    Health.BILLED: {"state": State.FAILED},
+    Health.FAILED: {"state": State.FAILED, "replicas": 0},
+    Health.OVERDUE: {"state": State.ASLEEP, "expires_at": NOW - timedelta(days=1)},
+    Health.SATURATED: {"state": State.READY},
+    Health.UNKNOWN: {"state": State.UNKNOWN, "replicas": 0},
+    Health.SLOW: {"state": State.LOADING, "phase": _OLD},
+    Health.DARK: {"state": State.READY},
+    Health.BOOTING: {"state": State.CREATING},
+    Health.ENDING: {"state": State.DELETING},
+    Health.READY: {"state": State.READY},
+    Health.ASLEEP: {"state": State.ASLEEP},
+    Health.STOPPED: {"state": State.STOPPED},
+}

@@ -1,0 +1,173 @@
+"""What the engine says of its memory, held against the plan."""
+
+from typing import Any, Final
+
+import pytest
+
+from backends.base import EngineFacts, KnowsEngine, Prediction
+from core.errors import ModelNotFound
+from core.plans import MemoryPlan
+from core.settings import Settings
+from operations.memory_check import Component, compare, memory_check
+from operations.resolve import Found, find
+from operations.stage import Stage
+from planner.accelerators import accelerator
+from planner.flags import Flags
+from planner.memory import plan_memory
+from planner.model import catalog_shape
+from tests.conversation import Agent
+from tests.operations.shown import shown
+
+pytestmark = pytest.mark.anyio
+
+MODEL: Final = "google/gemma-4-E2B-it"
+
+
+def plan(where: str = "l4", **flags: Any) -> MemoryPlan:
+    return plan_memory(catalog_shape(MODEL), accelerator(where), Flags(**flags))
+
+
+def by_name(components: tuple[Component, ...]) -> dict[str, Component]:
+    return {each.name: each for each in components}
+
+
+def as_foreseen(foreseen: MemoryPlan) -> dict[str, float | int | None]:
+    """What a log would say if all came as expected."""
+    parts = {part.name: part.gib.expected for part in foreseen.parts}
+    chips = foreseen.count if foreseen.kv_is_shared else 1
+    return {
+        "weights_gib": foreseen.weights_gib,
+        "graphs_gib": parts.get("CUDA graphs"),
+        "non_torch_gib": parts.get("libraries"),
+        "kv_cache_gib": foreseen.kv_cache_gib.expected / chips,
+        "kv_cache_tokens": foreseen.kv_expected.kv_tokens,
+        "max_concurrency": foreseen.kv_expected.max_concurrency,
+        "max_concurrency_tokens": foreseen.max_model_len,
+    }
+
+
+@pytest.mark.parametrize(("where", "ways"), [("l4", 1), ("a100-80", 1), ("v6e", 1), ("v6e", 4)])
+def test_what_comes_as_expected_is_inside(where: str, ways: int) -> None:
+    """Of GPUs and TPUs; a TPU's log tells of one chip what its plan has of all."""
+    foreseen = plan(where, max_model_len=8192, tensor_parallel_size=ways)
+    found = by_name(compare(foreseen, as_foreseen(foreseen)))
+    told = {name: each.verdict for name, each in found.items() if each.measured is not None}
+    assert set(told.values()) == {"inside"}
+    assert {"weights", "KV cache", "KV cache tokens"} <= set(told)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("weights", "weights_gib"),
+        ("KV cache", "kv_cache_gib"),
+        ("CUDA graphs", "graphs_gib"),
+        ("peak activation", "peak_activation_gib"),
+        ("outside PyTorch", "non_torch_gib"),
+        ("KV cache tokens", "kv_cache_tokens"),
+        ("full-length requests at once", "max_concurrency"),
+    ],
+)
+def test_each_part_is_judged_by_its_own_bounds(name: str, key: str) -> None:
+    """Far below, far above and not told: one part says so, and no other."""
+    foreseen = plan(max_model_len=8192)
+    usual = as_foreseen(foreseen)
+    bounds = by_name(compare(foreseen, usual))[name]
+    assert bounds.low <= bounds.expected <= bounds.high
+    for measured, verdict in ((bounds.low * 0.5, "below"), (bounds.high * 1.5, "above")):
+        found = by_name(compare(foreseen, {**usual, key: measured}))
+        assert (found[name].verdict, found[name].measured) == (verdict, measured)
+        assert {each.verdict for each in found.values() if each.name != name} <= {
+            "inside",
+            "not told",
+        }
+    assert by_name(compare(foreseen, {**usual, key: None}))[name].verdict == "not told"
+
+
+def test_what_the_log_rounds_is_no_difference() -> None:
+    """A cache of a given size is foreseen to the byte, and printed with two decimals."""
+    foreseen = plan(max_model_len=8192, kv_cache_memory_bytes=50_000_000)
+    exact = foreseen.kv_cache_gib.expected
+    assert foreseen.kv_cache_gib.low == foreseen.kv_cache_gib.high == exact
+    found = by_name(compare(foreseen, {"kv_cache_gib": round(exact, 2)}))
+    assert round(exact, 2) != exact
+    assert found["KV cache"].verdict == "inside"
+
+
+def test_requests_of_another_length_are_not_compared() -> None:
+    """How many fit at once means nothing beside a plan for longer ones."""
+    foreseen = plan(max_model_len=8192)
+    told = {**as_foreseen(foreseen), "max_concurrency_tokens": 4096}
+    found = by_name(compare(foreseen, told))["full-length requests at once"]
+    assert (found.measured, found.verdict) == (None, "not told")
+
+
+class Foreseen:
+    """A backend that foresees, and whose log tells."""
+
+    def __init__(self, plan_: MemoryPlan | None, memory: dict[str, float | int | None]) -> None:
+        self._plan = plan_
+        self._memory = memory
+
+    async def predicted(self, name: str) -> Prediction | None:
+        if name == "gone":
+            raise ModelNotFound("It is gone.", fix="Fetch it.")
+        if self._plan is None:
+            return None
+        gpu = accelerator(self._plan.accelerator)
+        shape = catalog_shape(MODEL)
+        return Prediction(model=shape, flags=Flags(), accelerator=gpu, memory=self._plan)
+
+    def hardware_known(self) -> None: ...
+
+    async def engine_facts(self, name: str) -> EngineFacts:
+        return EngineFacts(memory=self._memory)
+
+    async def hardware(self) -> None: ...
+
+
+def found(backend: Any, name: str = "one") -> Found:
+    return Found(backend, shown(name))
+
+
+async def test_a_check_says_what_is_otherwise_than_foreseen() -> None:
+    """Its sentence names the parts that are outside, with both figures; else that all is well."""
+    foreseen = plan(max_model_len=8192)
+    usual = as_foreseen(foreseen)
+    well = await memory_check(found(Foreseen(foreseen, usual)))
+    assert well is not None
+    assert (well.outside, "as foreseen" in well.summary()) == ((), True)
+    less = await memory_check(found(Foreseen(foreseen, {**usual, "kv_cache_gib": 0.5})))
+    assert less is not None
+    assert [each.name for each in less.outside] == ["KV cache"]
+    assert "KV cache 0.50, foreseen" in less.summary()
+    silent = await memory_check(found(Foreseen(foreseen, {})))
+    assert silent is not None
+    assert "says nothing" in silent.summary()
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        found(object()),
+        found(Foreseen(None, {})),
+        found(Foreseen(None, {}), "gone"),
+    ],
+)
+async def test_what_cannot_be_foreseen_is_not_checked(one: Found) -> None:
+    """Somebody else's endpoint, a place of unknown memory, a model that is gone."""
+    assert await memory_check(one) is None
+
+
+async def test_a_served_engine_is_checked_by_its_own_log(agent: Agent, settings: Settings) -> None:
+    """What is measured is what its log says, be it simulated; a cache that was given is exact."""
+    await agent.serve("one", max_model_len=4096, kv_cache_memory_bytes="2G")
+    one = await find(Stage(settings), "local", "one")
+    check = await memory_check(one)
+    assert check is not None
+    assert check.simulated
+    cache = by_name(check.components)["KV cache tokens"]
+    assert cache.low == cache.expected == cache.high
+    assert isinstance(one.backend, KnowsEngine)
+    assert cache.measured == (await one.backend.engine_facts("one")).memory["kv_cache_tokens"]
+    assert cache.measured
