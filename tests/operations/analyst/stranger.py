@@ -1,0 +1,115 @@
+"""An OpenAI-compatible endpoint that answers what a test says, and remembers what it was asked."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import anyio
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from core.endpoint import Endpoint
+from core.records import Access
+from operations.analyst.words import Case, Row
+from tests.tools.world import listening
+
+Says = Callable[[dict[str, Any]], str]
+CLAIM: Final = {"text": "The KV cache is too small.", "lines": ["L1"]}
+
+
+def json_of(*claims: Mapping[str, Any], steps: Sequence[Mapping[str, Any]] = ()) -> str:
+    """An answer in the form that is asked for."""
+    return json.dumps({"claims": claims, "steps": steps})
+
+
+GOOD: Final = json_of(CLAIM)
+
+
+def case_of(*texts: str, **more: Any) -> Case:
+    """A case with these lines."""
+    rows = tuple(Row(id=f"L{number}", text=text) for number, text in enumerate(texts, 1))
+    return Case(task="Say what is wrong.", rows=rows, **more)
+
+
+class Stranger:
+    """The endpoint; every token is one character to it."""
+
+    def __init__(
+        self,
+        says: Says | str = GOOD,
+        *,
+        context: int | None = 100_000,
+        counts: bool = True,
+        guides: bool = True,
+        pace: float | None = 0,
+    ) -> None:
+        self.says: Says = (lambda _body: says) if isinstance(says, str) else says
+        self._context, self._counts, self._guides, self._pace = context, counts, guides, pace
+        self.bodies: list[dict[str, Any]] = []
+        """Of the questions."""
+        self.headers: list[Mapping[str, str]] = []
+        self.asked: Final = anyio.Event()
+        self.left: Final = anyio.Event()
+        self.may_speak: Final = anyio.Event()
+        """With no pace, what it waits for."""
+        self.app: Final = Starlette(
+            routes=[
+                Route("/v1/models", self._models),
+                Route("/tokenize", self._tokenize, methods=["POST"]),
+                Route("/v1/chat/completions", self._chat, methods=["POST"]),
+            ]
+        )
+
+    @property
+    def prompts(self) -> list[str]:
+        """What it was asked, in words."""
+        return [body["messages"][0]["content"] for body in self.bodies]
+
+    @asynccontextmanager
+    async def endpoint(self) -> AsyncIterator[Endpoint]:
+        """Open a client of it."""
+        async with listening(self.app) as url:
+            endpoint = Endpoint(Access(base_url=url, protection="none"))
+            yield endpoint
+            await endpoint.aclose()
+
+    async def _models(self, request: Request) -> Response:
+        self.headers.append(dict(request.headers))
+        length = {"max_model_len": self._context} if self._context else {}
+        return JSONResponse({"data": [{"id": "stranger", **length}]})
+
+    async def _tokenize(self, request: Request) -> Response:
+        if not self._counts:
+            return JSONResponse({"detail": "Not Found"}, 404)
+        body = await request.json()
+        return JSONResponse({"count": len(body["messages"][0]["content"])})
+
+    async def _chat(self, request: Request) -> Response:
+        body = await request.json()
+        self.asked.set()
+        if "response_format" in body and not self._guides:
+            return JSONResponse({"error": {"message": "no such field"}}, 400)
+        self.bodies.append(body)
+        return StreamingResponse(self._events(body), media_type="text/event-stream")
+
+    async def _events(self, body: dict[str, Any]) -> AsyncIterator[str]:
+        text = self.says(body)[: body["max_tokens"] if self._counts else None]
+        size = 4 if self._pace or self._pace is None else 65_536
+        try:
+            if self._pace is None:
+                await self.may_speak.wait()
+            for at in range(0, len(text), size):
+                yield _event({"delta": {"content": text[at : at + size]}})
+                if self._pace:
+                    await anyio.sleep(self._pace)
+            yield _event({"delta": {}, "finish_reason": "stop"})
+            yield "data: [DONE]\n\n"
+        finally:
+            self.left.set()
+
+
+def _event(choice: Mapping[str, Any]) -> str:
+    return f"data: {json.dumps({'choices': [choice]})}\n\n"

@@ -1,0 +1,83 @@
+"""A real vLLM reads its own log: guided JSON comes, and the facts are right though words are not.
+
+One boot of 15 s; each question takes some seconds, for the tiny model talks until its limit.
+"""
+
+import json
+from typing import Any, Final
+
+import anyio
+import pytest
+
+from tests.conversation import Reply
+from tests.real.conftest import Served
+from tests.tools.world import assert_envelope, assert_same_facts
+
+pytestmark = [pytest.mark.anyio, pytest.mark.vllm]
+
+CLOSE: Final = [
+    "--structured-outputs-config",
+    json.dumps({"backend": "xgrammar", "disable_any_whitespace": True}),
+]
+"""Random weights would else fill an answer with the white space that JSON allows."""
+READ_SECONDS: Final = 300
+
+
+@pytest.fixture(scope="module")
+async def ready(shared: Served) -> Served:
+    """The tiny model, ready."""
+    await shared.deploy("reader", engine_args=CLOSE)
+    reply, _ = await shared.until("reader")
+    assert reply.state == "ready", reply
+    return shared
+
+
+async def whole(agent: Served, tool: str, **arguments: Any) -> Reply:
+    """Call it until the model has read everything."""
+    here = {"target": "local", "name": "reader"}
+    reply = await agent.call(tool, **here, **arguments, wait_s=0)
+    with anyio.fail_after(READ_SECONDS):
+        while reply.data["state"] == "running":
+            reply = await agent.call(tool, operation=reply.data["operation"], wait_s=30)
+    assert_envelope(reply)
+    assert_same_facts(reply)
+    return reply
+
+
+async def test_its_log_is_longer_than_its_context_and_all_of_it_is_read(ready: Served) -> None:
+    """In portions that its own tokenizer measured; each claim cites rows that exist."""
+    reply = await whole(ready, "analyze_cloud_logging")
+    words, rows = reply.data["words"], reply.data["rows"]
+    assert (words["tokens_counted"], words["complete"]) == (True, True)
+    assert 2 <= words["calls"] <= 7
+    assert words["rows_read"] == words["rows_given"] == len(rows)
+    assert words["claims"]
+    for claim in words["claims"]:
+        assert claim["text"]
+        assert claim["lines"]
+        assert all(any(row.startswith(line[:-1]) for row in rows) for line in claim["lines"])
+    assert reply.data["findings"] == []
+    assert any("not verified" in one for one in reply.structured["warnings"])
+
+
+async def test_the_facts_of_its_memory_are_those_of_its_log(ready: Served) -> None:
+    """Whatever the model says of them."""
+    reply = await whole(ready, "analyze_gpu_logs")
+    log = await ready.call("get_logs", target="local", name="reader", lines=500)
+    text = "\n".join(log.data["lines"])
+    (said,) = (one for one in reply.data["memory"] if one.startswith("KV cache tokens"))
+    tokens = said.split()[3].rstrip(",")
+    assert f" KV cache size: {tokens} tokens" in text
+    assert said == f"KV cache tokens {tokens}, foreseen {tokens}-{tokens} tokens: inside"
+    assert reply.data["words"]["complete"] is True
+
+
+async def test_a_remedy_for_what_is_well_comes_before_the_words(ready: Served) -> None:
+    """All layers are walked over while the log is read; nothing harmful is named."""
+    reply = await ready.call("suggest_sre_remediation", target="local", name="reader", wait_s=0)
+    assert reply.data["state"] == "running"
+    assert "Nothing wrong" in reply.data["diagnosis"][0]
+    assert reply.data["findings"] == []
+    named = {step["tool"] for step in reply.structured["next"]}
+    assert "suggest_sre_remediation" in named
+    assert not named & {"destroy_vllm", "stop_vllm"}

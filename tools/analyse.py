@@ -1,0 +1,80 @@
+"""Tools that read a log and let a model say what it makes of it: facts first, then its words."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from operations.analysis.analysing import Asked, cloud_log, found_of, gpu_log, remedy, rest
+from operations.analysis.records import Analysis
+from operations.runtime import Runtime
+from tools.surface import ASKS, RT, Text, ops_tool
+
+Minutes = Annotated[int, Field(ge=1, le=43_200)]
+Lines = Annotated[int, Field(ge=1, le=1_000_000)]
+Wait = Annotated[float, Field(ge=0, le=40)]
+
+
+@ops_tool("diagnose", ASKS)
+async def analyze_cloud_logging(
+    target: Text = None,
+    name: Text = None,
+    filter: Text = None,  # noqa: A002  the name that people know it by
+    minutes: Minutes = 60,
+    limit: Lines = 10_000,
+    operation: Text = None,
+    wait_s: Wait = 20,
+    rt: Runtime = RT,
+) -> Analysis:
+    """Read what container and platform logged: known failures, kinds of lines, a model's words.
+
+    Args:
+        filter: Text that lines must hold.
+        operation: Id of one begun before; gives the rest.
+    """
+    if operation:
+        return await rest(rt, operation, wait_s, target, name)
+    asked = Asked(filter=filter, minutes=minutes, limit=limit, wait_s=wait_s)
+    return await cloud_log(rt, await found_of(rt, target, name), asked)
+
+
+@ops_tool("diagnose", ASKS)
+async def analyze_gpu_logs(
+    target: Text = None,
+    name: Text = None,
+    filter: Text = None,  # noqa: A002  the name that people know it by
+    minutes: Minutes = 60,
+    limit: Lines = 10_000,
+    operation: Text = None,
+    wait_s: Wait = 20,
+    rt: Runtime = RT,
+) -> Analysis:
+    """Read what an engine logged of its GPU or TPU: memory, errors, a model's words.
+
+    Args:
+        filter: Text that lines must hold.
+        operation: Id of one begun before; gives the rest.
+    """
+    if operation:
+        return await rest(rt, operation, wait_s, target, name)
+    asked = Asked(filter=filter, minutes=minutes, limit=limit, wait_s=wait_s)
+    return await gpu_log(rt, await found_of(rt, target, name), asked)
+
+
+@ops_tool("diagnose", ASKS)
+async def suggest_sre_remediation(
+    target: Text = None,
+    name: Text = None,
+    minutes: Minutes = 60,
+    operation: Text = None,
+    wait_s: Wait = 20,
+    rt: Runtime = RT,
+) -> Analysis:
+    """Say what to do about a deployment, from diagnosis and log; names tools, never acts.
+
+    Args:
+        operation: Id of one begun before; gives the rest.
+    """
+    if operation:
+        return await rest(rt, operation, wait_s, target, name)
+    asked = Asked(minutes=minutes, limit=20_000, wait_s=wait_s)
+    return await remedy(rt, await found_of(rt, target, name), asked)
