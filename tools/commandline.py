@@ -48,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("tool")
     parser.add_argument("arguments", nargs="*", metavar="key=value")
     parser.add_argument("--json", action="store_true", help="print the structured half")
+    parser.add_argument("--field", metavar="NAME", help="print one field of the data alone")
     parser.add_argument("--wait", action="store_true", help="stay until the state settles")
     parser.add_argument("--yes", action="store_true", help="say yes to what would be asked")
     return parser
@@ -79,6 +80,8 @@ async def _call(server: FastMCP[Any], options: argparse.Namespace, given: dict[s
         told, text = await _ask(client, options.tool, given)
         if options.wait:
             told, text = await _settled(client, told, text)
+    if options.field:
+        return _print_field(told, options.field, text)
     print(json.dumps(told, indent=1) if options.json else text)
     return 0 if told.get("ok") and not _failed(told) else 1
 
@@ -101,9 +104,23 @@ async def _settled(
     return told, text
 
 
+def _print_field(told: Mapping[str, Any], name: str, text: str) -> int:
+    """Print one field as it is saved in a file; where there is none, say what there is."""
+    data = told.get("data") or {}
+    if not told.get("ok") or name not in data:
+        there = f"There is no field '{name}': {', '.join(sorted(data))}"
+        print(there if told.get("ok") else text, file=sys.stderr)
+        return 1
+    value = data[name]
+    print(value.rstrip("\n") if isinstance(value, str) else json.dumps(value, indent=1))
+    return 0
+
+
 def _next_look(data: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     if "run" in data:
         return "get_benchmark", {"run": data["run"], "wait_s": _WAIT_SECONDS}
+    if data.get("operation"):
+        return data["tool"], {"operation": data["operation"], "wait_s": _WAIT_SECONDS}
     here = {key: data[key] for key in ("target", "name")}
     return "status_vllm", {**here, "wait_s": _WAIT_SECONDS}
 
