@@ -8,7 +8,7 @@ STAMP   := .venv/.installed
 # Settings given to make go on as environment variables; the rest of these steer make itself.
 SETTING := $(if $(filter vllm ollama,$(value ENGINE)),,ENGINE) READ_ONLY REHEARSAL TOOLSETS MODEL_NAME BUCKET_NAME ACCELERATOR_TYPE HF_TOKEN \
            VLLM_TARGET VLLM_BASE_URL VLLM_API_KEY VLLM_EXECUTABLE VLLM_DEVOPS_STATE_DIR \
-           GOOGLE_% AZURE_%
+           GOOGLE_% AZURE_% ANALYST_%
 APART   := vllm or browser or sweep or azurite
 STEER   := YES JSON CLIENT TOOL PYTHON SHELL MAKE%
 
@@ -28,7 +28,7 @@ tool  = @$(PY) server.py call $(1) $(words) $(if $(call on,JSON),--json) $(if $(
 .PHONY: help demo test test-engine lint run install vllm mcp-config clean deploy status endpoint \
         metrics query logs destroy targets list health stats stop start call broken prices plan advise measure \
         benchmark benchmarks bench-client test-lives test-browser test-sweep test-azurite \
-        setup quotas zones rehearse rehearse-clean
+        setup quotas zones rehearse rehearse-clean diagnose alerts bench-logs
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -69,6 +69,9 @@ test-sweep: $(STAMP) ## Sweep a simulated A100 in 144 cells, killed twice on its
 
 bench-client: $(STAMP) ## Measure the load generator beside others (downloads them; minutes)
 	@$(PY) -m tests.measure_client
+
+bench-logs: $(STAMP) ## Measure the reduction of a million lines beside others (downloads drain3; minutes)
+	@$(PY) -m tests.measure_logs
 
 measure: $(STAMP) ## Measure the budgets: start-up, calls, plans
 	@$(PY) -m tests.measure
@@ -116,6 +119,10 @@ metrics: $(STAMP) ## Show the engine's load, latencies and cache
 	$(call tool,get_metrics)
 health: $(STAMP) ## Check that the model really answers
 	$(call tool,verify_model_health)
+diagnose: $(STAMP) ## Find what is wrong: layer, evidence, cause, fix
+	$(call tool,diagnose)
+alerts: $(STAMP) ## Write Prometheus rules for the served metrics
+	@$(PY) server.py call get_alert_rules $(words) --field=rules
 query: $(STAMP) ## Ask the model (PROMPT="…")
 	$(call tool,query_gemma4)
 stats: $(STAMP) ## Ask it and time the answer (PROMPT="…")
@@ -124,7 +131,7 @@ benchmark: $(STAMP) ## Measure a deployment and wait for the report (PROFILE CON
 	$(call tool,run_benchmark) --wait
 benchmarks: $(STAMP) ## List the benchmark runs that are kept
 	$(call tool,list_benchmarks)
-logs: $(STAMP) ## Show the engine's last lines
+logs: $(STAMP) ## Show the engine's last lines (CONTAINS, MINUTES, REDUCE=true: their kinds)
 	$(call tool,get_logs)
 stop: $(STAMP) ## Stop a deployment, so that it costs no more
 	$(call tool,stop_vllm)

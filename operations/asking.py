@@ -217,8 +217,8 @@ def require_ready(found: Found) -> None:
         )
     raise NotReady(
         deployment.summary(),
-        fix="Wait for it with status_vllm, or see diagnose with get_logs.",
-        next_steps=(NextStep("status_vllm", {**here, "wait_s": 30}), NextStep("get_logs", here)),
+        fix="Wait for it with status_vllm, or call diagnose for what keeps it.",
+        next_steps=(NextStep("status_vllm", {**here, "wait_s": 30}), NextStep("diagnose", here)),
     )
 
 

@@ -1,6 +1,8 @@
 """Every tool there is, registered by being imported."""
 
 from tools import (
+    alerts,
+    analyse,
     ask,
     benchmark,
     cloud_models,
@@ -17,6 +19,8 @@ from tools import (
 )
 
 __all__ = [
+    "alerts",
+    "analyse",
     "ask",
     "benchmark",
     "cloud_models",

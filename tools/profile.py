@@ -15,6 +15,8 @@ deploy_vllm returns at once; then call status_vllm(wait_s=30) until the state is
 run_benchmark starts a run and gives its id; then call get_benchmark(wait_s=40) until it is done. \
 Use figures of valid cells only, and say what spoils the others.
 
+When something is wrong or slow, call diagnose first: it names the layer, the cause and the fix.
+
 Every answer has ok, summary, data, warnings and next (tools to call now, with arguments). An \
 error has code, cause, fix and retryable: do what fix says. CONFIRMATION_REQUIRED carries a \
 preview and a token: show the preview to the user, and call again with confirm=TOKEN only after \

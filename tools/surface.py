@@ -26,6 +26,8 @@ P = ParamSpec("P")
 
 Text = str | SkipJsonSchema[None]
 Whole = Annotated[int, Field(ge=1)] | SkipJsonSchema[None]
+Minutes = Annotated[int, Field(ge=1, le=43_200)]
+"""A month at most."""
 Number = float | SkipJsonSchema[None]
 Words = list[str] | SkipJsonSchema[None]
 Wholes = list[Annotated[int, Field(ge=1)]] | SkipJsonSchema[None]

@@ -11,7 +11,7 @@ from benchmark.records import ServerView
 from benchmark.server.looks import Look, read_look
 from benchmark.server.server_view import view_of
 from core.metrics import MetricsPage
-from tests.core.conftest import DATA
+from tests.logs.conftest import DATA
 
 BOUNDS: Final = (0.1, 0.2, 0.4, float("inf"))
 DIFFERENCES: Final = (

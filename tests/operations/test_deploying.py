@@ -192,7 +192,8 @@ async def test_a_killed_engine_is_seen_at_once(still: Agent) -> None:
     engine.kill()
     async with _watched(still) as failed:
         assert failed.data["failure"]["code"] == "KILLED"
-        assert [step["tool"] for step in failed.structured["next"]] == ["get_logs", "destroy_vllm"]
+        tools = [step["tool"] for step in failed.structured["next"]]
+        assert tools == ["diagnose", "get_logs", "destroy_vllm"]
     again = await deploy(still)
     assert again.state == "loading"
     assert again.data["instance"] != first.data["instance"]

@@ -65,7 +65,7 @@ async def test_the_only_deployment_is_meant(agent: Agent, state_dir: Path, tool:
     assert (reply.data["target"], reply.data["name"]) == ("local", "mine")
 
 
-@pytest.mark.parametrize("tool", sorted(set(NAMED) - {"get_system_status"}))
+@pytest.mark.parametrize("tool", sorted(set(NAMED) - {"get_system_status", "get_alert_rules"}))
 async def test_of_several_none_is_guessed(agent: Agent, state_dir: Path, tool: str) -> None:
     """The error lists them, with a call for each."""
     plant(state_dir, "one")

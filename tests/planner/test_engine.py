@@ -13,8 +13,8 @@ import anyio
 import httpx2
 import pytest
 
-from core.boot_log import BootMemory, read_boot
 from core.metrics import CacheConfig, MetricsPage
+from logs.boot import BootMemory, read_boot
 from planner.accelerators import accelerator
 from planner.flags import Flags
 from planner.memory import plan_memory

@@ -43,6 +43,7 @@ IMPERATIVES: Final = {
     "Compare",
     "Delete",
     "End",
+    "Find",
     "Give",
     "Let",
     "List",

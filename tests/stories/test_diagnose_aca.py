@@ -1,0 +1,92 @@
+"""What Container Apps says of a failure, among a hundred thousand lines that say nothing."""
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pytest
+
+from operations.diagnosis import cause
+from tests.conversation import Reply, agent_of
+from tests.logs.failures import Seen
+from tests.stories.conftest import Azure
+from tests.stories.noise import (
+    LINES,
+    Said,
+    noise,
+    platform_noise,
+    remarked,
+    seen_of,
+    told,
+)
+from tests.stories.troubles import ONE, becomes, deploys, trouble
+
+__all__ = ["trouble"]
+
+pytestmark = pytest.mark.anyio
+
+CAUSES: Final = seen_of("aca", "cause")
+OTHERS: Final = seen_of("aca", "result", "warning")
+SOME: Final = 3
+_EVENT: Final = re.compile(r"([A-Z]\w+): (.*)")
+
+
+def lasts(reply: Reply) -> float:
+    """Give the seconds since a deployment was made: what is older is not its own."""
+    made = datetime.fromisoformat(reply.data["created_at"])
+    return (datetime.now(UTC) - made).total_seconds() - 0.05
+
+
+def says(azure: Azure, lines: Sequence[Said], **more: Any) -> None:
+    azure.controls.say(azure.subscription, ONE["name"], lines, **more)
+
+
+def event(azure: Azure, seen: Seen, at: float, *, without: str = "") -> str:
+    """Let Azure say a line; gives the words beside its reason."""
+    reason, text = match.groups() if (match := _EVENT.fullmatch(seen.line)) else ("", seen.line)
+    says(azure, [(at, text)], table="system", reason=reason, without=without)
+    return text
+
+
+@pytest.fixture
+def patient(trouble: Azure, monkeypatch: pytest.MonkeyPatch) -> Azure:
+    """Give the log more time: the simulated Log Analytics takes five seconds where it takes one."""
+    monkeypatch.setattr(cause, "_SECONDS", 30.0)
+    monkeypatch.setattr(cause, "_SHARE", 0.9)
+    return trouble
+
+
+@pytest.mark.parametrize("first", range(0, len(CAUSES), SOME))
+async def test_every_cause_that_azure_tells_is_recognized_in_a_noisy_log(
+    first: int, patient: Azure
+) -> None:
+    """Its probe failed, and an event among all the lines says why. Five seconds each."""
+    patient.set(rollout="probe-fails", probe_scale=0.0005)
+    async with agent_of(patient.settings) as agent:
+        await deploys(agent)
+        failed = await becomes(agent, "failed")
+        patient.set(probe_scale=1.0)  # it starts again and again, from now on slowly
+        lines, text = list(noise(lasts=lasts(failed))), ""
+        assert len(lines) == LINES
+        says(patient, lines)
+        for seen in CAUSES[first : first + SOME]:
+            text = event(patient, seen, datetime.now(UTC).timestamp(), without=text)
+            data = told(await agent.call("diagnose", **ONE))
+            assert (data["code"], data["well"]) == (seen.code, False), (seen, data["cause"], data)
+            assert seen.words in data["cause"], (seen, data)
+            assert text in data["evidence"][0]["text"], (seen, data)
+
+
+async def test_what_azure_told_of_one_that_is_well_now_is_only_remarked(patient: Azure) -> None:
+    """Without such events nothing is remarked of all those lines; with them each is, once."""
+    async with agent_of(patient.settings) as agent:
+        await deploys(agent)
+        ready = await becomes(agent, "ready")
+        lines = list(noise(lasts=lasts(ready)))
+        says(patient, lines)
+        says(patient, list(platform_noise("aca", 500, lasts=lasts(ready))), table="system")
+        assert remarked(await agent.call("diagnose", **ONE)) == set()
+        for seen in OTHERS:
+            event(patient, seen, lines[LINES // 2][0])
+        assert remarked(await agent.call("diagnose", **ONE)) == {one.code for one in OTHERS}
