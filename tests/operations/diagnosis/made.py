@@ -20,14 +20,19 @@ from operations.diagnosis.walk import examine
 from operations.resolve import Found
 from operations.runtime import Runtime
 
-NOW: Final = datetime.now(UTC)
+
+def just_now() -> datetime:
+    """Give the time; the tests before this one may have taken minutes."""
+    return datetime.now(UTC)
+
+
 HERE: Final = {"target": "somewhere", "name": "one"}
 NOWHERE: Final = "http://127.0.0.1:9"
 
 
 def deployment(state: State = State.READY, *, minutes: float = 1, **more: Any) -> Deployment:
     """Give one that has been in its state for some minutes."""
-    since = NOW - timedelta(minutes=minutes)
+    since = just_now() - timedelta(minutes=minutes)
     said: dict[str, Any] = {
         **HERE,
         "state": state,
@@ -61,7 +66,7 @@ class Writes(Somewhere):
 
     def __init__(self, url: str = NOWHERE, backend: str = "local", log: Sequence[str] = ()) -> None:
         super().__init__(url, backend)
-        self.log = [Line(NOW - timedelta(minutes=1), text) for text in log]
+        self.log = [Line(just_now() - timedelta(minutes=1), text) for text in log]
         self.queries: list[LogQuery] = []
 
     async def log_pages(self, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:

@@ -14,7 +14,14 @@ from core.errors import OpsError
 from core.records import Deployment, Failure, Phase, State
 from operations.diagnosis.records import LAYERS, MOST_EVIDENCE
 from tests.event_loop import BACKEND
-from tests.operations.diagnosis.made import NOW, NOWHERE, Somewhere, Writes, deployment, diagnosed
+from tests.operations.diagnosis.made import (
+    NOWHERE,
+    Somewhere,
+    Writes,
+    deployment,
+    diagnosed,
+    just_now,
+)
 
 CODES: Final = (
     "ENGINE_EXITED", "KILLED", "UNHEALTHY", "ENDPOINT_UNREACHABLE", "UNAUTHORIZED",
@@ -26,7 +33,7 @@ FAILURES: Final = st.builds(
     evidence=LINES.map(tuple),
 )  # fmt: skip
 PHASES: Final = st.builds(
-    Phase, name=st.text(max_size=20), since=st.just(NOW), detail=st.text(max_size=500),
+    Phase, name=st.text(max_size=20), since=st.just(just_now()), detail=st.text(max_size=500),
     percent=st.none() | st.integers(0, 100),
 )  # fmt: skip
 DEPLOYMENTS: Final = st.builds(
@@ -36,7 +43,7 @@ DEPLOYMENTS: Final = st.builds(
     failure=st.none() | FAILURES,
     phase=st.none() | PHASES,
     url=st.sampled_from((None, NOWHERE)),
-    expires_at=st.sampled_from((None, NOW)),
+    expires_at=st.sampled_from((None, just_now())),
     usd_per_hour=st.sampled_from((None, 0.0, 2.7)),
 )
 

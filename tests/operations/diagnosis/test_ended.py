@@ -10,11 +10,11 @@ from core.errors import Unsupported
 from core.records import Failure, State
 from logs.catalogue import hints
 from tests.operations.diagnosis.made import (
-    NOW,
     Somewhere,
     Writes,
     deployment,
     diagnosed,
+    just_now,
     tools,
     verdicts,
 )
@@ -135,7 +135,7 @@ async def test_no_tool_is_named_for_what_a_log_says(tmp_path: Path) -> None:
 async def test_evidence_is_bounded(tmp_path: Path) -> None:
     """Twelve pieces of four hundred characters, whatever is written."""
     long = [f"{i} " + "x" * 5_000 for i in range(50)]
-    now = deployment(State.FAILED, failure=failed("ENGINE_EXITED", *long), since=NOW)
+    now = deployment(State.FAILED, failure=failed("ENGINE_EXITED", *long), since=just_now())
     seen = await diagnosed(Writes(log=[*long, OOM + "y" * 9_000]), now, tmp_path)
     assert len(seen.evidence) <= 12
     assert all(len(one.text) <= 400 for one in seen.evidence)

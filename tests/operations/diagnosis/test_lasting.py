@@ -12,12 +12,12 @@ from core.records import Access, DeploymentSpec, Failure, State
 from logs.lines import Line
 from operations.diagnosis import asking
 from tests.operations.diagnosis.made import (
-    NOW,
     Engine,
     Somewhere,
     Writes,
     deployment,
     diagnosed,
+    just_now,
     page,
     verdicts,
 )
@@ -55,7 +55,7 @@ LOGS: dict[str, tuple[list[tuple[float, str]], str]] = {
 def wrote(rows: Sequence[tuple[float, str]]) -> Writes:
     """Give a target whose log has these lines, so many minutes ago."""
     writes = Writes(backend="cloud_run")
-    writes.log = [Line(NOW - timedelta(minutes=ago), text) for ago, text in rows]
+    writes.log = [Line(just_now() - timedelta(minutes=ago), text) for ago, text in rows]
     return writes
 
 

@@ -13,7 +13,6 @@ from core.journal import Journal
 from core.records import DeploymentSpec, Failure, Phase, State
 from operations.diagnosis import case
 from tests.operations.diagnosis.made import (
-    NOW,
     Engine,
     OnHost,
     Remembers,
@@ -21,6 +20,7 @@ from tests.operations.diagnosis.made import (
     Writes,
     deployment,
     diagnosed,
+    just_now,
     page,
     tools,
     verdicts,
@@ -53,7 +53,7 @@ class Built(Somewhere):
 
 
 def _phase(name: str, minutes: float, percent: int | None = None) -> Phase:
-    return Phase(name=name, since=NOW - timedelta(minutes=minutes), percent=percent)
+    return Phase(name=name, since=just_now() - timedelta(minutes=minutes), percent=percent)
 
 
 async def test_a_step_that_nobody_takes_is_told_with_its_time(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ async def test_other_names_for_what_was_asked_for_are_no_difference(tmp_path: Pa
 async def test_what_is_overdue_is_ill_at_its_cost(tmp_path: Path) -> None:
     """All else is well; the warning and the next call say it."""
     engine = Engine()
-    over = NOW - timedelta(hours=3)
+    over = just_now() - timedelta(hours=3)
     async with listening(engine.app) as url:
         now = deployment(expires_at=over, usd_per_hour=2.0, usd_so_far=9.5)
         seen = await diagnosed(Somewhere(url), now, tmp_path)
