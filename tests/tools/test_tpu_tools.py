@@ -78,7 +78,7 @@ async def agreed(agent: Agent, tool: str, **said: Any) -> Reply:
     reply = await agent.call(tool, **said)
     assert reply.code == "CONFIRMATION_REQUIRED", reply
     for _ in range(_CHANGES):
-        if reply.code != "CONFIRMATION_REQUIRED":
+        if reply.code not in {"CONFIRMATION_REQUIRED", "CONFIRMATION_STALE"}:
             break
         (step,) = reply.structured["next"]
         reply = await agent.call(step["tool"], **step["arguments"])
