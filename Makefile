@@ -27,7 +27,7 @@ tool  = @$(PY) server.py call $(1) $(words) $(if $(call on,JSON),--json) $(if $(
 
 .PHONY: help demo test test-engine lint run install vllm mcp-config clean deploy status endpoint \
         metrics query logs destroy targets list health stats stop start call broken prices plan advise measure \
-        benchmark benchmarks bench-client test-lives test-browser test-sweep test-azurite \
+        benchmark benchmarks bench-client test-lives test-failed test-browser test-sweep test-azurite \
         setup quotas zones rehearse rehearse-clean diagnose alerts bench-logs
 
 help: ## List the targets
@@ -50,6 +50,9 @@ test: $(STAMP) ## Run the tests that need no real vLLM and no minutes
 
 test-lives: $(STAMP) ## Tell whole lives of deployments, and let processes die in every phase (minutes)
 	$(PY) -m pytest -q -n 3 -m "life and not ($(APART))"
+
+test-failed: $(STAMP) ## Run again, one by one, what failed in the run before
+	$(PY) -m pytest -q --last-failed --last-failed-no-failures none
 
 test-engine: vllm ## Run the tests on a real vLLM
 	$(PY) -m pytest -q -m vllm

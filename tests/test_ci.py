@@ -49,3 +49,20 @@ async def test_ci_fails_when_a_step_fails(checkout: Checkout) -> None:
     done = await _ci(checkout, "lint:\n\t@exit 1\n")
     assert done.returncode not in {0, 127}
     assert "make test" not in done.stdout
+
+
+async def test_what_fails_beside_others_is_named_and_run_once_more(checkout: Checkout) -> None:
+    """If it goes well by itself the next steps follow."""
+    once = _RECIPES.replace("lint test ", "lint test-failed ") + "test:\n\t@exit 1\n"
+    done = await _ci(checkout, once)
+    assert done.returncode == 0, done.stderr
+    assert "failed beside others in make test" in done.stdout
+    assert done.stdout.index("did test-failed") < done.stdout.index("did test-lives")
+
+
+async def test_what_fails_by_itself_as_well_fails(checkout: Checkout) -> None:
+    """The steps after it are not run."""
+    twice = _RECIPES.replace("lint test ", "lint ") + "test test-failed:\n\t@exit 1\n"
+    done = await _ci(checkout, twice)
+    assert done.returncode not in {0, 127}
+    assert "did test-lives" not in done.stdout
