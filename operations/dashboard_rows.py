@@ -163,15 +163,12 @@ def row_of(found: Found, figures: Figures, listed: Callable[[str], bool], now: d
     tool, sentence = _advice(health, listed)
     failure = deployment.failure
     return Row(
+        **_named(deployment),
         name=found.name,
         target=deployment.target,
         health=health,
         state=deployment.state,
         phase=deployment.phase,
-        model=_cut(deployment.served_model_name, _NAME),
-        engine=_cut(deployment.engine, _NAME),
-        instance=_cut(deployment.instance, _NAME) if deployment.instance else None,
-        revision=_cut(deployment.revision, _NAME),
         age_seconds=_seconds(now, deployment.created_at),
         up_seconds=_seconds(now, deployment.since) if deployment.replicas else None,
         overdue_since=late,
@@ -189,6 +186,16 @@ def row_of(found: Found, figures: Figures, listed: Callable[[str], bool], now: d
         next_tool=tool,
         do_next=_with_fix(sentence, failure),
     )
+
+
+def _named(deployment: Deployment) -> dict[str, str | None]:
+    """Give what it is called, each name cut."""
+    return {
+        "model": _cut(deployment.served_model_name, _NAME),
+        "engine": _cut(deployment.engine, _NAME),
+        "instance": _cut(deployment.instance, _NAME) if deployment.instance else None,
+        "revision": _cut(deployment.revision, _NAME),
+    }
 
 
 def _health(deployment: Deployment, figures: Figures, *, late: bool, now: datetime) -> Health:

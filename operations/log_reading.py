@@ -42,14 +42,10 @@ async def read_log(
         Unsupported: The target keeps no logs that can be read from here.
         OpsError: Its platform cannot be asked.
     """
-    if not isinstance(found.backend, StreamsLogs):
-        raise Unsupported(
-            f"{found.deployment.target} keeps no logs that can be read from here.",
-            fix="Read them where the endpoint runs.",
-        )
+    backend = _streaming(found)
     lines, enough = 0, False
     with anyio.move_on_after(seconds) as limit:
-        async with aclosing(found.backend.log_pages(found.name, query)) as pages:
+        async with aclosing(backend.log_pages(found.name, query)) as pages:
             async for page in pages:
                 kept = page[-(most_lines - lines) :]
                 for feed in feeds:
@@ -58,12 +54,16 @@ async def read_log(
                 if enough := lines >= most_lines:
                     break
                 await anyio.lowlevel.checkpoint()
+    left_out = f"Whatever is older than {lines} lines." if enough else ""
     if limit.cancelled_caught:
-        return ReadSoFar(
-            lines=lines, complete=False, left_out=f"Older lines: {seconds:.0f} s were over."
-        )
-    if enough:
-        return ReadSoFar(
-            lines=lines, complete=False, left_out=f"Whatever is older than {lines} lines."
-        )
-    return ReadSoFar(lines=lines, complete=True)
+        left_out = f"Older lines: {seconds:.0f} s were over."
+    return ReadSoFar(lines=lines, complete=not left_out, left_out=left_out)
+
+
+def _streaming(found: Found) -> StreamsLogs:
+    if isinstance(found.backend, StreamsLogs):
+        return found.backend
+    raise Unsupported(
+        f"{found.deployment.target} keeps no logs that can be read from here.",
+        fix="Read them where the endpoint runs.",
+    )

@@ -57,13 +57,8 @@ async def older(
 ) -> AsyncGenerator[Sequence[Line], None]:
     """Give every line that is wanted, minutes late; each page oldest line first.
 
-    Args:
-        site: Where the app is.
-        app: Whose lines.
-        wanted: Which lines; how many is of no matter.
-        held: Other lines that belong between them; after an error the rest is still there.
-        fresh: Leaves out lines that were given before.
-        platform: Whether also what the platform says.
+    The lines `held` belong between them, and are still there after an error; `fresh` leaves out
+    what was given before, and `platform` adds what the platform says.
 
     Raises:
         CloudError: Log Analytics cannot be asked.

@@ -51,13 +51,7 @@ _REGIONS: Final = ("us-central1", "us-east4", "europe-west1", "europe-west4", "a
 
 
 def routes(world: World) -> Sequence[BaseRoute]:
-    """Serve GET /rehearsal/alive, GET, PUT and DELETE /rehearsal/projects/{project}.
-
-    PUT /rehearsal/projects/{project}/log adds many lines to the log of a deployment at once, as
-    if its container or the platform had written them: its body is a `Saying`, such as
-    {"service": "gemma", "lines": [[1763790000.5, "INFO one"]], "platform": false}. It answers
-    400 to what is none, and 404 where there is nobody who could have written them.
-    """
+    """Serve GET /rehearsal/alive; GET, PUT, DELETE /rehearsal/projects/{project}; PUT its log."""
 
     async def alive(_request: Request) -> Response:
         return JSONResponse({"alive": True})
@@ -68,11 +62,7 @@ def routes(world: World) -> Sequence[BaseRoute]:
         return _changed(world, project, await request.json())
 
     async def drop(request: Request) -> Response:
-        project = world.project(request.path_params["project"])
-        await forget(world, project)
-        await compute.forget(world, project)
-        await queue.forget(world, project)
-        return JSONResponse({})
+        return await _dropped(world, world.project(request.path_params["project"]))
 
     async def say(request: Request) -> Response:
         world.touch()
@@ -91,7 +81,19 @@ def routes(world: World) -> Sequence[BaseRoute]:
     )
 
 
+async def _dropped(world: World, project: Project) -> Response:
+    for each in (forget, compute.forget, queue.forget):
+        await each(world, project)
+    return JSONResponse({})
+
+
 def _said(world: World, project: Project, body: bytes) -> Response:
+    """Add many lines at once to the log of a deployment, as if its container or the platform spoke.
+
+    The body is a `Saying`, such as
+    {"service": "gemma", "lines": [[1763790000.5, "INFO one"]], "platform": false}. It answers
+    400 to what is none, and 404 where there is nobody who could have written them.
+    """
     try:
         saying = Saying.model_validate_json(body)
         lines = world.said.setdefault(project.id, Said()).add(project, saying)
