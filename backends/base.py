@@ -185,8 +185,8 @@ class KnowsEngine(Protocol):
     async def engine_facts(self, name: str) -> EngineFacts:
         """Give what log and configuration tell."""
 
-    async def hardware(self) -> Hardware:
-        """Give what a replica runs on."""
+    async def hardware(self, name: str, /) -> Hardware:
+        """Give what a replica of a deployment runs on."""
 
 
 @runtime_checkable

@@ -170,7 +170,8 @@ def phase_of(lines: Sequence[Line]) -> Phase:
     """Give the phase that the newest boot among the lines is in; there must be one line."""
     boot = boot_of(lines)
     name = WARMING if boot.started else boot.phase
-    return Phase(name=name, since=boot.since or lines[0].at, percent=boot.percent)
+    since = boot.since or lines[0].at
+    return Phase(name=name, since=since, percent=boot.percent, detail=boot.counted)
 
 
 def _moment(text: str, now: datetime) -> datetime | None:

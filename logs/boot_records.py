@@ -71,3 +71,10 @@ class BootLog(Record):
     arguments: str = ""
     """The flags that differ from vLLM's defaults, as it prints them; keys are left out."""
     memory: BootMemory = BootMemory()
+
+    @property
+    def counted(self) -> str:
+        """Say how many of its files or graphs are done, as far as its progress bar tells."""
+        if self.total is None or self.started:
+            return ""
+        return f"{self.done} of {self.total} {'shards' if 'weights' in self.phase else 'graphs'}"

@@ -20,11 +20,18 @@ def able(stage: Stage, sees: Sees[A]) -> dict[str, A]:
 
 
 def chosen(
-    stage: Stage, sees: Sees[A], what: str, target: str | None, *, shared: bool = False
+    stage: Stage,
+    sees: Sees[A],
+    what: str,
+    target: str | None,
+    *,
+    shared: bool = False,
+    tool: str = "",
 ) -> tuple[Target, A]:
     """Give the target that is named, `VLLM_TARGET` if it can, else the only one that can.
 
-    What is `shared` by all targets of one cloud, such as its secrets, any of them can do.
+    What is `shared` by all targets of one cloud, such as its secrets, any of them can do; `tool`
+    is then offered for one target of each cloud.
 
     Raises:
         TargetNotFound: The named one is not configured.
@@ -47,8 +54,15 @@ def chosen(
     raise Ambiguous(
         f"Which target? These can {what}: {', '.join(those)}.",
         fix="Give `target`, or set VLLM_TARGET.",
-        next_steps=(NextStep("list_targets"),),
+        next_steps=_for_each_cloud(stage, tool, tuple(those)) or (NextStep("list_targets"),),
     )
+
+
+def _for_each_cloud(stage: Stage, tool: str, names: tuple[str, ...]) -> tuple[NextStep, ...]:
+    if not tool:
+        return ()
+    first = {stage.targets[name].backend: name for name in reversed(names)}
+    return tuple(NextStep(tool, {"target": name}) for name in names if name in first.values())
 
 
 def _cannot(stage: Stage, what: str, target: str | None, those: tuple[str, ...]) -> Unsupported:

@@ -1,4 +1,4 @@
-"""Advice, costs and comparisons over every place a model could run."""
+"""Advice for a goal over every place a model could run."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -6,34 +6,26 @@ from typing import Any, Final
 from pydantic import Field
 
 from backends.registry import BACKENDS
-from core.errors import DoesNotFit, InvalidArgument, NextStep
+from core.errors import NextStep
 from core.records import valid
 from operations.foreseeing import (
-    Bill,
     Foreseen,
     Foresight,
     Refused,
-    bill,
     foreseen,
     guesses,
-    load_words,
     refused,
 )
-from operations.places import place_called
-from planner.advise import advise, consider
-from planner.boot import Span
-from planner.compare import Row, compare
-from planner.goal import Goal, candidates
-from planner.offers import Offer
-from planner.places import Place
-from planner.price import price
-from planner.reached import Band
+from operations.wide_targets import alike, widened
+from planner.advise import Advice, advise
+from planner.goal import Goal
+from planner.offers import Offer, Refusal
 
 _OFFERS: Final = 3
-_ROWS: Final = 40
-"""Of a comparison: more are longer than an answer may be."""
-_DIGITS: Final = {"usd_per_hour": 4}
-"""Of a row's figures; the others are told with two."""
+_NAMED: Final = 6
+"""Offers that the summary names, with their prices."""
+_REFUSED: Final = 8
+"""Reasons that are told: more are longer than a person reads."""
 
 
 class Recommendation(Foresight):
@@ -46,6 +38,8 @@ class Recommendation(Foresight):
     """The same model elsewhere, or other models, where everything asked for refuses."""
     more_offers: int
     """That are not shown."""
+    more_refused: int
+    """Reasons that are not shown."""
 
     def summary(self) -> str:
         """Say the best, or why nothing can be done."""
@@ -53,167 +47,70 @@ class Recommendation(Foresight):
 
     def warnings(self) -> tuple[str, ...]:
         """Say what the first leaves in doubt, and how sure the speeds are."""
-        first = self.offers[0].doubts if self.offers else ()
-        return (*first, *guesses((*self.offers, *self.instead)))
+        doubts = [f"{offer.target}: {each}" for offer in self.offers for each in offer.doubts]
+        return (*dict.fromkeys(doubts), *guesses((*self.offers, *self.instead)))
 
     def next_steps(self) -> tuple[NextStep, ...]:
         """Plan the first that can be deployed."""
         return self.steps((*self.offers, *self.instead))
 
 
-class CostEstimate(Foresight):
-    """What a target costs, standing still and under a load."""
-
-    target: str
-    model: str | None
-    hours_per_month: float
-    load: str
-    bill: Bill
-    warned: tuple[str, ...] = Field(exclude=True)
-
-    def summary(self) -> str:
-        """Say the price by the hour and the month."""
-        hour, month = self.bill.usd_per_hour, self.bill.usd_per_month
-        if hour is None or month is None:
-            return f"No price is known for {self.target}."
-        tokens = self.bill.usd_per_million_tokens
-        per = f"; ${tokens} per million tokens under the load" if tokens else ""
-        return (
-            f"{self.target} costs ${hour:.2f} an hour, ${month:,.0f} a month at "
-            f"{self.hours_per_month:g} hours{per}."
-        )
-
-    def warnings(self) -> tuple[str, ...]:
-        """Say where sources disagree."""
-        disagree = ("Sources disagree on the price; all are shown.",)
-        return (*(disagree if self.bill.sources_disagree else ()), *self.warned)
-
-    def next_steps(self) -> tuple[NextStep, ...]:
-        """Ask what else there is."""
-        arguments = {"model": self.model} if self.model else {"quality": "medium"}
-        return (NextStep("recommend_deployment", arguments),)
-
-
-class TargetComparison(Foresight):
-    """Models and targets side by side."""
-
-    load: str
-    """That speeds and costs are of."""
-    rows: tuple[dict[str, Any], ...]
-    left_out: int
-    """Rows that are not shown: of each model what does not fit, then what is dear."""
-    cheapest: str | None
-    best_value: str | None
-    fastest: str | None
-    said: str = Field(exclude=True)
-
-    def summary(self) -> str:
-        """Say which is best at what."""
-        return self.said
-
-    def warnings(self) -> tuple[str, ...]:
-        """Say what is not shown."""
-        hidden = f"{self.left_out} rows are left out: name fewer models, or targets."
-        return (hidden,) if self.left_out else ()
-
-
 def recommend(goal: dict[str, Any]) -> Recommendation:
     """Rank every place for a goal."""
     wanted = valid(Goal, _said(goal))
-    advice = advise(wanted.model_copy(update={"places": _called(wanted.places)}), backends=BACKENDS)
+    advice = advise(wanted.model_copy(update={"places": widened(wanted.places)}), backends=BACKENDS)
     others = (*advice.elsewhere, *advice.instead) if not advice.offers else ()
+    why_not = _together(advice.refused)
     return Recommendation(
-        said=advice.summary(),
-        offers=tuple(foreseen(offer) for offer in advice.offers[:_OFFERS]),
-        refused=tuple(refused(each) for each in advice.refused),
+        said=_told(advice),
+        offers=tuple(foreseen(offer) for offer in _first(advice.offers)),
+        refused=why_not[:_REFUSED],
+        more_refused=max(0, len(why_not) - _REFUSED),
         instead=tuple(foreseen(offer) for offer in others),
         more_offers=max(0, len(advice.offers) - _OFFERS),
     )
 
 
-def cost(where: Place, model: str | None, goal: dict[str, Any]) -> CostEstimate:
-    """Price a place, and a load on it where a model is named."""
-    wanted = valid(Goal, _said({**goal, "model": model, "places": (where.name,)}))
-    wanted = wanted.model_copy(update={"max_model_len": _long_enough(wanted)})
-    found = _offered(wanted, where) if model else None
-    rate = found.price if found else price(where, duty=wanted.duty)
-    return CostEstimate(
-        target=where.name,
-        model=found.model if found else None,
-        hours_per_month=wanted.hours_per_month,
-        load=load_words(wanted.load),
-        bill=bill(rate, found.cost if found else None),
-        warned=tuple(guesses((foreseen(found),))) if found else (),
+def _first(offers: Sequence[Offer]) -> Sequence[Offer]:
+    """Give the best, one of them to deploy to from here, where there is one."""
+    able = next((offer for offer in offers if offer.deployable), None)
+    shown = list(offers[:_OFFERS])
+    return shown if able is None or able in shown else [*shown[:-1], able]
+
+
+def _told(advice: Advice) -> str:
+    """Say the best, what this server deploys to, and the other options with their prices."""
+    said, (best, *rest) = advice.summary(), advice.offers or (None,)
+    if best is None:
+        return said
+    if best.price.usd_per_hour == 0:
+        said += " It is hardware of your own, if you have it."
+    able = next((offer for offer in advice.offers if offer.deployable), None)
+    if not best.deployable:
+        own = f"; the best that it does deploy to is {_priced(able, best.model)}" if able else ""
+        said += f" This server does not deploy there{own}."
+    others = [_priced(offer, best.model) for offer in rest if offer is not able or best.deployable]
+    more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+    return f"{said} Also: {', '.join(others[:_NAMED])}{more}." if others else said
+
+
+def _priced(offer: Offer, known: str) -> str:
+    """Say place and price, and the model where it is not the one that is known already."""
+    hourly = offer.price.usd_per_hour
+    costs = "price not known" if hourly is None else f"${hourly:.2f}/h"
+    model = "" if offer.model == known else f"{offer.model.rsplit('/', 1)[-1]} on "
+    return f"{model}{offer.place} ({'hardware of your own' if hourly == 0 else costs})"
+
+
+def _together(refusals: Sequence[Refusal]) -> tuple[Refused, ...]:
+    """Give refusals, those that say the same of one model in one."""
+    told = [refused(each) for each in refusals]
+    groups = alike(told, lambda each: (each.model, each.reason, each.would_fit, each.offload))
+    return tuple(
+        first.model_copy(update={"target": ", ".join(each.target for each in (first, *rest))})
+        for first, *rest in groups
     )
-
-
-def _long_enough(wanted: Goal) -> int:
-    """Give a length that holds the load's prompt and answer."""
-    return max(wanted.max_model_len, wanted.load.prompt_tokens + wanted.load.output_tokens)
-
-
-def _offered(wanted: Goal, where: Place) -> Offer:
-    (shape,) = candidates(wanted)
-    offer = consider(shape, where, wanted, backends=BACKENDS)
-    if isinstance(offer, Offer):
-        return offer
-    error = DoesNotFit if "memory" in offer.why else InvalidArgument
-    raise error(
-        f"{shape.model} cannot be served on {where.name}: {offer.reason}",
-        fix="Call recommend_deployment for targets that can.",
-        next_steps=(NextStep("recommend_deployment", {"model": shape.model}),),
-    )
-
-
-def comparison(
-    models: Sequence[str], targets: Sequence[str], goal: dict[str, Any]
-) -> TargetComparison:
-    """Hold models and targets against each other for the same goal."""
-    wanted = valid(Goal, _said({**goal, "model": models[0]}))
-    found = compare(models, _called(targets), wanted, backends=BACKENDS)
-    rows = _shown(found.rows, len(models))
-    return TargetComparison(
-        load=load_words(wanted.load),
-        rows=tuple(map(_row, rows)),
-        left_out=len(found.rows) - len(rows),
-        cheapest=found.cheapest,
-        best_value=found.best_value,
-        fastest=found.fastest,
-        said=found.summary(),
-    )
-
-
-def _called(targets: Sequence[str]) -> tuple[str, ...]:
-    return tuple(place_called(name).name for name in targets)
 
 
 def _said(goal: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in goal.items() if value is not None}
-
-
-def _shown(rows: Sequence[Row], models: int) -> list[Row]:
-    """Leave out, where there are too many, what does not fit and then what is dear."""
-    if len(rows) <= _ROWS:
-        return list(rows)
-    each = len(rows) // models
-    asked = [rows[first : first + each] for first in range(0, len(rows), each)]
-    return [row for group in asked for row in sorted(group, key=_worth)[: _ROWS // models]]
-
-
-def _worth(row: Row) -> tuple[bool, float]:
-    price = row.usd_per_hour
-    return not row.fits, float("inf") if price is None else price
-
-
-def _row(row: Row) -> dict[str, Any]:
-    """Give a row's figures as a person reads them, without what others say already."""
-    hidden = "reason" if row.fits else "host_needs_gib"
-    return {
-        name: _figure(name, value) for name, value in row if value is not None and name != hidden
-    }
-
-
-def _figure(name: str, value: object) -> object:
-    if isinstance(value, Band | Span):
-        return str(value)
-    return round(value, _DIGITS.get(name, 2)) if isinstance(value, float) else value

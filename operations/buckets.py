@@ -8,8 +8,11 @@ from core.errors import NextStep
 from core.records import Answer
 from operations.abilities import chosen
 from operations.runtime import Runtime
+from operations.stage import Stage
 
 _GIB: Final = 2**30
+_CLOUDS: Final = {"gs": "cloud_run", "files": "aca", "blob": "aca"}
+"""Whose targets look into what is written so."""
 
 
 class StoredRow(StoredModel):
@@ -55,17 +58,31 @@ class BucketModels(Answer):
 async def list_models(runtime: Runtime, bucket: str | None, target: str | None) -> BucketModels:
     """Look through a bucket; left out, that of the settings.
 
+    Whose it is its form says: gs://BUCKET, files://SHARE, blob://CONTAINER.
+
     Raises:
         Unsupported: The target cannot look into buckets.
         Ambiguous: Several can, and none is named.
         CloudError: The bucket cannot be read.
     """
-    where, backend = chosen(runtime.stage, _lists, "look into buckets", target, shared=True)
+    stage, tool = runtime.stage, "list_bucket_models"
+    meant = target or _meant(stage, bucket)
+    where, backend = chosen(stage, _lists, "look into buckets", meant, shared=True, tool=tool)
     found = await backend.stored_models(bucket_name(bucket) if bucket else None)
     rows = tuple(
         StoredRow(**one.model_dump(), gib=round(one.size_bytes / _GIB, 2)) for one in found
     )
     return BucketModels(target=where.name, models=rows)
+
+
+def _meant(stage: Stage, bucket: str | None) -> str | None:
+    """Give a target of the cloud that a bucket's form, or the setting of one, speaks of."""
+    settings = stage.settings
+    scheme = (bucket or "").partition("://")[0] if "://" in (bucket or "") else ""
+    if bucket is None and settings.bucket_name and not settings.vllm_target:
+        scheme = "gs"
+    names = (one for one in stage.usable if stage.targets[one].backend == _CLOUDS.get(scheme))
+    return next(names, None)
 
 
 def _ill(row: StoredRow) -> str:

@@ -11,7 +11,7 @@ from benchmark.records import CellResult
 from core.errors import InvalidArgument, NotFound
 from core.records import Answer, valid
 from core.reply import note
-from operations.kept import file_of, folder_of, folder_of_runs, folders
+from operations.kept import file_of, folder_of_runs, folders
 from operations.runs import BenchmarkRun, look
 from operations.runtime import Runtime
 
@@ -28,18 +28,24 @@ class _Other(NamedTuple):
 async def compare(runtime: Runtime, benchmarks: Sequence[str], file: str | None) -> Answer:
     """Compare runs and write the comparison down beside them; the first run is the reference.
 
+    Without runs, a comparison that was made before is given back by its file's name.
+
     Raises:
-        NotFound: One of the runs is not there.
+        NotFound: One of the runs, or the file, is not there.
         InvalidArgument: They were measured in different ways, or the name is none.
     """
     from benchmark.comparing import comparison_report, sides
+    from operations.comparisons import printed
+    from operations.naming_runs import runs_meant
 
     if file is not None and not _FILE_NAME.fullmatch(file):
         raise InvalidArgument(
             f"{file[:60]!r} is no name for the file.",
             fix="Give a plain name that ends in .md; it is kept beside the runs.",
         )
-    loaded = [sides.load(folder_of(runtime, run)) for run in benchmarks]
+    if not benchmarks:
+        return await anyio.to_thread.run_sync(printed, runtime, file)
+    loaded = [sides.load(folder) for folder in runs_meant(runtime, benchmarks)]
     path = folder_of_runs(runtime) / (file or sides.file_name(sides.names(loaded)))
     made = await anyio.to_thread.run_sync(comparison_report.write_comparison, loaded, path)
     return made.short()

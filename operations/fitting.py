@@ -4,7 +4,7 @@ from backends.base import Backend, Predicts
 from core.errors import DoesNotFit, NextStep, Unsupported
 from core.plans import MemoryPlan, Plan
 from core.records import DeploymentSpec, ModelShape
-from operations.foreseeing import arguments, loads, why_not_offload
+from operations.foreseeing import arguments, why_not_offload
 from operations.memory import memory_table
 from operations.planning import nearest
 from planner.accelerators import accelerator
@@ -51,7 +51,12 @@ def arranged(
             " does not know the model or the accelerator's memory.",
             fix="Give the flags themselves.",
         )
-    goal = Goal(model=spec.model, layout=layout, max_model_len=spec.max_model_len or 8192)
+    goal = Goal(
+        model=spec.model,
+        layout=layout,
+        max_model_len=spec.max_model_len or 8192,
+        vllm_version=_version(spec, backend.target.name),
+    )
     flags = arrange(Ground(model, *known), goal.wish).flags
     said = flags.model_dump(exclude={"vllm_version"}, exclude_none=True)
     computed = {name: value for name, value in said.items() if name in DeploymentSpec.model_fields}
@@ -63,6 +68,16 @@ def _else(plan: Plan, memory: MemoryPlan) -> tuple[list[tuple[str, Flags]], str 
     if not (plan.model.layers and plan.model.groups):
         return [], None
     ground = Ground(plan.model, accelerator(memory.accelerator), memory.count)
-    goal = Goal(model=plan.spec.model, max_model_len=max(256, memory.max_model_len))
-    near = list(nearest(ground, goal))[:2] if loads(ground, memory) else []
+    goal = Goal(
+        model=plan.spec.model,
+        max_model_len=max(256, memory.max_model_len),
+        vllm_version=_version(plan.spec, plan.target.name),
+    )
+    near = list(nearest(ground, goal))[:2]
     return near, why_not_offload(ground, memory, goal.wish)
+
+
+def _version(spec: DeploymentSpec, target: str) -> str | None:
+    """Give the vLLM that a target starts by itself; of another image nobody knows."""
+    known = places().get(target)
+    return known.vllm_version if known and not spec.image else None

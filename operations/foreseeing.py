@@ -7,14 +7,14 @@ from pydantic import Field
 
 from core.errors import NextStep
 from core.plans import MemoryPlan
-from core.records import Answer, ModelShape, Record
+from core.records import Answer, Record
+from operations.alternatives import MODEST
 from operations.memory import MemoryTable
-from planner.accelerators import Accelerator, accelerator
+from planner.accelerators import accelerator
 from planner.boot import Boot
 from planner.flags import Flags
-from planner.kv_precisions import kv_precisions
 from planner.layouts import Ground, Wish
-from planner.near import offload
+from planner.near import free_gib, offload, offloading
 from planner.offers import Offer, Refusal
 from planner.places import Place
 from planner.price import Load, LoadCost, Price
@@ -23,8 +23,8 @@ _GUESSED: Final = (
     "Speeds, and what tokens cost, are wide bands: nobody has measured such a model on"
     " such hardware. Deploy it and measure it to know."
 )
-MODEST: Final = 8192
-"""Tokens: a length that is of use, for what is computed beside what was asked."""
+_EXAMPLE_GIB: Final = 4.0
+"""An offload that is spoken of where none is needed."""
 _WIDE: Final = 0.75
 """A low estimate below this share of the expected one is said to be far from it."""
 _ARGUMENTS: Final = (
@@ -32,6 +32,7 @@ _ARGUMENTS: Final = (
     "max_num_seqs", "max_num_batched_tokens", "tensor_parallel_size", "quantization",
     "cpu_offload_gb", "enforce_eager",
 )  # fmt: skip
+_TEXT_ONLY: Final = "--language-model-only"
 """Flags that plan_deployment and deploy_vllm take."""
 
 
@@ -76,6 +77,8 @@ class Machine(Record):
 
     title: str
     accelerator: str
+    sold_gib_each: float | None
+    """As its maker calls its size."""
     memory_gib_each: float | None
     """That CUDA or XLA sees."""
     bandwidth_gb_per_s: float | None
@@ -128,7 +131,8 @@ def arguments(flags: Flags) -> dict[str, Any]:
     """Give flags as plan_deployment and deploy_vllm take them; others are left out."""
     said = flags.model_dump(include=set(_ARGUMENTS), exclude_defaults=True)
     size = said.get("kv_cache_memory_bytes")
-    return said | ({} if size is None else {"kv_cache_memory_bytes": str(size)})
+    others = {"engine_args": [_TEXT_ONLY]} if flags.language_model_only else {}
+    return said | others | ({} if size is None else {"kv_cache_memory_bytes": str(size)})
 
 
 def guesses(offers: Collection[Foreseen]) -> Iterator[str]:
@@ -224,43 +228,45 @@ def _costs(price: Price, cost: LoadCost | None) -> dict[str, Any]:
 def _probe(boot: Boot) -> str | None:
     if boot.budget_seconds is None:
         return None
-    return f"{boot.within_budget}: {boot.advice}" if boot.advice else str(boot.within_budget)
+    head = f"{boot.within_budget}, of the {boot.budget_seconds:,} s that a probe may allow"
+    return f"{head}: {boot.advice}" if boot.advice else f"{head}."
 
 
 def loads(ground: Ground, memory: MemoryPlan) -> bool:
     """Whether the weights get onto the accelerator."""
-    device = ground.accelerator
-    return memory.load_peak_gib <= (device.memory_gib or float("inf")) * device.free_at_start
+    return memory.load_peak_gib <= free_gib(ground.accelerator)
 
 
 def why_not_offload(
-    ground: Ground, memory: MemoryPlan, wish: Wish, host_gib: int | None = None
+    ground: Ground, memory: MemoryPlan, wish: Wish, host_gib: float | None = None
 ) -> str | None:
     """Say what offloading would mean, where the weights alone are too much."""
-    if ground.accelerator.memory_gib is None or loads(ground, memory):
+    device = ground.accelerator
+    if device.kind != "gpu" or device.memory_gib is None or loads(ground, memory):
         return None
     modest = wish._replace(max_model_len=min(wish.max_model_len, MODEST))
     found = offload(ground, modest, host_gib)
     return f"With {modest.max_model_len:,} tokens: {found.why_not}" if found else None
 
 
-def cache_precisions(device: Accelerator) -> Iterator[tuple[str, str]]:
-    """Say of each --kv-cache-dtype whether it is there and what it means."""
-    if device.kind == "cpu":
-        return  # Nobody has read what vLLM's CPU backend has.
-    for each in kv_precisions(device):
-        able = "yes" if each.possible else "no"
-        planned = "" if each.planned or not each.possible else " (not planned with here)"
-        yield each.kv_cache_dtype, f"{able}, {each.bits} bits{planned}: {each.why}"
-
-
-def precision(shape: ModelShape, flags: Flags) -> str:
-    """Say in what type weights and KV cache are."""
-    kind = shape.dtype or "bfloat16"
-    method = shape.quantization or flags.quantization
-    bits = shape.quantization_bits or (8 if method else 16)
-    weights = f"{bits}-bit {method}, the rest {kind}" if method else kind
-    return f"weights {weights}; KV cache {flags.kv_cache_dtype or 'auto'}"
+def what_offloading_costs(
+    ground: Ground, memory: MemoryPlan, flags: Flags, wish: Wish, host_gib: float | None
+) -> str | None:
+    """Say it of every plan on a GPU: asked for, needed to load, or not needed at all."""
+    device = ground.accelerator
+    if device.kind == "tpu":
+        return "--cpu-offload-gb is CUDA's; on TPUs more chips share the weights instead."
+    if device.kind != "gpu" or device.bandwidth_gb_per_s is None:
+        return None
+    if flags.cpu_offload_gb:
+        return f"With --cpu-offload-gb {flags.cpu_offload_gb:g} {offloading(ground, flags)}"
+    if needed := why_not_offload(ground, memory, wish, host_gib):
+        return needed
+    some = flags.model_copy(update={"cpu_offload_gb": _EXAMPLE_GIB})
+    return (
+        f"Not needed: the weights fit. With --cpu-offload-gb {_EXAMPLE_GIB:g}, say,"
+        f" {offloading(ground, some)}"
+    )
 
 
 def machine_of(where: Place) -> Machine:
@@ -269,6 +275,7 @@ def machine_of(where: Place) -> Machine:
     return Machine(
         title=where.title,
         accelerator=f"{where.count} x {device.title}",
+        sold_gib_each=device.sold_gib,
         memory_gib_each=device.memory_gib,
         bandwidth_gb_per_s=device.bandwidth_gb_per_s,
         hosts=tuple(f"{size.vcpu} vCPU, {size.ram_gib} GiB" for size in where.sizes),

@@ -1,11 +1,17 @@
 """The benchmark runs that are kept on this stage, found by their files."""
 
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import Final
 
 from benchmark.folder import RunFolder
 from core.errors import Busy, InvalidArgument, NextStep, NotFound
 from operations.resolve import Found
 from operations.runtime import Runtime
+
+_REPORTS: Final = frozenset(
+    {"benchmark_report.md", "benchmark_results.csv", "benchmark_chart.png", "report.html"}
+)
+"""What a run's folder holds for people to read, and to ask about."""
 
 
 def folder_of_runs(runtime: Runtime) -> Path:
@@ -22,10 +28,12 @@ def folders(runtime: Runtime) -> list[RunFolder]:
 def folder_of(runtime: Runtime, run: str | None, *, running: bool = False) -> RunFolder:
     """Give a run by its id, or the newest one (`running`: that is being measured).
 
+    A report's name is understood as well: `benchmark_report.md`, `ID/benchmark_report.md`.
+
     Raises:
         NotFound: There is no such run.
     """
-    known = folders(runtime)
+    known, run = folders(runtime), _without_report(run)
     fitting = [one for one in known if run is None or one.path.name == run]
     if running and run is None:
         fitting = [one for one in fitting if one.is_measured_now()]
@@ -74,6 +82,11 @@ def file_of(text: str) -> Path:
             f"There is no file {text[:200]!r}.", fix="Give its full path on this machine."
         )
     return path
+
+
+def _without_report(run: str | None) -> str | None:
+    path = PurePath(run or "")
+    return path.parent.name or None if path.name in _REPORTS else run
 
 
 def _nothing(run: str | None, *, running: bool) -> str:

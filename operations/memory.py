@@ -3,8 +3,20 @@
 from collections.abc import Mapping
 
 from core.plans import MemoryPlan
-from core.records import Record
-from planner.bars import table
+from core.records import ModelShape, Record
+from planner.accelerators import accelerator
+from planner.bars import table, work_gib
+
+
+class Context(Record):
+    """How long a request may be, in tokens of prompt and answer together."""
+
+    max_model_len: int
+    """As it is or would be served."""
+    model_max_len: int | None
+    """The model's own maximum."""
+    longest_that_fits: int
+    """Of one request, if max_model_len were raised to it and nothing else changed."""
 
 
 class MemoryTable(Record):
@@ -26,6 +38,38 @@ class MemoryTable(Record):
     parts_gib: Mapping[str, float]
     """Everything that is not KV cache."""
     drawing: str
+
+
+def context_of(plan: MemoryPlan, model: ModelShape) -> Context:
+    """Give the length that is served, the model's own, and the one that its memory has room for."""
+    return Context(
+        max_model_len=plan.max_model_len,
+        model_max_len=model.max_position_embeddings,
+        longest_that_fits=plan.kv_low.max_len_that_fits,
+    )
+
+
+def each_gib(
+    plan: MemoryPlan, measured: Mapping[str, float | int | None] | None = None
+) -> dict[str, float]:
+    """Say what one accelerator's memory goes to; what the engine's log tells wins.
+
+    The parts make up what the accelerator is sold with; what it lacks is `lacking`.
+    """
+    device, told = accelerator(plan.accelerator), measured or {}
+    chips = plan.count if plan.kv_is_shared else 1
+    used = {
+        "weights": told.get("weights_gib") or plan.weights_gib,
+        "work (profiled)": work_gib(plan),
+        "KV cache": told.get("kv_cache_gib") or plan.kv_cache_gib.expected / chips,
+    }
+    if plan.visible_gib is not None:
+        left = plan.visible_gib - sum(used.values())
+        name = "left for compiled programs" if device.kind == "tpu" else "left"
+        used |= {name: left} if left >= 0 else {"lacking": -left}
+        if device.sold_gib is not None:
+            used |= {"not visible": device.sold_gib - plan.visible_gib, "sold": device.sold_gib}
+    return {name: round(gib, 2) for name, gib in used.items()}
 
 
 def memory_table(plan: MemoryPlan) -> MemoryTable:

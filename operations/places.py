@@ -1,18 +1,36 @@
 """Places that a plan may be for, by the names that targets have."""
 
+from typing import Final
+
 from backends.base import Predicts
 from core.errors import InvalidArgument, TargetNotFound
 from operations.runtime import Runtime
 from planner.places import Place, place
 
+_SCHEMES: Final = {"gs": "gcs-streamed", "files": "azure-files", "baked": "baked"}
+"""Rows of `planner/boot.toml` by what `weights` begins with."""
 
-def place_named(runtime: Runtime, target: str | None) -> Place:
+
+def boots_from(where: Place, weights: str | None) -> str:
+    """Give the row of `planner/boot.toml` that weights are of; the Hub's go to a share on Azure."""
+    scheme = (weights or "").partition("://")[0]
+    return _SCHEMES.get(scheme, where.weights_from)
+
+
+def place_named(
+    runtime: Runtime, target: str | None, *, own_image: bool = False, weights: str | None = None
+) -> Place:
     """Give the place that a plan is for: the named one, `VLLM_TARGET`, else this machine.
+
+    Which vLLM an image of one's own has, nobody knows; weights that are given are read from there.
 
     Raises:
         TargetNotFound: No place has that name.
     """
     where = place_called(target or runtime.settings.vllm_target or "local")
+    where = where.model_copy(update={"weights_from": boots_from(where, weights)})
+    if own_image:
+        where = where.model_copy(update={"vllm_version": None})
     if where.name not in runtime.stage.targets:
         return where
     backend = runtime.stage.backend(where.name)

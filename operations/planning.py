@@ -1,36 +1,47 @@
 """One model at one target, foreseen: does it fit, how fast, at what price, with which flags."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple, get_args
+from typing import Any, Final, NamedTuple
 
 from pydantic import Field
 
 from backends.registry import BACKENDS
-from core.errors import InvalidArgument, NextStep
+from core.errors import NextStep
 from core.plans import Check
-from core.records import ModelShape, valid
+from core.records import valid
+from operations.alternatives import MODEST, Alternatives, alternatives
+from operations.catalog import checkpoints
 from operations.foreseeing import (
-    MODEST,
     Foreseen,
     Foresight,
     Machine,
     arguments,
-    cache_precisions,
     foreseen,
     guesses,
-    loads,
     machine_of,
-    precision,
     uncertain,
-    why_not_offload,
+    what_offloading_costs,
 )
-from operations.memory import MemoryTable, memory_table
+from operations.memory import Context, MemoryTable, context_of, each_gib, memory_table
+from operations.precisions import cache_precisions, precision
+from operations.startable import check_startable
 from planner.accelerators import accelerator
+from planner.catalog import QUANTIZED, find
 from planner.flags import Flags
 from planner.goal import Goal, candidates
 from planner.layouts import Arrangement, Ground, Layout, arrange
+from planner.model import catalog_shape
 from planner.near import near_misses
-from planner.offers import Offer, Refusal, Site, engine_line, host_gib, host_too_small, make_offer
+from planner.offers import (
+    Offer,
+    Refusal,
+    Site,
+    engine_line,
+    host_gib,
+    host_too_small,
+    make_offer,
+    spare_gib,
+)
 from planner.places import Place
 
 _SHORTEST: Final = 256
@@ -47,17 +58,24 @@ class DeploymentPlan(Foresight):
     """Why it does not."""
     engine_line: str
     precision: str
-    """Of weights and KV cache."""
+    """Of weights, KV cache and arithmetic."""
+    checkpoints: Mapping[str, str]
+    """Formats in which this model is published, and what each is for."""
+    context: Context
     memory: MemoryTable
+    each_gib: Mapping[str, float]
+    """Of one accelerator, as it is sold: all that is in it, and what is left."""
     foreseen: Foreseen | None
     """Speed, boot and price, where it fits."""
     nearest: tuple[str, ...]
     """What would fit there, each with what it gives up."""
     offload: str | None
-    """What offloading would mean, where only that would load it."""
+    """What keeping weights in the host's memory means here."""
     layout: Layout | None
     layouts: Mapping[str, str]
-    """The flags that each layout computes here, and what they hold."""
+    """These flags and those that each layout computes here, and what each gives."""
+    standing: str
+    """Which layout these flags are, and what another would give more of."""
     changes: tuple[str, ...]
     kv_precisions: Mapping[str, str]
     """Of --kv-cache-dtype, on this accelerator."""
@@ -91,7 +109,8 @@ class DeploymentPlan(Foresight):
         """Warn of what the plan leaves in doubt."""
         seen = (self.foreseen,) if self.foreseen else ()
         refused = [f"{one.what}: {one.detail} {one.fix}" for one in self.checks if one.fix]
-        return (*refused, *self.notes, *uncertain(self.memory), *guesses(seen))
+        offloads = (str(self.offload),) if "cpu_offload_gb" in self.arguments else ()
+        return (*refused, *offloads, *self.notes, *uncertain(self.memory), *guesses(seen))
 
     def next_steps(self) -> tuple[NextStep, ...]:
         """Deploy it, or ask what fits instead."""
@@ -123,14 +142,9 @@ class _Looked(NamedTuple):
         return given or self.ground.accelerator.memory_gib is not None
 
     @property
-    def loads(self) -> bool:
-        """The weights get onto the accelerator."""
-        return loads(self.ground, self.arranged.memory)
-
-    @property
     def near(self) -> bool:
         """It does not fit, and something less might."""
-        return self.known and self.loads and not self.arranged.memory.fits
+        return self.known and not self.arranged.memory.fits
 
 
 def plan_for(
@@ -141,77 +155,71 @@ def plan_for(
     Raises:
         InvalidArgument: The model cannot be planned, or a flag cannot be.
     """
-    flags = valid(Flags, {"tensor_parallel_size": where.count, **said})
+    own = {"tensor_parallel_size": where.count, "vllm_version": where.vllm_version}
+    flags = valid(Flags, {**own, **said})
     looked = _look(where, model, flags, layout)
     memory, shape = looked.arranged.memory, looked.ground.model
     offer = _offer(looked) if memory.fits else None
     refusal = offer if isinstance(offer, Refusal) else None
-    near = tuple(nearest(looked.ground, looked.goal)) if looked.near else ()
     used = looked.arranged.flags
+    beside = alternatives(looked.ground, where, used, wanted=looked.goal.wish)
+    near = tuple(_nearest(looked, beside)) if looked.near else ()
     return DeploymentPlan(
         target=where.name,
         model=shape.model,
         fits=memory.fits and refusal is None,
         reasons=_reasons(looked, refusal),
-        engine_line=engine_line(shape.model, used),
-        memory=memory_table(memory),
+        **_room(looked),
         foreseen=foreseen(offer) if isinstance(offer, Offer) else None,
         nearest=tuple(words for words, _ in near),
         layout=layout,
-        **_background(looked),
+        **_background(looked, beside),
         notes=(*memory.warnings, *(offer.warnings if isinstance(offer, Offer) else ())),
-        derivation=memory.derivation[:12],
         known=looked.known,
         deployable=where.deployable(BACKENDS),
         arguments=arguments(used),
-        nearer=arguments(near[0][1]) if near else None,
+        nearer=near[0][1] if near else None,
     )
 
 
-def _background(looked: _Looked) -> dict[str, Any]:
-    """Give what a plan is to be seen against: other layouts, precisions, the machine."""
-    used = looked.arranged
+def _room(looked: _Looked) -> dict[str, Any]:
+    """Give the command line with the memory that it takes."""
+    memory, shape = looked.arranged.memory, looked.ground.model
     return {
-        "precision": precision(looked.ground.model, used.flags),
-        "offload": _offloaded(looked),
-        "layouts": dict(_layouts(looked)),
+        "engine_line": engine_line(shape.model, looked.arranged.flags),
+        "context": context_of(memory, shape),
+        "memory": memory_table(memory),
+        "each_gib": each_gib(memory),
+        "derivation": memory.derivation[:12],
+    }
+
+
+def _background(looked: _Looked, beside: Alternatives) -> dict[str, Any]:
+    """Give what a plan is to be seen against: other layouts, precisions, the machine."""
+    used, ground, where, wish = looked.arranged, looked.ground, looked.where, looked.goal.wish
+    return {
+        "precision": precision(ground.model, used.flags, ground.accelerator),
+        "checkpoints": checkpoints(ground.model.model),
+        "offload": what_offloading_costs(
+            ground, used.memory, used.flags, wish, spare_gib(ground.model, where)
+        ),
+        "layouts": beside.rows,
+        "standing": beside.standing,
         "changes": tuple(f"{c.flag}: {c.buys}; costs {c.costs}" for c in used.changes),
-        "kv_precisions": dict(cache_precisions(looked.ground.accelerator)),
-        "machine": machine_of(looked.where),
+        "kv_precisions": dict(cache_precisions(ground.accelerator)),
+        "machine": machine_of(where),
     }
 
 
 def _look(where: Place, model: str, flags: Flags, layout: Layout | None) -> _Looked:
     wanted = Goal(model=model, layout=layout, places=(where.name,), vllm_version=flags.vllm_version)
     (shape,) = candidates(wanted)
-    _check(shape, where, flags)
+    check_startable(shape, where, flags)
     ground = Ground(shape, accelerator(where.accelerator), where.count)
     said = flags.max_model_len or (None if layout else ground.plan(flags).max_model_len)
     goal = wanted.model_copy(update={"max_model_len": max(_SHORTEST, said)} if said else {})
     arranged = arrange(ground, goal.wish) if layout else _as_said(ground, flags)
     return _Looked(where, ground, goal, arranged)
-
-
-def _check(shape: ModelShape, where: Place, flags: Flags) -> None:
-    """Refuse flags with which no engine starts there, whatever the memory."""
-    ways, method = flags.tensor_parallel_size, flags.quantization
-    most = shape.max_position_embeddings
-    if ways > where.count:
-        raise InvalidArgument(
-            f"tensor_parallel_size {ways} is more than the {where.count} of {where.name}.",
-            fix=f"Give at most {where.count}, or another target: see compare_targets.",
-        )
-    if most and (flags.max_model_len or 0) > most:
-        raise InvalidArgument(
-            f"max_model_len {flags.max_model_len:,} is beyond the model's {most:,} positions.",
-            fix=f"Give at most {most}.",
-        )
-    if method and method not in {"fp8", shape.quantization}:
-        own = f" or {shape.quantization}, its own" if shape.quantization else ""
-        raise InvalidArgument(
-            f"quantization {method} cannot be planned for {shape.model}.",
-            fix=f"Leave it out, or give fp8{own}; list_models has checkpoints in int4.",
-        )
 
 
 def _as_said(ground: Ground, flags: Flags) -> Arrangement:
@@ -246,6 +254,27 @@ def _reasons(looked: _Looked, refusal: Refusal | None) -> tuple[str, ...]:
     return (f"{unknown} give kv_cache_memory_bytes, or set ACCELERATOR_TYPE.",)
 
 
+def _nearest(looked: _Looked, beside: Alternatives) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Give what fits and asks for less; where no request that long does, a short text, or int4."""
+    model = looked.ground.model.model
+    found = list(nearest(looked.ground, looked.goal))
+    yield from ((words, arguments(flags)) for words, flags in found)
+    if found:
+        return
+    if flags := beside.flags.get("text only"):
+        held = looked.ground.plan(flags).max_model_len
+        yield f"text only, {held:,} tokens: {engine_line(model, flags)}", arguments(flags)
+    smaller = f"{model}{QUANTIZED}"
+    if find(smaller) is None or looked.ground.model.quantization:
+        return
+    ground = Ground(catalog_shape(smaller), looked.ground.accelerator, looked.ground.count)
+    length = min(looked.goal.max_model_len, MODEST)
+    other = arrange(ground, looked.goal.wish._replace(max_model_len=length))
+    if other.enough:
+        line = engine_line(smaller, other.flags)
+        yield f"its int4 weights: {line}", {"model": smaller, **arguments(other.flags)}
+
+
 def nearest(ground: Ground, goal: Goal) -> Iterator[tuple[str, Flags]]:
     """Give the same length with other flags where that is enough, else what asks for less."""
     same = arrange(ground, goal.wish)
@@ -256,23 +285,3 @@ def nearest(ground: Ground, goal: Goal) -> Iterator[tuple[str, Flags]]:
         flags = miss.arrangement.flags
         line = engine_line(ground.model.model, flags)
         yield f"with another {miss.gives_up} ({miss.buys}): {line}", flags
-
-
-def _offloaded(looked: _Looked) -> str | None:
-    wish, ram_gib = looked.goal.wish, looked.where.largest_ram_gib
-    return why_not_offload(looked.ground, looked.arranged.memory, wish, ram_gib)
-
-
-def _layouts(looked: _Looked) -> Iterator[tuple[str, str]]:
-    """Compute each, where the model loads at all."""
-    if not (looked.loads and looked.ground.accelerator.memory_gib):
-        return
-    asked = min(looked.goal.max_model_len, MODEST)
-    wish = looked.goal.wish._replace(max_model_len=asked)
-    for name in get_args(Layout):
-        found = arrange(looked.ground, wish._replace(layout=name))
-        if found.enough:
-            held = found.memory.kv_low
-            line = engine_line("", found.flags).removeprefix("vllm serve").strip()
-            requests = f"{held.max_concurrency:.1f} requests"
-            yield name, f"{line}: at least {requests} of {found.memory.max_model_len:,} tokens"

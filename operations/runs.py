@@ -18,8 +18,6 @@ from operations.kept import folder_of_runs, folders
 from operations.runtime import Runtime
 
 Tell = Callable[[str], Awaitable[None]]
-MAX_WAIT_SECONDS: Final = 40
-"""A call ends before a client cuts it."""
 _LOOK_SECONDS: Final = 0.5
 _STOP_SECONDS: Final = 40.0
 _LISTED: Final = 30
@@ -50,8 +48,12 @@ class BenchmarkRun(Answer):
     """Codes, each with the number of its cells."""
     best: str | None = None
     """The highest valid output throughput, and where."""
+    key_decisions: tuple[str, ...] = ()
+    """What limits, at which load, and where to run: from valid cells alone."""
+    action_items: tuple[str, ...] = ()
+    """What to change, and what to measure anew."""
     report: str | None = None
-    """Findings and main tables as Markdown; the whole is in the folder."""
+    """The main tables as Markdown; the whole report is in the folder."""
     folder: str
     files: tuple[str, ...] = ()
     simulated: bool = False
@@ -59,7 +61,9 @@ class BenchmarkRun(Answer):
     def summary(self) -> str:
         """Say state, progress and, when it is over, what the figures are worth."""
         total = "" if self.cells_total is None else f" of {self.cells_total}"
-        head = f"Benchmark {self.run} is {self.state}: {self.cells_done}{total} cells"
+        where = f" on {self.target}" if self.target else ""
+        head = f"Benchmark {self.run} of {self.model}{where} is {self.state}: "
+        head += f"{self.cells_done}{total} cells"
         if self.state is RunState.RUNNING:
             eta = "" if self.eta_seconds is None else f", about {self.eta_seconds:.0f} s to go"
             return f"{head} ({self.doing or 'beginning'}){eta}."
@@ -189,11 +193,25 @@ def look(folder: RunFolder) -> BenchmarkRun:
         failed_cells=sum(cell.state is CellState.FAILED for cell in cells),
         said_of_cells=_codes(cells),
         best=_best(brief.best(cells)),
-        report=brief.brief(manifest, cells) if over and cells else None,
+        **(_told(manifest, cells) if over and cells else {}),
         folder=str(folder.path),
         files=_files(folder) if over else (),
         simulated=manifest.subject.simulated,
     )
+
+
+def _told(manifest: Manifest, cells: Sequence[CellResult]) -> dict[str, Any]:
+    """Say what a run that is over means; its tables get the room that the words leave."""
+    from benchmark.advising.actions import actions
+    from benchmark.advising.findings import findings
+    from benchmark.reporting import brief
+
+    found = findings(manifest, cells)
+    decisions = tuple(each.text for each in found if each.kind != "flag")  # they are actions
+    items = actions(manifest, cells)
+    room = brief.MAX_CHARACTERS - sum(map(len, (*decisions, *items)))
+    report = brief.tables(cells, room)
+    return {"key_decisions": decisions, "action_items": items, "report": report or None}
 
 
 def _row(folder: RunFolder) -> RunRow | None:

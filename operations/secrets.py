@@ -107,7 +107,9 @@ async def save(
         Ambiguous: Several targets do, and none is named.
         CloudError: It could not be kept.
     """
-    where, backend = chosen(runtime.stage, _keeps, "keep secrets", target, shared=True)
+    where, backend = chosen(
+        runtime.stage, _keeps, "keep secrets", target, shared=True, tool="save_hf_token"
+    )
     read = read_token(runtime.settings, token=token, env=env, file=file)
     runtime.hush(read.token)
     known = await ask_the_hub(runtime.settings, read.token)

@@ -17,6 +17,8 @@ class Accelerator(Record):
     name: str
     title: str
     kind: Literal["gpu", "tpu", "cpu"]
+    sold_gib: float | None = None
+    """As its maker calls its size: what ECC, firmware and runtime keep is part of it."""
     memory_gib: float | None = None
     """That CUDA or XLA sees; of a CPU, the host's and so not known here."""
     free_at_start: float = 1.0

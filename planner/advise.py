@@ -1,6 +1,7 @@
 """Where to run a model, with which flags and why; and why not elsewhere."""
 
-from collections.abc import Collection, Iterator
+import functools
+from collections.abc import Callable, Collection, Iterator
 from typing import Final, NamedTuple
 
 from core.errors import OpsError
@@ -8,7 +9,7 @@ from core.plans import MemoryPlan
 from core.records import Answer, ModelShape
 from planner.accelerators import accelerator
 from planner.goal import Goal, candidates, siblings
-from planner.layouts import Arrangement, Ground, arrange
+from planner.layouts import Arrangement, Ground, Wish, arrange
 from planner.near import NearMiss, Offload, near_misses, offload
 from planner.offers import (
     Offer,
@@ -19,9 +20,11 @@ from planner.offers import (
     make_offer,
     no_room,
     refuse,
+    spare_gib,
 )
 from planner.places import Place, place, places
 from planner.price import Price
+from planner.published import unserved
 
 _INSTEAD: Final = 3
 """Alternatives of each kind that are shown."""
@@ -60,8 +63,14 @@ class _Ask(NamedTuple):
     goal: Goal
     backends: Collection[str]
     grounds: dict[tuple[str, str, int], Ground]
-    arranged: dict[tuple[str, str, int], Arrangement]
-    misses: dict[tuple[str, str, int, int | None], tuple[tuple[NearMiss, ...], Offload | None]]
+    arranged: dict[tuple[str, str, int, str | None], Arrangement]
+    misses: dict[
+        tuple[str, str, int, int | None, str | None], tuple[tuple[NearMiss, ...], Offload | None]
+    ]
+
+    def wish(self, where: Place) -> Wish:
+        version = self.goal.vllm_version or where.vllm_version
+        return self.goal.wish._replace(vllm_version=version)
 
     def ground(self, model: ModelShape, where: Place) -> Ground:
         key = (model.model, where.accelerator, where.count)
@@ -70,21 +79,24 @@ class _Ask(NamedTuple):
         return self.grounds[key]
 
     def arrangement(self, model: ModelShape, where: Place) -> Arrangement:
-        key = (model.model, where.accelerator, where.count)
+        wish = self.wish(where)
+        key = (model.model, where.accelerator, where.count, wish.vllm_version)
         if key not in self.arranged:
-            self.arranged[key] = arrange(self.ground(model, where), self.goal.wish)
+            self.arranged[key] = arrange(self.ground(model, where), wish)
         return self.arranged[key]
 
     def missed(
         self, model: ModelShape, where: Place, memory: MemoryPlan
     ) -> tuple[tuple[NearMiss, ...], Offload | None]:
-        key = (model.model, where.accelerator, where.count, where.largest_ram_gib)
+        wish = self.wish(where)
+        size = where.largest_ram_gib
+        key = (model.model, where.accelerator, where.count, size, wish.vllm_version)
         if key not in self.misses:
-            ground, wish = self.ground(model, where), self.goal.wish
+            ground = self.ground(model, where)
             loads = memory.load_peak_gib <= _free_gib(where)
             self.misses[key] = (
-                tuple(near_misses(ground, wish)) if loads else (),
-                None if loads else offload(ground, wish, where.largest_ram_gib),
+                tuple(near_misses(ground, wish)),
+                None if loads else offload(ground, wish, spare_gib(model, where)),
             )
         return self.misses[key]
 
@@ -127,6 +139,13 @@ def consider(
         InvalidArgument: A flag of the goal is none that vLLM takes.
     """
     return _consider(_Ask(goal, backends, {}, {}, {}), model, where)
+
+
+def considering(
+    goal: Goal, *, backends: Collection[str] = ()
+) -> Callable[[ModelShape, Place], Offer | Refusal]:
+    """Do the same for many: what is alike at several places is reckoned once."""
+    return functools.partial(_consider, _Ask(goal, backends, {}, {}, {}))
 
 
 def _split(
@@ -193,7 +212,7 @@ def _judged(goal: Goal, model: ModelShape, where: Place, offer: Offer) -> Offer 
         return refuse(model, where, "price", too_dear)
     if offer.boot.within_budget == "no":
         return refuse(model, where, "boot", offer.boot.advice)
-    return offer.model_copy(update={"doubts": tuple(_doubts(goal, offer))})
+    return offer.model_copy(update={"doubts": (*_unserved(model, where), *_doubts(goal, offer))})
 
 
 def _too_slow(goal: Goal, offer: Offer) -> str | None:
@@ -223,6 +242,11 @@ def _too_dear(goal: Goal, price: Price) -> str | None:
         if usual > budget:
             return f"It costs ${usual:,.2f} a {unit}, ${budget:,.2f} are allowed ({price})."
     return None
+
+
+def _unserved(model: ModelShape, where: Place) -> Iterator[str]:
+    if why := unserved(model, accelerator(where.accelerator)):
+        yield why
 
 
 def _doubts(goal: Goal, offer: Offer) -> Iterator[str]:

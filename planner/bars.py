@@ -47,11 +47,15 @@ def bar(plan: MemoryPlan) -> str:
     return f"[{drawn:.<{_WIDTH}}]"
 
 
+def work_gib(plan: MemoryPlan) -> float:
+    """Give what one accelerator needs beside weights and cache, as vLLM profiles it."""
+    return sum(part.gib.expected for part in plan.parts if part.name in _WORK)
+
+
 def _shares(plan: MemoryPlan) -> Iterator[_Share]:
-    work = sum(part.gib.expected for part in plan.parts if part.name in _WORK)
     chips = plan.count if plan.kv_is_shared else 1
     yield _Share("#", "weights", plan.weights_gib)
-    yield _Share("+", "work (profiled)", work)
+    yield _Share("+", "work (profiled)", work_gib(plan))
     yield _Share("=", "KV cache", plan.kv_cache_gib.expected / chips)
 
 

@@ -4,11 +4,13 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 from core.records import Answer, ModelShape, Record, valid
-from planner.advise import consider
+from planner.accelerators import accelerator
+from planner.advise import considering
 from planner.boot import Span, file_bytes
 from planner.goal import Goal, candidates
 from planner.offers import Offer, Refusal, host_gib
 from planner.places import Place, place, places
+from planner.published import unserved
 from planner.reached import Band
 
 _COLUMNS: Final = (
@@ -25,6 +27,8 @@ class Row(Record):
     fits: bool
     reason: str
     """Why it does not, or what it does in a sentence."""
+    unserved: str | None = None
+    """Why only an image of your own would serve it there, though it fits."""
     files_gib: float
     host_gib: float | None = None
     """Memory of the smallest host that does; None where the place has no choice."""
@@ -53,22 +57,27 @@ class Comparison(Answer):
     goal: Goal
     rows: tuple[Row, ...]
     cheapest: str | None
-    """By the hour: model on place."""
+    """By the hour: model on place, of those that somebody rents out."""
     best_value: str | None
-    """By the token, under the goal's load."""
+    """Of the same by the token, under the goal's load."""
     fastest: str | None
     """For each user."""
 
     def summary(self) -> str:
         """Say which is best at what."""
-        if self.cheapest is None:
-            return "None of them fits."
+        if self.fastest is None:
+            fit = any(row.fits for row in self.rows)
+            return f"None of them {'is served by published vLLM' if fit else 'fits'}."
         users = self.goal.users
         whom = "one user" if users == 1 else f"each of {users} users"
-        return (
-            f"Cheapest by the hour: {self.cheapest}; by the token: {self.best_value}; fastest for "
-            f"{whom}: {self.fastest}."
+        best = (
+            (self.cheapest, "cheapest by the hour"),
+            (self.best_value, "cheapest by the token"),
+            (self.fastest, f"fastest for {whom}"),
         )
+        names = dict.fromkeys(name for name, _ in best if name)
+        roles = (" and ".join(what for each, what in best if each == name) for name in names)
+        return "; ".join(f"{name} is {what}" for name, what in zip(names, roles, strict=True)) + "."
 
 
 def compare(
@@ -80,20 +89,27 @@ def compare(
         InvalidArgument: A model or a place is not known.
     """
     sites = [place(name) for name in where] or list(places().values())
+    consider = considering(goal, backends=backends)
     rows = _priced(
         [
-            _row(shape, site, goal, backends)
+            _row(shape, site, consider(shape, site))
             for name in models
             for shape in candidates(goal.model_copy(update={"model": name}))
             for site in sites
         ]
     )
-    fitting = [row for row in rows if row.fits]
+    return judged(goal, rows)
+
+
+def judged(goal: Goal, rows: Sequence[Row]) -> Comparison:
+    """Say which rows are best at what; hardware of one's own is never cheap, it costs nothing."""
+    fitting = [row for row in rows if row.fits and not row.unserved]
+    rented = [row for row in fitting if row.usd_per_hour]
     return Comparison(
         goal=goal,
         rows=tuple(rows),
-        cheapest=_best(fitting, lambda row: row.usd_per_hour),
-        best_value=_best(fitting, lambda row: _middle(row.usd_per_million_tokens)),
+        cheapest=_best(rented, lambda row: row.usd_per_hour),
+        best_value=_best(rented, lambda row: _middle(row.usd_per_million_tokens)),
         fastest=_best(fitting, lambda row: -(_middle(row.tokens_per_second_per_user) or 0)),
     )
 
@@ -111,8 +127,7 @@ def table(comparison: Comparison) -> str:
     )
 
 
-def _row(shape: ModelShape, site: Place, goal: Goal, backends: Collection[str]) -> Row:
-    found = consider(shape, site, goal, backends=backends)
+def _row(shape: ModelShape, site: Place, found: Offer | Refusal) -> Row:
     known = {"model": shape.model, "place": site.name, "files_gib": file_bytes(shape) / 2**30}
     if isinstance(found, Refusal):
         return valid(Row, {**known, "fits": False, "reason": found.reason})
@@ -123,6 +138,7 @@ def _figures(shape: ModelShape, site: Place, offer: Offer) -> dict[str, Any]:
     cost = offer.cost
     return {
         "reason": offer.reason,
+        "unserved": unserved(shape, accelerator(site.accelerator)),
         "host_gib": offer.size.ram_gib if offer.size else None,
         "host_needs_gib": host_gib(shape, site, offer.flags),
         "weights_gib": offer.memory.weights_gib,

@@ -121,7 +121,7 @@ def _kv_ask(
         max_model_len=length,
         in_flight_tokens=in_flight,
         block_size=flags.block_size or (128 if accelerator.kind == "cpu" else 16),
-        element_bytes=_kv_element_bytes(flags),
+        element_bytes=kv_element_bytes(flags),
         tensor_parallel=flags.tensor_parallel_size,
         longest=max(model.max_position_embeddings or 0, length),
         hybrid=not flags.disable_hybrid_kv_cache_manager,
@@ -129,7 +129,12 @@ def _kv_ask(
     )
 
 
-def _kv_element_bytes(flags: Flags) -> int:
+def kv_element_bytes(flags: Flags) -> int:
+    """Give the bytes of one number in the KV cache.
+
+    Raises:
+        InvalidArgument: Its type is none that is planned with.
+    """
     kind = flags.kv_cache_dtype or "auto"
     if kind in {"fp8", "fp8_e4m3", "fp8_e5m2"}:
         return 1

@@ -8,7 +8,16 @@ from planner.flags import Flags
 from planner.goal import Goal
 from planner.layouts import Arrangement, Ground, Wish
 from planner.near import near_misses, offload
-from planner.offers import Offer, Refusal, Site, host_gib, host_too_small, make_offer, no_room
+from planner.offers import (
+    Offer,
+    Refusal,
+    Site,
+    host_gib,
+    host_too_small,
+    make_offer,
+    no_room,
+    spare_gib,
+)
 from planner.places import Place
 
 
@@ -71,5 +80,5 @@ def _refusal(
         memory,
         reason=" ".join(memory.reasons),
         nearest=tuple(near_misses(ground, wish)) if loads else (),
-        offload=None if loads else offload(ground, wish, where.largest_ram_gib),
+        offload=None if loads else offload(ground, wish, spare_gib(model, where)),
     )

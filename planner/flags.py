@@ -1,6 +1,7 @@
 """vLLM's flags, as far as they change how much memory it takes."""
 
 import re
+from collections.abc import Sequence
 from typing import Final, Self
 
 from pydantic import Field
@@ -64,7 +65,7 @@ class Flags(Record):
         values = {name: getattr(spec, name) for name in cls.model_fields if hasattr(spec, name)}
         values["kv_cache_memory_bytes"] = size_in_bytes(spec.kv_cache_memory_bytes)
         values["vllm_version"] = vllm_version
-        return cls.model_validate({**values, **_engine_args(spec.engine_args)})
+        return cls.model_validate({**values, **engine_flags(spec.engine_args)})
 
 
 def size_in_bytes(size: str | None) -> int | None:
@@ -84,7 +85,8 @@ def size_in_bytes(size: str | None) -> int | None:
     return int(float(match.group(1)) * _UNITS[match.group(2)])
 
 
-def _engine_args(words: tuple[str, ...]) -> dict[str, object]:
+def engine_flags(words: Sequence[str]) -> dict[str, object]:
+    """Read those of a deployment's engine_args that change how much memory it takes."""
     values: dict[str, object] = {}
     pairs = [word.split("=", 1) for word in words]
     for position, (flag, *rest) in enumerate(pairs):

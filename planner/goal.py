@@ -101,6 +101,14 @@ def candidates(goal: Goal) -> tuple[ModelShape, ...]:
     return tuple(_of_quality(goal.quality))
 
 
+def quality_of(model: str) -> Quality | None:
+    """Give the quality that a model of the catalog stands for, None for another's."""
+    for quality, sizes in _QUALITY.items():
+        if any(f"-{size}-" in model for size in sizes):
+            return quality
+    return None
+
+
 def siblings(model: ModelShape) -> Iterator[ModelShape]:
     """Give the other models of the catalog, those with the most parameters first."""
     others = (_shape(entry.model) for entry in entries() if entry.model != model.model)

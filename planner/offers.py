@@ -119,6 +119,11 @@ def host_gib(model: ModelShape, place: Place, flags: Flags) -> float:
     return files + (flags.cpu_offload_gb or 0)
 
 
+def spare_gib(model: ModelShape, place: Place) -> float | None:
+    """Memory that the largest host has for an offload; None where that is not known."""
+    return place.spare_gib(file_bytes(model) / 2**30 if place.host_holds_weights else 0.0)
+
+
 def refuse(model: ModelShape, where: Place, why: Why, reason: str) -> Refusal:
     """Refuse for a reason other than the accelerator's memory."""
     return Refusal(place=where.name, title=where.title, model=model.model, why=why, reason=reason)
@@ -195,6 +200,8 @@ def _reason(memory: MemoryPlan, step: Decode, costs: Price, size: Size | None) -
 def _warnings(place: Place, costs: Price, booting: Boot) -> Iterator[str]:
     if costs.disagree:
         yield f"Sources disagree on the price: {costs.short}."
+    elif costs.doubt:
+        yield f"The price is {costs.doubt}."
     if booting.within_budget != "yes":
         yield f"Boot: {booting.advice}"
     if place.provisioning == "spot":

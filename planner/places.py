@@ -34,6 +34,8 @@ class Place(Record):
     """Accelerators that one replica has."""
     deployable_by: str = ""
     """The backend that would deploy there, whether or not this project has it yet."""
+    vllm_version: str | None = None
+    """Of the image that this project starts there; None where it starts none."""
     sizes: tuple[Size, ...] = ()
     """The hosts it offers, smallest first."""
     disk: str = ""
@@ -56,6 +58,12 @@ class Place(Record):
         """Give the smallest host that has so much memory for weights, None if none has."""
         room = (size for size in self.sizes if size.ram_gib - _SPARE_GIB >= host_gib)
         return next(room, None)
+
+    def spare_gib(self, files_gib: float) -> float | None:
+        """Give what its largest host can keep beside the weights' files; None is not known."""
+        if self.largest_ram_gib is None:
+            return None
+        return self.largest_ram_gib - _SPARE_GIB - (files_gib if self.host_holds_weights else 0)
 
     @property
     def largest_ram_gib(self) -> int | None:

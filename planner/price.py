@@ -79,6 +79,16 @@ class Price(Record):
     """The quotes are more than 5 % apart."""
 
     @property
+    def doubt(self) -> str | None:
+        """Say what is wrong with it: sources that disagree, or one that nobody checked."""
+        if self.disagree:
+            return f"sources disagree: {self.short}"
+        alone = self.quotes[0].rates if self.quotes else ()
+        if any("not verified" in rate.source for rate in alone):
+            return f"from an article alone, not verified: {self.short}"
+        return None
+
+    @property
     def short(self) -> str:
         """What each source says, without the sources."""
         return ", ".join(quote.derivation.partition(" = ")[0] for quote in self.quotes)

@@ -99,4 +99,7 @@ def _tpu(model: ModelShape, accelerator: Accelerator, flags: Flags, util: float)
         )
     old = flags.vllm_version is not None and numbers(flags.vllm_version) < (0, 32)
     if model.quantization_bits == 4 and old:
-        yield "tpu-inference before 0.32 has no int4 weights."
+        yield (
+            f"tpu-inference before 0.32 has no int4 weights, and this is {flags.vllm_version}: take"
+            " bf16 weights, or an image of 0.32 or newer and its vllm_version."
+        )

@@ -8,8 +8,7 @@ from fastmcp.server.context import Context
 from pydantic import Field
 
 from core.records import Answer
-from operations import comparing, measuring, runs, wishes
-from operations.kept import folder_of
+from operations.limits import MAX_RUN_WAIT_SECONDS
 from operations.runtime import Runtime
 from tools.confirming import agree
 from tools.surface import (
@@ -22,12 +21,13 @@ from tools.surface import (
     Text,
     Whole,
     Wholes,
+    Words,
     ops_tool,
     said,
 )
 from tools.telling import saying
 
-Wait = Annotated[float, Field(ge=0, le=runs.MAX_WAIT_SECONDS)]
+Wait = Annotated[float, Field(ge=0, le=MAX_RUN_WAIT_SECONDS)]
 _NOT_PLAN = ("target", "name", "resume", "wait_s", "deadline", "confirm", "ctx", "rt")
 
 
@@ -50,12 +50,14 @@ async def run_benchmark(
     max_cost_usd: Number = None,
     max_minutes: Number = None,
     resume: Text = None,
-    wait_s: Wait = runs.MAX_WAIT_SECONDS,
+    wait_s: Wait = MAX_RUN_WAIT_SECONDS,
     confirm: Text = None,
     ctx: Context = CurrentContext(),
     rt: Runtime = RT,
-) -> runs.BenchmarkRun:
-    """Measure a deployment: starts the sweep and waits a little; then call get_benchmark.
+) -> Answer:
+    """Measure throughput and latency of a deployment under the load of users: starts a sweep.
+
+    Then call get_benchmark.
 
     Args:
         contexts: Prompt tokens, one row of cells each.
@@ -69,6 +71,8 @@ async def run_benchmark(
     """
     deadline = anyio.current_time() + wait_s
     wanted = said(locals(), without=_NOT_PLAN)
+    from operations import measuring, runs, wishes
+
     if resume:
         wish = await wishes.wish_to_resume(rt, resume, wanted)
     else:
@@ -84,39 +88,47 @@ async def get_benchmark(
     wait_s: Wait = 0,
     ctx: Context = CurrentContext(),
     rt: Runtime = RT,
-) -> runs.BenchmarkRun:
-    """Give a benchmark's progress or, when it is over, its report; the newest run if none is named.
-
-    Args:
-        wait_s: Seconds to wait for its end.
-    """
+) -> Answer:
+    """Summarize a benchmark: its report, performance results, what limits; or how far it is."""
     deadline = anyio.current_time() + wait_s
-    return await runs.watch(rt, folder_of(rt, run), deadline=deadline, tell=saying(ctx))
+    from operations import kept, runs
+
+    return await runs.watch(rt, kept.folder_of(rt, run), deadline=deadline, tell=saying(ctx))
 
 
 @ops_tool("benchmark", LOOKS)
-async def list_benchmarks(rt: Runtime = RT) -> runs.BenchmarkRuns:
-    """List the benchmark runs that are kept here, newest first."""
+async def list_benchmarks(rt: Runtime = RT) -> Answer:
+    """List the benchmarks that are kept here, every old run, newest first."""
+    from operations import runs
+
     return runs.list_all(rt)
 
 
 @ops_tool("benchmark", CREATES)
 async def stop_benchmark(
     run: Text = None, ctx: Context = CurrentContext(), rt: Runtime = RT
-) -> runs.BenchmarkRun:
-    """End a benchmark early; what was measured stays, with its report."""
-    return await runs.stop(folder_of(rt, run, running=True), saying(ctx))
+) -> Answer:
+    """End, cancel or abort a sweep; what was measured stays, with its report."""
+    from operations import kept, runs
+
+    return await runs.stop(kept.folder_of(rt, run, running=True), saying(ctx))
 
 
 @ops_tool("benchmark", CREATES)
-async def compare_benchmarks(benchmarks: list[str], file: Text = None, rt: Runtime = RT) -> Answer:
-    """Set runs of the same workload side by side; writes the comparison as a Markdown file.
+async def compare_benchmarks(
+    benchmarks: Words = None, file: Text = None, rt: Runtime = RT
+) -> Answer:
+    """Compare the results of runs side by side: which is faster, and the cost.
+
+    Writes the comparison, with scaling and crossovers, as a Markdown file.
 
     Args:
-        benchmarks: Run ids, the reference first.
-        file: Name of the file, such as tpu_v6e4_vs_v6e1_comparison.md.
+        benchmarks: Run ids, models or targets, the reference first.
+        file: Such as tpu_v6e4_vs_v6e1_comparison.md; alone: print it.
     """
-    return await comparing.compare(rt, benchmarks, file)
+    from operations import comparing
+
+    return await comparing.compare(rt, benchmarks or (), file)
 
 
 @ops_tool("benchmark", CREATES)
@@ -130,7 +142,7 @@ async def import_benchmark(
     output_tokens: Whole = None,
     timeout_seconds: Number = None,
     rt: Runtime = RT,
-) -> runs.BenchmarkRun:
+) -> Answer:
     """Read another tool's results, audit them, and keep them as a run.
 
     Reads the articles' CSV and the JSON of vllm bench serve, guidellm and aiperf.
@@ -139,4 +151,6 @@ async def import_benchmark(
         model: What the file does not say of itself, like all that follow.
     """
     claims = said(locals(), without=("file", "rt"))
+    from operations import comparing
+
     return await comparing.import_file(rt, file, claims)

@@ -1,56 +1,70 @@
 """Tools that look at what runs."""
 
-from operations import dashboard, details, health, load, reading
+from core.records import Answer
 from operations.resolve import find
 from operations.runtime import Runtime
-from operations.waking import awake
 from tools.surface import ASKS, LOOKS, RT, Text, ops_tool
+from tools.waking import awake
 
 
 @ops_tool("observe", LOOKS, default=True)
-async def get_system_status(
-    target: Text = None, name: Text = None, rt: Runtime = RT
-) -> dashboard.SystemStatus:
-    """Show all deployments and their host: state, load, cost, failures, what to do next."""
+async def get_system_status(target: Text = None, name: Text = None, rt: Runtime = RT) -> Answer:
+    """Show a dashboard (overview) of all deployments: health, load, spend, host, next steps."""
+    from operations import dashboard
+
     return await dashboard.system_status(rt, target, name)
 
 
 @ops_tool("observe", LOOKS, default=True)
-async def get_endpoint(
-    target: Text = None, name: Text = None, rt: Runtime = RT
-) -> reading.EndpointInfo:
-    """Give a deployment's URL, its protection, whether it answers, and a curl line."""
+async def get_endpoint(target: Text = None, name: Text = None, rt: Runtime = RT) -> Answer:
+    """Give a deployment's address (URL), who can reach it, whether it answers, and a curl line."""
+    from operations import reading
+
     return await reading.endpoint_info(rt, await find(rt.stage, target, name))
 
 
 @ops_tool("observe", LOOKS, default=True)
-async def get_model_details(
-    target: Text = None, name: Text = None, rt: Runtime = RT
-) -> details.ModelDetails:
-    """Give the served model: context size, precision, flags, memory, KV capacity, hardware."""
+async def get_model_details(target: Text = None, name: Text = None, rt: Runtime = RT) -> Answer:
+    """Give the served model's details: context size, quantization, flags, memory, hardware.
+
+    Precision of weights and KV cache (bf16, fp8), memory breakdown of each GPU or TPU chip.
+    """
+    from operations import details
+
     return await details.model_details(rt, await find(rt.stage, target, name))
 
 
 @ops_tool("observe", ASKS, default=True)
 async def verify_model_health(
-    target: Text = None, name: Text = None, wake: bool = False, rt: Runtime = RT
-) -> health.HealthReport:
-    """Let the model answer for real: its text, latency, and the layer at fault if it fails.
+    target: Text = None,
+    name: Text = None,
+    wake: bool = False,
+    confirm: Text = None,
+    rt: Runtime = RT,
+) -> Answer:
+    """Check that the model really responds (smoke test): text, latency, the layer at fault if not.
 
     Args:
-        wake: Start a GPU, which is paid for, if it sleeps.
+        wake: Start a paid GPU if it sleeps.
     """
-    found = await awake(rt, await find(rt.stage, target, name), wake=wake)
+    from operations import health
+
+    found = await find(rt.stage, target, name)
+    found = await awake(rt, found, "verify_model_health", wake=wake, confirm=confirm)
     return await health.health(rt, found)
 
 
 @ops_tool("observe", LOOKS, default=True)
 async def get_metrics(
     target: Text = None, name: Text = None, raw: Text = None, rt: Runtime = RT
-) -> load.MetricsReport:
-    """Give running, waiting, KV use, cache hits, token rates, latencies, memory.
+) -> Answer:
+    """Give the live load: requests running and queued, KV cache usage and hits, memory.
+
+    Tokens per second and latencies: p50, p95.
 
     Args:
-        raw: Instead, the samples whose name fits this pattern.
+        raw: Instead, raw samples whose name fits this pattern.
     """
+    from operations import load
+
     return await load.metrics(rt, await find(rt.stage, target, name), raw)

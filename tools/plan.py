@@ -7,8 +7,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from core.records import Answer
 from operations.runtime import Runtime
-from operations.targets import Targets, list_all
-from planner.flags import size_in_bytes
+from planner.flags import engine_flags, size_in_bytes
 from tools.surface import KNOWS, LOOKS, RT, Layout, Number, Text, Whole, Words, ops_tool, said
 
 Plane = Literal["auto", "queued", "compute"] | SkipJsonSchema[None]
@@ -17,9 +16,11 @@ Quality = Literal["small", "medium", "large"] | SkipJsonSchema[None]
 
 
 @ops_tool("plan", KNOWS, default=True)
-async def list_targets(rt: Runtime = RT) -> Targets:
-    """List the places a model can run: accelerator, price, engine, what is missing."""
-    return await list_all(rt)
+async def list_targets(rt: Runtime = RT) -> Answer:
+    """List places to deploy to: clouds, GPUs and TPUs, costs, what is configured or to set up."""
+    from operations import targets
+
+    return await targets.list_all(rt)
 
 
 @ops_tool("plan", LOOKS, default=True)
@@ -42,25 +43,35 @@ async def plan_deployment(
     image: Text = None,
     zones: Words = None,
     control_plane: Plane = None,
+    engine_args: Words = None,
     check: bool = False,
     rt: Runtime = RT,
 ) -> Answer:
-    """Say whether a model fits a target: memory table, KV capacity, speed, boot, price, flags.
+    """Say if a model fits a target (dry run): memory, context, users, cold start, price, flags.
+
+    Gives memory layout, KV cache, quantization, boot time, or the nearest plan that fits.
 
     Args:
         model: Hub id, folder, or short name such as `26b qat`.
         target: See compare_targets.
         layout: Compute the flags for this instead.
-        weights, zones: As deploy_vllm takes them.
+        weights, zones, engine_args: As deploy_vllm takes them.
         check: Ask the cloud as well: quota, permissions, region, weights.
     """
-    source = {"weights": weights, "image": image, "zones": zones, "control_plane": control_plane}
+    source = {
+        "weights": weights,
+        "image": image,
+        "zones": zones,
+        "control_plane": control_plane,
+        "engine_args": engine_args,
+    }
     flags = said(locals(), without=(*_NOT_FLAGS, *source))
     from operations import places, planning, preflight
 
-    bytes_ = size_in_bytes(kv_cache_memory_bytes)
-    where = places.place_named(rt, target)
-    plan = planning.plan_for(where, model, {**flags, "kv_cache_memory_bytes": bytes_}, layout)
+    flags |= {"kv_cache_memory_bytes": size_in_bytes(kv_cache_memory_bytes)}
+    flags |= engine_flags(engine_args or ())
+    where = places.place_named(rt, target, own_image=image is not None, weights=weights)
+    plan = planning.plan_for(where, model, flags, layout)
     return await preflight.held(rt, plan, check=check, source=source)
 
 
@@ -79,7 +90,7 @@ async def recommend_deployment(
     targets: Words = None,
     rt: Runtime = RT,
 ) -> Answer:
-    """Recommend where and how to run a model for a goal, ranked, with what was refused and why.
+    """Recommend which model and GPU (L4, A100) or TPU is best or cheapest: options ranked, and why.
 
     Args:
         model: Hub id or short name such as `31b qat`; else quality.
@@ -88,14 +99,16 @@ async def recommend_deployment(
         targets: Only these.
     """
     goal = said(locals(), without=("targets", "rt"))
-    from operations import advising
+    from operations import advising, choosing
 
-    return advising.recommend({**goal, "places": tuple(targets or ())})
+    if model or quality:
+        return advising.recommend({**goal, "places": tuple(targets or ())})
+    return choosing.choose(targets or (), goal)
 
 
 @ops_tool("plan", KNOWS, default=True)
 async def estimate_cost(
-    target: str,
+    target: Text = None,
     model: Text = None,
     hours_per_month: Number = None,
     users: Whole = None,
@@ -103,11 +116,11 @@ async def estimate_cost(
     output_tokens: Whole = None,
     rt: Runtime = RT,
 ) -> Answer:
-    """Price a target by hour and month, and a load on it per request, token and user."""
+    """Price a target by hour and month: the bill, and the cost per token, request and user."""
     goal = said(locals(), without=("target", "model", "rt"))
-    from operations import advising, places
+    from operations import costing
 
-    return advising.cost(places.place_named(rt, target), model, goal)
+    return costing.cost(rt, target, model, goal)
 
 
 @ops_tool("plan", KNOWS)
@@ -119,12 +132,14 @@ async def compare_targets(
     hours_per_month: Number = None,
     rt: Runtime = RT,
 ) -> Answer:
-    """Compare models and targets in one table: fit, speed, boot, price per hour and token.
+    """Compare models and targets side by side: which is better, faster, cheaper.
+
+    One table of fit, performance, boot and price per hour and token over clouds, GPUs, TPUs.
 
     Args:
         targets: All, if left out.
     """
     goal = said(locals(), without=("models", "targets", "rt"))
-    from operations import advising
+    from operations import comparing_targets
 
-    return advising.comparison(models, targets or (), goal)
+    return comparing_targets.comparison(rt, models, targets or (), goal)

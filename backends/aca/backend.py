@@ -24,6 +24,7 @@ from backends.aca import (
     text,
     uploading,
     waking,
+    watching,
 )
 from backends.aca.clients import Clients
 from backends.aca.site import Site
@@ -36,7 +37,9 @@ from backends.base import (
     Prediction,
     World,
 )
+from backends.boot_abilities import BootBudget
 from backends.cloud_abilities import KeptSecret, Quota, Setup, StoredModel, Upload
+from backends.leaving import Leaving
 from core.plans import Plan, Preflight
 from core.records import Access, Deleted, Deployment, DeploymentSpec, ModelShape, Target
 from logs.lines import Line
@@ -98,6 +101,10 @@ class AcaBackend:
         """Delete what the app stood on, if nothing else stands on it and it was made here."""
         return await removing.purge(self._site, name)
 
+    def leaving(self, name: str) -> Leaving:
+        """Name what `delete` and `purge` take, and what stays."""
+        return removing.leaving(self._site, name)
+
     async def access(self, name: str) -> Access:
         """Give the URL and the engine's key."""
         return await access.access(self._site, name)
@@ -133,13 +140,17 @@ class AcaBackend:
         """Give what the app's tags say was asked for."""
         return await looking.spec_of(self._site, name)
 
+    async def boot_budget(self, name: str, model: ModelShape) -> BootBudget:
+        """Read startup probe and cooldown of the app."""
+        return await watching.boot_budget(self._site, name, model)
+
     async def engine_facts(self, name: str) -> EngineFacts:
         """Give what the log of its boot tells."""
         return await facts.engine_facts(self._site, name)
 
-    async def hardware(self) -> Hardware:
-        """Give what a replica of this target has."""
-        return facts.hardware(self._site)
+    async def hardware(self, name: str, /) -> Hardware:
+        """Give what a replica of the app has."""
+        return await facts.hardware(self._site, name)
 
     async def predicted(self, name: str) -> Prediction | None:
         """Give what was to be expected of its memory."""

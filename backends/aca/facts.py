@@ -1,6 +1,6 @@
 """What is known of an engine and its machine beyond the engine's HTTP API."""
 
-from backends.aca import boots, engines, looking, replicas, tags
+from backends.aca import boots, engines, looking, replicas, spending, tags
 from backends.aca.rules import place_of
 from backends.aca.site import Site
 from backends.base import EngineFacts, Hardware, Prediction
@@ -24,9 +24,14 @@ async def engine_facts(site: Site, name: str) -> EngineFacts:
     return facts_of(boot_of(await boots.first_words(site, app, serving[0])))
 
 
-def hardware(site: Site) -> Hardware:
-    """Give what a replica of this target has."""
-    return hardware_of(place_of(site.target))
+async def hardware(site: Site, name: str) -> Hardware:
+    """Give what a replica of an app has.
+
+    Raises:
+        DeploymentNotFound: There is no such app.
+    """
+    app = await looking.app_named(site, name)
+    return hardware_of(place_of(site.target), spending.size_of(app))
 
 
 def hardware_known(site: Site) -> tuple[Accelerator, int]:

@@ -18,6 +18,7 @@ from backends.aca.pending import Pending
 from backends.aca.purging import purge as purge  # noqa: PLC0414  said here too
 from backends.aca.site import Site
 from backends.aca.waiting import UNSURE
+from backends.leaving import Leaving
 from core.cloud_errors import ApiDisabled, CloudRefused, ConcurrentChange, NotOurs, PermissionDenied
 from core.errors import OpsError, WaitedTooLong
 from core.records import Deleted
@@ -61,6 +62,24 @@ async def delete(site: Site, name: str) -> Deleted:
         gone=True,
         removed=tuple(removed),
         stays=await staying.after(site),
+    )
+
+
+def leaving(site: Site, name: str) -> Leaving:
+    """Name what `delete` takes, what a purge takes as well, and what stays; nobody is asked."""
+    ground = site.ground
+    return Leaving(
+        deletes=(
+            f"the container app {name} in {ground.resource_group} with every revision",
+            f"its key (secret {key_secret(name)} in the vault {ground.vault})",
+        ),
+        purged=(
+            f"unless other apps stand on it, the environment {ground.environment}",
+            f"the workspace {ground.workspace} with its logs",
+            f"the identity {ground.identity}",
+            f"the storage account {ground.storage_account} with all weights",
+            f"the vault {ground.vault} with all secrets",
+        ),
     )
 
 

@@ -14,6 +14,7 @@ from backends.base import (
     Prediction,
     World,
 )
+from backends.boot_abilities import BootBudget
 from backends.cloud_abilities import KeptSecret, Quota, RegisteredModel, Setup, StoredModel
 from backends.cloud_run import (
     access,
@@ -31,12 +32,14 @@ from backends.cloud_run import (
     text,
     vertex,
     waking,
+    watching,
 )
 from backends.cloud_run.clients import Clients
 from backends.cloud_run.identity import IdentityTokens
 from backends.cloud_run.setup_steps import steps
 from backends.cloud_run.site import Site
 from backends.google import secrets, setup
+from backends.leaving import Leaving
 from core.plans import Plan, Preflight
 from core.records import Access, Deleted, Deployment, DeploymentSpec, ModelShape, Target
 from logs.lines import Line
@@ -99,6 +102,10 @@ class CloudRunBackend:
         """Delete what a deletion left that was made for this deployment alone."""
         return await removing.purge(self._site, name)
 
+    def leaving(self, name: str) -> Leaving:
+        """Name what `delete` and `purge` take, and what stays."""
+        return removing.leaving(self._site, name)
+
     async def access(self, name: str) -> Access:
         """Give the URL, the engine's key and an identity token."""
         return await access.access(self._site, name)
@@ -134,13 +141,17 @@ class CloudRunBackend:
         """Give what the service's annotation says was asked for."""
         return await looking.spec_of(self._site, name)
 
+    async def boot_budget(self, name: str, _model: ModelShape) -> BootBudget:
+        """Read the startup probe of the service."""
+        return await watching.boot_budget(self._site, name)
+
     async def engine_facts(self, name: str) -> EngineFacts:
         """Give what the log of its boot tells."""
         return await facts.engine_facts(self._site, name)
 
-    async def hardware(self) -> Hardware:
-        """Give what an instance of this target has at most."""
-        return facts.hardware(self._site)
+    async def hardware(self, name: str, /) -> Hardware:
+        """Give what an instance of the service has."""
+        return await facts.hardware(self._site, name)
 
     async def predicted(self, name: str) -> Prediction | None:
         """Give what was to be expected of its memory."""

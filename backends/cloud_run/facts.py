@@ -1,7 +1,7 @@
 """What is known of an engine and its machine beyond the engine's HTTP API."""
 
 from backends.base import EngineFacts, Hardware, Prediction
-from backends.cloud_run import engines, looking
+from backends.cloud_run import engines, looking, spending
 from backends.cloud_run.entries import boot_lines
 from backends.cloud_run.rules import place_of
 from backends.cloud_run.site import Site
@@ -24,9 +24,14 @@ async def engine_facts(site: Site, name: str) -> EngineFacts:
     return facts_of(boot_of(await boot_lines(site, name, revision, newest=False)))
 
 
-def hardware(site: Site) -> Hardware:
-    """Give what an instance of this target has at most."""
-    return hardware_of(place_of(site.target))
+async def hardware(site: Site, name: str) -> Hardware:
+    """Give what an instance of a service has.
+
+    Raises:
+        DeploymentNotFound: There is no such service.
+    """
+    service = await looking.service_named(site, name)
+    return hardware_of(place_of(site.target), spending.size_of(service))
 
 
 def hardware_known(site: Site) -> tuple[Accelerator, int]:

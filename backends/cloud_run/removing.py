@@ -13,6 +13,7 @@ from backends.cloud_run.site import Site
 from backends.google import secrets
 from backends.google.names import HF_SECRET, key_secret
 from backends.google.waiting import UNSURE, strictly, writing
+from backends.leaving import Leaving
 from core.cloud_errors import ApiDisabled, CloudRefused, NotOurs, PermissionDenied
 from core.errors import OpsError, WaitedTooLong
 from core.records import Deleted, DeploymentSpec, Remainder
@@ -58,6 +59,18 @@ async def delete(site: Site, name: str) -> Deleted:
         gone=True,
         removed=tuple(removed),
         stays=await _stays(site, service),
+    )
+
+
+def leaving(site: Site, name: str) -> Leaving:
+    """Name what `delete` takes, what a purge takes as well, and what stays; nobody is asked."""
+    return Leaving(
+        deletes=(
+            f"the service {name} in {site.clients.region} with every revision",
+            f"its key (secret {key_secret(name)})",
+        ),
+        purged=(f"the image {REPOSITORY}/{name}, where one was built for it",),
+        stays=(f"the secret {HF_SECRET}", "weights in buckets"),
     )
 
 

@@ -9,7 +9,7 @@ from planner.accelerators import Accelerator, accelerator
 from planner.flags import Flags
 from planner.foresee import foresee
 from planner.model import read_model
-from planner.places import Place
+from planner.places import Place, Size
 
 
 def facts_of(boot: BootLog) -> EngineFacts:
@@ -24,9 +24,9 @@ def facts_of(boot: BootLog) -> EngineFacts:
     )
 
 
-def hardware_of(place: Place) -> Hardware:
-    """Give what a replica has there at most."""
-    size = place.sizes[-1] if place.sizes else None
+def hardware_of(place: Place, seen: Size | None = None) -> Hardware:
+    """Give what a replica has there: the size that was seen, else the largest that there is."""
+    size = seen or (place.sizes[-1] if place.sizes else None)
     return Hardware(
         accelerator=accelerator(place.accelerator).title,
         vcpu=size.vcpu if size else None,

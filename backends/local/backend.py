@@ -19,6 +19,7 @@ from backends.base import (
     Usage,
     World,
 )
+from backends.leaving import Leaving
 from backends.local import host, logs, rules, session
 from backends.local.command import deployment_config, serve_argv, serve_env
 from backends.local.devices import Devices, devices
@@ -153,6 +154,10 @@ class LocalBackend:
             stays=rules.stays(made),
         )
 
+    def leaving(self, name: str) -> Leaving:
+        """Name what `delete` takes and leaves."""
+        return rules.leaving(self._folder(name))
+
     async def access(self, name: str) -> Access:
         """Give address and key."""
         folder = self._folder(name)
@@ -209,7 +214,7 @@ class LocalBackend:
         """Give what the boot log tells."""
         return logs.facts(self._known(name).log)
 
-    async def hardware(self) -> Hardware:
+    async def hardware(self, _name: str, /) -> Hardware:
         """Give what this machine has."""
         return await host.hardware()
 

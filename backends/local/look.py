@@ -104,6 +104,7 @@ class Looker:
             name=WARMING if boot.started else boot.phase,
             since=boot.since or process.at,
             percent=boot.percent,
+            detail=boot.counted,
         )
         found = self._deployment(folder, made, State.LOADING, process.at)
         return found.model_copy(update={"phase": phase, "failure": failure})

@@ -1,7 +1,8 @@
 """What this machine allows, warns of and leaves behind."""
 
+from backends.leaving import Leaving
 from backends.local.engine import Engine
-from backends.local.folder import Made
+from backends.local.folder import Folder, Made
 from backends.local.ports import claim
 from core.errors import InvalidArgument, PortInUse
 from core.plans import Check
@@ -30,6 +31,14 @@ def stays(made: Made | None) -> tuple[Remainder, ...]:
         return ()
     what = f"the files of {made.spec.model} in the Hugging Face cache of this machine"
     return (Remainder(what=what, usd_per_month=0.0, how_to_remove="hf cache rm"),)
+
+
+def leaving(folder: Folder) -> Leaving:
+    """Name what a deletion takes away, and what it leaves."""
+    deletes = ("its processes", f"its folder {folder.path.name} with key and log")
+    return Leaving(
+        deletes=deletes, stays=tuple(one.what for one in stays(folder.made_if_readable()))
+    )
 
 
 def too_few(wanted: int, there: int) -> InvalidArgument:

@@ -16,6 +16,7 @@ from backends.base import (
 )
 from backends.cloud_abilities import KeptSecret, QueuedResource, Quota, Setup, Zone
 from backends.google import secrets, setup
+from backends.leaving import Leaving
 from backends.tpu import (
     access,
     applying,
@@ -91,6 +92,10 @@ class TpuBackend:
         """Delete what is overdue: a TPU that is merely stopped cannot be counted on to start."""
         return await removing.end(self._site, name)
 
+    def leaving(self, name: str) -> Leaving:
+        """Name what `delete` takes, and what stays."""
+        return removing.leaving(self._site, name)
+
     async def access(self, name: str) -> Access:
         """Give address, certificate and the engine's key."""
         return await access.access(self._site, name)
@@ -121,7 +126,7 @@ class TpuBackend:
         """Give what the log of its boot tells."""
         return await facts.engine_facts(self._site, name)
 
-    async def hardware(self) -> Hardware:
+    async def hardware(self, _name: str, /) -> Hardware:
         """Give what a VM of this target has."""
         return facts.hardware(self._site)
 

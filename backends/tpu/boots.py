@@ -86,7 +86,7 @@ def _phase(seen: Look, told: Heard) -> Phase:
         return Phase(name=BOOTING, since=seen.begun)
     if lines and (last is None or last.phase in {ENGINE, READY}):
         phase = phase_of(lines)
-        detail = _compiling(seen, lines) if phase.name == COMPILING else ""
+        detail = _compiling(seen, lines) if phase.name == COMPILING else phase.detail
         return phase.model_copy(update={"detail": detail})
     return _of_the_script(told, last) if last else Phase(name=BOOTING, since=seen.begun)
 

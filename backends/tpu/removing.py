@@ -7,10 +7,12 @@ from typing import Final
 
 from backends.google import secrets
 from backends.google.names import HF_SECRET
+from backends.leaving import Leaving
 from backends.tpu import firewall, returning, standing
 from backends.tpu import kept as memory
 from backends.tpu.chip import SAID, Chip, ChipState, Place
 from backends.tpu.kept import Kept
+from backends.tpu.names import vm_id
 from backends.tpu.site import Site
 from core.cloud_errors import CloudError
 from core.errors import OpsError, WaitedTooLong
@@ -55,6 +57,18 @@ async def delete(site: Site, name: str) -> Deleted:
         if gone:
             memory.forget(site, name)
     return await _deleted(site, name, removed if gone else (), gone=gone)
+
+
+def leaving(site: Site, name: str) -> Leaving:
+    """Name what `delete` takes and what stays; nobody is asked."""
+    return Leaving(
+        deletes=(
+            f"its chip: the queued resource {vm_id(name)} with its node, or that instance",
+            f"its firewall rule {vm_id(name)}",
+            f"its key (secret {site.key_secret(name)})",
+        ),
+        stays=(f"the secret {HF_SECRET}",),
+    )
 
 
 async def _deleted(site: Site, name: str, removed: Sequence[str], *, gone: bool) -> Deleted:

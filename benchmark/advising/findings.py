@@ -24,18 +24,25 @@ def findings(manifest: Manifest, cells: Sequence[CellResult]) -> tuple[Finding, 
     valid = rows(cell for cell in measured if cell.valid)
     if not valid:
         return (_nothing(cells),)
-    known_limits = limits(valid, measured, _most_sequences(manifest))
+    seen = known_limits(manifest, valid, measured)
     decisions = (
         *operating_findings(manifest, valid),
-        *(_limit(each) for each in known_limits),
+        *(_limit(each) for each in seen),
         *_saturation(valid),
-        *flag_findings(manifest, valid, known_limits),
+        *flag_findings(manifest, valid, seen),
         *cost_findings(valid),
     )
     distrust = tuple(_distrust(measured, room=max(1, _MOST - len(decisions))))
     kept = decisions[: _MOST - len(distrust)]
     mostly = sum(not cell.valid for cell in measured) * 2 > len(measured)
     return (*distrust, *kept) if mostly else (*kept, *distrust)
+
+
+def known_limits(
+    manifest: Manifest, valid: Sequence[Row], measured: Sequence[CellResult]
+) -> tuple[Limit, ...]:
+    """Say what limits at which cells, by what the run tells of its engine."""
+    return limits(valid, measured, _most_sequences(manifest))
 
 
 def _most_sequences(manifest: Manifest) -> int | None:

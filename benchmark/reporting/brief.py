@@ -15,18 +15,26 @@ _SHOWN: Final = ("output", "ttft_p50", "tpot_p50")
 
 def brief(manifest: Manifest, cells: Sequence[CellResult]) -> str:
     """Give the findings and the main tables, as many as there is room for."""
-    text = "\n".join(["Findings:", *_findings(manifest, cells)])
-    for part in _tables(cells):
-        if len(text) + len(part) > MAX_CHARACTERS:
-            return f"{text}\n\nMore tables are in benchmark_report.md."[: MAX_CHARACTERS + 60]
-        text = f"{text}\n\n{part}"
-    return text.strip()
+    return _filled("\n".join(["Findings:", *_findings(manifest, cells)]), cells)
+
+
+def tables(cells: Sequence[CellResult], room: int) -> str:
+    """Give the main tables alone, as many as so many characters hold."""
+    return _filled("", cells, room)
 
 
 def best(cells: Sequence[CellResult]) -> CellResult | None:
     """Give the valid cell with the highest output throughput."""
     valid = [cell for cell in cells if cell.valid and cell.output_token_throughput]
     return max(valid, key=lambda cell: cell.output_token_throughput or 0, default=None)
+
+
+def _filled(text: str, cells: Sequence[CellResult], room: int = MAX_CHARACTERS) -> str:
+    for part in _tables(cells):
+        if len(text) + len(part) > room:
+            return f"{text}\n\nMore tables are in benchmark_report.md."[: room + 60].strip()
+        text = f"{text}\n\n{part}"
+    return text.strip()
 
 
 def _findings(manifest: Manifest, cells: Sequence[CellResult]) -> Iterator[str]:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+QUANTIZED: Final = "-qat-w4a16-ct"
+"""What the names of int4 checkpoints end with."""
 _FOLDER: Final = Path(__file__).parent
 _SILENT: Final = frozenset(
     {"gemma", "4", "gemma4", "it", "a4b", "standard", "bf16", "unified", "model"}
@@ -56,8 +58,7 @@ def find(name: str) -> Entry | None:
 
 def entry(model: str) -> Entry:
     """Give the model of exactly this Hub id."""
-    suffix: str = _catalog()["quantized"]["suffix"]
-    return _entry(model.removesuffix(suffix), quantized=model.endswith(suffix))
+    return _entry(model.removesuffix(QUANTIZED), quantized=model.endswith(QUANTIZED))
 
 
 def entries() -> Iterator[Entry]:
@@ -86,4 +87,4 @@ def _entry(model: str, *, quantized: bool) -> Entry:
         return Entry(model, config, quantized, row["parameters"], row["stored_bytes"])
     config["quantization_config"] = how["quantization_config"]
     config["stored_again"] = how["stored_again"]
-    return Entry(model + how["suffix"], config, quantized, row["parameters"], None)
+    return Entry(model + QUANTIZED, config, quantized, row["parameters"], None)

@@ -92,7 +92,9 @@ def test_a_cloud_s_boot_began_when_its_lines_came() -> None:
     boot = boot_of(lines)
     assert boot.since == began + timedelta(seconds=2)
     assert boot.phases[0].seconds == 2.0
-    assert phase_of(lines) == Phase(name="loading weights", since=boot.since, percent=66)
+    assert phase_of(lines) == Phase(
+        name="loading weights", since=boot.since, percent=66, detail="2 of 3 shards"
+    )
 
 
 PROGRESS = st.builds(

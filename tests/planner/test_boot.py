@@ -21,7 +21,7 @@ def phase(found: Boot, name: str) -> float:
 
 def test_weights_over_gcs_fuse_take_as_long_as_they_did() -> None:
     """26B QAT in 664 s and its compilation in 99."""
-    found = of("26b qat", "cloud-run-l4")
+    found = of("26b qat", "cloud-run-l4", weights_from="gcs-fuse")
     assert phase(found, "weights") == pytest.approx(664, rel=0.01)
     assert phase(found, "compile") == 99
     assert found.within_budget == "yes"
@@ -44,7 +44,7 @@ def test_a_cold_tpu_is_within_the_estimate(model: str, seconds: int) -> None:
 
 def test_a_boot_too_long_for_the_probe_is_said() -> None:
     """58 GiB over FUSE do not come in 1,800 s; streamed they do."""
-    slow = of("31b", "cloud-run-rtx-pro-6000")
+    slow = of("31b", "cloud-run-rtx-pro-6000", weights_from="gcs-fuse")
     quick = of("31b", "cloud-run-rtx-pro-6000", weights_from="gcs-streamed")
     assert slow.within_budget == "probably not"
     assert "runai_streamer" in slow.advice

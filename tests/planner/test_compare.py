@@ -42,14 +42,30 @@ def test_price_and_performance_across_clouds() -> None:
 
 
 def test_the_fastest_the_cheapest_and_the_best_value_may_differ() -> None:
-    """An hour of a T4 is cheap, its tokens are not."""
-    found = compare(["e2b"], ["aca-t4", "tpu-v6e-1", "h100"], Goal(users=8))
+    """An hour of an L4 is cheap, its tokens are not."""
+    found = compare(["e2b"], ["cloud-run-l4", "tpu-v6e-1", "h100"], Goal(users=8))
     assert found.cheapest
-    assert found.cheapest.endswith("aca-t4")
+    assert found.cheapest.endswith("cloud-run-l4")
     assert found.best_value
-    assert not found.best_value.endswith("aca-t4")
+    assert not found.best_value.endswith("cloud-run-l4")
     assert found.fastest
     assert found.fastest.endswith("h100")
+
+
+def test_what_published_vllm_cannot_serve_is_best_at_nothing() -> None:
+    """A T4 is the cheapest hour here, and Gemma 4 dies on it: its row says so, and has figures."""
+    found = compare(["e2b"], ["aca-t4", "tpu-v6e-1"], Goal())
+    t4 = row(found, "E2B", "aca-t4")
+    assert t4.fits
+    assert t4.unserved
+    assert "96 KiB" in t4.unserved
+    assert t4.usd_per_hour
+    assert {found.cheapest, found.best_value, found.fastest} == {
+        "google/gemma-4-E2B-it on tpu-v6e-1"
+    }
+    assert compare(["e2b"], ["aca-t4"], Goal()).summary() == (
+        "None of them is served by published vLLM."
+    )
 
 
 def test_every_place_is_compared_when_none_is_named() -> None:

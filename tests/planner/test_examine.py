@@ -82,7 +82,8 @@ def test_a_small_host_is_a_reason_of_its_own(layout: str | None) -> None:
 
 def test_a_probe_that_can_only_kill_the_boot_is_a_reason_of_its_own() -> None:
     """26B over FUSE is not up in five minutes."""
-    hasty = place("cloud-run-l4").model_copy(update={"startup_seconds_max": 300})
+    fuse = {"startup_seconds_max": 300, "weights_from": "gcs-fuse"}
+    hasty = place("cloud-run-l4").model_copy(update=fuse)
     found = consider(catalogued("26b qat"), hasty, Goal(model="26b qat"))
     assert isinstance(found, Refusal)
     assert found.why == "boot"

@@ -2,6 +2,9 @@
 
 import pytest
 
+from backends.aca.rules import rules as aca_rules
+from backends.cloud_run.rules import rules as cloud_run_rules
+from backends.tpu.rules import rules as tpu_rules
 from core.errors import InvalidArgument
 from planner.accelerators import accelerators
 from planner.boot import boot
@@ -41,6 +44,28 @@ def test_the_smallest_host_that_did_is_chosen(model: str, ram_gib: int) -> None:
 def test_a_model_too_large_for_any_host_has_no_size() -> None:
     """48 GiB of files do not go through 32 GiB of memory."""
     assert place("cloud-run-l4").size_for(48) is None
+
+
+def test_a_plan_reckons_with_the_vllm_that_is_started_there() -> None:
+    """What the backends' own rules name; where this project starts none, nobody can say."""
+    started: dict[str, set[str | None]] = {
+        "aca": {each.vllm for each in aca_rules().gpus.values()},
+        "cloud_run": {each.vllm for each in cloud_run_rules().gpus.values()},
+        "tpu": {tpu_rules().engine.vllm},
+    }
+    for each in places().values():
+        known = started.get(each.deployable_by)
+        assert {each.vllm_version} == (known or {None}), each.name
+
+
+def test_what_was_sold_is_more_than_what_is_seen() -> None:
+    """ECC, firmware and runtime keep a part, never more than a tenth."""
+    for device in accelerators().values():
+        if device.memory_gib is None:
+            assert device.sold_gib is None
+        else:
+            assert device.sold_gib, device.name
+            assert 0.9 * device.sold_gib <= device.memory_gib <= device.sold_gib, device.name
 
 
 def test_an_unknown_place_says_which_are_known() -> None:

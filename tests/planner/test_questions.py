@@ -22,6 +22,10 @@ def only(advice: Advice) -> Refusal:
     return refusal
 
 
+def refused_at(advice: Advice, where: str) -> str:
+    return next(each.reason for each in advice.refused if each.place == where)
+
+
 def first(advice: Advice) -> Offer:
     return advice.offers[0]
 
@@ -52,7 +56,8 @@ def test_summary_qat_26ab_model_deployment_options() -> None:
     assert l4.boot.seconds.low < 664 + 99 < l4.boot.seconds.high
     assert l4.price.usd_per_hour == pytest.approx(1.421, rel=0.005)
     assert "--max-model-len 16384" in l4.engine_line
-    assert {"tpu-v6e-1", "aca-a100", "cloud-run-rtx-pro-6000"} <= offers.keys()
+    assert {"aca-a100", "cloud-run-rtx-pro-6000"} <= offers.keys()
+    assert "0.27.0" in refused_at(advice, "tpu-v6e-1")
 
 
 def test_summary_qat_31b_model_deployment_options_on_nvidia_l4_cloud_run() -> None:
@@ -64,7 +69,7 @@ def test_summary_qat_31b_model_deployment_options_on_nvidia_l4_cloud_run() -> No
     assert "2.62" in refusal.reason
     assert refusal.offload
     assert refusal.offload.roof_tokens_per_second < 5
-    assert {offer.place for offer in advice.elsewhere} & {"tpu-v6e-1", "tpu-v6e-1-flex", "h100"}
+    assert {offer.place for offer in advice.elsewhere} & {"aca-a100", "h100"}
     assert [offer.model for offer in advice.instead][:2] == [
         "google/gemma-4-26B-A4B-it-qat-w4a16-ct",
         "google/gemma-4-12B-it-qat-w4a16-ct",
@@ -85,8 +90,11 @@ def test_why_is_cpu_offloading_not_recommended() -> None:
 
 
 def test_is_v6e_1_an_option() -> None:
-    """For 31B QAT, yes; for 12B in bf16 with four users of 8k, only two of them fit at once."""
-    assert first(advise(Goal(model="31b qat", places=("tpu-v6e-1",)))).memory.fits
+    """For 31B QAT, with an image of 0.32; for 12B in bf16, with two users of 8k, not with four."""
+    goal = Goal(model="31b qat", places=("tpu-v6e-1",))
+    assert "no int4 weights, and this is 0.27.0" in only(advise(goal)).reason
+    newer = goal.model_copy(update={"vllm_version": "0.32.0"})
+    assert first(advise(newer)).memory.fits
     refusal = only(advise(Goal(model="12b", users=4, places=("tpu-v6e-1",))))
     assert [near.gives_up.split(":")[0] for near in refusal.nearest] == ["length", "users"]
     assert "users: 2" in refusal.nearest[1].gives_up
@@ -95,7 +103,8 @@ def test_is_v6e_1_an_option() -> None:
 
 def test_how_much_more_expensive_are_these_options() -> None:
     """By the hour and by the token, as a factor of the cheapest."""
-    found = compare(["26b qat"], ["cloud-run-l4", "tpu-v6e-1", "aca-a100"], Goal(users=2))
+    wanted = Goal(users=2, vllm_version="0.32.0")
+    found = compare(["26b qat"], ["cloud-run-l4", "tpu-v6e-1", "aca-a100"], wanted)
     seen = rows(found)
     assert seen["cloud-run-l4"].times_the_cheapest == 1
     assert seen["tpu-v6e-1"].times_the_cheapest == pytest.approx(2.70 / 1.421, rel=0.01)
@@ -113,7 +122,7 @@ def test_is_26b_qat_better_than_12b_qat_on_l4_gpu_cloud_run() -> None:
     assert (large.host_gib, small.host_gib) == (32, 16)
     assert large.boot_seconds
     assert small.boot_seconds
-    assert large.boot_seconds.expected > small.boot_seconds.expected + 200
+    assert large.boot_seconds.expected > small.boot_seconds.expected + 40
     assert (large.usd_per_hour or 0) > 1.3 * (small.usd_per_hour or 0)
     assert large.tokens_per_second_per_user
     assert small.tokens_per_second_per_user

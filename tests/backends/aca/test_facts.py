@@ -49,7 +49,8 @@ async def test_without_a_revision_that_was_ready_nothing_is_known(there: Planted
 
 async def test_a_replica_has_what_its_profile_has(there: Planted) -> None:
     """One GPU, and the processors and memory that come with it."""
-    found = facts.hardware(there.site)
+    there.app()
+    found = await facts.hardware(there.site, "gemma")
     assert (found.vcpu, found.ram_gib) == (24, 220)
     assert "A100" in found.accelerator
     gpu, count = facts.hardware_known(there.site)

@@ -69,10 +69,11 @@ async def test_a_model_nobody_knows_is_not_foreseen(there: Planted) -> None:
     assert await facts.predicted(there.site, "gemma") is None
 
 
-async def test_the_machine_is_the_largest_that_the_target_gives(there: Planted) -> None:
-    """As the planner knows it."""
-    machine = facts.hardware(there.site)
-    assert (machine.vcpu, machine.ram_gib) == (8, 32)
+async def test_the_machine_is_the_one_that_the_service_has(there: Planted) -> None:
+    """Not the largest that the target could give."""
+    there.service()
+    machine = await facts.hardware(there.site, "gemma")
+    assert (machine.vcpu, machine.ram_gib) == (4, 16)
     assert "L4" in machine.accelerator
     accelerator, count = facts.hardware_known(there.site)
     assert (accelerator.name, count) == ("l4", 1)

@@ -1,0 +1,63 @@
+"""Flags as people write them, put into a spec."""
+
+from typing import Any
+
+import pytest
+
+from core.errors import InvalidArgument
+from core.records import DeploymentSpec
+from operations.explaining.spec_words import changed, plain, rest
+
+SPEC = DeploymentSpec(name="one", model="acme/m", max_model_len=4096)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--max-model-len=8192"], {"max_model_len": 8192}),
+        (["--max-model-len", "8192"], {"max_model_len": 8192}),
+        (["--max-model-len 8192 --enforce-eager"], {"max_model_len": 8192, "enforce_eager": True}),
+        (["--max-model-len=32K"], {"max_model_len": 32768}),
+        (["max_model_len=32k"], {"max_model_len": 32000}),
+        (["--enforce-eager", "min_replicas=0"], {"enforce_eager": True, "min_replicas": 0}),
+        (["--no-enforce-eager"], {"enforce_eager": False}),
+        (["-tp", "2"], {"tensor_parallel_size": 2}),
+        (["--gpu-memory-utilization=0.9"], {"gpu_memory_utilization": 0.9}),
+        (["zones=a,b"], {"zones": ("a", "b")}),
+        (["--max-model-len = 8192"], {"max_model_len": 8192}),
+        (["max_model_len 8192"], {"max_model_len": 8192}),
+        (["--max-model-len", "=", "8192"], {"max_model_len": 8192}),
+        (["--block-size 32"], {"engine_args": ("--block-size", "32")}),
+    ],
+)
+def test_a_flag_is_read_however_it_is_written(words: list[str], said: dict[str, Any]) -> None:
+    """With a blank, an equals sign, several in one word, in vLLM's form or ours."""
+    after = changed(SPEC, words)
+    assert {name: getattr(after, name) for name in said} == said
+
+
+def test_a_flag_that_is_given_again_takes_the_place_of_the_old_one() -> None:
+    """Others stay; a value with blanks, such as JSON, is one word."""
+    spec = SPEC.model_copy(
+        update={"engine_args": ("--limit-mm-per-prompt", '{"image": 1}', "--block-size=16")}
+    )
+    after = changed(spec, ['--limit-mm-per-prompt={"image": 2}'])
+    assert rest(after) == ("--block-size 16", '--limit-mm-per-prompt {"image": 2}')
+
+
+def test_a_plain_spec_has_no_flag_in_two_places() -> None:
+    """engine_args stand last on the command line, so there they would win."""
+    spec = SPEC.model_copy(update={"engine_args": ("--max-model-len=1k", "--enforce-eager")})
+    found = plain(spec)
+    assert (found.max_model_len, found.enforce_eager, found.engine_args) == (1000, True, ())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["8192"], ["--max-model-len"], ["--max-model-len=much"], ["--max-num-seqs=0"], ['"']],
+)
+def test_what_is_no_flag_is_refused(words: list[str]) -> None:
+    """In our words, with what to give instead."""
+    with pytest.raises(InvalidArgument) as refused:
+        changed(SPEC, words)
+    assert refused.value.fix

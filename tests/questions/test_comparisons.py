@@ -1,0 +1,195 @@
+"""Models, targets and clouds held against each other, as people ask for it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from core.settings import Settings
+from tests.questions.planted import measured
+from tests.questions.typed import typed
+from tests.tools.test_advice import middle
+
+pytestmark = pytest.mark.anyio
+
+Asked = Callable[..., Any]
+E2B: Final = "google/gemma-4-E2B-it"
+E4B: Final = "google/gemma-4-E4B-it"
+L4: Final = "cloud-run-l4"
+PRINTED: Final = "tpu_v6e4_vs_v6e1_comparison.md"
+
+
+def both_sizes(state_dir: Path) -> None:
+    """One model on one chip, and 2.5 times as fast on four."""
+    chips: dict[str, Any] = {"accelerator": "v6e", "model": E4B}
+    one: dict[str, Any] = {"target": "tpu-v6e-1", "accelerator_count": 1, "usd_per_hour": 2.7}
+    four: dict[str, Any] = {"target": "tpu-v6e-4", "accelerator_count": 4, "usd_per_hour": 10.8}
+    measured(state_dir, "20261121-120000-quick-one", **chips, **one)
+    measured(state_dir, "20261121-130000-quick-one", **chips, **four, times=2.5)
+
+
+@typed(
+    "compare 26B QAT to 12B QAT, 26B QAT to 12B non QAT, 26B QAT to 4B QAT, 26B QAT to 4B non QAT"
+)
+async def test_each_pair_has_a_sentence_and_each_model_a_row(asked: Asked, words: str) -> None:
+    """All against the first; what does not fit says why; nothing is called measured."""
+    models = ["26B QAT", "12B QAT", "12B non QAT", "4B QAT", "4B non QAT"]
+    async with asked() as ask:
+        reply = await ask(words).call("compare_targets", models=models, targets=[L4])
+    qat26, qat12, bf12, qat4, _ = reply.data["rows"]
+    pairs = reply.data["against_first"]
+    assert len(pairs) == 4
+    times = qat12["weights_gib"] / qat26["weights_gib"]
+    assert f"{times:.3g} times the weights" in pairs[0], pairs
+    assert bf12["fits"] is False
+    assert bf12["reason"] in pairs[1]
+    cheaper = middle(qat4["usd_per_million_tokens"]) / middle(qat26["usd_per_million_tokens"])
+    said = float(pairs[2].partition(" times the price of a million")[0].rpartition(" ")[2])
+    assert said == pytest.approx(cheaper, rel=0.02)
+    assert "Nothing of this was measured here" in reply.structured["summary"]
+
+
+@typed("how does the performance compare to ACA T4?")
+async def test_what_was_measured_is_told_from_what_is_only_foreseen(
+    asked: Asked, settings: Settings, state_dir: Path, words: str
+) -> None:
+    """One side has a run; the other cannot be served by published vLLM at all, and says so."""
+    run = "20261121-120000-quick-one"
+    measured(state_dir, run, model=E2B, target=L4, accelerator="L4", usd_per_hour=1.0465)
+    async with asked(settings) as ask:
+        reply = await ask(words).call("compare_targets", models=["e2b"], targets=[L4, "ACA T4"])
+    here, t4 = reply.data["rows"]
+    assert run in here["measured"]
+    assert "50 output tokens/s" in here["measured"]
+    assert "measured" not in t4
+    summary = reply.structured["summary"]
+    assert f"Measured here: {E2B} on {L4}; the other 1 row is only foreseen." in summary
+    assert f"{E2B} on {L4} is cheapest by the hour" in summary
+    assert any("Published vLLM cannot serve it" in each for each in reply.structured["warnings"])
+    assert "published vLLM cannot serve it on aca-t4" in reply.data["against_first"][0]
+
+
+async def test_a_simulated_run_is_no_measurement_of_hardware(
+    asked: Asked, settings: Settings, state_dir: Path
+) -> None:
+    """Its figures are told as what they are."""
+    folder = measured(state_dir, "20261121-120000-quick-one", model=E2B, target=L4)
+    manifest = folder.manifest()
+    subject = manifest.subject.model_copy(update={"simulated": True})
+    folder.create(manifest.model_copy(update={"subject": subject}))
+    async with asked(settings) as ask:
+        question = ask("how does the performance compare to ACA T4?")
+        reply = await question.call("compare_targets", models=["e2b"], targets=[L4, "aca-t4"])
+    assert "simulated engine" in reply.data["rows"][0]["measured"]
+    assert any("no hardware was there" in each for each in reply.structured["warnings"])
+
+
+@typed(
+    "compare aws vs gcp vs azure performance", "compare price/performance across AWS,GCP,and Azure"
+)
+async def test_each_cloud_is_told_at_its_best_and_with_what_is_known_of_it(
+    asked: Asked, words: str
+) -> None:
+    """Clouds are targets by name; of AWS one machine is known, its price from an article."""
+    async with asked() as ask:
+        reply = await ask(words).call(
+            "compare_targets", models=["e4b"], targets=["AWS", "GCP", "Azure"], users=4
+        )
+    assert {row["place"].partition("-")[0] for row in reply.data["rows"]} == {
+        "ec2", "cloud", "gke", "tpu", "aca",
+    }  # fmt: skip
+    clouds = {each["cloud"]: each for each in reply.data["clouds"]}
+    assert list(clouds) == ["AWS", "Google Cloud", "Azure"]
+    assert "not verified" in clouds["AWS"]["price_from"]
+    assert "nothing else of this cloud is known here" in clouds["AWS"]["known"]
+    assert "deploys to none" in clouds["AWS"]["known"]
+    for each in clouds.values():
+        assert {"cheapest_hour", "cheapest_token", "fastest"} <= each.keys()
+    google = [row for row in reply.data["rows"] if row["place"].startswith(("cloud", "gke", "tpu"))]
+    value = min(google, key=lambda row: middle(row.get("usd_per_million_tokens", "1e9")))
+    assert value["place"] in clouds["Google Cloud"]["cheapest_token"]
+
+
+@typed(
+    "Comparing the Gemma 4 2B model's performance to the Gemma 4 4B and 12B model, both running"
+    " on a Cloud TPU v6e-4"
+)
+async def test_three_sizes_on_four_chips(asked: Asked, words: str) -> None:
+    """The larger the slower; the sentence of a pair is the quotient of its rows."""
+    async with asked() as ask:
+        reply = await ask(words).call(
+            "compare_targets", models=["Gemma 4 2B", "4B", "12B"], targets=["Cloud TPU v6e-4"]
+        )
+    speeds = [middle(row["tokens_per_second_per_user"]) for row in reply.data["rows"]]
+    assert speeds == sorted(speeds, reverse=True)
+    first, second = reply.data["against_first"]
+    for said, speed in ((first, speeds[1]), (second, speeds[2])):
+        told = float(said.partition(" times the tokens/s")[0].rpartition(" ")[2])
+        assert told == pytest.approx(speed / speeds[0], rel=0.02)
+
+
+@typed("print tpu_v6e4_vs_v6e1_comparison.md")
+async def test_a_comparison_is_printed_be_it_there_or_not(
+    asked: Asked, settings: Settings, state_dir: Path, words: str
+) -> None:
+    """Its name says what is compared; matrix, scaling, saturation and crossovers are in its text.
+
+    Four chips are 2.5 times as fast as one at every load: 62.5 % of what their number promises,
+    and no crossover. A newer run of another model is left alone.
+    """
+    both_sizes(state_dir)
+    later = "20261121-140000-quick-one"
+    measured(state_dir, later, model=E2B, target="tpu-v6e-1", accelerator="v6e")
+    async with asked(settings) as ask:
+        made = await ask(words).call("compare_benchmarks", file=PRINTED)
+        again = await ask(words).call("compare_benchmarks", file=PRINTED)
+    assert (made.data["made_now"], again.data["made_now"]) == (True, False)
+    assert made.data["text"] == again.data["text"]
+    kept = state_dir / "real" / "benchmarks" / PRINTED
+    assert (made.data["file"], kept.read_text()) == (str(kept), made.data["text"])
+    text = made.data["text"]
+    assert E2B.rpartition("/")[2] not in text
+    for part in ("## Throughput", "## Saturation", "## Scaling by load", "## Crossovers"):
+        assert part in text
+    assert "| 128 in flight | 2.5 | 3 | 62.5 % |" in text, text
+    assert "None: one run is the better one at every load" in text
+
+
+async def test_a_comparison_that_cannot_be_made_says_what_there_is(
+    asked: Asked, settings: Settings, state_dir: Path
+) -> None:
+    """Without runs of both sides there is nothing to print; kept comparisons are named."""
+    both_sizes(state_dir)
+    async with asked(settings) as ask:
+        await ask("print tpu_v6e4_vs_v6e1_comparison.md").call("compare_benchmarks", file=PRINTED)
+        question = ask("print tpu_v6e4_vs_v6e1_comparison.md")
+        missing = await question.call("compare_benchmarks", file="l4_vs_t4_comparison.md")
+        strange = await question.call("compare_benchmarks", file="../journal.db")
+    assert missing.code == "NOT_FOUND"
+    assert PRINTED in missing.structured["fix"]
+    assert strange.code == "INVALID_ARGUMENT"
+
+
+@typed("what are high level recommendations for choosing the model and TPU for inference?")
+async def test_choosing_begins_without_a_model(asked: Asked, words: str) -> None:
+    """Every model with where it is served best; rules whose figures are those of the table."""
+    async with asked() as ask:
+        reply = await ask(words).call("recommend_deployment", targets=["TPU"])
+        rows = await ask("compare aws vs gcp vs azure performance").call(
+            "compare_targets", models=["31b"], targets=["tpu-v6e-4", "tpu-v6e-8"]
+        )
+    assert all(name.startswith("tpu-") for name in reply.data["targets"])
+    options = {each["model"]: each for each in reply.data["options"]}
+    large = options["google/gemma-4-31B-it"]
+    assert large["not_on"] == ["tpu-v6e-1"]
+    assert "GiB" in large["why_not"]
+    four, eight = rows.data["rows"]
+    faster = middle(eight["tokens_per_second_per_user"]) / middle(
+        four["tokens_per_second_per_user"]
+    )
+    (rule,) = (each for each in reply.data["rules"] if each.startswith("tpu-v6e-8 against"))
+    said = float(rule.partition("answers each user about ")[2].partition(" ")[0])
+    assert said == pytest.approx(faster, rel=0.02)
+    for quality in ("small", "medium", "large"):
+        assert f"{quality}: gemma-4-" in reply.structured["summary"]
