@@ -17,6 +17,13 @@ from core.records import Record
 TOKEN_MINUTES: Final = 10
 """How long a confirmation token may be used: long enough to read a preview."""
 
+STARTED: Final = "started"
+"""The result of a call that has not ended: it still runs, or its server died."""
+BROKEN_OFF: Final = "broken off"
+"""The result of a call that its client took back, or whose server was told to end."""
+_LATER: Final = ("about", "said", "ended_at")
+"""Columns of `operations` that older journals lack."""
+
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS operations (
     id INTEGER PRIMARY KEY, at TEXT, client TEXT, tool TEXT, arguments TEXT, result TEXT
@@ -49,7 +56,20 @@ class Operation(Record):
     tool: str
     arguments: dict[str, Any]
     result: str
-    """`ok`, an error's code, or `started` when the server died before the end."""
+    """`ok`, an error's code, `asked` while a human is asked, `broken off`, or `started`."""
+    about: str = ""
+    """What it was about, as TARGET/NAME or as much of it as is known."""
+    said: str = ""
+    """What was answered, in a sentence."""
+    ended_at: datetime | None = None
+
+
+class Outcome(Record):
+    """How a mutating call ended."""
+
+    result: str
+    about: str = ""
+    said: str = ""
 
 
 class Expiry(Record):
@@ -75,7 +95,7 @@ class Journal:
 
     def begin(self, client: str, tool: str, arguments: Mapping[str, Any]) -> int:
         """Write down a mutating call before it is made; give its number."""
-        row = (self._now(), client, tool, json.dumps(arguments, default=str), "started")
+        row = (self._now(), client, tool, json.dumps(arguments, default=str), STARTED)
         with self._open() as db:
             done = db.execute(
                 "INSERT INTO operations (at, client, tool, arguments, result) VALUES (?,?,?,?,?)",
@@ -83,23 +103,27 @@ class Journal:
             )
             return int(done.lastrowid or 0)
 
-    def end(self, number: int, result: str) -> None:
+    def end(self, number: int, outcome: Outcome) -> None:
         """Write down how it ended."""
         with self._open() as db:
-            db.execute("UPDATE operations SET result = ? WHERE id = ?", (result, number))
+            _add_columns(db)
+            db.execute(
+                "UPDATE operations SET result = ?, about = ?, said = ?, ended_at = ? WHERE id = ?",
+                (outcome.result, outcome.about, outcome.said, self._now(), number),
+            )
 
-    def operations(self, limit: int = 50) -> tuple[Operation, ...]:
+    def operations(
+        self, limit: int = 50, *, since: datetime | None = None
+    ) -> tuple[Operation, ...]:
         """Give the newest mutating calls, newest last."""
+        oldest = since.isoformat() if since else ""
         with self._open() as db:
             rows = db.execute(
-                "SELECT at, client, tool, arguments, result FROM operations"
-                " ORDER BY id DESC LIMIT ?",
-                (limit,),
-            ).fetchall()
-        return tuple(
-            Operation(at=at, client=client, tool=tool, arguments=json.loads(args), result=result)
-            for at, client, tool, args, result in reversed(rows)
-        )
+                "SELECT * FROM operations WHERE at >= ? ORDER BY id DESC LIMIT ?", (oldest, limit)
+            )
+            columns = [column[0] for column in rows.description]
+            found = [dict(zip(columns, row, strict=True)) for row in rows.fetchall()]
+        return tuple(_operation(row) for row in reversed(found))
 
     def record_phase(self, target: str, engine: str, phase: str, seconds: float) -> None:
         """Keep how long one phase of one boot took."""
@@ -175,11 +199,16 @@ class Journal:
         return token
 
     def redeem(self, token: str, bound_to: str) -> bool:
-        """Use a token up; whether it was good for this."""
+        """Use a token up; whether it was good for this.
+
+        One from the future is not: a clock that is set back makes none live longer.
+        """
+        latest = (self._clock() + timedelta(minutes=TOKEN_MINUTES)).isoformat()
         with self._open() as db:
             done = db.execute(
-                "DELETE FROM confirmations WHERE digest = ? AND bound_to = ? AND expires_at >= ?",
-                (_digest(token), bound_to, self._now()),
+                "DELETE FROM confirmations WHERE digest = ? AND bound_to = ?"
+                " AND expires_at BETWEEN ? AND ?",
+                (_digest(token), bound_to, self._now(), latest),
             )
             return done.rowcount == 1
 
@@ -220,6 +249,20 @@ class Journal:
 
     def _now(self) -> str:
         return self._clock().isoformat()
+
+
+def _operation(row: Mapping[str, Any]) -> Operation:
+    told = {name: row.get(name) for name in ("at", "client", "tool", "result", *_LATER)}
+    known = {name: value for name, value in told.items() if value is not None}
+    return Operation(**known, arguments=json.loads(row["arguments"]))
+
+
+def _add_columns(db: sqlite3.Connection) -> None:
+    there = {row[1] for row in db.execute("PRAGMA table_info(operations)")}
+    for column in _LATER:
+        if column not in there:
+            with suppress(sqlite3.OperationalError):  # another server was quicker
+                db.execute(f"ALTER TABLE operations ADD COLUMN {column} TEXT")
 
 
 def _digest(token: str) -> str:

@@ -82,7 +82,9 @@ _KEY_LINE: Final = re.compile(
 )
 """A line of a private key's body that stands alone, as logs tear them apart: 64 characters of
 base64, 70 of OpenSSH's. A certificate in one piece is none."""
-_LONGEST_KEY_LINE: Final = 96
+_KEY_LINE_LENGTHS: Final = range(60, 97)
+_SHORTEST: Final = 15
+"""Characters of the shortest text in which a secret can be known by its shape alone."""
 _NAMES: Final = ("key", "passw", "pwd", "passphrase", "secret", "token", "authori")
 _LOGIN: Final = re.compile(r"(?<=://)([^\s/:@'\"<>${}]{0,64}):([^\s/@'\"<>]{1,256})(?=@)", re.ASCII)
 
@@ -110,17 +112,29 @@ def _redact(value: Any, secrets: list[str]) -> Any:
 def _redact_text(text: str, secrets: list[str]) -> str:
     for secret in secrets:
         text = text.replace(secret, MASK)
-    if len(text) <= _LONGEST_KEY_LINE and _KEY_LINE.fullmatch(text):
+    if len(text) < _SHORTEST and "=" not in text and ":" not in text:
+        return text
+    if len(text) in _KEY_LINE_LENGTHS and _KEY_LINE.fullmatch(text):
         return MASK
     folded = text.lower()
-    for hints, pattern in _SHAPES:
-        if any(hint in folded for hint in hints):
-            text = pattern.sub(MASK, text)
+    for pattern in _hinted(folded):
+        text = pattern.sub(MASK, text)
     if "://" in folded and "@" in folded:
         text = _LOGIN.sub(rf"\1:{MASK}", text)
     if ("=" in folded or ":" in folded) and any(name in folded for name in _NAMES):
         text = _NAMED.sub(_hide, text)
     return text
+
+
+def _hinted(folded: str) -> list[re.Pattern[str]]:
+    """Give the patterns worth a look; almost always none, and most of the time goes here."""
+    found = []
+    for hints, pattern in _SHAPES:
+        for hint in hints:
+            if hint in folded:
+                found.append(pattern)
+                break
+    return found
 
 
 def _hide(match: re.Match[str]) -> str:

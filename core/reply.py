@@ -12,6 +12,7 @@ MAX_CHARACTERS: Final = 28_000
 """Of one half: about 7,000 tokens, so that no client cuts it (state of 2026-11)."""
 
 _notes: ContextVar[list[str] | None] = ContextVar("notes", default=None)
+_first: ContextVar[tuple[str, ...]] = ContextVar("first", default=())
 
 Json = dict[str, Any]
 
@@ -19,12 +20,22 @@ Json = dict[str, Any]
 @contextmanager
 def collecting_notes() -> Iterator[list[str]]:
     """Gather what `note` is told while one tool runs."""
-    gathered: list[str] = []
+    gathered = list(_first.get())
     token = _notes.set(gathered)
     try:
         yield gathered
     finally:
         _notes.reset(token)
+
+
+@contextmanager
+def noted_first(warnings: tuple[str, ...]) -> Iterator[None]:
+    """Let the answer of the tool that runs meanwhile begin with these warnings."""
+    token = _first.set(warnings)
+    try:
+        yield
+    finally:
+        _first.reset(token)
 
 
 def note(warning: str) -> None:

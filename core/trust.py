@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import httpx2
 
-from core.errors import BadReply
+from core.errors import BadReply, HostError
 
 
 @lru_cache(maxsize=16)
@@ -17,9 +17,10 @@ def trusted(certificate: str | None = None) -> ssl.SSLContext:
 
     Raises:
         BadReply: It is no certificate.
+        HostError: SSL_CERT_FILE or SSL_CERT_DIR names authorities that cannot be read.
     """
     if certificate is None:
-        return httpx2.create_ssl_context()
+        return _usual()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # it need not be an authority's
     try:
@@ -31,3 +32,14 @@ def trusted(certificate: str | None = None) -> ssl.SSLContext:
             cause=str(exc),
         ) from exc
     return context
+
+
+def _usual() -> ssl.SSLContext:
+    try:
+        return httpx2.create_ssl_context()
+    except (OSError, ssl.SSLError) as exc:
+        raise HostError(
+            "SSL_CERT_FILE, or SSL_CERT_DIR, names no certificates.",
+            fix="Correct it, or unset it.",
+            cause=str(exc),
+        ) from exc

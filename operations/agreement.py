@@ -5,12 +5,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from backends.base import Backend
-from backends.cloud_abilities import BY_PURGE, Ends, Purges
+from backends.cloud_abilities import BY_PURGE, Ends, Purges, Wakes
+from backends.leaving import Leaves
 from core.plans import Plan
 from core.records import Deleted, Deployment, DeploymentSpec, Record, State
 from operations.deploying import existing
 from operations.resolve import Found
 
+_WAKE: Final = "wake"
 _STANDS_ON: Final = ("queued resource", "node", "instance", "zone")
 """Of a deployment's resources those that are deleted, and where."""
 
@@ -25,10 +27,23 @@ class Preview(Record):
     """What would happen, in one sentence."""
     usd_per_hour: float | None = None
     """What would be paid from then on, or no longer."""
+    deletes: tuple[str, ...] = ()
+    """What would be there no longer, by name."""
+    stays: tuple[str, ...] = ()
+    """What would be left, as far as it is there."""
     again: Mapping[str, Any] = {}
     """Further arguments that the call must have again."""
     bound_to: str
-    """Changes when the action, its subject or the subject's state changes."""
+    """Changes when the action, its subject, the subject's state or what is shown changes."""
+
+    @property
+    def question(self) -> str:
+        """All of it, for a person."""
+        takes = f" It deletes: {'; '.join(self.deletes)}." if self.deletes else ""
+        leaves = (
+            f" It leaves, as far as it is there: {'; '.join(self.stays)}." if self.stays else ""
+        )
+        return f"{self.what}?{takes}{leaves}"
 
 
 async def to_deploy(backend: Backend, wanted: Plan) -> Preview | None:
@@ -55,10 +70,23 @@ def _runs(present: Deployment | None) -> bool:
 
 def to_destroy(found: Found, *, purge: bool) -> Preview:
     """Ask always."""
-    one = found.deployment
-    what = f"Delete {one.name} on {one.target} ({one.state}, {one.served_model_name}{_stands(one)})"
+    one, backend = found.deployment, found.backend
+    costs = f", {_price(one.usd_per_hour)}" if one.usd_per_hour else ""
+    known = f"{one.state}, {one.served_model_name}{costs}{_stands(one)}"
+    what = f"Delete {one.name} on {one.target} ({known})"
     what += " with everything that it leaves behind" if purge else ""
-    return preview("destroy_vllm", one.target, one.name, what, one.usd_per_hour, one, str(purge))
+    shown = preview("destroy_vllm", one.target, one.name, what, one.usd_per_hour, one, str(purge))
+    if not isinstance(backend, Leaves):
+        return shown
+    leaving = backend.leaving(one.name)
+    purged = purge and isinstance(backend, Purges)
+    return shown.model_copy(
+        update={
+            "again": {"purge": True} if purge else {},
+            "deletes": (*leaving.deletes, *(leaving.purged if purged else ())),
+            "stays": (*(() if purged else leaving.purged), *leaving.stays),
+        }
+    )
 
 
 def to_purge(backend: Backend, deleted: Deleted) -> Preview | None:
@@ -68,7 +96,8 @@ def to_purge(backend: Backend, deleted: Deleted) -> Preview | None:
     stays = (one.what for one in deleted.stays if one.how_to_remove == BY_PURGE)
     left = "; ".join(stays) or "what was made for it alone"
     what = f"Take away for good what {deleted.name} on {deleted.target} left: {left}"
-    return preview("destroy_vllm", deleted.target, deleted.name, what, None, None, left)
+    shown = preview("destroy_vllm", deleted.target, deleted.name, what, None, None, left)
+    return shown.model_copy(update={"again": {"purge": True}})
 
 
 def to_start(found: Found) -> Preview | None:
@@ -83,14 +112,32 @@ def to_start(found: Found) -> Preview | None:
 def to_scale(found: Found, min_replicas: int, max_replicas: int) -> Preview | None:
     """Ask where more of it would be paid for; nobody is asked for what is refused anyway."""
     one = found.deployment
-    if one.usd_per_hour == 0 or max_replicas <= one.replicas or min_replicas > max_replicas:
+    sleeps_no_more = min_replicas > 0 and isinstance(found.backend, Wakes)
+    more = max_replicas > one.replicas or sleeps_no_more
+    if one.usd_per_hour == 0 or not more or min_replicas > max_replicas:
         return None
     what = (
         f"Run {min_replicas} to {max_replicas} replicas of {one.name} on {one.target}"
-        f" ({_price(one.usd_per_hour)} each)"
+        f" ({_price(one.usd_per_hour)} each"
     )
+    what += f", of which {min_replicas} never sleep)" if sleeps_no_more else ")"
     asked = f"{min_replicas}-{max_replicas}"
-    return preview("update_vllm_scaling", one.target, one.name, what, one.usd_per_hour, one, asked)
+    made = preview("update_vllm_scaling", one.target, one.name, what, one.usd_per_hour, one, asked)
+    again = {"min_replicas": min_replicas, "max_replicas": max_replicas}
+    return made.model_copy(update={"again": again})
+
+
+def to_wake(found: Found, tool: str, again: Mapping[str, Any]) -> Preview | None:
+    """Ask where it sleeps and is paid for; a yes by any `tool` that wakes is good for all."""
+    one = found.deployment
+    if one.usd_per_hour == 0 or one.state is not State.ASLEEP:
+        return None
+    if not isinstance(found.backend, Wakes):
+        return None
+    price = one.usd_per_hour
+    what = f"Wake {one.name} on {one.target}, which starts a GPU ({_price(price)} until it sleeps)"
+    made = preview(_WAKE, one.target, one.name, what, price, one, "")
+    return made.model_copy(update={"tool": tool, "again": {**again, "wake": True}})
 
 
 def preview(
@@ -104,7 +151,8 @@ def preview(
 ) -> Preview:
     """Make what a human is shown; `present` is what their yes is about, as it is now."""
     seen = f"{present.state}/{present.revision}/{present.created_at}" if present else "nothing"
-    bound_to = hashlib.sha256(f"{tool}\n{target}\n{name}\n{asked}\n{seen}".encode()).hexdigest()
+    all_of_it = "\n".join((tool, target, name, asked, seen, what, f"{price}"))
+    bound_to = hashlib.sha256(all_of_it.encode()).hexdigest()
     return Preview(
         tool=tool, target=target, name=name, what=what, usd_per_hour=price, bound_to=bound_to
     )

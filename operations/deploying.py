@@ -17,10 +17,8 @@ from core.records import Answer, Deleted, Deployment, DeploymentSpec, Target, va
 from core.reply import note
 from core.settings import ROOT
 from operations.following import follow, following, keep_expiry, looked, pause, phase_of
-from operations.learning import with_prediction
 from operations.resolve import Found, everything, find
 from operations.runtime import Runtime
-from planner.model import full_name, is_path, read_model
 
 MAX_WAIT_SECONDS: Final = 45
 _LAST_LOOK_SECONDS: Final = 2.0
@@ -73,6 +71,8 @@ def specify(
             fix="Give `model`: a Hub id such as google/gemma-4-E4B-it, or a folder; or set"
             " MODEL_NAME; `make vllm` makes a tiny one to try things with.",
         )
+    from planner.model import full_name, is_path
+
     wanted = str(Path(wanted).expanduser().resolve()) if is_path(wanted) else full_name(wanted)
     said = {flag: value for flag, value in flags.items() if value is not None}
     said.setdefault("tensor_parallel_size", runtime.settings.tensor_parallel_size)
@@ -100,6 +100,8 @@ async def plan(
     Raises:
         DoesNotFit: The memory does not suffice, and `force` does not say to try all the same.
     """
+    from planner.model import read_model
+
     model = await anyio.to_thread.run_sync(read_model, spec.model)
     if layout:
         from operations import fitting
@@ -137,7 +139,8 @@ async def status(
     if not runtime.settings.read_only:  # it may have been made by a machine that is no more
         keep_expiry(runtime, first)
     follow(runtime, backend, first)
-    deadline = anyio.current_time() + min(wait_s, MAX_WAIT_SECONDS - _LAST_LOOK_SECONDS)
+    ends = anyio.current_effective_deadline() - _LAST_LOOK_SECONDS  # it was looked for before
+    deadline = min(anyio.current_time() + wait_s, ends)
     now = first
     while not now.state.settled and anyio.current_time() + pause(backend) < deadline:
         await progress(now)
@@ -145,6 +148,8 @@ async def status(
         now = await looked(backend, now)
         if _changed(first, now):
             break
+    from operations.learning import with_prediction
+
     return await with_prediction(runtime, found, usual(runtime, now))
 
 

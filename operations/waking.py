@@ -12,6 +12,8 @@ from operations.runtime import Runtime
 
 _WAIT_SECONDS: Final = 38.0
 """A call ends before a client cuts it; the waking goes on."""
+_LAST_LOOK_SECONDS: Final = 4.0
+"""Of the longest wait, for the look that ends it."""
 _LONGEST_BOOT_SECONDS: Final = 7200.0
 """Longer than any target's own patience, which ends a waking and says why."""
 
@@ -41,11 +43,16 @@ async def awake(runtime: Runtime, found: Found, *, wake: bool) -> Found:
             done.set()
 
     runtime.background.start(f"wake {found.deployment.target}/{found.name}", wait_for_it)
-    with anyio.move_on_after(_WAIT_SECONDS):
+    with anyio.move_on_after(min(_WAIT_SECONDS, _left())):
         await done.wait()
     if failed:
         raise failed[0]
     return Found(found.backend, await _ready(found))
+
+
+def _left() -> float:
+    """Give the seconds that a call has for waiting, where something looked for it long before."""
+    return anyio.current_effective_deadline() - anyio.current_time() - _LAST_LOOK_SECONDS
 
 
 async def _ready(found: Found) -> Deployment:

@@ -1,18 +1,21 @@
 """Tools by the names that people know from earlier servers; each does what its successor does."""
 
-from typing import Annotated
+import functools
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
 
 from fastmcp.dependencies import CurrentContext
 from fastmcp.server.context import Context
 from pydantic import Field
 
 from core.records import Answer, Deployment
-from operations import agreement, deploying, health, queue, reading
+from operations import agreement, deploying
 from operations.asking import ModelAnswer, Question
 from operations.compat import AZURE, TPU, on, renamed
 from operations.resolve import find
 from operations.runtime import Runtime
-from operations.waking import awake
+from tools import benchmark, deploy, observe
 from tools.ask import put
 from tools.confirming import agree
 from tools.surface import (
@@ -23,6 +26,7 @@ from tools.surface import (
     LOOKS,
     REPLACES,
     RT,
+    TOOLS,
     Number,
     Text,
     Whole,
@@ -30,30 +34,60 @@ from tools.surface import (
     said,
 )
 from tools.telling import heartbeat
+from tools.waking import awake
 
 Tokens = Annotated[int, Field(ge=1)]
 
 
+def _also(old: str, tool: Callable[..., Awaitable[Any]], says: str) -> None:
+    """Register a tool by an old name: it takes what the new one takes and does what it does."""
+    fn: Callable[..., Awaitable[Answer]] = inspect.unwrap(tool)
+    new = fn.__name__
+
+    @functools.wraps(fn)
+    async def call(*args: Any, **kwargs: Any) -> Answer:
+        renamed(old, new)
+        return await fn(*args, **kwargs)
+
+    _, args, told = (fn.__doc__ or "").partition("Args:")
+    call.__name__, call.__doc__ = old, f"{says}: {new} by an old name.\n\n    {args}{told}"
+    annotations = TOOLS[new].tool.annotations
+    assert annotations
+    ops_tool("compat", annotations)(call)
+
+
+_also("get_active_models", deploy.list_deployments, "List what is served")
+_also("get_system_details", observe.get_system_status, "Show deployments and their host")
+_also("run_vllm_benchmark", benchmark.run_benchmark, "Benchmark a deployment")
+
+
 @ops_tool("compat", ASKS)
 async def check_vllm(
-    target: Text = None, name: Text = None, wake: bool = False, rt: Runtime = RT
-) -> health.HealthReport:
+    target: Text = None,
+    name: Text = None,
+    wake: bool = False,
+    confirm: Text = None,
+    rt: Runtime = RT,
+) -> Answer:
     """Let the model answer for real: verify_model_health by its old name.
 
     Args:
-        wake: Start a GPU, which is paid for, if it sleeps.
+        wake: Start a paid GPU if it sleeps.
     """
     renamed("check_vllm", "verify_model_health")
-    found = await awake(rt, await find(rt.stage, target, name), wake=wake)
+    found = await find(rt.stage, target, name)
+    found = await awake(rt, found, "verify_model_health", wake=wake, confirm=confirm)
+    from operations import health
+
     return await health.health(rt, found)
 
 
 @ops_tool("compat", LOOKS)
-async def get_vllm_endpoint(
-    target: Text = None, name: Text = None, rt: Runtime = RT
-) -> reading.EndpointInfo:
+async def get_vllm_endpoint(target: Text = None, name: Text = None, rt: Runtime = RT) -> Answer:
     """Give a deployment's URL and protection: get_endpoint by its old name."""
     renamed("get_vllm_endpoint", "get_endpoint")
+    from operations import reading
+
     return await reading.endpoint_info(rt, await find(rt.stage, target, name))
 
 
@@ -103,20 +137,21 @@ async def query_queued_gemma4(
     max_tokens: Tokens = 512,
     temperature: Number = None,
     wake: bool = False,
+    confirm: Text = None,
     ctx: Context = CurrentContext(),
     rt: Runtime = RT,
 ) -> ModelAnswer:
     """Ask the model that is deployed on Cloud TPU: query_gemma4 by an old name.
 
     Args:
-        wake: Start a GPU, which is paid for, if it sleeps.
+        wake: Start a paid GPU if it sleeps.
     """
     words = {"old": "query_queued_gemma4", "new": "query_gemma4"}
     found = await on(TPU, rt.stage, target, name, **words, to_change=False)
     question = Question(
         prompt=prompt, system=system, max_tokens=max_tokens, temperature=temperature
     )
-    return await put(rt, found, question, wake=wake, timed=False, ctx=ctx)
+    return await put(rt, found, question, wake=wake, confirm=confirm, timed=False, ctx=ctx)
 
 
 @ops_tool("compat", ASKS)
@@ -128,20 +163,21 @@ async def query_queued_gemma4_with_stats(
     max_tokens: Tokens = 512,
     temperature: Number = None,
     wake: bool = False,
+    confirm: Text = None,
     ctx: Context = CurrentContext(),
     rt: Runtime = RT,
 ) -> ModelAnswer:
     """Ask it and time it: query_gemma4_with_stats by an old name.
 
     Args:
-        wake: Start a GPU, which is paid for, if it sleeps.
+        wake: Start a paid GPU if it sleeps.
     """
     words = {"old": "query_queued_gemma4_with_stats", "new": "query_gemma4_with_stats"}
     found = await on(TPU, rt.stage, target, name, **words, to_change=False)
     question = Question(
         prompt=prompt, system=system, max_tokens=max_tokens, temperature=temperature
     )
-    return await put(rt, found, question, wake=wake, timed=True, ctx=ctx)
+    return await put(rt, found, question, wake=wake, confirm=confirm, timed=True, ctx=ctx)
 
 
 @ops_tool("compat", KNOWS)
@@ -156,22 +192,24 @@ async def estimate_deployment_cost(
 ) -> Answer:
     """Price a target by hour and month, and a load on it: estimate_cost by its old name."""
     goal = said(locals(), without=("target", "model", "rt"))
-    from operations import advising, places
+    from operations import costing
 
     renamed("estimate_deployment_cost", "estimate_cost")
-    return advising.cost(places.place_named(rt, target), model, goal)
+    return costing.cost(rt, target, model, goal)
 
 
 @ops_tool("compat", LOOKS)
 async def describe_queued_resource(
     name: str, target: Text = None, zone: Text = None, rt: Runtime = RT
-) -> queue.Described:
+) -> Answer:
     """Show one TPU request and what came of it: manage_queued_resource by an old name.
 
     Args:
         name: Of the deployment or the resource.
     """
     renamed("describe_queued_resource", "manage_queued_resource with action=describe")
+    from operations import queue
+
     return await queue.describe(rt, name, target, zone)
 
 

@@ -10,6 +10,7 @@ from mcp.types import (
     ElicitationCapability,
     ElicitRequest,
     ElicitRequestFormParams,
+    ElicitResult,
     InputRequiredResult,
 )
 
@@ -17,11 +18,18 @@ from core.errors import Cancelled, ConfirmationRequired, ConfirmationStale, Next
 from core.journal import TOKEN_MINUTES
 from operations.agreement import Preview
 from operations.runtime import Runtime
+from tools.patience import a_humans_time
 from tools.surface import AGREED, HumanAgreed, HumanNeeded
 
 _KEY: Final = "confirm"
 _INPUT_REQUIRED_SINCE: Final = "2026-07-28"
 """From this protocol on a server cannot ask; it returns what it needs to know."""
+
+_SCHEMA: Final = {
+    "type": "object",
+    "required": [_KEY],
+    "properties": {_KEY: {"type": "boolean", "title": "Go ahead"}},
+}
 
 
 async def agree(rt: Runtime, preview: Preview | None, token: str | None) -> None:
@@ -63,19 +71,19 @@ async def _ask(ctx: Context, preview: Preview) -> None:
             raise HumanNeeded(_question(preview))
         _require_yes(preview, getattr(answer, "action", ""), getattr(answer, "content", None))
         return
-    heard = await ctx.elicit(f"{preview.what}?", response_type=bool, response_title="Go ahead")
-    data = getattr(heard, "data", False)
-    _require_yes(preview, heard.action, {_KEY: data})
+    heard = await _heard(ctx, preview)
+    _require_yes(preview, heard.action, heard.content)
     raise HumanAgreed(preview.bound_to)
 
 
+async def _heard(ctx: Context, preview: Preview) -> ElicitResult:
+    """Ask where a call waits for the answer: how long a human thinks does not count as its time."""
+    with a_humans_time():
+        return await ctx.session.elicit_form(preview.question, _SCHEMA, ctx.request_id)
+
+
 def _question(preview: Preview) -> InputRequiredResult:
-    schema = {
-        "type": "object",
-        "required": [_KEY],
-        "properties": {_KEY: {"type": "boolean", "title": "Go ahead"}},
-    }
-    form = ElicitRequestFormParams(message=f"{preview.what}?", requested_schema=schema)
+    form = ElicitRequestFormParams(message=preview.question, requested_schema=_SCHEMA)
     asked = ElicitRequest(method="elicitation/create", params=form)
     return InputRequiredResult(
         result_type="input_required",

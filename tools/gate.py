@@ -1,4 +1,4 @@
-"""The one middleware: what passes is allowed, written down, and answered in our words."""
+"""The one middleware: what passes is allowed, written down, in time, and told in our words."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -10,17 +10,36 @@ from fastmcp.tools import Tool, ToolResult
 from mcp.types import CallToolRequestParams, ListToolsRequest
 from pydantic import ValidationError as PydanticValidationError
 
-from core.errors import InvalidArgument, NextStep, NotFound, OpsError, ReadOnly, Unsupported
+from core.errors import (
+    InvalidArgument,
+    NextStep,
+    NotFound,
+    OpsError,
+    ReadOnly,
+    Unsupported,
+    WaitedTooLong,
+)
+from core.journal import BROKEN_OFF, Journal, Outcome
 from core.redaction import MASK, redact
 from core.reply import failure
+from operations.journalling import outcome_of
 from operations.runtime import Runtime
+from tools.old_arguments import understood
+from tools.patience import patience, patience_seconds
 from tools.profile import OLD_NAMES
 from tools.surface import TOOLS, Registered, result
+from tools.tracing import span_of, tell
 
 _log: Final = logging.getLogger(__name__)
 _SECRET: Final = frozenset({"confirm", "token"})
 """Arguments that are never written down."""
 _ENDS_COST: Final = frozenset({"stop_vllm", "stop_benchmark", "destroy_vllm", "stop_azure_vm"})
+
+
+_NO: Final = frozenset({"false", "0", "no", "off", "f", "n"})
+"""What pydantic reads as False."""
+_LOOKING_INSTEAD: Final = {"manage_queued_resource": "describe_queued_resource"}
+"""Of tools that write, those that look as well: which one does that alone."""
 
 
 class InternalError(OpsError):
@@ -47,17 +66,29 @@ class Gate(Middleware):
         call_next: CallNext[CallToolRequestParams, ToolResult],
     ) -> ToolResult:
         """Refuse, write down, call, and put foreign errors into our words."""
-        registered = TOOLS.get(context.message.name)
         rt = _runtime(context)
-        if registered is None:
-            return _failed(_unknown(context.message.name, rt), rt)
-        refused = _refusal(registered, rt)
-        if refused:
-            return _failed(refused, rt)
-        _drop_nulls(context.message)
-        if not registered.writes:
-            return await _answered(context, call_next, rt)
+        with span_of(context.message.name, rt) as span, understood(context.message):
+            reply = await _reply(context, call_next, rt)
+            tell(span, context.message.arguments or {}, _told(reply), rt)
+        return reply
+
+
+async def _reply(
+    context: MiddlewareContext[CallToolRequestParams],
+    call_next: CallNext[CallToolRequestParams, ToolResult],
+    rt: Runtime,
+) -> ToolResult:
+    registered = TOOLS.get(context.message.name)
+    if registered is None:
+        return _failed(_unknown(context.message.name, rt), rt)
+    _drop_nulls(context.message)
+    wakes = _wakes(context.message)
+    refused = _refusal(registered, rt, wakes=wakes)
+    if refused:
+        return _failed(refused, rt)
+    if registered.writes or wakes:
         return await _written_down(context, call_next, rt)
+    return await _answered(context, call_next, rt)
 
 
 async def _written_down(
@@ -74,14 +105,31 @@ async def _written_down(
             _log.warning("%s is not in the journal: %s", context.message.name, exc.summary)
             return await _answered(context, call_next, rt)
         return _failed(exc, rt)
-    reply = await _answered(context, call_next, rt)
-    told: dict[str, Any] = getattr(reply, "structured_content", None) or {}
-    outcome = "ok" if told.get("ok") else str(told.get("code", "asked"))
+    outcome = Outcome(result=BROKEN_OFF)
+    try:
+        reply = await _answered(context, call_next, rt)
+        outcome = outcome_of(arguments, _told(reply))
+    finally:
+        _end(journal, number, context.message.name, outcome)
+    return reply
+
+
+def _end(journal: Journal, number: int, tool: str, outcome: Outcome) -> None:
     try:
         journal.end(number, outcome)
     except OpsError as exc:
-        _log.warning("The end of %s is not in the journal: %s", context.message.name, exc.summary)
-    return reply
+        _log.warning("The end of %s is not in the journal: %s", tool, exc.summary)
+
+
+def _told(reply: ToolResult) -> dict[str, Any]:
+    """Give the envelope; a question to a human has none."""
+    return getattr(reply, "structured_content", None) or {}
+
+
+def _wakes(message: CallToolRequestParams) -> bool:
+    """Whether a call may start a GPU, though its tool only asks."""
+    said = (message.arguments or {}).get("wake", False)
+    return str(said).lower() not in _NO
 
 
 def _drop_nulls(message: CallToolRequestParams) -> None:
@@ -102,25 +150,52 @@ async def _answered(
     rt: Runtime,
 ) -> ToolResult:
     try:
-        return await call_next(context)
+        with patience() as waited:
+            return await call_next(context)
     except ValidationError as exc:
         return _failed(_invalid(context.message.name, exc), rt)
     except ToolError as exc:
         return _failed(_bug(context.message.name, exc), rt)
+    assert waited.cancelled_caught
+    return _failed(_late(context.message), rt)
 
 
-def _refusal(registered: Registered, rt: Runtime) -> OpsError | None:
+def _refusal(registered: Registered, rt: Runtime, *, wakes: bool) -> OpsError | None:
     name = registered.tool.name
-    if rt.settings.read_only and registered.writes:
-        return ReadOnly(
-            f"{name} changes things, and this server was started to look only.",
-            fix="Start it without READ_ONLY to change anything.",
-        )
+    if rt.settings.read_only and (registered.writes or wakes):
+        return _read_only(name, writes=registered.writes)
     if name in rt.listed or registered.group == OLD_NAMES:
         return None
     return Unsupported(
         f"{name} is not in this server's profile.",
         fix=f"Start it with TOOLSETS={registered.group}.",
+    )
+
+
+def _read_only(name: str, *, writes: bool) -> ReadOnly:
+    does = "changes things" if writes else "with wake=true starts a GPU"
+    instead = "" if writes else "Leave `wake` out. "
+    if name in _LOOKING_INSTEAD:
+        instead = f"To look, call {_LOOKING_INSTEAD[name]}. "
+    return ReadOnly(
+        f"{name} {does}, and this server was started to look only.",
+        fix=f"{instead}Start it without READ_ONLY to change anything.",
+    )
+
+
+def _late(message: CallToolRequestParams) -> WaitedTooLong:
+    """Say what was waited for; each tool has an end of its own, which should have come first."""
+    given = message.arguments or {}
+    meant = {key: given[key] for key in ("target", "name") if isinstance(given.get(key), str)}
+    of = " ".join(f"{key}={said[:60]!r}" for key, said in meant.items())
+    hints = TOOLS[message.name].tool.annotations
+    once = bool(hints and not (hints.idempotent_hint or hints.read_only_hint))
+    look = NextStep("get_benchmark") if once else NextStep("status_vllm", meant)
+    return WaitedTooLong(
+        f"{message.name} {of}".strip() + f" did not end within {patience_seconds():.0f} s.",
+        fix=f"What it began goes on: look with {look.tool} before you call it again"
+        + (", which begins another run." if once else "; the same call is harmless."),
+        next_steps=(look,),
     )
 
 

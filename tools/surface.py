@@ -21,6 +21,7 @@ from core.rehearsal import REHEARSAL
 from core.reply import Json, bounded, collecting_notes, failure, markdown, success
 from core.settings import Toolset
 from operations.runtime import Runtime
+from tools.titles import title
 
 P = ParamSpec("P")
 
@@ -146,7 +147,9 @@ def _as_tool(
     signature = inspect.signature(fn).replace(return_annotation=empty)
     call.__signature__ = signature  # type: ignore[attr-defined]  # inspect reads it
     call.__annotations__ = {k: v for k, v in fn.__annotations__.items() if k != "return"}
-    tool = FunctionTool.from_function(call, annotations=annotations, tags={group})
+    tool = FunctionTool.from_function(
+        call, title=title(call.__name__), annotations=annotations, tags={group}
+    )
     tool.parameters = _slim(tool.parameters)
     return tool
 
@@ -179,8 +182,16 @@ def said(given: Mapping[str, Any], *, without: tuple[str, ...]) -> dict[str, Any
 
 
 def _slim(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what goes without saying, which every listing would pay for."""
     properties = {
-        name: {key: value for key, value in row.items() if (key, value) != ("default", None)}
+        name: {key: value for key, value in row.items() if not _unsaid(key, value)}
         for name, row in schema.get("properties", {}).items()
     }
     return {**schema, "properties": properties}
+
+
+def _unsaid(key: str, value: Any) -> bool:
+    """Tell defaults that are nothing, and that a count is not negative; calls are still checked."""
+    if key == "default":
+        return value is None or value is False
+    return key == "minimum" and value in (0, 1)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import DiskFull, HostError, OpsError
-from core.journal import TOKEN_MINUTES, Journal
+from core.journal import TOKEN_MINUTES, Journal, Outcome
 from tests.logs.conftest import NOW
 
 
@@ -36,8 +36,8 @@ def test_a_mutating_call_is_written_down_before_and_after(path: Path) -> None:
     """Who, what, when and the result; the newest stands last."""
     journal = Journal(path, clock=Hands())
     first = journal.begin("cline 1.0", "deploy_vllm", {"name": "one", "path": Path("/models")})
-    journal.end(first, "ok")
-    journal.end(journal.begin("cline 1.0", "stop_vllm", {}), "BUSY")
+    journal.end(first, Outcome(result="ok", about="local/one", said="It is there."))
+    journal.end(journal.begin("cline 1.0", "stop_vllm", {}), Outcome(result="BUSY"))
     operations = journal.operations()
     assert [(row.tool, row.result) for row in operations] == [
         ("deploy_vllm", "ok"),
@@ -110,7 +110,7 @@ def test_two_servers_share_one_journal(path: Path) -> None:
     token = one.mint("x")
     number = one.begin("a", "deploy_vllm", {})
     other.begin("b", "stop_vllm", {})
-    one.end(number, "ok")
+    one.end(number, Outcome(result="ok"))
     assert [row.client for row in other.operations()] == ["a", "b"]
     assert other.redeem(token, "x")
     assert not one.redeem(token, "x")
@@ -208,7 +208,7 @@ def test_a_read_only_journal_is_never_made(path: Path) -> None:
 def test_a_read_only_journal_is_read_and_left_as_it_was(path: Path) -> None:
     """Every byte is the same afterwards, and no file of SQLite's own stays beside it."""
     journal = Journal(path)
-    journal.end(journal.begin("x", "deploy_vllm", {}), "ok")
+    journal.end(journal.begin("x", "deploy_vllm", {}), Outcome(result="ok"))
     before = {file.name: file.read_bytes() for file in path.parent.iterdir()}
     assert [row.tool for row in Journal(path, read_only=True).operations()] == ["deploy_vllm"]
     assert {file.name: file.read_bytes() for file in path.parent.iterdir()} == before

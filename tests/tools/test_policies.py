@@ -5,9 +5,14 @@ from typing import Final
 
 import pytest
 
+from core.records import Deployment
+from core.settings import Settings
+from operations import agreement
+from operations.resolve import Found
+from operations.stage import Stage
 from tests.tools.asked import ONE, Open, mode, opened, token_of, yes
 from tests.tools.calls import MODEL
-from tests.tools.world import plant, snapshot, targets
+from tests.tools.world import LONG_AGO, plant, snapshot, targets
 
 __all__ = ["mode", "opened"]
 
@@ -157,3 +162,31 @@ async def test_nonsense_is_refused_before_anybody_is_asked(
         reply = await agent.call("update_vllm_scaling", min_replicas=2, max_replicas=1)
         assert reply.code == "INVALID_ARGUMENT"
     assert agent.asked == []
+
+
+@pytest.mark.parametrize("target", ["cloud-run-l4", "aca-a100", "tpu-v6e-1", "local"])
+@pytest.mark.parametrize("purge", [False, True])
+async def test_a_deletion_is_shown_with_all_that_goes_and_all_that_stays(
+    state_dir: Path, target: str, *, purge: bool
+) -> None:
+    """By name, as the real clouds call it: whoever agrees to a purge reads what else is lost."""
+    settings = Settings(
+        vllm_devops_state_dir=state_dir,
+        google_cloud_project="p",
+        azure_subscription_id="00000000-0000-4000-8000-000000000001",
+        engine="simulated",
+    )
+    backend = Stage(settings).backend(target)
+    values = {"name": "one", "target": target, "state": "stopped", "since": LONG_AGO}
+    values |= {"model": MODEL, "served_model_name": MODEL, "engine": "vLLM", "revision": "r"}
+    one = Deployment.model_validate({**values, "created_at": LONG_AGO, "usd_per_hour": 2.5})
+    shown = agreement.to_destroy(Found(backend, one), purge=purge)
+    assert "$2.50 an hour" in shown.question
+    assert all(what in shown.question for what in (*shown.deletes, *shown.stays))
+    assert any("key" in what for what in shown.deletes)
+    both = " ".join((*shown.deletes, *shown.stays))
+    if target == "aca-a100":
+        assert "all weights" in both
+        assert ("all weights" in " ".join(shown.deletes)) is purge
+    if target == "cloud-run-l4":
+        assert ("the image vllm-devops/one" in " ".join(shown.deletes)) is purge

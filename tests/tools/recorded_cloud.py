@@ -1,0 +1,225 @@
+"""What each target of the recorded world can do."""
+
+from collections.abc import AsyncGenerator, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import anyio
+from pydantic import SecretStr
+
+from backends.base import DeploymentConfig, LogLines, LogQuery, World
+from backends.cloud_abilities import (
+    BY_PURGE,
+    KeptSecret,
+    QueuedResource,
+    Quota,
+    RegisteredModel,
+    Setup,
+    SetupStep,
+    StoredModel,
+    Upload,
+    Zone,
+)
+from backends.leaving import Leaving
+from core.errors import DeploymentNotFound
+from core.plans import Plan, PlannedStep, Preflight
+from core.records import (
+    Access,
+    Deleted,
+    Deployment,
+    DeploymentSpec,
+    ModelShape,
+    Remainder,
+    State,
+    Target,
+)
+from logs.lines import Line
+from planner.accelerators import accelerator
+from planner.foresee import foresee
+from tests.tools.recorded_world import Kept
+from tests.tools.sentinels import KEY, LEAKY, SIGNED
+
+_MADE: Final = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+class RecordedCloud:
+    """One target of it."""
+
+    def __init__(self, target: Target, world: World, *, kept: Kept) -> None:
+        self._target, self._kept = target, kept
+        self.held: str | None = None
+
+    @property
+    def target(self) -> Target:
+        return self._target
+
+    def plan(self, spec: DeploymentSpec, model: ModelShape) -> Plan:
+        step = PlannedStep(what="Make it.", request={}, command="make it")
+        memory = foresee(spec, model, accelerator("l4"))
+        price = self._target.usd_per_hour
+        return Plan(
+            spec=spec,
+            target=self._target,
+            model=model,
+            steps=(step,),
+            memory=memory,
+            usd_per_hour=price,
+        )
+
+    async def check(self, plan: Plan) -> Preflight:
+        await self._asked()
+        return Preflight(checks=())
+
+    async def apply(self, plan: Plan) -> Deployment:
+        await self._asked()
+        self._write("apply", plan.spec.name)
+        self._kept.put(
+            self._target.name,
+            State.READY,
+            plan.spec.name,
+            revision=plan.spec.fingerprint,
+        )
+        return await self.describe(plan.spec.name)
+
+    async def describe(self, name: str) -> Deployment:
+        await self._asked()
+        try:
+            return self._kept.deployments[self._target.name, name]
+        except KeyError as exc:
+            words = f"No deployment named '{name}'."
+            raise DeploymentNotFound(words, fix="Call list_deployments.") from exc
+
+    async def list(self) -> Sequence[Deployment]:
+        await self._asked()
+        there = self._kept.deployments.items()
+        return [one for (target, _), one in there if target == self._target.name]
+
+    async def delete(self, name: str) -> Deleted:
+        await self._asked()
+        here = (self._target.name, name)
+        removed = self._kept.deployments.pop(here, None)
+        if removed:
+            self._write("delete", name)
+        image = Remainder(what="its image", usd_per_month=1, how_to_remove=BY_PURGE)
+        return Deleted(
+            name=name,
+            target=self._target.name,
+            gone=True,
+            removed=("all of it",) if removed else (),
+            stays=(image,),
+        )
+
+    def leaving(self, name: str) -> Leaving:
+        return Leaving(
+            deletes=(f"the service {name}",), purged=(f"the image {name}",), stays=("hf-token",)
+        )
+
+    async def purge(self, name: str) -> tuple[str, ...]:
+        await self._asked()
+        self._write("purge", name)
+        return ("its image",)
+
+    async def access(self, name: str) -> Access:
+        await self._asked()
+        return Access(base_url=self._kept.url, api_key=SecretStr(KEY), protection="A key.")
+
+    async def scale(self, name: str, *, min_replicas: int, max_replicas: int) -> Deployment:
+        await self._asked()
+        self._write(f"scale {min_replicas}-{max_replicas}", name)
+        return await self.describe(name)
+
+    async def stop(self, name: str) -> Deployment:
+        await self._asked()
+        self._write("stop", name)
+        self._kept.put(self._target.name, State.STOPPED, name)
+        return await self.describe(name)
+
+    async def start(self, name: str) -> Deployment:
+        await self._asked()
+        self._write("start", name)
+        self._kept.put(self._target.name, State.READY, name)
+        return await self.describe(name)
+
+    async def wake(self, name: str) -> None:
+        await self._asked()
+        self._write("wake", name)
+        self._kept.put(self._target.name, State.READY, name)
+
+    async def setup(self) -> Setup:
+        await self._asked()
+        step = SetupStep(what="a vault", done=self._kept.is_set_up, command="make a vault")
+        return Setup(steps=(step,))
+
+    async def set_up(self) -> Setup:
+        await self._asked()
+        self._write("set up", "")
+        self._kept.is_set_up = True
+        return await self.setup()
+
+    async def keep_secret(self, name: str, value: SecretStr) -> KeptSecret:
+        await self._asked()
+        self._write("keep secret", name)
+        return KeptSecret(name=name, version="1", readable_by=())
+
+    async def quotas(self) -> Sequence[Quota]:
+        await self._asked()
+        return (Quota(quota="l4", region="here", accelerator="l4", limit=1),)
+
+    async def zones(self) -> Sequence[Zone]:
+        await self._asked()
+        return ()
+
+    async def stored_models(self, bucket: str | None = None) -> Sequence[StoredModel]:
+        await self._asked()
+        return ()
+
+    async def registered_models(self) -> Sequence[RegisteredModel]:
+        await self._asked()
+        shown = {"name": "1", "display_name": SIGNED, "version": "1", "created_at": "2026"}
+        return (RegisteredModel.model_validate({**shown, "artifact": SIGNED}),)
+
+    def upload(self, folder: str, here: str, bucket: str | None = None) -> Upload:
+        return Upload(location="files://w/x", bucket="files://w", steps=(), notes=())
+
+    async def logs(self, name: str, *, lines: int, contains: str | None = None) -> LogLines:
+        await self._asked()
+        await self.describe(name)
+        return LogLines(lines=tuple(_log()[:lines]), total=len(_log()))
+
+    async def log_pages(self, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
+        await self._asked()
+        yield [Line(at=_MADE, text=text) for text in _log()]
+
+    async def spec(self, name: str) -> DeploymentSpec | None:
+        await self._asked()
+        model = (await self.describe(name)).model
+        return DeploymentSpec(name=name, model=model, engine_args=("--api-key", KEY))
+
+    async def config(self, name: str) -> DeploymentConfig:
+        await self._asked()
+        return DeploymentConfig(command=f"run --key {KEY}", docker_run="docker", yaml="a: b")
+
+    async def _asked(self) -> None:
+        if self._kept.hangs:
+            await anyio.sleep_forever()
+
+    def _write(self, what: str, name: str) -> None:
+        self._kept.writes.append(f"{what} {self._target.name}/{name}")
+
+
+class RecordedQueue(RecordedCloud):
+    """A target with a queue beside it."""
+
+    async def queued_resources(self) -> Sequence[QueuedResource]:
+        await self._asked()
+        return tuple(self._kept.husks)
+
+    async def delete_husk(self, zone: str, resource: str) -> bool:
+        await self._asked()
+        self._write("delete husk", resource)
+        self._kept.husks.clear()
+        return True
+
+
+def _log() -> list[str]:
+    return [*LEAKY, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"]

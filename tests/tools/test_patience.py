@@ -1,0 +1,157 @@
+"""No call outlasts a client's patience, whatever never answers."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import pytest
+from fastmcp import Client
+from fastmcp.client.elicitation import ElicitResult
+
+from core.journal import Journal
+from core.records import State
+from core.settings import Settings
+from server import build
+from tests.conversation import Agent, agent_of
+from tests.tools.asked import mode
+from tests.tools.calls import CLOUD, EVERY, OLD
+from tests.tools.recorded import Kept, every_cloud, recorded
+from tests.tools.world import assert_envelope, assert_same_facts, operations_of
+from tools import patience
+from tools.surface import TOOLS
+
+__all__ = ["mode"]
+
+pytestmark = pytest.mark.anyio
+
+NOBODY: Final = "http://127.0.0.1:9"
+PLACES: Final = {"estimate_cost", "compare_targets", "recommend_deployment"}
+"""They know by themselves what they are asked, and their target is a name of the planner's."""
+
+
+@pytest.fixture
+async def hung(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Agent]:
+    """A server whose clouds have stopped answering, and whose patience is short."""
+    monkeypatch.setattr(patience, "LONGEST_SECONDS", 0.3)
+    every_cloud(monkeypatch, NOBODY).hangs = True
+    settings = Settings(
+        vllm_devops_state_dir=state_dir,
+        google_cloud_project="p",
+        azure_subscription_id="s",
+        rehearsal=True,
+        toolsets=("all",),
+        confirm="never",
+    )
+    async with agent_of(settings) as agent:
+        yield agent
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+async def test_a_cloud_that_hangs_is_told_in_time(hung: Agent, tool: str) -> None:
+    """Whatever is called: an answer in our words, and what was waited for where it is none."""
+    takes = TOOLS[tool].tool.parameters["properties"]
+    said = {**EVERY, **CLOUD, **OLD}[tool]
+    if {"target", "name"} <= set(takes) and tool not in PLACES:
+        said = {"target": _target(tool), "name": "one", **said}
+    with anyio.fail_after(20):
+        reply = await hung.call(tool, **said)
+    assert_envelope(reply)
+    assert_same_facts(reply)
+    assert reply.code != "INTERNAL_ERROR"
+    if reply.code == "WAITED_TOO_LONG":
+        assert reply.structured["retryable"] is True
+        assert tool in reply.structured["summary"]
+
+
+def _target(tool: str) -> str:
+    if "azure" in tool:
+        return "aca-a100"
+    return "tpu-v6e-1" if "queue" in tool else "cloud-run-l4"
+
+
+async def test_a_call_that_was_broken_off_is_in_the_journal(hung: Agent, state_dir: Path) -> None:
+    """With its end: nobody takes it for one that still runs."""
+    reply = await hung.call("destroy_vllm", target="cloud-run-l4", name="one")
+    assert reply.code == "WAITED_TOO_LONG"
+    assert "one" in reply.structured["summary"]
+    assert [step["tool"] for step in reply.structured["next"]] == ["status_vllm"]
+    (last,) = Journal(state_dir / "rehearsal" / "journal.db").operations()
+    assert (last.tool, last.result) == ("destroy_vllm", "WAITED_TOO_LONG")
+    assert last.ended_at
+
+
+async def test_a_call_that_its_client_takes_back_is_in_the_journal(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As broken off: what it had done by then, nobody knows."""
+    kept = recorded(monkeypatch, state_dir.parent / "targets.toml")
+    kept.hangs = True
+    settings = Settings(vllm_devops_state_dir=state_dir, toolsets=("all",), confirm="never")
+    async with agent_of(settings) as agent:
+        with anyio.move_on_after(0.3):
+            await agent.call("destroy_vllm", target="run", name="one")
+    (last,) = operations_of(state_dir)
+    assert (last.tool, last.result) == ("destroy_vllm", "broken off")
+
+
+async def test_a_human_may_think_as_long_as_they_like(
+    state_dir: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock stands still while they are asked, and what they agreed to is done after it.
+
+    Half a second: the time that a human thinks.
+    """
+    monkeypatch.setattr(patience, "LONGEST_SECONDS", 0.25)
+    kept = recorded(monkeypatch, state_dir.parent / "targets.toml")
+    kept.put("run", State.STOPPED)
+    async with _slow_human(state_dir, mode, seconds=0.5) as client:
+        reply = await client.call_tool(
+            "destroy_vllm", {"target": "run", "name": "one"}, raise_on_error=False
+        )
+    assert not reply.is_error, reply
+    assert kept.writes == ["delete run/one"]
+
+
+def _slow_human(state_dir: Path, mode: str, seconds: float) -> Client[Any]:
+    async def handler(*_asked: Any) -> ElicitResult[dict[str, Any]]:
+        with anyio.move_on_after(seconds):
+            await anyio.sleep_forever()
+        return ElicitResult(action="accept", content={"confirm": True, "value": True})
+
+    settings = Settings(vllm_devops_state_dir=state_dir, toolsets=("all",))
+    return Client(build(settings), mode=mode, elicitation_handler=handler)
+
+
+async def test_a_wait_ends_before_the_call_does(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time that it took to find what is waited for counts: it is a state, and no error."""
+    monkeypatch.setattr(patience, "LONGEST_SECONDS", 3.0)
+    kept = recorded(monkeypatch, state_dir.parent / "targets.toml")
+    kept.put("run", State.LOADING)
+    settings = Settings(vllm_devops_state_dir=state_dir, toolsets=("all",), read_only=True)
+    async with agent_of(settings) as agent:
+        reply = await agent.call("status_vllm", target="run", name="one", wait_s=45)
+    assert reply.state == "loading"
+
+
+@pytest.mark.parametrize("says", [{"confirm": False}, {}, {"confirm": "no"}])
+async def test_a_form_that_is_sent_unticked_is_no_yes(
+    state_dir: Path, mode: str, says: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever sends the form has not thereby said what is in it."""
+    kept: Kept = recorded(monkeypatch, state_dir.parent / "targets.toml")
+    kept.put("run", State.STOPPED)
+    content = {**says, **({"value": says["confirm"]} if "confirm" in says else {})}
+
+    async def handler(*_asked: Any) -> ElicitResult[dict[str, Any]]:
+        return ElicitResult(action="accept", content=content)
+
+    settings = Settings(vllm_devops_state_dir=state_dir, toolsets=("all",))
+    async with Client(build(settings), mode=mode, elicitation_handler=handler) as client:
+        reply = await client.call_tool(
+            "destroy_vllm", {"target": "run", "name": "one"}, raise_on_error=False
+        )
+    assert reply.is_error
+    assert kept.writes == []

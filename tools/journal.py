@@ -1,0 +1,38 @@
+"""The tool that reads the journal of changes."""
+
+from typing import Annotated
+
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
+
+from operations import journalling
+from operations.runtime import Runtime
+from tools.surface import KNOWS, RT, Minutes, Text, ops_tool
+
+
+@ops_tool("diagnose", KNOWS)
+async def list_operations(
+    target: Text = None,
+    name: Text = None,
+    tool_name: Text = None,
+    minutes: Minutes | SkipJsonSchema[None] = None,
+    failures: bool = False,
+    limit: Annotated[int, Field(ge=1, le=journalling.MOST)] = 30,
+    rt: Runtime = RT,
+) -> journalling.Changes:
+    """List who deployed, changed, stopped or deleted what, and when: this server's audit journal.
+
+    Args:
+        tool_name: Only calls of it, such as destroy_vllm.
+        minutes: Only calls this new.
+        failures: Only what failed or has not ended.
+    """
+    return journalling.list_changes(
+        rt,
+        target=target,
+        name=name,
+        tool=tool_name,
+        minutes=minutes,
+        failures=failures,
+        limit=limit,
+    )
