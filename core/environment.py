@@ -7,7 +7,9 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 """The checkout; `init.sh` writes `.env` there."""
 
-_OUR_SECRETS: Final = ("VLLM_API_KEY", "HF_TOKEN", "GOOGLE_API_KEY")
+_OUR_SECRETS: Final = (
+    "VLLM_API_KEY", "HF_TOKEN", "GOOGLE_API_KEY", "ANALYST_API_KEY", "MCP_BEARER_TOKEN",
+)  # fmt: skip
 
 
 def inherited_environment() -> dict[str, str]:

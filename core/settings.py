@@ -93,11 +93,22 @@ class Settings(BaseSettings):
     confirm: Literal["ask", "token", "deny", "never"] = "ask"
     """Who agrees to destructive and paid work: the human where the client can ask, else a
     one-time token; always the token; nobody without a human; or nobody is asked."""
+    mcp_bearer_token: SecretStr | None = None
+    """Only for `server.py --http`: what clients must send as `Authorization: Bearer`; needed where
+    others than this machine can reach it."""
+    mcp_allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
+    """Only for `server.py --http`: the names that clients may call it by, separated by commas."""
+    telemetry: bool = False
+    """On: each call is a span of whatever OpenTelemetry SDK this process was started with."""
     vllm_devops_state_dir: Path | None = None
     """Where journal and deployments are kept; default the user's state folder."""
 
     @field_validator(
-        "toolsets", "azure_allowed_addresses", "google_allowed_addresses", mode="before"
+        "toolsets",
+        "azure_allowed_addresses",
+        "google_allowed_addresses",
+        "mcp_allowed_hosts",
+        mode="before",
     )
     @classmethod
     def _split(cls, value: object) -> object:
@@ -108,7 +119,13 @@ class Settings(BaseSettings):
     @property
     def secrets(self) -> tuple[str, ...]:
         """Every secret value that must never be seen in an answer."""
-        held = (self.vllm_api_key, self.hf_token, self.google_api_key, self.analyst_api_key)
+        held = (
+            self.vllm_api_key,
+            self.hf_token,
+            self.google_api_key,
+            self.analyst_api_key,
+            self.mcp_bearer_token,
+        )
         given = (secret.get_secret_value() for secret in held if secret)
         urls = (self.vllm_base_url, self.analyst_base_url)
         return tuple(secret for secret in (*given, *map(_password, urls)) if secret)

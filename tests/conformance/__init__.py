@@ -1,0 +1,1 @@
+"""The official MCP conformance suite and the strict inspector, run against this server."""
