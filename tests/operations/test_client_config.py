@@ -11,13 +11,19 @@ import pytest
 from core.errors import InvalidArgument
 from core.settings import ROOT
 from operations.client_config import SERVER_KEY, client_configs, render
+from operations.clients.entries import by_address, merged
+from operations.clients.table import called, clients
+from server import main
 
 _ODD = Path('/home/ada/it\'s my "code" $HOME/é/vllm-devops-agent')
+_JSON = [one.name for one in clients() if one.form == "json"]
 
 
-def _texts(root: Path, client: str, where: str) -> str:
+def _texts(root: Path, client: str, *, typed: bool = False) -> str:
     (text,) = (
-        one.text for one in client_configs(root) if (one.client, one.where) == (client, where)
+        one.text
+        for one in client_configs(root)
+        if one.client.name == client and (one.where == "a shell") == typed
     )
     return text
 
@@ -32,18 +38,11 @@ def _started(root: Path) -> list[str]:
     return [str(root / ".venv/bin/python"), str(root / "server.py")]
 
 
-@pytest.mark.parametrize(
-    ("client", "where"),
-    [
-        ("Antigravity", "~/.gemini/antigravity/mcp_config.json"),
-        ("Antigravity CLI", "~/.gemini/antigravity-cli/mcp_config.json"),
-        ("Gemini CLI", "~/.gemini/settings.json"),
-        ("Claude Code", ".mcp.json of a project"),
-    ],
-)
-def test_json_starts_the_server_of_this_checkout(root: Path, client: str, where: str) -> None:
+@pytest.mark.parametrize("client", _JSON)
+def test_json_starts_the_server_of_this_checkout(root: Path, client: str) -> None:
     """Each JSON text parses, under the one key, with the paths as they are."""
-    (entry,) = json.loads(_texts(root, client, where))["mcpServers"].items()
+    told = json.loads(_texts(root, client))
+    (entry,) = told[called(client).under].items()
     name, server = entry
     assert name == SERVER_KEY
     assert [server["command"], *server["args"]] == _started(root)
@@ -51,42 +50,53 @@ def test_json_starts_the_server_of_this_checkout(root: Path, client: str, where:
 
 def test_toml_starts_the_server_of_this_checkout(root: Path) -> None:
     """Codex's text parses, and gives more than its 10 s to start and 60 s to answer."""
-    told = tomllib.loads(_texts(root, "Codex", "~/.codex/config.toml"))
+    told = tomllib.loads(_texts(root, "codex"))
     server: dict[str, Any] = told["mcp_servers"][SERVER_KEY]
     assert [server["command"], *server["args"]] == _started(root)
     assert server["startup_timeout_sec"] > 10
     assert server["tool_timeout_sec"] > 60
 
 
-@pytest.mark.parametrize(
-    ("client", "program"), [("Gemini CLI", "gemini"), ("Claude Code", "claude")]
-)
-def test_a_shell_reads_the_paths_as_they_are(root: Path, client: str, program: str) -> None:
+@pytest.mark.parametrize("client", ["gemini", "claude", "codex"])
+def test_a_shell_reads_the_paths_as_they_are(root: Path, client: str) -> None:
     """A path with spaces and quotes is two words of the command, not more."""
-    words = shlex.split(_texts(root, client, "a shell"))
-    assert words[:3] == [program, "mcp", "add"]
+    words = shlex.split(_texts(root, client, typed=True))
+    assert words[:3] == [client, "mcp", "add"]
     assert SERVER_KEY in words
     assert words[-2:] == _started(root)
 
 
-def test_no_client_cuts_a_call_that_keeps_its_45_seconds() -> None:
-    """Gemini's timeout is in milliseconds."""
-    told = json.loads(_texts(ROOT, "Gemini CLI", "~/.gemini/settings.json"))
+@pytest.mark.parametrize("client", ["gemini", "claude"])
+def test_no_client_cuts_a_call_that_keeps_its_45_seconds(client: str) -> None:
+    """Their time-outs are in milliseconds."""
+    told = json.loads(_texts(ROOT, client))
     assert told["mcpServers"][SERVER_KEY]["timeout"] >= 60_000
+
+
+def test_antigravity_reads_the_file_that_it_is_told() -> None:
+    """Since 2.x both the application and its CLI read one file; the older ones are ignored."""
+    assert called("antigravity").where == "~/.gemini/config/mcp_config.json"
 
 
 def test_every_client_is_shown() -> None:
     """Without a choice every text stands under its client and its place."""
     shown = render(client_configs(ROOT), None)
     for one in client_configs(ROOT):
-        assert f"# {one.client}: {one.where}\n{one.text}\n" in shown
+        assert f"# {one.client.title}: {one.where}\n{one.text}\n" in shown
 
 
-def test_one_client_is_shown_alone() -> None:
+@pytest.mark.parametrize("word", ["CODEX", "codex", "Co"])
+def test_one_client_is_shown_alone(word: str) -> None:
     """The beginning of its name will do, in any case."""
-    shown = render(client_configs(ROOT), "CODEX")
-    assert tomllib.loads(shown)["mcp_servers"][SERVER_KEY]
+    shown = render(client_configs(ROOT), word)
+    assert f"[mcp_servers.{SERVER_KEY}]" in shown
     assert "Gemini" not in shown
+
+
+@pytest.mark.parametrize("word", ["vscode", "VS Code", "vs-code"])
+def test_a_name_of_two_words_is_known_however_it_is_typed(word: str) -> None:
+    """Make and shells like one word, people write two."""
+    assert called(word).name == "vscode"
 
 
 def test_an_unknown_client_is_told_the_known_ones() -> None:
@@ -94,9 +104,100 @@ def test_an_unknown_client_is_told_the_known_ones() -> None:
     with pytest.raises(InvalidArgument) as caught:
         render(client_configs(ROOT), "emacs")
     assert "Claude Code" in caught.value.fix
+    with pytest.raises(InvalidArgument) as caught:
+        called("c")  # three begin so
+    assert "cursor" in caught.value.fix
+
+
+def test_every_client_says_where_what_is_known_of_it_was_read() -> None:
+    """Clients move their files: a row without source and date cannot be checked again."""
+    for client in clients():
+        assert "read 20" in client.source, client.name
 
 
 def test_the_workspace_configuration_has_the_same_key() -> None:
     """What is committed for Antigravity needs no path of this machine."""
     told = json.loads((ROOT / ".agents/mcp_config.json").read_text(encoding="utf-8"))
     assert told == {"mcpServers": {SERVER_KEY: {"command": "python3", "args": ["server.py"]}}}
+
+
+@pytest.mark.parametrize("client", [one.name for one in clients()])
+def test_a_token_is_named_and_never_written(
+    client: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The variable's name stands in the entry; a client that takes none gets no token at all."""
+    token = "planted-0123456789abcdef0123456789abcdef"
+    monkeypatch.setenv("MCP_BEARER_TOKEN", token)
+    assert main(["mcp-config", client, "--url", "https://gpu.example/mcp"]) == 0
+    said = capsys.readouterr()
+    assert token not in said.out + said.err
+    assert ("MCP_BEARER_TOKEN" in said.out) == bool(called(client).token)
+    assert ("none is written" in said.err) != bool(called(client).token)
+    assert "https://gpu.example/mcp" in said.out
+
+
+@pytest.mark.parametrize(
+    ("url", "token", "named"),
+    [
+        ("http://127.0.0.1:8765/mcp", "", False),
+        ("http://localhost:8765/mcp", "x" * 32, True),
+        ("https://gpu.example/mcp", "", True),
+    ],
+)
+def test_a_token_is_named_where_the_server_wants_one(
+    url: str,
+    token: str,
+    named: bool,  # noqa: FBT001  a column of the table
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Elsewhere always; on this machine where one is set."""
+    monkeypatch.setenv("MCP_BEARER_TOKEN", token)
+    assert main(["mcp-config", "codex", "--url", url]) == 0
+    assert ("bearer_token_env_var" in capsys.readouterr().out) == named
+
+
+def test_nobody_is_told_to_send_a_token_where_none_is_wanted() -> None:
+    """Codex refuses to start with a variable that is not set."""
+    entry = by_address(called("codex"), "http://127.0.0.1:8765/mcp", token=False)
+    assert entry["url"] == "http://127.0.0.1:8765/mcp"
+    assert "bearer_token_env_var" not in entry
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "gpu.example/mcp",
+        "ftp://gpu.example/mcp",
+        "https:///mcp",
+        "https://gpu.example:99999/mcp",
+        "https://ada:secret@gpu.example/mcp",
+        "https://gpu.example/mcp?key=secret",
+        "http://gpu.example/mcp",
+    ],
+)
+def test_an_address_that_cannot_be_or_gives_a_secret_away_is_refused(url: str) -> None:
+    """Nothing of a secret is repeated in the refusal."""
+    with pytest.raises(InvalidArgument) as caught:
+        by_address(called("codex"), url, token=True)
+    assert "secret@" not in str(caught.value) + caught.value.fix
+
+
+def test_what_its_owner_added_stays() -> None:
+    """Other fields, variables and the longer of two time-outs are kept; ours are set."""
+    old = {"command": "old", "args": [], "env": {"READ_ONLY": "1"}, "timeout": 900_000, "trust": 1}
+    assert merged(old, {"command": "new", "args": ["x"], "timeout": 120_000}) == {
+        "command": "new",
+        "args": ["x"],
+        "env": {"READ_ONLY": "1"},
+        "timeout": 900_000,
+        "trust": 1,
+    }
+
+
+def test_what_belongs_to_the_other_way_goes() -> None:
+    """No client takes a command and an address at once."""
+    by_http = merged({"command": "x", "args": [], "type": "stdio", "note": 1}, {"url": "u"})
+    assert by_http == {"url": "u", "note": 1}
+    by_stdio = merged({"url": "u", "headers": {"A": "b"}, "type": "http"}, {"command": "x"})
+    assert by_stdio == {"command": "x"}

@@ -123,7 +123,7 @@ class Foreseen:
     async def engine_facts(self, name: str) -> EngineFacts:
         return EngineFacts(memory=self._memory)
 
-    async def hardware(self) -> None: ...
+    async def hardware(self, _name: str, /) -> None: ...
 
 
 def found(backend: Any, name: str = "one") -> Found:

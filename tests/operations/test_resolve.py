@@ -22,6 +22,8 @@ NAMED: Final = sorted(
     if "name" in TOOLS[tool].tool.parameters["properties"] and tool not in NEW
 )
 """Every tool that is about one deployment which is there already."""
+OF_ALL: Final = {"get_system_status", "get_alert_rules", "list_operations"}
+"""What tells of every deployment where none is named."""
 STRANGE: Final = (
     "../one",
     "/etc",
@@ -65,7 +67,7 @@ async def test_the_only_deployment_is_meant(agent: Agent, state_dir: Path, tool:
     assert (reply.data["target"], reply.data["name"]) == ("local", "mine")
 
 
-@pytest.mark.parametrize("tool", sorted(set(NAMED) - {"get_system_status", "get_alert_rules"}))
+@pytest.mark.parametrize("tool", sorted(set(NAMED) - OF_ALL))
 async def test_of_several_none_is_guessed(agent: Agent, state_dir: Path, tool: str) -> None:
     """The error lists them, with a call for each."""
     plant(state_dir, "one")

@@ -95,7 +95,7 @@ class Remembers(Somewhere):
         assert name == "one"
         return self._facts
 
-    async def hardware(self) -> Hardware:
+    async def hardware(self, _name: str, /) -> Hardware:
         """Give what it runs on."""
         return Hardware(accelerator="none")
 

@@ -1,0 +1,1 @@
+"""What `server.py doctor` looks at; nothing is changed, and nothing that sleeps is woken."""

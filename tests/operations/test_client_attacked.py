@@ -1,0 +1,205 @@
+"""`mcp-config --write` on files that hold secrets, are protected, or cannot be what they are."""
+
+import json
+import os
+import resource
+import signal
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from core.errors import HostError
+from core.settings import ROOT
+from operations.clients.entries import by_address, by_command, merged
+from operations.clients.seen import look
+from operations.clients.table import SERVER_KEY, called, clients
+from operations.clients.writing import change, write
+from server import main
+
+_SECRET: Final = "planted"
+_URL: Final = "https://gpu.example/mcp"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home, in which nothing points elsewhere."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    moved = [one.variable for one in clients() if one.variable]
+    for name in ("XDG_CONFIG_HOME", "APPDATA", *moved):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def _cursor(servers: dict[str, Any], indent: int | None = 2) -> Path:
+    file = called("cursor").place({})
+    file.parent.mkdir()
+    file.write_text(json.dumps({"mcpServers": servers}, indent=indent))
+    return file
+
+
+@contextmanager
+def _full_after(number: int) -> Iterator[None]:
+    """Let no file grow beyond this many bytes, as on a disk that is nearly full."""
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (number, old[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("key", ["other", SERVER_KEY])
+def test_no_secret_is_shown_whatever_it_looks_like(
+    key: str, indent: int | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neighbours' lines are not shown at all, and of our own entry nothing that is not ours."""
+    entry = {
+        "url": f"https://{_SECRET}@gpu.example/mcp?key={_SECRET}", "args": ["--key", _SECRET],
+        "headers": {"X-Mine": _SECRET}, "env": {"MINE": _SECRET},
+    }  # fmt: skip
+    file = _cursor({key: entry}, indent)
+    assert main(["mcp-config", "cursor", "--write", "--yes"]) == 0
+    said = capsys.readouterr()
+    assert str(ROOT / "server.py") in said.out
+    assert _SECRET not in said.out + said.err
+    kept = json.loads(file.read_text())["mcpServers"][key]
+    assert kept == (entry if key == "other" else {"env": entry["env"], **kept})
+
+
+def test_what_stays_is_not_called_a_change(capsys: pytest.CaptureFixture[str]) -> None:
+    """A file without a last line end that names this server already is left to the letter."""
+    file = _cursor({SERVER_KEY: by_command(called("cursor"), ROOT)})
+    before = file.read_bytes()
+    assert main(["mcp-config", "cursor", "--write"]) == 0
+    assert "nothing to change" in capsys.readouterr().out
+    assert file.read_bytes() == before
+
+
+def test_a_server_that_is_switched_off_stays_off_and_that_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Whoever switched it off meant it; «written» alone would promise what does not come."""
+    file = _cursor({SERVER_KEY: {"command": "old", "disabled": True}})
+    for _ in range(2):
+        assert main(["mcp-config", "cursor", "--write", "--yes"]) == 0
+        assert "switched off" in capsys.readouterr().out
+    assert json.loads(file.read_text())["mcpServers"][SERVER_KEY]["disabled"] is True
+    assert [one.state for one in look(ROOT, {}) if one.state != "absent"] == ["off"]
+
+
+def test_a_file_that_is_protected_is_not_replaced() -> None:
+    """Another program owns it (a package manager of settings), or its owner meant it."""
+    file = _cursor({})
+    file.chmod(0o400)
+    before = file.read_bytes()
+    assert main(["mcp-config", "cursor", "--write", "--yes"]) == 2
+    assert [path.read_bytes() for path in file.parent.iterdir()] == [before]
+
+
+@pytest.mark.parametrize("kind", ["circle", "pipe"])
+def test_what_is_no_file_is_told_and_left(
+    kind: str, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A link to itself, and a pipe on which a reader would wait for ever."""
+    file = called("cursor").place({})
+    file.parent.mkdir()
+    if kind == "circle":
+        file.symlink_to(file)
+    else:
+        os.mkfifo(file)
+    assert main(["mcp-config", "cursor", "--write", "--yes"]) == 2
+    assert "no file" in capsys.readouterr().err
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+    assert [one.state for one in look(ROOT, {}) if one.state != "absent"] == ["unreadable"]
+
+
+def test_a_link_to_a_file_that_is_not_there_yet_makes_that_file(home: Path) -> None:
+    """The link stays one."""
+    file = called("cursor").place({})
+    file.parent.mkdir()
+    file.symlink_to(home / "dotfiles/cursor.json")
+    assert main(["mcp-config", "cursor", "--write", "--yes"]) == 0
+    assert file.is_symlink()
+    assert SERVER_KEY in (home / "dotfiles/cursor.json").read_text()
+
+
+def test_a_full_disk_leaves_everything_as_it_was() -> None:
+    """Neither half a file nor half a copy, which somebody would trust, is left behind."""
+    file = _cursor({"other": {"command": "x" * 5000}})
+    before = file.read_bytes()
+    client = called("cursor")
+    wanted = change(client, file, by_command(client, ROOT))
+    with _full_after(4096), pytest.raises(HostError, match="stays as it is"):
+        write(wanted)
+    assert {path.name: path.read_bytes() for path in file.parent.iterdir()} == {"mcp.json": before}
+
+
+def test_line_ends_of_windows_stay_in_toml_too() -> None:
+    """All of them: one lone line feed would make an editor doubt the whole file."""
+    file = called("codex").place({})
+    file.parent.mkdir()
+    file.write_bytes(b'\xef\xbb\xbfmodel = "x"\r\n[tui]\r\ntheme = "dark"\r\n')
+    assert main(["mcp-config", "codex", "--write", "--yes"]) == 0
+    written = file.read_bytes()
+    assert written.count(b"\n") == written.count(b"\r\n")
+    assert SERVER_KEY in tomllib.loads(written.decode("utf-8-sig"))["mcp_servers"]
+
+
+def test_a_new_file_ends_with_one_line_end() -> None:
+    """No empty line is left below."""
+    assert main(["mcp-config", "codex", "--write", "--yes"]) == 0
+    assert called("codex").place({}).read_text().endswith("= 30\n")
+
+
+def test_a_project_that_is_not_there_is_not_made(home: Path) -> None:
+    """It is more likely mistyped than wanted."""
+    assert main(["mcp-config", "codex", "--write", "--yes", "--project", str(home / "no")]) == 2
+    assert list(home.iterdir()) == []
+
+
+def test_an_interrupted_question_is_a_no(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is answered in a sentence, and nothing is written."""
+
+    class Terminal:
+        def isatty(self) -> bool:
+            return True
+
+        def readline(self) -> str:
+            signal.raise_signal(signal.SIGINT)
+            return "y\n"
+
+    monkeypatch.setattr("sys.stdin", Terminal())
+    assert main(["mcp-config", "codex", "--write"]) == 2
+    assert "Nothing was written." in capsys.readouterr().err
+    assert list(home.iterdir()) == []
+
+
+def test_what_must_be_known_before_is_said_before(capsys: pytest.CaptureFixture[str]) -> None:
+    """A client that writes its file as well must be closed first, not afterwards."""
+    assert main(["mcp-config", "claude", "--write", "--yes"]) == 0
+    said = capsys.readouterr().out
+    assert said.index("close it first") < said.index("Written")
+
+
+def test_headers_of_another_address_do_not_go_to_this_one() -> None:
+    """They may hold its secret; a second address of the entry would win over ours."""
+    client = called("gemini")
+    old = {"url": "https://b.example/sse", "headers": {"X-Key": _SECRET}, "trust": True}
+    ours = by_address(client, _URL, token=True)
+    assert merged(old, ours) == {"trust": True, **ours}
+    again = {**ours, "headers": {**ours["headers"], "X-Mine": "1"}}
+    assert merged(again, ours) == again
+
+
+def test_the_folder_of_another_checkout_goes() -> None:
+    """A client cannot start anything in a folder that is gone."""
+    ours = by_command(called("cursor"), ROOT)
+    assert merged({"command": "python3", "args": ["server.py"], "cwd": "/gone"}, ours) == ours
+    assert merged({**ours, "cwd": "/mine"}, ours) == {**ours, "cwd": "/mine"}

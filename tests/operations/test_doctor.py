@@ -1,0 +1,266 @@
+"""`server.py doctor` finds what is wrong, says what to do, and ends whatever hangs."""
+
+import json
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from backends.local.ports import free_port
+from core.errors import InvalidArgument
+from core.journal import Journal
+from core.settings import Settings
+from operations.doctor import machine, reach
+from operations.doctor.findings import Finding, Look, Report, all_of
+from server import main
+
+_TOKEN: Final = "ya29.planted-token-that-nobody-may-see"
+_SECRET: Final = "planted-0123456789abcdef"
+
+
+@pytest.fixture(autouse=True)
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home; the web is a proxy that is not there."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("VLLM_DEVOPS_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("ENGINE", "simulated")
+    proxy = f"http://ada:{_SECRET}@127.0.0.1:{free_port()}"
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name.lower(), raising=False)
+        monkeypatch.setenv(name, "" if name == "NO_PROXY" else proxy)
+    for name in ("CODEX_HOME", "CLAUDE_CONFIG_DIR", "GEMINI_CLI_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_CONFIG", "AZURE_CLIENT_ID"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def _seen(capsys: pytest.CaptureFixture[str], status: int) -> dict[str, dict[str, Any]]:
+    """Run the front door; give what was found by what it is about."""
+    assert main(["doctor", "--json"]) == status
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert _SECRET not in said.out
+    told = json.loads(said.out)
+    assert told["ok"] is (status == 0)
+    return {row["about"]: row for row in told["findings"]}
+
+
+def test_nothing_that_is_needed_fails_where_nothing_is_configured(
+    world: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Offline, without a cloud, a client or a model: all is well, and nothing was made."""
+    found = _seen(capsys, 0)
+    assert found["Python"]["verdict"] == found["packages"]["verdict"] == "ok"
+    assert found["Google Cloud login"]["verdict"] == "missing"
+    assert found["Azure login"]["verdict"] == "missing"
+    assert found["MCP clients"]["verdict"] == "missing"
+    assert found["huggingface.co"]["verdict"] == "warning"
+    assert "127.0.0.1" in found["proxies"]["detail"]
+    assert list(world.iterdir()) == []
+
+
+def test_people_read_a_line_each_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    """The last line is the sum of it."""
+    assert main(["doctor"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("missing  Google Cloud login") for line in lines)
+    assert any("→ Set it (`source init.sh` asks for it)" in line for line in lines)
+    assert lines[-1].startswith("Nothing that is needed fails.")
+
+
+def test_every_finding_that_is_not_well_says_what_to_do(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or, where another one must be mended first, which."""
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "mine")
+    monkeypatch.setenv("VLLM_TARGET", "moon")
+    for row in _seen(capsys, 1).values():
+        assert row["verdict"] == "ok" or row["fix"] or "cannot be reached" in row["detail"], row
+
+
+def test_a_cloud_that_is_configured_and_not_reached_fails(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The login is not tried then: it would only be wrong about the reason."""
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "mine")
+    found = _seen(capsys, 1)
+    assert found["run.googleapis.com"]["verdict"] == "failed"
+    assert found["Google Cloud login"]["verdict"] == "warning"
+    assert "management.azure.com" not in found
+
+
+def test_a_rehearsal_needs_no_cloud(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor the network."""
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "mine")
+    monkeypatch.setenv("REHEARSAL", "1")
+    found = _seen(capsys, 0)
+    assert found["Google Cloud login"]["verdict"] == "ok"
+    assert "run.googleapis.com" not in found
+
+
+def test_settings_that_cannot_be_are_named_without_their_values(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest is still looked at."""
+    monkeypatch.setenv("TENSOR_PARALLEL_SIZE", _SECRET)
+    found = _seen(capsys, 1)
+    assert "TENSOR_PARALLEL_SIZE" in found["settings"]["detail"]
+    assert found["packages"]["verdict"] == "ok"
+
+
+def test_a_target_that_there_is_not_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every call without a target would fail."""
+    monkeypatch.setenv("VLLM_TARGET", "moon")
+    monkeypatch.setenv("HF_TOKEN", _SECRET)
+    assert main(["doctor"]) == 1
+    said = capsys.readouterr().out
+    assert "VLLM_TARGET names no target" in said
+    assert _SECRET not in said
+
+
+def test_a_file_of_secrets_that_others_can_read_is_told(tmp_path: Path) -> None:
+    """`init.sh` makes it for its owner alone; an editor or a copy may not."""
+    file = tmp_path / ".env"
+    file.write_text("HF_TOKEN=x")
+    file.chmod(0o644)
+    assert [one.verdict for one in machine.settings_of(file)] == ["ok", "warning"]
+    file.chmod(0o600)
+    assert [one.verdict for one in machine.settings_of(file)] == ["ok"]
+
+
+def test_packages_are_compared_with_what_is_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is missing and one that is too old are both named."""
+    wanted = "# ours\nanyio>=4  # why\nfastmcp>=99\nno-such-package-at-all>=1\n"
+    (tmp_path / "requirements.txt").write_text(wanted)
+    monkeypatch.setattr(machine, "ROOT", tmp_path)
+    packages = next(one for one in machine.python() if one.about == "packages")
+    assert packages.verdict == "failed"
+    assert "no-such-package-at-all is missing" in packages.detail
+    assert "fastmcp is " in packages.detail
+    assert "anyio" not in packages.detail
+
+
+def test_a_damaged_journal_is_told(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every change would fail on it."""
+    file = world / "state/real/journal.db"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"no database at all" * 100)
+    found = _seen(capsys, 1)
+    assert "damaged" in found["journal"]["detail"]
+    assert "Move that file away" in found["journal"]["fix"]
+    assert found["state folder"]["verdict"] == "ok"
+
+
+def test_a_journal_that_is_well_says_the_last_change(
+    world: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is read without leaving anything beside it."""
+    journal = Journal(world / "state/real/journal.db")
+    journal.begin("test", "deploy_vllm", {})
+    before = sorted(world.rglob("*"))
+    assert "last: deploy_vllm" in _seen(capsys, 0)["journal"]["detail"]
+    assert sorted(world.rglob("*")) == before
+
+
+def test_a_state_folder_that_cannot_be_fails(
+    world: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file stands where the folder should be."""
+    (world / "state").write_text("")
+    assert _seen(capsys, 1)["state folder"]["verdict"] == "failed"
+
+
+def test_an_engine_that_is_named_and_not_there_fails(world: Path) -> None:
+    """One that nobody asked for is only not set up."""
+    real = Settings(engine="real", vllm_executable=str(world / "vllm"))
+    assert [one.verdict for one in machine.engine(real)] == ["failed"]
+    program = world / "bin/vllm"
+    program.parent.mkdir()
+    program.touch(mode=0o755)
+    (world / "lib/python3.11/site-packages/vllm-0.32.0+cpu.dist-info").mkdir(parents=True)
+    there = Settings(engine="auto", vllm_executable=str(program))
+    found = {one.about: one for one in machine.engine(there)}
+    assert "0.32.0+cpu" in found["vLLM"].detail
+    assert found["accelerator"].verdict == "ok"
+
+
+def test_a_port_in_use_is_told_and_no_failure() -> None:
+    """It is likely our own server."""
+    port = free_port()
+    assert [one.detail for one in machine.port(port)] == ["Free for `make http`."]
+    with HTTPServer(("127.0.0.1", port), BaseHTTPRequestHandler):
+        (found,) = machine.port(port)
+    assert found.verdict == "ok"
+    assert found.detail.startswith("In use")
+
+
+def test_clients_are_looked_at(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One is well, one starts another checkout too hastily, one cannot be read."""
+    assert main(["mcp-config", "cursor", "--write", "--yes"]) == 0
+    capsys.readouterr()
+    (world / ".codex").mkdir()
+    (world / ".codex/config.toml").write_text(
+        '[mcp_servers.gpu-devops-agent]\ncommand = "python3"\nargs = ["/elsewhere/server.py"]\n'
+        "tool_timeout_sec = 5\n"
+    )
+    (world / ".claude.json").write_text("{")
+    (world / ".gemini").mkdir()
+    (world / ".gemini/settings.json").write_text("{}")
+    found = _seen(capsys, 0)
+    assert found["Cursor"]["verdict"] == "ok"
+    assert found["Codex"]["verdict"] == "warning"
+    assert "another checkout" in found["Codex"]["detail"]
+    assert "tool_timeout_sec" in found["Codex"]["detail"]
+    assert "startup_timeout_sec" in found["Codex"]["detail"]
+    assert found["Claude Code"]["verdict"] == "warning"
+    assert found["Gemini CLI"]["verdict"] == "missing"
+    assert "CLIENT=gemini WRITE=1" in found["Gemini CLI"]["fix"]
+
+
+def test_a_look_that_hangs_keeps_nobody_waiting() -> None:
+    """The others are told, the report says that it is not finished, and the end comes."""
+    never = threading.Event()
+
+    def hang() -> Iterator[Finding]:
+        never.wait()
+        yield from ()
+
+    def refuse() -> Iterator[Finding]:
+        raise InvalidArgument("No.", fix="Do.", cause=f"Bearer {_TOKEN}")
+
+    fine = Finding(area="a", about="fine", verdict="ok", detail="Well.")
+    report = all_of(
+        [Look("a", "hangs", hang, 0.05), Look("a", "fine", lambda: [fine], 5),
+         Look("a", "refuses", refuse, 5), Look("a", "needed", hang, 0.05, "failed")]
+    )  # fmt: skip
+    never.set()
+    assert not report.finished
+    assert [one.verdict for one in report.findings] == ["warning", "ok", "failed", "failed"]
+    assert _TOKEN not in str(report)
+
+
+@pytest.mark.parametrize(("ahead", "verdict"), [(0.0, None), (90.0, "warning"), (-900.0, "failed")])
+def test_a_clock_that_is_wrong_is_told(ahead: float, verdict: str | None) -> None:
+    """Clouds refuse tokens that are minutes off, and say that they have expired."""
+    date, then = "Sun, 22 Nov 2026 10:00:00 GMT", 1_795_341_600.0
+    found = [one.verdict for one in reach.clock("a.example", date, then + ahead)]
+    assert found == ([verdict] if verdict else [])
+    assert list(reach.clock("a.example", None, then)) == []
+
+
+def test_only_a_failure_is_a_failure() -> None:
+    """What is missing or deserves a look leaves the exit status at 0."""
+    row = partial(Finding, area="a", about="b", detail="c")
+    assert Report(findings=(row(verdict="missing"), row(verdict="warning"))).ok
+    assert not Report(findings=(row(verdict="ok"), row(verdict="failed"))).ok
