@@ -8,13 +8,13 @@ STAMP   := .venv/.installed
 # Settings given to make go on as environment variables; the rest of these steer make itself.
 SETTING := $(if $(filter vllm ollama,$(value ENGINE)),,ENGINE) READ_ONLY REHEARSAL TOOLSETS MODEL_NAME BUCKET_NAME ACCELERATOR_TYPE HF_TOKEN \
            VLLM_TARGET VLLM_BASE_URL VLLM_API_KEY VLLM_EXECUTABLE VLLM_DEVOPS_STATE_DIR \
-           GOOGLE_% AZURE_% ANALYST_%
+           GOOGLE_% AZURE_% ANALYST_% MCP_% TELEMETRY
 APART   := vllm or browser or sweep or azurite
-STEER   := YES JSON CLIENT TOOL PYTHON SHELL MAKE%
+STEER   := YES JSON CLIENT WRITE URL PROJECT TOOL PYTHON SHELL MAKE%
 
 given     := $(foreach v,$(.VARIABLES),$(if $(findstring command line,$(origin $(v))),$(v)))
 arguments := $(filter-out $(SETTING) $(STEER),$(given))
-on         = $(and $(filter $(1),$(given)),$(filter-out 0 no false,$(value $(1))))
+on         = $(and $(filter $(1),$(given)),$(filter-out 0 no No NO false False FALSE off,$(value $(1))))
 
 # Values travel through the environment as they were typed: neither make nor a shell reads them.
 $(foreach v,$(arguments),$(eval export GIVEN_$(v) := $$(value $(v)))$(eval unexport $(v)))
@@ -28,7 +28,8 @@ tool  = @$(PY) server.py call $(1) $(words) $(if $(call on,JSON),--json) $(if $(
 .PHONY: help demo test test-engine lint run install vllm mcp-config clean deploy status endpoint \
         metrics query logs destroy targets list health stats stop start call broken prices plan advise measure \
         benchmark benchmarks bench-client test-lives test-failed test-browser test-sweep test-azurite \
-        setup quotas zones rehearse rehearse-clean diagnose alerts bench-logs
+        setup quotas zones rehearse rehearse-clean diagnose alerts bench-logs \
+        http doctor conformance clients
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -70,6 +71,11 @@ test-browser: $(STAMP) ## Run the tests of the report page, in a real Chromium
 test-sweep: $(STAMP) ## Sweep a simulated A100 in 144 cells, killed twice on its way (minutes)
 	$(PY) -m pytest -q -m sweep
 
+conformance: $(STAMP) ## Run the official MCP conformance suite and the strict inspector (downloads them)
+	@$(PY) -m tests.conformance
+clients: $(STAMP) ## Connect real MCP clients, without keys, and see them list and call (downloads them; minutes)
+	@$(PY) -m tests.clients
+
 bench-client: $(STAMP) ## Measure the load generator beside others (downloads them; minutes)
 	@$(PY) -m tests.measure_client
 
@@ -89,6 +95,8 @@ lint: $(STAMP) ## Check style, types, layers and shell scripts
 
 run: $(STAMP) ## Speak MCP on stdin and stdout
 	@$(PY) server.py
+http: $(STAMP) ## Speak MCP over HTTP, on this machine only
+	@$(PY) server.py --http
 
 install: $(STAMP) ## Make .venv, with everything the project needs
 	@echo .venv is ready.
@@ -103,8 +111,13 @@ plan: $(STAMP) ## Say whether a model fits a target (TARGET MODEL MAX_MODEL_LEN 
 advise: $(STAMP) ## Recommend where to run a model (MODEL USERS MAX_MODEL_LEN USD_PER_HOUR …)
 	$(call tool,recommend_deployment)
 
-mcp-config: $(STAMP) ## Print the configuration of MCP clients (CLIENT=codex: of one)
-	@$(PY) server.py mcp-config $(if $(call on,CLIENT),'$(subst ','\'',$(value CLIENT))')
+mcp-config: $(STAMP) ## Print the configuration of MCP clients (CLIENT=codex: of one; WRITE=1: into its file)
+	@$(PY) server.py mcp-config $(if $(call on,CLIENT),'$(subst ','\'',$(value CLIENT))') \
+	  $(if $(call on,URL),--url '$(subst ','\'',$(value URL))') \
+	  $(if $(call on,PROJECT),--project '$(subst ','\'',$(value PROJECT))') \
+	  $(if $(call on,WRITE),--write) $(if $(call on,YES),--yes)
+doctor: $(STAMP) ## Check Python, packages, logins, reachability, disk and engine, and say what to do
+	@$(PY) server.py doctor $(if $(call on,JSON),--json)
 
 deploy: $(STAMP) ## Deploy a model and wait until it answers (TARGET MODEL NAME MAX_MODEL_LEN …)
 	$(call tool,deploy_vllm) --wait
@@ -150,7 +163,7 @@ call: $(STAMP) ## Call any other tool (TOOL=get_help)
 	$(call tool,$(if $(call on,TOOL),'$(subst ','\'',$(value TOOL))',get_help))
 
 clean: ## Remove .venv and caches; .env, .vllm and deployments stay
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .conformance .clients .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	rm -f .coverage .coverage.*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

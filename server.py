@@ -1,4 +1,8 @@
-"""The MCP server: stdio by default; `call TOOL key=value …` runs one tool in process."""
+"""The MCP server: stdio by default, HTTP with `--http`.
+
+`call TOOL key=value …` runs one tool in process, `mcp-config` writes clients' configurations, and
+`doctor` says what is missing on this machine.
+"""
 
 import gc
 import importlib.util
@@ -36,9 +40,11 @@ from core.settings import Settings
 from operations.living import running
 from operations.runtime import Runtime
 from tools import every  # noqa: F401  registers them
+from tools.furnishing import furnish
 from tools.gate import Gate
 from tools.profile import INSTRUCTIONS, callable_names, listed
 from tools.surface import TOOLS
+from tools.tracing import set_up
 
 gc.freeze()
 gc.enable()
@@ -49,13 +55,14 @@ NAME = "Self-Hosted vLLM DevOps Agent"
 def build(settings: Settings) -> FastMCP[dict[str, Runtime]]:
     """Make a server that shows the tools of its profile; nothing is opened before it runs."""
     shown, known = listed(settings), callable_names(settings)
+    set_up(settings)
 
     @asynccontextmanager
     async def lifespan(_server: FastMCP[dict[str, Runtime]]) -> AsyncIterator[dict[str, Runtime]]:
         async with running(settings, shown) as runtime:
             yield {"runtime": runtime}
 
-    return FastMCP(
+    server: FastMCP[dict[str, Runtime]] = FastMCP(
         NAME,
         instructions=INSTRUCTIONS,
         version=VERSION,
@@ -63,9 +70,12 @@ def build(settings: Settings) -> FastMCP[dict[str, Runtime]]:
         middleware=[Gate()],
         tools=[one.tool for name, one in TOOLS.items() if name in known],
         mask_error_details=True,
+        dereference_schemas=False,  # no schema of ours refers to another place
         cache_ttl=300,
         cache_scope="private",
     )
+    furnish(server, settings)
+    return server
 
 
 def main(arguments: list[str]) -> int:
@@ -91,11 +101,18 @@ def _do(arguments: list[str]) -> int:
         from tools.commandline import call
 
         return call(build, rest)
-    if command == "mcp-config":
-        from operations.client_config import client_configs, render
+    if command == "--http":
+        from tools.serving import serve
 
-        print(render(client_configs(Path(__file__).resolve().parent), next(iter(rest), None)))
-        return 0
+        return serve(build, rest)
+    if command == "mcp-config":
+        from tools.configuring import configure
+
+        return configure(Path(__file__).resolve().parent, rest)
+    if command == "doctor":
+        from tools.examining import examine
+
+        return examine(rest)
     print(__doc__, file=sys.stderr)
     return 2
 

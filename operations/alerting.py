@@ -16,13 +16,10 @@ from core.headers import IDENTITY_HEADER, KEY_HEADER
 from core.records import Access, Answer, Record
 from core.reply import note
 from operations.commands import Command, command
+from operations.limits import TTFT_SECONDS
 from operations.resolve import Found, find
 from operations.runtime import Runtime
 
-TTFT_SECONDS: Final = 2.0
-"""Above it a person who waits for a chat's first word notices; a batch job does not care."""
-MOST_TTFT_SECONDS: Final = 2560.0
-"""The last finite bucket of vLLM's histogram (0.32): no quantile is ever above it."""
 FILE: Final = "vllm.rules.yml"
 _JOB: Final = "vllm"
 _LOOK: Final = "15s"

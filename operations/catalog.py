@@ -9,7 +9,7 @@ from operations.resolve import everything
 from operations.runtime import Runtime
 from planner.accelerators import accelerator
 from planner.boot import file_bytes
-from planner.catalog import entries
+from planner.catalog import entries, find
 from planner.flags import Flags
 from planner.memory import plan_memory
 from planner.model import catalog_shape
@@ -30,6 +30,22 @@ FORMATS: Final[dict[str, str]] = {
 }
 """Formats in which Gemma 4 is published, and what each is for. Source: the project's collected
 notes on published checkpoints, 2026-11-20."""
+
+
+def checkpoints(model: str) -> dict[str, str]:
+    """Say in which formats a model of the catalog is published, what each is for and its size."""
+    known = find(model)
+    if known is None:
+        return {}
+    sizes = {
+        "qat-w4a16-ct" if each.quantized else "bf16": file_bytes(catalog_shape(each.model)) / _GIB
+        for each in entries()
+        if each.config["text_config"]["hidden_size"] == known.config["text_config"]["hidden_size"]
+    }
+    return {
+        name: f"{sizes[name]:.2f} GiB; {words}" if name in sizes else words
+        for name, words in FORMATS.items()
+    }
 
 
 class CatalogRow(Record):

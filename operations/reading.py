@@ -12,12 +12,11 @@ from logs.lines import Line
 from logs.readable import printable, shortened
 from logs.reducing import Reducer
 from operations.answers import Located
+from operations.limits import MAX_LOG_LINES
 from operations.log_reading import read_log
 from operations.resolve import Found
 from operations.runtime import Runtime
 
-MAX_LOG_LINES: Final = 500
-"""About 40 kB: what an agent can read in one go."""
 _MOST_READ: Final = 2_000_000
 """Lines of one call; its time is over before, unless the log lies on this machine."""
 _MOST_ROWS: Final = 40

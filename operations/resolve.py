@@ -56,7 +56,7 @@ async def find(
         Ambiguous: Several fit; the message lists them.
         Unsupported: It is not this server's to change.
     """
-    _require_name(name)
+    require_name(name)
     target = target or _default_target(stage, name, to_change=to_change)
     if to_change and target == ENDPOINT:
         raise _not_ours(stage.backend(target))
@@ -78,7 +78,7 @@ async def find_among(stage: Stage, targets: Sequence[str], name: str | None) -> 
         DeploymentNotFound: Nothing fits.
         Ambiguous: Several fit; the message lists them.
     """
-    _require_name(name)
+    require_name(name)
     found = [one for each in targets for one in await everything(stage, each)]
     return _told(_only(tuple(found), " or ".join(targets), name))
 
@@ -154,7 +154,12 @@ def _words(error: OpsError) -> str:
     return f"{error.summary} {error.fix}"
 
 
-def _require_name(name: str | None) -> None:
+def require_name(name: str | None) -> None:
+    """Take what can be a deployment's name, or None.
+
+    Raises:
+        InvalidArgument: It cannot be one.
+    """
     if name is not None and not re.fullmatch(NAME_PATTERN, name):
         raise InvalidArgument(
             f"{name[:60]!r} is no deployment's name.",

@@ -51,7 +51,7 @@ class Agent:
         self.asked = asked
         """What the human was asked."""
 
-    async def call(self, tool: str, **arguments: Any) -> Reply:
+    async def call(self, tool: str, /, **arguments: Any) -> Reply:
         reply = await self.client.call_tool(tool, arguments, raise_on_error=False)
         text = "\n".join(getattr(block, "text", "") for block in reply.content)
         return Reply(reply.structured_content, text, is_error=reply.is_error)

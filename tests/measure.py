@@ -1,13 +1,15 @@
 """The budgets, measured on this machine: `.venv/bin/python -m tests.measure`.
 
-Ours and a bare FastMCP server take turns, so that a busy machine slows both; medians count.
+Ours and a bare FastMCP server take turns, so that a busy machine slows both; medians count. With
+`--write` the README tells how long the start took.
 """
 
-import json
+import os
 import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -18,6 +20,8 @@ from fastmcp.client.transports import StdioTransport
 
 from core.settings import ROOT, Settings, inherited_environment
 from server import build
+from tests.listing import tokens
+from tests.readme import write
 from tests.survival.servers import hello
 
 STARTS: Final = 11
@@ -54,8 +58,8 @@ async def start_seconds(script: Path, env: Mapping[str, str]) -> float:
         return time.perf_counter() - began
 
 
-async def starts(bare: Path, env: Mapping[str, str]) -> None:
-    """Print (a)."""
+async def starts(bare: Path, env: Mapping[str, str]) -> str:
+    """Print (a), give the sentence for the README."""
     ours: list[float] = []
     theirs: list[float] = []
     for number in range(STARTS + 1):
@@ -64,6 +68,12 @@ async def starts(bare: Path, env: Mapping[str, str]) -> None:
             theirs.append(seconds[0])
             ours.append(seconds[1])
     told("(a) start to tools/list answered", ours, theirs, START_BUDGET)
+    ratio, today = median(ours) / median(theirs), datetime.now(UTC)
+    return (
+        f"From start to `tools/list` answered: {median(ours):.2f} s, {ratio:.2f} times a bare"
+        f" FastMCP server's (at most {START_BUDGET}); medians of {STARTS} in turn on"
+        f" {os.cpu_count()} cores, {today:%Y-%m-%d} (`make measure`)."
+    )
 
 
 Call = Callable[[], Awaitable[Any]]
@@ -102,11 +112,7 @@ async def sizes() -> None:
         settings = Settings(toolsets=(group,) if group else ())
         async with Client(build(settings)) as client:
             listed = await client.list_tools()
-        characters = sum(
-            len(tool.name) + len(tool.description or "") + len(json.dumps(tool.input_schema))
-            for tool in listed
-        )
-        print(f"    {group or '(default)':10} {len(listed):6} {characters // 4:7}")
+        print(f"    {group or '(default)':10} {len(listed):6} {tokens(listed):7}")
 
 
 def told(what: str, ours: list[float], theirs: list[float], budget: float) -> None:
@@ -129,13 +135,13 @@ def _bare() -> FastMCP[Any]:
     return mcp
 
 
-async def main(folder: Path) -> None:
-    """Print everything."""
+async def main(folder: Path) -> str:
+    """Print everything, give the sentence for the README."""
     script = folder / "bare.py"
     await anyio.Path(script).write_text(_BARE)
     state = folder / "state"
     env = {**inherited_environment(), "VLLM_DEVOPS_STATE_DIR": str(state), "TOOLSETS": ""}
-    await starts(script, env)
+    start = await starts(script, env)
     await calls("in process", Client(build(Settings(vllm_devops_state_dir=state))), Client(_bare()))
     await calls(
         "over stdio",
@@ -143,8 +149,11 @@ async def main(folder: Path) -> None:
         Client(StdioTransport(sys.executable, [str(script)], env=env)),
     )
     await sizes()
+    return start
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="vllm-devops-measure-") as name:
-        anyio.run(main, Path(name))
+        sentence = anyio.run(main, Path(name))
+    if "--write" in sys.argv:
+        write("start", sentence)

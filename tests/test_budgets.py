@@ -1,69 +1,75 @@
 """What the server costs an agent before it has done anything."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from core.settings import Settings, Toolset
 from operations.client_config import SERVER_KEY
 from tests.conversation import agent_of
+from tests.listing import (
+    MAX_DESCRIPTION,
+    MAX_INSTRUCTIONS,
+    MAX_NAME,
+    MAX_TOKENS,
+    MAX_TOOL_TOKENS,
+    listing,
+    tokens,
+)
+from tests.readme import README, budget_rows
 
 pytestmark = pytest.mark.anyio
 
 
-async def listed(state_dir: Path, *toolsets: Toolset) -> list[Any]:
-    settings = Settings(vllm_devops_state_dir=state_dir, engine="simulated", toolsets=toolsets)
-    async with agent_of(settings) as agent:
-        return list(await agent.client.list_tools())
-
-
-def tokens(tools: list[Any]) -> float:
-    """Of name, description and input schema, four characters each."""
-    characters = sum(
-        len(tool.name) + len(tool.description or "") + len(json.dumps(tool.input_schema))
-        for tool in tools
-    )
-    return characters / 4
-
-
-async def test_the_default_profile_costs_three_thousand_tokens(state_dir: Path) -> None:
+@pytest.mark.parametrize("toolsets", MAX_TOKENS)
+async def test_the_listing_keeps_its_budget(toolsets: tuple[Toolset, ...]) -> None:
     """Every session of every agent pays for it."""
-    assert tokens(await listed(state_dir)) <= 3_000
+    assert tokens(await listing(*toolsets)) <= MAX_TOKENS[toolsets]
 
 
-async def test_everything_but_the_old_names_costs_seven_thousand(state_dir: Path) -> None:
-    """So that all groups may be listed at once."""
-    assert tokens(await listed(state_dir, "all")) <= 7_000
+async def test_no_tool_costs_more_than_its_share() -> None:
+    """Nor says more than a client shows."""
+    for tool in await listing("all", "compat"):
+        assert tokens([tool]) <= MAX_TOOL_TOKENS, tool.name
+        assert len(tool.description or "") <= MAX_DESCRIPTION, tool.name
 
 
-async def test_no_tool_costs_more_than_five_hundred(state_dir: Path) -> None:
-    """One tool cannot eat the others' room."""
-    for tool in await listed(state_dir, "all"):
-        assert tokens([tool]) <= 560, tool.name
-
-
-async def test_names_fit_behind_the_servers_key(state_dir: Path) -> None:
-    """Some clients cut or drop what is longer than 60 characters together."""
+async def test_names_fit_behind_the_servers_key() -> None:
+    """Clients put the two together."""
     assert SERVER_KEY == "gpu-devops-agent"
-    for tool in await listed(state_dir, "all", "compat"):
-        assert len(SERVER_KEY + tool.name) <= 60
+    for tool in await listing("all", "compat"):
+        assert len(SERVER_KEY + tool.name) <= MAX_NAME
 
 
-async def test_the_order_is_always_the_same(state_dir: Path) -> None:
+async def test_the_order_is_always_the_same() -> None:
     """A client may keep the list, and a prompt cache keeps its prefix."""
-    first = [tool.model_dump() for tool in await listed(state_dir, "all")]
-    again = [tool.model_dump() for tool in await listed(state_dir, "all")]
+    first = [tool.model_dump() for tool in await listing("all")]
+    again = [tool.model_dump() for tool in await listing("all")]
     assert json.dumps(first) == json.dumps(again)
 
 
 async def test_instructions_fit_in_what_clients_keep(settings: Settings) -> None:
-    """Claude Code cuts them at 2 KB; ours are whole at 1.5."""
+    """They are whole in every client, and name the call to begin with."""
     async with agent_of(settings, mode="legacy") as agent:
         result = agent.client.initialize_result
         assert result
         instructions = result.instructions
     assert instructions
-    assert len(instructions.encode()) <= 1_500
+    assert len(instructions.encode()) <= MAX_INSTRUCTIONS
     assert "status_vllm" in instructions
+
+
+async def test_the_readme_tells_what_each_toolset_costs() -> None:
+    """`python -m tests.readme --write` writes the table; a stale one fails."""
+    text = README.read_text(encoding="utf-8")
+    told = text.partition("<!-- budgets -->\n")[2].partition("<!-- /budgets -->")[0]
+    assert told == "".join(f"{row}\n" for row in await budget_rows())
+
+
+async def test_a_toolset_costs_what_it_adds() -> None:
+    """A group is listed beside the default tools, and what it costs comes on top."""
+    default = await listing()
+    tpu = await listing("tpu")
+    both = await listing("tpu", "quota")
+    everything = await listing("all")
+    assert tokens(default) < tokens(tpu) < tokens(both) < tokens(everything)

@@ -12,7 +12,7 @@ from tests.checkout import Checkout
 
 pytestmark = pytest.mark.anyio
 
-_RECIPES: Final = "lint test test-lives test-browser test-engine:\n\t@echo did $@\n"
+_RECIPES: Final = "lint test conformance test-lives test-browser test-engine:\n\t@echo did $@\n"
 _ENGINE: Final = '\t@(exec -a "vllm serve" sleep 30) >/dev/null 2>&1 &\n'
 
 
@@ -32,7 +32,7 @@ async def test_ci_runs_what_the_readme_says(checkout: Checkout) -> None:
     """It prints each step and ends well."""
     done = await _ci(checkout, _RECIPES)
     assert done.returncode == 0, done.stderr
-    for step in ("lint", "test", "test-lives", "test-browser", "test-engine"):
+    for step in ("lint", "test", "conformance", "test-lives", "test-browser", "test-engine"):
         assert f"== make {step}\n" in done.stdout
         assert f"did {step}\n" in done.stdout
 

@@ -4,7 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from operations import alerting
+from core.records import Answer
+from operations.limits import MOST_TTFT_SECONDS, TTFT_SECONDS
 from operations.runtime import Runtime
 from tools.surface import LOOKS, RT, Text, ops_tool
 
@@ -14,17 +15,20 @@ async def get_alert_rules(
     target: Text = None,
     name: Text = None,
     selector: Text = None,
-    ttft_seconds: Annotated[
-        float, Field(gt=0, lt=alerting.MOST_TTFT_SECONDS)
-    ] = alerting.TTFT_SECONDS,
+    ttft_seconds: Annotated[float, Field(gt=0, lt=MOST_TTFT_SECONDS)] = TTFT_SECONDS,
     rt: Runtime = RT,
-) -> alerting.AlertRules:
+) -> Answer:
     """Give Prometheus alert rules and a scrape configuration for vLLM's metrics.
+
+    To page somebody when first tokens are late, the KV cache is full, requests wait or fail, or an
+    engine is down.
 
     Args:
         selector: Label matchers of the series.
         ttft_seconds: The 95th percentile above which a first token is late.
     """
+    from operations import alerting
+
     return await alerting.alert_rules(
         rt, target, name, selector=selector, ttft_seconds=ttft_seconds
     )

@@ -4,8 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from operations.analysis.analysing import Asked, cloud_log, found_of, gpu_log, remedy, rest
-from operations.analysis.records import Analysis
+from core.records import Answer
 from operations.runtime import Runtime
 from tools.surface import ASKS, RT, Text, ops_tool
 
@@ -24,17 +23,21 @@ async def analyze_cloud_logging(
     operation: Text = None,
     wait_s: Wait = 20,
     rt: Runtime = RT,
-) -> Analysis:
+) -> Answer:
     """Read what container and platform logged: known failures, kinds of lines, a model's words.
+
+    For Cloud Logging, Log Analytics or a TPU host: crash loops, restarts, refused requests.
 
     Args:
         filter: Text that lines must hold.
         operation: Id of one begun before; gives the rest.
     """
+    from operations.analysis import analysing
+
     if operation:
-        return await rest(rt, operation, wait_s, target, name)
-    asked = Asked(filter=filter, minutes=minutes, limit=limit, wait_s=wait_s)
-    return await cloud_log(rt, await found_of(rt, target, name), asked)
+        return await analysing.rest(rt, operation, wait_s, target, name)
+    asked = analysing.Asked(filter=filter, minutes=minutes, limit=limit, wait_s=wait_s)
+    return await analysing.cloud_log(rt, await analysing.found_of(rt, target, name), asked)
 
 
 @ops_tool("diagnose", ASKS)
@@ -47,17 +50,21 @@ async def analyze_gpu_logs(
     operation: Text = None,
     wait_s: Wait = 20,
     rt: Runtime = RT,
-) -> Analysis:
-    """Read what an engine logged of its GPU or TPU: memory, errors, a model's words.
+) -> Answer:
+    """Read what an engine logged of its GPU or TPU: out of memory (OOM), errors, a model's words.
+
+    For CUDA, Xid and NCCL errors and for the log of a TPU worker.
 
     Args:
         filter: Text that lines must hold.
         operation: Id of one begun before; gives the rest.
     """
+    from operations.analysis import analysing
+
     if operation:
-        return await rest(rt, operation, wait_s, target, name)
-    asked = Asked(filter=filter, minutes=minutes, limit=limit, wait_s=wait_s)
-    return await gpu_log(rt, await found_of(rt, target, name), asked)
+        return await analysing.rest(rt, operation, wait_s, target, name)
+    asked = analysing.Asked(filter=filter, minutes=minutes, limit=limit, wait_s=wait_s)
+    return await analysing.gpu_log(rt, await analysing.found_of(rt, target, name), asked)
 
 
 @ops_tool("diagnose", ASKS)
@@ -68,13 +75,17 @@ async def suggest_sre_remediation(
     operation: Text = None,
     wait_s: Wait = 20,
     rt: Runtime = RT,
-) -> Analysis:
+) -> Answer:
     """Say what to do about a deployment, from diagnosis and log; names tools, never acts.
+
+    Proposes the steps out of an outage, with the evidence for each.
 
     Args:
         operation: Id of one begun before; gives the rest.
     """
+    from operations.analysis import analysing
+
     if operation:
-        return await rest(rt, operation, wait_s, target, name)
-    asked = Asked(minutes=minutes, limit=20_000, wait_s=wait_s)
-    return await remedy(rt, await found_of(rt, target, name), asked)
+        return await analysing.rest(rt, operation, wait_s, target, name)
+    asked = analysing.Asked(minutes=minutes, limit=20_000, wait_s=wait_s)
+    return await analysing.remedy(rt, await analysing.found_of(rt, target, name), asked)

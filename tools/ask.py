@@ -8,23 +8,32 @@ from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
 from operations.asking import ModelAnswer, Question, ask, parse_extra
-from operations.learning import learn_speed
 from operations.resolve import Found, find
 from operations.runtime import Runtime
-from operations.waking import awake
-from tools.surface import ASKS, RT, Number, Text, ops_tool
+from tools.surface import ASKS, RT, Number, Text, ops_tool, said
 from tools.telling import counting
+from tools.waking import awake
 
 Tokens = Annotated[int, Field(ge=1)]
 
 
 async def put(
-    rt: Runtime, found: Found, question: Question, *, wake: bool, timed: bool, ctx: Context
+    rt: Runtime,
+    found: Found,
+    question: Question,
+    *,
+    wake: bool,
+    confirm: str | None,
+    timed: bool,
+    ctx: Context,
 ) -> ModelAnswer:
     """Put a question to a deployment, woken if that was said; what is timed is learned from."""
-    awoken = await awake(rt, found, wake=wake)
+    tool, again = f"query_gemma4{'_with_stats' if timed else ''}", {"prompt": question.prompt}
+    awoken = await awake(rt, found, tool, wake=wake, confirm=confirm, again=again)
     answer = await ask(rt, awoken, question, timed=timed, heard=counting(ctx))
     if timed:
+        from operations.learning import learn_speed
+
         await learn_speed(rt, awoken, answer)
     return answer
 
@@ -38,19 +47,20 @@ async def query_gemma4(
     max_tokens: Tokens = 512,
     temperature: Number = None,
     wake: bool = False,
+    confirm: Text = None,
     ctx: Context = CurrentContext(),
     rt: Runtime = RT,
 ) -> ModelAnswer:
     """Ask the deployed model (Gemma 4 or any other) and give its answer.
 
     Args:
-        wake: Start a GPU, which is paid for, if it sleeps.
+        wake: Start a paid GPU if it sleeps.
     """
     question = Question(
         prompt=prompt, system=system, max_tokens=max_tokens, temperature=temperature
     )
     found = await find(rt.stage, target, name)
-    return await put(rt, found, question, wake=wake, timed=False, ctx=ctx)
+    return await put(rt, found, question, wake=wake, confirm=confirm, timed=False, ctx=ctx)
 
 
 @ops_tool("ask", ASKS, default=True)
@@ -62,19 +72,20 @@ async def query_gemma4_with_stats(
     max_tokens: Tokens = 512,
     temperature: Number = None,
     wake: bool = False,
+    confirm: Text = None,
     ctx: Context = CurrentContext(),
     rt: Runtime = RT,
 ) -> ModelAnswer:
-    """Ask the deployed model and time it: TTFT, TPOT, ITL, latency, tokens.
+    """Ask the deployed model and time how fast it answers: TTFT, TPOT, ITL, tokens per second.
 
     Args:
-        wake: Start a GPU, which is paid for, if it sleeps.
+        wake: Start a paid GPU if it sleeps.
     """
     question = Question(
         prompt=prompt, system=system, max_tokens=max_tokens, temperature=temperature
     )
     found = await find(rt.stage, target, name)
-    return await put(rt, found, question, wake=wake, timed=True, ctx=ctx)
+    return await put(rt, found, question, wake=wake, confirm=confirm, timed=True, ctx=ctx)
 
 
 @ops_tool("ask", ASKS)
@@ -87,15 +98,16 @@ async def query_vllm(
     target: Text = None,
     name: Text = None,
     wake: bool = False,
+    confirm: Text = None,
     ctx: Context = CurrentContext(),
     rt: Runtime = RT,
 ) -> ModelAnswer:
-    """Send any chat or completion request to a deployment.
+    """Send any chat or completion request to a deployment, such as a whole conversation.
 
     Args:
         messages: A conversation, before prompt.
         extra: JSON object of further request fields, such as {"top_p": 0.9}.
-        wake: Start a GPU, which is paid for, if it sleeps.
+        wake: Start a paid GPU if it sleeps.
     """
     question = Question(
         prompt=prompt,
@@ -104,5 +116,7 @@ async def query_vllm(
         max_tokens=max_tokens,
         extra=parse_extra(extra),
     )
-    found = await awake(rt, await find(rt.stage, target, name), wake=wake)
+    found = await find(rt.stage, target, name)
+    again = said({"prompt": prompt, "messages": messages}, without=())
+    found = await awake(rt, found, "query_vllm", wake=wake, confirm=confirm, again=again)
     return await ask(rt, found, question, timed=True, heard=counting(ctx))

@@ -14,7 +14,9 @@ async def save_hf_token(
     target: Text = None,
     rt: Runtime = RT,
 ) -> Answer:
-    """Let the Hub validate a token and keep it where deployments read it; never shown again.
+    """Save or rotate a Hugging Face token for gated models; it is never shown again.
+
+    The Hub validates it, and a secret keeps it where deployments read it.
 
     Args:
         token: Better env or file: then you never see it.
@@ -30,7 +32,7 @@ async def save_hf_token(
 async def list_bucket_models(
     bucket: Text = None, target: Text = None, rt: Runtime = RT
 ) -> buckets.BucketModels:
-    """List the models in a bucket or share: which, how large, complete or what is missing.
+    """List the models in a bucket or share: checkpoints, sizes, complete or what is missing.
 
     Args:
         bucket: Or files://SHARE/FOLDER, blob://CONTAINER; left out, BUCKET_NAME or Azure's share.
@@ -48,7 +50,7 @@ async def list_vertex_models(target: Text = None, rt: Runtime = RT) -> registry.
 async def get_huggingface_model_copy_instructions(
     model: str, bucket: Text = None, target: Text = None, rt: Runtime = RT
 ) -> Answer:
-    """Give the commands that copy a model from the Hub into a bucket or Azure's file share.
+    """Give the commands that copy a model's weights from Hugging Face to a bucket or file share.
 
     Args:
         bucket: Or gs://BUCKET/FOLDER, files://SHARE/FOLDER.
@@ -78,7 +80,7 @@ async def get_huggingfacehub_download_path(
     model: str,
     rt: Runtime = RT,  # noqa: ARG001  every tool has it
 ) -> Answer:
-    """Say where the Hub's library keeps a model here and in a container, and if it is whole."""
+    """Say where Hugging Face's cache keeps a model on disk or in a container, and if whole."""
     from operations import hub_models  # noqa: PLC0415  as above
 
     return hub_models.download_path(model)

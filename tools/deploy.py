@@ -7,11 +7,9 @@ from fastmcp.server.context import Context
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
-from core.records import Deleted, Deployment
+from core.records import Answer, Deleted, Deployment
 from operations import agreement, deploying
 from operations.following import find_to_watch
-from operations.reading import Config
-from operations.reading import config as read_config
 from operations.resolve import find, place
 from operations.runtime import Runtime
 from tools.confirming import agree
@@ -71,13 +69,13 @@ async def deploy_vllm(
     confirm: Text = None,
     rt: Runtime = RT,
 ) -> Deployment:
-    """Start serving a model, or go on with a start; returns at once. Then call status_vllm.
+    """Deploy a model: launch it on a cloud or spin it up here. Returns at once; call status_vllm.
 
     Flags have vLLM's names and defaults. The same call again is harmless.
 
     Args:
         model: Hub id or folder.
-        target: See list_targets.
+        target: Such as tpu-v6e-1-spot; see list_targets.
         kv_cache_memory_bytes: Such as 512M.
         engine_args: Other vllm serve flags, one word each.
         ttl_minutes: Stop after so long; 0 never.
@@ -104,7 +102,7 @@ async def status_vllm(
     ctx: Context = CurrentContext(),
     rt: Runtime = RT,
 ) -> Deployment:
-    """Show a deployment's state, boot phase and failure; wait for its next change if asked.
+    """Say if a deployment works: up, loading (progress, shards), stuck, failed; or wait for ready.
 
     Args:
         wait_s: Seconds to wait for a change.
@@ -115,7 +113,7 @@ async def status_vllm(
 
 @ops_tool("deploy", LOOKS, default=True)
 async def list_deployments(target: Text = None, rt: Runtime = RT) -> deploying.Deployments:
-    """List every deployment this project made, with state, cost and expiry."""
+    """List every deployment, active or stopped: what is still running, its cost and expiry."""
     return await deploying.list_deployments(rt, target)
 
 
@@ -128,7 +126,10 @@ async def update_vllm_scaling(
     confirm: Text = None,
     rt: Runtime = RT,
 ) -> Deployment:
-    """Change how many replicas of a deployment run; 0 and 0 stops it."""
+    """Scale a deployment to more or fewer replicas (instances).
+
+    Minimum 1 stays warm, minimum 0 sleeps when idle, 0 and 0 stops it.
+    """
     found = await find(rt.stage, target, name, to_change=True)
     await agree(rt, agreement.to_scale(found, min_replicas, max_replicas), confirm)
     return await deploying.scale(rt, found, min_replicas=min_replicas, max_replicas=max_replicas)
@@ -136,7 +137,7 @@ async def update_vllm_scaling(
 
 @ops_tool("deploy", REPLACES, default=True)
 async def stop_vllm(target: Text = None, name: Text = None, rt: Runtime = RT) -> Deployment:
-    """Stop a deployment so that it bills no more; start_vllm brings it back."""
+    """Stop, pause or shut off a deployment so that billing ends; start_vllm brings it back."""
     return await deploying.stop(await find(rt.stage, target, name, to_change=True))
 
 
@@ -144,7 +145,7 @@ async def stop_vllm(target: Text = None, name: Text = None, rt: Runtime = RT) ->
 async def start_vllm(
     target: Text = None, name: Text = None, confirm: Text = None, rt: Runtime = RT
 ) -> Deployment:
-    """Start a stopped deployment again, as it was asked for."""
+    """Start or resume a stopped deployment again: bring it back up."""
     found = await find(rt.stage, target, name, to_change=True)
     await agree(rt, agreement.to_start(found), confirm)
     return await deploying.start(rt, found)
@@ -158,7 +159,7 @@ async def destroy_vllm(
     confirm: Text = None,
     rt: Runtime = RT,
 ) -> Deleted:
-    """Delete a deployment for good and read back that it is gone.
+    """Delete or remove a deployment for good (tear it down) and read back that it is gone.
 
     Args:
         purge: Also what would stay and bill.
@@ -178,6 +179,8 @@ async def destroy_vllm(
 @ops_tool("deploy", LOOKS)
 async def get_vllm_deployment_config(
     target: Text = None, name: Text = None, rt: Runtime = RT
-) -> Config:
-    """Print a deployment as shell commands, a docker run line and a YAML file."""
-    return await read_config(await find(rt.stage, target, name))
+) -> Answer:
+    """Print a deployment's configuration: flags as shell commands, a docker run line and YAML."""
+    from operations import reading
+
+    return await reading.config(await find(rt.stage, target, name))

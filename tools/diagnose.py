@@ -5,20 +5,22 @@ from typing import Annotated
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
-from operations.diagnosis import walk
-from operations.diagnosis.records import Diagnosis
-from operations.reading import MAX_LOG_LINES, Logs, logs
+from core.records import Answer
+from operations.limits import MAX_LOG_LINES
 from operations.resolve import find
 from operations.runtime import Runtime
 from tools.surface import ASKS, LOOKS, RT, Minutes, Text, ops_tool
 
 
 @ops_tool("diagnose", ASKS, default=True)
-async def diagnose(target: Text = None, name: Text = None, rt: Runtime = RT) -> Diagnosis:
-    """Find what is wrong with a deployment: the layer at fault, the cause, the fix, the next call.
+async def diagnose(target: Text = None, name: Text = None, rt: Runtime = RT) -> Answer:
+    """Find what is wrong with a deployment: slow, down, crashed, OOM, 429, requests that time out.
 
-    Looks at login, cloud, container, boot, health, model, load, log and cost; wakes nothing.
+    Looks from login and container to model, load and log, wakes nothing, and gives each issue's
+    root cause, fix and next call.
     """
+    from operations.diagnosis import walk
+
     return await walk.diagnose(rt, target, name)
 
 
@@ -31,8 +33,8 @@ async def get_logs(
     minutes: Minutes | SkipJsonSchema[None] = None,
     reduce: bool = False,
     rt: Runtime = RT,
-) -> Logs:
-    """Read the newest lines of an engine's log, newest last; or reduce any number to their kinds.
+) -> Answer:
+    """Show the newest lines of an engine's log, newest last; or reduce any number to their kinds.
 
     Args:
         contains: Only lines with this text.
@@ -40,4 +42,8 @@ async def get_logs(
         reduce: Instead, each kind of line with its count, gravest and rare ones first.
     """
     found = await find(rt.stage, target, name)
-    return await logs(rt, found, lines=lines, contains=contains, minutes=minutes, reduce=reduce)
+    from operations import reading
+
+    return await reading.logs(
+        rt, found, lines=lines, contains=contains, minutes=minutes, reduce=reduce
+    )

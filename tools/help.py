@@ -7,7 +7,7 @@ from tools.surface import KNOWS, RT, TOOLS, Text, ops_tool
 
 @ops_tool("help", KNOWS, default=True)
 async def get_help(topic: Text = None, rt: Runtime = RT) -> Help:
-    """List the tools and settings, or explain one of them.
+    """List the tools and settings, how to use them, or what one of them means.
 
     Args:
         topic: A tool or setting.

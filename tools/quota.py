@@ -1,25 +1,29 @@
 """Tools about what a provider lets a project use."""
 
-from operations import quotas, zones
+from core.records import Answer
 from operations.runtime import Runtime
 from tools.surface import LOOKS, RT, Text, ops_tool
 
 
 @ops_tool("quota", LOOKS)
-async def check_gpu_quotas(target: Text = None, rt: Runtime = RT) -> quotas.Quotas:
-    """Read how many GPUs may be used, are in use, and for how many replicas that is enough.
+async def check_gpu_quotas(target: Text = None, rt: Runtime = RT) -> Answer:
+    """Read the GPU quota of each region: how many may be used, are in use, and are left.
 
     Args:
         target: All, if left out.
     """
+    from operations import quotas
+
     return await quotas.check(rt, target)
 
 
 @ops_tool("quota", LOOKS)
-async def get_zones_with_available_quota(target: Text = None, rt: Runtime = RT) -> zones.Zones:
-    """Show which zones may give a TPU: hardware, quota by pool, way of giving, last outcomes.
+async def get_zones_with_available_quota(target: Text = None, rt: Runtime = RT) -> Answer:
+    """Show which zones may give a TPU such as v6e: hardware, quota, capacity by last outcomes.
 
     Args:
         target: All, if left out.
     """
+    from operations import zones
+
     return await zones.look(rt, target)

@@ -15,7 +15,9 @@ from tools.surface import CREATES, KNOWS, RT, Layout, Text, Whole, ops_tool, sai
 async def setup_target(
     target: Text = None, confirm: Text = None, rt: Runtime = RT
 ) -> setting_up.SetupReport:
-    """Set a target up, once: what its cloud needs, step by step; asks first and reads back.
+    """Set a cloud target up, once, before the first deployment; asks first and reads back.
+
+    Prepares what it needs: APIs, service account, roles, registry, storage, network.
 
     Args:
         confirm: Token from the preview.
@@ -39,7 +41,7 @@ async def get_vllm_gpu_deployment_config(
     image: Text = None,
     rt: Runtime = RT,
 ) -> Answer:
-    """Give a GKE manifest that serves a model on NVIDIA L4, with the commands around it.
+    """Give a Kubernetes (GKE) manifest that serves a model on NVIDIA L4, with its commands.
 
     Args:
         gpus: L4 of each host.

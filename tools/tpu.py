@@ -3,7 +3,6 @@
 from typing import Literal
 
 from core.records import Answer
-from operations import queue
 from operations.deploying import deploy
 from operations.runtime import Runtime
 from tools.confirming import agree
@@ -13,14 +12,14 @@ Action = Literal["create", "describe", "delete"]
 
 
 @ops_tool("tpu", LOOKS)
-async def list_queued_resources(
-    target: Text = None, zone: Text = None, rt: Runtime = RT
-) -> queue.Queue:
+async def list_queued_resources(target: Text = None, zone: Text = None, rt: Runtime = RT) -> Answer:
     """List every TPU and request for one, ours and others', husks that hold quota first.
 
     Args:
         target: Only what was made for it.
     """
+    from operations import queue
+
     return await queue.everything(rt, target, zone)
 
 
@@ -34,14 +33,14 @@ async def manage_queued_resource(
     confirm: Text = None,
     rt: Runtime = RT,
 ) -> Answer:
-    """Ask for a TPU by the queue and serve on it, show a request, or delete one of ours.
+    """Request a TPU by the queue and serve on it, show a request, or cancel (delete) one of ours.
 
     Args:
         name: Of the deployment or the resource.
         model: To serve; only to create.
         confirm: Token from the preview.
     """
-    from operations import queue_changes  # noqa: PLC0415  only what changes needs it
+    from operations import queue, queue_changes
 
     if action == "create":
         backend, wanted, shown = await queue_changes.to_create(rt, name, model, target, zone)

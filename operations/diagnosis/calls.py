@@ -18,6 +18,7 @@ _TAKES: Final[Mapping[str, frozenset[str]]] = {
     "deploy_vllm": _BOTH | _MODEL,
     "estimate_cost": _TARGET,
     "estimate_deployment_cost": _TARGET,
+    "get_active_models": _TARGET,
     "get_benchmark": _NOTHING,
     "get_help": _NOTHING,
     "get_huggingface_model_copy_instructions": _TARGET | _MODEL,

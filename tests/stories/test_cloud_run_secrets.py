@@ -61,7 +61,7 @@ class Listener(Agent):
         self.words: list[str] = []
         self.answered: set[str] = set()
 
-    async def call(self, tool: str, **arguments: Any) -> Reply:
+    async def call(self, tool: str, /, **arguments: Any) -> Reply:
         reply = await super().call(tool, **arguments)
         self.words += [reply.text, json.dumps(reply.structured, ensure_ascii=False)]
         self.answered |= set() if reply.failed else {tool}

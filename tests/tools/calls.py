@@ -18,6 +18,7 @@ LOOKING: Final[dict[str, dict[str, Any]]] = {
     "get_vllm_deployment_config": {},
     "get_endpoint": {},
     "get_model_details": {},
+    "explain_deployment": {},
     "verify_model_health": {},
     "get_metrics": {},
     "get_system_status": {},
@@ -31,6 +32,7 @@ LOOKING: Final[dict[str, dict[str, Any]]] = {
     "query_gemma4_with_stats": {"prompt": "Hello", "max_tokens": 8},
     "query_vllm": {"prompt": "Hello", "max_tokens": 8},
     "get_help": {},
+    "list_operations": {},
     "get_benchmark": {},
     "list_benchmarks": {},
     "get_huggingface_model_copy_instructions": {"model": "12b qat", "bucket": "weights"},
@@ -86,6 +88,8 @@ OF_TPUS: Final = frozenset(
 """Those that only a target of Cloud TPU answers."""
 
 OLD_LOOKING: Final[dict[str, dict[str, Any]]] = {
+    "get_active_models": {},
+    "get_system_details": {},
     "check_vllm": {},
     "get_vllm_endpoint": {},
     "status_azure_vm": {},
@@ -95,6 +99,7 @@ OLD_LOOKING: Final[dict[str, dict[str, Any]]] = {
     "estimate_deployment_cost": {"target": "cloud-run-l4", "model": "12b qat"},
 }
 OLD_CHANGING: Final[dict[str, dict[str, Any]]] = {
+    "run_vllm_benchmark": {"name": "nobody"},
     "stop_azure_vm": {},
     "start_azure_vm": {},
     "destroy_queued_resource": {"name": "one"},

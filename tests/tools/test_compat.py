@@ -25,6 +25,9 @@ SUCCESSORS: Final = {
     "query_queued_gemma4": "query_gemma4",
     "query_queued_gemma4_with_stats": "query_gemma4_with_stats",
     "estimate_deployment_cost": "estimate_cost",
+    "get_active_models": "list_deployments",
+    "get_system_details": "get_system_status",
+    "run_vllm_benchmark": "run_benchmark",
     "describe_queued_resource": "manage_queued_resource",
     "destroy_queued_resource": "manage_queued_resource",
 }

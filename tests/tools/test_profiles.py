@@ -45,6 +45,7 @@ DEFAULT = {
     "get_system_status",
     "get_endpoint",
     "get_model_details",
+    "explain_deployment",
     "verify_model_health",
     "get_metrics",
     "diagnose",

@@ -35,7 +35,7 @@ class Listener(Agent):
         self.words: list[str] = []
         self.command_lines: list[str] = []
 
-    async def call(self, tool: str, **arguments: Any) -> Any:
+    async def call(self, tool: str, /, **arguments: Any) -> Any:
         reply = await super().call(tool, **arguments)
         self.words += [reply.text, json.dumps(reply.structured, ensure_ascii=False)]
         return reply

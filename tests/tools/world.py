@@ -76,22 +76,27 @@ def plant(
     return folder
 
 
-def plant_runs(state_dir: Path) -> tuple[RunFolder, ...]:
+def plant_runs(state_dir: Path, stage: str = "real") -> tuple[RunFolder, ...]:
     """Make two runs that are done, on accelerators of their own, without measuring anything."""
     return tuple(
-        plant_run(state_dir, run, accelerator=accelerator)
+        plant_run(state_dir, run, stage=stage, accelerator=accelerator)
         for run, accelerator in zip(RUNS, ("L4", "A100 80GB"), strict=True)
     )
 
 
 def plant_run(
-    state_dir: Path, run: str = RUNS[0], *, state: RunState = RunState.DONE, **provenance: object
+    state_dir: Path,
+    run: str = RUNS[0],
+    *,
+    state: RunState = RunState.DONE,
+    stage: str = "real",
+    **provenance: object,
 ) -> RunFolder:
     """Make one run of `one` on this machine."""
     grid = ((8, 512), (1, 8, 32))
     ground = {"target": "local", "deployment": "one"} | provenance
     manifest = a_manifest(run, grid[0], grid[1], **ground)
-    folder = RunFolder(state_dir / "real" / "benchmarks" / run)
+    folder = RunFolder(state_dir / stage / "benchmarks" / run)
     folder.create(manifest)
     cells = a_grid(*grid)
     folder.cells_file.write_text("".join(f"{cell.model_dump_json()}\n" for cell in cells))

@@ -1,0 +1,1 @@
+"""Real MCP clients, connected to this server without keys and without a model."""

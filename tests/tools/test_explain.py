@@ -1,0 +1,108 @@
+"""A deployment explained, wherever it runs, and what is refused."""
+
+import pytest
+
+from tests.conversation import Agent, agent_of
+from tests.stories.conftest import Cloud, bare_cloud, cloud
+from tests.tools.calls import MODEL
+from tests.tools.world import agent_at, assert_envelope, assert_same_facts
+
+pytestmark = pytest.mark.anyio
+
+__all__ = ["bare_cloud", "cloud"]
+
+
+async def test_this_machine_is_explained_as_far_as_it_is_known(served: Agent) -> None:
+    """The memory of a CPU is the host's: what cannot be foreseen is said to be so, not guessed."""
+    reply = await served.call("explain_deployment")
+    assert_envelope(reply)
+    assert_same_facts(reply)
+    rows = {row["flag"]: row for row in reply.data["flags"]}
+    assert "nobody can say" in rows["--max-model-len"]["does"]
+    assert rows["--max-model-len"]["value"] == "131,072"
+    assert rows["--reasoning-parser"]["value"] == "gemma4"
+    assert reply.data["boot"]["long_enough"] == "nothing ends it"
+    assert "tokens" in reply.data["measured_capacity"]
+    assert "your own" in rows["min_replicas"]["does"]
+    assert "billed" not in rows["min_replicas"]["trades"]
+
+
+async def test_a_chip_is_explained_until_it_is_deleted(bare_cloud: Cloud) -> None:
+    """It never sleeps and no probe watches its boot; both are said, with the price."""
+    settings = bare_cloud.settings
+    async with agent_of(settings) as agent:
+        await agent.call("setup_target", target="tpu-v6e-1")
+        wish = {"model": MODEL, "max_model_len": 4096, "ttl_minutes": 60, "zones": ["us-east5-b"]}
+        deployed = await agent.call("deploy_vllm", target="tpu-v6e-1", name="one", **wish)
+        assert not deployed.failed, deployed
+        ready = await agent.settled("one", target="tpu-v6e-1")
+        assert ready.state == "ready", ready
+        reply = await agent.call("explain_deployment", flags=["--max-model-len=8192"])
+        whole = await agent.call("explain_deployment")
+    assert_same_facts(whole)
+    assert whole.data["boot"]["long_enough"] == "nothing ends it"
+    assert "billed until" in " ".join(whole.data["boot"]["notes"])
+    between = [one["between"] for one in whole.data["trade_offs"]]
+    assert "readiness against cost" in between
+    assert "scale to zero against cold start" not in between
+    assert [one["flag"] for one in reply.data["comparison"]["differences"]] == ["--max-model-len"]
+
+
+async def test_what_does_not_fit_is_said_before_anybody_tries(cloud: Cloud) -> None:
+    """With the reason as a warning, and a plan instead of a deployment as the next step."""
+    async with agent_of(cloud.settings) as agent:
+        wish = {"model": "26b qat", "max_model_len": 4096, "kv_cache_dtype": "fp8"}
+        more = {"max_num_seqs": 1, "gpu_memory_utilization": 0.95, "enforce_eager": True}
+        deployed = await agent.call(
+            "deploy_vllm", target="cloud-run-l4", name="one", **wish, **more
+        )
+        assert not deployed.failed, deployed
+        await agent.settled("one", target="cloud-run-l4")
+        reply = await agent.call("explain_deployment", flags=["--gpu-memory-utilization=0.8"])
+    assert_same_facts(reply)
+    assert reply.data["comparison"]["fits"] is False
+    assert "does not fit" in reply.structured["summary"]
+    assert any("KV cache" in one for one in reply.structured["warnings"])
+    assert [step["tool"] for step in reply.structured["next"]] == ["plan_deployment"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--max-model-len=500000"], "131,072 positions"),
+        (["--api-key=hf_verysecret"], "random key of its own"),
+        (["8192"], "no flag"),
+    ],
+)
+async def test_changes_that_cannot_be_are_refused(
+    served: Agent, flags: list[str], words: str
+) -> None:
+    """In our words, and a key that somebody typed is not said again."""
+    reply = await served.call("explain_deployment", flags=flags)
+    assert reply.code == "INVALID_ARGUMENT"
+    assert words in reply.text
+    assert "verysecret" not in reply.text
+
+
+async def test_two_things_to_compare_with_are_refused(served: Agent) -> None:
+    """Which one was meant is not guessed."""
+    reply = await served.call("explain_deployment", other="two", flags=["--enforce-eager"])
+    assert reply.code == "INVALID_ARGUMENT"
+
+
+async def test_flags_that_change_nothing_are_told_so(served: Agent) -> None:
+    """What is asked for already is no difference."""
+    reply = await served.call("explain_deployment", flags=["--reasoning-parser=gemma4"])
+    assert reply.data["comparison"]["differences"] == []
+    assert "nothing differs" in reply.structured["summary"]
+
+
+async def test_an_endpoint_of_ones_own_was_not_asked_for_here(
+    served: Agent, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Nobody knows its flags: what its engine says of itself is the next best."""
+    url = (await served.call("get_endpoint")).data["url"]
+    async with agent_at(url, tmp_path_factory.mktemp("own")) as agent:
+        reply = await agent.call("explain_deployment")
+    assert reply.code == "UNSUPPORTED"
+    assert "get_model_details" in reply.structured["fix"]
