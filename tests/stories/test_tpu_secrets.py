@@ -30,7 +30,10 @@ def _here(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {key: ONE["target"] if key == "target" else said for key, said in arguments.items()}
 
 
-CALLS: Final = {tool: _here(arguments) for tool, arguments in elsewhere.CALLS.items()}
+CALLS: Final = {
+    **{tool: _here(arguments) for tool, arguments in elsewhere.CALLS.items()},
+    "estimate_cost": {"target": ONE["target"], "model": "12b"},  # its QAT form is for GPUs
+}
 LIFE: Final = elsewhere.LIFE
 """After each part it is watched until it has settled."""
 
