@@ -54,8 +54,11 @@ class Controls:
 
 
 @contextmanager
-def azure_plane(folder: Path, *, idle_exit_seconds: float = 600) -> Iterator[AzurePlane]:
-    """Run a plane that keeps its state in `folder`; it is ended politely."""
+def azure_plane(folder: Path, *, idle_exit_seconds: float = 4 * 3600) -> Iterator[AzurePlane]:
+    """Run a plane that keeps its state in `folder`; it is ended politely.
+
+    It outlasts a whole run of the tests, in which a worker may not need it for long.
+    """
     argv = [
         sys.executable, "-m", "emulators.azure", "--folder", str(folder),
         "--idle-exit", str(idle_exit_seconds),

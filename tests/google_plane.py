@@ -78,8 +78,11 @@ class Controls:
 
 
 @contextmanager
-def google_plane(folder: Path, *, idle_exit_seconds: float = 600) -> Iterator[GooglePlane]:
-    """Run a plane that keeps its state in `folder`; it is ended politely."""
+def google_plane(folder: Path, *, idle_exit_seconds: float = 4 * 3600) -> Iterator[GooglePlane]:
+    """Run a plane that keeps its state in `folder`; it is ended politely.
+
+    It outlasts a whole run of the tests, in which a worker may not need it for long.
+    """
     argv = [
         sys.executable, "-m", "emulators.google", "--folder", str(folder),
         "--idle-exit", str(idle_exit_seconds),

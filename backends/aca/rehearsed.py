@@ -1,7 +1,7 @@
 """A rehearsal's login, whose tokens are simulated, and its connections to the simulated cloud."""
 
 import ssl
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import aiohttp
 import httpx2
@@ -9,6 +9,9 @@ from azure.core.credentials import AccessToken
 from azure.core.exceptions import ClientAuthenticationError, ServiceRequestError
 
 from core.rehearsal import AzurePlane
+
+_SECONDS: Final = 30.0
+"""For a token: the simulated cloud shares this machine with the engines that it simulates."""
 
 
 def connections_to(plane: AzurePlane) -> aiohttp.ClientSession:
@@ -24,7 +27,7 @@ class RehearsedCredential:
 
     def __init__(self, plane: AzurePlane, subscription: str) -> None:
         self._url = f"{plane.http}/rehearsal/subscriptions/{subscription}/token"
-        self._client = httpx2.AsyncClient(trust_env=False, verify=False)
+        self._client = httpx2.AsyncClient(timeout=_SECONDS, trust_env=False, verify=False)
 
     async def get_token(self, *scopes: str, **_more: Any) -> AccessToken:
         """Give a token.
@@ -36,7 +39,7 @@ class RehearsedCredential:
         try:
             reply = await self._client.post(self._url, json={"scopes": scopes})
         except httpx2.HTTPError as exc:
-            raise ServiceRequestError(f"The simulated login cannot be reached: {exc}") from exc
+            raise ServiceRequestError(f"The simulated login cannot be reached: {exc!r}") from exc
         told = reply.json()
         if not reply.is_success:
             raise ClientAuthenticationError(told["error_description"])

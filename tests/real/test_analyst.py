@@ -21,6 +21,8 @@ CLOSE: Final = [
 ]
 """Random weights would else fill an answer with the white space that JSON allows."""
 READ_SECONDS: Final = 300
+READINGS: Final = 6
+"""About one reading in six claims nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +46,18 @@ async def whole(agent: Served, tool: str, **arguments: Any) -> Reply:
     return reply
 
 
+async def talkative(agent: Served, tool: str) -> Reply:
+    """Let it read until it claims something: random weights may as well find nothing, by chance."""
+    for _ in range(READINGS - 1):
+        reply = await whole(agent, tool)
+        if reply.data["words"]["claims"]:
+            return reply
+    return await whole(agent, tool)
+
+
 async def test_its_log_is_longer_than_its_context_and_all_of_it_is_read(ready: Served) -> None:
     """In portions that its own tokenizer measured; each claim cites rows that exist."""
-    reply = await whole(ready, "analyze_cloud_logging")
+    reply = await talkative(ready, "analyze_cloud_logging")
     words, rows = reply.data["words"], reply.data["rows"]
     assert (words["tokens_counted"], words["complete"]) == (True, True)
     assert 2 <= words["calls"] <= 7

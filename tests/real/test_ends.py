@@ -10,8 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from core.waiting import wait_until
 from tests.conftest import processes_of
-from tests.real.conftest import VLLM, Served, stdio
+from tests.real.conftest import BOOT_SECONDS, VLLM, Served, stdio
 from tests.survival.world import assert_nothing_left, facts, kill, seen, told
 
 pytestmark = [pytest.mark.anyio, pytest.mark.vllm]
@@ -43,6 +44,18 @@ def _words(process: psutil.Process) -> str:
         return " ".join((*process.cmdline(), process.name()))
     except psutil.Error:
         return ""
+
+
+async def booting_core(agent: Served, name: str) -> int:
+    """The core's process, once a boot has come so far; looking is not to slow that boot."""
+
+    async def look() -> list[int]:
+        return core_of(agent, name)
+
+    found = await wait_until(
+        look, bool, waiting_for="the engine's core", every=0.2, timeout=BOOT_SECONDS
+    )
+    return found[0]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +99,7 @@ async def test_the_main_process_killed_in_its_boot_is_told_and_takes_its_core_wi
     """Failed by signal 9, and no worker stays."""
     agent = many_processes
     await agent.deploy("one")
-    await seen(lambda: bool(core_of(agent, "one")), "the engine's core")
+    await booting_core(agent, "one")
     kill(facts(agent.state_dir, "one")["engine"])
     await seen(lambda: not processes_of(agent.state_dir), "every process to be gone")
     failed = await agent.status("one")
@@ -123,8 +136,7 @@ async def test_a_core_killed_in_its_boot_is_told(many_processes: Served) -> None
     """The main process says that its core failed, and ends."""
     agent = many_processes
     await agent.deploy("one")
-    await seen(lambda: bool(core_of(agent, "one")), "the engine's core")
-    kill(core_of(agent, "one")[0])
+    kill(await booting_core(agent, "one"))
     failed, _ = await agent.until("one")
     assert failed.state == "failed"
     assert failed.data["failure"]["code"] == "ENGINE_CORE_DIED"

@@ -100,5 +100,5 @@ async def test_a_boot_of_26_minutes_is_watched_by_waits_of_45_seconds(
             phases += [seen.data["phase"]["name"]]
     assert seen.state == "ready", seen
     assert anyio.current_time() - began > 25 * 60 * SCALE
-    assert waits >= 20
+    assert waits >= 10
     assert len(set(phases)) >= 3, set(phases)
