@@ -11,7 +11,7 @@ from core.journal import Operation
 from core.records import NAME_PATTERN
 from core.redaction import redact
 from logs.catalogue import WRITERS, catalogue
-from operations.kept import folders
+from operations.benchmarks.kept import folders
 from operations.runtime import Runtime
 from planner.catalog import entries
 

@@ -27,7 +27,7 @@ async def get_alert_rules(
         selector: Label matchers of the series.
         ttft_seconds: The 95th percentile above which a first token is late.
     """
-    from operations import alerting
+    from operations.watching import alerting
 
     return await alerting.alert_rules(
         rt, target, name, selector=selector, ttft_seconds=ttft_seconds

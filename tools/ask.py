@@ -32,7 +32,7 @@ async def put(
     awoken = await awake(rt, found, tool, wake=wake, confirm=confirm, again=again)
     answer = await ask(rt, awoken, question, timed=timed, heard=counting(ctx))
     if timed:
-        from operations.learning import learn_speed
+        from operations.lives.learning import learn_speed
 
         await learn_speed(rt, awoken, answer)
     return answer

@@ -71,7 +71,7 @@ async def run_benchmark(
     """
     deadline = anyio.current_time() + wait_s
     wanted = said(locals(), without=_NOT_PLAN)
-    from operations import measuring, runs, wishes
+    from operations.benchmarks import measuring, runs, wishes
 
     if resume:
         wish = await wishes.wish_to_resume(rt, resume, wanted)
@@ -91,7 +91,7 @@ async def get_benchmark(
 ) -> Answer:
     """Summarize a benchmark: its report, performance results, what limits; or how far it is."""
     deadline = anyio.current_time() + wait_s
-    from operations import kept, runs
+    from operations.benchmarks import kept, runs
 
     return await runs.watch(rt, kept.folder_of(rt, run), deadline=deadline, tell=saying(ctx))
 
@@ -99,7 +99,7 @@ async def get_benchmark(
 @ops_tool("benchmark", LOOKS)
 async def list_benchmarks(rt: Runtime = RT) -> Answer:
     """List the benchmarks that are kept here, every old run, newest first."""
-    from operations import runs
+    from operations.benchmarks import runs
 
     return runs.list_all(rt)
 
@@ -109,7 +109,7 @@ async def stop_benchmark(
     run: Text = None, ctx: Context = CurrentContext(), rt: Runtime = RT
 ) -> Answer:
     """End, cancel or abort a sweep; what was measured stays, with its report."""
-    from operations import kept, runs
+    from operations.benchmarks import kept, runs
 
     return await runs.stop(kept.folder_of(rt, run, running=True), saying(ctx))
 
@@ -126,7 +126,7 @@ async def compare_benchmarks(
         benchmarks: Run ids, models or targets, the reference first.
         file: Such as tpu_v6e4_vs_v6e1_comparison.md; alone: print it.
     """
-    from operations import comparing
+    from operations.benchmarks import comparing
 
     return await comparing.compare(rt, benchmarks or (), file)
 
@@ -151,6 +151,6 @@ async def import_benchmark(
         model: What the file does not say of itself, like all that follow.
     """
     claims = said(locals(), without=("file", "rt"))
-    from operations import comparing
+    from operations.benchmarks import comparing
 
     return await comparing.import_file(rt, file, claims)

@@ -1,7 +1,7 @@
 """Tools about models and tokens in clouds: kept, found, and copied there."""
 
 from core.records import Answer
-from operations import buckets, registry
+from operations.models import buckets, registry
 from operations.runtime import Runtime
 from tools.surface import CREATES, LOOKS, RT, Text, ops_tool
 
@@ -23,7 +23,7 @@ async def save_hf_token(
         env: Variable of the server; HF_TOKEN if all are left out.
         file: Such as ~/.cache/huggingface/token.
     """
-    from operations import secrets  # noqa: PLC0415  the Hub's library, for `tools/list` to spare
+    from operations.models import secrets  # noqa: PLC0415  the Hub's library, for `tools/list` to spare
 
     return await secrets.save(rt, token=token, env=env, file=file, target=target)
 
@@ -55,7 +55,7 @@ async def get_huggingface_model_copy_instructions(
     Args:
         bucket: Or gs://BUCKET/FOLDER, files://SHARE/FOLDER.
     """
-    from operations import copying  # noqa: PLC0415  as above
+    from operations.models import copying  # noqa: PLC0415  as above
 
     return copying.from_the_hub(rt, model, bucket, target)
 
@@ -70,7 +70,7 @@ async def get_vertex_ai_model_copy_instructions(
         model: Name, id or title, as list_vertex_models shows it.
         bucket: Or gs://BUCKET/FOLDER; left out, BUCKET_NAME.
     """
-    from operations import copying  # noqa: PLC0415  as above
+    from operations.models import copying  # noqa: PLC0415  as above
 
     return copying.from_vertex(rt, model, bucket)
 
@@ -81,6 +81,6 @@ async def get_huggingfacehub_download_path(
     rt: Runtime = RT,  # noqa: ARG001  every tool has it
 ) -> Answer:
     """Say where Hugging Face's cache keeps a model on disk or in a container, and if whole."""
-    from operations import hub_models  # noqa: PLC0415  as above
+    from operations.models import hub_models  # noqa: PLC0415  as above
 
     return hub_models.download_path(model)

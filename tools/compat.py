@@ -10,9 +10,9 @@ from fastmcp.server.context import Context
 from pydantic import Field
 
 from core.records import Answer, Deployment
-from operations import agreement, deploying
 from operations.asking import ModelAnswer, Question
 from operations.compat import AZURE, TPU, on, renamed
+from operations.lives import agreement, deploying
 from operations.resolve import find
 from operations.runtime import Runtime
 from tools import benchmark, deploy, observe
@@ -77,7 +77,7 @@ async def check_vllm(
     renamed("check_vllm", "verify_model_health")
     found = await find(rt.stage, target, name)
     found = await awake(rt, found, "verify_model_health", wake=wake, confirm=confirm)
-    from operations import health
+    from operations.watching import health
 
     return await health.health(rt, found)
 
@@ -86,7 +86,7 @@ async def check_vllm(
 async def get_vllm_endpoint(target: Text = None, name: Text = None, rt: Runtime = RT) -> Answer:
     """Give a deployment's URL and protection: get_endpoint by its old name."""
     renamed("get_vllm_endpoint", "get_endpoint")
-    from operations import reading
+    from operations.watching import reading
 
     return await reading.endpoint_info(rt, await find(rt.stage, target, name))
 
@@ -192,7 +192,7 @@ async def estimate_deployment_cost(
 ) -> Answer:
     """Price a target by hour and month, and a load on it: estimate_cost by its old name."""
     goal = said(locals(), without=("target", "model", "rt"))
-    from operations import costing
+    from operations.advice import costing
 
     renamed("estimate_deployment_cost", "estimate_cost")
     return costing.cost(rt, target, model, goal)
@@ -208,7 +208,7 @@ async def describe_queued_resource(
         name: Of the deployment or the resource.
     """
     renamed("describe_queued_resource", "manage_queued_resource with action=describe")
-    from operations import queue
+    from operations.capacity import queue
 
     return await queue.describe(rt, name, target, zone)
 
@@ -227,7 +227,7 @@ async def destroy_queued_resource(
         name: Of the deployment or the resource.
         confirm: Token from the preview.
     """
-    from operations import queue_changes
+    from operations.capacity import queue_changes
 
     renamed("destroy_queued_resource", "manage_queued_resource with action=delete")
     removal = await queue_changes.to_delete(rt, name, target, zone)

@@ -8,8 +8,8 @@ from pathlib import Path
 from core.environment import inherited_environment
 from core.errors import Cancelled, ConfirmationRequired, InvalidArgument, NotFound
 from core.settings import Settings
-from operations.client_config import client_configs, render
 from operations.clients.changing import rendered
+from operations.clients.client_config import client_configs, render
 from operations.clients.entries import Entry, by_address, by_command, is_local
 from operations.clients.seen import look_at
 from operations.clients.table import Client, called, clients

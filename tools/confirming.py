@@ -16,7 +16,7 @@ from mcp.types import (
 
 from core.errors import Cancelled, ConfirmationRequired, ConfirmationStale, NextStep
 from core.journal import TOKEN_MINUTES
-from operations.agreement import Preview
+from operations.lives.agreement import Preview
 from operations.runtime import Runtime
 from tools.patience import a_humans_time
 from tools.surface import AGREED, HumanAgreed, HumanNeeded

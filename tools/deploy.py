@@ -8,8 +8,8 @@ from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
 from core.records import Answer, Deleted, Deployment
-from operations import agreement, deploying
-from operations.following import find_to_watch
+from operations.lives import agreement, deploying
+from operations.lives.following import find_to_watch
 from operations.resolve import find, place
 from operations.runtime import Runtime
 from tools.confirming import agree
@@ -181,6 +181,6 @@ async def get_vllm_deployment_config(
     target: Text = None, name: Text = None, rt: Runtime = RT
 ) -> Answer:
     """Print a deployment's configuration: flags as shell commands, a docker run line and YAML."""
-    from operations import reading
+    from operations.watching import reading
 
     return await reading.config(await find(rt.stage, target, name))

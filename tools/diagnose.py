@@ -42,7 +42,7 @@ async def get_logs(
         reduce: Instead, each kind of line with its count, gravest and rare ones first.
     """
     found = await find(rt.stage, target, name)
-    from operations import reading
+    from operations.watching import reading
 
     return await reading.logs(
         rt, found, lines=lines, contains=contains, minutes=minutes, reduce=reduce

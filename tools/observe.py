@@ -10,7 +10,7 @@ from tools.waking import awake
 @ops_tool("observe", LOOKS, default=True)
 async def get_system_status(target: Text = None, name: Text = None, rt: Runtime = RT) -> Answer:
     """Show a dashboard (overview) of all deployments: health, load, spend, host, next steps."""
-    from operations import dashboard
+    from operations.watching import dashboard
 
     return await dashboard.system_status(rt, target, name)
 
@@ -18,7 +18,7 @@ async def get_system_status(target: Text = None, name: Text = None, rt: Runtime 
 @ops_tool("observe", LOOKS, default=True)
 async def get_endpoint(target: Text = None, name: Text = None, rt: Runtime = RT) -> Answer:
     """Give a deployment's address (URL), who can reach it, whether it answers, and a curl line."""
-    from operations import reading
+    from operations.watching import reading
 
     return await reading.endpoint_info(rt, await find(rt.stage, target, name))
 
@@ -29,7 +29,7 @@ async def get_model_details(target: Text = None, name: Text = None, rt: Runtime 
 
     Precision of weights and KV cache (bf16, fp8), memory breakdown of each GPU or TPU chip.
     """
-    from operations import details
+    from operations.watching import details
 
     return await details.model_details(rt, await find(rt.stage, target, name))
 
@@ -47,7 +47,7 @@ async def verify_model_health(
     Args:
         wake: Start a paid GPU if it sleeps.
     """
-    from operations import health
+    from operations.watching import health
 
     found = await find(rt.stage, target, name)
     found = await awake(rt, found, "verify_model_health", wake=wake, confirm=confirm)
@@ -65,6 +65,6 @@ async def get_metrics(
     Args:
         raw: Instead, raw samples whose name fits this pattern.
     """
-    from operations import load
+    from operations.watching import load
 
     return await load.metrics(rt, await find(rt.stage, target, name), raw)

@@ -18,7 +18,7 @@ Quality = Literal["small", "medium", "large"] | SkipJsonSchema[None]
 @ops_tool("plan", KNOWS, default=True)
 async def list_targets(rt: Runtime = RT) -> Answer:
     """List places to deploy to: clouds, GPUs and TPUs, costs, what is configured or to set up."""
-    from operations import targets
+    from operations.plans import targets
 
     return await targets.list_all(rt)
 
@@ -66,7 +66,8 @@ async def plan_deployment(
         "engine_args": engine_args,
     }
     flags = said(locals(), without=(*_NOT_FLAGS, *source))
-    from operations import places, planning, preflight
+    from operations.lives import preflight
+    from operations.plans import places, planning
 
     flags |= {"kv_cache_memory_bytes": size_in_bytes(kv_cache_memory_bytes)}
     flags |= engine_flags(engine_args or ())
@@ -99,7 +100,7 @@ async def recommend_deployment(
         targets: Only these.
     """
     goal = said(locals(), without=("targets", "rt"))
-    from operations import advising, choosing
+    from operations.advice import advising, choosing
 
     if model or quality:
         return advising.recommend({**goal, "places": tuple(targets or ())})
@@ -118,7 +119,7 @@ async def estimate_cost(
 ) -> Answer:
     """Price a target by hour and month: the bill, and the cost per token, request and user."""
     goal = said(locals(), without=("target", "model", "rt"))
-    from operations import costing
+    from operations.advice import costing
 
     return costing.cost(rt, target, model, goal)
 
@@ -140,6 +141,6 @@ async def compare_targets(
         targets: All, if left out.
     """
     goal = said(locals(), without=("models", "targets", "rt"))
-    from operations import comparing_targets
+    from operations.advice import comparing_targets
 
     return comparing_targets.comparison(rt, models, targets or (), goal)

@@ -12,7 +12,7 @@ async def check_gpu_quotas(target: Text = None, rt: Runtime = RT) -> Answer:
     Args:
         target: All, if left out.
     """
-    from operations import quotas
+    from operations.capacity import quotas
 
     return await quotas.check(rt, target)
 
@@ -24,6 +24,6 @@ async def get_zones_with_available_quota(target: Text = None, rt: Runtime = RT) 
     Args:
         target: All, if left out.
     """
-    from operations import zones
+    from operations.capacity import zones
 
     return await zones.look(rt, target)

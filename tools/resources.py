@@ -13,7 +13,10 @@ from core.records import Answer
 from core.redaction import redact
 from core.rehearsal import REHEARSAL
 from core.reply import bounded, collecting_notes, success
-from operations import failures, overview, reports, targets
+from operations import failures
+from operations.benchmarks import reports
+from operations.plans import targets
+from operations.watching import overview
 from tools.surface import runtime
 
 _JSON: Final = "application/json"

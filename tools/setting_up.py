@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from core.records import Answer
-from operations import setting_up
+from operations.lives import setting_up
 from operations.runtime import Runtime
 from tools.confirming import agree
 from tools.surface import CREATES, KNOWS, RT, Layout, Text, Whole, ops_tool, said
@@ -50,6 +50,6 @@ async def get_vllm_gpu_deployment_config(
         image: Best by digest.
     """
     wish = said(locals(), without=("rt",))
-    from operations import gke  # noqa: PLC0415  the planner takes 50 ms of the start-up time
+    from operations.kubernetes import gke  # noqa: PLC0415  the planner takes 50 ms of the start-up time
 
     return gke.config(rt.settings, wish)

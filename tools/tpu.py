@@ -3,7 +3,7 @@
 from typing import Literal
 
 from core.records import Answer
-from operations.deploying import deploy
+from operations.lives.deploying import deploy
 from operations.runtime import Runtime
 from tools.confirming import agree
 from tools.surface import DESTROYS, LOOKS, RT, Text, ops_tool
@@ -18,7 +18,7 @@ async def list_queued_resources(target: Text = None, zone: Text = None, rt: Runt
     Args:
         target: Only what was made for it.
     """
-    from operations import queue
+    from operations.capacity import queue
 
     return await queue.everything(rt, target, zone)
 
@@ -40,7 +40,7 @@ async def manage_queued_resource(
         model: To serve; only to create.
         confirm: Token from the preview.
     """
-    from operations import queue, queue_changes
+    from operations.capacity import queue, queue_changes
 
     if action == "create":
         backend, wanted, shown = await queue_changes.to_create(rt, name, model, target, zone)

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from operations import agreement, waking
+from operations import waking
+from operations.lives import agreement
 from operations.resolve import Found
 from operations.runtime import Runtime
 from tools.confirming import agree

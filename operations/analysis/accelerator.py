@@ -6,8 +6,8 @@ from typing import Final
 from backends.base import KnowsEngine, Predicts
 from core.errors import OpsError
 from core.plans import MemoryPlan
-from operations.memory_check import compare
 from operations.resolve import Found
+from operations.watching.memory_check import compare
 
 WORDS: Final = re.compile(
     r"cuda|cublas|cudnn|nccl|\bgpus?\b|\bxid\b|nvrm|nvidia|nvlink|\becc\b|triton|torch\.OutOf"

@@ -20,9 +20,9 @@ from operations.analysis.records import Recognized
 from operations.analyst.words import Row, one_line
 from operations.diagnosis.calls import calls
 from operations.diagnosis.records import Call
-from operations.log_reading import ReadSoFar, read_log
 from operations.resolve import Found
 from operations.runtime import Runtime
+from operations.watching.log_reading import ReadSoFar, read_log
 
 MOST_ROWS: Final = 36
 """With findings: what an agent reads in one go, and a model in a few questions."""

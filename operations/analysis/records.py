@@ -6,8 +6,8 @@ from typing import Final, Literal
 from core.errors import NextStep
 from core.record import Record
 from operations.analyst.words import Words
-from operations.answers import Located
 from operations.diagnosis.records import Call
+from operations.watching.answers import Located
 
 Tool = Literal["analyze_cloud_logging", "analyze_gpu_logs", "suggest_sre_remediation"]
 State = Literal["done", "running", "ended"]

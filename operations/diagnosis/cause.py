@@ -14,7 +14,7 @@ from logs.lines import Line
 from operations.diagnosis.blame import is_cause, is_end, is_vague, layer_of
 from operations.diagnosis.case import Case, Fault, condition, lines
 from operations.diagnosis.records import Evidence, Layer
-from operations.log_reading import read_log
+from operations.watching.log_reading import read_log
 
 _STARTED: Final = "Application startup complete"
 """vLLM writes it once its HTTP server is up (0.6 to 0.33)."""

@@ -9,7 +9,7 @@ from logs.finding import Finder, Finding
 from operations.diagnosis.booting import disk_evidence, disk_full
 from operations.diagnosis.case import Case, Looked, ago, ill, skipped, well
 from operations.diagnosis.records import MOST_CHARACTERS, Evidence, Remark
-from operations.log_reading import read_log
+from operations.watching.log_reading import read_log
 
 _MINUTES: Final = 60
 _MOST_LINES: Final = 100_000

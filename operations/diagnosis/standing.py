@@ -8,10 +8,10 @@ import anyio
 from backends.cloud_abilities import GoesOn, HasQuotas, SetsUp
 from core.errors import OpsError
 from core.records import Failure, State, Step
-from operations.deploying import usual
 from operations.diagnosis.case import Case, Looked, condition, ill, lasting, number, skipped, well
 from operations.diagnosis.records import Evidence, Remark
-from operations.following import following, phase_of
+from operations.lives.deploying import usual
+from operations.lives.following import following, phase_of
 
 _UNWATCHED_SECONDS: Final = 300.0
 """A step of a deployment that nobody takes for so long has stopped; a look takes seconds."""

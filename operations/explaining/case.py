@@ -6,7 +6,7 @@ from typing import Any, Final
 from core.errors import InvalidArgument, Unsupported
 from core.plans import KvPlan, MemoryPlan
 from core.records import DeploymentSpec, ModelShape
-from operations.places import boots_from
+from operations.plans.places import boots_from
 from planner.accelerators import Accelerator, accelerator
 from planner.boot import Boot, boot
 from planner.flags import Flags

@@ -20,10 +20,10 @@ from operations.explaining.running_rows import running_rows
 from operations.explaining.serving_rows import serving_rows
 from operations.explaining.spec_words import changed, plain
 from operations.explaining.trading import trade_offs
-from operations.places import place_named
+from operations.plans.places import place_named
+from operations.plans.startable import check_startable
 from operations.resolve import Found, everything, find, find_among
 from operations.runtime import Runtime
-from operations.startable import check_startable
 from planner.model import read_model
 
 

@@ -6,7 +6,7 @@ from typing import Final
 from core.plans import MemoryPlan
 from operations.explaining.case import Case, at_once, bytes_per_token
 from operations.explaining.records import FlagRow
-from operations.precisions import precision
+from operations.plans.precisions import precision
 from planner.kv_precisions import kv_precisions
 
 _UNKNOWN: Final = "How much, nobody can say here: model or memory of the accelerator are not known."

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from core.errors import NextStep
 from core.records import Record, State
-from operations.answers import Located
+from operations.watching.answers import Located
 
 _UNFORESEEN: Final = " What that does to memory, speed, boot or cost, the planner cannot say here."
 LIVE: Final = frozenset({"min_replicas", "max_replicas"})

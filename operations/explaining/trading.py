@@ -7,7 +7,7 @@ from operations.explaining.case import Case, at_once
 from operations.explaining.records import TradeOff, Verdict
 from operations.explaining.running_rows import cold_start, idle_cost
 from operations.explaining.serving_rows import together
-from operations.precisions import precision
+from operations.plans.precisions import precision
 from planner.kv_precisions import kv_precisions
 
 

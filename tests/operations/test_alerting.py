@@ -16,9 +16,9 @@ from core.errors import InvalidArgument
 from core.headers import IDENTITY_HEADER, KEY_HEADER
 from core.records import Access
 from core.settings import ROOT, Settings
-from operations import alerting
-from operations.alerting import AlertRules
 from operations.runtime import Runtime
+from operations.watching import alerting
+from operations.watching.alerting import AlertRules
 from tools import every  # noqa: F401  registers them
 from tools.surface import TOOLS
 

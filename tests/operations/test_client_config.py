@@ -10,7 +10,7 @@ import pytest
 
 from core.errors import InvalidArgument
 from core.settings import ROOT
-from operations.client_config import SERVER_KEY, client_configs, render
+from operations.clients.client_config import SERVER_KEY, client_configs, render
 from operations.clients.entries import by_address, merged
 from operations.clients.table import called, clients
 from server import main

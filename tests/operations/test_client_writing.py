@@ -11,7 +11,7 @@ import pytest
 
 from core.errors import Busy, HostError
 from core.settings import ROOT
-from operations.client_config import SERVER_KEY
+from operations.clients.client_config import SERVER_KEY
 from operations.clients.entries import by_command
 from operations.clients.seen import look
 from operations.clients.table import called, clients

@@ -12,8 +12,8 @@ from huggingface_hub import constants
 
 from core.errors import InvalidArgument
 from core.settings import Settings
-from operations.copying import CopyInstructions, from_the_hub, from_vertex
-from operations.hub_models import download_path, hub_id
+from operations.models.copying import CopyInstructions, from_the_hub, from_vertex
+from operations.models.hub_models import download_path, hub_id
 from operations.runtime import Runtime
 from tests.operations.shells import assert_shell
 

@@ -9,7 +9,8 @@ import pytest
 from core.errors import DeploymentNotFound, HostError
 from core.records import State
 from core.settings import Settings
-from operations import dashboard, dashboard_looks, resolve
+from operations import resolve
+from operations.watching import dashboard, dashboard_looks
 from tests.conversation import Agent, Reply, agent_of
 from tests.operations.shown import (
     NOW,

@@ -37,7 +37,7 @@ async def test_a_model_is_named_somewhere(
 ) -> None:
     """By the call, by MODEL_NAME, by the tiny one of `make vllm`; else the error says how."""
     still_engine(monkeypatch)
-    monkeypatch.setattr("operations.deploying._TINY", tmp_path / "nothing")
+    monkeypatch.setattr("operations.lives.deploying._TINY", tmp_path / "nothing")
     async with agent_of(settings) as agent:
         assert (await agent.call("deploy_vllm")).code == "INVALID_ARGUMENT"
     async with agent_of(settings.model_copy(update={"model_name": "a/Big_Model.v2"})) as agent:

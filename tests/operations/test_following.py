@@ -8,7 +8,7 @@ import pytest
 from backends.base import Backend
 from core.errors import DeploymentNotFound
 from core.records import Deployment, Phase, State
-from operations import following
+from operations.lives import following
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ import pytest
 from core.journal import Expiry, Journal
 from core.settings import Settings
 from core.waiting import wait_until
-from operations import overdue
+from operations.lives import overdue
 from tests.conversation import Agent, agent_of
 from tests.tools.world import plant
 

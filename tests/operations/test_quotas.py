@@ -12,7 +12,7 @@ from core.cloud_errors import PermissionDenied
 from core.errors import Unsupported
 from core.records import Target
 from core.settings import Settings
-from operations.quotas import QuotaRow, Quotas, check, row_of
+from operations.capacity.quotas import QuotaRow, Quotas, check, row_of
 from operations.runtime import Runtime
 
 TARGET = Target(

@@ -7,7 +7,7 @@ from pydantic import SecretStr
 
 from core.headers import KEY_HEADER
 from core.records import Access
-from operations.reading import curl
+from operations.watching.reading import curl
 
 ACCESS = Access(
     base_url="https://203.0.113.9:8000",

@@ -18,9 +18,9 @@ from backends.cloud_run.backend import CloudRunBackend
 from core.errors import InvalidArgument
 from core.redaction import redact
 from core.settings import Settings
-from operations import secrets
+from operations.models import secrets
+from operations.models.secrets import Known, SavedToken, ask_the_hub, read_token
 from operations.runtime import Runtime
-from operations.secrets import Known, SavedToken, ask_the_hub, read_token
 from tests.tools.world import listening
 
 pytestmark = pytest.mark.anyio

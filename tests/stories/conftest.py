@@ -10,8 +10,10 @@ import pytest
 from backends.cloud_run import removing, waiting
 from core.rehearsal import AzurePlane, GooglePlane
 from core.settings import Settings
-from operations import following, load, runs
+from operations.benchmarks import runs
+from operations.lives import following
 from operations.rehearsal import Rehearsal
+from operations.watching import load
 from tests.azure_plane import Controls as AzureControls
 from tests.google_plane import Controls
 

@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from operations import overdue
+from operations.lives import overdue
 from tests.conversation import Reply, agent_of
 from tests.stories.conftest import Azure
 from tests.stories.troubles import (

@@ -10,7 +10,7 @@ import pytest
 from core.journal import utc_now
 from core.rehearsal import GooglePlane
 from core.settings import Settings
-from operations import overdue
+from operations.lives import overdue
 from tests.conversation import Agent, agent_of
 from tests.google_plane import Controls
 from tests.stories.conftest import Cloud

@@ -10,7 +10,7 @@ import pytest
 from backends.tpu import removing
 from core.journal import Journal
 from core.waiting import wait_until
-from operations import overdue
+from operations.lives import overdue
 from tests.conversation import Agent, agent_of
 from tests.stories.chips import HERE, left
 from tests.stories.conftest import Cloud

@@ -14,7 +14,7 @@ from benchmark.folder import RunFolder
 from benchmark.reporting import report
 from core.records import State
 from core.settings import Settings
-from operations import measuring
+from operations.benchmarks import measuring
 from tests.conversation import Agent, Reply, agent_of
 from tests.tools.calls import CLOUD, EVERY, MODEL, OLD
 from tests.tools.recorded import Kept, every_cloud

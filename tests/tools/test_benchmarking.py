@@ -15,7 +15,7 @@ import pytest
 from benchmark.folder import RunFolder
 from core.settings import Settings
 from core.waiting import wait_until
-from operations import credentials
+from operations.benchmarks import credentials
 from tests.conftest import processes_of
 from tests.conversation import Agent, Reply, agent_of
 from tests.emulators.conftest import Simulate, simulate, tiny_model

@@ -10,7 +10,7 @@ import pytest
 from core import journal
 from core.records import State
 from core.settings import Settings
-from operations import measuring
+from operations.benchmarks import measuring
 from tests.conversation import Agent, Human, agent_of
 from tests.tools.asked import mode, token_of
 from tests.tools.calls import MODEL

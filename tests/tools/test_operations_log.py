@@ -10,7 +10,7 @@ from core.errors import DiskFull
 from core.journal import Expiry, Journal, utc_now
 from core.records import State
 from core.settings import Settings
-from operations import overdue
+from operations.lives import overdue
 from operations.stage import Stage
 from tests.conversation import agent_of
 from tests.tools.recorded import recorded

@@ -7,7 +7,7 @@ import pytest
 
 from core.records import Deployment
 from core.settings import Settings
-from operations import agreement
+from operations.lives import agreement
 from operations.resolve import Found
 from operations.stage import Stage
 from tests.tools.asked import ONE, Open, mode, opened, token_of, yes

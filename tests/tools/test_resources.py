@@ -11,7 +11,7 @@ from backends.local.backend import LocalBackend
 from core.errors import HostError
 from core.reply import MAX_CHARACTERS
 from core.settings import Settings
-from operations import reports
+from operations.benchmarks import reports
 from tests.conversation import Agent, agent_of
 from tests.tools.asked import mode
 from tests.tools.calls import RUNS

@@ -21,7 +21,10 @@ from core.journal import Journal, Operation
 from core.records import DeploymentSpec
 from core.reply import MAX_CHARACTERS
 from core.settings import Settings
-from operations import following, load, runs, stage
+from operations import stage
+from operations.benchmarks import runs
+from operations.lives import following
+from operations.watching import load
 from tests.benchmark.made import WHEN, a_grid, a_manifest
 from tests.conversation import Agent, Reply, agent_of
 from tests.tools.calls import MODEL, RUNS

@@ -1,0 +1,156 @@
+"""Which model and which target, for somebody who has named neither: a table and a few rules."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pydantic import Field
+
+from backends.registry import BACKENDS
+from core.errors import NextStep
+from core.records import Record, valid
+from operations.advice.choosing_rules import rules
+from operations.advice.clouds import price_doubts
+from operations.advice.wide_targets import widened
+from operations.plans.foreseeing import Foresight, load_words, usd
+from planner.catalog import entries
+from planner.compare import Comparison, Row, compare
+from planner.goal import Goal, quality_of
+from planner.places import place, places
+
+_NO_TILES: Final = "published vLLM cannot serve it there, whatever the memory"
+_FIRST: Final = "e4b"
+"""Of the catalog: only that a goal names a model."""
+
+
+class Option(Record):
+    """One model, and where it is served best."""
+
+    model: str
+    quality: str
+    weights_gib: float | None
+    """On the smallest target that serves it."""
+    cheapest_hour: str | None
+    cheapest_token: str | None
+    """None where it is that of the cheapest hour; so is the fastest."""
+    fastest: str | None
+    not_on: tuple[str, ...]
+    """Targets that do not serve it as asked, spot and flex-start left out."""
+    why_not: str | None
+    """Of the first of them."""
+    hour: float | None = Field(exclude=True)
+    """Of the cheapest, in dollars."""
+
+
+class Choice(Foresight):
+    """What to choose from, and how."""
+
+    load: str
+    """That speeds and costs are of."""
+    targets: tuple[str, ...]
+    """That were looked at, where they were named; else every one that is rented out."""
+    rules: tuple[str, ...]
+    """Each computed for these targets."""
+    options: tuple[Option, ...]
+    doubts: tuple[str, ...] = Field(exclude=True)
+    """Of prices."""
+    plan: dict[str, Any] = Field(exclude=True)
+
+    def summary(self) -> str:
+        """Say what each quality would be served by."""
+        best: dict[str, str] = {}
+        for option in sorted(self.options, key=lambda each: each.hour or float("inf")):
+            name = option.model.rsplit("/", 1)[-1]
+            if option.cheapest_hour:
+                words = f"{option.quality}: {name} on {option.cheapest_hour}"
+                best.setdefault(option.quality, words)
+        said = "; ".join(best.values())
+        return f"By quality, at the lowest price of an hour: {said}." if said else "Nothing fits."
+
+    def warnings(self) -> tuple[str, ...]:
+        """Say how sure the figures are."""
+        measure = "All speeds are foreseen by the planner; run_benchmark measures them."
+        return (measure, *self.doubts)
+
+    def next_steps(self) -> tuple[NextStep, ...]:
+        """Ask for one quality, with the flags."""
+        return (NextStep("recommend_deployment", {"quality": "medium", **self.plan}),)
+
+
+def choose(targets: Sequence[str], goal: dict[str, Any]) -> Choice:
+    """Lay out every model of the catalog over these targets, or over those that can be deployed to.
+
+    Raises:
+        TargetNotFound: No place has that name.
+    """
+    said = {name: value for name, value in goal.items() if value}
+    names = widened(targets) or _deployable()
+    wanted = valid(Goal, {**said, "model": _FIRST, "places": names})
+    models = [entry.model for entry in entries()]
+    found = compare(models, names, wanted, backends=BACKENDS)
+    return Choice(
+        load=load_words(wanted.load),
+        targets=names if targets else (),
+        rules=tuple(rules(found, names)),
+        options=tuple(_option(model, found) for model in models),
+        doubts=tuple(price_doubts(found.rows)),
+        plan={**said, **({"targets": list(targets)} if targets else {})},
+    )
+
+
+def _deployable() -> tuple[str, ...]:
+    """Give every place that this server deploys to and that somebody rents out."""
+    return tuple(
+        name
+        for name, where in places().items()
+        if where.deployable(BACKENDS) and where.provider != "own"
+    )
+
+
+def _option(model: str, found: Comparison) -> Option:
+    mine = [row for row in found.rows if row.model == model]
+    served = [row for row in mine if row.fits and not row.unserved]
+    missing = [
+        row for row in mine if row not in served and place(row.place).provisioning == "on-demand"
+    ]
+    hourly = sorted(served, key=lambda row: row.usd_per_hour or float("inf"))
+    tokens = sorted(served, key=_token)
+    speed = sorted(served, key=lambda row: -_speed(row))
+    first = hourly[:1]
+    return Option(
+        model=model,
+        quality=quality_of(model) or "other",
+        weights_gib=round(hourly[0].weights_gib or 0, 2) if hourly else None,
+        cheapest_hour=_said(hourly),
+        cheapest_token=None if tokens[:1] == first else _said(tokens),
+        fastest=None if speed[:1] == first else _said(speed),
+        not_on=tuple(row.place for row in missing),
+        why_not=_why(missing),
+        hour=hourly[0].usd_per_hour if hourly else None,
+    )
+
+
+def _why(missing: Sequence[Row]) -> str | None:
+    """Say why the first of them does not serve it, in a sentence: plan_deployment says all."""
+    if not missing:
+        return None
+    row = missing[0]
+    return f"{row.place}: {_NO_TILES}" if row.unserved else f"{row.place}: {row.reason}"
+
+
+def _said(ranked: Sequence[Row]) -> str | None:
+    if not ranked:
+        return None
+    row = ranked[0]
+    cost = "" if row.usd_per_hour is None else f", ${usd(row.usd_per_hour)} an hour"
+    tokens = row.usd_per_million_tokens
+    per = f", ${tokens} per million tokens" if tokens else ""
+    return f"{row.place} ({row.tokens_per_second_per_user} tokens/s each{cost}{per})"
+
+
+def _token(row: Row) -> float:
+    priced = row.usd_per_million_tokens if row.usd_per_hour else None  # what is yours, is not
+    return priced.middle if priced else float("inf")
+
+
+def _speed(row: Row) -> float:
+    return row.tokens_per_second_per_user.middle if row.tokens_per_second_per_user else 0.0

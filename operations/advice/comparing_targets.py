@@ -1,0 +1,197 @@
+"""Models and targets side by side: foreseen by the planner, and measured where a run is kept."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from pydantic import Field
+
+from backends.registry import BACKENDS
+from benchmark.wording import figure
+from core.errors import NextStep
+from core.records import valid
+from operations.advice.clouds import Cloud, clouds, price_doubts
+from operations.advice.ratios import ratios
+from operations.advice.wide_targets import alike, is_one, widened
+from operations.benchmarks.evidence import SIMULATED_RUN, Evidence, Measurement, kept, measured
+from operations.plans.foreseeing import Foresight, load_words
+from operations.runtime import Runtime
+from planner.boot import Span
+from planner.compare import Comparison, Row, compare, judged
+from planner.goal import Goal
+from planner.places import place
+from planner.reached import Band
+
+_ROWS: Final = 14
+"""Of a comparison: more are longer than a person reads."""
+_NAMED: Final = 6
+"""Targets that are each held against the first one where one model is compared."""
+_HOST: Final = "host_needs_gib"
+_DIGITS: Final = {"usd_per_hour": 4}
+"""Of a row's figures; the others are told with two."""
+
+
+class TargetComparison(Foresight):
+    """Models and targets side by side."""
+
+    load: str
+    """That speeds and costs are of."""
+    full_length: int
+    """Tokens of the requests that `requests_held` counts."""
+    basis: str
+    """What of it was measured, and what is foreseen."""
+    against_first: tuple[str, ...]
+    """Every model against the first one, or every named target against the first one."""
+    clouds: tuple[Cloud, ...]
+    """The best of each cloud, where several are compared."""
+    rows: tuple[dict[str, Any], ...]
+    left_out: int
+    """Rows that are not shown: of each model what does not fit, then what is dear."""
+    cheapest: str | None
+    best_value: str | None
+    fastest: str | None
+    own_best: str | None = Field(exclude=True)
+    """By the token, of what this server deploys to."""
+    said: str = Field(exclude=True)
+    warned: tuple[str, ...] = Field(exclude=True)
+
+    def summary(self) -> str:
+        """Say which is best at what, and on what that rests."""
+        return f"{self.said} {self.basis}"
+
+    def warnings(self) -> tuple[str, ...]:
+        """Say what is not shown, and what cannot be served though it fits."""
+        hidden = f"{self.left_out} rows are left out: name fewer models, or targets."
+        return (*((hidden,) if self.left_out else ()), *self.warned)
+
+    def next_steps(self) -> tuple[NextStep, ...]:
+        """Price the best value with its sources."""
+        best = self.own_best or self.best_value
+        if best is None:
+            return ()
+        model, _, where = best.partition(" on ")
+        return (NextStep("estimate_cost", {"target": where, "model": model}),)
+
+
+def comparison(
+    runtime: Runtime, models: Sequence[str], targets: Sequence[str], goal: dict[str, Any]
+) -> TargetComparison:
+    """Hold models and targets against each other for the same goal.
+
+    Raises:
+        InvalidArgument: A model is not known.
+        TargetNotFound: A target is not known.
+    """
+    said = {name: value for name, value in goal.items() if value is not None}
+    wanted = valid(Goal, {**said, "model": models[0]})
+    found = compare(models, widened(targets), wanted, backends=BACKENDS)
+    rows = _shown(found.rows, len(models))
+    seen = _seen(kept(runtime), rows, wanted)
+    own = _deployable(found)
+    dead = dict.fromkeys(f"{row.place}: {row.unserved}" for row in rows if row.unserved)
+    simulated = any(each and each.simulated for each in seen)
+    one_by_one = 1 < len(targets) <= _NAMED and all(map(is_one, targets))
+    return TargetComparison(
+        load=load_words(wanted.load),
+        full_length=wanted.max_model_len,
+        basis=_basis(rows, seen),
+        against_first=ratios(rows, several_models=len(models) > 1, by_target=one_by_one),
+        clouds=() if one_by_one else clouds(found.rows),
+        rows=tuple(_told(rows, seen)),
+        left_out=len(found.rows) - len(rows),
+        cheapest=found.cheapest,
+        best_value=found.best_value,
+        fastest=found.fastest,
+        own_best=own.best_value,
+        said=_said(found, own),
+        warned=(*dead, *price_doubts(rows), *((SIMULATED_RUN,) if simulated else ())),
+    )
+
+
+def _deployable(found: Comparison) -> Comparison:
+    """Judge those alone that this server deploys to."""
+    mine = [row for row in found.rows if place(row.place).deployable(BACKENDS)]
+    return judged(found.goal, mine)
+
+
+def _said(found: Comparison, own: Comparison) -> str:
+    """Say what is best of all, what of the targets that can be deployed to, and how much more."""
+    said = found.summary()
+    dearer = [
+        row.times_the_cheapest
+        for row in found.rows
+        if row.fits and row.times_the_cheapest and row.times_the_cheapest > 1
+    ]
+    if dearer:
+        span = " to ".join(dict.fromkeys(figure(each) for each in (min(dearer), max(dearer))))
+        said += f" An hour of the others costs {span} times the cheapest."
+    if own.summary() == found.summary():
+        return said
+    return f"{said} Of the targets that this server deploys to: {own.summary()}"
+
+
+def _seen(
+    runs: Sequence[Evidence], rows: Sequence[Row], wanted: Goal
+) -> tuple[Measurement | None, ...]:
+    known = {run.model for run in runs}
+    return tuple(
+        measured(runs, row.model, place(row.place), wanted.load, row.usd_per_hour)
+        if row.model in known
+        else None
+        for row in rows
+    )
+
+
+def _basis(rows: Sequence[Row], seen: Sequence[Measurement | None]) -> str:
+    names = [f"{row.model} on {row.place}" for row, each in zip(rows, seen, strict=True) if each]
+    if not names:
+        return "Nothing of this was measured here: all figures are foreseen by the planner."
+    rest = len(rows) - len(names)
+    others = f"; the other {rest} {'row is' if rest == 1 else 'rows are'} only foreseen"
+    return f"Measured here: {', '.join(names[:6])}{others if rest else ''}."
+
+
+def _shown(rows: Sequence[Row], models: int) -> list[Row]:
+    """Leave out, where there are too many, what does not fit and then what is dear."""
+    fitting = [row for row in rows if row.fits]
+    refused = alike([row for row in rows if not row.fits], lambda row: (row.model, row.reason))
+    if len(fitting) + len(refused) <= _ROWS:
+        return list(rows)
+    each = len(rows) // models
+    asked = [rows[first : first + each] for first in range(0, len(rows), each)]
+    return [row for group in asked for row in sorted(group, key=_worth)[: _ROWS // models]]
+
+
+def _worth(row: Row) -> tuple[bool, float]:
+    price = row.usd_per_hour
+    return not row.fits, float("inf") if price is None else price
+
+
+def _told(rows: Sequence[Row], seen: Sequence[Measurement | None]) -> Iterator[dict[str, Any]]:
+    """Give what fits each by itself; what does not and for the same reason, together."""
+    refused = alike([row for row in rows if not row.fits], lambda row: (row.model, row.reason))
+    together = {id(group[0]): group for group in refused}
+    for row, each in zip(rows, seen, strict=True):
+        if row.fits:
+            yield _row(row, each)
+        elif group := together.get(id(row)):
+            names = ", ".join(one.place for one in group)
+            yield {**_row(row, each), "place": names}
+
+
+def _row(row: Row, seen: Measurement | None) -> dict[str, Any]:
+    """Give a row's figures as a person reads them, without what others say already."""
+    hidden = {"unserved", "usd_per_1000_requests", *({"reason"} if row.fits else {"files_gib"})}
+    figures = {
+        name: _figure(name, value)
+        for name, value in row
+        if value is not None and name not in hidden and not (name == _HOST and not value)
+    }
+    if row.unserved:
+        figures["served"] = "only by an image of your own: see the warning"
+    return figures | ({"measured": str(seen)} if seen else {})
+
+
+def _figure(name: str, value: object) -> object:
+    if isinstance(value, Band | Span):
+        return str(value)
+    return round(value, _DIGITS.get(name, 2)) if isinstance(value, float) else value

@@ -1,0 +1,95 @@
+"""Runs set side by side, and other people's results brought in as runs."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import anyio
+
+from benchmark.folder import RunFolder
+from benchmark.records import CellResult
+from core.errors import InvalidArgument, NotFound
+from core.records import Answer, valid
+from core.reply import note
+from operations.benchmarks.kept import file_of, folder_of_runs, folders
+from operations.benchmarks.runs import BenchmarkRun, look
+from operations.runtime import Runtime
+
+_OTHERS: Final = 50
+_FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,118}\.md")
+
+
+class _Other(NamedTuple):
+    name: str
+    cells: tuple[CellResult, ...]
+    run_id: str
+
+
+async def compare(runtime: Runtime, benchmarks: Sequence[str], file: str | None) -> Answer:
+    """Compare runs and write the comparison down beside them; the first run is the reference.
+
+    Without runs, a comparison that was made before is given back by its file's name.
+
+    Raises:
+        NotFound: One of the runs, or the file, is not there.
+        InvalidArgument: They were measured in different ways, or the name is none.
+    """
+    from benchmark.comparing import comparison_report, sides
+    from operations.benchmarks.comparisons import printed
+    from operations.benchmarks.naming_runs import runs_meant
+
+    if file is not None and not _FILE_NAME.fullmatch(file):
+        raise InvalidArgument(
+            f"{file[:60]!r} is no name for the file.",
+            fix="Give a plain name that ends in .md; it is kept beside the runs.",
+        )
+    if not benchmarks:
+        return await anyio.to_thread.run_sync(printed, runtime, file)
+    loaded = [sides.load(folder) for folder in runs_meant(runtime, benchmarks)]
+    path = folder_of_runs(runtime) / (file or sides.file_name(sides.names(loaded)))
+    made = await anyio.to_thread.run_sync(comparison_report.write_comparison, loaded, path)
+    return made.short()
+
+
+async def import_file(runtime: Runtime, file: str, claims: Mapping[str, Any]) -> BenchmarkRun:
+    """Read another tool's results, audit them, and keep them as a run with a report.
+
+    Raises:
+        InvalidArgument: It is of no form that is read here.
+        DiskFull: It cannot be kept.
+    """
+    from benchmark import imports
+    from benchmark.imports.audit import Run
+    from benchmark.reporting import report
+
+    path, said = file_of(file), valid(imports.Claims, claims)
+
+    def read_and_keep() -> tuple[RunFolder, Sequence[str]]:
+        imported = imports.import_file(
+            path, claims=said, others=[Run(*other) for other in _others(runtime)]
+        )
+        folder = RunFolder(folder_of_runs(runtime) / imported.manifest.run_id)
+        imports.save_import(imported, folder)
+        report.write_all(folder)
+        return folder, imported.notes
+
+    folder, notes = await anyio.to_thread.run_sync(read_and_keep)
+    for warning in notes:
+        note(warning)
+    return look(folder)
+
+
+def _others(runtime: Runtime) -> Iterator[_Other]:
+    """Give the newest imports: it is among other people's grids that copies are found."""
+    from benchmark.reporting.run_facts import imported_from
+
+    found = 0
+    for folder in folders(runtime):
+        try:
+            manifest = folder.manifest()
+        except NotFound:
+            continue
+        if imported_from(manifest) and found < _OTHERS:
+            found += 1
+            called = f"{manifest.run_id} ({manifest.subject.model})"
+            yield _Other(called, folder.cells(), manifest.run_id)

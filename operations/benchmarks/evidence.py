@@ -1,0 +1,191 @@
+"""What runs that are kept here measured of a model on some hardware, in valid cells alone."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from benchmark.advising.hardware import find_accelerator
+from benchmark.folder import RunFolder
+from benchmark.records import CellResult
+from benchmark.running.state import state_of
+from benchmark.runs import Manifest, RunState
+from benchmark.wording import figure, seconds, usd
+from core.errors import NotFound
+from core.records import Record
+from operations.benchmarks.kept import folders
+from operations.runtime import Runtime
+from planner.catalog import find
+from planner.places import Place, places
+from planner.price import Load
+
+_LOOKED: Final = 60
+"""Runs, the newest: what is older was measured on older engines."""
+SIMULATED_RUN: Final = "What is called measured is of the simulated engine: no hardware was there."
+
+
+class Evidence(NamedTuple):
+    """One run that is over."""
+
+    folder: RunFolder
+    manifest: Manifest
+
+    @property
+    def run(self) -> str:
+        """Its id."""
+        return self.folder.path.name
+
+    @property
+    def model(self) -> str:
+        """The model's own name, whatever it is served as."""
+        spec = self.manifest.provenance.deployment_spec or {}
+        return model_called(str(spec.get("model") or self.manifest.subject.model))
+
+    @property
+    def place(self) -> Place | None:
+        """Where it was measured, if that is a place that is known."""
+        return places().get(self.manifest.provenance.target or "")
+
+    @property
+    def hardware(self) -> tuple[str, int] | None:
+        """Its accelerators: the kind and how many."""
+        owner, where = self.manifest.provenance, self.place
+        device = find_accelerator(owner.accelerator or (where.accelerator if where else None))
+        count = owner.accelerator_count or (where.count if where else 1)
+        return (device.name, count) if device else None
+
+    def is_of(self, model: str, where: Place) -> bool:
+        """Whether it measured this model there: spot and on demand are the same hardware."""
+        if self.model != model:
+            return False
+        mine = self.place
+        if mine is None or mine.name == "local" or where.name == "local":
+            named = self.manifest.provenance.target
+            return named == where.name or (
+                named is None and self.hardware == (where.accelerator, where.count)
+            )
+        same = (where.provider, where.accelerator, where.count)
+        return (mine.provider, mine.accelerator, mine.count) == same
+
+    def valid_cells(self) -> tuple[CellResult, ...]:
+        """Give those that nothing is said against."""
+        return tuple(cell for cell in self.folder.cells() if cell.valid and cell.request_throughput)
+
+
+class Measurement(Record):
+    """One cell of a run, as it answers what something does and costs."""
+
+    run: str
+    cell: str
+    where: str | None
+    load: str
+    """Of the cell: the nearest to what was asked for that is valid."""
+    requests_per_second: float
+    output_tokens_per_second: float | None
+    tokens_per_second_per_user: float | None
+    ttft_seconds: float | None
+    """Mean, as all of these."""
+    usd_per_hour: float | None
+    """That the costs rest on: of all replicas that were measured."""
+    usd_per_1000_requests: float | None = None
+    usd_per_million_tokens: float | None = None
+    """Of prompts and answers together."""
+    usd_per_million_output_tokens: float | None = None
+    usd_per_active_user_hour: float | None = None
+    simulated: bool
+
+    def __str__(self) -> str:
+        """Say it for a row of a table."""
+        rate = self.output_tokens_per_second
+        speed = f"{figure(self.requests_per_second)} requests/s"
+        speed += f", {figure(rate)} output tokens/s" if rate else ""
+        each = self.tokens_per_second_per_user
+        speed += f", {figure(each)} for each" if each else ""
+        first = f", TTFT {seconds(self.ttft_seconds)}" if self.ttft_seconds else ""
+        price = self.usd_per_million_tokens
+        cost = f", {usd(price)} per million tokens" if price else ""
+        engine = "; simulated engine" if self.simulated else ""
+        return f"{speed}{first}{cost} with {self.load} ({self.run}{engine})"
+
+
+def model_called(name: str) -> str:
+    """Give the catalog's name of a model, else the name itself."""
+    entry = find(name)
+    return entry.model if entry else name
+
+
+def kept(runtime: Runtime) -> tuple[Evidence, ...]:
+    """Give the newest runs that are over, those of real hardware first."""
+    found = tuple(_kept(runtime))
+    return tuple(sorted(found, key=lambda each: each.manifest.subject.simulated))
+
+
+def _kept(runtime: Runtime) -> Iterator[Evidence]:
+    for folder in folders(runtime)[:_LOOKED]:
+        try:
+            known = Evidence(folder, folder.manifest())
+        except NotFound:
+            continue
+        if state_of(folder).state is not RunState.RUNNING:
+            yield known
+
+
+def measured(
+    runs: Sequence[Evidence], model: str, where: Place, load: Load, usd_per_hour: float | None
+) -> Measurement | None:
+    """Give the valid cell nearest to a load, of the first run that has one.
+
+    Args:
+        runs: The ones to prefer first.
+        model: As the catalog calls it.
+        where: The place that is asked about.
+        load: The load that is asked about.
+        usd_per_hour: What an hour costs there, where the run does not say.
+    """
+    for each in runs:
+        if each.is_of(model, where) and (cells := each.valid_cells()):
+            return _told(each, min(cells, key=lambda cell: _far(cell, load)), usd_per_hour)
+    return None
+
+
+def _users(cell: CellResult) -> float:
+    return float(cell.spec.load.concurrency or cell.concurrency_mean or 1)
+
+
+def _far(cell: CellResult, load: Load) -> float:
+    """Say how many times more or less a cell asks for, as a logarithm."""
+    users = math.log(max(_users(cell), 1e-9) / load.concurrency)
+    return abs(users) + abs(math.log(cell.spec.context / load.prompt_tokens))
+
+
+def _told(run: Evidence, cell: CellResult, usd_per_hour: float | None) -> Measurement:
+    rate, users = cell.request_throughput or 0.0, _users(cell)
+    out, tpot = cell.output_token_throughput, cell.tpot.mean if cell.tpot else None
+    owner = run.manifest.provenance
+    hourly = owner.usd_per_hour if owner.usd_per_hour is not None else usd_per_hour
+    tokens = cell.spec.context * rate + out if out else None
+    each_second = None if hourly is None else hourly / 3600
+    answer = run.manifest.plan.workload.output_tokens
+    return Measurement(
+        run=run.run,
+        cell=cell.id,
+        where=owner.target,
+        load=f"{figure(users)} in flight, {cell.spec.context:,} tokens in, {answer:,} out",
+        requests_per_second=round(rate, 4),
+        output_tokens_per_second=_rounded(out),
+        tokens_per_second_per_user=_rounded(1 / tpot if tpot else None),
+        ttft_seconds=_rounded(cell.ttft.mean if cell.ttft else None),
+        usd_per_hour=_rounded(hourly),
+        usd_per_1000_requests=_per(each_second, rate, 1e3),
+        usd_per_million_tokens=_per(each_second, tokens, 1e6),
+        usd_per_million_output_tokens=_per(each_second, out, 1e6),
+        usd_per_active_user_hour=_per(hourly, users, 1),
+        simulated=run.manifest.subject.simulated,
+    )
+
+
+def _per(usd_: float | None, amount: float | None, times: float) -> float | None:
+    return None if usd_ is None or not amount else round(usd_ * times / amount, 4)
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None or math.isnan(value) else round(value, 4)

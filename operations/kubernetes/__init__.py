@@ -1,0 +1,1 @@
+"""A model on Google Kubernetes Engine, as a manifest and the commands around it."""

@@ -1,0 +1,177 @@
+"""What a human is shown before paid or destructive work, and what their yes is bound to."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from backends.base import Backend
+from backends.cloud_abilities import BY_PURGE, Ends, Purges, Wakes
+from backends.leaving import Leaves
+from core.plans import Plan
+from core.records import Deleted, Deployment, DeploymentSpec, Record, State
+from operations.lives.deploying import existing
+from operations.resolve import Found
+
+_WAKE: Final = "wake"
+_STANDS_ON: Final = ("queued resource", "node", "instance", "zone")
+"""Of a deployment's resources those that are deleted, and where."""
+
+
+class Preview(Record):
+    """One action that has not been taken yet."""
+
+    tool: str
+    target: str
+    name: str
+    what: str
+    """What would happen, in one sentence."""
+    usd_per_hour: float | None = None
+    """What would be paid from then on, or no longer."""
+    deletes: tuple[str, ...] = ()
+    """What would be there no longer, by name."""
+    stays: tuple[str, ...] = ()
+    """What would be left, as far as it is there."""
+    again: Mapping[str, Any] = {}
+    """Further arguments that the call must have again."""
+    bound_to: str
+    """Changes when the action, its subject, the subject's state or what is shown changes."""
+
+    @property
+    def question(self) -> str:
+        """All of it, for a person."""
+        takes = f" It deletes: {'; '.join(self.deletes)}." if self.deletes else ""
+        leaves = (
+            f" It leaves, as far as it is there: {'; '.join(self.stays)}." if self.stays else ""
+        )
+        return f"{self.what}?{takes}{leaves}"
+
+
+async def to_deploy(backend: Backend, wanted: Plan) -> Preview | None:
+    """Ask where it is paid for, or replaces something that runs otherwise."""
+    spec, target = wanted.spec, wanted.target
+    present = await existing(backend, spec.name)
+    replaces = present is not None and present.revision not in {spec.fingerprint, "none"}
+    price = target.usd_per_hour if wanted.usd_per_hour is None else wanted.usd_per_hour
+    forced = wanted.memory is not None and not wanted.memory.fits
+    if not replaces and not forced and (price == 0 or _runs(present)):
+        return None
+    costs = f"{_price(price)}{_limit(backend, spec)}"
+    what = f"Deploy {spec.model} as {spec.name} on {target.name} ({costs})"
+    if forced and wanted.memory:
+        what += f", although the plan says that it does not fit: {' '.join(wanted.memory.reasons)}"
+    if replaces and present:
+        what += f", in place of the one there ({present.state}, revision {present.revision})"
+    return preview("deploy_vllm", target.name, spec.name, what, price, present, spec.fingerprint)
+
+
+def _runs(present: Deployment | None) -> bool:
+    return present is not None and (present.state is State.READY or not present.state.settled)
+
+
+def to_destroy(found: Found, *, purge: bool) -> Preview:
+    """Ask always."""
+    one, backend = found.deployment, found.backend
+    costs = f", {_price(one.usd_per_hour)}" if one.usd_per_hour else ""
+    known = f"{one.state}, {one.served_model_name}{costs}{_stands(one)}"
+    what = f"Delete {one.name} on {one.target} ({known})"
+    what += " with everything that it leaves behind" if purge else ""
+    shown = preview("destroy_vllm", one.target, one.name, what, one.usd_per_hour, one, str(purge))
+    if not isinstance(backend, Leaves):
+        return shown
+    leaving = backend.leaving(one.name)
+    purged = purge and isinstance(backend, Purges)
+    return shown.model_copy(
+        update={
+            "again": {"purge": True} if purge else {},
+            "deletes": (*leaving.deletes, *(leaving.purged if purged else ())),
+            "stays": (*(() if purged else leaving.purged), *leaving.stays),
+        }
+    )
+
+
+def to_purge(backend: Backend, deleted: Deleted) -> Preview | None:
+    """Ask always where something may have stayed; not every target can tell what."""
+    if not isinstance(backend, Purges):
+        return None
+    stays = (one.what for one in deleted.stays if one.how_to_remove == BY_PURGE)
+    left = "; ".join(stays) or "what was made for it alone"
+    what = f"Take away for good what {deleted.name} on {deleted.target} left: {left}"
+    shown = preview("destroy_vllm", deleted.target, deleted.name, what, None, None, left)
+    return shown.model_copy(update={"again": {"purge": True}})
+
+
+def to_start(found: Found) -> Preview | None:
+    """Ask where it is paid for."""
+    one = found.deployment
+    if one.usd_per_hour == 0 or one.state is State.READY:
+        return None
+    what = f"Start {one.name} on {one.target} ({_price(one.usd_per_hour)})"
+    return preview("start_vllm", one.target, one.name, what, one.usd_per_hour, one, "")
+
+
+def to_scale(found: Found, min_replicas: int, max_replicas: int) -> Preview | None:
+    """Ask where more of it would be paid for; nobody is asked for what is refused anyway."""
+    one = found.deployment
+    sleeps_no_more = min_replicas > 0 and isinstance(found.backend, Wakes)
+    more = max_replicas > one.replicas or sleeps_no_more
+    if one.usd_per_hour == 0 or not more or min_replicas > max_replicas:
+        return None
+    what = (
+        f"Run {min_replicas} to {max_replicas} replicas of {one.name} on {one.target}"
+        f" ({_price(one.usd_per_hour)} each"
+    )
+    what += f", of which {min_replicas} never sleep)" if sleeps_no_more else ")"
+    asked = f"{min_replicas}-{max_replicas}"
+    made = preview("update_vllm_scaling", one.target, one.name, what, one.usd_per_hour, one, asked)
+    again = {"min_replicas": min_replicas, "max_replicas": max_replicas}
+    return made.model_copy(update={"again": again})
+
+
+def to_wake(found: Found, tool: str, again: Mapping[str, Any]) -> Preview | None:
+    """Ask where it sleeps and is paid for; a yes by any `tool` that wakes is good for all."""
+    one = found.deployment
+    if one.usd_per_hour == 0 or one.state is not State.ASLEEP:
+        return None
+    if not isinstance(found.backend, Wakes):
+        return None
+    price = one.usd_per_hour
+    what = f"Wake {one.name} on {one.target}, which starts a GPU ({_price(price)} until it sleeps)"
+    made = preview(_WAKE, one.target, one.name, what, price, one, "")
+    return made.model_copy(update={"tool": tool, "again": {**again, "wake": True}})
+
+
+def preview(
+    tool: str,
+    target: str,
+    name: str,
+    what: str,
+    price: float | None,
+    present: Deployment | None,
+    asked: str,
+) -> Preview:
+    """Make what a human is shown; `present` is what their yes is about, as it is now."""
+    seen = f"{present.state}/{present.revision}/{present.created_at}" if present else "nothing"
+    all_of_it = "\n".join((tool, target, name, asked, seen, what, f"{price}"))
+    bound_to = hashlib.sha256(all_of_it.encode()).hexdigest()
+    return Preview(
+        tool=tool, target=target, name=name, what=what, usd_per_hour=price, bound_to=bound_to
+    )
+
+
+def _limit(backend: Backend, spec: DeploymentSpec) -> str:
+    """Say what ends the bill; nothing is said where it depends on the use."""
+    minutes, ends = spec.ttl_minutes, isinstance(backend, Ends)
+    if minutes:
+        time = f"{minutes} minutes" if minutes % 60 else f"{minutes // 60} h"
+        return f", {'deleted' if ends else 'stopped'} after {time}"
+    return ", with no end of its own" if ends and minutes == 0 else ""
+
+
+def _stands(one: Deployment) -> str:
+    """Name what is at its provider and would go."""
+    found = [f"{what} {one.resources[what]}" for what in _STANDS_ON if what in one.resources]
+    return "; ".join(["", *found])
+
+
+def _price(usd_per_hour: float | None) -> str:
+    return "price not known" if usd_per_hour is None else f"${usd_per_hour:.2f} an hour"

@@ -1,0 +1,26 @@
+"""A runtime kept while a server lives, with the work that goes on between calls."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from core.settings import Settings
+from operations.lives.overdue import watch
+from operations.lives.resuming import resume
+from operations.runtime import Runtime
+
+
+@asynccontextmanager
+async def running(settings: Settings, listed: frozenset[str]) -> AsyncIterator[Runtime]:
+    """Keep a runtime while a server lives; its background work ends with it.
+
+    `listed` names the tools that this server shows.
+    """
+    runtime = Runtime(settings, listed)
+    if not settings.read_only:
+        runtime.background.start("overdue", lambda: watch(runtime.stage, runtime.tell))
+        runtime.background.start("resume", lambda: resume(runtime))
+    try:
+        yield runtime
+    finally:
+        await runtime.background.end()
+        await runtime.stage.aclose()

@@ -1,0 +1,83 @@
+"""Deployments that would not fit, refused with what would; and flags that make them fit."""
+
+from backends.base import Backend, Predicts
+from core.errors import DoesNotFit, NextStep, Unsupported
+from core.plans import MemoryPlan, Plan
+from core.records import DeploymentSpec, ModelShape
+from operations.plans.foreseeing import arguments, why_not_offload
+from operations.plans.memory import memory_table
+from operations.plans.planning import nearest
+from planner.accelerators import accelerator
+from planner.flags import Flags
+from planner.goal import Goal
+from planner.layouts import Ground, Layout, arrange
+from planner.places import places
+
+
+def does_not_fit(plan: Plan, memory: MemoryPlan) -> DoesNotFit:
+    """Say why, and which plan fits that is nearest to it."""
+    near, offloaded = _else(plan, memory)
+    fix = f"Deploy it {near[0][0]}" if near else "Call recommend_deployment for targets that fit"
+    model, where = plan.spec.model, plan.target.name
+    named = {"target": where, "model": model}
+    nearer = near[:1] if where in places() else []
+    return DoesNotFit(
+        f"{model} does not fit on {where}: {' '.join(memory.reasons)}",
+        fix=f"{fix}; force=true tries all the same.",
+        data={
+            "memory": memory_table(memory).model_dump(mode="json"),
+            "nearest": [words for words, _ in near],
+            **({"offload": offloaded} if offloaded else {}),
+        },
+        next_steps=(
+            *(NextStep("plan_deployment", {**named, **arguments(flags)}) for _, flags in nearer),
+            NextStep("recommend_deployment", {"model": model}),
+        ),
+    )
+
+
+def arranged(
+    backend: Backend, spec: DeploymentSpec, model: ModelShape, layout: Layout
+) -> DeploymentSpec:
+    """Give the spec with the flags that the planner computes for a layout.
+
+    Raises:
+        Unsupported: Model or accelerators are not known well enough to compute them.
+    """
+    known = backend.hardware_known() if isinstance(backend, Predicts) else None
+    if known is None or known[0].memory_gib is None or not (model.layers and model.groups):
+        raise Unsupported(
+            f"No layout can be computed for {spec.model} on {backend.target.name}: the planner"
+            " does not know the model or the accelerator's memory.",
+            fix="Give the flags themselves.",
+        )
+    goal = Goal(
+        model=spec.model,
+        layout=layout,
+        max_model_len=spec.max_model_len or 8192,
+        vllm_version=_version(spec, backend.target.name),
+    )
+    flags = arrange(Ground(model, *known), goal.wish).flags
+    said = flags.model_dump(exclude={"vllm_version"}, exclude_none=True)
+    computed = {name: value for name, value in said.items() if name in DeploymentSpec.model_fields}
+    return spec.model_copy(update=computed)
+
+
+def _else(plan: Plan, memory: MemoryPlan) -> tuple[list[tuple[str, Flags]], str | None]:
+    """Give the two nearest plans that fit, and what offloading would mean."""
+    if not (plan.model.layers and plan.model.groups):
+        return [], None
+    ground = Ground(plan.model, accelerator(memory.accelerator), memory.count)
+    goal = Goal(
+        model=plan.spec.model,
+        max_model_len=max(256, memory.max_model_len),
+        vllm_version=_version(plan.spec, plan.target.name),
+    )
+    near = list(nearest(ground, goal))[:2]
+    return near, why_not_offload(ground, memory, goal.wish)
+
+
+def _version(spec: DeploymentSpec, target: str) -> str | None:
+    """Give the vLLM that a target starts by itself; of another image nobody knows."""
+    known = places().get(target)
+    return known.vllm_version if known and not spec.image else None

@@ -1,0 +1,286 @@
+"""What the planner foresees, said so that an agent can read it at a glance."""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
+
+from pydantic import Field
+
+from core.errors import NextStep
+from core.plans import MemoryPlan
+from core.records import Answer, Record
+from operations.plans.alternatives import MODEST
+from operations.plans.memory import MemoryTable
+from planner.accelerators import accelerator
+from planner.boot import Boot
+from planner.flags import Flags
+from planner.layouts import Ground, Wish
+from planner.near import free_gib, offload, offloading
+from planner.offers import Offer, Refusal
+from planner.places import Place
+from planner.price import Load, LoadCost, Price
+
+_GUESSED: Final = (
+    "Speeds, and what tokens cost, are wide bands: nobody has measured such a model on"
+    " such hardware. Deploy it and measure it to know."
+)
+_EXAMPLE_GIB: Final = 4.0
+"""An offload that is spoken of where none is needed."""
+_WIDE: Final = 0.75
+"""A low estimate below this share of the expected one is said to be far from it."""
+_ARGUMENTS: Final = (
+    "max_model_len", "gpu_memory_utilization", "kv_cache_dtype", "kv_cache_memory_bytes",
+    "max_num_seqs", "max_num_batched_tokens", "tensor_parallel_size", "quantization",
+    "cpu_offload_gb", "enforce_eager",
+)  # fmt: skip
+_TEXT_ONLY: Final = "--language-model-only"
+"""Flags that plan_deployment and deploy_vllm take."""
+
+
+class Foreseen(Record):
+    """One model at one place, with flags that fit."""
+
+    target: str
+    title: str
+    model: str
+    deployable: bool
+    """This server can deploy there."""
+    reason: str
+    engine_line: str
+    host: str | None
+    """vCPU and memory to ask for."""
+    weights_from: str
+    load: str
+    """That speeds and costs are of."""
+    tokens_per_second_per_user: str
+    tokens_per_second: str
+    """Of all users together."""
+    ttft_seconds: str
+    boot_seconds: str
+    boot_within_probe: str | None
+    """Whether the boot ends before the target's startup probe gives up."""
+    kv_saturates_at_requests: int
+    usd_per_hour: float | None
+    usd_per_month: float | None
+    usd_per_million_tokens: str | None
+    usd_per_1000_requests: str | None
+    changes: tuple[str, ...]
+    """What was changed until it fitted, what that buys and costs."""
+    doubts: tuple[str, ...]
+    guessed: bool = Field(exclude=True)
+    """Speeds are bands that no measurement narrows."""
+    arguments: Mapping[str, Any] = Field(exclude=True)
+    """The flags, as a next call takes them."""
+
+
+class Machine(Record):
+    """What a target gives to one replica."""
+
+    title: str
+    accelerator: str
+    sold_gib_each: float | None
+    """As its maker calls its size."""
+    memory_gib_each: float | None
+    """That CUDA or XLA sees."""
+    bandwidth_gb_per_s: float | None
+    hosts: tuple[str, ...]
+    disk: str | None
+    network: str
+    regions: tuple[str, ...]
+    limits: tuple[str, ...]
+
+
+class Refused(Record):
+    """A place that cannot, with the true reason and what it could."""
+
+    target: str
+    model: str
+    why: str
+    reason: str
+    would_fit: tuple[str, ...] = ()
+    offload: str | None = None
+
+
+class Bill(Record):
+    """What something costs, by every source."""
+
+    usd_per_hour: float | None
+    usd_per_hour_highest: float | None
+    usd_per_month: float | None
+    sources: tuple[str, ...]
+    sources_disagree: bool
+    requests_per_second: str | None = None
+    usd_per_1000_requests: str | None = None
+    usd_per_million_tokens: str | None = None
+    usd_per_active_user_hour: float | None = None
+
+
+class Foresight(Answer):
+    """An answer whose next step is a deployment."""
+
+    def steps(self, offers: Collection[Foreseen]) -> tuple[NextStep, ...]:
+        """Plan the first that this server can deploy, else the best, with its flags."""
+        able = (offer for offer in offers if offer.deployable)
+        best = next(able, None) or next(iter(offers), None)
+        if best is None:
+            return ()
+        named = {"target": best.target, "model": best.model}
+        return (NextStep("plan_deployment", {**named, **best.arguments}),)
+
+
+def arguments(flags: Flags) -> dict[str, Any]:
+    """Give flags as plan_deployment and deploy_vllm take them; others are left out."""
+    said = flags.model_dump(include=set(_ARGUMENTS), exclude_defaults=True)
+    size = said.get("kv_cache_memory_bytes")
+    others = {"engine_args": [_TEXT_ONLY]} if flags.language_model_only else {}
+    return said | others | ({} if size is None else {"kv_cache_memory_bytes": str(size)})
+
+
+def guesses(offers: Collection[Foreseen]) -> Iterator[str]:
+    """Warn where a speed that is told is no more than a share of a roof."""
+    if any(offer.guessed for offer in offers):
+        yield _GUESSED
+
+
+def uncertain(memory: MemoryTable) -> Iterator[str]:
+    """Warn where the KV cache may be much smaller than expected."""
+    low, expected = memory.kv_cache_gib["low"], memory.kv_cache_gib["expected"]
+    if low < _WIDE * expected:
+        yield (
+            f"KV cache: {low:.2f} GiB at worst, {expected:.2f} expected; whether it fits is"
+            " judged on the worst."
+        )
+
+
+def load_words(load: Load) -> str:
+    """Say a load."""
+    return (
+        f"{load.concurrency} at once, {load.prompt_tokens:,} tokens in, {load.output_tokens:,} out"
+    )
+
+
+def foreseen(offer: Offer) -> Foreseen:
+    """Shorten an offer to what decides."""
+    return Foreseen(
+        target=offer.place,
+        title=offer.title,
+        model=offer.model,
+        deployable=offer.deployable,
+        reason=offer.reason,
+        engine_line=offer.engine_line,
+        host=f"{offer.size.vcpu} vCPU, {offer.size.ram_gib} GiB" if offer.size else None,
+        weights_from=offer.boot.weights_from,
+        load=load_words(offer.load),
+        tokens_per_second_per_user=str(offer.decode.tokens_per_second_per_user),
+        tokens_per_second=str(offer.decode.tokens_per_second),
+        ttft_seconds=str(offer.prefill.ttft_seconds),
+        boot_seconds=str(offer.boot.seconds),
+        boot_within_probe=_probe(offer.boot),
+        kv_saturates_at_requests=offer.saturation.kv_requests,
+        changes=tuple(f"{c.flag}: {c.buys}; costs {c.costs}" for c in offer.changes),
+        doubts=(*offer.doubts, *offer.warnings),
+        guessed=offer.decode.tokens_per_second.expected is None,
+        arguments=arguments(offer.flags),
+        **_costs(offer.price, offer.cost),
+    )
+
+
+def refused(refusal: Refusal) -> Refused:
+    """Shorten a refusal to its reason and what would fit instead."""
+    return Refused(
+        target=refusal.place,
+        model=refusal.model,
+        why=refusal.why,
+        reason=refusal.reason,
+        would_fit=tuple(near.gives_up for near in refusal.nearest[:3]),
+        offload=refusal.offload.why_not if refusal.offload else None,
+    )
+
+
+def bill(price: Price, cost: LoadCost | None) -> Bill:
+    """Give a price with its sources, and what a load costs."""
+    return Bill(
+        usd_per_hour=usd(price.usd_per_hour),
+        usd_per_hour_highest=usd(price.usd_per_hour_highest),
+        usd_per_month=usd(price.usd_per_month),
+        sources=tuple(quote.derivation for quote in price.quotes),
+        sources_disagree=price.disagree,
+        requests_per_second=str(cost.requests_per_second) if cost else None,
+        usd_per_1000_requests=str(cost.usd_per_1000_requests) if cost else None,
+        usd_per_million_tokens=str(cost.usd_per_million_tokens) if cost else None,
+        usd_per_active_user_hour=usd(cost.usd_per_active_user_hour) if cost else None,
+    )
+
+
+def usd(amount: float | None) -> float | None:
+    """Round as a price is read: cents of a hundred dollars and more, else a hundredth of them."""
+    return None if amount is None else round(amount, 2 if amount >= 100 else 4)
+
+
+def _costs(price: Price, cost: LoadCost | None) -> dict[str, Any]:
+    return {
+        "usd_per_hour": usd(price.usd_per_hour),
+        "usd_per_month": usd(price.usd_per_month),
+        "usd_per_million_tokens": str(cost.usd_per_million_tokens) if cost else None,
+        "usd_per_1000_requests": str(cost.usd_per_1000_requests) if cost else None,
+    }
+
+
+def _probe(boot: Boot) -> str | None:
+    if boot.budget_seconds is None:
+        return None
+    head = f"{boot.within_budget}, of the {boot.budget_seconds:,} s that a probe may allow"
+    return f"{head}: {boot.advice}" if boot.advice else f"{head}."
+
+
+def loads(ground: Ground, memory: MemoryPlan) -> bool:
+    """Whether the weights get onto the accelerator."""
+    return memory.load_peak_gib <= free_gib(ground.accelerator)
+
+
+def why_not_offload(
+    ground: Ground, memory: MemoryPlan, wish: Wish, host_gib: float | None = None
+) -> str | None:
+    """Say what offloading would mean, where the weights alone are too much."""
+    device = ground.accelerator
+    if device.kind != "gpu" or device.memory_gib is None or loads(ground, memory):
+        return None
+    modest = wish._replace(max_model_len=min(wish.max_model_len, MODEST))
+    found = offload(ground, modest, host_gib)
+    return f"With {modest.max_model_len:,} tokens: {found.why_not}" if found else None
+
+
+def what_offloading_costs(
+    ground: Ground, memory: MemoryPlan, flags: Flags, wish: Wish, host_gib: float | None
+) -> str | None:
+    """Say it of every plan on a GPU: asked for, needed to load, or not needed at all."""
+    device = ground.accelerator
+    if device.kind == "tpu":
+        return "--cpu-offload-gb is CUDA's; on TPUs more chips share the weights instead."
+    if device.kind != "gpu" or device.bandwidth_gb_per_s is None:
+        return None
+    if flags.cpu_offload_gb:
+        return f"With --cpu-offload-gb {flags.cpu_offload_gb:g} {offloading(ground, flags)}"
+    if needed := why_not_offload(ground, memory, wish, host_gib):
+        return needed
+    some = flags.model_copy(update={"cpu_offload_gb": _EXAMPLE_GIB})
+    return (
+        f"Not needed: the weights fit. With --cpu-offload-gb {_EXAMPLE_GIB:g}, say,"
+        f" {offloading(ground, some)}"
+    )
+
+
+def machine_of(where: Place) -> Machine:
+    """Say what a place gives."""
+    device = accelerator(where.accelerator)
+    return Machine(
+        title=where.title,
+        accelerator=f"{where.count} x {device.title}",
+        sold_gib_each=device.sold_gib,
+        memory_gib_each=device.memory_gib,
+        bandwidth_gb_per_s=device.bandwidth_gb_per_s,
+        hosts=tuple(f"{size.vcpu} vCPU, {size.ram_gib} GiB" for size in where.sizes),
+        disk=where.disk or None,
+        network=where.network,
+        regions=where.regions,
+        limits=(*where.limits, *device.cannot),
+    )

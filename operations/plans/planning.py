@@ -1,0 +1,287 @@
+"""One model at one target, foreseen: does it fit, how fast, at what price, with which flags."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from pydantic import Field
+
+from backends.registry import BACKENDS
+from core.errors import NextStep
+from core.plans import Check
+from core.records import valid
+from operations.models.catalog import checkpoints
+from operations.plans.alternatives import MODEST, Alternatives, alternatives
+from operations.plans.foreseeing import (
+    Foreseen,
+    Foresight,
+    Machine,
+    arguments,
+    foreseen,
+    guesses,
+    machine_of,
+    uncertain,
+    what_offloading_costs,
+)
+from operations.plans.memory import Context, MemoryTable, context_of, each_gib, memory_table
+from operations.plans.precisions import cache_precisions, precision
+from operations.plans.startable import check_startable
+from planner.accelerators import accelerator
+from planner.catalog import QUANTIZED, find
+from planner.flags import Flags
+from planner.goal import Goal, candidates
+from planner.layouts import Arrangement, Ground, Layout, arrange
+from planner.model import catalog_shape
+from planner.near import near_misses
+from planner.offers import (
+    Offer,
+    Refusal,
+    Site,
+    engine_line,
+    host_gib,
+    host_too_small,
+    make_offer,
+    spare_gib,
+)
+from planner.places import Place
+
+_SHORTEST: Final = 256
+"""Tokens: what a goal may at least ask for."""
+
+
+class DeploymentPlan(Foresight):
+    """What a deployment would be: does it fit, how fast, what does it cost."""
+
+    target: str
+    model: str
+    fits: bool
+    reasons: tuple[str, ...]
+    """Why it does not."""
+    engine_line: str
+    precision: str
+    """Of weights, KV cache and arithmetic."""
+    checkpoints: Mapping[str, str]
+    """Formats in which this model is published, and what each is for."""
+    context: Context
+    memory: MemoryTable
+    each_gib: Mapping[str, float]
+    """Of one accelerator, as it is sold: all that is in it, and what is left."""
+    foreseen: Foreseen | None
+    """Speed, boot and price, where it fits."""
+    nearest: tuple[str, ...]
+    """What would fit there, each with what it gives up."""
+    offload: str | None
+    """What keeping weights in the host's memory means here."""
+    layout: Layout | None
+    layouts: Mapping[str, str]
+    """These flags and those that each layout computes here, and what each gives."""
+    standing: str
+    """Which layout these flags are, and what another would give more of."""
+    changes: tuple[str, ...]
+    kv_precisions: Mapping[str, str]
+    """Of --kv-cache-dtype, on this accelerator."""
+    machine: Machine
+    checks: tuple[Check, ...] = ()
+    """What the platform said of it, where it was asked."""
+    notes: tuple[str, ...]
+    derivation: tuple[str, ...]
+    known: bool = Field(exclude=True)
+    """The memory there is known."""
+    deployable: bool = Field(exclude=True)
+    arguments: Mapping[str, Any] = Field(exclude=True)
+    nearer: Mapping[str, Any] | None = Field(exclude=True)
+    """Flags of the nearest plan that fits."""
+
+    def summary(self) -> str:
+        """Say the verdict and the figures that matter."""
+        if not self.known:
+            return f"Nobody can say here whether {self.model} fits on {self.target}: {self._why()}"
+        if not self.fits:
+            near = f" What fits: {self.nearest[0]}." if self.nearest else ""
+            return f"{self.model} does not fit on {self.target} as asked: {self._why()}{near}"
+        if self.foreseen:
+            return f"{self.model} fits on {self.target}: {self.foreseen.reason}"
+        return (
+            f"{self.model} fits on {self.target}: {self.memory.max_concurrency:g} requests of"
+            f" {self.memory.max_model_len:,} tokens; how fast, nobody can say here."
+        )
+
+    def warnings(self) -> tuple[str, ...]:
+        """Warn of what the plan leaves in doubt."""
+        seen = (self.foreseen,) if self.foreseen else ()
+        refused = [f"{one.what}: {one.detail} {one.fix}" for one in self.checks if one.fix]
+        offloads = (str(self.offload),) if "cpu_offload_gb" in self.arguments else ()
+        return (*refused, *offloads, *self.notes, *uncertain(self.memory), *guesses(seen))
+
+    def next_steps(self) -> tuple[NextStep, ...]:
+        """Deploy it, or ask what fits instead."""
+        named = {"target": self.target, "model": self.model}
+        if self.fits:
+            deploy = NextStep("deploy_vllm", {**named, **self.arguments})
+            return (deploy,) if self.deployable else (NextStep("estimate_cost", named),)
+        if not self.known:
+            return (NextStep("recommend_deployment", {"model": self.model}),)
+        near = (NextStep("plan_deployment", {**named, **self.nearer}),) if self.nearer else ()
+        return (*near, NextStep("recommend_deployment", {"model": self.model}))
+
+    def _why(self) -> str:
+        return " ".join(self.reasons)
+
+
+class _Looked(NamedTuple):
+    """One plan, with what it was made of."""
+
+    where: Place
+    ground: Ground
+    goal: Goal
+    arranged: Arrangement
+
+    @property
+    def known(self) -> bool:
+        """There is a memory to judge by."""
+        given = self.arranged.flags.kv_cache_memory_bytes is not None
+        return given or self.ground.accelerator.memory_gib is not None
+
+    @property
+    def near(self) -> bool:
+        """It does not fit, and something less might."""
+        return self.known and not self.arranged.memory.fits
+
+
+def plan_for(
+    where: Place, model: str, said: Mapping[str, Any], layout: Layout | None
+) -> DeploymentPlan:
+    """Plan one model at one place with given flags, or with those that a layout computes.
+
+    Raises:
+        InvalidArgument: The model cannot be planned, or a flag cannot be.
+    """
+    own = {"tensor_parallel_size": where.count, "vllm_version": where.vllm_version}
+    flags = valid(Flags, {**own, **said})
+    looked = _look(where, model, flags, layout)
+    memory, shape = looked.arranged.memory, looked.ground.model
+    offer = _offer(looked) if memory.fits else None
+    refusal = offer if isinstance(offer, Refusal) else None
+    used = looked.arranged.flags
+    beside = alternatives(looked.ground, where, used, wanted=looked.goal.wish)
+    near = tuple(_nearest(looked, beside)) if looked.near else ()
+    return DeploymentPlan(
+        target=where.name,
+        model=shape.model,
+        fits=memory.fits and refusal is None,
+        reasons=_reasons(looked, refusal),
+        **_room(looked),
+        foreseen=foreseen(offer) if isinstance(offer, Offer) else None,
+        nearest=tuple(words for words, _ in near),
+        layout=layout,
+        **_background(looked, beside),
+        notes=(*memory.warnings, *(offer.warnings if isinstance(offer, Offer) else ())),
+        known=looked.known,
+        deployable=where.deployable(BACKENDS),
+        arguments=arguments(used),
+        nearer=near[0][1] if near else None,
+    )
+
+
+def _room(looked: _Looked) -> dict[str, Any]:
+    """Give the command line with the memory that it takes."""
+    memory, shape = looked.arranged.memory, looked.ground.model
+    return {
+        "engine_line": engine_line(shape.model, looked.arranged.flags),
+        "context": context_of(memory, shape),
+        "memory": memory_table(memory),
+        "each_gib": each_gib(memory),
+        "derivation": memory.derivation[:12],
+    }
+
+
+def _background(looked: _Looked, beside: Alternatives) -> dict[str, Any]:
+    """Give what a plan is to be seen against: other layouts, precisions, the machine."""
+    used, ground, where, wish = looked.arranged, looked.ground, looked.where, looked.goal.wish
+    return {
+        "precision": precision(ground.model, used.flags, ground.accelerator),
+        "checkpoints": checkpoints(ground.model.model),
+        "offload": what_offloading_costs(
+            ground, used.memory, used.flags, wish, spare_gib(ground.model, where)
+        ),
+        "layouts": beside.rows,
+        "standing": beside.standing,
+        "changes": tuple(f"{c.flag}: {c.buys}; costs {c.costs}" for c in used.changes),
+        "kv_precisions": dict(cache_precisions(ground.accelerator)),
+        "machine": machine_of(where),
+    }
+
+
+def _look(where: Place, model: str, flags: Flags, layout: Layout | None) -> _Looked:
+    wanted = Goal(model=model, layout=layout, places=(where.name,), vllm_version=flags.vllm_version)
+    (shape,) = candidates(wanted)
+    check_startable(shape, where, flags)
+    ground = Ground(shape, accelerator(where.accelerator), where.count)
+    said = flags.max_model_len or (None if layout else ground.plan(flags).max_model_len)
+    goal = wanted.model_copy(update={"max_model_len": max(_SHORTEST, said)} if said else {})
+    arranged = arrange(ground, goal.wish) if layout else _as_said(ground, flags)
+    return _Looked(where, ground, goal, arranged)
+
+
+def _as_said(ground: Ground, flags: Flags) -> Arrangement:
+    memory = ground.plan(flags)
+    return Arrangement(layout=None, flags=flags, memory=memory, enough=memory.fits)
+
+
+def _offer(looked: _Looked) -> Offer | Refusal | None:
+    where, shape, flags = looked.where, looked.ground.model, looked.arranged.flags
+    if looked.ground.accelerator.bandwidth_gb_per_s is None:
+        return None
+    needed = host_gib(shape, where, flags)
+    size = where.size_for(needed)
+    if where.sizes and size is None:
+        return host_too_small(shape, where, needed)
+    site = Site(
+        place=where,
+        load=looked.goal.load,
+        context=looked.goal.max_model_len // 2,
+        duty=looked.goal.duty,
+        deployable=where.deployable(BACKENDS),
+    )
+    return make_offer(shape, site, looked.arranged, size)
+
+
+def _reasons(looked: _Looked, refusal: Refusal | None) -> tuple[str, ...]:
+    if refusal:
+        return (refusal.reason,)
+    if looked.known:
+        return looked.arranged.memory.reasons
+    unknown = f"The memory of {looked.where.title} is not known:"
+    return (f"{unknown} give kv_cache_memory_bytes, or set ACCELERATOR_TYPE.",)
+
+
+def _nearest(looked: _Looked, beside: Alternatives) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Give what fits and asks for less; where no request that long does, a short text, or int4."""
+    model = looked.ground.model.model
+    found = list(nearest(looked.ground, looked.goal))
+    yield from ((words, arguments(flags)) for words, flags in found)
+    if found:
+        return
+    if flags := beside.flags.get("text only"):
+        held = looked.ground.plan(flags).max_model_len
+        yield f"text only, {held:,} tokens: {engine_line(model, flags)}", arguments(flags)
+    smaller = f"{model}{QUANTIZED}"
+    if find(smaller) is None or looked.ground.model.quantization:
+        return
+    ground = Ground(catalog_shape(smaller), looked.ground.accelerator, looked.ground.count)
+    length = min(looked.goal.max_model_len, MODEST)
+    other = arrange(ground, looked.goal.wish._replace(max_model_len=length))
+    if other.enough:
+        line = engine_line(smaller, other.flags)
+        yield f"its int4 weights: {line}", {"model": smaller, **arguments(other.flags)}
+
+
+def nearest(ground: Ground, goal: Goal) -> Iterator[tuple[str, Flags]]:
+    """Give the same length with other flags where that is enough, else what asks for less."""
+    same = arrange(ground, goal.wish)
+    if same.enough:
+        yield f"with other flags: {engine_line(ground.model.model, same.flags)}", same.flags
+        return
+    for miss in near_misses(ground, goal.wish):
+        flags = miss.arrangement.flags
+        line = engine_line(ground.model.model, flags)
+        yield f"with another {miss.gives_up} ({miss.buys}): {line}", flags

@@ -1,0 +1,1 @@
+"""What is deployed, looked at: health, load, logs, details, the dashboard, alert rules."""

@@ -1,0 +1,199 @@
+"""What is served, in which precision, with how much room, on what."""
+
+from typing import Any
+
+from backends.base import EngineFacts, Hardware, KnowsEngine, Prediction, Predicts
+from backends.boot_abilities import EndsSlowBoots
+from core.endpoint import Endpoint, ServedModel
+from core.metrics import CacheConfig, EngineMetrics, MetricsPage
+from core.plans import MemoryPlan
+from core.records import Record
+from operations.asking import require_ready
+from operations.plans.alternatives import Alternatives, alternatives
+from operations.plans.memory import Context, MemoryTable, context_of, each_gib, memory_table
+from operations.plans.precisions import cache_type, compute_type, weights_type
+from operations.resolve import Found
+from operations.runtime import Runtime
+from operations.watching.answers import Located
+from operations.watching.memory_check import compare
+from planner.layouts import Ground, Wish
+from planner.memory import plan_memory
+from planner.places import places
+
+
+class Precision(Record):
+    """The number formats in use."""
+
+    weights: str | None = None
+    kv_cache: str | None = None
+    compute: str | None = None
+    quantization: str | None = None
+
+
+class Capacity(Record):
+    """How much the KV cache holds."""
+
+    kv_cache_tokens: int | None = None
+    full_length_requests: float | None = None
+    """Requests of max_model_len that fit at once."""
+    used_percent: float | None = None
+    """Of its blocks, now."""
+    blocks: int | None = None
+    block_tokens: int | None = None
+
+
+class ModelDetails(Located):
+    """What is served, how, and on what."""
+
+    model: str
+    served_model_name: str
+    max_model_len: int | None
+    """Tokens of prompt and answer together."""
+    context: Context | None = None
+    """That length, the model's own, and what the cache has room for."""
+    engine: str
+    precision: Precision
+    flags: str
+    """That differ from vLLM's defaults."""
+    memory: dict[str, float | int | None]
+    """By component, as the engine's log tells."""
+    accelerators: str | None = None
+    """Of one replica."""
+    each_gib: dict[str, float] = {}
+    """Of one accelerator, as it is sold: all that is in it, and what is left."""
+    predicted_memory: MemoryTable | None = None
+    """As the planner foresees it, where model and accelerator are known."""
+    beside_plan: tuple[str, ...] = ()
+    """Each figure of the log that was foreseen too: inside or outside of what was foreseen."""
+    capacity: Capacity
+    hardware: Hardware | None
+    layouts: dict[str, str] = {}
+    """Its flags and those that each layout would have here, and what each gives."""
+    standing: str | None = None
+    """Which layout its flags are, and what another would give more of."""
+
+    def summary(self) -> str:
+        """Say model, context and capacity."""
+        tokens = self.capacity.kv_cache_tokens
+        room = f", KV cache for {tokens} tokens" if tokens else ""
+        each = ", ".join(f"{name} {gib:g}" for name, gib in self.each_gib.items() if name != "sold")
+        goes = f" Each of {self.accelerators}: {each} GiB." if self.accelerators else ""
+        return (
+            f"{self.served_model_name} on {self.engine}: context {self.max_model_len} tokens, "
+            f"weights {self.precision.weights}, KV cache {self.precision.kv_cache}{room}.{goes}"
+        )
+
+
+async def model_details(runtime: Runtime, found: Found) -> ModelDetails:
+    """Gather what engine, log and host tell."""
+    require_ready(found)
+    backend, deployment = found
+    facts, hardware = EngineFacts(), None
+    predicted = await backend.predicted(found.name) if isinstance(backend, Predicts) else None
+    if isinstance(backend, KnowsEngine):
+        facts, hardware = await backend.engine_facts(found.name), await backend.hardware(found.name)
+    async with runtime.endpoint(backend, found.name) as endpoint:
+        served = await _served(endpoint, deployment.served_model_name)
+        metrics = MetricsPage(await endpoint.metrics_text()).engine()
+        version = await endpoint.version()
+    return ModelDetails(
+        target=deployment.target,
+        name=found.name,
+        model=deployment.model,
+        served_model_name=deployment.served_model_name,
+        max_model_len=served.max_model_len if served else None,
+        engine=f"vLLM {version}" if version and not deployment.simulated else deployment.engine,
+        precision=_precision(facts, metrics.cache, predicted),
+        flags=facts.flags,
+        memory={name: value for name, value in facts.memory.items() if value is not None},
+        predicted_memory=memory_table(predicted.memory) if predicted else None,
+        beside_plan=_beside_plan(predicted, facts),
+        capacity=_capacity(metrics),
+        hardware=hardware,
+        **await _foreseen(found, predicted, facts, metrics.cache),
+    )
+
+
+async def _foreseen(
+    found: Found, predicted: Prediction | None, facts: EngineFacts, cache: CacheConfig
+) -> dict[str, Any]:
+    """Give what only the planner can say, with the engine's own figures where it has them."""
+    if predicted is None:
+        return {}
+    target, source = found.deployment.target, None
+    if isinstance(found.backend, EndsSlowBoots):
+        source = (await found.backend.boot_budget(found.name, predicted.model)).weights_from
+    device, memory = predicted.accelerator, predicted.memory
+    sold = f" of {device.sold_gib:g} GiB" if device.sold_gib else ""
+    beside = _beside(target, predicted, source)
+    return {
+        "context": context_of(_as_sized(predicted, cache), predicted.model),
+        "accelerators": f"{memory.count} x {device.title}{sold}",
+        "each_gib": each_gib(memory, facts.memory),
+        "layouts": dict(beside.rows),
+        "standing": beside.standing or None,
+    }
+
+
+def _as_sized(predicted: Prediction, cache: CacheConfig) -> MemoryPlan:
+    """Plan it with as many blocks as the engine says it has."""
+    kv, blocks = predicted.memory.kv_expected, cache.num_gpu_blocks
+    if blocks is None or cache.block_size != kv.block_size:
+        return predicted.memory
+    size = {"kv_cache_memory_bytes": blocks * kv.bytes_per_block}
+    flags = predicted.flags.model_copy(update=size)
+    return plan_memory(predicted.model, predicted.accelerator, flags)
+
+
+def _beside(target: str, predicted: Prediction, source: str | None) -> Alternatives:
+    """Hold its flags against others, with the weights from where it has them."""
+    where, memory = places().get(target), predicted.memory
+    if where is None:
+        return Alternatives({}, "", {})
+    here = {"accelerator": predicted.accelerator.name, "count": memory.count}
+    here |= {"weights_from": source or where.weights_from}
+    ground = Ground(predicted.model, predicted.accelerator, memory.count)
+    version = predicted.flags.vllm_version
+    wish = Wish(max_model_len=memory.max_model_len, vllm_version=version)
+    return alternatives(ground, where.model_copy(update=here), predicted.flags, wanted=wish)
+
+
+def _beside_plan(predicted: Prediction | None, facts: EngineFacts) -> tuple[str, ...]:
+    if predicted is None:
+        return ()
+    rows = compare(predicted.memory, facts.memory)
+    return tuple(str(row) for row in rows if row.measured is not None)
+
+
+async def _served(endpoint: Endpoint, name: str) -> ServedModel | None:
+    return next((row for row in await endpoint.models() if row.id == name), None)
+
+
+def _precision(facts: EngineFacts, cache: CacheConfig, predicted: Prediction | None) -> Precision:
+    """Say what the engine tells; what its log leaves out, its model's own files tell."""
+    compute = (facts.weights_dtype or "").removeprefix("torch.") or None
+    method = None if facts.quantization in {None, "None"} else facts.quantization
+    weights = method or compute
+    if predicted:
+        shape, flags = predicted.model, predicted.flags
+        method = method or shape.quantization or flags.quantization
+        weights = weights_type(shape, method)
+        compute = compute or compute_type(shape, flags, predicted.accelerator)
+    stored = cache.cache_dtype or facts.kv_cache_dtype
+    return Precision(
+        weights=weights,
+        kv_cache=cache_type(stored, compute) if stored and compute else stored,
+        compute=compute,
+        quantization=method,
+    )
+
+
+def _capacity(metrics: EngineMetrics) -> Capacity:
+    cache, used = metrics.cache, metrics.kv_cache_usage
+    return Capacity(
+        used_percent=None if used is None else round(100 * used, 1),
+        kv_cache_tokens=cache.kv_cache_size_tokens,
+        full_length_requests=cache.kv_cache_max_concurrency,
+        blocks=cache.num_gpu_blocks,
+        block_tokens=cache.block_size,
+    )

@@ -1,0 +1,206 @@
+"""What can be read of a deployment: its address, its log, its configuration."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from backends.base import DeploymentConfig, HasLogs, LogLines, LogQuery, WritesConfig
+from core.errors import Unsupported
+from core.records import Access, State
+from core.reply import note
+from logs.lines import Line
+from logs.readable import printable, shortened
+from logs.reducing import Reducer
+from operations.limits import MAX_LOG_LINES
+from operations.resolve import Found
+from operations.runtime import Runtime
+from operations.watching.answers import Located
+from operations.watching.log_reading import read_log
+
+_MOST_READ: Final = 2_000_000
+"""Lines of one call; its time is over before, unless the log lies on this machine."""
+_MOST_ROWS: Final = 40
+_LINE_CHARACTERS: Final = 4_000
+"""Of a line that is shown; vLLM's longest, its configuration, has some 3,000."""
+
+
+class EndpointInfo(Located):
+    """Where a deployment answers."""
+
+    url: str
+    openai_base_url: str
+    """For any OpenAI client."""
+    served_model_name: str
+    protection: str
+    answers: bool
+    """Whether /health said yes just now."""
+    state: State
+    curl: str
+    """Fetches its own credential: no key is in it."""
+    certificate: str | None = None
+    """PEM, of a server that signs for itself: clients must trust it, and may trust it alone."""
+
+    def summary(self) -> str:
+        """Say where, and whether it answers."""
+        return f"{self.url} {'answers' if self.answers else f'does not answer ({self.state})'}."
+
+
+class Logs(Located):
+    """The newest lines of an engine's log, or what all of them come down to."""
+
+    lines: tuple[str, ...] = ()
+    """Newest last."""
+    rows: tuple[str, ...] = ()
+    """Instead of lines: one for each kind of line, the gravest first."""
+    total: int
+    """Lines that were read, or that there are."""
+    kinds: int | None = None
+    """Of lines, where they were reduced."""
+    lines_left_out: int = 0
+    """Of kinds that are not among the rows."""
+    truncated: bool
+
+    def summary(self) -> str:
+        """Say how many of how many."""
+        if self.kinds is None:
+            return (
+                f"The newest {len(self.lines)} of {self.total} lines of {self.name}, newest last."
+            )
+        left = f", {self.lines_left_out} lines of other kinds" if self.lines_left_out else ""
+        return (
+            f"{self.total} lines of {self.name} are of {self.kinds} kinds: the {len(self.rows)}"
+            f" gravest and most frequent{left}."
+        )
+
+
+class Config(Located):
+    """A deployment as commands and files for a person."""
+
+    config: DeploymentConfig
+
+    def summary(self) -> str:
+        """Say what it is."""
+        return f"{self.name} as shell commands, as docker run and as YAML."
+
+
+async def endpoint_info(runtime: Runtime, found: Found) -> EndpointInfo:
+    """Say where it answers, how it is protected, and how to try it."""
+    access = runtime.keep_quiet(await found.backend.access(found.name))
+    deployment = found.deployment
+    return EndpointInfo(
+        target=deployment.target,
+        name=found.name,
+        url=access.base_url,
+        openai_base_url=f"{access.base_url}/v1",
+        served_model_name=deployment.served_model_name,
+        protection=access.protection,
+        answers=deployment.state is State.READY,
+        state=deployment.state,
+        curl=curl(found.name, access),
+        certificate=access.certificate,
+    )
+
+
+def curl(name: str, access: Access) -> str:
+    """Write a person's own question, which fetches whatever it must show or trust."""
+    header = "".join(
+        f' -H "{name}: Bearer $({command})"' for name, command in access.header_commands.items()
+    )
+    asked = f"{header} {access.base_url}/v1/models"
+    if not access.certificate_command:
+        return f"curl -sS{asked}"
+    file = f"{name}.pem"
+    return f"{access.certificate_command} > {file} && curl -sS --cacert {file}{asked}"
+
+
+async def logs(
+    runtime: Runtime,
+    found: Found,
+    *,
+    lines: int,
+    contains: str | None,
+    minutes: int | None = None,
+    reduce: bool = False,
+) -> Logs:
+    """Give the newest lines, of so many minutes if they are said; or all of them, reduced.
+
+    Raises:
+        Unsupported: The target keeps no logs that can be read from here.
+        OpsError: Its platform cannot be asked.
+    """
+    since = datetime.now(UTC) - timedelta(minutes=minutes) if minutes else None
+    query = LogQuery(since=since, contains=(contains,) if contains else ())
+    if reduce:
+        return await _reduced(runtime, found, query)
+    if minutes:
+        return await _newest(found, query, lines)
+    return await _newest_of_all(found, lines=lines, contains=contains)
+
+
+async def _reduced(runtime: Runtime, found: Found, query: LogQuery) -> Logs:
+    reducer = Reducer(newest_first=True, known=runtime.secrets)
+    read = await read_log(found, query, [reducer.feed], most_lines=_MOST_READ)
+    if not read.complete:
+        note(f"Not read: {read.left_out}")
+    reduced = reducer.reduced(most=_MOST_ROWS)
+    return Logs(
+        target=found.deployment.target,
+        name=found.name,
+        rows=tuple(map(str, reduced.templates)),
+        total=reduced.lines,
+        kinds=len(reduced.templates) + reduced.templates_left_out,
+        lines_left_out=reduced.lines_left_out,
+        truncated=not read.complete or reduced.templates_left_out > 0,
+    )
+
+
+async def _newest(found: Found, query: LogQuery, lines: int) -> Logs:
+    wanted = min(lines, MAX_LOG_LINES)
+    pages: list[Sequence[Line]] = []
+    read = await read_log(found, query, [pages.append], most_lines=wanted)
+    texts = [str(line) for page in reversed(pages) for line in page]
+    return Logs(
+        target=found.deployment.target,
+        name=found.name,
+        lines=tuple(map(_shown, texts)),
+        total=len(texts),
+        truncated=not read.complete,
+    )
+
+
+async def _newest_of_all(found: Found, *, lines: int, contains: str | None) -> Logs:
+    if not isinstance(found.backend, HasLogs):
+        raise Unsupported(
+            f"{found.deployment.target} keeps no logs that can be read from here.",
+            fix="Read them where the endpoint runs.",
+        )
+    seen: LogLines = await found.backend.logs(
+        found.name, lines=min(lines, MAX_LOG_LINES), contains=contains
+    )
+    return Logs(
+        target=found.deployment.target,
+        name=found.name,
+        lines=tuple(map(_shown, seen.lines)),
+        total=seen.total,
+        truncated=seen.total > len(seen.lines),
+    )
+
+
+def _shown(text: str) -> str:
+    """Make a line fit to be shown: whoever wrote it may have meant to hide or to turn something."""
+    cut = "…" if len(text) > _LINE_CHARACTERS else ""
+    return f"{printable(shortened(text, _LINE_CHARACTERS))}{cut}"
+
+
+async def config(found: Found) -> Config:
+    """Give the deployment as text."""
+    if not isinstance(found.backend, WritesConfig):
+        raise Unsupported(
+            f"{found.deployment.target} was not configured from here.",
+            fix="Ask whoever runs it.",
+        )
+    return Config(
+        target=found.deployment.target,
+        name=found.name,
+        config=await found.backend.config(found.name),
+    )
