@@ -27,7 +27,6 @@ from tests.survival.servers import hello
 STARTS: Final = 11
 CALLS: Final = 400
 START_BUDGET: Final = 1.25
-CALL_BUDGET: Final = 1.5
 _BARE: Final = """\
 from fastmcp import FastMCP
 
@@ -35,18 +34,18 @@ mcp = FastMCP("bare")
 
 
 @mcp.tool
-def echo(text: str) -> str:
-    return text
+def say(size: int) -> str:
+    return "a word " * (size // 7)
 
 
 if __name__ == "__main__":
     mcp.run(show_banner=False, log_level="WARNING")
 """
-_OURS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
-    ("list_targets", {}),
-    ("get_help", {"topic": "model_name"}),
+_OURS: Final[tuple[tuple[str, dict[str, Any], float], ...]] = (
+    ("get_help", {"topic": "model_name"}, 1.5),  # what the way to a tool and back costs
+    ("list_targets", {}, 2.5),  # which prices every target and looks for a vLLM as well
 )
-"""Tools that look at nothing outside this server."""
+"""Tools that look at nothing outside this machine, and how many times a bare call they may take."""
 _SET: Final = ("", "plan", "deploy", "models", "observe", "ask", "diagnose", "help", "all")
 
 
@@ -94,15 +93,24 @@ async def turns(ours: Call, theirs: Call) -> tuple[list[float], list[float]]:
 async def calls(how: str, ours: Client[Any], theirs: Client[Any]) -> None:
     """Print (b) for one way of connecting."""
     async with ours, theirs:
-        for tool, arguments in _OURS:
+        for tool, arguments, budget in _OURS:
 
             async def call(tool: str = tool, given: dict[str, Any] = arguments) -> None:
                 assert not (await ours.call_tool(tool, given)).is_error
 
-            async def echo() -> None:
-                await theirs.call_tool("echo", {"text": "hello"})
+            size = await _size(ours, tool, arguments)
 
-            told(f"(b) {tool}, {how}", *await turns(call, echo), CALL_BUDGET)
+            async def say(size: int = size) -> None:
+                await theirs.call_tool("say", {"size": size})
+
+            what = f"(b) {tool}, {size:,} characters, {how}"
+            told(what, *await turns(call, say), budget)
+
+
+async def _size(client: Client[Any], tool: str, arguments: Mapping[str, Any]) -> int:
+    """Give how long an answer is: the bare server's is as long."""
+    reply = await client.call_tool(tool, dict(arguments))
+    return sum(len(getattr(part, "text", "")) for part in reply.content)
 
 
 async def sizes() -> None:
@@ -129,8 +137,8 @@ def _bare() -> FastMCP[Any]:
     mcp: FastMCP[Any] = FastMCP("bare")
 
     @mcp.tool
-    def echo(text: str) -> str:
-        return text
+    def say(size: int) -> str:
+        return "a word " * (size // 7)
 
     return mcp
 

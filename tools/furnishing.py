@@ -10,6 +10,7 @@ from fastmcp.resources import Resource, ResourceTemplate
 from fastmcp.server.completions import CompletionReference
 from fastmcp.server.context import Context
 from fastmcp.server.providers import Provider, SkillsDirectoryProvider
+from fastmcp.utilities.components import FastMCPComponent
 from fastmcp.utilities.versions import VersionSpec
 from mcp.types import Completion, CompletionArgument, CompletionContext
 
@@ -72,3 +73,7 @@ class Furniture(Provider):
 
     async def _list_prompts(self) -> Sequence[Prompt]:
         return self._prompts
+
+    async def get_tasks(self) -> Sequence[FastMCPComponent]:
+        """Give none; FastMCP asks at each start, and would have everything here made for it."""
+        return ()

@@ -137,6 +137,7 @@ async def test_a_full_cache_is_named_as_the_cause(
 ) -> None:
     """The cause has the engine's figures, and the fix the flags that help."""
     monkeypatch.setattr(load, "FIRST_GAP_SECONDS", 0.0)
+    monkeypatch.setattr(load, "WATCH_SECONDS", 0.0)
     engine = Engine()
     engine.pages = [
         page(waiting=4, running=8, kv=0.97, preempted=3),

@@ -1,10 +1,12 @@
 """What a client can read without calling a tool."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import pytest
+from fastmcp.resources import Resource
 from mcp.shared.exceptions import MCPError
 
 from backends.local.backend import LocalBackend
@@ -16,6 +18,7 @@ from tests.conversation import Agent, agent_of
 from tests.tools.asked import mode
 from tests.tools.calls import RUNS
 from tests.tools.world import BOUND, plant, plant_run, plant_runs, snapshot
+from tools.furnishing import Furniture
 
 __all__ = ["mode"]
 
@@ -82,6 +85,26 @@ async def test_the_lists_are_the_same_for_everybody(settings: Settings, state_di
     plant(state_dir)
     async with agent_of(settings, mode="legacy") as agent:
         assert await agent.client.list_resources() == before
+
+
+async def test_nothing_of_it_is_made_before_somebody_asks(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start, the tools and a call do without: few clients look."""
+    asked: list[str] = []
+    listed = Furniture._list_resources
+
+    async def noted(self: Furniture) -> Sequence[Resource]:
+        asked.append("resources")
+        return await listed(self)
+
+    monkeypatch.setattr(Furniture, "_list_resources", noted)
+    async with agent_of(settings) as agent:
+        await agent.client.list_tools()
+        await agent.call("get_help")
+        assert asked == []
+        assert await agent.client.list_resources()
+    assert asked == ["resources"]
 
 
 async def test_targets_are_what_the_tool_says(agent: Agent) -> None:
