@@ -1,13 +1,13 @@
 """vLLM's flags, as far as they change how much memory it takes."""
 
 import re
-from collections.abc import Sequence
-from typing import Final, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Self
 
 from pydantic import Field
 
 from core.errors import InvalidArgument
-from core.records import DeploymentSpec, Record
+from core.records import DeploymentSpec, Record, valid
 
 _SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kKmMgGtT]?)")
 _UNITS: Final = {"": 1} | {
@@ -15,12 +15,6 @@ _UNITS: Final = {"": 1} | {
     for letters, base in (("kmgt", 10**3), ("KMGT", 2**10))
     for power, letter in enumerate(letters, start=1)
 }
-_ALSO: Final = {
-    "--block-size": ("block_size", int),
-    "--vllm-version": ("vllm_version", str),
-    "--num-gpu-blocks-override": ("num_gpu_blocks_override", int),
-}
-"""Flags that a spec has no field for, in its engine_args."""
 _SWITCHES: Final = {
     "--async-scheduling": ("async_scheduling", True),
     "--no-async-scheduling": ("async_scheduling", False),
@@ -65,7 +59,12 @@ class Flags(Record):
         values = {name: getattr(spec, name) for name in cls.model_fields if hasattr(spec, name)}
         values["kv_cache_memory_bytes"] = size_in_bytes(spec.kv_cache_memory_bytes)
         values["vllm_version"] = vllm_version
-        return cls.model_validate({**values, **engine_flags(spec.engine_args)})
+        return valid(cls, {**values, **engine_flags(spec.engine_args)})
+
+    def computed(self) -> dict[str, Any]:
+        """Give what a layout sets; where it says nothing, the word of a person stands."""
+        said = self.model_dump(exclude={"vllm_version"}, exclude_none=True)
+        return {name: value for name, value in said.items() if value is not False}
 
 
 def size_in_bytes(size: str | None) -> int | None:
@@ -85,15 +84,56 @@ def size_in_bytes(size: str | None) -> int | None:
     return int(float(match.group(1)) * _UNITS[match.group(2)])
 
 
+def _length(size: str) -> int | None:
+    """Read a length in tokens; `auto` and -1 are as if nothing was said."""
+    return None if size in {"auto", "-1"} else size_in_bytes(size)
+
+
+_VALUED: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
+    "--max-model-len": ("max_model_len", _length),
+    "--gpu-memory-utilization": ("gpu_memory_utilization", float),
+    "--kv-cache-dtype": ("kv_cache_dtype", str),
+    "--kv-cache-memory-bytes": ("kv_cache_memory_bytes", size_in_bytes),
+    "--max-num-seqs": ("max_num_seqs", int),
+    "--max-num-batched-tokens": ("max_num_batched_tokens", size_in_bytes),
+    "--tensor-parallel-size": ("tensor_parallel_size", int),
+    "-tp": ("tensor_parallel_size", int),
+    "--quantization": ("quantization", str),
+    "-q": ("quantization", str),
+    "--dtype": ("dtype", str),
+    "--cpu-offload-gb": ("cpu_offload_gb", float),
+    "--block-size": ("block_size", int),
+    "--num-gpu-blocks-override": ("num_gpu_blocks_override", int),
+    "--vllm-version": ("vllm_version", str),
+}
+"""Flags with a value, and how vLLM reads it."""
+
+
 def engine_flags(words: Sequence[str]) -> dict[str, object]:
-    """Read those of a deployment's engine_args that change how much memory it takes."""
+    """Read those of a deployment's engine_args that change how much memory it takes.
+
+    Raises:
+        InvalidArgument: A value cannot be read.
+    """
     values: dict[str, object] = {}
-    pairs = [word.split("=", 1) for word in words]
-    for position, (flag, *rest) in enumerate(pairs):
+    for position, word in enumerate(words):
+        given, _, value = word.partition("=")
+        flag = given.replace("_", "-")
         if flag in _SWITCHES:
             name, switch = _SWITCHES[flag]
             values[name] = switch
-        elif flag in _ALSO:
-            name, kind = _ALSO[flag]
-            values[name] = kind((rest or words[position + 1 : position + 2] or ["0"])[0])
+        elif flag in _VALUED:
+            following = words[position + 1] if position + 1 < len(words) else ""
+            name, kind = _VALUED[flag]
+            values[name] = _read(flag, value or following, kind)
     return values
+
+
+def _read(flag: str, value: str, kind: Callable[[str], object]) -> object:
+    try:
+        return kind(value)
+    except ValueError as exc:
+        raise InvalidArgument(
+            f"engine_args gives {flag} '{value[:60]}', which is no value for it.",
+            fix="Give the value after the flag, as the next word or behind `=`.",
+        ) from exc

@@ -7,7 +7,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from core.records import Answer
 from operations.runtime import Runtime
-from planner.flags import engine_flags, size_in_bytes
+from planner.flags import size_in_bytes
 from tools.surface import KNOWS, LOOKS, RT, Layout, Number, Text, Whole, Words, ops_tool, said
 
 Plane = Literal["auto", "queued", "compute"] | SkipJsonSchema[None]
@@ -70,9 +70,8 @@ async def plan_deployment(
     from operations.plans import places, planning
 
     flags |= {"kv_cache_memory_bytes": size_in_bytes(kv_cache_memory_bytes)}
-    flags |= engine_flags(engine_args or ())
     where = places.place_named(rt, target, own_image=image is not None, weights=weights)
-    plan = planning.plan_for(where, model, flags, layout)
+    plan = planning.plan_for(where, model, flags, layout, engine_args or ())
     return await preflight.held(rt, plan, check=check, source=source)
 
 

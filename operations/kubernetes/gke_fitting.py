@@ -11,7 +11,7 @@ from core.errors import DoesNotFit, InvalidArgument, NextStep
 from core.records import DeploymentName, ModelShape, Record, valid
 from operations.plans.foreseeing import loads
 from operations.plans.memory import memory_table
-from operations.plans.planning import nearest
+from operations.plans.nearer import nearest
 from planner.accelerators import accelerator
 from planner.goal import Goal, candidates
 from planner.layouts import Arrangement, Ground, Layout, arrange

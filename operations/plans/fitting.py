@@ -6,7 +6,7 @@ from core.plans import MemoryPlan, Plan
 from core.records import DeploymentSpec, ModelShape
 from operations.plans.foreseeing import arguments, why_not_offload
 from operations.plans.memory import memory_table
-from operations.plans.planning import nearest
+from operations.plans.nearer import nearest
 from planner.accelerators import accelerator
 from planner.flags import Flags
 from planner.goal import Goal
@@ -54,13 +54,14 @@ def arranged(
     goal = Goal(
         model=spec.model,
         layout=layout,
-        max_model_len=spec.max_model_len or 8192,
+        max_model_len=Flags.of(spec).max_model_len or 8192,
         vllm_version=_version(spec, backend.target.name),
     )
-    flags = arrange(Ground(model, *known), goal.wish).flags
-    said = flags.model_dump(exclude={"vllm_version"}, exclude_none=True)
-    computed = {name: value for name, value in said.items() if name in DeploymentSpec.model_fields}
-    return spec.model_copy(update=computed)
+    computed = arrange(Ground(model, *known), goal.wish).flags.computed()
+    known_to_specs = {
+        name: computed[name] for name in computed.keys() & DeploymentSpec.model_fields
+    }
+    return spec.model_copy(update=known_to_specs)
 
 
 def _else(plan: Plan, memory: MemoryPlan) -> tuple[list[tuple[str, Flags]], str | None]:

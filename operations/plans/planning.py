@@ -1,6 +1,6 @@
 """One model at one target, foreseen: does it fit, how fast, at what price, with which flags."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from pydantic import Field
@@ -10,7 +10,7 @@ from core.errors import NextStep
 from core.plans import Check
 from core.records import valid
 from operations.models.catalog import checkpoints
-from operations.plans.alternatives import MODEST, Alternatives, alternatives
+from operations.plans.alternatives import Alternatives, alternatives
 from operations.plans.foreseeing import (
     Foreseen,
     Foresight,
@@ -23,15 +23,13 @@ from operations.plans.foreseeing import (
     what_offloading_costs,
 )
 from operations.plans.memory import Context, MemoryTable, context_of, each_gib, memory_table
+from operations.plans.nearer import nearer
 from operations.plans.precisions import cache_precisions, precision
 from operations.plans.startable import check_startable
 from planner.accelerators import accelerator
-from planner.catalog import QUANTIZED, find
-from planner.flags import Flags
+from planner.flags import Flags, engine_flags
 from planner.goal import Goal, candidates
 from planner.layouts import Arrangement, Ground, Layout, arrange
-from planner.model import catalog_shape
-from planner.near import near_misses
 from planner.offers import (
     Offer,
     Refusal,
@@ -148,22 +146,26 @@ class _Looked(NamedTuple):
 
 
 def plan_for(
-    where: Place, model: str, said: Mapping[str, Any], layout: Layout | None
+    where: Place,
+    model: str,
+    said: Mapping[str, Any],
+    layout: Layout | None,
+    engine_args: Sequence[str] = (),
 ) -> DeploymentPlan:
-    """Plan one model at one place with given flags, or with those that a layout computes.
+    """Plan one model at one place with given flags, a layout's before them, engine_args behind.
 
     Raises:
         InvalidArgument: The model cannot be planned, or a flag cannot be.
     """
     own = {"tensor_parallel_size": where.count, "vllm_version": where.vllm_version}
-    flags = valid(Flags, {**own, **said})
-    looked = _look(where, model, flags, layout)
+    flags = valid(Flags, {**own, **said, **engine_flags(engine_args)})
+    looked = _look(where, model, flags, layout, engine_args)
     memory, shape = looked.arranged.memory, looked.ground.model
     offer = _offer(looked) if memory.fits else None
     refusal = offer if isinstance(offer, Refusal) else None
     used = looked.arranged.flags
     beside = alternatives(looked.ground, where, used, wanted=looked.goal.wish)
-    near = tuple(_nearest(looked, beside)) if looked.near else ()
+    near = tuple(nearer(looked.ground, looked.goal, beside)) if looked.near else ()
     return DeploymentPlan(
         target=where.name,
         model=shape.model,
@@ -211,15 +213,26 @@ def _background(looked: _Looked, beside: Alternatives) -> dict[str, Any]:
     }
 
 
-def _look(where: Place, model: str, flags: Flags, layout: Layout | None) -> _Looked:
+def _look(
+    where: Place, model: str, flags: Flags, layout: Layout | None, engine_args: Sequence[str]
+) -> _Looked:
     wanted = Goal(model=model, layout=layout, places=(where.name,), vllm_version=flags.vllm_version)
     (shape,) = candidates(wanted)
     check_startable(shape, where, flags)
     ground = Ground(shape, accelerator(where.accelerator), where.count)
     said = flags.max_model_len or (None if layout else ground.plan(flags).max_model_len)
     goal = wanted.model_copy(update={"max_model_len": max(_SHORTEST, said)} if said else {})
-    arranged = arrange(ground, goal.wish) if layout else _as_said(ground, flags)
-    return _Looked(where, ground, goal, arranged)
+    laid_out = _laid_out(ground, goal, flags, engine_args) if layout else _as_said(ground, flags)
+    return _Looked(where, ground, goal, laid_out)
+
+
+def _laid_out(ground: Ground, goal: Goal, flags: Flags, engine_args: Sequence[str]) -> Arrangement:
+    """Keep what was said and a layout does not set; vLLM reads engine_args last, so they win."""
+    found = arrange(ground, goal.wish)
+    said = {**flags.model_dump(), **found.flags.computed(), **engine_flags(engine_args)}
+    merged = valid(Flags, said)
+    memory = ground.plan(merged)
+    return found.model_copy(update={"flags": merged, "memory": memory, "enough": memory.fits})
 
 
 def _as_said(ground: Ground, flags: Flags) -> Arrangement:
@@ -252,36 +265,3 @@ def _reasons(looked: _Looked, refusal: Refusal | None) -> tuple[str, ...]:
         return looked.arranged.memory.reasons
     unknown = f"The memory of {looked.where.title} is not known:"
     return (f"{unknown} give kv_cache_memory_bytes, or set ACCELERATOR_TYPE.",)
-
-
-def _nearest(looked: _Looked, beside: Alternatives) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Give what fits and asks for less; where no request that long does, a short text, or int4."""
-    model = looked.ground.model.model
-    found = list(nearest(looked.ground, looked.goal))
-    yield from ((words, arguments(flags)) for words, flags in found)
-    if found:
-        return
-    if flags := beside.flags.get("text only"):
-        held = looked.ground.plan(flags).max_model_len
-        yield f"text only, {held:,} tokens: {engine_line(model, flags)}", arguments(flags)
-    smaller = f"{model}{QUANTIZED}"
-    if find(smaller) is None or looked.ground.model.quantization:
-        return
-    ground = Ground(catalog_shape(smaller), looked.ground.accelerator, looked.ground.count)
-    length = min(looked.goal.max_model_len, MODEST)
-    other = arrange(ground, looked.goal.wish._replace(max_model_len=length))
-    if other.enough:
-        line = engine_line(smaller, other.flags)
-        yield f"its int4 weights: {line}", {"model": smaller, **arguments(other.flags)}
-
-
-def nearest(ground: Ground, goal: Goal) -> Iterator[tuple[str, Flags]]:
-    """Give the same length with other flags where that is enough, else what asks for less."""
-    same = arrange(ground, goal.wish)
-    if same.enough:
-        yield f"with other flags: {engine_line(ground.model.model, same.flags)}", same.flags
-        return
-    for miss in near_misses(ground, goal.wish):
-        flags = miss.arrangement.flags
-        line = engine_line(ground.model.model, flags)
-        yield f"with another {miss.gives_up} ({miss.buys}): {line}", flags

@@ -1,5 +1,6 @@
 """The places a model can run, and what each still lacks."""
 
+from functools import cache
 from typing import Any
 
 from pydantic import Field
@@ -57,14 +58,20 @@ async def list_all(runtime: Runtime) -> Targets:
 
 def _known(target: Target) -> dict[str, Any]:
     """Give what the planner knows of a target: the price of its smallest host, and its hardware."""
-    where = places().get(target.name)
-    if where is None or not where.sizes:
+    hourly, there = _of_place(target.name)
+    if there is None:
         return {}
-    hourly = target.usd_per_hour
-    return {
-        "usd_per_hour": usd(price(where).usd_per_hour if hourly is None else hourly),
-        "hardware": hardware(where),
-    }
+    said = hourly if target.usd_per_hour is None else target.usd_per_hour
+    return {"usd_per_hour": usd(said), "hardware": there}
+
+
+@cache
+def _of_place(name: str) -> tuple[float | None, str | None]:
+    """Give what does not change while a server lives: every agent's first call asks for it."""
+    where = places().get(name)
+    if where is None or not where.sizes:
+        return None, None
+    return price(where).usd_per_hour, hardware(where)
 
 
 def hardware(where: Place) -> str:

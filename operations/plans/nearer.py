@@ -1,0 +1,49 @@
+"""What fits and is nearest to what does not."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from operations.plans.alternatives import MODEST, Alternatives
+from operations.plans.foreseeing import arguments
+from planner.catalog import QUANTIZED, find
+from planner.flags import Flags
+from planner.goal import Goal
+from planner.layouts import Ground, arrange
+from planner.model import catalog_shape
+from planner.near import near_misses
+from planner.offers import engine_line
+
+
+def nearer(
+    ground: Ground, goal: Goal, beside: Alternatives
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Give what fits and asks for less; where no request that long does, a short text, or int4."""
+    model = ground.model.model
+    found = list(nearest(ground, goal))
+    yield from ((words, arguments(flags)) for words, flags in found)
+    if found:
+        return
+    if flags := beside.flags.get("text only"):
+        held = ground.plan(flags).max_model_len
+        yield f"text only, {held:,} tokens: {engine_line(model, flags)}", arguments(flags)
+    smaller = f"{model}{QUANTIZED}"
+    if find(smaller) is None or ground.model.quantization:
+        return
+    other_ground = Ground(catalog_shape(smaller), ground.accelerator, ground.count)
+    length = min(goal.max_model_len, MODEST)
+    other = arrange(other_ground, goal.wish._replace(max_model_len=length))
+    if other.enough:
+        line = engine_line(smaller, other.flags)
+        yield f"its int4 weights: {line}", {"model": smaller, **arguments(other.flags)}
+
+
+def nearest(ground: Ground, goal: Goal) -> Iterator[tuple[str, Flags]]:
+    """Give the same length with other flags where that is enough, else what asks for less."""
+    same = arrange(ground, goal.wish)
+    if same.enough:
+        yield f"with other flags: {engine_line(ground.model.model, same.flags)}", same.flags
+        return
+    for miss in near_misses(ground, goal.wish):
+        flags = miss.arrangement.flags
+        line = engine_line(ground.model.model, flags)
+        yield f"with another {miss.gives_up} ({miss.buys}): {line}", flags

@@ -1,0 +1,63 @@
+"""Flags said in several ways at once: the plan is of what would be started."""
+
+from typing import Any
+
+import pytest
+
+from tests.conversation import Agent, Reply
+from tests.tools.world import assert_envelope, assert_same_facts
+
+pytestmark = pytest.mark.anyio
+
+
+async def plan(agent: Agent, **said: Any) -> Reply:
+    reply = await agent.call("plan_deployment", model="e4b", target="cloud-run-l4", **said)
+    assert_envelope(reply)
+    assert_same_facts(reply)
+    return reply
+
+
+@pytest.mark.parametrize(
+    ("words", "same"),
+    [
+        (["--gpu-memory-utilization=0.4"], {"gpu_memory_utilization": 0.4}),
+        (["--gpu_memory_utilization", "0.4"], {"gpu_memory_utilization": 0.4}),
+        (["--max-num-seqs", "1024"], {"max_num_seqs": 1024}),
+        (["--max-model-len", "16k"], {"max_model_len": 16_000}),
+        (["--quantization=fp8"], {"quantization": "fp8"}),
+        (["-q", "fp8"], {"quantization": "fp8"}),
+    ],
+)
+async def test_engine_args_count_as_the_flags_that_they_are(
+    agent: Agent, words: list[str], same: dict[str, Any]
+) -> None:
+    """They win, as the engine reads them last: what cannot boot with them does not fit."""
+    wish = {"max_model_len": 8192, **same}
+    by_name = (await plan(agent, **wish)).data
+    by_word = (await plan(agent, max_model_len=8192, engine_args=words)).data
+    for what in ("fits", "engine_line", "memory", "reasons"):
+        assert by_word[what] == by_name[what], what
+
+
+@pytest.mark.parametrize(
+    "words", [["--block-size", "abc"], ["--max-num-seqs"], ["--cpu-offload-gb=much"]]
+)
+async def test_a_value_that_is_none_is_named(agent: Agent, words: list[str]) -> None:
+    """It is no bug of ours."""
+    reply = await plan(agent, engine_args=words)
+    assert reply.code == "INVALID_ARGUMENT"
+    assert words[0].partition("=")[0] in reply.structured["summary"]
+
+
+async def test_a_layout_keeps_what_it_does_not_set(agent: Agent) -> None:
+    """The plan says so, and the call that it offers makes the same deployment."""
+    plain = await plan(agent, layout="speed")
+    eight = await plan(agent, layout="speed", quantization="fp8")
+    assert "--quantization fp8" in eight.data["engine_line"]
+    assert eight.data["memory"] != plain.data["memory"]
+    (deploy,) = [step for step in eight.structured["next"] if step["tool"] == "deploy_vllm"]
+    assert deploy["arguments"]["quantization"] == "fp8"
+    assert deploy["arguments"]["max_num_seqs"] == 1
+    words = await plan(agent, layout="speed", engine_args=["--language-model-only"])
+    assert "--language-model-only" in words.data["engine_line"]
+    assert words.data["memory"] != plain.data["memory"]
