@@ -7,11 +7,11 @@ from typing import Final
 import anyio
 
 from core.errors import OpsError
-from core.journal import Operation
 from core.records import NAME_PATTERN
 from core.redaction import redact
 from logs.catalogue import WRITERS, catalogue
 from operations.benchmarks.kept import folders
+from operations.journalling import subject_of
 from operations.runtime import Runtime
 from planner.catalog import entries
 
@@ -73,17 +73,10 @@ def _remembered(runtime: Runtime, given: Given) -> list[str]:
         return []
     stands: dict[tuple[str, str], bool] = {}
     for done in reversed(journal.operations(limit=_REMEMBERED)):
-        target, name = _subject(done)
+        target, name = subject_of(done)
         if fullmatch(NAME_PATTERN, name) and done.result not in _NOTHING:
             stands.setdefault((target, name), done.tool != _GONE or done.result != "ok")
     return [name for (target, name), so in stands.items() if so and _meant(target, given)]
-
-
-def _subject(done: Operation) -> tuple[str, str]:
-    """Give target and name of what was changed, as they were said or else turned out to be."""
-    target, slash, name = done.about.rpartition("/")
-    meant = done.arguments.get("target") or target, done.arguments.get("name") or (slash and name)
-    return str(meant[0]), str(meant[1])
 
 
 def _meant(target: str, given: Given) -> bool:

@@ -1,6 +1,7 @@
 """Where to run a model, with which flags and why; and why not elsewhere."""
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from typing import Final, NamedTuple
 
@@ -47,14 +48,25 @@ class Advice(Answer):
         if self.offers:
             best = self.offers[0]
             return f"{best.model} on {best.place}: {best.reason}"
-        why = self.refused[0] if self.refused else None
-        said = f"Nothing fits. {why.place}: {why.reason}" if why else "Nothing was asked of."
+        said = f"Nothing fits. {self._why_not()}" if self.refused else "Nothing was asked of."
         other = [f"{offer.model} on {offer.place}" for offer in (*self.elsewhere, *self.instead)]
         return f"{said} Instead: {', '.join(other)}." if other else said
 
     def warnings(self) -> tuple[str, ...]:
         """What the first offer leaves in doubt."""
         return (*self.offers[0].doubts, *self.offers[0].warnings) if self.offers else ()
+
+    def _why_not(self) -> str:
+        """Say the commonest reason, the first of those, and the length that it leaves."""
+        kinds = Counter(each.why for each in self.refused)
+        words = Counter(each.reason for each in self.refused)
+        why = max(self.refused, key=lambda each: (kinds[each.why], words[each.reason]))
+        alike = {each.place for each in self.refused if each.reason == why.reason}
+        more = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
+        lengths = (near.arrangement.memory.max_model_len for near in why.nearest)
+        shorter = next((each for each in lengths if each < self.goal.max_model_len), None)
+        cure = f" It fits {why.place} with max_model_len={shorter}." if shorter else ""
+        return f"{why.place}{more}: {why.reason}{cure}"
 
 
 class _Ask(NamedTuple):
@@ -151,7 +163,7 @@ def considering(
 def _split(
     ask: _Ask, models: Collection[ModelShape], asked: Collection[Place]
 ) -> tuple[list[Offer], list[Refusal]]:
-    found = [_consider(ask, model, where) for model in models for where in asked]
+    found = [_served(ask, model, where) for model in models for where in asked]
     offers = [each for each in found if isinstance(each, Offer)]
     return offers, [each for each in found if isinstance(each, Refusal)]
 
@@ -168,6 +180,15 @@ def _alternatives(
         if len(instead) == _INSTEAD:
             break
     return elsewhere, instead
+
+
+def _served(ask: _Ask, model: ModelShape, where: Place) -> Offer | Refusal:
+    """Refuse also what published vLLM cannot serve there, if memory alone does not forbid it."""
+    found = _consider(ask, model, where)
+    if isinstance(found, Refusal) and "memory" in found.why and not found.nearest:
+        return found
+    why = unserved(model, accelerator(where.accelerator))
+    return refuse(model, where, "accelerator", why) if why else found
 
 
 def _consider(ask: _Ask, model: ModelShape, where: Place) -> Offer | Refusal:

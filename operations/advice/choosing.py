@@ -1,5 +1,7 @@
 """Which model and which target, for somebody who has named neither: a table and a few rules."""
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -47,12 +49,14 @@ class Choice(Foresight):
     load: str
     """That speeds and costs are of."""
     targets: tuple[str, ...]
-    """That were looked at, where they were named; else every one that is rented out."""
+    """That were looked at, where named; else all rented ones that this server deploys to."""
     rules: tuple[str, ...]
     """Each computed for these targets."""
     options: tuple[Option, ...]
     doubts: tuple[str, ...] = Field(exclude=True)
     """Of prices."""
+    why_none: str | None = Field(exclude=True)
+    """Nothing is served for this reason, the commonest."""
     plan: dict[str, Any] = Field(exclude=True)
 
     def summary(self) -> str:
@@ -63,8 +67,10 @@ class Choice(Foresight):
             if option.cheapest_hour:
                 words = f"{option.quality}: {name} on {option.cheapest_hour}"
                 best.setdefault(option.quality, words)
-        said = "; ".join(best.values())
-        return f"By quality, at the lowest price of an hour: {said}." if said else "Nothing fits."
+        if best:
+            return f"By quality, at the lowest price of an hour: {'; '.join(best.values())}."
+        which = "named" if self.targets else "that this server deploys to"
+        return f"None of the targets {which} meets this. {self.why_none}"
 
     def warnings(self) -> tuple[str, ...]:
         """Say how sure the figures are."""
@@ -93,6 +99,7 @@ def choose(targets: Sequence[str], goal: dict[str, Any]) -> Choice:
         rules=tuple(rules(found, names)),
         options=tuple(_option(model, found) for model in models),
         doubts=tuple(price_doubts(found.rows)),
+        why_none=_commonest([row for row in found.rows if not _is_served(row)]),
         plan={**said, **({"targets": list(targets)} if targets else {})},
     )
 
@@ -108,7 +115,7 @@ def _deployable() -> tuple[str, ...]:
 
 def _option(model: str, found: Comparison) -> Option:
     mine = [row for row in found.rows if row.model == model]
-    served = [row for row in mine if row.fits and not row.unserved]
+    served = [row for row in mine if _is_served(row)]
     missing = [
         row for row in mine if row not in served and place(row.place).provisioning == "on-demand"
     ]
@@ -134,7 +141,27 @@ def _why(missing: Sequence[Row]) -> str | None:
     if not missing:
         return None
     row = missing[0]
-    return f"{row.place}: {_NO_TILES}" if row.unserved else f"{row.place}: {row.reason}"
+    return f"{row.place}: {_reason(row)}"
+
+
+def _commonest(missing: Sequence[Row]) -> str | None:
+    """Say the first reason of the kind that most of them have."""
+    kinds = Counter(map(_kind, missing))
+    first = max(missing, key=lambda row: kinds[_kind(row)], default=None)
+    return f"{first.place}: {_reason(first)}" if first else None
+
+
+def _kind(row: Row) -> str:
+    """Give its reason without the figures, and without what they rest on."""
+    return re.sub(r"\d[\d.,]*", "", _reason(row).partition(" (")[0])
+
+
+def _reason(row: Row) -> str:
+    return _NO_TILES if row.unserved else row.reason
+
+
+def _is_served(row: Row) -> bool:
+    return row.fits and not row.unserved
 
 
 def _said(ranked: Sequence[Row]) -> str | None:

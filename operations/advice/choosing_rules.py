@@ -23,10 +23,11 @@ def rules(found: Comparison, names: Sequence[str]) -> Iterator[str]:
     yield from _qualities(served)
     yield from _precision(served)
     yield from _sizes(served, names)
-    yield from _provisioning(names)
+    places_served = {row.place for row in served}
+    serving = [name for name in names if name in places_served]
+    yield from _provisioning(names, serving)
     yield from _batches(served, found.goal)
-    serving = {row.place for row in served}
-    yield from _sleep([name for name in names if name in serving])
+    yield from _sleep(serving)
 
 
 def _qualities(served: Sequence[Row]) -> Iterator[str]:
@@ -93,10 +94,10 @@ def _step(small: Place, large: Place, rows: dict[tuple[str, str], Row]) -> Itera
     )
 
 
-def _provisioning(names: Sequence[str]) -> Iterator[str]:
-    """Say what cheaper capacity costs in certainty."""
+def _provisioning(names: Sequence[str], serving: Sequence[str]) -> Iterator[str]:
+    """Say what cheaper capacity that serves costs in certainty."""
     known = {name: price(place(name)).usd_per_hour for name in names}
-    for name in names:
+    for name in serving:
         where = place(name)
         base = known.get(name.removesuffix(f"-{where.provisioning.partition('-')[0]}"))
         mine = known[name]

@@ -142,12 +142,21 @@ def _seen(
 
 
 def _basis(rows: Sequence[Row], seen: Sequence[Measurement | None]) -> str:
-    names = [f"{row.model} on {row.place}" for row, each in zip(rows, seen, strict=True) if each]
-    if not names:
+    known = [(row, each) for row, each in zip(rows, seen, strict=True) if each]
+    if not known:
         return "Nothing of this was measured here: all figures are foreseen by the planner."
-    rest = len(rows) - len(names)
+    ours = [_name(row, each) for row, each in known if not each.imported]
+    theirs = [_name(row, each) for row, each in known if each.imported]
+    kinds = (("measured here", ours), ("imported, not measured here", theirs))
+    said = "; ".join(f"{kind}: {', '.join(names[:6])}" for kind, names in kinds if names)
+    rest = len(rows) - len(known)
     others = f"; the other {rest} {'row is' if rest == 1 else 'rows are'} only foreseen"
-    return f"Measured here: {', '.join(names[:6])}{others if rest else ''}."
+    return f"{said[0].upper()}{said[1:]}{others if rest else ''}."
+
+
+def _name(row: Row, seen: Measurement) -> str:
+    where = f" (run on {seen.elsewhere})" if seen.elsewhere else ""
+    return f"{row.model} on {row.place}{where}"
 
 
 def _shown(rows: Sequence[Row], models: int) -> list[Row]:

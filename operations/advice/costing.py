@@ -17,6 +17,7 @@ from core.errors import (
 from core.records import valid
 from core.reply import note
 from operations.benchmarks.evidence import SIMULATED_RUN, Evidence, Measurement, kept, measured
+from operations.journalling import subject_of
 from operations.plans.foreseeing import Bill, Foresight, bill, foreseen, guesses, load_words
 from operations.plans.places import place_called, place_named
 from operations.runtime import Runtime
@@ -70,15 +71,17 @@ class CostEstimate(Foresight):
     def next_steps(self) -> tuple[NextStep, ...]:
         """Ask what else there is, or measure."""
         arguments = {"model": self.model} if self.model else {"quality": "medium"}
-        measure = () if self.measured or not self.model else (NextStep("run_benchmark"),)
+        ours = self.measured is not None and not self.measured.imported
+        measure = () if ours or not self.model else (NextStep("run_benchmark"),)
         return (NextStep("recommend_deployment", arguments), *measure)
 
     def _of_tokens(self) -> str:
         foreseen_, seen = self.bill.usd_per_million_tokens, self.measured
         if seen and seen.usd_per_million_tokens is not None:
             return (
-                f"; ${seen.usd_per_million_tokens:g} per million tokens as measured with "
-                f"{seen.load}" + (f", ${foreseen_} foreseen with {self.load}" if foreseen_ else "")
+                f"; ${seen.usd_per_million_tokens:g} per million tokens as {seen.how}"
+                f"{',' if seen.elsewhere else ''} with {seen.load}"
+                + (f", ${foreseen_} foreseen with {self.load}" if foreseen_ else "")
             )
         return f"; ${foreseen_} per million tokens foreseen with {self.load}" if foreseen_ else ""
 
@@ -177,11 +180,9 @@ def _deployed(runtime: Runtime) -> list[tuple[str, str]]:
     journal = runtime.stage.journal
     there: dict[tuple[str, str], str] = {}
     for done in journal.operations(_REMEMBERED) if journal.exists else ():
-        said = done.arguments
-        target = str(said.get("target") or "")
-        key = target, str(said.get("name") or "")
-        if done.tool == "deploy_vllm" and done.result == "ok" and target and said.get("model"):
-            there[key] = str(said["model"])
+        key, model = subject_of(done), done.arguments.get("model")
+        if done.tool == "deploy_vllm" and done.result == "ok" and key[0] and model:
+            there[key] = str(model)
         elif done.tool == "destroy_vllm" and done.result == "ok":
             there = {k: m for k, m in there.items() if not _is_destroyed(k, key)}
     return list(dict.fromkeys((target, model) for (target, _), model in there.items()))

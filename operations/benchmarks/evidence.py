@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from benchmark.advising.hardware import find_accelerator
 from benchmark.folder import RunFolder
 from benchmark.records import CellResult
+from benchmark.reporting.run_facts import imported_from
 from benchmark.running.state import state_of
 from benchmark.runs import Manifest, RunState
 from benchmark.wording import figure, seconds, usd
@@ -53,6 +54,26 @@ class Evidence(NamedTuple):
         count = owner.accelerator_count or (where.count if where else 1)
         return (device.name, count) if device else None
 
+    @property
+    def imported(self) -> bool:
+        """Whether another tool measured it."""
+        return imported_from(self.manifest) is not None
+
+    @property
+    def replicas(self) -> int | None:
+        """How many it measured; None where they came and went with the load."""
+        spec = self.manifest.provenance.deployment_spec or {}
+        few, most = (max(1, int(str(spec.get(f"{end}_replicas", 1)))) for end in ("min", "max"))
+        return few if few == most else None
+
+    def elsewhere(self, where: Place) -> str | None:
+        """Name where it was measured, by its hardware if need be, unless it was there."""
+        target = self.manifest.provenance.target
+        if target:
+            return None if target == where.name else target
+        device, count = self.hardware or ("unknown hardware", 1)
+        return device if count == 1 else f"{count} x {device}"
+
     def is_of(self, model: str, where: Place) -> bool:
         """Whether it measured this model there: spot and on demand are the same hardware."""
         if self.model != model:
@@ -85,13 +106,26 @@ class Measurement(Record):
     ttft_seconds: float | None
     """Mean, as all of these."""
     usd_per_hour: float | None
-    """That the costs rest on: of all replicas that were measured."""
+    """That the costs rest on: of all replicas that were measured, and at the place asked about."""
     usd_per_1000_requests: float | None = None
     usd_per_million_tokens: float | None = None
     """Of prompts and answers together."""
     usd_per_million_output_tokens: float | None = None
     usd_per_active_user_hour: float | None = None
     simulated: bool
+    imported: bool
+    """Another tool measured it."""
+    elsewhere: str | None = None
+    """Where it was measured, if that is not the place asked about."""
+
+    @property
+    def how(self) -> str:
+        """Say who measured it, and at whose price it costs what it does."""
+        if self.elsewhere is None:
+            return "imported" if self.imported else "measured"
+        way = "imported from a run on" if self.imported else "measured on"
+        price = "" if self.usd_per_million_tokens is None else ", at this target's price"
+        return f"{way} {self.elsewhere}{price}"
 
     def __str__(self) -> str:
         """Say it for a row of a table."""
@@ -104,7 +138,8 @@ class Measurement(Record):
         price = self.usd_per_million_tokens
         cost = f", {usd(price)} per million tokens" if price else ""
         engine = "; simulated engine" if self.simulated else ""
-        return f"{speed}{first}{cost} with {self.load} ({self.run}{engine})"
+        how = f"; {self.how}" if self.imported or self.elsewhere else ""
+        return f"{speed}{first}{cost} with {self.load} ({self.run}{how}{engine})"
 
 
 def model_called(name: str) -> str:
@@ -139,11 +174,13 @@ def measured(
         model: As the catalog calls it.
         where: The place that is asked about.
         load: The load that is asked about.
-        usd_per_hour: What an hour costs there, where the run does not say.
+        usd_per_hour: What an hour of a replica costs there, for a run that was not there or does
+            not say.
     """
     for each in runs:
         if each.is_of(model, where) and (cells := each.valid_cells()):
-            return _told(each, min(cells, key=lambda cell: _far(cell, load)), usd_per_hour)
+            cell = min(cells, key=lambda cell: _far(cell, load))
+            return _told(each, cell, each.elsewhere(where), _hourly(each, where, usd_per_hour))
     return None
 
 
@@ -157,11 +194,21 @@ def _far(cell: CellResult, load: Load) -> float:
     return abs(users) + abs(math.log(cell.spec.context / load.prompt_tokens))
 
 
-def _told(run: Evidence, cell: CellResult, usd_per_hour: float | None) -> Measurement:
+def _hourly(run: Evidence, where: Place, usd_per_hour: float | None) -> float | None:
+    """Give what all its replicas cost at a place an hour; None where nobody can say."""
+    own = run.manifest.provenance.usd_per_hour
+    if own is not None and run.elsewhere(where) is None:
+        return own
+    count = run.replicas
+    return None if usd_per_hour is None or count is None else usd_per_hour * count
+
+
+def _told(
+    run: Evidence, cell: CellResult, elsewhere: str | None, hourly: float | None
+) -> Measurement:
     rate, users = cell.request_throughput or 0.0, _users(cell)
     out, tpot = cell.output_token_throughput, cell.tpot.mean if cell.tpot else None
     owner = run.manifest.provenance
-    hourly = owner.usd_per_hour if owner.usd_per_hour is not None else usd_per_hour
     tokens = cell.spec.context * rate + out if out else None
     each_second = None if hourly is None else hourly / 3600
     answer = run.manifest.plan.workload.output_tokens
@@ -180,6 +227,8 @@ def _told(run: Evidence, cell: CellResult, usd_per_hour: float | None) -> Measur
         usd_per_million_output_tokens=_per(each_second, out, 1e6),
         usd_per_active_user_hour=_per(hourly, users, 1),
         simulated=run.manifest.subject.simulated,
+        imported=run.imported,
+        elsewhere=elsewhere,
     )
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from core.errors import InvalidArgument
 from planner.accelerators import accelerator
-from planner.advise import Advice, advise
+from planner.advise import Advice, advise, consider
 from planner.goal import Goal
 from planner.layouts import Ground, Layout, Wish, arrange
 from planner.memory import plan_memory
@@ -94,12 +94,15 @@ def test_each_fix_says_what_it_buys_and_costs() -> None:
 
 
 def test_no_fp8_cache_is_offered_where_there_is_none() -> None:
-    """A100, RTX 3090, T4 and TPUs, whatever the layout."""
+    """A100, RTX 3090 and TPUs, whatever the layout; a T4, if an image of one's own serves it."""
     advice = advise(Goal(model="12b qat", layout="concurrency"))
     kinds = {offer.place: offer.flags.kv_cache_dtype for offer in advice.offers}
     assert kinds["cloud-run-l4"] == kinds["h100"] == "fp8"
-    for where in ("aca-a100", "rtx-3090", "aca-t4"):
+    for where in ("aca-a100", "rtx-3090"):
         assert kinds[where] is None
+    t4 = consider(catalogued("12b qat"), place("aca-t4"), advice.goal)
+    assert isinstance(t4, Offer)
+    assert t4.flags.kv_cache_dtype is None
     chips = advise(Goal(model="12b", layout="concurrency", places=("tpu-v6e-1",)))
     assert chips.offers[0].flags.kv_cache_dtype is None
 
@@ -169,7 +172,7 @@ def test_scale_to_zero_leaves_only_places_that_sleep() -> None:
     """Virtual machines and TPUs bill until they are stopped."""
     advice = advise(Goal(model="e2b", scale_to_zero=True))
     assert {offer.place for offer in advice.offers} == {
-        "cloud-run-l4", "cloud-run-rtx-pro-6000", "aca-a100", "aca-t4",
+        "cloud-run-l4", "cloud-run-rtx-pro-6000", "aca-a100",
     }  # fmt: skip
     assert refused(advice, "tpu-v6e-1").why == "scale to zero"
 
