@@ -22,6 +22,9 @@ class BootBudget(Record):
     idle_seconds: int | None = None
     """After which a replica that nobody asks is taken away, even while it boots; counted from
     when it was scheduled. None: that never happens."""
+    stays_seconds: int | None = None
+    """For which a replica that may sleep stays after its last request, and bills; None: not
+    known."""
     notes: tuple[str, ...] = ()
     """What else ends a boot there, or waits for it."""
 

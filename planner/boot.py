@@ -124,7 +124,7 @@ def _host(place: Place) -> str:
 
 def _engine(place: Place, flags: Flags) -> dict[Any, Span]:
     kind = accelerator(place.accelerator).kind
-    row = "tpu" if kind == "tpu" else "gpu-eager" if flags.enforce_eager else "gpu"
+    row = f"{kind}-eager" if flags.enforce_eager and kind != "tpu" else kind
     return {name: valid(Span, span) for name, span in _data()["engine"][row].items()}
 
 

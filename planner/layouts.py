@@ -163,12 +163,13 @@ def _small_batches(flags: Flags) -> Flags:
 
 
 def difference(before: MemoryPlan, after: MemoryPlan) -> str:
-    """Say what a change bought."""
-    return (
-        f"KV cache {before.kv_cache_gib.expected:.2f} -> {after.kv_cache_gib.expected:.2f} GiB, "
-        f"{before.kv_low.max_concurrency:.2f} -> {after.kv_low.max_concurrency:.2f} requests of "
-        f"{after.max_model_len:,} tokens"
-    )
+    """Say what a change bought; requests of two lengths are counted each with its own."""
+    cache = f"{before.kv_cache_gib.expected:.2f} -> {after.kv_cache_gib.expected:.2f} GiB"
+    was, now = (f"{plan.kv_low.max_concurrency:.2f}" for plan in (before, after))
+    old, new = (f"{plan.max_model_len:,}" for plan in (before, after))
+    if old != new:
+        return f"KV cache {cache}, {was} requests of {old} tokens -> {now} of {new}"
+    return f"KV cache {cache}, {was} -> {now} requests of {new} tokens"
 
 
 def _fixed(ground: Ground, wish: Wish) -> tuple[Flags, list[Change]]:

@@ -35,6 +35,7 @@ async def boot_budget(site: Site, name: str, model: ModelShape) -> BootBudget:
         weights_from=weights.boot_source if weights else "hub",
         fetches_first=weights.kept if weights else False,
         idle_seconds=_cooldown(app),
+        stays_seconds=_cooldown(app),
         notes=("The ingress ends every request after 240 s: what wakes it must ask again.",),
     )
 

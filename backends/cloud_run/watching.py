@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from backends.boot_abilities import BootBudget
-from backends.cloud_run import looking
+from backends.cloud_run import answering, looking
 from backends.cloud_run.rules import rules
 from backends.cloud_run.site import Site
 from backends.cloud_run.weights import weights_of
@@ -31,6 +31,7 @@ async def boot_budget(site: Site, name: str) -> BootBudget:
         probe=probe,
         longest_seconds=rules().limits.startup_seconds,
         weights_from=weights_of(spec).boot_source if spec and spec.engine == "vllm" else "hub",
+        stays_seconds=int(answering.IDLE.total_seconds()),
         notes=(
             "Cloud Run counts from the container's start: host and image come before it.",
             f"A request that wakes it is held meanwhile, for at most {held:,} s.",

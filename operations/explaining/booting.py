@@ -6,7 +6,7 @@ from typing import Final
 from backends.boot_abilities import BootBudget, EndsSlowBoots
 from core.journal import Journal
 from core.records import Deployment, ModelShape
-from logs.boot import PHASES
+from logs.boot import PHASES, WARMING, WEIGHTS
 from operations.explaining.case import Case
 from operations.explaining.records import BootCheck, Verdict
 from operations.resolve import Found
@@ -14,6 +14,8 @@ from planner.boot import Boot, BootPhase, Span
 
 _HOST: Final = "host and image"
 """The phase that is over before a probe begins to count."""
+_WHOLE: Final = frozenset({WEIGHTS, WARMING})
+"""Both were seen to end only where a boot was: the longest phase, and the last before ready."""
 
 
 async def budget_of(found: Found, model: ModelShape, weights: str | None) -> BootBudget:
@@ -42,7 +44,7 @@ def boot_check(case: Case, budget: BootBudget, journal: Journal, seen: Deploymen
     inside = _inside(foreseen.phases) if foreseen else None
     first = _first(case, inside) if budget.fetches_first else None
     measured = _measured(journal, seen)
-    total = round(sum(measured.values()), 1) if measured else None
+    total = round(sum(measured.values()), 1) if measured.keys() >= _WHOLE else None
     slowest = first or inside
     answer = _enough(budget.seconds, slowest)
     return BootCheck(

@@ -32,6 +32,7 @@ class Case:
         usd_per_hour: float | None,
         vllm_version: str | None = None,
         weights_from: str | None = None,
+        stays_seconds: int | None = None,
     ) -> None:
         self.spec: Final = spec
         """A plain one."""
@@ -40,6 +41,8 @@ class Case:
         self.usd_per_hour: Final = usd_per_hour
         """Of one replica."""
         self.weights_from: Final = weights_from or place.weights_from
+        self.stays_seconds: Final = stays_seconds
+        """After its last request, where it may sleep; None is not known."""
         self.flags: Final = Flags.of(spec, vllm_version=vllm_version)
         self.ground: Final = Ground(model, accelerator(place.accelerator), place.count)
 
@@ -57,6 +60,7 @@ class Case:
             usd_per_hour=self.usd_per_hour,
             vllm_version=self.flags.vllm_version,
             weights_from=self._source(spec),
+            stays_seconds=self.stays_seconds,
         )
 
     def _source(self, spec: DeploymentSpec) -> str:

@@ -95,8 +95,10 @@ def _together(before: Case, after: Case) -> Iterator[str]:
     one, other = before.memory, after.memory
     if one and other and one != other and other.fits:
         yield f"{difference(one, other)}, on the low estimate"
-        yield from _moved("requests of full length at once", at_once(one), at_once(other))
-        yield from _speeds(before, after, one.max_model_len // 2, other.max_model_len // 2)
+        lengths = one.max_model_len, other.max_model_len
+        held = _with_tokens((at_once(one), at_once(other)), "of", lengths)
+        yield from _moved("requests of full length at once", *held)
+        yield from _speeds(before, after, lengths[0] // 2, lengths[1] // 2)
     yield from _moved("cold start", cold_start(before), cold_start(after))
     was, now = (idle_cost(case, case.spec.min_replicas) for case in (before, after))
     yield from _moved("idle", was, now)
@@ -115,11 +117,16 @@ def _moved(what: str, was: str, now: str) -> Iterator[str]:
 def _speeds(before: Case, after: Case, context: int, later: int) -> Iterator[str]:
     was, now = before.decode(1, context=context), after.decode(1, context=later)
     if was and now:
-        yield from _moved(
-            "tokens/s of one request, half way through its length",
-            str(was.tokens_per_second_per_user),
-            str(now.tokens_per_second_per_user),
-        )
+        speeds = str(was.tokens_per_second_per_user), str(now.tokens_per_second_per_user)
+        told = _with_tokens(speeds, "at", (context, later))
+        yield from _moved("tokens/s of one request, half way through its length", *told)
+
+
+def _with_tokens(pair: tuple[str, str], word: str, lengths: tuple[int, int]) -> tuple[str, str]:
+    """Name the lengths that two figures hold for, where they are not the same."""
+    if lengths[0] == lengths[1]:
+        return pair
+    return f"{pair[0]} {word} {lengths[0]:,} tokens", f"{pair[1]} {word} {lengths[1]:,}"
 
 
 def _restarts(before: Case, after: Case, changed: frozenset[str]) -> str:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from backends.base import KnowsEngine, Predicts, RemembersSpec
+from backends.base import Backend, KnowsEngine, Predicts, RemembersSpec
 from backends.vllm_args import vllm_flags
 from core.errors import InvalidArgument, OpsError, Unsupported
 from core.records import DeploymentSpec
@@ -57,7 +57,7 @@ async def explain(
     found = await _meant(runtime, target, name, other)
     seen = await _read(runtime, found)
     if flags:
-        return _with_flags(seen, flags)
+        return _with_flags(found.backend, seen, flags)
     if not other:
         return seen.explanation
     return _beside(seen, await _read(runtime, await _second(runtime, other, found)))
@@ -100,6 +100,7 @@ async def _read(runtime: Runtime, found: Found) -> _Seen:
         usd_per_hour=deployment.usd_per_hour,
         vllm_version=await _version(found),
         weights_from=budget.weights_from,
+        stays_seconds=budget.stays_seconds,
     )
     boot = boot_check(case, budget, runtime.stage.journal, deployment)
     explanation = Explanation(
@@ -168,16 +169,19 @@ async def _measured(found: Found) -> str | None:
     return f"{tokens:,} tokens{at_once}"
 
 
-def _with_flags(seen: _Seen, words: Sequence[str]) -> Explanation:
+def _with_flags(backend: Backend, seen: _Seen, words: Sequence[str]) -> Explanation:
     spec = changed(seen.case.spec, words)
     vllm_flags(spec)  # refuses what this project sets itself, such as keys
     case = seen.case.of(spec)
     if spec.engine == "vllm":
         check_startable(case.model, case.place, case.flags)
+    if case.no_host is None:  # else the comparison says so, beside all that the change does
+        backend.plan(spec, case.model)  # refuses what deploying would
     rows = seen.explanation.flags, _rows(case)
     comparison = compared(seen.case, case, rows, f"itself with {' '.join(words)}")
     said = spec.model_dump(mode="json", exclude_defaults=True, exclude={"name", "model"})
-    said["min_replicas"] = spec.min_replicas  # left out, it is the target's
+    # Left out, the least is the target's; a call that scales needs both.
+    said |= {"min_replicas": spec.min_replicas, "max_replicas": spec.max_replicas}
     return _shortened(seen.explanation, comparison, said)
 
 

@@ -6,7 +6,7 @@ from typing import Final
 from core.plans import MemoryPlan
 from operations.explaining.case import Case, at_once
 from operations.explaining.records import BootCheck, Practice
-from operations.explaining.running_rows import cold_start, idle_cost
+from operations.explaining.running_rows import cold_start, ended, idle_cost
 from operations.explaining.serving_rows import together
 from planner.boot import Boot
 from planner.kv_precisions import kv_precisions
@@ -144,9 +144,12 @@ def _loading(boot: Boot) -> tuple[str, str, str]:
 
 
 def _probe(boot: BootCheck) -> Practice:
+    slowest = boot.predicted_first_seconds or boot.predicted_seconds
+    foreseen = f"{slowest} s are foreseen" if slowest else "how long it takes, nobody can say"
+    first = ", with the first boot's download" if boot.predicted_first_seconds else ""
     return Practice(
         rule="Give the health check more time than the slowest boot takes",
-        why=f"its own allows {boot.budget_seconds:,} s; {boot.predicted_seconds} s are foreseen"
+        why=f"its own allows {boot.budget_seconds:,} s; {foreseen}{first}"
         if boot.budget_seconds
         else "nothing ends a slow boot there",
         followed={"yes": "yes", "nothing ends it": "yes"}.get(boot.long_enough, boot.long_enough),
@@ -162,8 +165,9 @@ def _idle(case: Case) -> Practice:
             followed="yes" if case.spec.min_replicas == 0 else "no",
             source="planner/prices.toml and planner/boot.toml",
         )
+    end = {"stopped": "stop", "destroyed": "destroy"}[ended(case)]
     return Practice(
-        rule="Give it a ttl_minutes, or stop it when it is not needed",
+        rule=f"Give it a ttl_minutes, or {end} it when it is not needed",
         why=f"whether anybody asks or not, it costs {idle_cost(case, 1)}",
         followed="yes" if case.spec.ttl_minutes or not case.usd_per_hour else "no",
         source="planner/prices.toml",

@@ -79,7 +79,7 @@ class BootCheck(Record):
     """With host and image, until the first answer."""
     phases: tuple[str, ...]
     measured_seconds: float | None
-    """The sum of the phases' medians of earlier boots here."""
+    """The sum of the phases' medians of earlier boots here; None until one was seen to end."""
     measured: dict[str, float]
     long_enough: Verdict
     verdict: str

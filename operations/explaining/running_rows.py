@@ -1,7 +1,7 @@
 """What is set of a deployment besides its engine: replicas, end, callers, weights."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Literal
 
 from operations.explaining.case import Case, at_once, usd
 from operations.explaining.records import FlagRow
@@ -62,6 +62,22 @@ def idle_cost(case: Case, replicas: int) -> str:
     return f"{usd(hourly * replicas)}/h, {usd(month)} a month"
 
 
+def asleep_cost(case: Case) -> str:
+    """Say what one that may sleep costs while nobody asks."""
+    hourly, stays = case.usd_per_hour, case.stays_seconds
+    if stays is None:
+        awake = f", and {usd(hourly)}/h until then" if hourly is not None else ""
+        return f"nothing once it sleeps{awake}"
+    each = f", {usd(hourly * stays / 3600)} each time" if hourly is not None else ""
+    return f"nothing once {stays / 60:.0f} min after the last request are over{each}"
+
+
+def ended(case: Case) -> Literal["stopped", "destroyed"]:
+    """Say how its bill is ended for certain; of TPUs only Cloud TPU's queue can stop some."""
+    queued = case.spec.control_plane == "queued" and case.place.provisioning == "on-demand"
+    return "stopped" if case.device.kind != "tpu" or queued else "destroyed"
+
+
 def _least(case: Case) -> FlagRow:
     least, sleeps = case.spec.min_replicas, case.place.scale_to_zero
     return FlagRow(
@@ -72,14 +88,15 @@ def _least(case: Case) -> FlagRow:
         does=_idle(case, least),
         trades=_sleep_trade(case, least)
         if sleeps
-        else "There is no scaling to zero: it runs until it is stopped"
+        else f"There is no scaling to zero: it runs until it is {ended(case)}"
         + ("." if case.place.provider == "own" else ", and is billed for it."),
     )
 
 
 def _idle(case: Case, least: int) -> str:
     if least == 0:
-        return f"Idle it costs nothing; the first request then waits {cold_start(case)} for a boot."
+        costs, start = asleep_cost(case), cold_start(case)
+        return f"Idle it costs {costs}; the first request then waits {start} for a boot."
     return f"Idle it costs {idle_cost(case, least)}; nobody waits for a boot."
 
 
@@ -88,8 +105,8 @@ def _sleep_trade(case: Case, least: int) -> str:
         kept = idle_cost(case, 1)
         return f"Money against the first answer: min_replicas=1 spares the cold start for {kept}."
     return (
-        f"The first answer against money: min_replicas=0 costs nothing while nobody asks, and"
-        f" then a cold start of {cold_start(case)}."
+        f"The first answer against money: min_replicas=0 costs {asleep_cost(case)}; the first"
+        f" answer then waits for a cold start of {cold_start(case)}."
     )
 
 

@@ -90,10 +90,22 @@ def _tight(said: str) -> str:
 
 
 def _split(said: str) -> Sequence[str]:
-    """Take words apart that came as one; a value with blanks of its own, such as JSON, stays."""
+    """Take words apart that came as one; a value with blanks of its own, such as JSON, stays.
+
+    >>> _split('--limit-mm-per-prompt {"image": 1}')
+    ('--limit-mm-per-prompt', '{"image": 1}')
+    """
     named = said.partition(" ")[0] in _SETTABLE
-    if not (said.startswith("-") or named) or "{" in said:
+    if not (said.startswith("-") or named):
         return (said,) if said else ()
+    before, brace, after = said.partition("{")
+    if brace and not before.endswith("'"):
+        flags, _, joined = before.rpartition(" ")
+        return (*_shell(flags), f"{joined}{brace}{after}")
+    return _shell(said)
+
+
+def _shell(said: str) -> Sequence[str]:
     try:
         return shlex.split(said)
     except ValueError:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from core.plans import MemoryPlan
 from operations.explaining.case import Case, at_once
 from operations.explaining.records import TradeOff, Verdict
-from operations.explaining.running_rows import cold_start, idle_cost
+from operations.explaining.running_rows import asleep_cost, cold_start, ended, idle_cost
 from operations.explaining.serving_rows import together
 from operations.plans.precisions import precision
 from planner.kv_precisions import kv_precisions
@@ -63,17 +63,15 @@ def _smaller(case: Case) -> str:
         return f"kv_cache_dtype=auto: {at_once(case.plan(kv_cache_dtype=None))} at once"
     if case.ground.fp8_kv:
         return f"kv_cache_dtype=fp8: {at_once(case.plan(kv_cache_dtype='fp8'))} at once"
-    why = next((one.why for one in kv_precisions(case.device) if one.kv_cache_dtype == "fp8"), "")
-    return (
-        f"only smaller weights: fp8 for the cache {why.rstrip('.')}"
-        if why
-        else "only smaller weights"
-    )
+    fp8 = next((one for one in kv_precisions(case.device) if one.kv_cache_dtype == "fp8"), None)
+    if fp8 is None or fp8.possible:
+        return "only smaller weights"
+    return f"only smaller weights: fp8 for the cache {fp8.why.rstrip('.')}"
 
 
 def _sleep(case: Case) -> TradeOff:
     start, kept = cold_start(case), idle_cost(case, 1)
-    asleep = f"nothing while idle, and {start} until the first answer after it"
+    asleep = f"{asleep_cost(case)}, and {start} until the first answer after it"
     awake = f"{idle_cost(case, case.spec.min_replicas)} while idle, and no cold start"
     sleeps = case.spec.min_replicas == 0
     return TradeOff(
@@ -86,19 +84,24 @@ def _sleep(case: Case) -> TradeOff:
 
 
 def _stop(case: Case) -> TradeOff:
+    start, how = cold_start(case), ended(case)
     return TradeOff(
         between="readiness against cost",
-        here=f"it runs until it is stopped, for {idle_cost(case, 1)}",
-        to_move=f"stop_vllm or a ttl_minutes; bringing it back takes {cold_start(case)}",
+        here=f"it runs until it is {how}, for {idle_cost(case, 1)}",
+        to_move=f"stop_vllm or a ttl_minutes; bringing it back takes {start}"
+        if how == "stopped"
+        else f"destroy_vllm or a ttl_minutes, for most TPUs cannot be stopped; deployed again it"
+        f" takes {start}",
     )
 
 
 def _boot(case: Case, long_enough: Verdict) -> TradeOff:
-    longer = case.boot(enforce_eager=not case.flags.enforce_eager)
+    now, changed = case.boot(), case.boot(enforce_eager=not case.flags.enforce_eager)
     other = "off" if case.flags.enforce_eager else "on"
-    moved = f"enforce_eager {other}: {longer.seconds} s" if longer else "weights from closer by"
     return TradeOff(
         between="a quick boot against speed once it runs",
         here=f"a boot takes {cold_start(case)}; within the health check: {long_enough}",
-        to_move=moved,
+        to_move=f"enforce_eager {other}: {changed.seconds} s"
+        if now and changed and changed.seconds != now.seconds
+        else "weights from closer by",
     )

@@ -121,7 +121,7 @@ async def test_a_change_says_what_moves_and_nothing_of_what_does_not(
     async with changing() as change:
         access = await change("access=public")
         replicas = await change("max_replicas=3")
-        bucket = await change("weights=gs://b/folder/x")
+        bucket = await change("weights=gs://bucket/folder/x")
         offload = await change("--cpu-offload-gb=12")
         beyond = await change("--cpu-offload-gb=30")
     assert access.data["comparison"]["together"] == []

@@ -53,7 +53,6 @@ async def test_the_startup_probe_is_held_against_the_boot(
     assert boot["long_enough"] == "yes"
     expected, low, high = (int(part) for part in _numbers(boot["predicted_seconds"]))
     assert low < expected < high <= boot["budget_seconds"]
-    assert boot["measured_seconds"] == pytest.approx(sum(boot["measured"].values()), abs=0.06)
     assert f"allows {boot['budget_seconds']} s" in reply.structured["summary"]
 
 

@@ -1,5 +1,7 @@
 """A deployment explained, wherever it runs, and what is refused."""
 
+import re
+
 import pytest
 
 from tests.conversation import Agent, agent_of
@@ -71,6 +73,8 @@ async def test_what_does_not_fit_is_said_before_anybody_tries(cloud: Cloud) -> N
     [
         (["--max-model-len=500000"], "131,072 positions"),
         (["--api-key=hf_verysecret"], "random key of its own"),
+        (["--api-key {hf_verysecret"], "random key of its own"),
+        (["max_replicas=3"], "runs one replica"),
         (["8192"], "no flag"),
     ],
 )
@@ -82,6 +86,61 @@ async def test_changes_that_cannot_be_are_refused(
     assert reply.code == "INVALID_ARGUMENT"
     assert words in reply.text
     assert "verysecret" not in reply.text
+
+
+@pytest.mark.parametrize(
+    ("flag", "words"),
+    [("tensor_parallel_size=2", "spread over all 4 chips"), ("max_replicas=3", "max_replicas out")],
+)
+async def test_a_change_that_its_target_refuses_is_refused_here(
+    bare_cloud: Cloud, flag: str, words: str
+) -> None:
+    """Nothing is said to fit, or offered, that deploying would not take: the rules are its own."""
+    async with agent_of(bare_cloud.settings) as agent:
+        await agent.call("setup_target", target="tpu-v6e-4")
+        wish = {"model": MODEL, "max_model_len": 4096, "ttl_minutes": 60, "zones": ["us-east5-b"]}
+        deployed = await agent.call("deploy_vllm", target="tpu-v6e-4", name="one", **wish)
+        assert not deployed.failed, deployed
+        reply = await agent.call("explain_deployment", flags=[flag])
+    assert reply.code == "INVALID_ARGUMENT", reply
+    assert words in reply.text
+
+
+async def test_counts_of_two_lengths_are_told_with_both(cloud: Cloud) -> None:
+    """A count of long requests and one of short ones are not each other's before and after."""
+    async with agent_of(cloud.settings) as agent:
+        await _on_an_l4(agent)
+        flags = ["kv_cache_dtype=fp8", "max_model_len=16384"]
+        reply = await agent.call("explain_deployment", flags=flags)
+    comparison = reply.data["comparison"]
+    alone = {one["flag"]: one["does"] for one in comparison["differences"]}
+    assert alone["--kv-cache-dtype"].count("131,072") == 1
+    cache, held, speed = comparison["together"][:3]
+    for words in (alone["--max-model-len"], cache, held):
+        assert re.search(r" of 131,072 tokens -> [\d.]+( to [\d.]+)? .*of 16,384", words), words
+    assert "at 65,536 tokens" in speed
+    assert "at 8,192" in speed
+
+
+async def test_the_call_that_is_offered_to_scale_works_as_it_is(cloud: Cloud) -> None:
+    """Both numbers are in it; fewer at most than at least is refused before."""
+    async with agent_of(cloud.settings) as agent:
+        await _on_an_l4(agent)
+        refused = await agent.call("explain_deployment", flags=["min_replicas=3"])
+        reply = await agent.call("explain_deployment", flags=["min_replicas=1"])
+        (step,) = reply.structured["next"]
+        scaled = await agent.call(step["tool"], **step["arguments"])
+    assert refused.code == "INVALID_ARGUMENT"
+    assert "more than max_replicas 1" in refused.text
+    assert step["tool"] == "update_vllm_scaling"
+    assert not scaled.failed, scaled
+
+
+async def _on_an_l4(agent: Agent) -> None:
+    wish = {"model": "google/gemma-4-E4B-it", "name": "one"}
+    deployed = await agent.call("deploy_vllm", target="cloud-run-l4", **wish)
+    assert not deployed.failed, deployed
+    await agent.settled("one", target="cloud-run-l4")
 
 
 async def test_two_things_to_compare_with_are_refused(served: Agent) -> None:

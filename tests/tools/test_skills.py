@@ -128,6 +128,14 @@ async def _made(agent: Agent, tool: str, said: Mapping[str, Any]) -> Reply:
             return reply
 
 
+@pytest.mark.parametrize("skill", SKILLS, ids=lambda skill: skill.parent.name)
+def test_where_a_stop_is_offered_it_is_said_what_cannot_be_stopped(skill: Path) -> None:
+    """Whoever takes it for the end of the bill of a TPU pays on."""
+    words = " ".join(parts_of(skill)[1].split())
+    told = "TPU VMs cannot" in words and "bill until they are destroyed" in words
+    assert told is ("`stop_vllm" in words)
+
+
 async def test_a_question_goes_by_the_book(agent: Agent) -> None:
     """What only computes is followed on a server that nobody has set up."""
     assert (await follow(agent, "will-it-fit"))["plan_deployment"].data

@@ -83,10 +83,24 @@ def test_an_autoscaler_that_is_less_patient_than_the_probe_is_told(tmp_path: Pat
 def test_measured_phases_of_earlier_boots_are_added_up(tmp_path: Path) -> None:
     """As the journal has them for this target and engine; other targets' do not count."""
     journal, seen = Journal(tmp_path / "journal.db"), deployment()
-    for phase, took in (("loading weights", 60.0), ("loading weights", 80.0), ("compiling", 9.0)):
+    for phase, took in (("loading weights", 60.0), ("loading weights", 80.0), ("warming", 9.0)):
         journal.record_phase(seen.target, seen.engine, phase, took)
     journal.record_phase("elsewhere", seen.engine, "warming", 1000.0)
     found = checked(tmp_path, seconds=1800)
-    assert found.measured == {"loading weights": 70.0, "compiling": 9.0}
+    assert found.measured == {"loading weights": 70.0, "warming": 9.0}
     assert found.measured_seconds == 79.0
     assert "took about 79 s" in found.verdict
+
+
+@pytest.mark.parametrize("phases", [("starting",), ("starting", "loading weights"), ("warming",)])
+def test_what_was_seen_of_a_boot_that_goes_on_is_no_earlier_boot(
+    tmp_path: Path, phases: tuple[str, ...]
+) -> None:
+    """A sum is of whole boots: until one was watched to its end, only phases are told."""
+    journal, seen = Journal(tmp_path / "journal.db"), deployment()
+    for phase in phases:
+        journal.record_phase(seen.target, seen.engine, phase, 2.0)
+    found = checked(tmp_path, seconds=1800)
+    assert found.measured == dict.fromkeys(phases, 2.0)
+    assert found.measured_seconds is None
+    assert "Earlier boots" not in found.verdict

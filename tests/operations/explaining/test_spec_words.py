@@ -54,6 +54,20 @@ def test_a_plain_spec_has_no_flag_in_two_places() -> None:
 
 @pytest.mark.parametrize(
     "words",
+    [
+        ['--block-size 16 --limit-mm-per-prompt {"image": 2}'],
+        ["--block-size 16 --limit-mm-per-prompt '{\"image\": 2}'"],
+        ["--block-size 16", '--limit-mm-per-prompt = {"image": 2}'],
+    ],
+)
+def test_a_flag_and_its_json_in_one_string_are_two_words(words: list[str]) -> None:
+    """A command line has them apart, as whatever guards a flag expects; the JSON stays whole."""
+    found = changed(SPEC, words).engine_args
+    assert found == ("--block-size", "16", "--limit-mm-per-prompt", '{"image": 2}')
+
+
+@pytest.mark.parametrize(
+    "words",
     [["8192"], ["--max-model-len"], ["--max-model-len=much"], ["--max-num-seqs=0"], ['"']],
 )
 def test_what_is_no_flag_is_refused(words: list[str]) -> None:
