@@ -9,22 +9,36 @@ import importlib.util
 import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-_OWN_PYTHON = Path(__file__).resolve().parent / ".venv" / "bin" / "python"
+_OWN = Path(__file__).resolve().parent / ".venv"
+_OWN_PYTHON = _OWN / "bin" / "python"
+_WENT_ON = "VLLM_DEVOPS_WENT_ON"
 
 
 def _ensure_packages() -> None:
-    """Go on in `.venv` if this Python lacks what is needed; else say in one line what to run.
+    """Go on in `.venv`, whose versions are known; without one, say in one line what is lacking.
 
-    Clients freeze on a server that dies without a word.
+    Who only imports this module stays where it is, as long as it has the packages. Clients freeze
+    on a server that dies without a word.
     """
-    if sys.version_info >= (3, 11) and importlib.util.find_spec("fastmcp"):
-        return
-    if _OWN_PYTHON.exists() and Path(sys.prefix) != _OWN_PYTHON.parent.parent:
-        os.execv(_OWN_PYTHON, [str(_OWN_PYTHON), *sys.argv])
-    sys.exit(f"{sys.executable} lacks the packages: run `make install` in {_OWN_PYTHON.parents[2]}")
+    environment = os.environ  # noqa: TID251  nothing of ours can be imported yet
+    went_on = environment.pop(_WENT_ON, None)  # a wrapper around another Python: once is enough
+    chosen = __name__ == "__main__" and (_OWN / "pyvenv.cfg").exists()
+    if not went_on and _is_another() and (chosen or not _has_packages()):
+        with suppress(OSError):  # of another machine
+            os.execve(_OWN_PYTHON, [str(_OWN_PYTHON), *sys.argv], {**environment, _WENT_ON: "1"})
+    if not _has_packages():
+        sys.exit(f"{sys.executable} lacks the packages: run `make install` in {_OWN.parent}")
+
+
+def _is_another() -> bool:
+    return _OWN_PYTHON.exists() and Path(sys.prefix).resolve() != _OWN.resolve()
+
+
+def _has_packages() -> bool:
+    return sys.version_info >= (3, 11) and importlib.util.find_spec("fastmcp") is not None
 
 
 _ensure_packages()

@@ -170,16 +170,42 @@ async def test_nothing_heavy_is_imported() -> None:
     assert await python("-c", code) == (0, "[]\n", "")
 
 
+def _checkout(folder: Path, own: str) -> str:
+    """Make a checkout whose own Python is this shell script; give its server file."""
+    (folder / "server.py").write_bytes((ROOT / "server.py").read_bytes())
+    program = folder / ".venv" / "bin" / "python"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\n{own}\n")
+    program.chmod(0o755)
+    return str(folder / "server.py")
+
+
 async def test_a_python_without_the_packages_goes_on_in_the_checkouts_own(tmp_path: Path) -> None:
     """`python3 server.py` works whatever Python that is, with the same arguments."""
-    (tmp_path / "server.py").write_bytes((ROOT / "server.py").read_bytes())
-    own = tmp_path / ".venv" / "bin" / "python"
-    own.parent.mkdir(parents=True)
-    own.write_text('#!/bin/sh\necho "went on with" "$@"\n')
-    own.chmod(0o755)
-    server = str(tmp_path / "server.py")
+    server = _checkout(tmp_path, 'echo "went on with" "$@"')
     status, said, errors = await python("-I", "-S", server, "call", "get_help")
     assert (status, said, errors) == (0, f"went on with {server} call get_help\n", "")
+
+
+async def test_a_python_with_other_packages_goes_on_in_the_checkouts_own(tmp_path: Path) -> None:
+    """Somebody else's `fastmcp` may be of any version; who only imports the server stays."""
+    server = _checkout(tmp_path, 'echo "went on with" "$@"')
+    (tmp_path / ".venv" / "pyvenv.cfg").touch()
+    assert await python(server, "doctor") == (0, f"went on with {server} doctor\n", "")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import server; print(server.NAME)"
+    assert await python("-c", code) == (0, f"{NAME}\n", "")
+    (tmp_path / "fastmcp.py").touch()
+    assert await python("-S", server) == (0, f"went on with {server}\n", "")
+
+
+async def test_a_checkouts_own_python_that_is_no_other_ends(tmp_path: Path) -> None:
+    """A wrapper around the same Python is gone on with once, not for ever."""
+    server = _checkout(tmp_path, f'echo once; exec "{sys.executable}" -S "$@"')
+    (tmp_path / ".venv" / "pyvenv.cfg").touch()
+    with anyio.fail_after(20):
+        status, said, errors = await python(server)
+    assert (status, said) == (1, "once\n")
+    assert "make install" in errors
 
 
 async def test_without_packages_and_checkouts_own_it_says_what_to_run(tmp_path: Path) -> None:

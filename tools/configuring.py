@@ -33,7 +33,7 @@ def configure(root: Path, arguments: Sequence[str]) -> int:
             entry = _entry(client, root, options)
             print(f"# {client.title}: {_place(client, options)}\n{rendered(client, entry)}\n")
         return 0
-    print(render(client_configs(root), options.client))
+    print(render(client_configs(root, inherited_environment()), options.client))
     return 0
 
 

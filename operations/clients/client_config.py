@@ -1,7 +1,7 @@
 """What to write into an MCP client's configuration, with this checkout's own paths."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from core.errors import InvalidArgument
@@ -21,10 +21,12 @@ class ClientConfig(Record):
     text: str
 
 
-def client_configs(root: Path) -> tuple[ClientConfig, ...]:
+def client_configs(root: Path, environment: Mapping[str, str]) -> tuple[ClientConfig, ...]:
     """Give every client its own words for the server of the checkout at `root`."""
     return tuple(
-        words for client in clients() for words in _words(client, by_command(client, root))
+        words
+        for client in clients()
+        for words in _words(client, client.place(environment), by_command(client, root))
     )
 
 
@@ -41,9 +43,15 @@ def render(configs: Sequence[ClientConfig], client: str | None) -> str:
     return "\n".join(f"# {one.client.title}: {one.where}\n{one.text}\n" for one in wanted)
 
 
-def _words(client: Client, entry: Entry) -> Iterator[ClientConfig]:
-    yield ClientConfig(client=client, where=client.where, text=rendered(client, entry))
+def _words(client: Client, file: Path, entry: Entry) -> Iterator[ClientConfig]:
+    yield ClientConfig(client=client, where=_short(file), text=rendered(client, entry))
     if client.shell:
         command = shlex.join((entry["command"], *entry["args"]))
         text = client.shell.format(key=SERVER_KEY, command=command)
         yield ClientConfig(client=client, where="a shell", text=text)
+
+
+def _short(file: Path) -> str:
+    """Write it as a person would."""
+    home = Path.home()
+    return str("~" / file.relative_to(home)) if file.is_relative_to(home) else str(file)

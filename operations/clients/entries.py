@@ -9,9 +9,10 @@ from urllib.parse import urlsplit
 from core.errors import InvalidArgument
 from operations.clients.table import Client
 
-_ADDRESSES: Final = frozenset(("url", "httpUrl", "serverUrl"))
+ADDRESSES: Final = frozenset(("url", "httpUrl", "serverUrl"))
+"""The fields by which entries name the address of a server; some clients read several."""
 _OF_STDIO: Final = frozenset(("command", "args", "cwd", "env", "env_vars", "envFile"))
-_OF_HTTP: Final = _ADDRESSES | {"headers", "http_headers", "bearer_token_env_var", "oauth"}
+_OF_HTTP: Final = ADDRESSES | {"headers", "http_headers", "bearer_token_env_var", "oauth"}
 
 Entry = dict[str, Any]
 
@@ -39,7 +40,7 @@ def merged(old: Mapping[str, Any], ours: Entry) -> Entry:
     What belongs to the other way of reaching a server goes: no client takes both. What was meant
     for another address goes too: its headers may hold a secret; and so does another script's `cwd`.
     """
-    there = {"args"} if "command" in ours else _ADDRESSES & ours.keys()
+    there = {"args"} if "command" in ours else ADDRESSES & ours.keys()
     moved = any(old.get(name) != ours.get(name) for name in there)
     gone = _OF_HTTP if "command" in ours else _OF_STDIO
     if moved:

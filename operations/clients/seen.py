@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from core.record import Record
 from operations.clients.changing import entry_in
+from operations.clients.entries import ADDRESSES
 from operations.clients.table import SERVER_KEY, Client, clients
 from operations.clients.writing import text_of, why
 
@@ -41,18 +42,18 @@ def look_at(client: Client, file: Path, root: Path) -> Seen:
         return Seen(client=client, state="absent", detail=f"{file} is not there.")
     if entry is None:
         return Seen(client=client, state="without", detail=f"{file} does not name {SERVER_KEY}.")
-    wrong = (*_of_start(client, entry, root), *_of_times(client, entry))
+    wrong = (*_of_start(entry, root), *_of_times(client, entry))
     if wrong:
         return Seen(client=client, state="wrong", detail=f"{file}: {'; '.join(wrong)}.")
     if entry.get("disabled") is True or entry.get("enabled") is False:
         said = f"{file} names {SERVER_KEY}, and has it switched off."
         return Seen(client=client, state="off", detail=said)
-    does = "starts this checkout" if "command" in entry else f"calls {_host(entry[client.address])}"
+    does = "starts this checkout" if "command" in entry else f"calls {_host(entry)}"
     return Seen(client=client, state="well", detail=f"{file} {does}.")
 
 
-def _of_start(client: Client, entry: Mapping[str, Any], root: Path) -> Sequence[str]:
-    if client.address in entry and "command" not in entry:
+def _of_start(entry: Mapping[str, Any], root: Path) -> Sequence[str]:
+    if ADDRESSES & entry.keys() and "command" not in entry:
         return ()
     command, arguments = entry.get("command"), entry.get("args", [])
     if not isinstance(command, str) or not isinstance(arguments, list):
@@ -67,8 +68,9 @@ def _of_start(client: Client, entry: Mapping[str, Any], root: Path) -> Sequence[
     return () if shutil.which(command) else (f"{command} is not there; run `make install`",)
 
 
-def _host(url: Any) -> str:
+def _host(entry: Mapping[str, Any]) -> str:
     """Name whom it calls; the rest of an address may hold a secret."""
+    url = next(entry[name] for name in entry if name in ADDRESSES)
     try:
         return urlsplit(url).hostname or "nobody"
     except (ValueError, TypeError, AttributeError):

@@ -53,11 +53,6 @@ class Client(Record):
     note: str = ""
     source: str
 
-    @property
-    def where(self) -> str:
-        """Its own file, as a person would write it."""
-        return f"{self.folder.format(config='~/.config')}/{self.file}"
-
     def place(self, environment: Mapping[str, str]) -> Path:
         """Its own file, on this machine, for this user."""
         moved = environment.get(self.variable or "")
@@ -85,7 +80,10 @@ def called(name: str) -> Client:
         InvalidArgument: None is called so, or several are.
     """
     found = [one for one in clients() if matches(one, name)]
-    if len(found) != 1:
+    if len(found) > 1:
+        several = ", ".join(one.name for one in found)
+        raise InvalidArgument(f"'{name}' may mean {several}.", fix="Give more of its name.")
+    if not found:
         known = ", ".join(one.name for one in clients())
         raise InvalidArgument(f"No client is called '{name}'.", fix=f"Choose one of: {known}.")
     return found[0]

@@ -11,15 +11,17 @@ from typing import Any, Final
 
 from core.errors import Busy, HostError
 from core.record import Record
-from core.redaction import MASK
+from core.redaction import MASK, redact
 from operations.clients.changing import changed, entry_in, rendered
-from operations.clients.entries import Entry
+from operations.clients.entries import ADDRESSES, Entry
 from operations.clients.table import SERVER_KEY, Client
 
 _NEW_FOLDER: Final = 0o700
 """Such files hold other servers' secrets."""
-_NO_SECRETS: Final = frozenset(("command", "type"))
-"""Fields whose words are shown whatever they are."""
+_WORDS: Final = frozenset(("command", "type"))
+"""Fields whose words are shown, but for what looks like a secret."""
+_OURS_ONLY: Final = ADDRESSES | {"env", "headers", "http_headers"}
+"""Fields of which nothing is shown that is not ours."""
 
 
 class Change(Record):
@@ -126,22 +128,33 @@ def _lines(wanted: Change, text: str) -> Sequence[str]:
     entry = entry_in(wanted.client, text)
     if entry is None:
         return ()
-    shown = {
-        name: value if name in _NO_SECRETS else _masked(value, wanted.entry.get(name))
-        for name, value in entry.items()
-    }
+    shown = {name: _shown(name, one, wanted.entry.get(name)) for name, one in entry.items()}
     return rendered(wanted.client, shown).splitlines()
 
 
-def _masked(value: Any, ours: Any) -> Any:
-    """Hide words that are neither ours nor the path of a file."""
+def _shown(name: str, value: Any, ours: Any) -> Any:
+    """Hide what one field says, unless it is ours, the path of a file, or no secret by its kind."""
+    if isinstance(value, dict) or name in _OURS_ONLY:
+        return _ours(value, ours)
+    if isinstance(value, list):
+        return value if value == ours else [one if _is_path(one) else MASK for one in value]
+    if not isinstance(value, str) or value == ours or _is_path(value):
+        return value
+    return redact(value) if name in _WORDS else MASK
+
+
+def _ours(value: Any, ours: Any) -> Any:
     if isinstance(value, dict):
         known = ours if isinstance(ours, dict) else {}
-        return {name: _masked(one, known.get(name)) for name, one in value.items()}
-    if isinstance(value, list):
-        return value if value == ours else [_masked(one, None) for one in value]
-    shown = value == ours or not isinstance(value, str) or Path(value).is_absolute()
-    return value if shown else MASK
+        return {name: _ours(one, known.get(name)) for name, one in value.items()}
+    return value if value == ours else MASK
+
+
+def _is_path(value: Any) -> bool:
+    """Whether it names a file, and not only begins as one: so do secrets in base64."""
+    if not isinstance(value, str) or not Path(value).is_absolute():
+        return False
+    return Path(value).name == "server.py" or os.path.lexists(value)
 
 
 def _copied(file: Path, text: str) -> Path:

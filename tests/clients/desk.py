@@ -97,7 +97,7 @@ class Desk:
 
     def prepare(self, client: str, text: str) -> None:
         """Write what a client's own configuration says before ours gets into it."""
-        file = self.home / called(client).where.removeprefix("~/")
+        file = self.home / called(client).place({}).relative_to(Path.home())
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
 

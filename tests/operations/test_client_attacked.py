@@ -71,6 +71,27 @@ def test_no_secret_is_shown_whatever_it_looks_like(
     assert kept == (entry if key == "other" else {"env": entry["env"], **kept})
 
 
+def test_no_secret_is_shown_because_it_looks_like_a_path(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Base64 may begin with a slash, a command may hold a token; a path is one that exists."""
+    there = str(Path(__file__))
+    old = {
+        "command": f"env HF_TOKEN=hf_{_SECRET}0123456789 python3",
+        "args": ["/gone/server.py", there, "--api-key", f"/9j4{_SECRET}", "/" + _SECRET * 99],
+        "env": {"HF_TOKEN": f"/secret{_SECRET}", "PIN": 4711},
+        "headers": {"X-Key": f"/9j4{_SECRET}"}, "url": f"/9j4{_SECRET}", "cwd": f"/9j4{_SECRET}",
+    }  # fmt: skip
+    _cursor({SERVER_KEY: old})
+    assert main(["mcp-config", "cursor", "--write", "--yes"]) == 0
+    said = capsys.readouterr()
+    assert _SECRET not in said.out + said.err
+    assert "4711" not in said.out
+    assert f'-        "{there}"' in said.out
+    assert '-        "/gone/server.py"' in said.out
+    assert "python3" in said.out
+
+
 def test_what_stays_is_not_called_a_change(capsys: pytest.CaptureFixture[str]) -> None:
     """A file without a last line end that names this server already is left to the letter."""
     file = _cursor({SERVER_KEY: by_command(called("cursor"), ROOT)})
@@ -196,6 +217,18 @@ def test_headers_of_another_address_do_not_go_to_this_one() -> None:
     assert merged(old, ours) == {"trust": True, **ours}
     again = {**ours, "headers": {**ours["headers"], "X-Mine": "1"}}
     assert merged(again, ours) == again
+
+
+@pytest.mark.parametrize("field", ["url", "httpUrl"])
+def test_an_address_that_the_client_wrote_itself_is_well(field: str) -> None:
+    """`gemini mcp add --transport http` writes `url` and a type; older ones wrote `httpUrl`."""
+    file = called("gemini").place({})
+    file.parent.mkdir()
+    entry = {field: _URL, "type": "http"}
+    file.write_text(json.dumps({"mcpServers": {SERVER_KEY: entry}}))
+    (seen,) = (one for one in look(ROOT, {}) if one.client.name == "gemini")
+    assert (seen.state, "calls gpu.example" in seen.detail) == ("well", True)
+    assert by_address(called("gemini"), _URL, token=False)["type"] == "http"
 
 
 def test_the_folder_of_another_checkout_goes() -> None:

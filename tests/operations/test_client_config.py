@@ -22,7 +22,7 @@ _JSON = [one.name for one in clients() if one.form == "json"]
 def _texts(root: Path, client: str, *, typed: bool = False) -> str:
     (text,) = (
         one.text
-        for one in client_configs(root)
+        for one in client_configs(root, {})
         if one.client.name == client and (one.where == "a shell") == typed
     )
     return text
@@ -73,22 +73,43 @@ def test_no_client_cuts_a_call_that_keeps_its_45_seconds(client: str) -> None:
     assert told["mcpServers"][SERVER_KEY]["timeout"] >= 60_000
 
 
-def test_antigravity_reads_the_file_that_it_is_told() -> None:
+def test_antigravity_reads_the_file_that_it_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     """Since 2.x both the application and its CLI read one file; the older ones are ignored."""
-    assert called("antigravity").where == "~/.gemini/config/mcp_config.json"
+    assert main(["mcp-config", "antigravity"]) == 0
+    assert "# Antigravity: ~/.gemini/config/mcp_config.json\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("client", "variable", "file"),
+    [("codex", "CODEX_HOME", "config.toml"), ("vscode", "XDG_CONFIG_HOME", "Code/User/mcp.json")],
+)
+def test_the_file_that_is_named_is_the_one_that_the_client_reads(
+    client: str,
+    variable: str,
+    file: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What moves the file moves its name, as it does when it is written; home is a tilde."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for folder, shown in ((tmp_path / "home/x", "~/x"), (tmp_path / "y", f"{tmp_path}/y")):
+        monkeypatch.setenv(variable, str(folder))
+        assert main(["mcp-config", client]) == 0
+        assert f": {shown}/{file}\n" in capsys.readouterr().out
 
 
 def test_every_client_is_shown() -> None:
     """Without a choice every text stands under its client and its place."""
-    shown = render(client_configs(ROOT), None)
-    for one in client_configs(ROOT):
+    shown = render(client_configs(ROOT, {}), None)
+    for one in client_configs(ROOT, {}):
         assert f"# {one.client.title}: {one.where}\n{one.text}\n" in shown
 
 
 @pytest.mark.parametrize("word", ["CODEX", "codex", "Co"])
 def test_one_client_is_shown_alone(word: str) -> None:
     """The beginning of its name will do, in any case."""
-    shown = render(client_configs(ROOT), word)
+    shown = render(client_configs(ROOT, {}), word)
     assert f"[mcp_servers.{SERVER_KEY}]" in shown
     assert "Gemini" not in shown
 
@@ -102,11 +123,17 @@ def test_a_name_of_two_words_is_known_however_it_is_typed(word: str) -> None:
 def test_an_unknown_client_is_told_the_known_ones() -> None:
     """The error names what can be chosen."""
     with pytest.raises(InvalidArgument) as caught:
-        render(client_configs(ROOT), "emacs")
+        render(client_configs(ROOT, {}), "emacs")
     assert "Claude Code" in caught.value.fix
     with pytest.raises(InvalidArgument) as caught:
-        called("c")  # three begin so
+        called("emacs")
     assert "cursor" in caught.value.fix
+
+
+def test_a_beginning_of_several_names_is_told_those(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is guessed, and nobody is told that none begins so."""
+    assert main(["mcp-config", "c", "--write", "--yes"]) == 2
+    assert "'c' may mean claude, codex, cursor." in capsys.readouterr().err
 
 
 def test_every_client_says_where_what_is_known_of_it_was_read() -> None:
