@@ -5,9 +5,8 @@ from typing import Any, Final
 
 from fastmcp.server.context import Context
 from fastmcp.server.dependencies import get_context
+from mcp.shared.exceptions import MCPError
 from mcp.types import (
-    ClientCapabilities,
-    ElicitationCapability,
     ElicitRequest,
     ElicitRequestFormParams,
     ElicitResult,
@@ -16,6 +15,8 @@ from mcp.types import (
 
 from core.errors import Cancelled, ConfirmationRequired, ConfirmationStale, NextStep
 from core.journal import TOKEN_MINUTES
+from core.reply import note
+from logs.readable import printable
 from operations.lives.agreement import Preview
 from operations.runtime import Runtime
 from tools.patience import a_humans_time
@@ -47,31 +48,37 @@ async def agree(rt: Runtime, preview: Preview | None, token: str | None) -> None
     if preview is None or policy == "never" or AGREED.get() == preview.bound_to:
         return
     ctx = get_context()
-    if policy != "token" and _can_ask(ctx):
-        await _ask(ctx, preview)
-    elif policy == "deny":
+    if policy != "token" and _can_ask(ctx) and await _asked(ctx, preview):
+        return
+    if policy == "deny":
         raise ConfirmationRequired(
             f"{preview.what}? This server does it only when a human can be asked.",
             fix="Use a client that can ask (elicitation), or start the server with CONFIRM=ask.",
         )
-    else:
-        _redeem(rt, preview, token)
+    _redeem(rt, preview, token)
 
 
 def _can_ask(ctx: Context) -> bool:
-    wanted = ClientCapabilities(elicitation=ElicitationCapability())
-    return bool(ctx.session.check_client_capability(wanted))
+    """Whether its human can fill in a form: who names no mode means that one."""
+    params = ctx.session.client_params
+    asks = params.capabilities.elicitation if params else None
+    return asks is not None and (asks.form is not None or asks.url is None)
 
 
-async def _ask(ctx: Context, preview: Preview) -> None:
+async def _asked(ctx: Context, preview: Preview) -> bool:
+    """Ask; False where the client says that it can and then cannot."""
     request = ctx.request_context
     if request and request.protocol_version >= _INPUT_REQUIRED_SINCE:
         answer = (ctx.input_responses or {}).get(_KEY)
         if answer is None or ctx.request_state != preview.bound_to:
             raise HumanNeeded(_question(preview))
         _require_yes(preview, getattr(answer, "action", ""), getattr(answer, "content", None))
-        return
-    heard = await _heard(ctx, preview)
+        return True
+    try:
+        heard = await _heard(ctx, preview)
+    except MCPError as exc:
+        note(f"Nobody could be asked: the client answered '{printable(str(exc))[:100]}'.")
+        return False
     _require_yes(preview, heard.action, heard.content)
     raise HumanAgreed(preview.bound_to)
 

@@ -33,8 +33,16 @@ from tools.tracing import span_of, tell
 _log: Final = logging.getLogger(__name__)
 _SECRET: Final = frozenset({"confirm", "token"})
 """Arguments that are never written down."""
-_ENDS_COST: Final = frozenset({"stop_vllm", "stop_benchmark", "destroy_vllm", "stop_azure_vm"})
-
+_ENDS_COST: Final = frozenset(
+    {
+        "stop_vllm",
+        "stop_benchmark",
+        "destroy_vllm",
+        "destroy_queued_resource",
+        "stop_azure_vm",
+    }
+)
+"""Done though it cannot be written down; a token, where nobody can be asked, needs the journal."""
 
 _NO: Final = frozenset({"false", "0", "no", "off", "f", "n"})
 """What pydantic reads as False."""
@@ -101,7 +109,7 @@ async def _written_down(
     try:
         number = journal.begin(_client(context), context.message.name, arguments)
     except OpsError as exc:
-        if context.message.name in _ENDS_COST:  # what costs money can always be ended
+        if context.message.name in _ENDS_COST:
             _log.warning("%s is not in the journal: %s", context.message.name, exc.summary)
             return await _answered(context, call_next, rt)
         return _failed(exc, rt)

@@ -50,7 +50,7 @@ async def to_deploy(backend: Backend, wanted: Plan) -> Preview | None:
     """Ask where it is paid for, or replaces something that runs otherwise."""
     spec, target = wanted.spec, wanted.target
     present = await existing(backend, spec.name)
-    replaces = present is not None and present.revision not in {spec.fingerprint, "none"}
+    replaces = present is not None and _is_another(present, spec.fingerprint)
     price = target.usd_per_hour if wanted.usd_per_hour is None else wanted.usd_per_hour
     forced = wanted.memory is not None and not wanted.memory.fits
     if not replaces and not forced and (price == 0 or _runs(present)):
@@ -62,6 +62,12 @@ async def to_deploy(backend: Backend, wanted: Plan) -> Preview | None:
     if replaces and present:
         what += f", in place of the one there ({present.state}, revision {present.revision})"
     return preview("deploy_vllm", target.name, spec.name, what, price, present, spec.fingerprint)
+
+
+def _is_another(present: Deployment, fingerprint: str) -> bool:
+    """Whether it runs otherwise, or runs and nothing says how; what never ran has no revision."""
+    known = present.revision != "none"
+    return present.revision != fingerprint and (known or _runs(present))
 
 
 def _runs(present: Deployment | None) -> bool:

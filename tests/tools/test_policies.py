@@ -5,14 +5,17 @@ from typing import Final
 
 import pytest
 
-from core.records import Deployment
+from core.records import Deployment, State
 from core.settings import Settings
 from operations.lives import agreement
 from operations.resolve import Found
 from operations.stage import Stage
+from tests.conversation import agent_of
 from tests.tools.asked import ONE, Open, mode, opened, token_of, yes
 from tests.tools.calls import MODEL
-from tests.tools.world import LONG_AGO, plant, snapshot, targets
+from tests.tools.recorded import every_cloud
+from tests.tools.sentinels import talker
+from tests.tools.world import LONG_AGO, listening, plant, snapshot, targets
 
 __all__ = ["mode", "opened"]
 
@@ -190,3 +193,19 @@ async def test_a_deletion_is_shown_with_all_that_goes_and_all_that_stays(
         assert ("all weights" in " ".join(shown.deletes)) is purge
     if target == "cloud-run-l4":
         assert ("the image vllm-devops/one" in " ".join(shown.deletes)) is purge
+
+
+async def test_what_runs_and_does_not_say_how_is_replaced_by_nobody_unasked(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody took its label away: it may be another deployment that answers."""
+    async with listening(talker()) as url:
+        kept = every_cloud(monkeypatch, url)
+        kept.put("cloud-run-l4", State.READY, revision="none")
+        settings = Settings(vllm_devops_state_dir=state_dir, toolsets=("all",), confirm="token")
+        async with agent_of(settings) as agent:
+            wish = {"target": "cloud-run-l4", "name": "one", "model": MODEL, "max_model_len": 4096}
+            reply = await agent.call("deploy_vllm", **wish)
+    assert reply.code == "CONFIRMATION_REQUIRED", reply
+    assert "in place of the one there" in reply.text
+    assert kept.writes == []
