@@ -4,6 +4,7 @@ from typing import Final
 
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec, ModelShape
+from planner.flags import Flags
 
 _SPREADING: Final = (
     ("--tensor-parallel-size", "-tp"),
@@ -50,17 +51,22 @@ def refuse_spread(spec: DeploymentSpec, replica: str) -> None:
 
 
 def refuse_length(spec: DeploymentSpec, model: ModelShape) -> None:
-    """Refuse sequences that the model was not made for.
+    """Refuse sequences that the model was not made for, unless its configuration is overridden.
 
     Raises:
-        InvalidArgument: max_model_len is beyond its positions.
+        InvalidArgument: max_model_len, or the one in engine_args, is beyond its positions.
     """
-    limit = model.max_position_embeddings
-    if limit and (spec.max_model_len or 0) > limit:
+    limit, wanted = model.max_position_embeddings, Flags.of(spec).max_model_len or 0
+    if limit and wanted > limit and not _overridden(spec.engine_args):
         raise InvalidArgument(
-            f"max_model_len {spec.max_model_len} is beyond the model's {limit}.",
+            f"max_model_len {wanted} is beyond the model's {limit}.",
             fix=f"Give {limit} or less, or leave it out.",
         )
+
+
+def _overridden(words: tuple[str, ...]) -> bool:
+    """Whether something else than the model's own files says how long it can be."""
+    return any(word.replace("_", "-").startswith("--hf-overrides") for word in words)
 
 
 def refuse_zones(spec: DeploymentSpec) -> None:

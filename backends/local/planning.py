@@ -2,12 +2,11 @@
 
 import shlex
 
-from backends.common.words import refuse_zones
+from backends.common.words import refuse_length, refuse_zones
 from backends.local import rules
 from backends.local.command import serve_argv, serve_env
 from backends.local.devices import Devices
 from backends.local.engine import Engine, find_vllm, simulated
-from core.errors import InvalidArgument
 from core.plans import MemoryPlan, Plan, PlannedStep
 from core.records import SIMULATED, DeploymentSpec, ModelShape, Target
 from core.settings import ROOT, Settings
@@ -67,12 +66,7 @@ def foresee_here(
 
 
 def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
-    limit = model.max_position_embeddings
-    if limit and spec.max_model_len and spec.max_model_len > limit:
-        raise InvalidArgument(
-            f"max_model_len {spec.max_model_len} is beyond the model's {limit}.",
-            fix=f"Give {limit} or less, or leave it out.",
-        )
+    refuse_length(spec, model)
     if spec.max_replicas > 1 or spec.min_replicas > 1:
         raise rules.one_replica()
     refuse_zones(spec)

@@ -173,11 +173,16 @@ async def _watched(site: Site, name: str, places: Collection[Place], kept: Kept 
 
 
 async def _all_gone(site: Site, name: str, places: Collection[Place], kept: Kept | None) -> bool:
-    """Look at every place, so that each is asked for: one that stays must not save another."""
+    """Look at every place, so that each is asked for: one that stays must not save another.
+
+    What the lists said a moment ago is not true any more once all of it is gone.
+    """
     now, asked = datetime.now(UTC), kept.left if kept else {}
     seen = [
         await returning.gone(site, name, place, now=now, asked=asked.get(place)) for place in places
     ]
+    if all(seen):
+        site.inventory.forget()
     return all(seen)
 
 

@@ -6,6 +6,7 @@ Each boots vLLM, as far as it comes: 5 to 40 s.
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -61,7 +62,7 @@ async def booting_core(agent: Served, name: str) -> int:
 @pytest.mark.parametrize(
     ("flags", "code"),
     [
-        (["--max-model-len", "99999"], "MAX_MODEL_LEN_TOO_LONG"),
+        (["--hf-overrides.max_position_embeddings", "1024"], "MAX_MODEL_LEN_TOO_LONG"),
         (["--no-such-flag"], "BAD_ENGINE_ARGUMENT"),
     ],
 )
@@ -80,14 +81,15 @@ async def test_what_vllm_refuses_is_recognized_from_its_own_log(
     assert_nothing_left(served.state_dir)
 
 
-async def test_a_length_beyond_the_model_is_refused_before_anything_starts(served: Served) -> None:
+@pytest.mark.parametrize(
+    "said", [{"max_model_len": 8193}, {"engine_args": ["--max-model-len", "8193"]}]
+)
+async def test_a_length_beyond_the_model_is_refused_before_anything_starts(
+    served: Served, said: dict[str, Any]
+) -> None:
     """The model's own files say how long it can be."""
-    reply = await served.call(
-        "deploy_vllm",
-        target="local",
-        model=str(VLLM.parent.parent / "tiny-gemma-4"),
-        max_model_len=8193,
-    )
+    model = str(VLLM.parent.parent / "tiny-gemma-4")
+    reply = await served.call("deploy_vllm", target="local", model=model, **said)
     assert reply.code == "INVALID_ARGUMENT"
     assert "8192" in reply.text
     assert_nothing_left(served.state_dir)

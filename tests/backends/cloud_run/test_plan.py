@@ -96,6 +96,7 @@ def test_a_boot_longer_than_the_probe_allows_is_said_before() -> None:
     ("said", "why"),
     [
         ({"max_model_len": 10_000_000}, "beyond the model's"),
+        ({"engine_args": ("--max-model-len=10M",)}, "beyond the model's"),
         ({"port": 8000}, "own address"),
         ({"min_replicas": 3}, "more than max_replicas"),
         ({"network": "default"}, "no subnetwork"),

@@ -184,6 +184,11 @@ async def test_a_plan_asks_nothing_that_the_model_or_machine_cannot_do(machine: 
     assert machine.backend.plan(machine.spec(max_model_len=100), shape)
     with pytest.raises(InvalidArgument):
         machine.backend.plan(machine.spec(max_model_len=101), shape)
+    longer = ("--max-model-len", "101")
+    with pytest.raises(InvalidArgument):
+        machine.backend.plan(machine.spec(engine_args=longer), shape)
+    stretched = (*longer, '--hf-overrides={"max_position_embeddings": 101}')
+    assert machine.backend.plan(machine.spec(engine_args=stretched), shape)
     with pytest.raises(InvalidArgument):
         machine.backend.plan(machine.spec(max_replicas=2), shape)
     assert not machine.root.exists()

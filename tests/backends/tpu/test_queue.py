@@ -54,7 +54,7 @@ async def test_husks_of_ours_go_first(plane: GooglePlane, stocked_out: str) -> N
         await foreign(site, "a-theirs")
         await ours(site)
         await until(site, OURS, ChipState.FAILED)
-        await ours(site, "alive", zone="us-east5-a")
+        await ours(site, "alive", zone="us-east5-a", seconds=864_000)
         first, *others = await queue.everything(site)
     assert (first.id, first.husk, first.state) == (OURS, True, "FAILED")
     assert first.why

@@ -97,6 +97,18 @@ async def test_a_deletion_that_takes_long_is_finished_by_a_later_look(
         assert await nothing_left(site, controls)
 
 
+async def test_what_was_seen_to_be_gone_is_listed_no_more(plane: GooglePlane, project: str) -> None:
+    """Though a list of a moment ago has it as being deleted."""
+    cloud = Cloud(scripts={A: Script(after=0, delete_seconds=600)})
+    async with before(plane, project, cloud) as site:
+        await applying.apply(site, planned(site))
+        await removing.delete(site, "gemma")
+        assert [one.state for one in await looking.list_all(site)] == [State.DELETING]
+        cloud.wait(600)
+        await going_on.go_on(site, "gemma")
+        assert await looking.list_all(site) == []
+
+
 async def test_what_is_deployed_again_while_it_is_being_deleted_waits_for_that(
     plane: GooglePlane, project: str
 ) -> None:
