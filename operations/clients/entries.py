@@ -39,9 +39,10 @@ def merged(old: Mapping[str, Any], ours: Entry) -> Entry:
 
     What belongs to the other way of reaching a server goes: no client takes both. What was meant
     for another address goes too: its headers may hold a secret; and so does another script's `cwd`.
+    An address in another field is such a one: some clients would call it still.
     """
-    there = {"args"} if "command" in ours else ADDRESSES & ours.keys()
-    moved = any(old.get(name) != ours.get(name) for name in there)
+    there = {"args"} if "command" in ours else ADDRESSES & (ours.keys() | old.keys())
+    moved = any(name not in ours or old.get(name) != ours[name] for name in there)
     gone = _OF_HTTP if "command" in ours else _OF_STDIO
     if moved:
         gone |= _OF_HTTP | {"cwd"}

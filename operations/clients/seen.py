@@ -4,11 +4,11 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
-from urllib.parse import urlsplit
 
 from core.record import Record
 from operations.clients.changing import entry_in
-from operations.clients.entries import ADDRESSES
+from operations.clients.entries import ADDRESSES, by_command
+from operations.clients.showing import SCRIPT, host, names_server, program
 from operations.clients.table import SERVER_KEY, Client, clients
 from operations.clients.writing import text_of, why
 
@@ -42,7 +42,7 @@ def look_at(client: Client, file: Path, root: Path) -> Seen:
         return Seen(client=client, state="absent", detail=f"{file} is not there.")
     if entry is None:
         return Seen(client=client, state="without", detail=f"{file} does not name {SERVER_KEY}.")
-    wrong = (*_of_start(entry, root), *_of_times(client, entry))
+    wrong = (*_of_start(client, entry, root), *_of_times(client, entry))
     if wrong:
         return Seen(client=client, state="wrong", detail=f"{file}: {'; '.join(wrong)}.")
     if entry.get("disabled") is True or entry.get("enabled") is False:
@@ -52,29 +52,32 @@ def look_at(client: Client, file: Path, root: Path) -> Seen:
     return Seen(client=client, state="well", detail=f"{file} {does}.")
 
 
-def _of_start(entry: Mapping[str, Any], root: Path) -> Sequence[str]:
+def _of_start(client: Client, entry: Mapping[str, Any], root: Path) -> Sequence[str]:
     if ADDRESSES & entry.keys() and "command" not in entry:
         return ()
     command, arguments = entry.get("command"), entry.get("args", [])
     if not isinstance(command, str) or not isinstance(arguments, list):
         return ("it says neither a command nor an address",)
-    script = next((one for one in arguments if str(one).endswith("server.py")), None)
+    script = next((one for one in arguments if names_server(one)), None)
     if script is None:
         return ("it starts something else",)
     if not Path(script).is_absolute():
-        return (f"'{script}' is found only where the client starts in this checkout",)
-    if Path(script).resolve() != (root / "server.py").resolve():
+        return (f"'{SCRIPT}' is found only where the client starts in this checkout",)
+    if Path(script).resolve() != (root / SCRIPT).resolve():
         return (f"it starts another checkout: {script}",)
-    return () if shutil.which(command) else (f"{command} is not there; run `make install`",)
+    return () if shutil.which(command) else (_missing(command, by_command(client, root)),)
+
+
+def _missing(command: str, ours: Mapping[str, Any]) -> str:
+    """Name it whole where it is ours; else by the program alone, where one can be told."""
+    name = program(command)
+    named = f"its program '{name}'" if name else "its program"
+    return f"{command if command == ours['command'] else named} is not there; run `make install`"
 
 
 def _host(entry: Mapping[str, Any]) -> str:
     """Name whom it calls; the rest of an address may hold a secret."""
-    url = next(entry[name] for name in entry if name in ADDRESSES)
-    try:
-        return urlsplit(url).hostname or "nobody"
-    except (ValueError, TypeError, AttributeError):
-        return "nobody"
+    return host(next(entry[name] for name in entry if name in ADDRESSES))
 
 
 def _of_times(client: Client, entry: Mapping[str, Any]) -> Sequence[str]:

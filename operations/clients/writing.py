@@ -11,15 +11,16 @@ from typing import Any, Final
 
 from core.errors import Busy, HostError
 from core.record import Record
-from core.redaction import MASK, redact
+from core.redaction import MASK
 from operations.clients.changing import changed, entry_in, rendered
 from operations.clients.entries import ADDRESSES, Entry
+from operations.clients.showing import names_server, words
 from operations.clients.table import SERVER_KEY, Client
 
 _NEW_FOLDER: Final = 0o700
 """Such files hold other servers' secrets."""
-_WORDS: Final = frozenset(("command", "type"))
-"""Fields whose words are shown, but for what looks like a secret."""
+_KINDS: Final = frozenset(("stdio", "http", "sse", "streamable-http", "streamableHttp"))
+"""Types of an entry that clients know."""
 _OURS_ONLY: Final = ADDRESSES | {"env", "headers", "http_headers"}
 """Fields of which nothing is shown that is not ours."""
 
@@ -138,9 +139,12 @@ def _shown(name: str, value: Any, ours: Any) -> Any:
         return _ours(value, ours)
     if isinstance(value, list):
         return value if value == ours else [one if _is_path(one) else MASK for one in value]
-    if not isinstance(value, str) or value == ours or _is_path(value):
+    if isinstance(value, bool) or value == ours or _is_path(value):
         return value
-    return redact(value) if name in _WORDS else MASK
+    if isinstance(value, str) and name == "command":
+        return words(value)
+    number = isinstance(value, int | float) and isinstance(ours, int)  # a time-out
+    return value if number or (name == "type" and value in _KINDS) else MASK
 
 
 def _ours(value: Any, ours: Any) -> Any:
@@ -154,7 +158,7 @@ def _is_path(value: Any) -> bool:
     """Whether it names a file, and not only begins as one: so do secrets in base64."""
     if not isinstance(value, str) or not Path(value).is_absolute():
         return False
-    return Path(value).name == "server.py" or os.path.lexists(value)
+    return names_server(value) or os.path.lexists(value)
 
 
 def _copied(file: Path, text: str) -> Path:

@@ -16,22 +16,15 @@ from core.errors import HostError
 from core.settings import ROOT
 from operations.clients.entries import by_address, by_command, merged
 from operations.clients.seen import look
-from operations.clients.table import SERVER_KEY, called, clients
+from operations.clients.table import SERVER_KEY, called
 from operations.clients.writing import change, write
 from server import main
+from tests.operations.empty_home import home
+
+__all__ = ["home"]
 
 _SECRET: Final = "planted"
 _URL: Final = "https://gpu.example/mcp"
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty home, in which nothing points elsewhere."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    moved = [one.variable for one in clients() if one.variable]
-    for name in ("XDG_CONFIG_HOME", "APPDATA", *moved):
-        monkeypatch.delenv(name, raising=False)
-    return tmp_path
 
 
 def _cursor(servers: dict[str, Any], indent: int | None = 2) -> Path:

@@ -4,7 +4,7 @@ import json
 import shlex
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -228,3 +228,24 @@ def test_what_belongs_to_the_other_way_goes() -> None:
     assert by_http == {"url": "u", "note": 1}
     by_stdio = merged({"url": "u", "headers": {"A": "b"}, "type": "http"}, {"command": "x"})
     assert by_stdio == {"command": "x"}
+
+
+_URL: Final = "http://127.0.0.1:8765/mcp"
+
+
+@pytest.mark.parametrize("left", ["https://old.example/mcp", _URL, None])
+@pytest.mark.parametrize("field", ["httpUrl", "serverUrl"])
+def test_a_second_address_goes_with_its_headers(field: str, left: str | None) -> None:
+    """Clients that read several fields would go on calling the other one."""
+    old = {field: left, "url": _URL, "headers": {"X": "of old"}, "cwd": "/x", "trust": True}
+    assert merged(old, {"url": _URL, "type": "http"}) == {
+        "url": _URL,
+        "type": "http",
+        "trust": True,
+    }
+
+
+def test_headers_of_the_same_address_stay() -> None:
+    """Nothing has moved."""
+    old = {"url": _URL, "headers": {"X": "mine"}}
+    assert merged(old, {"url": _URL}) == old

@@ -284,3 +284,16 @@ def test_from_command_to_address_and_back() -> None:
     assert (entry["url"], "command" in entry) == (url, False)
     assert main(["mcp-config", "codex", "--write", "--yes"]) == 0
     assert tomllib.loads(file.read_text()) == tomllib.loads(by_stdio)
+
+
+def test_gemini_calls_no_address_but_the_one_that_was_written() -> None:
+    """It prefers `httpUrl`: what was left there, and its headers, would still be used."""
+    url = "http://127.0.0.1:8765/mcp"
+    left = {"httpUrl": "https://old.example/mcp", "url": url, "headers": {"X": "planted"}}
+    file = _file("gemini", json.dumps({"mcpServers": {SERVER_KEY: {**left, "trust": True}}}))
+    assert main(["mcp-config", "gemini", "--write", "--yes", "--url", url]) == 0
+    entry = json.loads(file.read_text())["mcpServers"][SERVER_KEY]
+    assert (entry["url"], entry["trust"]) == (url, True)
+    assert not {"httpUrl", "headers"} & entry.keys()
+    (seen,) = (one for one in look(ROOT, {}) if one.client.name == "gemini")
+    assert seen.detail == f"{file} calls 127.0.0.1."
