@@ -18,6 +18,7 @@ OpsError
 ├── HostError
 │   ├── CommandNotFound
 │   ├── DiskFull
+│   ├── JournalDamaged
 │   ├── PortInUse
 │   └── ModelNotFound
 ├── CloudError (`core.cloud_errors`)
@@ -172,6 +173,10 @@ class DiskFull(HostError):
 
     code = "DISK_FULL"
     retryable = True
+
+
+class JournalDamaged(HostError):
+    """The file of the journal is no journal any more."""
 
 
 class PortInUse(HostError):

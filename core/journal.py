@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from core.errors import DiskFull, HostError
+from core.errors import DiskFull, JournalDamaged
 from core.records import Record
 
 TOKEN_MINUTES: Final = 10
@@ -231,7 +231,7 @@ class Journal:
                 fix=f"Make room on the disk of {self._path.parent}, or set VLLM_DEVOPS_STATE_DIR.",
             ) from exc
         except sqlite3.DatabaseError as exc:
-            raise HostError(
+            raise JournalDamaged(
                 f"The journal {self._path} is damaged: {exc}.",
                 fix="Move that file away; a new one is made.",
             ) from exc

@@ -8,6 +8,7 @@ from pydantic import SecretStr
 
 from backends.base import Backend
 from core.endpoint import Endpoint
+from core.held import HeldTokens
 from core.records import Access
 from core.settings import Settings
 from operations.background import Background
@@ -21,6 +22,8 @@ class Runtime:
         self.settings: Final = settings
         self.listed: Final = listed
         self.stage: Final = Stage(settings)
+        self.held: Final = HeldTokens()
+        """Tokens that a damaged journal cannot keep."""
         self.background: Final = Background()
         self.learned: Final[dict[str, str | None]] = {}
         """How far each life of a deployment was from its plan, once that is known."""

@@ -7,13 +7,22 @@ from fastmcp.server.context import Context
 from fastmcp.server.dependencies import get_context
 from mcp.shared.exceptions import MCPError
 from mcp.types import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
     ElicitRequest,
     ElicitRequestFormParams,
     ElicitResult,
     InputRequiredResult,
 )
 
-from core.errors import Cancelled, ConfirmationRequired, ConfirmationStale, NextStep
+from core.errors import (
+    Cancelled,
+    ConfirmationRequired,
+    ConfirmationStale,
+    JournalDamaged,
+    NextStep,
+)
 from core.journal import TOKEN_MINUTES
 from core.reply import note
 from logs.readable import printable
@@ -25,6 +34,12 @@ from tools.surface import AGREED, HumanAgreed, HumanNeeded
 _KEY: Final = "confirm"
 _INPUT_REQUIRED_SINCE: Final = "2026-07-28"
 """From this protocol on a server cannot ask; it returns what it needs to know."""
+_UNASKED: Final = frozenset((INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS))
+"""Errors of a client that refuses the question itself, so that no human has seen it. INTERNAL_ERROR
+is none: the SDKs of Python and TypeScript send it for whatever a handler raises, a no as well."""
+_ENDS_COST: Final = "destroy_vllm"
+"""The one tool whose token is held in memory where the journal is damaged: else what bills stays.
+`tools.gate` lets it go ahead unwritten then."""
 
 _SCHEMA: Final = {
     "type": "object",
@@ -40,7 +55,8 @@ async def agree(rt: Runtime, preview: Preview | None, token: str | None) -> None
         ConfirmationRequired: Nobody can be asked; the error carries a preview and, where the
             policy allows it, a token.
         ConfirmationStale: The token is not good for this, or not any more.
-        Cancelled: The human said no.
+        Cancelled: The human said no, or the client answered with an error that may be a no.
+        JournalDamaged: No token can be kept, and what is wanted ends no cost.
         HumanNeeded: The client asks its human and calls again.
         HumanAgreed: The human said yes; the tool begins anew.
     """
@@ -77,7 +93,10 @@ async def _asked(ctx: Context, preview: Preview) -> bool:
     try:
         heard = await _heard(ctx, preview)
     except MCPError as exc:
-        note(f"Nobody could be asked: the client answered '{printable(str(exc))[:100]}'.")
+        said = f"the client answered '{printable(str(exc))[:100]}'"
+        if exc.code not in _UNASKED:
+            raise _not_agreed(preview, said) from exc
+        note(f"Nobody could be asked: {said}.")
         return False
     _require_yes(preview, heard.action, heard.content)
     raise HumanAgreed(preview.bound_to)
@@ -107,10 +126,18 @@ def _require_yes(preview: Preview, action: str, content: Mapping[str, Any] | Non
         )
 
 
+def _not_agreed(preview: Preview, said: str) -> Cancelled:
+    return Cancelled(
+        f"Not confirmed: {preview.what}. Nothing was changed: {said}.",
+        fix="Ask again if it is wanted after all. Where this client cannot ask, its owner may start"
+        " the server with CONFIRM=token.",
+    )
+
+
 def _redeem(rt: Runtime, preview: Preview, token: str | None) -> None:
-    if token and rt.stage.journal.redeem(token, preview.bound_to):
+    if token and _is_good(rt, preview, token):
         return
-    minted = rt.stage.journal.mint(preview.bound_to)
+    minted = _minted(rt, preview)
     meant = {"target": preview.target, **({"name": preview.name} if preview.name else {})}
     again = {**meant, **preview.again, "confirm": minted}
     shown = {**preview.model_dump(exclude={"again", "bound_to"}), "confirm": minted}
@@ -123,3 +150,26 @@ def _redeem(rt: Runtime, preview: Preview, token: str | None) -> None:
         data=shown,
         next_steps=(NextStep(preview.tool, again),),
     )
+
+
+def _is_good(rt: Runtime, preview: Preview, token: str) -> bool:
+    """Use it up, wherever it is kept; what cannot be used up is good for nothing."""
+    if rt.held.redeem(token, preview.bound_to):
+        return True
+    try:
+        return rt.stage.journal.redeem(token, preview.bound_to)
+    except JournalDamaged:
+        return False
+
+
+def _minted(rt: Runtime, preview: Preview) -> str:
+    try:
+        return rt.stage.journal.mint(preview.bound_to)
+    except JournalDamaged as exc:
+        if preview.tool != _ENDS_COST:
+            raise
+        note(
+            f"{exc.summary} {exc.fix} Until then the token is in this server's memory and ends"
+            " with it, and what is done may not be written down."
+        )
+        return rt.held.mint(preview.bound_to)

@@ -42,7 +42,7 @@ _ENDS_COST: Final = frozenset(
         "stop_azure_vm",
     }
 )
-"""Done though it cannot be written down; a token, where nobody can be asked, needs the journal."""
+"""Done though it cannot be written down; `tools.confirming` says where tokens are kept then."""
 
 _NO: Final = frozenset({"false", "0", "no", "off", "f", "n"})
 """What pydantic reads as False."""

@@ -65,9 +65,9 @@ async def to_deploy(backend: Backend, wanted: Plan) -> Preview | None:
 
 
 def _is_another(present: Deployment, fingerprint: str) -> bool:
-    """Whether it runs otherwise, or runs and nothing says how; what never ran has no revision."""
-    known = present.revision != "none"
-    return present.revision != fingerprint and (known or _runs(present))
+    """Whether it was made otherwise, or nothing says how; what was never made has no engine."""
+    made = present.revision != "none" or present.engine != "none"
+    return present.revision != fingerprint and (made or _runs(present))
 
 
 def _runs(present: Deployment | None) -> bool:

@@ -21,14 +21,29 @@ Tell = Callable[[str], None]
 
 
 async def watch(stage: Stage, tell: Tell) -> None:
-    """Stop what is overdue, now and from then on; `tell` gets a sentence for each change."""
+    """Stop what is overdue, now and from then on; `tell` gets a sentence for each change.
+
+    A journal that cannot be read is told once, and looked at again: it may be mended meanwhile.
+    """
     heard: dict[Expiry, str] = {}
+    trouble = ""
     while True:
-        if stage.journal.exists:
-            for expiry in stage.journal.expiries():
-                if expiry.at <= utc_now():
-                    await _end(stage, expiry, heard, tell)
+        try:
+            await _look(stage, heard, tell)
+            trouble = ""
+        except OpsError as exc:
+            if exc.summary != trouble:
+                tell(f"Nothing is stopped when its time is over: {exc.summary} {exc.fix}")
+            trouble = exc.summary
         await anyio.sleep(_LOOK_SECONDS)
+
+
+async def _look(stage: Stage, heard: dict[Expiry, str], tell: Tell) -> None:
+    if not stage.journal.exists:
+        return
+    for expiry in stage.journal.expiries():
+        if expiry.at <= utc_now():
+            await _end(stage, expiry, heard, tell)
 
 
 async def _end(stage: Stage, expiry: Expiry, heard: dict[Expiry, str], tell: Tell) -> None:

@@ -65,6 +65,32 @@ async def test_what_is_gone_already_is_forgotten(settings: Settings, state_dir: 
         assert "gone" not in await told(agent)
 
 
+async def test_a_journal_that_is_mended_is_looked_at_again(
+    settings: Settings, state_dir: Path
+) -> None:
+    """Until then every server says once that nothing is stopped, and which file to move."""
+    file = state_dir / "real" / "journal.db"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"this is no database" * 100)
+    async with agent_of(settings) as agent:
+        said = ""
+
+        async def heard() -> str:
+            nonlocal said
+            said += await told(agent)
+            return said
+
+        await wait_until(
+            heard, lambda all_: str(file) in all_, waiting_for="a word", every=0.02, timeout=20
+        )
+        await heard()
+        assert said.count("Nothing is stopped when its time is over") == 1, said
+        file.rename(file.with_suffix(".old"))
+        plant(state_dir, wanted="running", ttl_minutes=1)
+        forget_nothing(state_dir)
+        await forgotten(state_dir)
+
+
 async def test_a_server_that_only_looks_stops_nothing(settings: Settings, state_dir: Path) -> None:
     plant(state_dir, wanted="running", ttl_minutes=1)
     expiry = forget_nothing(state_dir)

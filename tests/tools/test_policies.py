@@ -195,17 +195,31 @@ async def test_a_deletion_is_shown_with_all_that_goes_and_all_that_stays(
         assert ("the image vllm-devops/one" in " ".join(shown.deletes)) is purge
 
 
-async def test_what_runs_and_does_not_say_how_is_replaced_by_nobody_unasked(
-    state_dir: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("state", State)
+async def test_what_is_there_and_does_not_say_how_is_replaced_by_nobody_unasked(
+    state: State, state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody took its label away: it may be another deployment that answers."""
+    """Somebody took its label away: it may be another deployment that answers, or sleeps."""
     async with listening(talker()) as url:
         kept = every_cloud(monkeypatch, url)
-        kept.put("cloud-run-l4", State.READY, revision="none")
+        kept.put("cloud-run-l4", state, revision="none")
         settings = Settings(vllm_devops_state_dir=state_dir, toolsets=("all",), confirm="token")
         async with agent_of(settings) as agent:
             wish = {"target": "cloud-run-l4", "name": "one", "model": MODEL, "max_model_len": 4096}
             reply = await agent.call("deploy_vllm", **wish)
     assert reply.code == "CONFIRMATION_REQUIRED", reply
-    assert "in place of the one there" in reply.text
+    assert f"in place of the one there ({state}, revision none)" in reply.text
     assert kept.writes == []
+
+
+async def test_what_was_never_made_is_nothing_that_could_be_replaced(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deployment that was interrupted before its engine was known is made anew, unasked."""
+    kept = every_cloud(monkeypatch, "http://127.0.0.1:9")
+    kept.put("local", State.FAILED, revision="none", engine="none", usd_per_hour=0)
+    settings = Settings(vllm_devops_state_dir=state_dir, toolsets=("all",), confirm="deny")
+    async with agent_of(settings) as agent:
+        reply = await agent.call("deploy_vllm", **ONE, model=MODEL)
+    assert reply.structured["ok"], reply
+    assert kept.writes == ["apply local/one"]
