@@ -11,13 +11,13 @@ from core.metrics import EngineMetrics, MetricsPage
 from core.records import Failure, Step
 from core.reply import note
 from operations.diagnosis.case import Case, Looked, condition, ill, lines, number, skipped, well
+from operations.lives.ending import anew, anew_steps
 
 SLOW_HEALTH_SECONDS: Final = 2.0
 """/health of vLLM says what it knows, in milliseconds; a new TLS connection may take one second."""
 _HEALTH_SECONDS: Final = 10.0
 _ANSWER_SECONDS: Final = 12.0
 """For one token: a warm engine needs a tenth of a second, a busy one some."""
-_AGAIN: Final = "Look at its log with get_logs; if it stays so, stop_vllm and start_vllm."
 
 
 async def health(case: Case) -> Looked:
@@ -93,11 +93,13 @@ async def _silence(case: Case, endpoint: Endpoint, exc: Unreachable) -> Looked:
     said = condition(f"{exc.summary} {exc.cause}", case.now)
     sleeps = case.seen.sleep_state if case.seen else None
     if sleeps not in {None, "awake"}:
-        return ill(_engine_sleeps(sleeps), said, condition(f"sleep state: {sleeps}", case.now))
+        return ill(
+            _engine_sleeps(case, sleeps), said, condition(f"sleep state: {sleeps}", case.now)
+        )
     failure = Failure(
         code="MODEL_SILENT",
         cause=f"/health says yes and the model says no token in {_ANSWER_SECONDS:.0f} s.",
-        fix=f"It may be hung, or compiling for a new shape. {_AGAIN}",
+        fix=f"It may be hung, or compiling for a new shape. {_again(case)}",
         next=_restarts(case),
     )
     return ill(failure, said)
@@ -121,7 +123,7 @@ async def _refused(case: Case, endpoint: Endpoint, exc: EndpointError) -> Failur
         fix = f"Ask for {served}, or deploy {wanted} anew with deploy_vllm."
         step = Step(tool="get_model_details")
         return Failure(code=exc.code, cause=cause, fix=fix, next=(step, Step(tool="deploy_vllm")))
-    fix = exc.fix if exc.code != "ENDPOINT_ERROR" else _AGAIN
+    fix = exc.fix if exc.code != "ENDPOINT_ERROR" else _again(case)
     return Failure(code=exc.code, cause=words, fix=fix, next=_restarts(case))
 
 
@@ -137,12 +139,12 @@ def _unreachable(case: Case, exc: EndpointError) -> Failure:
         cause = f"Nothing answers at its address: {exc.summary} {exc.cause}".strip()
         return Failure(code=exc.code, cause=cause, fix=_address(case), next=_restarts(case))
     cause = f"Its port is open and /health gives no answer in {_HEALTH_SECONDS:.0f} s."
-    return Failure(code="HEALTH_SILENT", cause=cause, fix=_AGAIN, next=_restarts(case))
+    return Failure(code="HEALTH_SILENT", cause=cause, fix=_again(case), next=_restarts(case))
 
 
 def _address(case: Case) -> str:
     if isinstance(case.backend, Stops):
-        return _AGAIN
+        return _again(case)
     return "Start it where it runs, or correct VLLM_BASE_URL; a firewall may stand between."
 
 
@@ -153,7 +155,7 @@ def _dead(case: Case) -> Failure:
     return Failure(
         code="UNHEALTHY",
         cause=cause,
-        fix=_AGAIN,
+        fix=_again(case),
         next=_restarts(case),
         evidence=failure.evidence if failure else (),
     )
@@ -164,7 +166,7 @@ def _slow(case: Case, seconds: float) -> Failure:
         code="HEALTH_SLOW",
         cause=f"/health took {seconds:.1f} s, twice; a healthy engine needs milliseconds.",
         fix="Its server's event loop is busy: fewer or shorter requests at once, more CPU, or"
-        " stop_vllm and start_vllm.",
+        f" {anew(case.backend, stops=case.stops)}.",
         next=(Step(tool="get_metrics"), *_restarts(case)),
     )
 
@@ -173,17 +175,17 @@ def _nonsense(case: Case) -> Failure:
     return Failure(
         code="BAD_REPLY",
         cause="It answers a completion with something that holds no text.",
-        fix=f"Check that the address is vLLM's own. {_AGAIN}",
+        fix=f"Check that the address is vLLM's own. {_again(case)}",
         next=_restarts(case),
     )
 
 
-def _engine_sleeps(state: str | None) -> Failure:
+def _engine_sleeps(case: Case, state: str | None) -> Failure:
     return Failure(
         code="ENGINE_SLEEPS",
         cause=f"Its engine was put to sleep ({state}), so that no request is answered.",
-        fix="POST /wake_up where it runs, or stop_vllm and start_vllm.",
-        next=(Step(tool="stop_vllm"), Step(tool="start_vllm")),
+        fix=f"POST /wake_up where it runs, or {anew(case.backend, stops=case.stops)}.",
+        next=anew_steps(case.backend, stops=case.stops),
     )
 
 
@@ -191,13 +193,17 @@ def _unheard(case: Case, waiting: int) -> Failure:
     return Failure(
         code="MODEL_SILENT",
         cause=f"The model said no token in {_ANSWER_SECONDS:.0f} s; {waiting} requests wait.",
-        fix=f"Call diagnose again, which sees whether the queue lasts. {_AGAIN}",
+        fix=f"Call diagnose again, which sees whether the queue lasts. {_again(case)}",
         next=(Step(tool="diagnose"), Step(tool="get_metrics"), *_restarts(case)),
     )
 
 
+def _again(case: Case) -> str:
+    how = anew(case.backend, stops=case.stops)
+    return f"Look at its log with get_logs; if it stays so, {how}."
+
+
 def _restarts(case: Case) -> tuple[Step, ...]:
     """Log first; what is somebody else's has neither."""
-    if not isinstance(case.backend, Stops):
-        return ()
-    return (Step(tool="get_logs"), Step(tool="stop_vllm"), Step(tool="start_vllm"))
+    steps = anew_steps(case.backend, stops=case.stops)
+    return (Step(tool="get_logs"), *steps) if steps else ()

@@ -10,6 +10,7 @@ from operations.diagnosis.cause import search
 from operations.diagnosis.flags import as_asked
 from operations.diagnosis.records import Evidence, Remark
 from operations.diagnosis.standing import longest_of
+from operations.lives.ending import anew, anew_steps
 
 _LONG_SECONDS: Final = 45 * 60.0
 """Of one phase where no boot was seen before: 62 GB from the Hub at 30 MB/s take 35 minutes."""
@@ -93,8 +94,9 @@ async def _slow(case: Case, usually: float | None) -> Looked:
     failure = Failure(
         code="BOOT_TAKES_TOO_LONG",
         cause=cause,
-        fix="Call get_logs for what it writes; if nothing moves, stop_vllm and start_vllm.",
-        next=(Step(tool="get_logs"), Step(tool="stop_vllm")),
+        fix="Call get_logs for what it writes; if nothing moves,"
+        f" {anew(case.backend, stops=case.stops)}.",
+        next=(Step(tool="get_logs"), *anew_steps(case.backend, stops=case.stops)),
     )
     return ill(failure, *seen)
 

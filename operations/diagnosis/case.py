@@ -66,6 +66,8 @@ class Case:
         self.fault: Fault | None = None
         self.seen: EngineMetrics | None = None
         """The newest look at the metrics."""
+        self.stops = False
+        """Whether it can be stopped and started; not until that is known."""
         self.unheard: Failure | None = None
         """Of a model that said no token while requests waited."""
         self._ends = ends

@@ -2,10 +2,11 @@
 
 from typing import Final
 
-from backends.base import Stops
-from core.records import Deployment, Failure, State, Step
+from backends.base import Scales
+from core.records import Deployment, Failure, State
 from operations.diagnosis.case import Case, Looked, condition, ill, lasting, number, well
 from operations.diagnosis.records import Remark
+from operations.lives.ending import end, end_steps
 
 IDLE_SECONDS: Final = 2 * 3600.0
 """A deployment that was ready for so long has had time to be used."""
@@ -47,8 +48,8 @@ def _overdue(case: Case) -> Looked | None:
     failure = Failure(
         code="OVERDUE",
         cause=f"Its time was over at {now.expires_at:%F %H:%M} UTC, and it runs on. {_price(now)}",
-        fix="Stop it with stop_vllm or delete it with destroy_vllm.",
-        next=_ends(case),
+        fix=end(case.backend, stops=case.stops),
+        next=end_steps(stops=case.stops),
     )
     return ill(failure, condition("its ttl ended", now.expires_at))
 
@@ -69,15 +70,12 @@ def _idle(case: Case) -> Looked | None:
         code="IDLE_AND_BILLED",
         cause=f"It is billed and hardly used: {served} requests in {lasting(seconds)}."
         f" {_price(now)}",
-        fix="Stop it with stop_vllm, or let it sleep with update_vllm_scaling and min_replicas 0.",
-        next=_ends(case),
+        fix="Stop it with stop_vllm, or let it sleep with update_vllm_scaling and min_replicas 0."
+        if isinstance(case.backend, Scales)
+        else end(case.backend, stops=case.stops),
+        next=end_steps(stops=case.stops),
     )
     return ill(failure, number(f"{served} requests finished", since), number(_price(now)))
-
-
-def _ends(case: Case) -> tuple[Step, ...]:
-    stop = (Step(tool="stop_vllm"),) if isinstance(case.backend, Stops) else ()
-    return (*stop, Step(tool="destroy_vllm"))
 
 
 def _price(now: Deployment) -> str:

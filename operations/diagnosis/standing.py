@@ -105,7 +105,7 @@ def _steps_stopped(case: Case) -> Looked | None:
 def _too_long(case: Case, usually: float | None) -> Failure:
     now = case.deployment
     what = phase_of(now) or str(now.state)
-    again = "stop_vllm" if now.state is State.STOPPING else "destroy_vllm"
+    again = "stop_vllm" if now.state is State.STOPPING and case.stops else "destroy_vllm"
     return Failure(
         code="TAKES_TOO_LONG",
         cause=f"It is {now.state} ({what}) since {case.since:%F %H:%M} UTC, for"

@@ -27,6 +27,7 @@ from operations.diagnosis.records import (
     LookedAt,
 )
 from operations.diagnosis.standing import resource, revision, settings
+from operations.lives.ending import stoppable
 from operations.resolve import Found
 from operations.runtime import Runtime
 
@@ -83,6 +84,8 @@ async def examine(runtime: Runtime, found: Found, *, ends: float) -> Diagnosis:
     case = Case(runtime, found, ends=ends)
     with anyio.move_on_after(case.left / 2):
         case.fault = await fault_of(case)
+    with anyio.move_on_after(case.left / 4):
+        case.stops = await stoppable(found)
     return await _told(case, await walk(case))
 
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from operations.explaining.case import Case, at_once, usd
 from operations.explaining.records import LIVE, Comparison, Difference, FlagRow
-from operations.explaining.running_rows import cold_start, idle_cost
+from operations.explaining.running_rows import cold_start, idle_cost, resting_cost
 from planner.layouts import difference
 
 _MEMORY: Final = {
@@ -100,8 +100,7 @@ def _together(before: Case, after: Case) -> Iterator[str]:
         yield from _moved("requests of full length at once", *held)
         yield from _speeds(before, after, lengths[0] // 2, lengths[1] // 2)
     yield from _moved("cold start", cold_start(before), cold_start(after))
-    was, now = (idle_cost(case, case.spec.min_replicas) for case in (before, after))
-    yield from _moved("idle", was, now)
+    yield from _moved("idle", resting_cost(before), resting_cost(after))
     yield from _moved("host", before.host, after.host)
     most = [idle_cost(case, case.spec.max_replicas) for case in (before, after)]
     if before.spec.max_replicas != after.spec.max_replicas:

@@ -10,7 +10,7 @@ from operations.explaining.running_rows import cold_start, ended, idle_cost
 from operations.explaining.serving_rows import together
 from planner.boot import Boot
 from planner.kv_precisions import kv_precisions
-from planner.layouts import Wish, arrange, utilization
+from planner.layouts import Wish, arrange, of_weights, utilization
 from planner.offers import engine_line
 
 _PLANNER: Final = "computed by the planner for this model and accelerator"
@@ -45,7 +45,7 @@ def _flags_for_many(case: Case, plan: MemoryPlan) -> Iterator[Practice]:
     if case.device.memory_gib is None:
         return
     wish = Wish(max_model_len=plan.max_model_len, layout="concurrency")
-    found = arrange(case.ground, wish)
+    found = arrange(case.ground, of_weights(wish, case.flags))
     if not found.enough:
         return
     line = engine_line("", found.flags).removeprefix("vllm serve").strip()

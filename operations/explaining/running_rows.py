@@ -5,6 +5,7 @@ from typing import Final, Literal
 
 from operations.explaining.case import Case, at_once, usd
 from operations.explaining.records import FlagRow
+from operations.lives.ending import comes_back
 
 _ACCESS: Final = {
     "private": "Whoever calls shows the engine's key, and what the cloud asks of its own users.",
@@ -72,10 +73,16 @@ def asleep_cost(case: Case) -> str:
     return f"nothing once {stays / 60:.0f} min after the last request are over{each}"
 
 
+def resting_cost(case: Case) -> str:
+    """Say what it costs while nobody asks, as it is deployed."""
+    least = case.spec.min_replicas
+    return idle_cost(case, least) if least else asleep_cost(case)
+
+
 def ended(case: Case) -> Literal["stopped", "destroyed"]:
     """Say how its bill is ended for certain; of TPUs only Cloud TPU's queue can stop some."""
-    queued = case.spec.control_plane == "queued" and case.place.provisioning == "on-demand"
-    return "stopped" if case.device.kind != "tpu" or queued else "destroyed"
+    stops = case.device.kind != "tpu" or comes_back(case.spec, case.place)
+    return "stopped" if stops else "destroyed"
 
 
 def _least(case: Case) -> FlagRow:
@@ -85,7 +92,7 @@ def _least(case: Case) -> FlagRow:
         value=str(least),
         default="0" if sleeps else "1",
         differs=least != (0 if sleeps else 1),
-        does=_idle(case, least),
+        does=_idle(case),
         trades=_sleep_trade(case, least)
         if sleeps
         else f"There is no scaling to zero: it runs until it is {ended(case)}"
@@ -93,11 +100,12 @@ def _least(case: Case) -> FlagRow:
     )
 
 
-def _idle(case: Case, least: int) -> str:
-    if least == 0:
-        costs, start = asleep_cost(case), cold_start(case)
-        return f"Idle it costs {costs}; the first request then waits {start} for a boot."
-    return f"Idle it costs {idle_cost(case, least)}; nobody waits for a boot."
+def _idle(case: Case) -> str:
+    if case.spec.min_replicas == 0:
+        then = f"the first request then waits {cold_start(case)} for a boot"
+    else:
+        then = "nobody waits for a boot"
+    return f"Idle it costs {resting_cost(case)}; {then}."
 
 
 def _sleep_trade(case: Case, least: int) -> str:

@@ -4,11 +4,12 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from backends.base import Usage
 from core.metrics import EngineMetrics
 from core.records import Deployment, Failure, Phase, Record, State
+from operations.lives.ending import can_stop
 from operations.resolve import Found
 
 FULL: Final = 0.85
@@ -57,9 +58,11 @@ _CALM: Final = {
 _NEXT: Final[dict[Health, tuple[tuple[str, str], ...]]] = {
     Health.BILLED: (
         ("diagnose", "Call diagnose for the cause; stop_vllm or destroy_vllm ends the billing."),
+        ("diagnose", "Call diagnose for the cause; destroy_vllm ends the billing."),
         ("get_logs", "Read get_logs; stop_vllm or destroy_vllm ends the billing."),
-        ("diagnose", "Call diagnose for the cause; it is billed until it is stopped."),
-        ("status_vllm", "Look with status_vllm; it is billed until it is stopped."),
+        ("get_logs", "Read get_logs; destroy_vllm ends the billing."),
+        ("diagnose", "Call diagnose for the cause; it is billed until somebody ends it."),
+        ("status_vllm", "Look with status_vllm; it is billed until somebody ends it."),
     ),
     Health.FAILED: (
         ("diagnose", "Call diagnose for the cause."),
@@ -68,6 +71,7 @@ _NEXT: Final[dict[Health, tuple[tuple[str, str], ...]]] = {
     ),
     Health.OVERDUE: (
         ("stop_vllm", "Its time is over: call stop_vllm, or destroy_vllm."),
+        ("destroy_vllm", "Its time is over: call destroy_vllm."),
         ("status_vllm", "Its time is over: look with status_vllm."),
     ),
     Health.SATURATED: (
@@ -157,10 +161,11 @@ class Figures(NamedTuple):
 
 def row_of(found: Found, figures: Figures, listed: Callable[[str], bool], now: datetime) -> Row:
     """Put together what was seen."""
-    deployment, load = found.deployment, figures.load
+    deployment = found.deployment
     late = _overdue_since(deployment, now)
     health = _health(deployment, figures, late=late is not None, now=now)
-    tool, sentence = _advice(health, listed)
+    stops = can_stop(found.backend)
+    tool, sentence = _advice(health, lambda one: listed(one) and (stops or one != "stop_vllm"))
     failure = deployment.failure
     return Row(
         **_named(deployment),
@@ -172,9 +177,7 @@ def row_of(found: Found, figures: Figures, listed: Callable[[str], bool], now: d
         age_seconds=_seconds(now, deployment.created_at),
         up_seconds=_seconds(now, deployment.since) if deployment.replicas else None,
         overdue_since=late,
-        requests_running=load.requests_running if load else None,
-        requests_waiting=load.requests_waiting if load else None,
-        kv_cache_usage=load.kv_cache_usage if load else None,
+        **_loaded(figures.load),
         usage=figures.usage,
         replicas=deployment.replicas,
         usd_per_hour=deployment.usd_per_hour,
@@ -186,6 +189,17 @@ def row_of(found: Found, figures: Figures, listed: Callable[[str], bool], now: d
         next_tool=tool,
         do_next=_with_fix(sentence, failure),
     )
+
+
+def _loaded(load: EngineMetrics | None) -> dict[str, Any]:
+    """Give what the engine has to do."""
+    if load is None:
+        return {}
+    return {
+        "requests_running": load.requests_running,
+        "requests_waiting": load.requests_waiting,
+        "kv_cache_usage": load.kv_cache_usage,
+    }
 
 
 def _named(deployment: Deployment) -> dict[str, str | None]:

@@ -6,6 +6,7 @@ from typing import Final, Literal
 from core.endpoint import Endpoint
 from core.errors import EndpointError, NextStep
 from core.records import State
+from operations.lives.ending import anew, stoppable
 from operations.resolve import Found
 from operations.runtime import Runtime
 from operations.watching.answers import Located
@@ -52,7 +53,7 @@ async def health(runtime: Runtime, found: Found) -> HealthReport:
         return HealthReport(**here, healthy=False, layer="process", detail=words, fix=fix)
     async with runtime.endpoint(found.backend, found.name) as endpoint:
         try:
-            text, seconds = await _answers(endpoint, deployment.served_model_name)
+            text, seconds = await _answers(endpoint, found)
         except _Ill as ill:
             detail = f"{ill.cause.summary} {ill.cause.cause}".strip()
             fix = ill.cause.fix
@@ -75,17 +76,18 @@ class _Ill(Exception):
         self.cause = cause
 
 
-async def _answers(endpoint: Endpoint, model: str) -> tuple[str, float]:
+async def _answers(endpoint: Endpoint, found: Found) -> tuple[str, float]:
     """Give the model's words and their seconds, or the first layer that is ill."""
     try:
         healthy = await endpoint.healthy()
     except EndpointError as exc:
         raise _Ill("server", exc) from exc
     if not healthy:
-        fix = "Call get_logs; then stop_vllm and start_vllm."
+        how = anew(found.backend, stops=await stoppable(found))
+        fix = f"Call get_logs; then {how}."
         raise _Ill("server", EndpointError("/health says no.", fix=fix))
     try:
-        return await _one_answer(endpoint, model)
+        return await _one_answer(endpoint, found.deployment.served_model_name)
     except EndpointError as exc:
         raise _Ill("model", exc) from exc
 

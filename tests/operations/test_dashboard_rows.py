@@ -101,6 +101,48 @@ def test_what_is_ill_is_diagnosed_where_that_tool_is_listed() -> None:
     assert (logs.next_tool, "get_logs" in logs.do_next) == ("get_logs", True)
 
 
+class Starts(Shows):
+    """It is stopped and started at will."""
+
+    async def stop(self, _name: str) -> None:
+        """Nobody calls it."""
+
+    async def start(self, _name: str) -> None:
+        """Nor this."""
+
+
+class Chips(Starts):
+    """What is overdue there is deleted."""
+
+    async def end(self, _name: str) -> str:
+        """Nobody calls it."""
+        return ""
+
+
+@pytest.mark.parametrize("health", [Health.BILLED, Health.OVERDUE])
+@pytest.mark.parametrize("listed", [{"diagnose"}, {"get_logs"}, set[str]()], ids=str)
+def test_a_stop_is_advised_only_where_it_can_be_counted_on(
+    health: Health, listed: set[str]
+) -> None:
+    """A TPU is destroyed; what is read only is told to bill until somebody ends it."""
+    known = {"stop_vllm", "destroy_vllm", "status_vllm", *listed}
+    here: Any = Starts
+    there: Any = Chips
+    deployment = shown("one", **_STATES[health])
+    first, second = (
+        row_of(Found(one, deployment), Figures(), known.__contains__, NOW) for one in (here, there)
+    )
+    assert "stop_vllm" not in second.do_next
+    assert second.next_tool != "stop_vllm"
+    if listed or health is Health.OVERDUE:
+        assert "stop_vllm or" in first.do_next or first.next_tool == "stop_vllm"
+        assert "destroy_vllm" in second.do_next
+    reads = row_of(
+        Found(there, deployment), Figures(), (listed | {"status_vllm"}).__contains__, NOW
+    )
+    assert "stopped" not in reads.do_next
+
+
 _IDLE = EngineMetrics(latencies={}, cache=CacheConfig())
 _FIGURES = {
     Health.READY: Figures(load=_IDLE),

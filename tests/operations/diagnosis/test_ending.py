@@ -1,0 +1,206 @@
+"""What is advised against an ill one can be done there: what cannot be stopped is destroyed."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Final, cast
+
+import anyio
+import pytest
+
+from backends.base import Backend
+from core.records import Deployment, DeploymentSpec, Failure, Phase, State, Target
+from core.settings import Settings
+from operations.diagnosis import asking
+from operations.diagnosis.records import Diagnosis
+from operations.resolve import Found
+from operations.runtime import Runtime
+from operations.watching.health import health
+from tests.operations.diagnosis.made import (
+    Engine,
+    Somewhere,
+    deployment,
+    diagnosed,
+    just_now,
+    page,
+    tools,
+)
+from tests.operations.diagnosis.test_answering import WAYS
+from tests.tools.world import listening
+
+pytestmark = pytest.mark.anyio
+
+OURS: Final = sorted(WAYS.keys() - {"no key", "other model"})
+"""The ways not to answer that a new start may help with."""
+BOOTS: Final = Phase(name="compiling", since=just_now() - timedelta(hours=9))
+DEAD: Final = Failure(code="UNHEALTHY", cause="Its engine is dead.", fix="Call diagnose.")
+TOO_LONG: Final = (deployment(State.STOPPING, minutes=600), deployment(State.LOADING, phase=BOOTS))
+
+
+class Machine(Somewhere):
+    """It is stopped and started at will."""
+
+    async def stop(self, name: str) -> Deployment:
+        """Nobody calls it: a diagnosis changes nothing."""
+        raise AssertionError(name)
+
+    async def start(self, name: str) -> Deployment:
+        """Nor this."""
+        raise AssertionError(name)
+
+
+class Chip(Machine):
+    """It was asked of a control plane, and what is overdue there is deleted."""
+
+    def __init__(self, url: str, plane: str = "auto", target: str = "tpu-v6e-1") -> None:
+        super().__init__(url, backend="tpu")
+        self.target = Target(name=target, backend="tpu", description="made up")
+        self._plane = plane
+
+    async def end(self, name: str) -> str:
+        """Nor this."""
+        raise AssertionError(name)
+
+    async def spec(self, name: str) -> DeploymentSpec | None:
+        """Give what was asked for."""
+        said = {"name": name, "model": "acme/m", "control_plane": self._plane}
+        return DeploymentSpec.model_validate(said)
+
+
+class Silent(Chip):
+    """It does not say what was asked for."""
+
+    async def spec(self, name: str) -> DeploymentSpec | None:
+        """Never answer."""
+        await anyio.sleep_forever()
+        raise AssertionError(name)
+
+
+def told(seen: Diagnosis) -> str:
+    """Give all that it advises."""
+    return " ".join((seen.fix or "", *tools(seen)))
+
+
+def stopped_anew(seen: Diagnosis) -> bool:
+    """Whether stop_vllm and start_vllm are advised, and nothing else that ends it; or the other."""
+    words = told(seen)
+    either = {"stop_vllm": "stop_vllm" in words, "destroy_vllm": "destroy_vllm" in words}
+    assert sum(either.values()) == 1, words
+    assert ("start_vllm" in words) is either["stop_vllm"]
+    assert ("deploy_vllm" in words) is either["destroy_vllm"]
+    return either["stop_vllm"]
+
+
+@pytest.mark.parametrize("way", OURS)
+async def test_a_chip_that_does_not_answer_is_made_anew(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """stop_vllm would be refused, while its VM bills on; elsewhere it is the gentler way."""
+    monkeypatch.setattr(asking, "SLOW_HEALTH_SECONDS", 0.04)
+    engine = Engine()
+    WAYS[way][0](engine)
+    async with listening(engine.app) as url:
+        machine = await diagnosed(Machine(url), deployment(), tmp_path)
+        chip = await diagnosed(Chip(url), deployment(), tmp_path)
+    assert machine.code == chip.code == WAYS[way][2]
+    assert stopped_anew(machine)
+    assert not stopped_anew(chip)
+
+
+@pytest.mark.parametrize("metrics", [page(), page(sleep="weights_offloaded")])
+async def test_a_silent_model_on_a_chip_is_made_anew(
+    metrics: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hung or put to sleep: whatever its metrics say."""
+    monkeypatch.setattr(asking, "_ANSWER_SECONDS", 0.1)
+    engine = Engine()
+    engine.pages, engine.answer_seconds = [metrics], 0.3
+    async with listening(engine.app) as url:
+        chip = await diagnosed(Chip(url), deployment(), tmp_path)
+        machine = await diagnosed(Machine(url), deployment(), tmp_path)
+    assert chip.code == machine.code
+    assert not stopped_anew(chip)
+    assert stopped_anew(machine)
+
+
+@pytest.mark.parametrize("now", TOO_LONG, ids=lambda now: str(now.state))
+async def test_a_chip_that_takes_too_long_is_not_to_be_stopped(
+    now: Deployment, tmp_path: Path
+) -> None:
+    """Neither one that boots without end nor one that is stopping without end."""
+    chip = await diagnosed(Chip("http://127.0.0.1:9"), now, tmp_path)
+    machine = await diagnosed(Machine(), now, tmp_path)
+    assert chip.code == machine.code
+    assert not stopped_anew(chip)
+    assert "stop_vllm" in told(machine)
+
+
+COSTS: Final = {
+    "OVERDUE": deployment(expires_at=just_now() - timedelta(hours=1), usd_per_hour=2.7),
+    "IDLE_AND_BILLED": deployment(minutes=600, usd_per_hour=2.7),
+}
+
+
+@pytest.mark.parametrize("code", COSTS)
+@pytest.mark.parametrize(
+    ("plane", "target", "stops"),
+    [
+        ("auto", "tpu-v6e-1", False),
+        ("compute", "tpu-v6e-1", False),
+        ("queued", "tpu-v6e-1", True),
+        ("queued", "tpu-v6e-1-spot", False),
+    ],
+)
+async def test_a_bill_is_ended_by_what_ends_it_there(
+    code: str, plane: str, target: str, *, stops: bool, tmp_path: Path
+) -> None:
+    """A chip of the queue, on demand, can be stopped; no chip sleeps; the rest is destroyed."""
+    async with listening(Engine().app) as url:
+        seen = await diagnosed(Chip(url, plane, target), COSTS[code], tmp_path)
+    assert seen.code == code
+    assert tools(seen) == (["stop_vllm"] if stops else []) + ["destroy_vllm"]
+    assert ("stop_vllm" in told(seen)) is stops
+    assert "destroy_vllm" in (seen.fix or "")
+    assert "update_vllm_scaling" not in told(seen)
+    assert ("cannot be stopped" in (seen.fix or "")) is not stops
+
+
+async def test_what_is_asked_for_and_not_told_in_time_is_not_stopped(tmp_path: Path) -> None:
+    """The diagnosis does not wait for it, and destroying ends every bill."""
+    engine = Engine()
+    engine.health = 503
+    async with listening(engine.app) as url:
+        with anyio.fail_after(10):
+            now = deployment(State.UNKNOWN, failure=DEAD)
+            seen = await diagnosed(Silent(url), now, tmp_path, seconds=4)
+    assert seen.code == "UNHEALTHY"
+    assert "destroy_vllm" in tools(seen)
+    assert "stop_vllm" not in told(seen)
+
+
+async def test_what_was_made_elsewhere_is_begun_anew_there(tmp_path: Path) -> None:
+    """Neither words nor calls name what would be refused."""
+    engine = Engine()
+    engine.health = 503
+    async with listening(engine.app) as url:
+        seen = await diagnosed(Somewhere(url), deployment(target="endpoint"), tmp_path)
+    assert seen.code == "UNHEALTHY"
+    assert "start it anew where it runs" in (seen.fix or "")
+    assert not {"stop_vllm", "start_vllm", "destroy_vllm", "deploy_vllm"} & set(told(seen).split())
+
+
+@pytest.mark.parametrize(
+    ("plane", "advised"), [("compute", "destroy_vllm and deploy_vllm"), ("queued", "stop_vllm")]
+)
+async def test_a_chip_whose_server_says_no_is_not_to_be_stopped(
+    plane: str, advised: str, tmp_path: Path
+) -> None:
+    """verify_model_health advises what diagnose does."""
+    engine = Engine()
+    engine.health = 503
+    runtime = Runtime(Settings(vllm_devops_state_dir=tmp_path), frozenset())
+    async with listening(engine.app) as url:
+        found = Found(cast("Backend", Chip(url, plane)), deployment())
+        report = await health(runtime, found)
+    assert (report.healthy, report.layer) == (False, "server")
+    assert advised in (report.fix or "")
+    assert ("stop_vllm" in (report.fix or "")) is (plane == "queued")
