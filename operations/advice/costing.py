@@ -1,7 +1,7 @@
 """What a target costs: by the hour and month, and under a load by the request, token and user."""
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
@@ -16,8 +16,8 @@ from core.errors import (
 )
 from core.records import valid
 from core.reply import note
+from operations.advice.remembered import NOT_LOOKED, Remembered, remembered
 from operations.benchmarks.evidence import SIMULATED_RUN, Evidence, Measurement, kept, measured
-from operations.journalling import subject_of
 from operations.plans.foreseeing import Bill, Foresight, bill, foreseen, guesses, load_words
 from operations.plans.places import place_called, place_named
 from operations.runtime import Runtime
@@ -27,8 +27,16 @@ from planner.offers import Offer
 from planner.places import Place
 from planner.price import HOURS_PER_MONTH, price
 
-_REMEMBERED: Final = 200
-"""Mutating calls, the newest, in which what is deployed is looked for."""
+
+class _Meant(NamedTuple):
+    """What a call is about."""
+
+    where: Place
+    model: str | None
+    chosen: str | None = None
+    """What they come from, if that is not the call."""
+    known: Remembered | None = None
+    """The deployment that was taken for it."""
 
 
 class CostEstimate(Foresight):
@@ -47,6 +55,8 @@ class CostEstimate(Foresight):
     measured: Measurement | None
     """The same as a run measured it, in its valid cell nearest to the load."""
     warned: tuple[str, ...] = Field(exclude=True)
+    look: NextStep | None = Field(exclude=True)
+    """At the deployment that it was taken from: nobody did."""
 
     def summary(self) -> str:
         """Say the price by the hour and the month, and of tokens as well as it is known."""
@@ -69,11 +79,12 @@ class CostEstimate(Foresight):
         )
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Ask what else there is, or measure."""
+        """Look at what was only remembered; ask what else there is, or measure."""
         arguments = {"model": self.model} if self.model else {"quality": "medium"}
         ours = self.measured is not None and not self.measured.imported
         measure = () if ours or not self.model else (NextStep("run_benchmark"),)
-        return (NextStep("recommend_deployment", arguments), *measure)
+        look = (self.look,) if self.look else ()
+        return (*look, NextStep("recommend_deployment", arguments), *measure)
 
     def _of_tokens(self) -> str:
         foreseen_, seen = self.bill.usd_per_million_tokens, self.measured
@@ -97,8 +108,9 @@ def cost(
         DoesNotFit: The model cannot be served there.
     """
     runs = kept(runtime)
-    where, served, chosen = _meant(runtime, target, model, runs)
-    wanted = valid(Goal, _said({**goal, "model": served, "places": (where.name,)}))
+    meant = _meant(runtime, target, model, runs)
+    where = meant.where
+    wanted = valid(Goal, _said({**goal, "model": meant.model, "places": (where.name,)}))
     wanted = wanted.model_copy(update={"max_model_len": _long_enough(wanted)})
     found = _found(wanted, where, guessed=model is None)
     rate = found.price if found else price(where, duty=wanted.duty)
@@ -106,13 +118,14 @@ def cost(
     return CostEstimate(
         target=where.name,
         model=found.model if found else None,
-        chosen=chosen,
+        chosen=meant.chosen,
         hours_per_month=wanted.hours_per_month,
         duty=_duty(where, wanted),
         load=load_words(wanted.load),
         bill=bill(rate, found.cost if found else None),
         measured=seen,
         warned=tuple(_doubts(found)) if found else (),
+        look=meant.known.look if meant.known else None,
     )
 
 
@@ -138,59 +151,44 @@ def _duty(where: Place, wanted: Goal) -> str:
 
 def _meant(
     runtime: Runtime, target: str | None, model: str | None, runs: tuple[Evidence, ...]
-) -> tuple[Place, str | None, str | None]:
+) -> _Meant:
     """Give place and model, and where they come from if that is not the call."""
     named = target or runtime.settings.vllm_target
-    if named:
-        where = place_named(runtime, named)
-        told = [(t, m) for t, m in _deployed(runtime) if t == where.name]
-        if model or not told:
-            return where, model, None
-        return where, told[-1][1], f"the model that was deployed on {where.name}"
-    return _only(runtime, model, runs)
+    if not named:
+        return _only(runtime, model, runs)
+    where = place_named(runtime, named)
+    there = (one for one in remembered(runtime) if one.target == where.name)
+    known = None if model else next(there, None)
+    return _remembered(where, known) if known else _Meant(where, model)
 
 
-def _only(
-    runtime: Runtime, model: str | None, runs: tuple[Evidence, ...]
-) -> tuple[Place, str | None, str]:
+def _only(runtime: Runtime, model: str | None, runs: tuple[Evidence, ...]) -> _Meant:
     """Do it where no target was named: the only one deployed to, else that of the newest run."""
-    told = [(t, m) for t, m in _deployed(runtime) if _is_place(t)]
-    if len(told) > 1:
+    known = [one for one in remembered(runtime) if _is_place(one.target)]
+    if len(known) > 1:
         raise Ambiguous(
-            "Which target? " + ", ".join(f"{m} is on {t}" for t, m in told) + ".",
+            f"Which target? {', '.join(map(str, known))}: {NOT_LOOKED}.",
             fix="Give `target`.",
-            next_steps=tuple(NextStep("estimate_cost", {"target": t}) for t, _ in told[:3]),
+            next_steps=tuple(NextStep("estimate_cost", {"target": o.target}) for o in known[:3]),
         )
-    if told:
-        where = place_named(runtime, told[0][0])
-        return where, model or told[0][1], "what is deployed"
+    if known:
+        meant = _remembered(place_named(runtime, known[0].target), known[0])
+        return meant._replace(model=model or meant.model)
     run = next((each for each in runs if each.place), None)
     if run and run.place:
         where = place_named(runtime, run.place.name)
-        return where, model or run.model, f"the run {run.run}: nothing is deployed"
+        chosen = f"the run {run.run}: the journal has nothing deployed from here"
+        return _Meant(where, model or run.model, chosen)
     raise Ambiguous(
-        "Which target? Nothing is deployed, and no run was measured at a place that is known.",
+        "Which target? The journal has nothing deployed from here, and no run was measured at a"
+        " place that is known.",
         fix="Give `target`, such as cloud-run-l4, and `model`.",
         next_steps=(NextStep("list_targets"),),
     )
 
 
-def _deployed(runtime: Runtime) -> list[tuple[str, str]]:
-    """Give target and model of what was deployed from here and not destroyed since."""
-    journal = runtime.stage.journal
-    there: dict[tuple[str, str], str] = {}
-    for done in journal.operations(_REMEMBERED) if journal.exists else ():
-        key, model = subject_of(done), done.arguments.get("model")
-        if done.tool == "deploy_vllm" and done.result == "ok" and key[0] and model:
-            there[key] = str(model)
-        elif done.tool == "destroy_vllm" and done.result == "ok":
-            there = {k: m for k, m in there.items() if not _is_destroyed(k, key)}
-    return list(dict.fromkeys((target, model) for (target, _), model in there.items()))
-
-
-def _is_destroyed(known: tuple[str, str], gone: tuple[str, str]) -> bool:
-    """Whether a call that may have left target or name out destroyed this."""
-    return all(said in {"", was} for said, was in zip(gone, known, strict=True))
+def _remembered(where: Place, known: Remembered) -> _Meant:
+    return _Meant(where, known.model, f"{known}: {NOT_LOOKED}", known)
 
 
 def _is_place(target: str) -> bool:

@@ -167,17 +167,18 @@ def _kept(runtime: Runtime) -> Iterator[Evidence]:
 def measured(
     runs: Sequence[Evidence], model: str, where: Place, load: Load, usd_per_hour: float | None
 ) -> Measurement | None:
-    """Give the valid cell nearest to a load, of the first run that has one.
+    """Give the valid cell nearest to a load, of the first run that has one: of ours, if any has.
 
     Args:
-        runs: The ones to prefer first.
+        runs: The ones to prefer first; an import comes after all of our own real ones, and what a
+            simulated engine gave after that.
         model: As the catalog calls it.
         where: The place that is asked about.
         load: The load that is asked about.
         usd_per_hour: What an hour of a replica costs there, for a run that was not there or does
             not say.
     """
-    for each in runs:
+    for each in sorted(runs, key=lambda run: (run.manifest.subject.simulated, run.imported)):
         if each.is_of(model, where) and (cells := each.valid_cells()):
             cell = min(cells, key=lambda cell: _far(cell, load))
             return _told(each, cell, each.elsewhere(where), _hourly(each, where, usd_per_hour))

@@ -1,6 +1,7 @@
 """What is called measured: where, by whom, and at whose price; and what is called deployed."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,8 +19,11 @@ L4: Final = "cloud-run-l4"
 RUN: Final = "20261121-120000-quick-one"
 CHIP: Final = "tpu-v6e-1"
 SPOT: Final = "tpu-v6e-1-spot"
+NOT_LOOKED: Final = "as the journal has it, not looked at now"
 SERVED: Final = 6.25 * (512 + 64)
 """Tokens/s of 8 users with 512 tokens each, by the law of the planted runs."""
+
+Done = Callable[..., None]
 
 
 async def imported(agent: Agent, folder: Path) -> str:
@@ -95,6 +99,53 @@ async def test_an_import_is_priced_at_each_target_and_called_an_import(
     assert "run_benchmark" in {step["tool"] for step in costs[0].structured["next"]}
 
 
+async def test_a_run_of_our_own_comes_before_a_newer_import(
+    agent: Agent, state_dir: Path, tmp_path: Path
+) -> None:
+    """Whoever measured last: what was measured here is what prices and compares."""
+    measured(state_dir, RUN, model=E4B, target=L4, accelerator="L4", usd_per_hour=1.5)
+    theirs = await imported(agent, tmp_path)
+    there = await priced(agent, L4)
+    assert (there.data["measured"]["run"], there.data["measured"]["imported"]) == (RUN, False)
+    assert "as measured with 8 in flight" in there.structured["summary"]
+    reply = await agent.call("compare_targets", models=["e4b"], targets=[L4, "aca-t4"])
+    assert f"Measured here: {E4B} on {L4};" in reply.structured["summary"]
+    assert theirs not in reply.text
+
+
+async def test_what_a_simulated_engine_gave_comes_after_an_import(
+    agent: Agent, state_dir: Path, tmp_path: Path
+) -> None:
+    """An import had hardware."""
+    folder = measured(state_dir, RUN, model=E4B, target=L4, accelerator="L4", usd_per_hour=1.5)
+    subject = folder.manifest().subject.model_copy(update={"simulated": True})
+    rehearsed = folder.manifest().model_copy(update={"subject": subject})
+    folder.manifest_file.write_text(rehearsed.model_dump_json())
+    theirs = await imported(agent, tmp_path)
+    assert (await priced(agent, L4)).data["measured"]["run"] == theirs
+
+
+async def test_where_no_cell_of_our_own_is_valid_the_import_is_told_as_one(
+    agent: Agent, state_dir: Path, tmp_path: Path
+) -> None:
+    """A spoiled run of ours hides nothing that can be told."""
+    spoiled = measured(state_dir, RUN, model=E4B, target=L4, accelerator="L4")
+    spoiled.cells_file.write_text("")
+    theirs = await imported(agent, tmp_path)
+    seen = (await priced(agent, L4)).data["measured"]
+    assert (seen["run"], seen["imported"]) == (theirs, True)
+
+
+async def test_where_the_journal_has_nothing_the_place_of_a_run_is_meant(
+    agent: Agent, state_dir: Path
+) -> None:
+    """Whether anything is deployed, nobody has looked."""
+    measured(state_dir, RUN, model=E4B, target=CHIP, accelerator="v6e", accelerator_count=1)
+    reply = await agent.call("estimate_cost")
+    assert reply.data["target"] == CHIP
+    assert reply.data["chosen"] == f"the run {RUN}: the journal has nothing deployed from here"
+
+
 async def test_a_comparison_says_which_runs_are_imported_and_of_where(
     agent: Agent, state_dir: Path, tmp_path: Path
 ) -> None:
@@ -125,24 +176,75 @@ async def test_what_was_deployed_without_a_name_and_destroyed_by_it_is_gone(agen
     deployed = await agent.call("deploy_vllm", target="local", model="e4b")
     assert not deployed.failed, deployed
     there = await agent.call("estimate_cost")
-    assert (there.data["target"], there.data["chosen"]) == ("local", "what is deployed")
+    assert (there.data["target"], there.data["chosen"]) == (
+        "local",
+        f"e4b was deployed on local: {NOT_LOOKED}",
+    )
+    look = there.structured["next"][0]
+    assert look["tool"] == "status_vllm"
+    assert not (await agent.call(look["tool"], **look["arguments"])).failed
     gone = await agent.call("destroy_vllm", target="local", name=deployed.data["name"])
     assert not gone.failed, gone
     assert (await agent.call("estimate_cost")).code == "AMBIGUOUS"
 
 
-async def test_what_its_time_has_deleted_is_gone(agent: Agent, state_dir: Path) -> None:
-    """The server writes down under its own name what it deletes; a stop alone deletes nothing."""
+@pytest.fixture
+def done(state_dir: Path) -> Done:
+    """Write a call into the journal that went well."""
     journal = Journal(state_dir / "real" / "journal.db")
 
     def done(tool: str, about: str, **said: str) -> None:
         journal.end(journal.begin("test", tool, said), Outcome(result="ok", about=about))
 
+    return done
+
+
+async def test_what_its_time_has_deleted_is_gone(agent: Agent, done: Done) -> None:
+    """The server writes down under its own name what it deletes; a stop alone deletes nothing."""
     done("deploy_vllm", f"{L4}/e2b", model="e2b")
     done("stop_vllm", f"{L4}/e2b", target=L4, name="e2b")
     done("deploy_vllm", f"{CHIP}/e4b", target=CHIP, model="e4b", ttl_minutes="60")
     both = await agent.call("estimate_cost")
-    assert (both.code, CHIP in both.text) == ("AMBIGUOUS", True)
+    assert both.code == "AMBIGUOUS"
+    said = f"e4b was deployed on {CHIP}, e2b was deployed on {L4} and stopped since: {NOT_LOOKED}."
+    assert both.structured["summary"] == f"Which target? {said}"
     done("destroy_vllm", f"{CHIP}/e4b", target=CHIP, name="e4b")
     left = await agent.call("estimate_cost")
-    assert (left.data["target"], left.data["chosen"]) == (L4, "what is deployed")
+    assert left.data["target"] == L4
+
+
+@pytest.mark.parametrize("target", [None, L4], ids=["nothing named", "the target named"])
+async def test_what_was_stopped_is_not_said_to_be_deployed(
+    agent: Agent, done: Done, target: str | None
+) -> None:
+    """By hand or by its time; what was started again is not said to be stopped either."""
+    named = {"target": target} if target else {}
+    done("deploy_vllm", f"{L4}/mine", model="e2b", ttl_minutes="60")
+    done("stop_vllm", f"{L4}/mine", target=L4, name="mine")
+    stopped = await agent.call("estimate_cost", **named)
+    assert stopped.data["chosen"] == f"e2b was deployed on {L4} and stopped since: {NOT_LOOKED}"
+    done("start_vllm", f"{L4}/mine", target=L4, name="mine")
+    started = await agent.call("estimate_cost", **named)
+    assert started.data["chosen"] == f"e2b was deployed on {L4}: {NOT_LOOKED}"
+    for reply in (stopped, started):
+        step = reply.structured["next"][0]
+        assert (step["tool"], step["arguments"]) == ("status_vllm", {"target": L4, "name": "mine"})
+
+
+async def test_of_one_target_what_was_not_stopped_is_meant(agent: Agent, done: Done) -> None:
+    """Though what is stopped was deployed later."""
+    done("deploy_vllm", f"{L4}/large", target=L4, model="26b qat", name="large")
+    done("deploy_vllm", f"{L4}/small", target=L4, model="e2b", name="small")
+    done("stop_vllm", f"{L4}/small", target=L4, name="small")
+    reply = await agent.call("estimate_cost", target=L4)
+    assert reply.data["chosen"] == f"26b qat was deployed on {L4}: {NOT_LOOKED}"
+
+
+async def test_who_names_target_and_model_is_told_nothing_of_the_journal(
+    agent: Agent, done: Done
+) -> None:
+    """Then there is nothing to look at."""
+    done("deploy_vllm", f"{L4}/mine", target=L4, model="e2b", name="mine")
+    reply = await priced(agent, L4)
+    assert "chosen" not in reply.data
+    assert "status_vllm" not in {step["tool"] for step in reply.structured["next"]}

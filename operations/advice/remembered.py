@@ -1,0 +1,76 @@
+"""What was deployed from here, as the journal has it: no cloud is asked."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from core.errors import NextStep
+from core.journal import Operation
+from operations.journalling import subject_of
+from operations.runtime import Runtime
+
+NOT_LOOKED: Final = "as the journal has it, not looked at now"
+_READ: Final = 200
+"""Mutating calls, the newest."""
+_STOPPED: Final = {
+    "stop_vllm": True, "stop_azure_vm": True, "start_vllm": False, "start_azure_vm": False,
+}  # fmt: skip
+"""By what was done: whether it stands stopped from then on."""
+
+_Key = tuple[str, str]
+
+
+class Remembered(NamedTuple):
+    """One deployment; the cloud may have ended it since."""
+
+    target: str
+    name: str
+    model: str
+    stopped: bool = False
+
+    @property
+    def look(self) -> NextStep:
+        """Say how to know."""
+        named = {"name": self.name} if self.name else {}
+        return NextStep("status_vllm", {"target": self.target, **named})
+
+    def __str__(self) -> str:
+        """Say no more than is known."""
+        stopped = " and stopped since" if self.stopped else ""
+        return f"{self.model} was deployed on {self.target}{stopped}"
+
+
+def remembered(runtime: Runtime) -> tuple[Remembered, ...]:
+    """Give what was not destroyed since, once for each target and model: the stopped last, and
+    the newest first.
+    """
+    journal = runtime.stage.journal
+    there: dict[_Key, Remembered] = {}
+    for done in journal.operations(_READ) if journal.exists else ():
+        if done.result == "ok":
+            there = _after(there, done)
+    newest_first = list(reversed(there.values()))
+    found: dict[_Key, Remembered] = {}
+    for one in sorted(newest_first, key=lambda one: one.stopped):
+        found.setdefault((one.target, one.model), one)
+    return tuple(found.values())
+
+
+def _after(there: Mapping[_Key, Remembered], done: Operation) -> dict[_Key, Remembered]:
+    """Give what is there after a call."""
+    key, model = subject_of(done), done.arguments.get("model")
+    if done.tool == "deploy_vllm" and key[0] and model:
+        others = {known: one for known, one in there.items() if known != key}
+        return {**others, key: Remembered(*key, str(model))}
+    if done.tool == "destroy_vllm":
+        return {known: one for known, one in there.items() if not _is_meant(known, key)}
+    if (stopped := _STOPPED.get(done.tool)) is None:
+        return dict(there)
+    return {
+        known: one._replace(stopped=stopped) if _is_meant(known, key) else one
+        for known, one in there.items()
+    }
+
+
+def _is_meant(known: _Key, said: _Key) -> bool:
+    """Whether a call that may have left target or name out was about this."""
+    return all(word in {"", was} for word, was in zip(said, known, strict=True))
