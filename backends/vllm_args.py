@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from core.errors import InvalidArgument
 from core.records import DeploymentSpec
+from planner.engine_words import check_words
 
 _VALUED: Final = {
     "max_model_len": "--max-model-len",
@@ -16,23 +16,15 @@ _VALUED: Final = {
     "dtype": "--dtype",
     "cpu_offload_gb": "--cpu-offload-gb",
 }
-_OURS: Final = {
-    "--host": "it listens where the target can protect it",
-    "--port": "give it as `port`",
-    "--api-key": "every deployment gets a random key of its own",
-    "--served-model-name": "it follows from the model",
-    "--model": "give it as `model`",
-    "--hf-token": "set HF_TOKEN; no secret belongs on a command line",
-}
 
 
 def vllm_flags(spec: DeploymentSpec) -> tuple[str, ...]:
     """Give every flag that the spec asks for, its engine_args last so that they win.
 
     Raises:
-        InvalidArgument: engine_args holds a flag that this project sets itself.
+        InvalidArgument: engine_args holds a flag that this project sets itself, or an abbreviation.
     """
-    _refuse_ours(spec.engine_args)
+    check_words(spec.engine_args)
     flags = [
         word
         for field, flag in _VALUED.items()
@@ -44,14 +36,3 @@ def vllm_flags(spec: DeploymentSpec) -> tuple[str, ...]:
     if spec.enforce_eager:
         flags.append("--enforce-eager")
     return (*flags, *spec.engine_args)
-
-
-def _refuse_ours(engine_args: tuple[str, ...]) -> None:
-    for word in engine_args:
-        flag = word.split("=", 1)[0].replace("_", "-")
-        # argparse takes --api-k for --api-key as well.
-        ours = next((name for name in _OURS if flag[2:] and name.startswith(flag)), None)
-        if ours:
-            raise InvalidArgument(
-                f"engine_args may not hold {flag}: {_OURS[ours]}.", fix=f"Leave {flag} out."
-            )

@@ -53,6 +53,11 @@ _SHAPES: Final = (
         r"(?:(?<=AccountKey=)|(?<=SharedAccessKey=)|(?<=SharedAccessSignature=))"
         r"[A-Za-z0-9%+/=_-]{16,}",
     ),
+    _shape(
+        "--api-key --api_key --hf-token --hf_token",
+        rf"(?:(?<=--api[-_]key\s)|(?<=--hf[-_]token\s))(?!{_REFERENCES}|API_KEY|HF_TOKEN)"
+        r"[^\s'\",;&)\]}]{4,}",
+    ),
     _shape("sig=", r"(?<=[?&]sig=)[A-Za-z0-9%+/=_-]{16,}"),
     _shape("x-goog-signature=", r"(?<=[?&]X-Goog-Signature=)[A-Fa-f0-9]{16,}"),
     _shape("x-amz-", r"(?:(?<=X-Amz-Signature=)|(?<=X-Amz-Security-Token=))[A-Za-z0-9%+/=_-]{16,}"),
@@ -77,6 +82,8 @@ _NAMED: Final = re.compile(
     re.VERBOSE | re.IGNORECASE | re.ASCII,
 )
 """A value after a name that says it is secret."""
+_FLAG: Final = re.compile(r"--(?:api[-_]k(?:ey?)?|hf[-_]t(?:o(?:k(?:en?)?)?)?)")
+"""Of an engine, for a secret that is the next word; its parser takes abbreviations."""
 _KEY_LINE: Final = re.compile(
     r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])\s*[A-Za-z0-9+/]{60,80}={0,2}\s*", re.ASCII
 )
@@ -105,8 +112,19 @@ def _redact(value: Any, secrets: list[str]) -> Any:
     if isinstance(value, dict):
         return {_redact(key, secrets): _redact(item, secrets) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_redact(item, secrets) for item in value]
+        before = (None, *value)
+        return [
+            MASK if _is_flags_secret(flag, item) else _redact(item, secrets)
+            for flag, item in zip(before, value, strict=False)
+        ]
     return value
+
+
+def _is_flags_secret(flag: object, item: object) -> bool:
+    """Whether two words of a list are a flag and the secret that it takes."""
+    if not (isinstance(flag, str) and isinstance(item, str) and _FLAG.fullmatch(flag)):
+        return False
+    return not re.match(_REFERENCES, item, re.VERBOSE | re.IGNORECASE)
 
 
 def _redact_text(text: str, secrets: list[str]) -> str:

@@ -3,9 +3,10 @@
 import hashlib
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, field_validator
 
 from core.record import Record
+from core.words import apart
 
 NAME_PATTERN: Final = r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$"
 DeploymentName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
@@ -58,6 +59,11 @@ class DeploymentSpec(Record):
     """How long each zone is waited for, before the next one is tried."""
     control_plane: Literal["auto", "queued", "compute"] = "auto"
     """Who is asked for the chip: the queue of Cloud TPU, or Compute Engine."""
+
+    @field_validator("engine_args")
+    @classmethod
+    def _one_by_one(cls, words: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(part for word in words for part in apart(word))
 
     @property
     def served_model_name(self) -> str:

@@ -1,7 +1,6 @@
 """Where to run a model, with which flags and why; and why not elsewhere."""
 
 import functools
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from typing import Final, NamedTuple
 
@@ -16,16 +15,19 @@ from planner.offers import (
     Offer,
     Refusal,
     Site,
+    commonest,
     host_gib,
     host_too_small,
     make_offer,
     no_room,
     refuse,
+    served,
     spare_gib,
+    whose,
 )
 from planner.places import Place, place, places
 from planner.price import Price
-from planner.published import unserved
+from planner.published import FIGURES, unserved
 
 _INSTEAD: Final = 3
 """Alternatives of each kind that are shown."""
@@ -58,15 +60,13 @@ class Advice(Answer):
 
     def _why_not(self) -> str:
         """Say the commonest reason, the first of those, and the length that it leaves."""
-        kinds = Counter(each.why for each in self.refused)
-        words = Counter(each.reason for each in self.refused)
-        why = max(self.refused, key=lambda each: (kinds[each.why], words[each.reason]))
+        why = commonest(self.refused)
         alike = {each.place for each in self.refused if each.reason == why.reason}
         more = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
         lengths = (near.arrangement.memory.max_model_len for near in why.nearest)
         shorter = next((each for each in lengths if each < self.goal.max_model_len), None)
         cure = f" It fits {why.place} with max_model_len={shorter}." if shorter else ""
-        return f"{why.place}{more}: {why.reason}{cure}"
+        return f"{whose(why, self.refused)}{more}: {why.reason}{cure}"
 
 
 class _Ask(NamedTuple):
@@ -163,7 +163,8 @@ def considering(
 def _split(
     ask: _Ask, models: Collection[ModelShape], asked: Collection[Place]
 ) -> tuple[list[Offer], list[Refusal]]:
-    found = [_served(ask, model, where) for model in models for where in asked]
+    pairs = [(model, where) for model in models for where in asked]
+    found = [served(model, where, _consider(ask, model, where)) for model, where in pairs]
     offers = [each for each in found if isinstance(each, Offer)]
     return offers, [each for each in found if isinstance(each, Refusal)]
 
@@ -182,18 +183,9 @@ def _alternatives(
     return elsewhere, instead
 
 
-def _served(ask: _Ask, model: ModelShape, where: Place) -> Offer | Refusal:
-    """Refuse also what published vLLM cannot serve there, if memory alone does not forbid it."""
-    found = _consider(ask, model, where)
-    if isinstance(found, Refusal) and "memory" in found.why and not found.nearest:
-        return found
-    why = unserved(model, accelerator(where.accelerator))
-    return refuse(model, where, "accelerator", why) if why else found
-
-
 def _consider(ask: _Ask, model: ModelShape, where: Place) -> Offer | Refusal:
     if ask.goal.scale_to_zero and not where.scale_to_zero:
-        return refuse(model, where, "scale to zero", "It bills until it is stopped.")
+        return refuse(model, where, "scale to zero", "It does not scale to zero.")
     if accelerator(where.accelerator).bandwidth_gb_per_s is None:
         return refuse(model, where, "not known", " ".join(where.limits))
     try:
@@ -208,11 +200,23 @@ def _consider(ask: _Ask, model: ModelShape, where: Place) -> Offer | Refusal:
 def _does_not_fit(ask: _Ask, model: ModelShape, where: Place, arranged: Arrangement) -> Refusal:
     memory = arranged.memory
     nearest, offloaded = ask.missed(model, where, memory)
-    reason = " ".join(memory.reasons) or (
-        f"{memory.kv_low.max_concurrency:.2f} requests of {memory.max_model_len:,} tokens are "
-        f"held at once on the low estimate, {ask.goal.users} are wanted."
+    why = _too_many(ask, model, where, arranged) or " ".join(memory.reasons)
+    return no_room(model, where, memory, reason=why, nearest=nearest, offload=offloaded)
+
+
+def _too_many(ask: _Ask, model: ModelShape, where: Place, arranged: Arrangement) -> str | None:
+    """Say how many requests are held, where fewer would fit: sequences take memory themselves."""
+    memory, most = arranged.memory, ""
+    if not memory.fits:
+        alone = arranged.flags.model_copy(update={"max_num_seqs": 1})
+        memory, most = ask.ground(model, where).plan(alone), "At most "
+    held = memory.kv_low.max_concurrency
+    if not memory.fits or held >= ask.goal.users:
+        return None
+    return (
+        f"{most}{held:.2f} requests of {memory.max_model_len:,} tokens are held at once on the low"
+        f" estimate, {ask.goal.users} are wanted."
     )
-    return no_room(model, where, memory, reason=reason, nearest=nearest, offload=offloaded)
 
 
 def _with_host(
@@ -267,7 +271,7 @@ def _too_dear(goal: Goal, price: Price) -> str | None:
 
 def _unserved(model: ModelShape, where: Place) -> Iterator[str]:
     if why := unserved(model, accelerator(where.accelerator)):
-        yield why
+        yield f"{why} {FIGURES}"
 
 
 def _doubts(goal: Goal, offer: Offer) -> Iterator[str]:

@@ -3,12 +3,14 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
+from pydantic import Field
+
 from core.records import Answer, ModelShape, Record, valid
 from planner.accelerators import accelerator
 from planner.advise import considering
 from planner.boot import Span, file_bytes
 from planner.goal import Goal, candidates
-from planner.offers import Offer, Refusal, host_gib
+from planner.offers import Offer, Refusal, host_gib, served
 from planner.places import Place, place, places
 from planner.published import unserved
 from planner.reached import Band
@@ -29,6 +31,8 @@ class Row(Record):
     """Why it does not, or what it does in a sentence."""
     unserved: str | None = None
     """Why only an image of your own would serve it there, though it fits."""
+    refusal: Refusal | None = Field(default=None, exclude=True)
+    """Why published vLLM does not serve it there as asked."""
     files_gib: float
     host_gib: float | None = None
     """Memory of the smallest host that does; None where the place has no choice."""
@@ -129,6 +133,8 @@ def table(comparison: Comparison) -> str:
 
 def _row(shape: ModelShape, site: Place, found: Offer | Refusal) -> Row:
     known = {"model": shape.model, "place": site.name, "files_gib": file_bytes(shape) / 2**30}
+    judged = served(shape, site, found)
+    known |= {"refusal": judged if isinstance(judged, Refusal) else None}
     if isinstance(found, Refusal):
         return valid(Row, {**known, "fits": False, "reason": found.reason})
     return valid(Row, {**known, "fits": True, **_figures(shape, site, found)})

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from core.errors import InvalidArgument, Unsupported
 from core.records import ModelShape
 from planner.accelerators import Accelerator
-from planner.flags import Flags
+from planner.flags import Flags, positions
 from planner.kv import KvAsk
 from planner.versions import Profile, profile
 
@@ -54,7 +54,8 @@ def resolve(model: ModelShape, accelerator: Accelerator, flags: Flags) -> Resolv
             cause=" ".join(model.unknown),
         )
     row = profile(flags.vllm_version)
-    length = flags.max_model_len or model.max_position_embeddings or 1
+    own = positions(model, flags) or model.max_position_embeddings
+    length = flags.max_model_len or own or 1
     seqs, batched, why = _batches(model, accelerator, flags, length)
     util = flags.gpu_memory_utilization or row.gpu_memory_utilization
     flight = batched * _flights(row, accelerator, flags)

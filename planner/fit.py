@@ -17,8 +17,8 @@ from planner.memory import plan_memory
 from planner.model import read_model
 
 _GIB: Final = 2**30
-_OWN: Final = frozenset({"kv_cache_memory_bytes", "tensor_parallel_size"})
-"""Flags with an argument of their own below."""
+_OWN: Final = frozenset({"kv_cache_memory_bytes", "tensor_parallel_size", "hf_overrides"})
+"""Flags with an argument of their own below, or none."""
 
 
 def add_to(commands: Any) -> None:

@@ -1,14 +1,17 @@
 """vLLM's flags, as far as they change how much memory it takes."""
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from pydantic import Field
 
 from core.errors import InvalidArgument
-from core.records import DeploymentSpec, Record, valid
+from core.records import DeploymentSpec, ModelShape, Record, valid
+from planner.overrides import limit, overrides_in
 
+T = TypeVar("T")
 _SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kKmMgGtT]?)")
 _UNITS: Final = {"": 1} | {
     letter: base**power
@@ -16,12 +19,15 @@ _UNITS: Final = {"": 1} | {
     for power, letter in enumerate(letters, start=1)
 }
 _SWITCHES: Final = {
-    "--async-scheduling": ("async_scheduling", True),
-    "--no-async-scheduling": ("async_scheduling", False),
-    "--language-model-only": ("language_model_only", True),
-    "--disable-chunked-mm-input": ("disable_chunked_mm_input", True),
-    "--disable-hybrid-kv-cache-manager": ("disable_hybrid_kv_cache_manager", True),
-    "--enforce-eager": ("enforce_eager", True),
+    f"--{no}{name.replace('_', '-')}": (name, not no)
+    for name in (
+        "async_scheduling",
+        "language_model_only",
+        "disable_chunked_mm_input",
+        "disable_hybrid_kv_cache_manager",
+        "enforce_eager",
+    )
+    for no in ("", "no-")
 }
 
 
@@ -46,6 +52,8 @@ class Flags(Record):
     """No vision or audio tower is loaded."""
     disable_chunked_mm_input: bool = False
     disable_hybrid_kv_cache_manager: bool = False
+    hf_overrides: str | None = Field(default=None, exclude=True)
+    """What of the model's configuration is another, as JSON; of a plan it changes the length."""
     vllm_version: str | None = None
     """Left out, the newest that is known."""
 
@@ -65,6 +73,11 @@ class Flags(Record):
         """Give what a layout sets; where it says nothing, the word of a person stands."""
         said = self.model_dump(exclude={"vllm_version"}, exclude_none=True)
         return {name: value for name, value in said.items() if value is not False}
+
+
+def positions(model: ModelShape, flags: Flags) -> int | None:
+    """Give the longest sequence that a model takes with these flags; None where nobody knows."""
+    return limit(json.loads(flags.hf_overrides or "{}"), model.max_position_embeddings)
 
 
 def size_in_bytes(size: str | None) -> int | None:
@@ -92,6 +105,7 @@ def _length(size: str) -> int | None:
 _VALUED: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
     "--max-model-len": ("max_model_len", _length),
     "--gpu-memory-utilization": ("gpu_memory_utilization", float),
+    "--device-memory-utilization": ("gpu_memory_utilization", float),
     "--kv-cache-dtype": ("kv_cache_dtype", str),
     "--kv-cache-memory-bytes": ("kv_cache_memory_bytes", size_in_bytes),
     "--max-num-seqs": ("max_num_seqs", int),
@@ -107,6 +121,8 @@ _VALUED: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
     "--vllm-version": ("vllm_version", str),
 }
 """Flags with a value, and how vLLM reads it."""
+READ: Final = frozenset({*_SWITCHES, *_VALUED})
+"""Flags that change a plan."""
 
 
 def engine_flags(words: Sequence[str]) -> dict[str, object]:
@@ -117,23 +133,34 @@ def engine_flags(words: Sequence[str]) -> dict[str, object]:
     """
     values: dict[str, object] = {}
     for position, word in enumerate(words):
-        given, _, value = word.partition("=")
+        given, joined, value = word.partition("=")
         flag = given.replace("_", "-")
         if flag in _SWITCHES:
             name, switch = _SWITCHES[flag]
+            if joined:
+                raise _switched(flag, on=switch)
             values[name] = switch
         elif flag in _VALUED:
             following = words[position + 1] if position + 1 < len(words) else ""
             name, kind = _VALUED[flag]
             values[name] = _read(flag, value or following, kind)
-    return values
+    overrides = _read("--hf-overrides", words, lambda said: overrides_in(said, size_in_bytes))
+    return {**values, "hf_overrides": json.dumps(overrides)} if overrides else values
 
 
-def _read(flag: str, value: str, kind: Callable[[str], object]) -> object:
+def _switched(flag: str, *, on: bool) -> InvalidArgument:
+    other = flag.replace("--", "--no-", 1) if on else flag.replace("--no-", "--", 1)
+    return InvalidArgument(
+        f"engine_args gives {flag} a value, and it takes no value.",
+        fix=f"Give {flag} alone, or {other}.",
+    )
+
+
+def _read(flag: str, value: T, kind: Callable[[T], object]) -> object:
     try:
         return kind(value)
     except ValueError as exc:
         raise InvalidArgument(
-            f"engine_args gives {flag} '{value[:60]}', which is no value for it.",
+            f"engine_args gives {flag} what is no value for it.",  # nor told: it may be a secret
             fix="Give the value after the flag, as the next word or behind `=`.",
         ) from exc

@@ -1,12 +1,12 @@
 """Flags computed for a model and an accelerator: for speed, for concurrency, for context."""
 
-from collections.abc import Callable, Iterator
-from typing import Final, Literal, NamedTuple
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
 from core.plans import MemoryPlan
-from core.records import ModelShape, Record
+from core.records import ModelShape, Record, valid
 from planner.accelerators import Accelerator
-from planner.flags import Flags
+from planner.flags import Flags, engine_flags
 from planner.memory import plan_memory
 
 Layout = Literal["speed", "concurrency", "context"]
@@ -22,6 +22,14 @@ _SHORTEST: Final = 256
 _SMALL_BATCH: Final = 512
 """Tokens that a step takes at most, where every token in flight holds blocks of a sliding window
 that a short cache cannot spare."""
+_WEIGHTS: Final = frozenset({"quantization", "dtype", "cpu_offload_gb", "language_model_only"})
+"""Flags that say which weights are loaded, and where to; so does the number that share them."""
+_CHOSEN: Final = frozenset(
+    {"max_model_len", "max_num_seqs", "gpu_memory_utilization", "kv_cache_dtype"}
+)
+"""Flags that every layout sets."""
+_NOT_KEPT: Final = frozenset({"max_model_len", "vllm_version"})
+"""That a wish says itself."""
 
 
 class Wish(NamedTuple):
@@ -36,6 +44,8 @@ class Wish(NamedTuple):
     usual_tokens: int | None = None
     """Of most requests, which the number of sequences is chosen for; None is the full length."""
     vllm_version: str | None = None
+    kept: tuple[tuple[str, Any], ...] = ()
+    """Flags that a person said, by name: what is computed is computed with them."""
 
 
 class Change(Record):
@@ -80,7 +90,7 @@ class Ground:
 
     def plainest(self, wish: Wish) -> Flags:
         """Give the flags to begin with."""
-        return Flags(
+        plain = Flags(
             max_model_len=wish.max_model_len,
             max_num_seqs=wish.requests,
             gpu_memory_utilization=utilization(self.accelerator),
@@ -89,6 +99,7 @@ class Ground:
             language_model_only=wish.text_only and (self.model.vision or self.model.audio),
             vllm_version=wish.vllm_version,
         )
+        return plain.model_copy(update=dict(wish.kept))
 
     def _begins_with_fp8(self, wish: Wish) -> bool:
         return self.fp8_kv and wish.layout in {"concurrency", "context"}
@@ -112,6 +123,37 @@ def arrange(ground: Ground, wish: Wish) -> Arrangement:
         enough=_enough(memory, wish.requests),
         changes=tuple(changes),
     )
+
+
+def arrange_said(
+    ground: Ground, wish: Wish, flags: Flags, engine_args: Sequence[str] = ()
+) -> Arrangement:
+    """Arrange what was said and a layout does not set; vLLM reads engine_args last, so they win.
+
+    Raises:
+        InvalidArgument: A flag is none that vLLM takes.
+        Unsupported: The model's shape is not known.
+    """
+    last = engine_flags(engine_args)
+    merged = valid(Flags, {**dict(flags), **last})
+    names = (Flags.model_fields.keys() - _CHOSEN) | last.keys()
+    found = arrange(ground, _keeping(wish, merged, names - _NOT_KEPT))
+    used = valid(Flags, {**dict(merged), **found.flags.computed(), **last})
+    memory = ground.plan(used)
+    return found.model_copy(update={"flags": used, "memory": memory, "enough": memory.fits})
+
+
+def of_weights(wish: Wish, flags: Flags) -> Wish:
+    """Wish the same of the weights that these flags load, on as many accelerators."""
+    return _keeping(wish, flags, _WEIGHTS)
+
+
+def _keeping(wish: Wish, flags: Flags, names: Collection[str]) -> Wish:
+    plain = dict(Flags())
+    said = {name: value for name, value in flags if name in names and value != plain[name]}
+    kept = {**said, "tensor_parallel_size": flags.tensor_parallel_size}
+    text_only = wish.text_only or flags.language_model_only
+    return wish._replace(kept=tuple(kept.items()), text_only=text_only)
 
 
 def longest(ground: Ground, flags: Flags, requests: int) -> Flags | None:

@@ -54,10 +54,22 @@ def _asking_less(ground: Ground, wish: Wish) -> Iterator[NearMiss]:
     tightest = _tightest(ground, wish)
     if shorter := longest(ground, tightest, wish.requests):
         yield _miss(ground, shorter, f"length: {shorter.max_model_len:,} tokens", wish)
-    held = ground.plan(tightest)
-    if held.fits:
-        fewer = tightest.model_copy(update={"max_num_seqs": int(held.kv_low.max_concurrency)})
+    if fewer := _fewer(ground, tightest):
         yield _miss(ground, fewer, f"users: {fewer.max_num_seqs} at full length at once", wish)
+
+
+def _fewer(ground: Ground, flags: Flags) -> Flags | None:
+    """Take as many sequences as are held; where so many leave no room for a cache, halve them."""
+    while not ground.plan(flags).fits:
+        if (flags.max_num_seqs or 1) == 1:
+            return None
+        flags = _sequences(flags, (flags.max_num_seqs or 1) // 2)
+    held = int(ground.plan(flags).kv_low.max_concurrency)
+    return _sequences(flags, min(held, flags.max_num_seqs or held))
+
+
+def _sequences(flags: Flags, number: int) -> Flags:
+    return flags.model_copy(update={"max_num_seqs": number})
 
 
 def loads(ground: Ground, flags: Flags) -> bool:

@@ -1,6 +1,8 @@
 """One model at one place: offered with everything that is known, or refused with the reason."""
 
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from core.plans import MemoryPlan
@@ -12,6 +14,7 @@ from planner.layouts import Arrangement, Change
 from planner.near import NearMiss, Offload
 from planner.places import Place, Size
 from planner.price import Load, LoadCost, Price, load_cost, price
+from planner.published import unserved
 from planner.speed import Decode, Prefill, Saturation, decode, prefill, saturation
 
 Why = Literal[
@@ -67,6 +70,11 @@ class Refusal(Record):
     """Plans that fit there and ask for less, the nearest first."""
     offload: Offload | None = None
     """What offloading to the host would mean, where only that would load it."""
+
+    @property
+    def asked_too_much(self) -> bool:
+        """Whether a goal with fewer users, less length or a larger budget would be met there."""
+        return self.why in {"speed", "price"} or bool(self.nearest)
 
 
 class Site(Record):
@@ -127,6 +135,46 @@ def spare_gib(model: ModelShape, place: Place) -> float | None:
 def refuse(model: ModelShape, where: Place, why: Why, reason: str) -> Refusal:
     """Refuse for a reason other than the accelerator's memory."""
     return Refusal(place=where.name, title=where.title, model=model.model, why=why, reason=reason)
+
+
+def commonest(refusals: Sequence[Refusal]) -> Refusal:
+    """Give the first of those whose reason most of them have.
+
+    What the goal asks too much of comes before what no goal would cure.
+    """
+    asked = [each for each in refusals if each.asked_too_much]
+    asleep = [each for each in refusals if each.why == "scale to zero"]
+    told = asked or asleep or refusals
+    kinds = Counter(each.why for each in told)
+    alike = Counter(_without_figures(each.reason) for each in told)
+    words = Counter(each.reason for each in told)
+
+    def most(each: Refusal) -> tuple[int, int, int]:
+        return kinds[each.why], alike[_without_figures(each.reason)], words[each.reason]
+
+    return max(told, key=most)
+
+
+def whose(told: Refusal, refusals: Sequence[Refusal]) -> str:
+    """Name its place, and its model where another there has another reason."""
+    there = [each for each in refusals if each.place == told.place]
+    one = len({each.model for each in refusals}) == 1
+    if one or all(each.reason == told.reason for each in there):
+        return told.place
+    return f"{told.model.rsplit('/', 1)[-1]} on {told.place}"
+
+
+def served(model: ModelShape, where: Place, found: Offer | Refusal) -> Offer | Refusal:
+    """Refuse also what published vLLM cannot serve there, if memory alone does not forbid it."""
+    if isinstance(found, Refusal) and "memory" in found.why and not found.nearest:
+        return found
+    why = unserved(model, accelerator(where.accelerator))
+    return refuse(model, where, "accelerator", why) if why else found
+
+
+def _without_figures(reason: str) -> str:
+    """Give a reason without what it rests on, so that those of one kind are alike."""
+    return re.sub(r"\d[\d.,]*", "", reason.partition(" (")[0])
 
 
 def host_too_small(model: ModelShape, where: Place, needed_gib: float) -> Refusal:

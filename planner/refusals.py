@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from core.records import ModelShape
 from planner.accelerators import Accelerator
 from planner.defaults import Resolved, most_tokens_of_an_item
-from planner.flags import Flags
+from planner.flags import Flags, positions
 from planner.overheads import overheads
 from planner.versions import numbers
 
@@ -60,7 +60,7 @@ def _precision(model: ModelShape, accelerator: Accelerator, flags: Flags) -> Ite
 
 
 def _lengths(model: ModelShape, flags: Flags, known: Resolved) -> Iterator[str]:
-    most = model.max_position_embeddings
+    most = positions(model, flags)
     if most and known.max_model_len > most:
         yield f"--max-model-len {known.max_model_len:,} is beyond the model's {most:,} positions."
     item = most_tokens_of_an_item(model, flags)

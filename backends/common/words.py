@@ -4,7 +4,7 @@ from typing import Final
 
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec, ModelShape
-from planner.flags import Flags
+from planner.flags import Flags, positions
 
 _SPREADING: Final = (
     ("--tensor-parallel-size", "-tp"),
@@ -56,17 +56,13 @@ def refuse_length(spec: DeploymentSpec, model: ModelShape) -> None:
     Raises:
         InvalidArgument: max_model_len, or the one in engine_args, is beyond its positions.
     """
-    limit, wanted = model.max_position_embeddings, Flags.of(spec).max_model_len or 0
-    if limit and wanted > limit and not _overridden(spec.engine_args):
+    flags = Flags.of(spec)
+    most, wanted = positions(model, flags), flags.max_model_len or 0
+    if most and wanted > most:
         raise InvalidArgument(
-            f"max_model_len {wanted} is beyond the model's {limit}.",
-            fix=f"Give {limit} or less, or leave it out.",
+            f"max_model_len {wanted} is beyond the model's {most}.",
+            fix=f"Give {most} or less, or leave it out.",
         )
-
-
-def _overridden(words: tuple[str, ...]) -> bool:
-    """Whether something else than the model's own files says how long it can be."""
-    return any(word.replace("_", "-").startswith("--hf-overrides") for word in words)
 
 
 def refuse_zones(spec: DeploymentSpec) -> None:

@@ -17,9 +17,11 @@ from operations.plans.foreseeing import (
     guesses,
     refused,
 )
-from planner.advise import Advice, advise
-from planner.goal import Goal
-from planner.offers import Offer, Refusal
+from planner.advise import Advice, advise, consider
+from planner.goal import Goal, candidates
+from planner.near import NearMiss
+from planner.offers import Offer, Refusal, commonest
+from planner.places import place
 
 _OFFERS: Final = 3
 _NAMED: Final = 6
@@ -36,6 +38,8 @@ class Recommendation(Foresight):
     refused: tuple[Refused, ...]
     instead: tuple[Foreseen, ...]
     """The same model elsewhere, or other models, where everything asked for refuses."""
+    cures: tuple[Foreseen, ...] = Field(exclude=True)
+    """What would fit where everything refuses, and asks for less: `would_fit` says it in words."""
     more_offers: int
     """That are not shown."""
     more_refused: int
@@ -51,8 +55,9 @@ class Recommendation(Foresight):
         return (*dict.fromkeys(doubts), *guesses((*self.offers, *self.instead)))
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Plan the first that can be deployed."""
-        return self.steps((*self.offers, *self.instead))
+        """Plan the first that can be deployed; where nothing fits, first what would there."""
+        cures = (step for each in self.cures for step in self.steps((each,)))
+        return (*cures, *self.steps((*self.offers, *self.instead)))
 
 
 def recommend(goal: dict[str, Any]) -> Recommendation:
@@ -67,6 +72,7 @@ def recommend(goal: dict[str, Any]) -> Recommendation:
         refused=why_not[:_REFUSED],
         more_refused=max(0, len(why_not) - _REFUSED),
         instead=tuple(foreseen(offer) for offer in others),
+        cures=() if advice.offers else tuple(map(foreseen, _cured(wanted, advice.refused))),
         more_offers=max(0, len(advice.offers) - _OFFERS),
     )
 
@@ -76,6 +82,31 @@ def _first(offers: Sequence[Offer]) -> Sequence[Offer]:
     able = next((offer for offer in offers if offer.deployable), None)
     shown = list(offers[:_OFFERS])
     return shown if able is None or able in shown else [*shown[:-1], able]
+
+
+def _cured(wanted: Goal, refusals: Sequence[Refusal]) -> Sequence[Offer]:
+    """Offer what fits and asks for less: of the refusal that is told, else of the first that can.
+
+    What fits the memory may still be too dear or too slow: then it is none.
+    """
+    shapes = {shape.model: shape for shape in candidates(wanted)}
+    for each in (commonest(refusals), *refusals) if refusals else ():
+        shape, where = shapes[each.model], place(each.place)
+        less = (_less(wanted, near) for near in each.nearest)
+        found = [consider(shape, where, goal, backends=BACKENDS) for goal in less]
+        if offers := [offer for offer in found if isinstance(offer, Offer)]:
+            return offers
+    return ()
+
+
+def _less(wanted: Goal, near: NearMiss) -> Goal:
+    """Ask for as much as a plan that fits gives."""
+    flags, length = near.arrangement.flags, near.arrangement.memory.max_model_len
+    if length < wanted.max_model_len:
+        return wanted.model_copy(update={"max_model_len": length})
+    if flags.language_model_only and not wanted.text_only:
+        return wanted.model_copy(update={"text_only": True})
+    return wanted.model_copy(update={"users": flags.max_num_seqs})
 
 
 def _told(advice: Advice) -> str:

@@ -1,7 +1,5 @@
 """Which model and which target, for somebody who has named neither: a table and a few rules."""
 
-import re
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -17,6 +15,7 @@ from operations.plans.foreseeing import Foresight, load_words, usd
 from planner.catalog import entries
 from planner.compare import Comparison, Row, compare
 from planner.goal import Goal, quality_of
+from planner.offers import commonest, whose
 from planner.places import place, places
 
 _NO_TILES: Final = "published vLLM cannot serve it there, whatever the memory"
@@ -99,7 +98,7 @@ def choose(targets: Sequence[str], goal: dict[str, Any]) -> Choice:
         rules=tuple(rules(found, names)),
         options=tuple(_option(model, found) for model in models),
         doubts=tuple(price_doubts(found.rows)),
-        why_none=_commonest([row for row in found.rows if not _is_served(row)]),
+        why_none=_commonest(found.rows),
         plan={**said, **({"targets": list(targets)} if targets else {})},
     )
 
@@ -144,16 +143,14 @@ def _why(missing: Sequence[Row]) -> str | None:
     return f"{row.place}: {_reason(row)}"
 
 
-def _commonest(missing: Sequence[Row]) -> str | None:
-    """Say the first reason of the kind that most of them have."""
-    kinds = Counter(map(_kind, missing))
-    first = max(missing, key=lambda row: kinds[_kind(row)], default=None)
-    return f"{first.place}: {_reason(first)}" if first else None
-
-
-def _kind(row: Row) -> str:
-    """Give its reason without the figures, and without what they rest on."""
-    return re.sub(r"\d[\d.,]*", "", _reason(row).partition(" (")[0])
+def _commonest(rows: Sequence[Row]) -> str | None:
+    """Say the reason that is told of all that do not serve."""
+    missing = [row.refusal for row in rows if row.refusal]
+    if not missing:
+        return None
+    first = commonest(missing)
+    reason = _NO_TILES if first.why == "accelerator" else first.reason
+    return f"{whose(first, missing)}: {reason}"
 
 
 def _reason(row: Row) -> str:

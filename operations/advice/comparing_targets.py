@@ -19,6 +19,7 @@ from planner.boot import Span
 from planner.compare import Comparison, Row, compare, judged
 from planner.goal import Goal
 from planner.places import place
+from planner.published import FIGURES
 from planner.reached import Band
 
 _ROWS: Final = 14
@@ -87,7 +88,7 @@ def comparison(
     rows = _shown(found.rows, len(models))
     seen = _seen(kept(runtime), rows, wanted)
     own = _deployable(found)
-    dead = dict.fromkeys(f"{row.place}: {row.unserved}" for row in rows if row.unserved)
+    dead = dict.fromkeys(f"{row.place}: {row.unserved} {FIGURES}" for row in rows if row.unserved)
     simulated = any(each and each.simulated for each in seen)
     one_by_one = 1 < len(targets) <= _NAMED and all(map(is_one, targets))
     return TargetComparison(
@@ -189,7 +190,8 @@ def _told(rows: Sequence[Row], seen: Sequence[Measurement | None]) -> Iterator[d
 
 def _row(row: Row, seen: Measurement | None) -> dict[str, Any]:
     """Give a row's figures as a person reads them, without what others say already."""
-    hidden = {"unserved", "usd_per_1000_requests", *({"reason"} if row.fits else {"files_gib"})}
+    hidden = {"unserved", "refusal", "usd_per_1000_requests"}
+    hidden |= {"reason"} if row.fits else {"files_gib"}
     figures = {
         name: _figure(name, value)
         for name, value in row

@@ -1,14 +1,16 @@
 """A spec changed by the words of a command line, and made plain."""
 
 import re
-import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec, valid
+from core.words import apart
+from planner.engine_words import check_words
 from planner.flags import size_in_bytes
 
+_Pair = tuple[str, str | None]
 _SHORT: Final = {"-tp": "tensor_parallel_size", "-q": "quantization"}
 _FIXED: Final = frozenset({"name", "model", "engine_args", "engine"})
 """What no flag changes."""
@@ -26,11 +28,22 @@ def changed(spec: DeploymentSpec, words: Sequence[str]) -> DeploymentSpec:
     8000
 
     Raises:
-        InvalidArgument: A word is no flag, or its value cannot be.
+        InvalidArgument: A word is no flag that may be given, or its value cannot be.
     """
+    return _put(spec, _checked(_pairs(words)))
+
+
+def _checked(pairs: Iterable[_Pair]) -> Iterator[_Pair]:
+    for flag, value in pairs:
+        given = () if value is None else (value,)
+        check_words(given if _field(flag) else (flag, *given))
+        yield flag, value
+
+
+def _put(spec: DeploymentSpec, pairs: Iterable[_Pair]) -> DeploymentSpec:
     values: dict[str, Any] = {}
     others: list[tuple[str, ...]] = []
-    for flag, value in _pairs(words):
+    for flag, value in pairs:
         field = _field(flag)
         if field is None:
             others.append((flag,) if value is None else (flag, value))
@@ -49,7 +62,7 @@ def plain(spec: DeploymentSpec) -> DeploymentSpec:
     Raises:
         InvalidArgument: A value in them cannot be.
     """
-    return changed(spec.model_copy(update={"engine_args": ()}), spec.engine_args)
+    return _put(spec.model_copy(update={"engine_args": ()}), _pairs(spec.engine_args))
 
 
 def rest(spec: DeploymentSpec) -> tuple[str, ...]:
@@ -62,7 +75,7 @@ def _known(spec: DeploymentSpec) -> Iterator[tuple[str, ...]]:
         yield (flag,) if value is None else (flag, value)
 
 
-def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+def _pairs(words: Sequence[str]) -> Iterator[_Pair]:
     """Take a flag and its value apart, however they were written."""
     waiting: str | None = None
     for word in (part for said in words for part in _split(_tight(said)) if part != "="):
@@ -95,21 +108,10 @@ def _split(said: str) -> Sequence[str]:
     >>> _split('--limit-mm-per-prompt {"image": 1}')
     ('--limit-mm-per-prompt', '{"image": 1}')
     """
-    named = said.partition(" ")[0] in _SETTABLE
-    if not (said.startswith("-") or named):
-        return (said,) if said else ()
-    before, brace, after = said.partition("{")
-    if brace and not before.endswith("'"):
-        flags, _, joined = before.rpartition(" ")
-        return (*_shell(flags), f"{joined}{brace}{after}")
-    return _shell(said)
-
-
-def _shell(said: str) -> Sequence[str]:
-    try:
-        return shlex.split(said)
-    except ValueError:
-        return (said,)
+    name = said.partition(" ")[0]
+    if name in _SETTABLE:
+        return (name, *apart(f"--{said}")[1:])
+    return apart(said) if said else ()
 
 
 def _is_assignment(word: str) -> bool:

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, get_args
 from core.plans import MemoryPlan
 from planner.boot import boot
 from planner.flags import Flags
-from planner.layouts import Arrangement, Ground, Layout, Wish, arrange
+from planner.layouts import Arrangement, Ground, Layout, Wish, arrange, of_weights
 from planner.near import offload, text_only
 from planner.offers import engine_line, host_gib, spare_gib
 from planner.places import Place
@@ -44,7 +44,7 @@ class _Case(NamedTuple):
 
 
 def alternatives(ground: Ground, where: Place, flags: Flags, *, wanted: Wish) -> Alternatives:
-    """Compute every layout beside the flags in question, at their length where they fit."""
+    """Compute every layout of the same weights beside these flags, at their length if they fit."""
     device = ground.accelerator
     if device.memory_gib is None or device.bandwidth_gb_per_s is None:
         return Alternatives({}, "", {})
@@ -52,7 +52,8 @@ def alternatives(ground: Ground, where: Place, flags: Flags, *, wanted: Wish) ->
     length = case.memory.max_model_len if case.memory.fits else wanted.max_model_len
     if not case.memory.fits:
         length = min(length, MODEST)
-    found = dict(_found(case, wanted._replace(max_model_len=length, layout=None)))
+    wish = of_weights(wanted, flags)._replace(max_model_len=length, layout=None)
+    found = dict(_found(case, wish))
     rows = {name: _row(case, each.flags, each.memory) for name, each in found.items()}
     this = {"this": _row(case, flags, case.memory)} if case.memory.fits else {}
     flags_of = {name: each.flags for name, each in found.items()}

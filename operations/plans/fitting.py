@@ -1,17 +1,30 @@
 """Deployments that would not fit, refused with what would; and flags that make them fit."""
 
+from typing import Final
+
 from backends.base import Backend, Predicts
 from core.errors import DoesNotFit, NextStep, Unsupported
 from core.plans import MemoryPlan, Plan
 from core.records import DeploymentSpec, ModelShape
+from operations.plans.alternatives import MODEST
 from operations.plans.foreseeing import arguments, why_not_offload
 from operations.plans.memory import memory_table
 from operations.plans.nearer import nearest
 from planner.accelerators import accelerator
 from planner.flags import Flags
 from planner.goal import Goal
-from planner.layouts import Ground, Layout, arrange
+from planner.layouts import Ground, Layout, arrange_said, of_weights
 from planner.places import places
+
+_SHORTEST: Final = 256
+"""Tokens: what a goal may at least ask for."""
+_SET: Final = frozenset(
+    {
+        "max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization",
+        "kv_cache_dtype", "enforce_eager", "tensor_parallel_size",
+    }
+)  # fmt: skip
+"""What a layout may set of a spec."""
 
 
 def does_not_fit(plan: Plan, memory: MemoryPlan) -> DoesNotFit:
@@ -51,17 +64,18 @@ def arranged(
             " does not know the model or the accelerator's memory.",
             fix="Give the flags themselves.",
         )
+    ground, version = Ground(model, *known), _version(spec, backend.target.name)
+    flags = Flags.of(spec, vllm_version=version)
+    if flags.tensor_parallel_size == 1:  # As good as unsaid: a spec has no other word for it.
+        flags = flags.model_copy(update={"tensor_parallel_size": ground.count})
     goal = Goal(
         model=spec.model,
         layout=layout,
-        max_model_len=Flags.of(spec).max_model_len or 8192,
-        vllm_version=_version(spec, backend.target.name),
+        max_model_len=max(_SHORTEST, flags.max_model_len or MODEST),
+        vllm_version=version,
     )
-    computed = arrange(Ground(model, *known), goal.wish).flags.computed()
-    known_to_specs = {
-        name: computed[name] for name in computed.keys() & DeploymentSpec.model_fields
-    }
-    return spec.model_copy(update=known_to_specs)
+    computed = arrange_said(ground, goal.wish, flags, spec.engine_args).flags.computed()
+    return spec.model_copy(update={name: computed[name] for name in computed.keys() & _SET})
 
 
 def _else(plan: Plan, memory: MemoryPlan) -> tuple[list[tuple[str, Flags]], str | None]:
@@ -71,11 +85,12 @@ def _else(plan: Plan, memory: MemoryPlan) -> tuple[list[tuple[str, Flags]], str 
     ground = Ground(plan.model, accelerator(memory.accelerator), memory.count)
     goal = Goal(
         model=plan.spec.model,
-        max_model_len=max(256, memory.max_model_len),
+        max_model_len=max(_SHORTEST, memory.max_model_len),
         vllm_version=_version(plan.spec, plan.target.name),
     )
-    near = list(nearest(ground, goal))[:2]
-    return near, why_not_offload(ground, memory, goal.wish)
+    said = Flags.of(plan.spec)
+    near = list(nearest(ground, goal, said=said))[:2]
+    return near, why_not_offload(ground, memory, of_weights(goal.wish, said))
 
 
 def _version(spec: DeploymentSpec, target: str) -> str | None:

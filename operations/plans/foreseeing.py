@@ -1,6 +1,6 @@
 """What the planner foresees, said so that an agent can read it at a glance."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pydantic import Field
@@ -32,8 +32,8 @@ _ARGUMENTS: Final = (
     "max_num_seqs", "max_num_batched_tokens", "tensor_parallel_size", "quantization",
     "cpu_offload_gb", "enforce_eager",
 )  # fmt: skip
-_TEXT_ONLY: Final = "--language-model-only"
 """Flags that plan_deployment and deploy_vllm take."""
+_TEXT_ONLY: Final = "--language-model-only"
 
 
 class Foreseen(Record):
@@ -127,11 +127,13 @@ class Foresight(Answer):
         return (NextStep("plan_deployment", {**named, **best.arguments}),)
 
 
-def arguments(flags: Flags) -> dict[str, Any]:
-    """Give flags as plan_deployment and deploy_vllm take them; others are left out."""
+def arguments(flags: Flags, engine_args: Sequence[str] = ()) -> dict[str, Any]:
+    """Give flags as plan_deployment and deploy_vllm take them; others only in `engine_args`."""
     said = flags.model_dump(include=set(_ARGUMENTS), exclude_defaults=True)
     size = said.get("kv_cache_memory_bytes")
-    others = {"engine_args": [_TEXT_ONLY]} if flags.language_model_only else {}
+    text_only = flags.language_model_only and _TEXT_ONLY not in engine_args
+    words = [*engine_args, *([_TEXT_ONLY] if text_only else [])]
+    others = {"engine_args": words} if words else {}
     return said | others | ({} if size is None else {"kv_cache_memory_bytes": str(size)})
 
 

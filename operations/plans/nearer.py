@@ -8,18 +8,18 @@ from operations.plans.foreseeing import arguments
 from planner.catalog import QUANTIZED, find
 from planner.flags import Flags
 from planner.goal import Goal
-from planner.layouts import Ground, arrange
+from planner.layouts import Ground, arrange, of_weights
 from planner.model import catalog_shape
 from planner.near import near_misses
 from planner.offers import engine_line
 
 
 def nearer(
-    ground: Ground, goal: Goal, beside: Alternatives
+    ground: Ground, goal: Goal, beside: Alternatives, *, said: Flags
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Give what fits and asks for less; where no request that long does, a short text, or int4."""
     model = ground.model.model
-    found = list(nearest(ground, goal))
+    found = list(nearest(ground, goal, said=said))
     yield from ((words, arguments(flags)) for words, flags in found)
     if found:
         return
@@ -37,13 +37,21 @@ def nearer(
         yield f"its int4 weights: {line}", {"model": smaller, **arguments(other.flags)}
 
 
-def nearest(ground: Ground, goal: Goal) -> Iterator[tuple[str, Flags]]:
-    """Give the same length with other flags where that is enough, else what asks for less."""
-    same = arrange(ground, goal.wish)
-    if same.enough:
-        yield f"with other flags: {engine_line(ground.model.model, same.flags)}", same.flags
-        return
-    for miss in near_misses(ground, goal.wish):
+def nearest(
+    ground: Ground, goal: Goal, *, said: Flags | None = None
+) -> Iterator[tuple[str, Flags]]:
+    """Give the same length with other flags where that is enough, else what asks for less.
+
+    Both first of the weights as they were said, then of the plainest.
+    """
+    own = (of_weights(goal.wish, said),) if said else ()
+    for wish in (*own, goal.wish):
+        same = arrange(ground, wish)
+        if same.enough:
+            yield f"with other flags: {engine_line(ground.model.model, same.flags)}", same.flags
+            return
+    misses = (near for wish in own if (near := list(near_misses(ground, wish))))
+    for miss in next(misses, None) or near_misses(ground, goal.wish):
         flags = miss.arrangement.flags
         line = engine_line(ground.model.model, flags)
         yield f"with another {miss.gives_up} ({miss.buys}): {line}", flags

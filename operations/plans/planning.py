@@ -27,9 +27,10 @@ from operations.plans.nearer import nearer
 from operations.plans.precisions import cache_precisions, precision
 from operations.plans.startable import check_startable
 from planner.accelerators import accelerator
+from planner.engine_words import engine_words
 from planner.flags import Flags, engine_flags
 from planner.goal import Goal, candidates
-from planner.layouts import Arrangement, Ground, Layout, arrange
+from planner.layouts import Arrangement, Ground, Layout, Wish, arrange_said, of_weights
 from planner.offers import (
     Offer,
     Refusal,
@@ -140,6 +141,11 @@ class _Looked(NamedTuple):
         return given or self.ground.accelerator.memory_gib is not None
 
     @property
+    def wish(self) -> Wish:
+        """What is wished of these weights."""
+        return of_weights(self.goal.wish, self.arranged.flags)
+
+    @property
     def near(self) -> bool:
         """It does not fit, and something less might."""
         return self.known and not self.arranged.memory.fits
@@ -157,29 +163,29 @@ def plan_for(
     Raises:
         InvalidArgument: The model cannot be planned, or a flag cannot be.
     """
+    engine_args = engine_words(engine_args)
     own = {"tensor_parallel_size": where.count, "vllm_version": where.vllm_version}
     flags = valid(Flags, {**own, **said, **engine_flags(engine_args)})
     looked = _look(where, model, flags, layout, engine_args)
-    memory, shape = looked.arranged.memory, looked.ground.model
+    memory, used = looked.arranged.memory, looked.arranged.flags
     offer = _offer(looked) if memory.fits else None
-    refusal = offer if isinstance(offer, Refusal) else None
-    used = looked.arranged.flags
-    beside = alternatives(looked.ground, where, used, wanted=looked.goal.wish)
-    near = tuple(nearer(looked.ground, looked.goal, beside)) if looked.near else ()
+    beside = alternatives(looked.ground, where, used, wanted=looked.wish)
+    near = tuple(nearer(looked.ground, looked.goal, beside, said=used)) if looked.near else ()
+    made = offer if isinstance(offer, Offer) else None
     return DeploymentPlan(
         target=where.name,
-        model=shape.model,
-        fits=memory.fits and refusal is None,
-        reasons=_reasons(looked, refusal),
+        model=looked.ground.model.model,
+        fits=memory.fits and not isinstance(offer, Refusal),
+        reasons=_reasons(looked, offer),
         **_room(looked),
-        foreseen=foreseen(offer) if isinstance(offer, Offer) else None,
+        foreseen=foreseen(made) if made else None,
         nearest=tuple(words for words, _ in near),
         layout=layout,
         **_background(looked, beside),
-        notes=(*memory.warnings, *(offer.warnings if isinstance(offer, Offer) else ())),
+        notes=(*memory.warnings, *(made.warnings if made else ())),
         known=looked.known,
         deployable=where.deployable(BACKENDS),
-        arguments=arguments(used),
+        arguments=arguments(used, engine_args),
         nearer=near[0][1] if near else None,
     )
 
@@ -198,7 +204,7 @@ def _room(looked: _Looked) -> dict[str, Any]:
 
 def _background(looked: _Looked, beside: Alternatives) -> dict[str, Any]:
     """Give what a plan is to be seen against: other layouts, precisions, the machine."""
-    used, ground, where, wish = looked.arranged, looked.ground, looked.where, looked.goal.wish
+    used, ground, where, wish = looked.arranged, looked.ground, looked.where, looked.wish
     return {
         "precision": precision(ground.model, used.flags, ground.accelerator),
         "checkpoints": checkpoints(ground.model.model),
@@ -222,17 +228,9 @@ def _look(
     ground = Ground(shape, accelerator(where.accelerator), where.count)
     said = flags.max_model_len or (None if layout else ground.plan(flags).max_model_len)
     goal = wanted.model_copy(update={"max_model_len": max(_SHORTEST, said)} if said else {})
-    laid_out = _laid_out(ground, goal, flags, engine_args) if layout else _as_said(ground, flags)
-    return _Looked(where, ground, goal, laid_out)
-
-
-def _laid_out(ground: Ground, goal: Goal, flags: Flags, engine_args: Sequence[str]) -> Arrangement:
-    """Keep what was said and a layout does not set; vLLM reads engine_args last, so they win."""
-    found = arrange(ground, goal.wish)
-    said = {**flags.model_dump(), **found.flags.computed(), **engine_flags(engine_args)}
-    merged = valid(Flags, said)
-    memory = ground.plan(merged)
-    return found.model_copy(update={"flags": merged, "memory": memory, "enough": memory.fits})
+    if layout:
+        return _Looked(where, ground, goal, arrange_said(ground, goal.wish, flags, engine_args))
+    return _Looked(where, ground, goal, _as_said(ground, flags))
 
 
 def _as_said(ground: Ground, flags: Flags) -> Arrangement:
@@ -258,9 +256,9 @@ def _offer(looked: _Looked) -> Offer | Refusal | None:
     return make_offer(shape, site, looked.arranged, size)
 
 
-def _reasons(looked: _Looked, refusal: Refusal | None) -> tuple[str, ...]:
-    if refusal:
-        return (refusal.reason,)
+def _reasons(looked: _Looked, offer: Offer | Refusal | None) -> tuple[str, ...]:
+    if isinstance(offer, Refusal):
+        return (offer.reason,)
     if looked.known:
         return looked.arranged.memory.reasons
     unknown = f"The memory of {looked.where.title} is not known:"

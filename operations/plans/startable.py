@@ -5,7 +5,7 @@ from core.records import ModelShape
 from operations.plans.precisions import check_cache_type
 from planner.accelerators import accelerator
 from planner.defaults import kv_element_bytes
-from planner.flags import Flags
+from planner.flags import Flags, positions
 from planner.places import Place
 
 
@@ -18,7 +18,7 @@ def check_startable(shape: ModelShape, where: Place, flags: Flags) -> None:
     check_cache_type(flags.kv_cache_dtype, accelerator(where.accelerator))
     kv_element_bytes(flags)
     ways, method = flags.tensor_parallel_size, flags.quantization
-    most = shape.max_position_embeddings
+    most = positions(shape, flags)
     if ways > where.count:
         raise InvalidArgument(
             f"tensor_parallel_size {ways} is more than the {where.count} of {where.name}.",

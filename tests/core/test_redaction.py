@@ -177,3 +177,27 @@ def test_no_line_takes_long(text: str) -> None:
     began = time.process_time()
     redact(text)
     assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "vllm serve m --api-key SECRETVALUE1 --seed 1",
+        "--hf_token SECRETVALUE1",
+        ["--api-key SECRETVALUE1"],
+        ["--seed", "1", "--api-key", "SECRETVALUE1"],
+        ["--api_k", "SECRETVALUE1"],
+        {"engine_args": ["--hf-token", "SECRETVALUE1"]},
+    ],
+)
+def test_what_follows_the_flag_of_a_secret_is_masked(said: object) -> None:
+    """As one word or as the next one of a list."""
+    assert "SECRETVALUE1" not in repr(redact(said))
+
+
+@pytest.mark.parametrize(
+    "said", ["[--api-key API_KEY [API_KEY ...]]", "--api-key $KEY", ["--api-key", "$KEY"]]
+)
+def test_what_names_a_secret_elsewhere_stays(said: object) -> None:
+    """A usage line, or a variable."""
+    assert redact(said) == said

@@ -129,6 +129,29 @@ async def test_layout_concurrency_computes_the_flags(on_l4: Agent) -> None:
         assert value in config
 
 
+@pytest.mark.parametrize("said", [{"quantization": "fp8"}, {"engine_args": ["-q", "fp8"]}])
+@pytest.mark.parametrize(
+    ("layout", "holds"),
+    [("concurrency", "--max-num-seqs 32"), ("context", "--max-model-len 262144")],
+)
+async def test_a_layout_is_computed_for_the_weights_that_are_started(
+    on_l4: Agent, said: dict[str, Any], layout: str, holds: str
+) -> None:
+    """In bf16 this model does not load there: eight bits leave room for much more."""
+    await deploy(on_l4, "12b", layout=layout, **said)
+    assert holds in (await on_l4.call("get_vllm_deployment_config", name="one")).text
+
+
+async def test_a_short_length_and_a_size_of_the_cache_are_kept_by_a_layout(on_l4: Agent) -> None:
+    """A layout does not set them, or not shorter."""
+    reply = await deploy(
+        on_l4, "e2b", layout="speed", max_model_len=100, kv_cache_memory_bytes="1G"
+    )
+    assert reply.state == "loading"
+    config = (await on_l4.call("get_vllm_deployment_config", name="one")).text
+    assert "--kv-cache-memory-bytes 1G" in config
+
+
 async def test_the_three_layouts_are_three_deployments(on_l4: Agent) -> None:
     """Each replaces the one before: their flags differ."""
     made = [

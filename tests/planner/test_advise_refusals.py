@@ -34,6 +34,16 @@ def test_a_place_that_only_an_image_of_ones_own_serves_is_still_considered() -> 
     found = consider(catalogued("e2b"), place("aca-t4"), Goal(model="e2b"))
     assert isinstance(found, Offer)
     assert "Published vLLM cannot serve it there" in found.doubts[0]
+    assert found.doubts[0].endswith("The figures are what such an image would come to.")
+
+
+def test_a_refusal_speaks_of_no_figures_because_it_has_none() -> None:
+    """It ends with who could serve it there; only then comes what else there is."""
+    advice = advise(Goal(model="e2b", places=T4))
+    (refusal,) = advice.refused
+    assert refusal.reason.endswith("An image of your own with smaller tiles may serve it there.")
+    assert "figures" not in advice.summary()
+    assert "may serve it there. Instead: " in advice.summary()
 
 
 def test_where_only_the_memory_is_too_small_that_is_the_reason() -> None:

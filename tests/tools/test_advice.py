@@ -85,13 +85,6 @@ async def test_what_is_recommended_the_plan_accepts(agent: Agent) -> None:
     assert planned.data["engine_line"] == reply.data["offers"][0]["engine_line"]
 
 
-async def test_where_nothing_fits_the_next_step_is_what_does(agent: Agent) -> None:
-    """A refusal is no dead end."""
-    reply = await recommend(agent, model="QAT 31B", targets=[L4])
-    (step,) = reply.structured["next"]
-    assert (await ask(agent, step["tool"], **step["arguments"])).data["fits"] is True
-
-
 async def test_what_are_high_level_recommendations_for_choosing_the_model(agent: Agent) -> None:
     """A quality names models; a budget refuses the dear ones by their price."""
     reply = await recommend(agent, quality="large", usd_per_hour=2.0, scale_to_zero=True)

@@ -11,7 +11,8 @@ pytestmark = pytest.mark.anyio
 
 
 async def plan(agent: Agent, **said: Any) -> Reply:
-    reply = await agent.call("plan_deployment", model="e4b", target="cloud-run-l4", **said)
+    wanted = {"model": "e4b", "target": "cloud-run-l4", **said}
+    reply = await agent.call("plan_deployment", **wanted)
     assert_envelope(reply)
     assert_same_facts(reply)
     return reply
@@ -61,3 +62,37 @@ async def test_a_layout_keeps_what_it_does_not_set(agent: Agent) -> None:
     words = await plan(agent, layout="speed", engine_args=["--language-model-only"])
     assert "--language-model-only" in words.data["engine_line"]
     assert words.data["memory"] != plain.data["memory"]
+
+
+@pytest.mark.parametrize("said", [{"quantization": "fp8"}, {"engine_args": ["-q", "fp8"]}])
+@pytest.mark.parametrize(
+    ("layout", "holds"),
+    [("concurrency", "--max-num-seqs 32"), ("context", "--max-model-len 262144")],
+)
+async def test_a_layout_is_computed_for_the_weights_that_are_started(
+    agent: Agent, said: dict[str, Any], layout: str, holds: str
+) -> None:
+    """Not for those in bf16, which do not load there; and it knows itself again."""
+    reply = await plan(agent, model="12b", layout=layout, **said)
+    assert holds in reply.data["engine_line"]
+    assert reply.data["standing"].startswith(f"These flags are the layout for {layout}.")
+    assert reply.data["layouts"]["this"] == reply.data["layouts"][layout]
+
+
+async def test_flags_are_held_against_the_layouts_of_their_own_weights(agent: Agent) -> None:
+    """There is one that gives more, and it is named."""
+    few = {"quantization": "fp8", "kv_cache_dtype": "fp8", "max_num_seqs": 1}
+    reply = await plan(agent, model="12b", max_model_len=8192, **few)
+    assert "concurrency holds" in reply.data["standing"]
+    assert "context takes one request of 262,144 tokens" in reply.data["standing"]
+
+
+async def test_what_fits_instead_is_of_the_weights_that_were_said(agent: Agent) -> None:
+    """The same length with fewer sequences, not a short one that needs no eight bits."""
+    many = {"max_model_len": 262_144, "max_num_seqs": 512, "quantization": "fp8"}
+    reply = await plan(agent, model="12b", **many)
+    assert reply.data["fits"] is False
+    (step, *_) = reply.structured["next"]
+    assert step["arguments"]["quantization"] == "fp8"
+    assert step["arguments"]["max_model_len"] == 262_144
+    assert (await agent.call(step["tool"], **step["arguments"])).data["fits"] is True

@@ -28,6 +28,7 @@ SPEC = DeploymentSpec(name="one", model="acme/m", max_model_len=4096)
         (["max_model_len 8192"], {"max_model_len": 8192}),
         (["--max-model-len", "=", "8192"], {"max_model_len": 8192}),
         (["--block-size 32"], {"engine_args": ("--block-size", "32")}),
+        (["max_num_seqs 4 --max-model-len 8192"], {"max_num_seqs": 4, "max_model_len": 8192}),
     ],
 )
 def test_a_flag_is_read_however_it_is_written(words: list[str], said: dict[str, Any]) -> None:
@@ -58,6 +59,7 @@ def test_a_plain_spec_has_no_flag_in_two_places() -> None:
         ['--block-size 16 --limit-mm-per-prompt {"image": 2}'],
         ["--block-size 16 --limit-mm-per-prompt '{\"image\": 2}'"],
         ["--block-size 16", '--limit-mm-per-prompt = {"image": 2}'],
+        ['--block-size 16 --limit-mm-per-prompt {"image": 2} --max-num-seqs 4'],
     ],
 )
 def test_a_flag_and_its_json_in_one_string_are_two_words(words: list[str]) -> None:
@@ -75,3 +77,25 @@ def test_what_is_no_flag_is_refused(words: list[str]) -> None:
     with pytest.raises(InvalidArgument) as refused:
         changed(SPEC, words)
     assert refused.value.fix
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--api-key SECRET"],
+        ['--limit-mm-per-prompt {"image": 2} --api-key SECRET'],
+        ["--max-model-len", "4 --api-key SECRET"],
+        ["--api-key", "SECRET", "SECRET"],
+    ],
+)
+def test_a_key_is_refused_and_not_told(words: list[str]) -> None:
+    """Wherever it stands among the words."""
+    with pytest.raises(InvalidArgument) as refused:
+        changed(SPEC, words)
+    assert "SECRET" not in f"{refused.value.summary}{refused.value.fix}"
+
+
+def test_what_was_deployed_once_can_be_read() -> None:
+    """Its flags may be such as are refused today."""
+    spec = SPEC.model_copy(update={"engine_args": ("--gpu-memory-util=0.4",)})
+    assert plain(spec).engine_args == ("--gpu-memory-util", "0.4")
