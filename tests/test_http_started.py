@@ -114,6 +114,7 @@ import sys
 from contextlib import asynccontextmanager
 
 import anyio
+import uvicorn
 from fastmcp import FastMCP
 
 from tools.serving import serve
@@ -141,6 +142,14 @@ async def slow():
     await anyio.sleep_forever()
 
 
+async def late(self):
+    # Uvicorn looks ten times a second whether it is to end: the streams may end before.
+    while not self.should_exit:
+        await anyio.sleep(0.02)
+    await anyio.sleep(1)
+
+
+uvicorn.Server.main_loop = late
 sys.exit(serve(lambda _settings: server, sys.argv[1:]))
 """
 

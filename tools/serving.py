@@ -8,6 +8,7 @@ import ssl
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final, NamedTuple, NoReturn
 
 import anyio
@@ -194,10 +195,10 @@ def _run(door: Door) -> None:
 class Served(uvicorn.Server):
     """Ends without a word about calls that it cuts off."""
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Refuse new calls, give those under way a moment, then end the app."""
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Take the signal: new calls are refused, those under way get a moment, the app ends."""
         _LOG.addFilter(_is_news)
-        await super().shutdown(sockets)
+        super().handle_exit(sig, frame)
 
 
 def _is_news(record: logging.LogRecord) -> bool:
