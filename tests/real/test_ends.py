@@ -19,13 +19,18 @@ from tests.survival.world import assert_nothing_left, facts, kill, seen, told
 pytestmark = [pytest.mark.anyio, pytest.mark.vllm]
 
 
+def wrapped(folder: Path, more: str = "") -> str:
+    """Make a program that starts vLLM, with more words behind those that it is given."""
+    script = folder / "vllm"
+    script.write_text(f'#!/bin/sh\nexec {VLLM} "$@" {more}\n')
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    return str(script)
+
+
 @pytest.fixture
 async def many_processes(state_dir: Path, tmp_path: Path) -> AsyncIterator[Served]:
     """A server whose vLLM runs its core as a process of its own, as it does with an accelerator."""
-    script = tmp_path / "vllm"
-    script.write_text(f'#!/bin/sh\nexec {VLLM} "$@"\n')
-    script.chmod(script.stat().st_mode | stat.S_IXUSR)
-    async with stdio(state_dir, VLLM_EXECUTABLE=str(script)) as agent:
+    async with stdio(state_dir, VLLM_EXECUTABLE=wrapped(tmp_path)) as agent:
         yield agent
 
 
@@ -59,26 +64,31 @@ async def booting_core(agent: Served, name: str) -> int:
     return found[0]
 
 
-@pytest.mark.parametrize(
-    ("flags", "code"),
-    [
-        (["--hf-overrides.max_position_embeddings", "1024"], "MAX_MODEL_LEN_TOO_LONG"),
-        (["--no-such-flag"], "BAD_ENGINE_ARGUMENT"),
-    ],
-)
-async def test_what_vllm_refuses_is_recognized_from_its_own_log(
-    served: Served, flags: list[str], code: str
-) -> None:
-    """With cause, fix and the line that says it."""
-    await served.deploy("refused", engine_args=flags)
-    failed, _ = await served.until("refused")
+async def refused(agent: Served, code: str, word: str, **flags: Any) -> None:
+    """See it fail with cause, fix and the line that says it; nothing is left of it."""
+    await agent.deploy("refused", **flags)
+    failed, _ = await agent.until("refused")
     assert failed.state == "failed"
     failure = failed.data["failure"]
     assert failure["code"] == code
-    assert flags[-1].removeprefix("--") in failure["cause"]
+    assert word in failure["cause"]
     assert failure["evidence"]
-    await served.call("destroy_vllm", target="local", name="refused")
-    assert_nothing_left(served.state_dir)
+    await agent.call("destroy_vllm", target="local", name="refused")
+    assert_nothing_left(agent.state_dir)
+
+
+async def test_what_vllm_refuses_is_recognized_from_its_own_log(served: Served) -> None:
+    """A flag that nothing before it knows."""
+    await refused(served, "BAD_ENGINE_ARGUMENT", "no-such-flag", engine_args=["--no-such-flag"])
+
+
+async def test_a_length_that_vllm_alone_refuses_is_recognized(
+    state_dir: Path, tmp_path: Path
+) -> None:
+    """Here a program between adds it; else it would not come so far."""
+    longer = wrapped(tmp_path, "--max-model-len 99999")
+    async with stdio(state_dir, VLLM_EXECUTABLE=longer) as agent:
+        await refused(agent, "MAX_MODEL_LEN_TOO_LONG", "99999")
 
 
 @pytest.mark.parametrize(
