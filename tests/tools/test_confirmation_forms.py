@@ -22,6 +22,7 @@ from mcp.types import (
     ErrorData,
 )
 
+from backends.local.folder import Folder
 from core.settings import Settings
 from server import build
 from tests.tools.asked import mode
@@ -71,17 +72,22 @@ async def _erring(state_dir: Path, code: int) -> AsyncIterator[Client[Any]]:
         yield client
 
 
+@pytest.fixture
+def folder(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
+    """What a stopped deployment leaves."""
+    still_engine(monkeypatch)
+    return plant(state_dir)
+
+
 async def _unreached(*_question: object) -> None:
     """Only say that this client can ask."""
 
 
 @pytest.mark.parametrize("code", [INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS])
 async def test_a_client_that_cannot_ask_after_all_is_given_a_token(
-    code: int, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+    code: int, state_dir: Path, folder: Folder
 ) -> None:
     """It refused the question itself: no bug of ours, and nobody is locked out by it."""
-    still_engine(monkeypatch)
-    folder = plant(state_dir)
     async with _erring(state_dir, code) as client:
         reply = await client.call_tool("destroy_vllm", {"name": "one"}, raise_on_error=False)
         told = reply.structured_content
@@ -106,11 +112,9 @@ def _is_a_no(told: dict[str, Any] | None, said: str) -> None:
 
 @pytest.mark.parametrize("code", [-1, 0, 4001, CONNECTION_CLOSED, REQUEST_TIMEOUT, INTERNAL_ERROR])
 async def test_any_other_error_to_the_question_is_a_no(
-    code: int, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+    code: int, state_dir: Path, folder: Folder
 ) -> None:
     """Somebody may have been asked: nothing is done, and no token is given."""
-    still_engine(monkeypatch)
-    folder = plant(state_dir)
     async with _erring(state_dir, code) as client:
         reply = await client.call_tool("destroy_vllm", {"name": "one"}, raise_on_error=False)
     _is_a_no(reply.structured_content, _SAID)
@@ -126,11 +130,9 @@ async def test_any_other_error_to_the_question_is_a_no(
     ],
 )
 async def test_a_no_that_a_handler_raises_is_a_no(
-    raised: Exception, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+    raised: Exception, state_dir: Path, folder: Folder
 ) -> None:
     """FastMCP sends INTERNAL_ERROR for whatever a handler raises: a no looks like a bug."""
-    still_engine(monkeypatch)
-    folder = plant(state_dir)
 
     async def answer(_message: str, *_rest: Any) -> ElicitResult[dict[str, Any]]:
         raise raised
