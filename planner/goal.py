@@ -9,7 +9,7 @@ from pydantic import Field
 from core.errors import InvalidArgument
 from core.records import ModelShape, Record
 from planner.catalog import entries, find
-from planner.layouts import Layout, Wish
+from planner.layouts import SHORTEST, Layout, Wish
 from planner.model import read_model
 from planner.price import HOURS_PER_MONTH, Load
 
@@ -29,7 +29,7 @@ class Goal(Record):
     model: str | None = None
     """A Hub id, a short name such as `26b qat`, or a folder; else `quality` chooses."""
     quality: Quality | None = None
-    max_model_len: int = Field(default=8192, ge=256)
+    max_model_len: int = Field(default=8192, ge=SHORTEST)
     """Tokens of the longest prompt and its answer together."""
     users: int = Field(default=1, ge=1)
     """Requests of that length that must be held at once."""

@@ -17,7 +17,7 @@ _GPU_UTILIZATION: Final = 0.95
 """What deployments used that worked; a cap on it is what is free at the start."""
 _TPU_UTILIZATION: Final = 0.9
 """Compiled programs live outside the budget: 0.95 never boots a v5e."""
-_SHORTEST: Final = 256
+SHORTEST: Final = 256
 """Tokens: a shorter length is no plan any more."""
 _SMALL_BATCH: Final = 512
 """Tokens that a step takes at most, where every token in flight holds blocks of a sliding window
@@ -158,12 +158,12 @@ def _keeping(wish: Wish, flags: Flags, names: Collection[str]) -> Wish:
 
 def longest(ground: Ground, flags: Flags, requests: int) -> Flags | None:
     """Give the same flags with the longest length, below theirs, that so many requests have."""
-    low, high = 0, (flags.max_model_len or 0) // _SHORTEST
+    low, high = 0, (flags.max_model_len or 0) // SHORTEST
     while low < high:
         middle = (low + high + 1) // 2
-        fits = _enough(ground.plan(_of_length(flags, middle * _SHORTEST)), requests)
+        fits = _enough(ground.plan(_of_length(flags, middle * SHORTEST)), requests)
         low, high = (middle, high) if fits else (low, middle - 1)
-    return _of_length(flags, low * _SHORTEST) if low else None
+    return _of_length(flags, low * SHORTEST) if low else None
 
 
 def utilization(accelerator: Accelerator) -> float | None:

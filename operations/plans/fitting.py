@@ -13,11 +13,9 @@ from operations.plans.nearer import nearest
 from planner.accelerators import accelerator
 from planner.flags import Flags
 from planner.goal import Goal
-from planner.layouts import Ground, Layout, arrange_said, of_weights
+from planner.layouts import SHORTEST, Ground, Layout, arrange_said, of_weights
 from planner.places import places
 
-_SHORTEST: Final = 256
-"""Tokens: what a goal may at least ask for."""
 _SET: Final = frozenset(
     {
         "max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization",
@@ -71,7 +69,7 @@ def arranged(
     goal = Goal(
         model=spec.model,
         layout=layout,
-        max_model_len=max(_SHORTEST, flags.max_model_len or MODEST),
+        max_model_len=max(SHORTEST, flags.max_model_len or MODEST),
         vllm_version=version,
     )
     computed = arrange_said(ground, goal.wish, flags, spec.engine_args).flags.computed()
@@ -85,7 +83,7 @@ def _else(plan: Plan, memory: MemoryPlan) -> tuple[list[tuple[str, Flags]], str 
     ground = Ground(plan.model, accelerator(memory.accelerator), memory.count)
     goal = Goal(
         model=plan.spec.model,
-        max_model_len=max(_SHORTEST, memory.max_model_len),
+        max_model_len=max(SHORTEST, memory.max_model_len),
         vllm_version=_version(plan.spec, plan.target.name),
     )
     said = Flags.of(plan.spec)

@@ -1,7 +1,7 @@
 """One model at one target, foreseen: does it fit, how fast, at what price, with which flags."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
@@ -30,7 +30,7 @@ from planner.accelerators import accelerator
 from planner.engine_words import engine_words
 from planner.flags import Flags, engine_flags
 from planner.goal import Goal, candidates
-from planner.layouts import Arrangement, Ground, Layout, Wish, arrange_said, of_weights
+from planner.layouts import SHORTEST, Arrangement, Ground, Layout, Wish, arrange_said, of_weights
 from planner.offers import (
     Offer,
     Refusal,
@@ -42,9 +42,6 @@ from planner.offers import (
     spare_gib,
 )
 from planner.places import Place
-
-_SHORTEST: Final = 256
-"""Tokens: what a goal may at least ask for."""
 
 
 class DeploymentPlan(Foresight):
@@ -227,7 +224,7 @@ def _look(
     check_startable(shape, where, flags)
     ground = Ground(shape, accelerator(where.accelerator), where.count)
     said = flags.max_model_len or (None if layout else ground.plan(flags).max_model_len)
-    goal = wanted.model_copy(update={"max_model_len": max(_SHORTEST, said)} if said else {})
+    goal = wanted.model_copy(update={"max_model_len": max(SHORTEST, said)} if said else {})
     if layout:
         return _Looked(where, ground, goal, arrange_said(ground, goal.wish, flags, engine_args))
     return _Looked(where, ground, goal, _as_said(ground, flags))
