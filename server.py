@@ -56,7 +56,7 @@ from operations.runtime import Runtime
 from tools import every  # noqa: F401  registers them
 from tools.furnishing import furnish
 from tools.gate import Gate
-from tools.profile import INSTRUCTIONS, callable_names, listed
+from tools.profile import INSTRUCTIONS, listed
 from tools.surface import TOOLS
 from tools.tracing import set_up
 
@@ -68,7 +68,7 @@ NAME = "Self-Hosted vLLM DevOps Agent"
 
 def build(settings: Settings) -> FastMCP[dict[str, Runtime]]:
     """Make a server that shows the tools of its profile; nothing is opened before it runs."""
-    shown, known = listed(settings), callable_names(settings)
+    shown = listed(settings)
     set_up(settings)
 
     @asynccontextmanager
@@ -82,7 +82,7 @@ def build(settings: Settings) -> FastMCP[dict[str, Runtime]]:
         version=VERSION,
         lifespan=lifespan,
         middleware=[Gate()],
-        tools=[one.tool for name, one in TOOLS.items() if name in known],
+        tools=[one.tool for one in TOOLS.values()],
         mask_error_details=True,
         dereference_schemas=False,  # no schema of ours refers to another place
         cache_ttl=300,

@@ -46,6 +46,13 @@ class Answer(Record):
         """One sentence with the fact that matters most."""
         raise TypeError(f"{type(self).__name__} has no sentence.")
 
+    def facts(self) -> Mapping[str, Any]:
+        """Return the few facts that the summary rests on, in at most 15 lines.
+
+        The whole record is what `detail="full"` gives; it is the default where it is short.
+        """
+        return self.model_dump(mode="json", exclude_none=True)
+
     def warnings(self) -> tuple[str, ...]:
         """What the reader must not overlook."""
         return ()
@@ -197,8 +204,8 @@ class Deployment(Answer):
 
 
 SIMULATED = (
-    "This is the simulated engine: no model runs, its words are made up and its figures are "
-    "a simulation. `make vllm` installs the real one."
+    "This is a simulated engine: its words and figures are made up; "
+    "`make vllm` installs a real one."
 )
 
 

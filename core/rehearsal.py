@@ -4,7 +4,7 @@ from typing import Final
 
 from core.record import Record
 
-REHEARSAL: Final = "Rehearsal: simulated clouds on this machine, no real money and no real model."
+REHEARSAL: Final = "Rehearsal on simulated clouds: no money, no real model."
 
 
 class GooglePlane(Record):

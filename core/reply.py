@@ -1,20 +1,52 @@
 """The two halves of every answer: a structured envelope and the same facts as Markdown."""
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, Final, Protocol
+from warnings import warn
+
+from pydantic_core import to_jsonable_python
 
 from core.errors import NextStep, OpsError
 from core.records import Answer
 
 MAX_CHARACTERS: Final = 28_000
 """Of one half: about 7,000 tokens, so that no client cuts it (state of 2026-11)."""
+MAX_WARNINGS: Final = 3
+"""Of an answer that was not asked for in full; those about money and data come first."""
+MAX_ROW: Final = 240
+"""Characters of a row that is written on one line."""
+_URGENT: Final = re.compile(
+    r"\$|\b(bill|cost|pa(y|id)|overdue|delet|remov|lo(s[est]|st)\b|key\b|public|unlabelled)",
+    re.IGNORECASE,
+)
+"""What warnings about money and data speak of."""
 
 _notes: ContextVar[list[str] | None] = ContextVar("notes", default=None)
 _first: ContextVar[tuple[str, ...]] = ContextVar("first", default=())
 
+_full: ContextVar[bool] = ContextVar("full", default=False)
+
 Json = dict[str, Any]
+
+
+class Listed(Protocol):
+    """What a profile says of a tool."""
+
+    def __call__(self, tool: str, /) -> Sequence[str] | None:
+        """Return the arguments that a listed tool needs; None for one that is not listed."""
+
+
+@contextmanager
+def in_full(*, full: bool) -> Iterator[None]:
+    """Let the answer that is made meanwhile be the whole record, as `detail="full"` asks."""
+    token = _full.set(full)
+    try:
+        yield
+    finally:
+        _full.reset(token)
 
 
 @contextmanager
@@ -45,20 +77,26 @@ def note(warning: str) -> None:
         gathered.append(warning)
 
 
-def success(answer: Answer, notes: list[str], listed: Callable[[str], bool]) -> Json:
+def success(answer: Answer, notes: list[str], listed: Listed) -> Json:
     """Make the envelope of an answer; `listed` says which tools this profile has."""
-    warnings = [*notes, *(w for w in answer.warnings() if w not in notes)]
-    return {
+    whole = answer.model_dump(mode="json", exclude_none=True)
+    envelope = {
         "ok": True,
         "summary": answer.summary(),
-        "data": answer.model_dump(mode="json", exclude_none=True),
-        "warnings": warnings,
+        "data": whole,
+        "warnings": [*notes, *(w for w in answer.warnings() if w not in notes)],
         "next": _steps(answer.next_steps(), listed),
     }
+    if _full.get():
+        return envelope
+    facts = to_jsonable_python(answer.facts(), exclude_none=True)
+    more = {"detail": "full"} if facts != whole else {}
+    return {**envelope, "data": _tidy(facts), **more}
 
 
-def failure(exc: OpsError, notes: list[str], listed: Callable[[str], bool]) -> Json:
+def failure(exc: OpsError, notes: list[str], listed: Listed) -> Json:
     """Make the envelope of an error of ours."""
+    data = {name: value for name, value in exc.data.items() if value is not None}
     return {
         "ok": False,
         "code": exc.code,
@@ -66,18 +104,56 @@ def failure(exc: OpsError, notes: list[str], listed: Callable[[str], bool]) -> J
         "cause": exc.cause,
         "fix": exc.fix,
         "retryable": exc.retryable,
-        "data": exc.data,
+        "data": data if _full.get() else _tidy(to_jsonable_python(data)),
         "warnings": list(notes),
         "next": _steps(exc.next_steps, listed),
     }
 
 
-def _steps(steps: tuple[NextStep, ...], listed: Callable[[str], bool]) -> list[Json]:
-    return [
-        {"tool": step.tool, "arguments": dict(step.arguments)}
-        for step in steps
-        if listed(step.tool)
-    ]
+def _steps(steps: tuple[NextStep, ...], listed: Listed) -> list[Json]:
+    """Return the steps that can be called as they stand; one that lacks an argument is a bug."""
+    found = []
+    for step in steps:
+        needed = listed(step.tool)
+        if needed is None:
+            continue
+        lacking = [name for name in needed if name not in step.arguments]
+        if lacking:
+            warn(f"{step.tool} is offered without {', '.join(lacking)}.", stacklevel=2)
+            continue
+        found.append({"tool": step.tool, "arguments": dict(step.arguments)})
+    return found
+
+
+def few(said: Sequence[str]) -> list[str]:
+    """Return the warnings that an answer has room for; in full all of them."""
+    if _full.get() or len(said) <= MAX_WARNINGS:
+        return list(said)
+    urgent = sorted(said, key=lambda warning: not _URGENT.search(warning))[:MAX_WARNINGS]
+    return [warning for warning in said if warning in urgent]
+
+
+def _tidy(value: Any) -> Any:
+    """Leave out what has no value, and round as people do."""
+    if isinstance(value, float):
+        return _rounded(value)
+    if isinstance(value, Mapping):
+        tidy = {name: _tidy(item) for name, item in value.items()}
+        return {name: item for name, item in tidy.items() if item not in (None, "", [], {})}
+    if isinstance(value, list | tuple):
+        return [_tidy(item) for item in value]
+    return value
+
+
+def _rounded(number: float) -> float | int:
+    """Return three digits of a number, or its whole part where that has more.
+
+    >>> [_rounded(one) for one in (31.03030303, 1.0465200000000001, 0.08043, 6353.7, 2.0)]
+    [31.0, 1.05, 0.0804, 6354, 2.0]
+    """
+    if abs(number) >= 1000:
+        return round(number)
+    return float(f"{number:.3g}")
 
 
 def bounded(envelope: Json) -> Json:
@@ -127,6 +203,8 @@ def markdown(envelope: Mapping[str, Any]) -> str:
         lines += ["", *(f"⚠ {warning}" for warning in envelope["warnings"])]
     if envelope["next"]:
         lines += ["", *(f"Next: {_call(step)}" for step in envelope["next"])]
+    if envelope.get("detail"):
+        lines += ["", f"More: detail='{envelope['detail']}'"]
     if envelope.get("truncated"):
         lines += ["", "truncated: true"]
     return "\n".join(lines)
@@ -154,7 +232,9 @@ def _block(value: Mapping[str, Any], indent: str) -> Iterator[str]:
 
 def _items(items: list[Any], indent: str) -> Iterator[str]:
     for item in items:
-        if isinstance(item, Mapping):
+        if isinstance(item, Mapping) and (row := _row(item)):
+            yield f"{indent}- {row}"
+        elif isinstance(item, Mapping):
             first, *rest = list(_block(item, indent + "  ")) or [""]
             yield f"{indent}- {first.strip().removeprefix('- ')}"
             yield from rest
@@ -166,6 +246,14 @@ def _items(items: list[Any], indent: str) -> Iterator[str]:
             yield from _fenced(item)
         else:
             yield f"{indent}- {_scalar(item)}"
+
+
+def _row(item: Mapping[str, Any]) -> str:
+    """Return a short flat mapping as one line; an empty text for any other."""
+    if any(isinstance(value, Mapping | list) and value for value in item.values()):
+        return ""
+    row = ", ".join(f"{name}: {_scalar(value)}" for name, value in item.items())
+    return row if len(row) <= MAX_ROW and "\n" not in row else ""
 
 
 def _fenced(text: str) -> Iterator[str]:

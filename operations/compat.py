@@ -57,7 +57,7 @@ async def on(
         raise InvalidArgument(
             f"{target} is not on {cloud.title}.",
             fix=f"Call {new}, or leave `target` out.",
-            next_steps=(NextStep(new, {"target": target}),),
+            next_steps=(NextStep("list_deployments"),),
         )
     meant = target or _preferred(cloud, stage)
     if meant:

@@ -52,9 +52,18 @@ class Agent:
         """What the human was asked."""
 
     async def call(self, tool: str, /, **arguments: Any) -> Reply:
+        """Call a tool and have all that it knows; `brief` gives what users see."""
+        return await self.brief(tool, **{"detail": "full", **arguments})
+
+    async def brief(self, tool: str, /, **arguments: Any) -> Reply:
+        """Call a tool as an agent does that asks for nothing more."""
         reply = await self.client.call_tool(tool, arguments, raise_on_error=False)
         text = "\n".join(getattr(block, "text", "") for block in reply.content)
         return Reply(reply.structured_content, text, is_error=reply.is_error)
+
+    async def names(self) -> set[str]:
+        """Return the tools that are listed."""
+        return {tool.name for tool in await self.client.list_tools()}
 
     async def settled(self, name: str, *, target: str = "local") -> Reply:
         """Watch a deployment until its state stays."""

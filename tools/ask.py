@@ -38,7 +38,7 @@ async def put(
     return answer
 
 
-@ops_tool("ask", ASKS, default=True)
+@ops_tool("ask", ASKS, default=True, seldom=("system", "temperature"))
 async def query_gemma4(
     prompt: str,
     target: Text = None,
@@ -63,7 +63,7 @@ async def query_gemma4(
     return await put(rt, found, question, wake=wake, confirm=confirm, timed=False, ctx=ctx)
 
 
-@ops_tool("ask", ASKS, default=True)
+@ops_tool("ask", ASKS, default=True, seldom=("system", "temperature"))
 async def query_gemma4_with_stats(
     prompt: str,
     target: Text = None,

@@ -31,7 +31,9 @@ Wait = Annotated[float, Field(ge=0, le=MAX_RUN_WAIT_SECONDS)]
 _NOT_PLAN = ("target", "name", "resume", "wait_s", "deadline", "confirm", "ctx", "rt")
 
 
-@ops_tool("benchmark", MEASURES, default=True)
+@ops_tool(
+    "benchmark", MEASURES, default=True, seldom=("arrivals", "dataset", "workers", "cell_seconds")
+)
 async def run_benchmark(
     profile: Literal["quick", "standard", "full", "article", "find-capacity"] = "quick",
     target: Text = None,

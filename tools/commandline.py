@@ -58,7 +58,7 @@ def _argument(tool: str, word: str) -> tuple[str, Any]:
     name, equals, text = word.partition("=")
     if not equals:
         raise ValueError(f"'{word}' is not of the form key=value.")
-    schema = TOOLS[tool].tool.parameters["properties"].get(name, {})
+    schema = TOOLS[tool].parameters.get(name, {})
     return name, _value(schema, text)
 
 

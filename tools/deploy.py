@@ -35,7 +35,14 @@ Plane = Literal["auto", "queued", "compute"]
 _NOT_FLAGS = ("model", "target", "name", "layout", "force", "confirm", "rt")
 
 
-@ops_tool("deploy", REPLACES, default=True)
+_SELDOM = (
+    *("quantization", "dtype", "cpu_offload_gb", "enforce_eager", "max_num_batched_tokens"),
+    *("port", "zone_wait_minutes", "control_plane"),
+)
+"""Taken, and left out of the listing; `engine_args` says what vLLM calls them as well."""
+
+
+@ops_tool("deploy", REPLACES, default=True, seldom=_SELDOM)
 async def deploy_vllm(
     model: Text = None,
     target: Text = None,

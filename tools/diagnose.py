@@ -1,4 +1,4 @@
-"""Tools that find out why something is ill."""
+"""Tools that find out what is wrong."""
 
 from typing import Annotated
 
@@ -24,7 +24,7 @@ async def diagnose(target: Text = None, name: Text = None, rt: Runtime = RT) -> 
     return await walk.diagnose(rt, target, name)
 
 
-@ops_tool("diagnose", LOOKS)
+@ops_tool("diagnose", LOOKS, default=True)
 async def get_logs(
     target: Text = None,
     name: Text = None,
@@ -34,12 +34,12 @@ async def get_logs(
     reduce: bool = False,
     rt: Runtime = RT,
 ) -> Answer:
-    """Show the newest lines of an engine's log, newest last; or reduce any number to their kinds.
+    """Show an engine's log, newest lines last; or any number of lines reduced to their kinds.
 
     Args:
         contains: Only lines with this text.
         minutes: Only lines this new.
-        reduce: Instead, each kind of line with its count, gravest and rare ones first.
+        reduce: Count each kind of line, errors and rare ones first.
     """
     found = await find(rt.stage, target, name)
     from operations.watching import reading

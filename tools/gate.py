@@ -16,18 +16,16 @@ from core.errors import (
     NotFound,
     OpsError,
     ReadOnly,
-    Unsupported,
     WaitedTooLong,
 )
 from core.journal import BROKEN_OFF, Journal, Outcome
 from core.redaction import MASK, redact
-from core.reply import failure
+from core.reply import failure, in_full
 from operations.journalling import outcome_of
 from operations.runtime import Runtime
 from tools.old_arguments import understood
 from tools.patience import patience, patience_seconds
-from tools.profile import OLD_NAMES
-from tools.surface import TOOLS, Registered, result
+from tools.surface import TOOLS, Registered, offered, result
 from tools.tracing import span_of, tell
 
 _log: Final = logging.getLogger(__name__)
@@ -75,7 +73,11 @@ class Gate(Middleware):
     ) -> ToolResult:
         """Refuse, write down, call, and put foreign errors into our words."""
         rt = _runtime(context)
-        with span_of(context.message.name, rt) as span, understood(context.message):
+        with (
+            span_of(context.message.name, rt) as span,
+            understood(context.message),
+            in_full(full=_wants_detail(context.message)),
+        ):
             reply = await _reply(context, call_next, rt)
             tell(span, context.message.arguments or {}, _told(reply), rt)
         return reply
@@ -140,6 +142,14 @@ def _wakes(message: CallToolRequestParams) -> bool:
     return str(said).lower() not in _NO
 
 
+def _wants_detail(message: CallToolRequestParams) -> bool:
+    """Take `detail` out of a call, which every tool may have; whether it asks for the whole."""
+    if not message.arguments or "detail" not in message.arguments:
+        return False
+    message.arguments = dict(message.arguments)
+    return str(message.arguments.pop("detail")).lower() == "full"
+
+
 def _drop_nulls(message: CallToolRequestParams) -> None:
     """Some clients send null for what is left out."""
     if message.arguments:
@@ -172,12 +182,7 @@ def _refusal(registered: Registered, rt: Runtime, *, wakes: bool) -> OpsError | 
     name = registered.tool.name
     if rt.settings.read_only and (registered.writes or wakes):
         return _read_only(name, writes=registered.writes)
-    if name in rt.listed or registered.group == OLD_NAMES:
-        return None
-    return Unsupported(
-        f"{name} is not in this server's profile.",
-        fix=f"Start it with TOOLSETS={registered.group}.",
-    )
+    return None
 
 
 def _read_only(name: str, *, writes: bool) -> ReadOnly:
@@ -219,7 +224,7 @@ def _invalid(tool: str, exc: ValidationError) -> InvalidArgument:
     cause = exc.__cause__
     rows = cause.errors(include_url=False) if isinstance(cause, PydanticValidationError) else []
     said = {f"{row['loc'][0]}": row["msg"] for row in reversed(rows) if row["loc"]}
-    known = TOOLS[tool].tool.parameters["properties"]
+    known = TOOLS[tool].parameters
     words = "; ".join(f"{name}: {message}" for name, message in said.items()) or str(exc)[:200]
     return InvalidArgument(
         f"{tool} does not take these arguments: {words}.",
@@ -236,7 +241,7 @@ def _bug(tool: str, exc: ToolError) -> InternalError:
 
 
 def _failed(exc: OpsError, rt: Runtime) -> ToolResult:
-    return result(failure(exc, [], rt.listed.__contains__), rt)
+    return result(failure(exc, [], offered(rt)), rt)
 
 
 def _runtime(context: MiddlewareContext[Any]) -> Runtime:

@@ -12,6 +12,11 @@ async def get_help(topic: Text = None, rt: Runtime = RT) -> Help:
     Args:
         topic: A tool or setting.
     """
-    tools = {name: one.tool.to_mcp_tool() for name, one in TOOLS.items()}
+    tools = {
+        name: one.tool.to_mcp_tool().model_copy(
+            update={"input_schema": {"properties": one.parameters}}
+        )
+        for name, one in TOOLS.items()
+    }
     groups = {name: one.group for name, one in TOOLS.items()}
     return explain(rt, topic, tools, groups)

@@ -25,7 +25,7 @@ async def get_endpoint(target: Text = None, name: Text = None, rt: Runtime = RT)
 
 @ops_tool("observe", LOOKS, default=True)
 async def get_model_details(target: Text = None, name: Text = None, rt: Runtime = RT) -> Answer:
-    """Give the served model's details: context size, quantization, flags, memory, hardware.
+    """Check the served model's details: context size, quantization, flags, memory, hardware.
 
     Precision of weights and KV cache (bf16, fp8), memory breakdown of each GPU or TPU chip.
     """

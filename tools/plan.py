@@ -23,7 +23,14 @@ async def list_targets(rt: Runtime = RT) -> Answer:
     return await targets.list_all(rt)
 
 
-@ops_tool("plan", LOOKS, default=True)
+_SELDOM = (
+    *("gpu_memory_utilization", "kv_cache_memory_bytes", "max_num_batched_tokens", "quantization"),
+    *("cpu_offload_gb", "enforce_eager", "vllm_version", "zones", "control_plane", "image"),
+)
+"""Of vLLM's flags those that a plan is seldom asked about; all are explained by get_help."""
+
+
+@ops_tool("plan", LOOKS, default=True, seldom=_SELDOM)
 async def plan_deployment(
     model: str,
     target: Text = None,
@@ -49,13 +56,14 @@ async def plan_deployment(
 ) -> Answer:
     """Say if a model fits a target (dry run): memory, context, users, cold start, price, flags.
 
-    Gives memory layout, KV cache, quantization, boot time, or the nearest plan that fits.
+    Gives memory layout, KV cache, quantization, CPU offloading, boot time, the nearest that fits.
 
     Args:
         model: Hub id, folder, or short name such as `26b qat`.
         target: See compare_targets.
         layout: Compute the flags for this instead.
-        weights, zones, engine_args: As deploy_vllm takes them.
+        engine_args: Other vllm serve flags, one word each.
+        weights: As in deploy_vllm.
         check: Ask the cloud as well: quota, permissions, region, weights.
     """
     source = {

@@ -16,9 +16,7 @@ from logs.readable import printable
 from tools.skills import Skill, skills
 from tools.surface import TOOLS, runtime
 
-PROFILES: Final[Sequence[str]] = TOOLS["run_benchmark"].tool.parameters["properties"]["profile"][
-    "enum"
-]
+PROFILES: Final[Sequence[str]] = TOOLS["run_benchmark"].parameters["profile"]["enum"]
 _Words = Annotated[str, Field(min_length=1, max_length=500)]
 _Whole = Annotated[int, Field(ge=1)]
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]

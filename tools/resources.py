@@ -12,12 +12,12 @@ from core.errors import InvalidArgument, NotFound, OpsError
 from core.records import Answer
 from core.redaction import redact
 from core.rehearsal import REHEARSAL
-from core.reply import bounded, collecting_notes, success
+from core.reply import bounded, collecting_notes, in_full, success
 from operations import failures
 from operations.benchmarks import reports
 from operations.plans import targets
 from operations.watching import overview
-from tools.surface import runtime
+from tools.surface import offered, runtime
 
 _JSON: Final = "application/json"
 _MARKDOWN: Final = "text/markdown"
@@ -35,7 +35,8 @@ async def _json(looking: Awaitable[Answer]) -> str:
             answer = await looking
         except OpsError as exc:
             raise _readable(exc) from exc
-        envelope = success(answer, notes, rt.listed.__contains__)
+        with in_full(full=True):
+            envelope = success(answer, notes, offered(rt))
     news = [REHEARSAL] if rt.settings.rehearsal else []
     envelope["warnings"] = [*news, *envelope["warnings"]]
     return json.dumps(bounded(redact(envelope, rt.secrets)), ensure_ascii=False, indent=1)

@@ -11,7 +11,7 @@ from tools.confirming import agree
 from tools.surface import CREATES, KNOWS, RT, Layout, Text, Whole, ops_tool, said
 
 
-@ops_tool("deploy", CREATES)
+@ops_tool("deploy", CREATES, default=True)
 async def setup_target(
     target: Text = None, confirm: Text = None, rt: Runtime = RT
 ) -> setting_up.SetupReport:

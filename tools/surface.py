@@ -2,7 +2,8 @@
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Annotated, Any, Final, Literal, NamedTuple, ParamSpec
 
@@ -18,7 +19,7 @@ from core.errors import OpsError
 from core.records import Answer
 from core.redaction import redact
 from core.rehearsal import REHEARSAL
-from core.reply import Json, bounded, collecting_notes, failure, markdown, success
+from core.reply import Json, Listed, bounded, collecting_notes, failure, few, markdown, success
 from core.settings import Toolset
 from operations.runtime import Runtime
 from tools.titles import title
@@ -66,6 +67,8 @@ class Registered(NamedTuple):
     tool: FunctionTool
     group: Toolset
     default: bool
+    parameters: Mapping[str, Mapping[str, Any]]
+    """Every parameter that it takes, the seldom ones that no listing has among them."""
 
     @property
     def writes(self) -> bool:
@@ -109,12 +112,29 @@ RT: Final[Any] = Depends(runtime)
 """What a tool's `rt` parameter defaults to; clients never see it."""
 
 
+def offered(rt: Runtime) -> Listed:
+    """Return what this server's profile says of a tool."""
+
+    def needed(tool: str, /) -> Sequence[str] | None:
+        if tool not in rt.listed:
+            return None
+        required: Sequence[str] = TOOLS[tool].tool.parameters.get("required", ())
+        return required
+
+    return needed
+
+
 def ops_tool(
-    group: Toolset, annotations: ToolAnnotations, *, default: bool = False
+    group: Toolset,
+    annotations: ToolAnnotations,
+    *,
+    default: bool = False,
+    seldom: tuple[str, ...] = (),
 ) -> Callable[[Callable[P, Awaitable[Answer]]], Callable[P, Awaitable[Any]]]:
     """Make a tool of a function that returns an answer or raises an error of ours.
 
-    `default` tools are listed always, the others with `TOOLSETS=group`.
+    `default` tools are listed always, the others with `TOOLSETS=group`. Parameters that are
+    `seldom` needed are taken, and explained by get_help, and left out of the listing.
     """
 
     def make(fn: Callable[P, Awaitable[Answer]]) -> Callable[P, Awaitable[Any]]:
@@ -125,15 +145,18 @@ def ops_tool(
             with collecting_notes() as notes:
                 try:
                     answer = await _until_agreed(lambda: fn(*args, **kwargs))
-                    envelope = success(answer, notes, rt.listed.__contains__)
+                    envelope = success(answer, notes, offered(rt))
                 except OpsError as exc:
-                    envelope = failure(exc, notes, rt.listed.__contains__)
+                    envelope = failure(exc, notes, offered(rt))
                 except HumanNeeded as needed:
                     return needed.result
             return result(envelope, rt)
 
         tool = _as_tool(fn, call, annotations, group)
-        TOOLS[tool.name] = Registered(tool, group, default)
+        parameters = tool.parameters["properties"]
+        listed = {name: row for name, row in parameters.items() if name not in seldom}
+        tool.parameters = {**tool.parameters, "properties": listed}
+        TOOLS[tool.name] = Registered(tool, group, default, parameters)
         return call
 
     return make
@@ -150,7 +173,8 @@ def _as_tool(
     tool = FunctionTool.from_function(
         call, title=title(call.__name__), annotations=annotations, tags={group}
     )
-    tool.parameters = _slim(tool.parameters)
+    looks = bool(annotations.read_only_hint) and "prompt" not in tool.parameters["properties"]
+    tool.parameters = _slim(tool.parameters, has_detail=looks)
     return tool
 
 
@@ -167,13 +191,40 @@ async def _until_agreed(call: Callable[[], Awaitable[Answer]]) -> Answer:
         AGREED.reset(before)
 
 
+_ADVICE: Final = frozenset({"summary", "cause", "fix", "how_to_remove", "warnings"})
+"""Where answers advise tools."""
+_A_TOOL: Final = re.compile(r"\b[a-z]+(?:_[a-z0-9]+)+\b(?! \()")
+
+
 def result(envelope: Json, rt: Runtime) -> ToolResult:
-    """Give both halves of an envelope, without secrets and within bounds."""
+    """Return both halves of an envelope, without secrets and within bounds."""
     news = [REHEARSAL] if rt.settings.rehearsal else []
-    envelope = {**envelope, "warnings": [*news, *rt.told, *envelope["warnings"]]}
+    warnings = few([*rt.told, *envelope["warnings"]])
     rt.told.clear()
+    envelope = _with_toolsets({**envelope, "warnings": [*news, *warnings]}, rt)
     quiet = bounded(redact(envelope, rt.secrets))
     return ToolResult(content=markdown(quiet), structured_content=quiet, is_error=not quiet["ok"])
+
+
+def _with_toolsets(value: Any, rt: Runtime, *, advice: bool = False) -> Any:
+    """Say behind each tool that is advised, and not listed, how it is."""
+    if isinstance(value, Mapping):
+        return {
+            name: _with_toolsets(item, rt, advice=name in _ADVICE) for name, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_with_toolsets(item, rt, advice=advice) for item in value]
+    if not advice or not isinstance(value, str):
+        return value
+    return _A_TOOL.sub(lambda found: _listed_how(found[0], rt), value)
+
+
+def _listed_how(tool: str, rt: Runtime) -> str:
+    if tool in rt.listed or tool not in TOOLS or TOOLS[tool].group == "compat":
+        return tool
+    if rt.settings.read_only and TOOLS[tool].writes:
+        return f"{tool} (not while READ_ONLY is set)"
+    return f"{tool} (listed with TOOLSETS={TOOLS[tool].group})"
 
 
 def said(given: Mapping[str, Any], *, without: tuple[str, ...]) -> dict[str, Any]:
@@ -181,13 +232,20 @@ def said(given: Mapping[str, Any], *, without: tuple[str, ...]) -> dict[str, Any
     return {k: v for k, v in given.items() if k not in without and v is not None}
 
 
-def _slim(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what goes without saying, which every listing would pay for."""
+def _slim(schema: Mapping[str, Any], *, has_detail: bool) -> dict[str, Any]:
+    """Leave out what goes without saying, which every listing would pay for.
+
+    Calls are checked against the function all the same. `detail` is taken by the gate, of every
+    tool; it is listed where what is looked at has more to tell than a few facts.
+    """
     properties = {
         name: {key: value for key, value in row.items() if not _unsaid(key, value)}
         for name, row in schema.get("properties", {}).items()
     }
-    return {**schema, "properties": properties}
+    if has_detail:
+        properties["detail"] = {"type": "string", "enum": ["full"]}
+    rest = {key: value for key, value in schema.items() if key != "additionalProperties"}
+    return {**rest, "properties": properties}
 
 
 def _unsaid(key: str, value: Any) -> bool:

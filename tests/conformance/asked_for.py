@@ -53,7 +53,7 @@ def prompt(fn: F) -> F:
 def register_tools() -> None:
     """Add the tools to the register, where the middleware looks for what may be called."""
     for made in _TOOLS:
-        TOOLS[made.name] = Registered(made, "help", default=True)
+        TOOLS[made.name] = Registered(made, "help", default=True, parameters={})
 
 
 def add_prompts(server: FastMCP[Any]) -> None:

@@ -16,6 +16,8 @@ from core.reply import (
     bounded,
     collecting_notes,
     failure,
+    few,
+    in_full,
     markdown,
     note,
     success,
@@ -45,8 +47,9 @@ def envelope(**parts: Any) -> Json:
     return {**said, **parts}
 
 
-def everything(_tool: str) -> bool:
-    return True
+def everything(_tool: str) -> tuple[str, ...]:
+    """Return what tools need: nothing."""
+    return ()
 
 
 words = st.text("ab `\"'\n", max_size=12)
@@ -143,7 +146,7 @@ def test_what_fits_in_no_way_is_left_out_as_a_whole() -> None:
 
 def test_an_answer_becomes_an_envelope() -> None:
     """Notes come before the answer's own warnings; steps are those that this profile has."""
-    said = success(Fact(), ["Noted.", "Mind this."], lambda tool: tool != "hidden")
+    said = success(Fact(), ["Noted.", "Mind this."], lambda tool: None if tool == "hidden" else ())
     assert said == {
         "ok": True,
         "summary": "It is so.",
@@ -151,6 +154,48 @@ def test_an_answer_becomes_an_envelope() -> None:
         "warnings": ["Noted.", "Mind this."],
         "next": [{"tool": "status_vllm", "arguments": {"name": "one"}}],
     }
+
+
+def test_a_step_that_cannot_be_called_as_it_stands_is_a_bug() -> None:
+    """It is left out of the answer, and no test passes it by."""
+    with pytest.warns(UserWarning, match="status_vllm is offered without target"):
+        said = success(Fact(), [], lambda tool: None if tool == "hidden" else ("target",))
+    assert said["next"] == []
+
+
+class Long(Fact):
+    """An answer with more behind it."""
+
+    price: float = 1.0465200000000001
+    rest: tuple[int, ...] = (1, 2, 3)
+
+    def facts(self) -> dict[str, Any]:
+        return {"price": self.price, "empty": ()}
+
+
+def test_facts_are_few_and_rounded_unless_everything_is_asked_for() -> None:
+    """Both halves then say how to have the rest."""
+    few_facts = success(Long(), [], everything)
+    assert (few_facts["data"], few_facts["detail"]) == ({"price": 1.05}, "full")
+    assert "More: detail='full'" in markdown(few_facts)
+    with in_full(full=True):
+        whole = success(Long(), [], everything)
+    assert whole["data"] == {"value": "v", "price": 1.0465200000000001, "rest": [1, 2, 3]}
+    assert "detail" not in whole
+
+
+def test_of_many_warnings_those_about_money_and_data_are_given() -> None:
+    """In the order in which they came; all of them with everything else."""
+    given = [
+        "It is slow.",
+        "It is old.",
+        "It bills $6 an hour.",
+        "It is far.",
+        "Its key is public.",
+    ]
+    assert few(given) == ["It is slow.", "It bills $6 an hour.", "Its key is public."]
+    with in_full(full=True):
+        assert few(given) == given
 
 
 def test_an_answer_without_a_sentence_is_a_bug() -> None:

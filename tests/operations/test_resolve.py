@@ -17,9 +17,7 @@ pytestmark = pytest.mark.anyio
 NEW: Final = {"deploy_vllm", "get_vllm_gpu_deployment_config"}
 """What names something that is not there yet."""
 NAMED: Final = sorted(
-    tool
-    for tool in EVERY
-    if "name" in TOOLS[tool].tool.parameters["properties"] and tool not in NEW
+    tool for tool in EVERY if "name" in TOOLS[tool].parameters and tool not in NEW
 )
 """Every tool that is about one deployment which is there already."""
 OF_ALL: Final = {"get_system_status", "get_alert_rules", "list_operations"}
@@ -126,7 +124,7 @@ async def test_a_new_one_without_a_target_is_not_put_just_anywhere(two_places: A
 async def test_an_unknown_target_is_told_with_the_known_ones(agent: Agent, target: str) -> None:
     """Every tool that takes a target refuses a wrong one in the same way."""
     for tool in EVERY:
-        if "target" not in TOOLS[tool].tool.parameters["properties"]:
+        if "target" not in TOOLS[tool].parameters:
             continue
         reply = await agent.call(tool, **{**EVERY[tool], "target": target})
         assert reply.code == "TARGET_NOT_FOUND", tool

@@ -51,7 +51,7 @@ class Listener(elsewhere.Listener):
     """Remembers every word of every answer."""
 
     async def does(self, tool: str) -> Reply:
-        takes = TOOLS[tool].tool.parameters["properties"]
+        takes = TOOLS[tool].parameters
         meant = {key: value for key, value in ONE.items() if key in takes}
         if tool in {"list_deployments", "list_targets", "list_models"} or "target" in CALLS[tool]:
             meant = {}

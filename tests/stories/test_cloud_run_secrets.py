@@ -69,7 +69,7 @@ class Listener(Agent):
 
     async def does(self, tool: str) -> Reply:
         """Call a tool for the deployment, as far as it is about one."""
-        takes = TOOLS[tool].tool.parameters["properties"]
+        takes = TOOLS[tool].parameters
         meant = {key: value for key, value in ONE.items() if key in takes}
         if tool in {"list_deployments", "list_targets", "list_models"} or "target" in CALLS[tool]:
             meant = {}

@@ -78,6 +78,6 @@ def _standing(seen: dict[str, Any]) -> dict[str, Any]:
 
 def _said(tool: str, target: str) -> dict[str, Any]:
     said = {**EVERY, **CLOUD, **OLD}[tool]
-    takes = TOOLS[tool].tool.parameters["properties"]
+    takes = TOOLS[tool].parameters
     here = {"target": target, "name": "one"}
     return {**said, **{key: value for key, value in here.items() if key in takes}}

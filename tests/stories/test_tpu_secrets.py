@@ -42,7 +42,7 @@ class Listener(elsewhere.Listener):
     """Remembers every word of every answer."""
 
     async def does(self, tool: str) -> Reply:
-        takes = TOOLS[tool].tool.parameters["properties"]
+        takes = TOOLS[tool].parameters
         meant = {key: value for key, value in ONE.items() if key in takes}
         if tool in {"list_deployments", "list_targets", "list_models"} or "target" in CALLS[tool]:
             meant = {}
@@ -63,7 +63,7 @@ class Listener(elsewhere.Listener):
     async def sees_all(self) -> None:
         """Call whatever only looks, whether it can answer or not."""
         for tool in (*LOOKING, *QUEUE, "check_gpu_quotas"):
-            takes = TOOLS[tool].tool.parameters["properties"]
+            takes = TOOLS[tool].parameters
             meant = {key: value for key, value in SPOT.items() if key in takes}
             said = {**meant, **_here(CALLS[tool]), **({"check": True} if "check" in takes else {})}
             await self.call(tool, **said)

@@ -92,7 +92,7 @@ RIGHT: Final = {**EVERY, **CLOUD, **OLD}
 def calls(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     """Any tool, with any of its parameters said in any way, and sometimes one too many."""
     tool = draw(st.sampled_from(sorted(TOOLS)))
-    known = TOOLS[tool].tool.parameters["properties"]
+    known = TOOLS[tool].parameters
     said = {name: draw(JUNK) for name in known if draw(st.booleans())}
     right = {name: value for name, value in RIGHT[tool].items() if draw(st.booleans())}
     more = {draw(st.text(max_size=8)): draw(JUNK)} if draw(st.integers(0, 9)) == 0 else {}

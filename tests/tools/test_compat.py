@@ -10,7 +10,7 @@ from core.journal import Journal
 from core.settings import Settings
 from tests.conversation import Agent, agent_of
 from tests.tools.calls import OLD, OLD_LOOKING
-from tests.tools.test_profiles import DEFAULT, names, of
+from tests.tools.test_profiles import DEFAULT, of
 from tests.tools.world import assert_envelope, assert_same_facts
 from tools.surface import TOOLS
 
@@ -46,10 +46,10 @@ def test_every_old_name_has_a_successor() -> None:
 @pytest.mark.parametrize("old", [old for old in SUCCESSORS if old not in ONE_ACTION])
 def test_an_old_name_promises_and_takes_what_its_successor_does(old: str) -> None:
     """The same hints for a client's policies, and the same parameters."""
-    was, now = TOOLS[old].tool, TOOLS[SUCCESSORS[old]].tool
-    assert was.annotations == now.annotations
-    assert was.parameters["properties"] == now.parameters["properties"]
-    assert SUCCESSORS[old] in (was.description or "")
+    was, now = TOOLS[old], TOOLS[SUCCESSORS[old]]
+    assert was.tool.annotations == now.tool.annotations
+    assert was.parameters == now.parameters
+    assert SUCCESSORS[old] in (was.tool.description or "")
 
 
 @pytest.mark.parametrize("old", ANYWHERE)
@@ -58,7 +58,7 @@ async def test_an_old_name_can_be_called_without_being_listed(
 ) -> None:
     """In the default profile, with both halves the same, and with the new name said."""
     async with agent_of(served_settings.model_copy(update={"toolsets": ()})) as agent:
-        assert await names(agent) == DEFAULT
+        assert await agent.names() == DEFAULT
         reply = await agent.call(old, **OLD[old])
     assert reply.structured["ok"], reply
     assert_envelope(reply)
@@ -78,9 +78,9 @@ async def test_an_old_name_gives_what_its_successor_gives(served: Agent, old: st
 async def test_old_names_are_listed_where_they_are_asked_for(state_dir: Path) -> None:
     """Beside the default ones; read-only leaves out those that write."""
     async with agent_of(of(state_dir, "compat")) as agent:
-        assert await names(agent) == DEFAULT | set(OLD)
+        assert await agent.names() == DEFAULT | set(OLD)
     async with agent_of(of(state_dir, "compat", read_only=True)) as agent:
-        assert await names(agent) & set(OLD) == set(OLD_LOOKING)
+        assert await agent.names() & set(OLD) == set(OLD_LOOKING)
 
 
 @pytest.mark.parametrize("old", [*AZURE, *QUEUED])
@@ -97,12 +97,11 @@ async def test_without_its_cloud_an_old_name_means_nothing(state_dir: Path, old:
 
 @pytest.mark.parametrize("old", [*AZURE, *QUEUED])
 async def test_a_target_of_another_cloud_is_not_meant(state_dir: Path, old: str) -> None:
-    """It sends on to the tool that does it there."""
+    """Nothing is done elsewhere; the fix names the tool of today."""
     async with agent_of(of(state_dir)) as agent:
         reply = await agent.call(old, target="local", **OLD[old])
     assert reply.code == "INVALID_ARGUMENT"
-    (step,) = reply.structured["next"]
-    assert (step["tool"], step["arguments"]) == (SUCCESSORS[old], {"target": "local"})
+    assert SUCCESSORS[old] in reply.structured["fix"]
 
 
 async def test_what_costs_money_is_ended_by_its_old_name_too(

@@ -204,10 +204,10 @@ def done(way: Way, kept: Kept) -> bool:
 
 def test_every_tool_that_asks_or_destroys_is_in_the_table() -> None:
     """Whoever adds one says here by which ways it costs or takes away."""
-    asks = {n for n, one in TOOLS.items() if "confirm" in one.tool.parameters["properties"]}
+    asks = {n for n, one in TOOLS.items() if "confirm" in one.parameters}
     hints = {n: one.tool.annotations for n, one in TOOLS.items()}
     destroys = {n for n, hint in hints.items() if hint and hint.destructive_hint}
-    wakes = {n for n, one in TOOLS.items() if "wake" in one.tool.parameters["properties"]}
+    wakes = {n for n, one in TOOLS.items() if "wake" in one.parameters}
     assert {way.tool for way in WAYS.values()} | set(UNASKED) == asks | destroys | wakes
     assert {way.tool for way in WAYS.values()} == asks
 

@@ -154,7 +154,6 @@ async def test_descriptions_are_short_imperatives(agent: Agent) -> None:
 async def test_every_parameter_has_a_type_and_none_is_null(agent: Agent) -> None:
     """Left out is left out: no schema spends tokens on null, and none leaves a type open."""
     for tool in await agent.client.list_tools():
-        assert tool.input_schema.get("additionalProperties") is False, tool.name
         for name, row in tool.input_schema["properties"].items():
             assert "type" in row or "enum" in row, (tool.name, name, row)
             assert "null" not in str(row), (tool.name, name, row)

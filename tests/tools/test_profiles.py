@@ -9,10 +9,8 @@ from core.settings import Settings, Toolset
 from tests.conversation import Agent, agent_of
 from tests.tools.calls import (
     CHANGING,
-    CLOUD,
     CLOUD_LOOKING,
     CLOUD_WRITING,
-    EVERY,
     LOOKING,
     OLD,
     OLD_CHANGING,
@@ -35,6 +33,7 @@ DEFAULT = {
     "plan_deployment",
     "recommend_deployment",
     "estimate_cost",
+    "setup_target",
     "deploy_vllm",
     "status_vllm",
     "list_deployments",
@@ -49,6 +48,7 @@ DEFAULT = {
     "verify_model_health",
     "get_metrics",
     "diagnose",
+    "get_logs",
     "query_gemma4",
     "query_gemma4_with_stats",
     "run_benchmark",
@@ -68,43 +68,43 @@ def of(state_dir: Path, *toolsets: Toolset, read_only: bool = False) -> Settings
     )
 
 
-async def names(agent: Agent) -> set[str]:
-    return {tool.name for tool in await agent.client.list_tools()}
-
-
 async def test_the_default_profile_is_the_designs(state_dir: Path) -> None:
     """People find the names they already use, and no more than an agent can choose from."""
     async with agent_of(of(state_dir)) as agent:
-        assert await names(agent) == DEFAULT
+        assert await agent.names() == DEFAULT
 
 
 async def test_a_toolset_adds_its_group(state_dir: Path) -> None:
     """`TOOLSETS=diagnose,ask` adds those two groups to the default ones."""
     async with agent_of(of(state_dir, "diagnose", "ask")) as agent:
         added = {name for name, one in TOOLS.items() if one.group == "diagnose"}
-        assert await names(agent) == DEFAULT | added | {"query_vllm"}
+        assert await agent.names() == DEFAULT | added | {"query_vllm"}
 
 
 async def test_all_is_everything_but_the_old_names(state_dir: Path) -> None:
     """Names kept for compatibility are listed only where they are asked for."""
     async with agent_of(of(state_dir, "all")) as agent:
-        assert await names(agent) == {name for name, one in TOOLS.items() if one.group != "compat"}
+        assert await agent.names() == {name for name, one in TOOLS.items() if one.group != "compat"}
 
 
-async def test_a_tool_outside_the_profile_says_which_toolset_has_it(state_dir: Path) -> None:
-    """An agent that guessed a name learns how its owner can list it."""
+async def test_a_tool_that_is_not_listed_can_be_called(state_dir: Path) -> None:
+    """What help, a skill or a person names works in every profile that may do it."""
     async with agent_of(of(state_dir)) as agent:
-        for name in set(TOOLS) - DEFAULT - set(OLD):
-            reply = await agent.call(name, **{**EVERY, **CLOUD}[name])
-            assert reply.code == "UNSUPPORTED"
-            assert f"TOOLSETS={TOOLS[name].group}" in reply.structured["fix"]
-            assert_envelope(reply)
+        assert not await agent.names() & {"list_models"}
+        assert not (await agent.call("list_models")).failed
+
+
+async def test_advice_says_how_a_tool_is_listed(state_dir: Path) -> None:
+    """An agent that can only call what is listed learns what its owner has to set."""
+    async with agent_of(of(state_dir)) as agent:
+        reply = await agent.call("get_help", topic="list_benchmarks")
+    assert f"TOOLSETS={TOOLS['list_benchmarks'].group}" in reply.structured["summary"]
 
 
 async def test_read_only_lists_no_tool_that_writes(state_dir: Path) -> None:
     """What cannot be called is not offered, whatever TOOLSETS says."""
     async with agent_of(of(state_dir, "all", read_only=True)) as agent:
-        assert await names(agent) == {*LOOKING, *CLOUD_LOOKING}
+        assert await agent.names() == {*LOOKING, *CLOUD_LOOKING}
 
 
 @pytest.mark.parametrize("tool", [*WRITING, *CLOUD_WRITING, *OLD_CHANGING])
@@ -173,7 +173,7 @@ async def test_next_names_only_listed_tools(profile: str, state: str, state_dir:
     toolsets: tuple[Toolset, ...] = ("all",) if profile == "all" else ()
     settings = of(state_dir, *toolsets, read_only=profile == "read-only")
     async with agent_of(settings) as agent:
-        listed = await names(agent)
+        listed = await agent.names()
         for tool in listed & set(LOOKING):
             reply = await agent.call(tool, **LOOKING[tool])
             steps = {step["tool"] for step in reply.structured["next"]}
@@ -188,7 +188,7 @@ async def test_next_names_only_listed_tools(profile: str, state: str, state_dir:
 async def test_next_of_a_ready_deployment_is_listed(served_settings: Settings) -> None:
     """A ready one offers the question, a healthy one its metrics."""
     async with agent_of(served_settings.model_copy(update={"toolsets": ()})) as agent:
-        listed = await names(agent)
+        listed = await agent.names()
         for tool in listed & set(LOOKING):
             reply = await agent.call(tool, **LOOKING[tool])
             assert {step["tool"] for step in reply.structured["next"]} <= listed

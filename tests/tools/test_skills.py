@@ -66,9 +66,9 @@ def test_every_call_names_a_tool_and_its_parameters(skill: Path) -> None:
     calls = list(calls_of(body))
     assert calls
     for tool, arguments in calls:
-        known = TOOLS[tool].tool.parameters
-        assert set(arguments) <= set(known["properties"]), tool
-        assert set(known.get("required", ())) <= set(arguments), tool
+        one = TOOLS[tool]
+        assert set(arguments) <= set(one.parameters), tool
+        assert set(one.tool.parameters.get("required", ())) <= set(arguments), tool
 
 
 @pytest.mark.parametrize("skill", SKILLS, ids=lambda skill: skill.parent.name)
