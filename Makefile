@@ -23,7 +23,7 @@ MAKEOVERRIDES :=
 
 lower = $(shell echo $(1) | tr '[:upper:]' '[:lower:]')
 words = $(foreach v,$(arguments),$(if $(value $(v)),"$(call lower,$(v))=$$GIVEN_$(v)"))
-tool  = @$(PY) server.py call $(1) $(words) $(if $(call on,JSON),--json) $(if $(call on,YES),--yes)
+tool  = @$(PY) server.py call $(1) --make $@ $(words) $(if $(call on,JSON),--json) $(if $(call on,YES),--yes)
 
 .PHONY: help demo test test-engine lint run install vllm mcp-config clean deploy status endpoint \
         metrics query logs destroy targets list health stats stop start call broken prices plan advise measure \

@@ -6,6 +6,7 @@
 
 import gc
 import importlib.util
+import logging
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -44,7 +45,6 @@ def _has_packages() -> bool:
 _ensure_packages()
 gc.disable()  # what is imported stays: looking through it for garbage took a tenth of the start
 
-import fastmcp
 from fastmcp import FastMCP
 from pydantic import ValidationError
 
@@ -106,9 +106,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _do(arguments: list[str]) -> int:
-    fastmcp.settings.log_level = "WARNING"
+    logging.getLogger("fastmcp").setLevel(logging.ERROR)  # what a caller got wrong is answered
     if not arguments:
-        build(Settings()).run(show_banner=False, log_level="WARNING")
+        build(Settings()).run(show_banner=False, log_level="ERROR")
         return 0
     command, *rest = arguments  # no `match`: an older Python must be able to read this far
     if command == "call":

@@ -34,7 +34,8 @@ OpsError
     └── BrokenStream
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any, ClassVar, NamedTuple
 
 
@@ -43,6 +44,22 @@ class NextStep(NamedTuple):
 
     tool: str
     arguments: Mapping[str, Any] = {}
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a question with the names that a misspelt one is near to; nothing if none is.
+
+    >>> did_you_mean("cloud-run-l5", ["local", "cloud-run-l4"])
+    "Did you mean 'cloud-run-l4'? "
+    """
+    known = tuple(known)
+    verb = word.partition("_")[0] + "_"
+    near = [name for name in known if name.startswith(verb)]
+    if not 1 <= len(near) <= 3:
+        plain = {"".join(filter(str.isalnum, name.lower())): name for name in known}
+        wanted = "".join(filter(str.isalnum, word.lower()))
+        near = [plain[name] for name in get_close_matches(wanted, plain, n=3, cutoff=0.6)]
+    return f"Did you mean {' or '.join(map(repr, near))}? " if near else ""
 
 
 class OpsError(Exception):

@@ -13,7 +13,7 @@ from backends.cloud_abilities import Closes
 from backends.endpoint import NAME as ENDPOINT
 from backends.registry import BACKENDS
 from core import PRODUCT
-from core.errors import TargetNotFound
+from core.errors import NextStep, TargetNotFound, did_you_mean
 from core.journal import Journal
 from core.records import Target
 from core.settings import ROOT, Settings
@@ -65,7 +65,9 @@ class Stage:
         """
         if target not in self.targets:
             raise TargetNotFound(
-                f"There is no target '{target}'.", fix=f"Targets: {', '.join(self.targets)}."
+                f"There is no target '{target}'.",
+                fix=did_you_mean(target, self.targets) or f"Targets: {', '.join(self.targets)}.",
+                next_steps=(NextStep("list_targets"),),
             )
         if target not in self._open:
             row = self.targets[target]

@@ -132,7 +132,7 @@ def _parser(commands: Any, name: str, description: str) -> argparse.ArgumentPars
     for flag, (kind, sentence) in _OPTIONS.items():
         parser.add_argument(flag, type=kind, help=sentence)
     parser.add_argument(
-        "--place", action="append", default=[], dest="places", metavar="PLACE", help=_PLACE
+        "--target", action="append", default=[], dest="places", metavar="TARGET", help=_PLACE
     )
     parser.add_argument("--scale-to-zero", action="store_true", help="nothing to pay while idle")
     parser.add_argument("--text-only", action="store_true", help="no images and no sound")

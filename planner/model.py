@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from core.errors import ModelNotFound
+from core.errors import ModelNotFound, did_you_mean
 from core.records import ModelShape
 from core.shape import ParameterGroup
 from planner import catalog
@@ -43,7 +43,10 @@ def read_model(model: str) -> ModelShape:
         return catalog_shape(entry.model)
     return ModelShape(
         model=model,
-        unknown=(f"{model} is not in the catalog and was not looked up on the Hub.",),
+        unknown=(
+            f"{model} is not in the catalog and was not looked up on the Hub. "
+            + did_you_mean(model, (*catalog.names(), *(one.model for one in catalog.entries()))),
+        ),
     )
 
 

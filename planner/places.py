@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from core.errors import InvalidArgument
+from core.errors import InvalidArgument, did_you_mean
 from core.records import Record, valid
 
 _FILE: Final = Path(__file__).with_name("places.toml")
@@ -96,5 +96,8 @@ def place(name: str) -> Place:
             for each in known.values()
             if wanted in {*each.name.split("-"), each.accelerator}
         ] or list(known)
-        raise InvalidArgument(f"No place is called {name}.", fix=f"Use one of {', '.join(alike)}.")
+        raise InvalidArgument(
+            f"There is no target '{name}'.",
+            fix=did_you_mean(wanted, known) or f"Use one of {', '.join(alike)}.",
+        )
     return found

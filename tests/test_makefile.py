@@ -114,22 +114,22 @@ async def test_make_alone_lists_every_target(checkout: Checkout) -> None:
 async def test_a_prompt_arrives_as_it_was_typed(checkout: Checkout, prompt: str) -> None:
     """Neither make nor the shell reads what a person asks."""
     told = await checkout.called("query", f"PROMPT={prompt}")
-    assert told["argv"] == ["call", "query_gemma4", f"prompt={prompt}"]
+    assert told["argv"] == ["call", "query_gemma4", "--make", "query", f"prompt={prompt}"]
     assert not (checkout.root / "harmed").exists()
 
 
 async def test_only_what_is_given_is_passed(checkout: Checkout) -> None:
     """The caller's environment names no deployment, and an empty variable names nothing."""
     told = await checkout.called("status", "TARGET=local", "MODEL=", NAME="wsl", PROMPT="> ")
-    assert told["argv"] == ["call", "status_vllm", "target=local"]
+    assert told["argv"] == ["call", "status_vllm", "--make", "status", "target=local"]
     assert "local" not in told["env"]["MAKEFLAGS"]
 
 
 async def test_any_parameter_can_be_given(checkout: Checkout) -> None:
     """A parameter of the tool is the same word in capitals."""
     told = await checkout.called("deploy", "MODEL=google/gemma-4-E4B-it", "MAX_MODEL_LEN=4096")
-    assert told["argv"][:2] == ["call", "deploy_vllm"]
-    assert set(told["argv"][2:]) == {
+    assert told["argv"][:4] == ["call", "deploy_vllm", "--make", "deploy"]
+    assert set(told["argv"][4:]) == {
         *("model=google/gemma-4-E4B-it", "max_model_len=4096", "--wait"),
     }
 
@@ -137,24 +137,25 @@ async def test_any_parameter_can_be_given(checkout: Checkout) -> None:
 async def test_a_benchmark_is_waited_for(checkout: Checkout) -> None:
     """Lists have commas; what makes a run end is an argument like any other."""
     told = await checkout.called("benchmark", "CONTEXTS=8,512", "MAX_COST_USD=1", "RESUME=a-run")
-    assert told["argv"][:2] == ["call", "run_benchmark"]
-    assert set(told["argv"][2:]) == {
+    assert told["argv"][:4] == ["call", "run_benchmark", "--make", "benchmark"]
+    assert set(told["argv"][4:]) == {
         *("contexts=8,512", "max_cost_usd=1", "resume=a-run", "--wait"),
     }
 
 
 async def test_flags_are_switched_on_and_off(checkout: Checkout) -> None:
     """YES=0 does not agree to anything."""
+    destroy = ["call", "destroy_vllm", "--make", "destroy"]
     on = await checkout.called("destroy", "YES=1", "JSON=1")
-    assert on["argv"] == ["call", "destroy_vllm", "--json", "--yes", "--wait"]
+    assert on["argv"] == [*destroy, "--json", "--yes", "--wait"]
     off = await checkout.called("destroy", "YES=0", "JSON=", YES="1")
-    assert off["argv"] == ["call", "destroy_vllm", "--wait"]
+    assert off["argv"] == [*destroy, "--wait"]
 
 
 async def test_a_setting_goes_on_as_a_setting(checkout: Checkout) -> None:
     """It is no argument, and its dollar signs stay."""
     told = await checkout.called("list", "ENGINE=simulated", "HF_TOKEN=a$b$(c)")
-    assert told["argv"] == ["call", "list_deployments"]
+    assert told["argv"] == ["call", "list_deployments", "--make", "list"]
     assert (told["env"]["ENGINE"], told["env"]["HF_TOKEN"]) == ("simulated", "a$b$(c)")
 
 

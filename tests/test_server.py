@@ -114,7 +114,7 @@ async def test_it_lists_its_tools_with_nothing_at_hand(tmp_path: Path, era: str)
         about = began.get("serverInfo") or began["_meta"][f"{_ABOUT}/serverInfo"]
         assert (about["name"], about["version"]) == (NAME, VERSION)
         tools = (await wire.ask("tools/list"))["tools"]
-    assert len(tools) == 23
+    assert len(tools) == 25
     assert (tmp_path / "stderr").read_text() == ""
     assert list((tmp_path / "home").rglob("*")) == []
 

@@ -12,7 +12,9 @@ import anyio
 from fastmcp import Client, FastMCP
 from fastmcp.client.elicitation import ElicitResult
 
+from core.errors import did_you_mean
 from core.settings import Settings
+from tools.gate import SUCH_AS
 from tools.surface import TOOLS
 
 Build = Callable[[Settings], FastMCP[Any]]
@@ -25,7 +27,8 @@ def call(build: Build, arguments: list[str]) -> int:
     """Run `TOOL key=value …`; exit status 0 if ok, 1 if not, 2 if it was not asked."""
     options = _parser().parse_intermixed_args(arguments)
     if options.tool not in TOOLS:
-        print(f"There is no tool '{options.tool}': {', '.join(sorted(TOOLS))}", file=sys.stderr)
+        near = did_you_mean(options.tool, TOOLS) or "get_help lists all tools."
+        print(f"There is no tool '{options.tool}'. {near}", file=sys.stderr)
         return 2
     settings = Settings(toolsets=("all", "compat"))
     try:
@@ -50,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print the structured half")
     parser.add_argument("--field", metavar="NAME", help="print one field of the data alone")
     parser.add_argument("--wait", action="store_true", help="stay until the state settles")
+    parser.add_argument("--make", metavar="TARGET", help="the make target that calls, for examples")
     parser.add_argument("--yes", action="store_true", help="say yes to what would be asked")
     return parser
 
@@ -77,11 +81,16 @@ def _value(schema: Mapping[str, Any], text: str) -> Any:
 
 async def _call(server: FastMCP[Any], options: argparse.Namespace, given: dict[str, Any]) -> int:
     async with Client(server, elicitation_handler=_handler(options)) as client:
+        if options.field:
+            given["detail"] = "full"
         told, text = await _ask(client, options.tool, given)
         if options.wait:
             told, text = await _settled(client, told, text)
     if options.field:
         return _print_field(told, options.field, text)
+    if options.make and (missing := (told.get("data") or {}).get("missing")):
+        words = " ".join(f'{name.upper()}="{SUCH_AS.get(name, "…")}"' for name in missing)
+        text = f"{', '.join(missing)} is missing, such as: make {options.make} {words}"
     print(json.dumps(told, indent=1) if options.json else text)
     return 0 if told.get("ok") and not _failed(told) else 1
 

@@ -17,6 +17,7 @@ from core.errors import (
     OpsError,
     ReadOnly,
     WaitedTooLong,
+    did_you_mean,
 )
 from core.journal import BROKEN_OFF, Journal, Outcome
 from core.redaction import MASK, redact
@@ -90,7 +91,7 @@ async def _reply(
 ) -> ToolResult:
     registered = TOOLS.get(context.message.name)
     if registered is None:
-        return _failed(_unknown(context.message.name, rt), rt)
+        return _failed(_unknown(context.message.name), rt)
     _drop_nulls(context.message)
     wakes = _wakes(context.message)
     refused = _refusal(registered, rt, wakes=wakes)
@@ -212,10 +213,10 @@ def _late(message: CallToolRequestParams) -> WaitedTooLong:
     )
 
 
-def _unknown(name: str, rt: Runtime) -> NotFound:
+def _unknown(name: str) -> NotFound:
     return NotFound(
         f"There is no tool '{name[:60]}'.",
-        fix=f"There are: {', '.join(sorted(rt.listed))}.",
+        fix=f"{did_you_mean(name, TOOLS)}get_help lists what there is.",
         next_steps=(NextStep("get_help"),),
     )
 
@@ -223,13 +224,31 @@ def _unknown(name: str, rt: Runtime) -> NotFound:
 def _invalid(tool: str, exc: ValidationError) -> InvalidArgument:
     cause = exc.__cause__
     rows = cause.errors(include_url=False) if isinstance(cause, PydanticValidationError) else []
-    said = {f"{row['loc'][0]}": row["msg"] for row in reversed(rows) if row["loc"]}
     known = TOOLS[tool].parameters
-    words = "; ".join(f"{name}: {message}" for name, message in said.items()) or str(exc)[:200]
+    words, advice, missing = [], "", []
+    for row in rows:
+        name = str(row["loc"][0]) if row["loc"] else ""
+        if row["type"] == "missing_argument":
+            missing.append(name)
+        elif row["type"] == "unexpected_keyword_argument":
+            words.append(f"it has no argument '{name[:60]}'")
+            advice += did_you_mean(name, known)
+        else:
+            words.append(f"{name}: {row['msg']}")
+    if missing:
+        words.append(f"it needs {' and '.join(missing)}")
+        given = ", ".join(f"{name}={SUCH_AS.get(name, '…')!r}" for name in missing)
+        advice += f"Such as {tool}({given}). "
     return InvalidArgument(
-        f"{tool} does not take these arguments: {words}.",
-        fix=f"It takes {', '.join(known)}; get_help(topic='{tool}') explains them.",
+        f"{tool} cannot be called so: {'; '.join(words) or str(exc)[:200]}.",
+        fix=f"{advice}get_help(topic='{tool}') explains its arguments.",
+        data={"missing": missing} if missing else None,
+        next_steps=(NextStep("get_help", {"topic": tool}),),
     )
+
+
+SUCH_AS: Final = {"model": "12b qat", "prompt": "What is Gemma?", "models": ["12b qat", "26b qat"]}
+"""What people give for the arguments that some tools cannot do without."""
 
 
 def _bug(tool: str, exc: ToolError) -> InternalError:

@@ -68,6 +68,12 @@ def entries() -> Iterator[Entry]:
         yield _entry(model, quantized=True)
 
 
+def names() -> Iterator[str]:
+    """Yield the short names that people type, each also with `qat` behind it."""
+    for name in _catalog()["sizes"]:
+        yield from (name, f"{name} qat", f"gemma-4-{name}")
+
+
 @functools.cache
 def _catalog() -> dict[str, Any]:
     catalog = tomllib.loads((_FOLDER / "catalog.toml").read_text("utf-8"))

@@ -35,7 +35,9 @@ def a_kept_run(runs: Path, name: str = "20261121-120000-quick-a") -> RunFolder:
 
 def test_words_become_a_plan() -> None:
     """Limits are said in milliseconds, lists with commas."""
-    said = words("--profile=standard", "--contexts=512,8", "--concurrency=1,8", "--seconds=5")
+    said = words(
+        "--profile=standard", "--contexts=512,8", "--concurrencies=1,8", "--cell-seconds=5"
+    )
     plan = plan_from(parser().parse_args([*said, "--ttft-ms=250", "--tpot-ms=50", "--workers=2"]))
     assert plan == plan_of(
         "standard",
@@ -50,7 +52,9 @@ def test_words_become_a_plan() -> None:
 
 def test_rates_and_arrivals_are_words_as_well() -> None:
     """An open loop."""
-    plan = plan_from(parser().parse_args(words("--rate=2,4.5", "--arrivals=constant")))
+    plan = plan_from(
+        parser().parse_args(words("--requests-per-second=2,4.5", "--arrivals=constant"))
+    )
     assert [load.requests_per_second for load in plan.loads] == [2.0, 4.5]
     assert {load.arrivals for load in plan.loads} == {Arrivals.CONSTANT}
 
@@ -168,7 +172,7 @@ async def cli(*argv: str, state: Path) -> Output:
 async def test_a_run_that_needs_no_cell_is_done_from_a_shell(state_dir: Path) -> None:
     """A process of its own takes 2 s: it draws a chart. Both cells are too long for the engine."""
     async with open_door() as door:
-        said = ("run", f"--url={door.url}", "--contexts=4096,8192", "--concurrency=1")
+        said = ("run", f"--url={door.url}", "--contexts=4096,8192", "--concurrencies=1")
         done = await cli(*said, state=state_dir)
     assert done.returncode == 0, done.stderr
     has_its_report(state_dir, done.stdout.splitlines())

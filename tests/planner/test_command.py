@@ -76,7 +76,7 @@ def test_advice_says_what_the_given_backends_deploy(capsys: pytest.CaptureFixtur
 
 def test_advice_that_finds_nothing_has_another_status(capsys: pytest.CaptureFixture[str]) -> None:
     """With what would do instead."""
-    words = ("advise", "31b qat", "--place", "cloud-run-l4")
+    words = ("advise", "31b qat", "--target", "cloud-run-l4")
     status, found = answer(capsys, *words)
     assert (status, found["offers"]) == (1, [])
     assert found["instead"]
@@ -89,7 +89,7 @@ def test_advice_that_finds_nothing_has_another_status(capsys: pytest.CaptureFixt
 
 def test_a_comparison_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     """One row for each model and place, and which is best at what."""
-    words = ("compare", "12b-qat", "31b-qat", "--place", "cloud-run-l4", "--place", "rtx-3090")
+    words = ("compare", "12b-qat", "31b-qat", "--target", "cloud-run-l4", "--target", "rtx-3090")
     status, found = answer(capsys, *words)
     assert status == 0
     assert set(found) == {"goal", "rows", "cheapest", "best_value", "fastest"}
@@ -104,7 +104,7 @@ def test_a_comparison_of_what_fits_nowhere_has_another_status(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Its rows still say why."""
-    status, found = answer(capsys, "compare", "31b", "--place", "cloud-run-l4")
+    status, found = answer(capsys, "compare", "31b", "--target", "cloud-run-l4")
     assert (status, found["rows"][0]["fits"]) == (1, False)
     assert found["rows"][0]["reason"]
 
@@ -151,7 +151,7 @@ def test_what_is_possible_is_not_refused(
         (("judge", "12b", "--accelerator", "cpu", "--tokens-per-second", "5"), "bandwidth"),
         (("advise",), "Which model?"),
         (("advise", "12b", "--quality", "huge"), "cannot be"),
-        (("compare", "12b", "--place", "moon"), "moon"),
+        (("compare", "12b", "--target", "moon"), "moon"),
     ],
 )
 def test_what_is_not_understood_is_neither_yes_nor_no(

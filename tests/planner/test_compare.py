@@ -77,7 +77,7 @@ def test_every_place_is_compared_when_none_is_named() -> None:
 
 def test_the_advise_command_prints_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
     """The line to type, the price and the boot, in words."""
-    words = ["26b qat", "--place", "cloud-run-l4", "--max-model-len", "16384", "--users", "2"]
+    words = ["26b qat", "--target", "cloud-run-l4", "--max-model-len", "16384", "--users", "2"]
     assert main(["advise", *words]) == 0
     printed = capsys.readouterr().out
     assert "vllm serve google/gemma-4-26B-A4B-it-qat-w4a16-ct --max-model-len 16384" in printed
@@ -87,7 +87,7 @@ def test_the_advise_command_prints_the_plan(capsys: pytest.CaptureFixture[str]) 
 
 def test_the_advise_command_fails_where_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:
     """Its exit code is for scripts, its words for people."""
-    assert main(["advise", "31b qat", "--place", "cloud-run-l4"]) == 1
+    assert main(["advise", "31b qat", "--target", "cloud-run-l4"]) == 1
     printed = capsys.readouterr().out
     assert "out of memory while loading" in printed
     assert "Instead" in printed
@@ -96,7 +96,7 @@ def test_the_advise_command_fails_where_nothing_fits(capsys: pytest.CaptureFixtu
 def test_what_cannot_be_said_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     """With the way out."""
     assert main(["advise", "nobody/knows"]) == 2
-    assert main(["compare", "e2b", "--place", "mars"]) == 2
+    assert main(["compare", "e2b", "--target", "mars"]) == 2
     assert main(["advise", "e2b", "--users", "0"]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -106,7 +106,7 @@ def test_what_cannot_be_said_goes_to_stderr(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize("command", ["advise", "compare"])
 def test_everything_is_there_as_json(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Goal and every figure."""
-    main([command, "e2b", "--place", "cloud-run-l4", "--json"])
+    main([command, "e2b", "--target", "cloud-run-l4", "--json"])
     said = json.loads(capsys.readouterr().out)
     assert said["goal"]["max_model_len"] == 8192
     assert said.get("offers") or said.get("rows")
@@ -114,7 +114,7 @@ def test_everything_is_there_as_json(command: str, capsys: pytest.CaptureFixture
 
 def test_the_compare_command_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     """Markdown and terminal alike."""
-    assert main(["compare", "26b-qat", "12b-qat", "--place", "cloud-run-l4"]) == 0
+    assert main(["compare", "26b-qat", "12b-qat", "--target", "cloud-run-l4"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("| model")
     assert printed.count("\n| google/") == 2
