@@ -1,8 +1,9 @@
 """How tests talk: as an agent does, through an MCP client."""
 
-from collections.abc import AsyncIterator, Callable
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 import anyio
 from fastmcp import Client
@@ -10,6 +11,8 @@ from fastmcp.client.elicitation import ElicitResult
 
 from core.settings import Settings
 from server import build
+from tools.profile import listed
+from tools.surface import TOOLS
 
 Human = Callable[[str], str]
 """Gets the question, says accept, decline or cancel."""
@@ -43,11 +46,44 @@ class Reply:
         return self.text
 
 
+_ADVISED: Final = re.compile(
+    r"(?:\b(?:[Cc]all(?: again)?|[Uu]se|[Ss]ee|with|by|try)\s+`?|`)([a-z]+(?:_[a-z0-9]+)+)\b"
+    r"|\b([a-z]+(?:_[a-z0-9]+)+)(?=\()"
+)
+"""How texts name a tool that is to be called."""
+_PARAMETERS: Final = frozenset(name for one in TOOLS.values() for name in one.parameters)
+_VERBS: Final = frozenset(name.partition("_")[0] for name in TOOLS)
+
+
+def dead_ends(envelope: Mapping[str, Any], names: frozenset[str]) -> list[str]:
+    """Return what an answer advises and cannot be called so in the profile that answered."""
+    found = []
+    for step in envelope.get("next", ()):
+        one, given = TOOLS[step["tool"]], set(step["arguments"])
+        needed = set(one.tool.parameters.get("required", ()))
+        if step["tool"] not in names or not needed <= given <= {*one.parameters, "detail"}:
+            found.append(str(step))
+    told = [envelope.get(name) or "" for name in ("summary", "cause", "fix")]
+    for text in [*told, *map(str, envelope.get("warnings", ()))]:
+        for match in _ADVISED.finditer(text):
+            name = match[1] or match[2]
+            if name in _PARAMETERS or name.partition("_")[0] not in _VERBS or name in names:
+                continue
+            rest = text[match.end() :]
+            marked = rest.startswith((" (listed with TOOLSETS=", " (not while READ_ONLY"))
+            if name not in TOOLS or not (marked or TOOLS[name].group == "compat"):
+                found.append(f"{name} in {text[:200]!r}")
+    return found
+
+
 class Agent:
     """One client of one server."""
 
-    def __init__(self, client: Client[Any], asked: list[str]) -> None:
+    def __init__(
+        self, client: Client[Any], asked: list[str], names: frozenset[str] | None = None
+    ) -> None:
         self.client = client
+        self.listed = names
         self.asked = asked
         """What the human was asked."""
 
@@ -59,7 +95,10 @@ class Agent:
         """Call a tool as an agent does that asks for nothing more."""
         reply = await self.client.call_tool(tool, arguments, raise_on_error=False)
         text = "\n".join(getattr(block, "text", "") for block in reply.content)
-        return Reply(reply.structured_content, text, is_error=reply.is_error)
+        answer = Reply(reply.structured_content, text, is_error=reply.is_error)
+        if self.listed is not None:
+            assert not dead_ends(answer.structured, self.listed), text
+        return answer
 
     async def names(self) -> set[str]:
         """Return the tools that are listed."""
@@ -104,4 +143,4 @@ async def agent_of(
         elicitation_handler=handler if human else None,
     )
     async with client:
-        yield Agent(client, asked)
+        yield Agent(client, asked, listed(settings))
