@@ -1,7 +1,7 @@
 """What a cloud can do beyond the contract; having the method is the flag."""
 
 from collections.abc import Sequence
-from typing import ClassVar, Final, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from pydantic import SecretStr
 
@@ -141,10 +141,6 @@ class ListsRegistry(Protocol):
 
     async def registered_models(self) -> Sequence[RegisteredModel]:
         """Give every model of the project's registry in the target's region."""
-
-
-BY_PURGE: Final = "Call destroy_vllm with purge=true."
-"""How what a purge takes is removed, word for word."""
 
 
 @runtime_checkable

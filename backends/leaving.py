@@ -1,8 +1,10 @@
 """What a cloud can say of a deletion before it is made; having the method is the flag."""
 
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from core.record import Record
+from core.records import Remainder
 
 
 class Leaving(Record):
@@ -20,3 +22,15 @@ class Leaves(Protocol):
 
     def leaving(self, name: str) -> Leaving:
         """Name it for a person who has to agree; looks at nothing."""
+
+
+@runtime_checkable
+class KeepsPaid(Protocol):
+    """Keeps something that bills by the month, whether anything is deployed or not."""
+
+    async def paid_leftovers(self) -> Sequence[Remainder]:
+        """Return what is there now and bills; only looks.
+
+        Raises:
+            CloudError: It cannot be looked at.
+        """

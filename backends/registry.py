@@ -44,3 +44,11 @@ BACKENDS: Final[dict[str, Callable[[], type[Backend]]]] = {
     "tpu": _tpu,
 }
 """Each is imported when a target of its kind is opened: `tools/list` opens none."""
+
+TITLES: Final = {
+    "local": "this machine",
+    "cloud_run": "Cloud Run",
+    "aca": "Container Apps",
+    "tpu": "Cloud TPU",
+}
+"""What people call them."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import Field, SecretStr, ValidationError
 
@@ -169,6 +169,18 @@ class Deployment(Answer):
     prediction: str | None = None
     """Its memory as the engine says it, against the plan; once it is ready."""
 
+    @property
+    def runs(self) -> bool:
+        """Whether something of it runs now, or is about to."""
+        return self.replicas > 0 or self.state in {State.CREATING, State.LOADING, State.READY}
+
+    @property
+    def usd_per_hour_now(self) -> float | None:
+        """Return what all running replicas cost together; None where nobody has said."""
+        if not self.replicas:
+            return 0.0
+        return None if self.usd_per_hour is None else round(self.usd_per_hour * self.replicas, 4)
+
     def summary(self) -> str:
         """Say state, and what is waited for or wrong."""
         head = f"{self.name} on {self.target} is {self.state}"
@@ -209,6 +221,10 @@ SIMULATED = (
 )
 
 
+BY_PURGE: Final = "Call destroy_vllm with purge=true."
+"""How what a purge takes is removed, word for word."""
+
+
 class Remainder(Record):
     """Something that a deletion leaves in place."""
 
@@ -231,14 +247,47 @@ class Deleted(Answer):
         """Say whether it is gone."""
         if not self.gone:
             return f"{self.name} on {self.target} is being deleted."
-        if not self.removed:
-            return f"{self.name} on {self.target} was already gone."
-        return f"{self.name} on {self.target} is gone: {', '.join(self.removed)}."
+        head = f"{self.name} on {self.target}"
+        gone = f"is gone: {', '.join(self.removed)}" if self.removed else "was already gone"
+        if not self.paid:
+            return f"{head} {gone}."
+        what = "; ".join(one.what for one in self.paid)
+        usd = sum(one.usd_per_month for one in self.paid)
+        how = " ".join(dict.fromkeys(one.how_to_remove for one in self.paid))
+        if self._purge_helps:
+            how = (
+                f"destroy_vllm(target='{self.target}', name='{self.name}', purge=true) removes it."
+            )
+        return f"{head} {gone}. ${usd:.2f} a month stays: {what}. {how}"
+
+    @property
+    def _purge_helps(self) -> bool:
+        """Whether something bills that a purge takes, and nothing else keeps it in place."""
+        first = any(one.how_to_remove.endswith(f" {BY_PURGE}") for one in self.stays)
+        return not first and any(one.how_to_remove == BY_PURGE for one in self.paid)
+
+    @property
+    def paid(self) -> tuple[Remainder, ...]:
+        """Return what stays and bills a cent a month or more."""
+        return tuple(one for one in self.stays if one.usd_per_month >= 0.01)
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return what went, and what stays."""
+        return {
+            "name": self.name,
+            "target": self.target,
+            "gone": self.gone,
+            "removed": self.removed,
+            "stays": [one.model_dump() for one in self.stays],
+        }
 
     def next_steps(self) -> tuple[NextStep, ...]:
         """Offer the proof, or the wait."""
         here = {"target": self.target, "name": self.name}
-        return (NextStep("list_deployments"),) if self.gone else (NextStep("destroy_vllm", here),)
+        if not self.gone:
+            return (NextStep("destroy_vllm", here),)
+        purge = (NextStep("destroy_vllm", {**here, "purge": True}),) if self._purge_helps else ()
+        return (*purge, NextStep("list_deployments"))
 
 
 class Access(Record):

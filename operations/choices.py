@@ -11,7 +11,7 @@ from core.records import NAME_PATTERN
 from core.redaction import redact
 from logs.catalogue import WRITERS, catalogue
 from operations.benchmarks.kept import folders
-from operations.journalling import subject_of
+from operations.remembered import subject_of
 from operations.runtime import Runtime
 from planner.catalog import entries
 

@@ -77,13 +77,6 @@ def outcome_of(arguments: Mapping[str, Any], told: Mapping[str, Any]) -> Outcome
     )
 
 
-def subject_of(done: Operation) -> tuple[str, str]:
-    """Give target and name of what was changed, as they were said or else turned out to be."""
-    target, slash, name = done.about.rpartition("/")
-    meant = done.arguments.get("target") or target, done.arguments.get("name") or (slash and name)
-    return str(meant[0]), str(meant[1])
-
-
 def list_changes(
     runtime: Runtime,
     *,

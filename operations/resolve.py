@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import anyio
@@ -9,9 +10,11 @@ import anyio
 from backends.base import Backend
 from backends.common.in_time import in_time
 from backends.endpoint import NAME as ENDPOINT
+from backends.registry import TITLES
 from core.errors import (
     Ambiguous,
     DeploymentNotFound,
+    HostError,
     InvalidArgument,
     NextStep,
     OpsError,
@@ -19,17 +22,26 @@ from core.errors import (
 )
 from core.records import NAME_PATTERN, Deployment
 from core.reply import note
+from operations.remembered import Remembered, deployed
 from operations.stage import Stage
 
 EACH_SECONDS: Final = 15.0
-"""For one target to say what it has, where the others are told without it."""
+"""For one target to list what it has, where the others are answered without it."""
 ALONE_SECONDS: Final = 22.0
-"""The same where nothing can be told without it: half of a call, for something is done with it."""
-
+"""The same where it is the only one that is asked: half of a call."""
+NOTHING: Final = frozenset({"API_DISABLED", "NOT_CONFIGURED"})
+"""Reasons why a target cannot be looked at which also keep anything from being deployed there."""
 
 _AGAIN: Final = (
     "Call the same tool again; diagnose with this target says whether it can be reached."
 )
+_WHY: Final = {
+    "API_DISABLED": "its API is off in this project",
+    "NOT_AUTHENTICATED": "not logged in, or the login has expired",
+    "PERMISSION_DENIED": "permission denied (403)",
+    "CLOUD_TIMEOUT": "no answer in time",
+}
+"""By code, where the error's own words name one call of many."""
 
 
 class Found(NamedTuple):
@@ -53,7 +65,9 @@ async def find(
         InvalidArgument: The name cannot be one.
         TargetNotFound: The target is not configured.
         DeploymentNotFound: Nothing fits.
-        Ambiguous: Several fit; the message lists them.
+        CloudError: Nothing fits where it could be looked, and not every target could be.
+        Ambiguous: Several fit, perhaps on targets that could not be looked at; the message lists
+            them.
         Unsupported: It is not this server's to change.
     """
     require_name(name)
@@ -64,10 +78,14 @@ async def find(
         backend = stage.backend(target)
         with in_time(target, f"look at {name}", ALONE_SECONDS, fix=_AGAIN):
             return _told(Found(backend, await backend.describe(name)))
-    found = await everything(stage, target, whole=to_change)
+    sight = await look_around(stage, target)
+    for sentence in sight.not_looked_at:
+        note(sentence)
+    found = sight.found
     if to_change:
         found = tuple(one for one in found if one.deployment.target != ENDPOINT)
-    return _told(_only(found, target, name))
+        _require_no_other(stage, sight, found, name)
+    return _told(_only(found, target, name, sight))
 
 
 async def find_among(stage: Stage, targets: Sequence[str], name: str | None) -> Found:
@@ -102,33 +120,69 @@ def place(stage: Stage, target: str | None) -> Backend:
     )
 
 
-async def everything(
-    stage: Stage, target: str | None = None, *, whole: bool = False
-) -> tuple[Found, ...]:
-    """Give every deployment of one target, or of all.
+class Sight(NamedTuple):
+    """What was seen of some targets, and which of them could not be looked at."""
 
-    A target that cannot be looked at, or not in time, is told in a note, so that the others are
-    still seen; where the `whole` is needed, or one target was named, its error goes on.
+    targets: tuple[str, ...]
+    found: tuple[Found, ...]
+    failed: Mapping[str, OpsError]
+    titles: Mapping[str, str]
+    """Of every target there is: the cloud's name."""
+
+    @property
+    def not_looked_at(self) -> tuple[str, ...]:
+        """Say which targets could not be looked at and why, one sentence for each reason."""
+        return tuple(_unseen(self.targets, self.failed, self.titles))
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing can be deployed on what could not be looked at."""
+        return all(error.code in NOTHING for error in self.failed.values())
+
+
+async def everything(stage: Stage, target: str | None = None) -> tuple[Found, ...]:
+    """Give every deployment of one target, or of all; what could not be looked at is noted.
+
+    Raises:
+        OpsError: The one target that was named cannot be looked at.
     """
-    names = [target] if target else list(stage.usable)
-    alone = target is not None or whole
+    sight = await look_around(stage, target)
+    for sentence in sight.not_looked_at:
+        note(sentence)
+    return sight.found
+
+
+async def look_around(stage: Stage, target: str | None = None) -> Sight:
+    """List what is deployed on one target, or on all side by side.
+
+    Raises:
+        OpsError: The one target that was named cannot be looked at.
+    """
+    names = (target,) if target else stage.usable
     seen: dict[str, Sequence[Deployment]] = {}
     failed: dict[str, OpsError] = {}
 
     async def see(name: str) -> None:
         try:
-            seen[name] = await look(stage, name, ALONE_SECONDS if alone else EACH_SECONDS)
+            seen[name] = await look(stage, name, ALONE_SECONDS if target else EACH_SECONDS)
         except OpsError as exc:
             failed[name] = exc
 
     async with anyio.create_task_group() as looking:
         for name in names:
             looking.start_soon(see, name)
-    if failed and alone:
-        raise next(iter(failed.values()))
-    for sentence in unseen(names, failed):
-        note(sentence)
-    return tuple(Found(stage.backend(name), one) for name in names for one in seen.get(name, ()))
+    if target and failed:
+        raise failed[target]
+    found = (Found(stage.backend(name), one) for name in names for one in seen.get(name, ()))
+    return sight_of(stage, names, tuple(found), failed)
+
+
+def sight_of(
+    stage: Stage, names: Sequence[str], found: tuple[Found, ...], failed: Mapping[str, OpsError]
+) -> Sight:
+    """Put together what was seen of these targets."""
+    titles = {name: TITLES.get(row.backend, name) for name, row in stage.targets.items()}
+    return Sight(tuple(names), found, failed, titles)
 
 
 async def look(stage: Stage, target: str, seconds: float) -> Sequence[Deployment]:
@@ -143,15 +197,23 @@ async def look(stage: Stage, target: str, seconds: float) -> Sequence[Deployment
         return await stage.backend(target).list()
 
 
-def unseen(names: Sequence[str], failed: Mapping[str, OpsError]) -> Iterator[str]:
-    """Say which targets could not be looked at, and why; those for the same reason together."""
+def _unseen(
+    names: Sequence[str], failed: Mapping[str, OpsError], titles: Mapping[str, str]
+) -> Iterator[str]:
     for words in dict.fromkeys(_words(error) for error in failed.values()):
-        same = ", ".join(name for name in names if name in failed and _words(failed[name]) == words)
-        yield f"{same} could not be looked at: {words}"
+        same = {name for name in failed if _words(failed[name]) == words}
+        who: list[str] = []
+        for title in dict.fromkeys(titles[name] for name in names if name in same):
+            cloud = [name for name in names if titles[name] == title]
+            who += [title] if same.issuperset(cloud) else [one for one in cloud if one in same]
+        yield f"{', '.join(who)} not looked at: {words}"
 
 
 def _words(error: OpsError) -> str:
-    return f"{error.summary} {error.fix}"
+    why = _WHY.get(error.code)
+    if why is None:
+        return f"{error.summary} {error.fix}"
+    return f"{why}. {error.fix}" if error.code == "NOT_AUTHENTICATED" else f"{why}."
 
 
 def require_name(name: str | None) -> None:
@@ -183,25 +245,66 @@ def _not_ours(backend: Backend) -> Unsupported:
     )
 
 
-def _only(found: tuple[Found, ...], target: str | None, name: str | None) -> Found:
+def _only(
+    found: tuple[Found, ...], target: str | None, name: str | None, sight: Sight | None = None
+) -> Found:
     fitting = [one for one in found if name is None or one.name == name]
     if len(fitting) == 1:
         return fitting[0]
     if not fitting:
-        raise _nothing(found, target, name)
-    choices = ", ".join(f"{one.name} on {one.deployment.target}" for one in fitting)
-    raise Ambiguous(
-        f"Several deployments could be meant: {choices}.",
-        fix="Give `name`, and `target` where two have the same name.",
-        next_steps=tuple(
-            NextStep("status_vllm", {"target": one.deployment.target, "name": one.name})
-            for one in fitting[:3]
-        ),
+        raise _nothing(found, target, name, sight)
+    raise _several([(one.deployment.target, one.name) for one in fitting])
+
+
+def _require_no_other(
+    stage: Stage, sight: Sight, found: tuple[Found, ...], name: str | None
+) -> None:
+    """Refuse to choose where another may be meant that was deployed and cannot be seen now.
+
+    Raises:
+        Ambiguous: There is such another one.
+    """
+    fitting = [(one.deployment.target, one.name) for one in found if name in {None, one.name}]
+    remembered: tuple[Remembered, ...] = ()
+    if sight.failed:
+        with suppress(HostError):  # a damaged journal keeps nobody from ending what bills
+            remembered = deployed(stage.journal)
+    hidden = [
+        (one.target, one.name)
+        for one in remembered
+        if one.target in sight.failed and name in {None, one.name}
+    ]
+    if hidden:
+        unseen = ", ".join(f"{each} on {where}" for where, each in hidden)
+        raise _several(
+            [*fitting, *hidden],
+            f"{unseen} was deployed from here and could not be looked at now.",
+        )
+
+
+def _several(choices: Sequence[tuple[str, str]], why: str = "") -> Ambiguous:
+    """Say what may be meant; `choices` become the same call once for each."""
+    listed = ", ".join(f"{name} on {target}" for target, name in choices)
+    return Ambiguous(
+        f"Which one: {listed}? {why}".strip(),
+        fix="Give `target` and `name`.",
+        data={"choices": [{"target": target, "name": name} for target, name in choices]},
     )
 
 
-def _nothing(found: tuple[Found, ...], target: str | None, name: str | None) -> DeploymentNotFound:
+def _nothing(
+    found: tuple[Found, ...], target: str | None, name: str | None, sight: Sight | None
+) -> OpsError:
     where = f" on {target}" if target else ""
+    hidden = [one for one in sight.failed.values() if one.code not in NOTHING] if sight else []
+    if sight and hidden:
+        what = f"No deployment named '{name}'" if name else "Nothing"
+        return type(hidden[0])(
+            f"{what} found on what could be looked at; {' '.join(sight.not_looked_at)}",
+            cause=hidden[0].cause,
+            fix=hidden[0].fix,
+            next_steps=(NextStep("list_deployments"),),
+        )
     if name and found:
         names = ", ".join(one.name for one in found)
         return DeploymentNotFound(

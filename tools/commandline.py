@@ -140,7 +140,17 @@ def _unsettled(told: Mapping[str, Any]) -> bool:
 
 
 def _failed(told: Mapping[str, Any]) -> bool:
-    return (told.get("data") or {}).get("state") in {"failed", "unknown"}
+    """Whether what was wanted is not so, though the call itself went well.
+
+    A list that is empty because a cloud could not be looked at is no answer; one that shows what
+    is on the others is.
+    """
+    data = told.get("data") or {}
+    rows = data.get("deployments") or ()
+    blind = not rows and data.get("complete") is False
+    return blind or data.get("state") in {"failed", "unknown"} or any(
+        isinstance(row, Mapping) and row.get("trouble") for row in rows
+    )
 
 
 def _handler(options: argparse.Namespace) -> Callable[..., Any] | None:

@@ -37,8 +37,8 @@ _INPUT_REQUIRED_SINCE: Final = "2026-07-28"
 _UNASKED: Final = frozenset((INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS))
 """Errors of a client that refuses the question itself, so that no human has seen it. INTERNAL_ERROR
 is none: the SDKs of Python and TypeScript send it for whatever a handler raises, a no as well."""
-_ENDS_COST: Final = "destroy_vllm"
-"""The one tool whose token is held in memory where the journal is damaged: else what bills stays.
+_ENDS_COST: Final = frozenset({"destroy_vllm", "stop_vllm"})
+"""The tools whose token is held in memory where the journal is damaged: else what bills stays.
 `tools.gate` lets it go ahead unwritten then."""
 
 _SCHEMA: Final = {
@@ -138,7 +138,8 @@ def _redeem(rt: Runtime, preview: Preview, token: str | None) -> None:
     if token and _is_good(rt, preview, token):
         return
     minted = _minted(rt, preview)
-    meant = {"target": preview.target, **({"name": preview.name} if preview.name else {})}
+    named = {"target": preview.target, "name": preview.name}
+    meant = {key: said for key, said in named.items() if said}
     again = {**meant, **preview.again, "confirm": minted}
     shown = {**preview.model_dump(exclude={"again", "bound_to"}), "confirm": minted}
     error = ConfirmationStale if token else ConfirmationRequired
@@ -166,7 +167,7 @@ def _minted(rt: Runtime, preview: Preview) -> str:
     try:
         return rt.stage.journal.mint(preview.bound_to)
     except JournalDamaged as exc:
-        if preview.tool != _ENDS_COST:
+        if preview.tool not in _ENDS_COST:
             raise
         note(
             f"{exc.summary} {exc.fix} Until then the token is in this server's memory and ends"

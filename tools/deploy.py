@@ -7,8 +7,10 @@ from fastmcp.server.context import Context
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
+from core.cloud_errors import CloudError
+from core.errors import DeploymentNotFound
 from core.records import Answer, Deleted, Deployment
-from operations.lives import agreement, deploying
+from operations.lives import agreement, deploying, inventory
 from operations.lives.following import find_to_watch
 from operations.resolve import find, place
 from operations.runtime import Runtime
@@ -108,20 +110,25 @@ async def status_vllm(
     wait_s: Annotated[float, Field(ge=0, le=deploying.MAX_WAIT_SECONDS)] = 0,
     ctx: Context = CurrentContext(),
     rt: Runtime = RT,
-) -> Deployment:
+) -> Answer:
     """Say if a deployment works: up, loading (progress, shards), stuck, failed; or wait for ready.
 
     Args:
         wait_s: Seconds to wait for a change.
     """
-    found = await find_to_watch(rt, target, name)
+    try:
+        found = await find_to_watch(rt, target, name)
+    except (DeploymentNotFound, CloudError) as exc:
+        if name or (target and isinstance(exc, CloudError)):
+            raise
+        return await inventory.list_deployments(rt, target)  # says that there is none
     return await deploying.status(rt, found, wait_s=wait_s, progress=heartbeat(ctx))
 
 
 @ops_tool("deploy", LOOKS, default=True)
-async def list_deployments(target: Text = None, rt: Runtime = RT) -> deploying.Deployments:
+async def list_deployments(target: Text = None, rt: Runtime = RT) -> Answer:
     """List every deployment, active or stopped: what is still running, its cost and expiry."""
-    return await deploying.list_deployments(rt, target)
+    return await inventory.list_deployments(rt, target)
 
 
 @ops_tool("deploy", REPLACES, default=True)
@@ -143,9 +150,25 @@ async def update_vllm_scaling(
 
 
 @ops_tool("deploy", REPLACES, default=True)
-async def stop_vllm(target: Text = None, name: Text = None, rt: Runtime = RT) -> Deployment:
-    """Stop, pause or shut off a deployment so that billing ends; start_vllm brings it back."""
-    return await deploying.stop(await find(rt.stage, target, name, to_change=True))
+async def stop_vllm(
+    target: Text = None,
+    name: Text = None,
+    all: bool = False,  # noqa: A002  what people say
+    confirm: Text = None,
+    rt: Runtime = RT,
+) -> Answer:
+    """Stop, pause or shut off a deployment so that billing ends; start_vllm brings it back.
+
+    Args:
+        all: Everything that runs.
+    """
+    if not all:
+        return await deploying.stop(await find(rt.stage, target, name, to_change=True))
+    from operations.lives import stop_all
+
+    plan = await stop_all.plan(rt, target, name)
+    await agree(rt, plan.preview, confirm)
+    return await stop_all.stop(plan)
 
 
 @ops_tool("deploy", CREATES, default=True)
@@ -172,7 +195,7 @@ async def destroy_vllm(
         purge: Also what would stay and bill.
         confirm: Token from the preview.
     """
-    found = await deploying.find_to_destroy(rt, target, name)
+    found = await deploying.find_to_destroy(rt, target, name, purge=purge)
     if isinstance(found, Deleted):
         if not purge:
             return found

@@ -15,7 +15,7 @@ from mcp.types import InputRequiredResult, ToolAnnotations
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
-from core.errors import OpsError
+from core.errors import NextStep, OpsError
 from core.records import Answer
 from core.redaction import redact
 from core.rehearsal import REHEARSAL
@@ -147,6 +147,7 @@ def ops_tool(
                     answer = await _until_agreed(lambda: fn(*args, **kwargs))
                     envelope = success(answer, notes, offered(rt))
                 except OpsError as exc:
+                    _offer_choices(exc, fn, kwargs)
                     envelope = failure(exc, notes, offered(rt))
                 except HumanNeeded as needed:
                     return needed.result
@@ -160,6 +161,19 @@ def ops_tool(
         return call
 
     return make
+
+
+def _offer_choices(exc: OpsError, fn: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    """Let `next` of an error that lists choices be the same call, once with each of them."""
+    defaults = inspect.signature(fn).parameters
+    again = {
+        name: value
+        for name, value in given.items()
+        if name not in {"rt", "ctx", "confirm"} and value != defaults[name].default
+    }
+    choices = exc.data.get("choices", ())
+    if choices:
+        exc.next_steps = tuple(NextStep(fn.__name__, {**again, **choice}) for choice in choices[:5])
 
 
 def _as_tool(

@@ -20,6 +20,7 @@ from backends.aca import (
     secrets,
     setup,
     shares,
+    staying,
     telling,
     text,
     uploading,
@@ -41,7 +42,15 @@ from backends.boot_abilities import BootBudget
 from backends.cloud_abilities import KeptSecret, Quota, Setup, StoredModel, Upload
 from backends.leaving import Leaving
 from core.plans import Plan, Preflight
-from core.records import Access, Deleted, Deployment, DeploymentSpec, ModelShape, Target
+from core.records import (
+    Access,
+    Deleted,
+    Deployment,
+    DeploymentSpec,
+    ModelShape,
+    Remainder,
+    Target,
+)
 from logs.lines import Line
 from planner.accelerators import Accelerator
 
@@ -104,6 +113,10 @@ class AcaBackend:
     def leaving(self, name: str) -> Leaving:
         """Name what `delete` and `purge` take, and what stays."""
         return removing.leaving(self._site, name)
+
+    async def paid_leftovers(self) -> Sequence[Remainder]:
+        """Return the share of weights, which is billed whether it is read or not."""
+        return await staying.paid(self._site) if self._site.clients.configured else ()
 
     async def access(self, name: str) -> Access:
         """Give the URL and the engine's key."""

@@ -9,10 +9,9 @@ from backends.aca.names import HF_SECRET, SHARE
 from backends.aca.rules import rules
 from backends.aca.site import Site
 from backends.aca.waiting import reading
-from backends.cloud_abilities import BY_PURGE
 from backends.common.noting import or_note
 from backends.common.side_by_side import side_by_side
-from core.records import Remainder
+from core.records import BY_PURGE, Remainder
 
 if TYPE_CHECKING:
     from azure.mgmt.appcontainers.models import ContainerApp
@@ -37,6 +36,16 @@ async def after(site: Site) -> tuple[Remainder, ...]:
     )
     found = await side_by_side([lambda look=look: or_note(look, None) for look in looks])  # type: ignore[misc]
     return tuple(one for one in found if one is not None)
+
+
+async def paid(site: Site) -> tuple[Remainder, ...]:
+    """Return what is billed by the month even when no app is there.
+
+    Raises:
+        CloudError: Azure cannot be asked.
+    """
+    found = await _share(site)
+    return (found,) if found else ()
 
 
 async def apps_on(site: Site) -> "list[ContainerApp]":

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from backends.cloud_abilities import BY_PURGE
 from backends.cloud_run import buckets, building, looking
 from backends.cloud_run.names import REPOSITORY
 from backends.cloud_run.site import Site
@@ -16,7 +15,7 @@ from backends.google.waiting import UNSURE, strictly, writing
 from backends.leaving import Leaving
 from core.cloud_errors import ApiDisabled, CloudRefused, NotOurs, PermissionDenied
 from core.errors import OpsError, WaitedTooLong
-from core.records import Deleted, DeploymentSpec, Remainder
+from core.records import BY_PURGE, Deleted, DeploymentSpec, Remainder
 from core.reply import note
 from core.waiting import wait_until
 

@@ -16,10 +16,10 @@ from core.errors import (
 )
 from core.records import valid
 from core.reply import note
-from operations.advice.remembered import NOT_LOOKED, Remembered, remembered
 from operations.benchmarks.evidence import SIMULATED_RUN, Evidence, Measurement, kept, measured
 from operations.plans.foreseeing import Bill, Foresight, bill, foreseen, guesses, load_words
 from operations.plans.places import place_called, place_named
+from operations.remembered import NOT_LOOKED, Remembered, remembered
 from operations.runtime import Runtime
 from planner.advise import consider
 from planner.goal import Goal, candidates
@@ -157,14 +157,14 @@ def _meant(
     if not named:
         return _only(runtime, model, runs)
     where = place_named(runtime, named)
-    there = (one for one in remembered(runtime) if one.target == where.name)
+    there = (one for one in remembered(runtime.stage.journal) if one.target == where.name)
     known = None if model else next(there, None)
     return _remembered(where, known) if known else _Meant(where, model)
 
 
 def _only(runtime: Runtime, model: str | None, runs: tuple[Evidence, ...]) -> _Meant:
     """Do it where no target was named: the only one deployed to, else that of the newest run."""
-    known = [one for one in remembered(runtime) if _is_place(one.target)]
+    known = [one for one in remembered(runtime.stage.journal) if _is_place(one.target)]
     if len(known) > 1:
         raise Ambiguous(
             f"Which target? {', '.join(map(str, known))}: {NOT_LOOKED}.",

@@ -16,7 +16,7 @@ from core.errors import (
 )
 from operations.diagnosis.blame import SETTINGS
 from operations.diagnosis.records import LAYERS, Call, Diagnosis, Evidence, Layer, LookedAt
-from operations.resolve import Found, everything, find
+from operations.resolve import Found, find
 from operations.runtime import Runtime
 
 FIND_SECONDS: Final = 26.0
@@ -36,26 +36,11 @@ async def meant(runtime: Runtime, target: str | None, name: str | None) -> Found
     with anyio.move_on_after(FIND_SECONDS):
         try:
             return await find(runtime.stage, target, name)
-        except DeploymentNotFound:
-            if hidden := await _hidden(runtime, target):
-                return _of(runtime, where, name, hidden)
-            raise
-        except (InvalidArgument, Ambiguous, TargetNotFound):
+        except (DeploymentNotFound, InvalidArgument, Ambiguous, TargetNotFound):
             raise
         except OpsError as exc:
             return _of(runtime, where, name, exc)
     return _of(runtime, where, name, _slow(where))
-
-
-async def _hidden(runtime: Runtime, target: str | None) -> OpsError | None:
-    """Give why a target could not be looked at: the deployment may be there."""
-    if target or runtime.settings.vllm_target:
-        return None
-    try:
-        await everything(runtime.stage, whole=True)
-    except OpsError as hidden:
-        return hidden
-    return None
 
 
 def _of(runtime: Runtime, where: str, name: str | None, exc: OpsError) -> Diagnosis:

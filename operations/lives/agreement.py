@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from backends.base import Backend
-from backends.cloud_abilities import BY_PURGE, Ends, Purges, Wakes
+from backends.cloud_abilities import Ends, Purges, Wakes
 from backends.leaving import Leaves
 from core.plans import Plan
-from core.records import Deleted, Deployment, DeploymentSpec, Record, State
+from core.records import BY_PURGE, Deleted, Deployment, DeploymentSpec, Record, State
 from operations.lives.deploying import existing
 from operations.resolve import Found
 

@@ -11,13 +11,13 @@ import anyio
 from backends.base import Backend, Scales, Stops
 from backends.cloud_abilities import Purges
 from backends.common.in_time import in_time
-from core.errors import InvalidArgument, NextStep, OpsError, Unsupported
+from core.errors import InvalidArgument, OpsError, Unsupported
 from core.plans import Plan
-from core.records import Answer, Deleted, Deployment, DeploymentSpec, Target, valid
+from core.records import Deleted, Deployment, DeploymentSpec, Target, valid
 from core.reply import note
 from core.settings import ROOT
 from operations.lives.following import follow, following, keep_expiry, looked, pause, phase_of
-from operations.resolve import Found, everything, find
+from operations.resolve import Found, find
 from operations.runtime import Runtime
 
 MAX_WAIT_SECONDS: Final = 45
@@ -26,33 +26,12 @@ _LAST_LOOK_SECONDS: Final = 2.0
 _LONGEST_SECONDS: Final = 40.0
 """Of one call that changes something; it is looked at once more after that."""
 """Clients cut a call at about 60 s."""
+_LEFT: Final = "leftovers"
+"""Stands for the name of a deployment that is gone, where a purge names none."""
 _TINY: Final = ROOT / ".vllm" / "tiny-gemma-4"
 
 Layout = Literal["speed", "concurrency", "context"]
 Progress = Callable[[Deployment], Awaitable[None]]
-
-
-class Deployments(Answer):
-    """Everything this project made on the targets that are configured."""
-
-    deployments: tuple[Deployment, ...]
-
-    def summary(self) -> str:
-        """Count them by state."""
-        if not self.deployments:
-            return "Nothing is deployed."
-        states = [deployment.state.value for deployment in self.deployments]
-        counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-        return f"{len(states)} deployment{'s' if len(states) > 1 else ''}: {counts}."
-
-    def warnings(self) -> tuple[str, ...]:
-        """Warn of what is simulated."""
-        seen = (warning for one in self.deployments for warning in one.warnings())
-        return tuple(dict.fromkeys(seen))
-
-    def next_steps(self) -> tuple[NextStep, ...]:
-        """Offer a first one."""
-        return () if self.deployments else (NextStep("deploy_vllm"),)
 
 
 def specify(
@@ -153,12 +132,6 @@ async def status(
     return await with_prediction(runtime, found, usual(runtime, now))
 
 
-async def list_deployments(runtime: Runtime, target: str | None) -> Deployments:
-    """Give everything there is."""
-    found = await everything(runtime.stage, target)
-    return Deployments(deployments=tuple(usual(runtime, one.deployment) for one in found))
-
-
 async def stop(found: Found) -> Deployment:
     """End every replica and keep the deployment."""
     with _in_time(found.backend, f"stop {found.name}"):
@@ -227,16 +200,19 @@ async def _purged(backend: Backend, deleted: Deleted) -> Deleted:
 
 
 async def find_to_destroy(
-    runtime: Runtime, target: str | None, name: str | None
+    runtime: Runtime, target: str | None, name: str | None, *, purge: bool
 ) -> Found | Deleted:
-    """Give what is to be removed; something named that is gone already is no error."""
+    """Give what is to be removed; something named that is gone already is no error.
+
+    A `purge` of a target where nothing is deployed is about what earlier deployments left there.
+    """
     try:
         return await find(runtime.stage, target, name, to_change=True)
     except OpsError as exc:
-        if exc.code != "DEPLOYMENT_NOT_FOUND" or not (target and name):
+        if exc.code != "DEPLOYMENT_NOT_FOUND" or not (target and (name or purge)):
             raise
         # A server that died before it made anything may have left a lock.
-        return await runtime.stage.backend(target).delete(name)
+        return await runtime.stage.backend(target).delete(name or _LEFT)
 
 
 def usual(runtime: Runtime, deployment: Deployment) -> Deployment:

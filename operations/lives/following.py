@@ -6,6 +6,7 @@ import anyio
 
 from backends.base import Backend
 from backends.cloud_abilities import GoesOn
+from core.cloud_errors import CloudError
 from core.errors import DeploymentNotFound, OpsError
 from core.journal import Expiry
 from core.records import Deployment, State
@@ -52,7 +53,9 @@ async def find_to_watch(runtime: Runtime, target: str | None, name: str | None) 
         while runtime.background.does(_FOLLOW):
             try:
                 return await find(runtime.stage, target, name)
-            except DeploymentNotFound:
+            except (DeploymentNotFound, CloudError) as exc:
+                if target and isinstance(exc, CloudError):
+                    raise
                 await anyio.sleep(_LOOK_SECONDS)
     return await find(runtime.stage, target, name)
 

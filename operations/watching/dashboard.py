@@ -1,15 +1,23 @@
 """Every deployment and host at a glance, what needs attention first."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final
 
 from backends.base import HostState
 from backends.common.in_time import in_time
 from core.errors import NextStep
 from core.records import SIMULATED, Answer, Record
-from operations.resolve import find, unseen
+from operations.lives.inventory import (
+    Leftover,
+    first_steps,
+    leftover_words,
+    not_set_up,
+    running_words,
+    with_use,
+)
+from operations.resolve import find, sight_of
 from operations.runtime import Runtime
 from operations.watching.dashboard_looks import View
 from operations.watching.dashboard_rows import Row, now_utc, row_of
@@ -53,6 +61,9 @@ class Totals(Record):
 class SystemStatus(Answer):
     """Every deployment and the host they run on."""
 
+    running: str
+    """What runs and what it costs an hour, in one sentence."""
+
     deployments: tuple[Row, ...]
     """What needs attention first; well ones last."""
     others: tuple[str, ...] = ()
@@ -67,8 +78,23 @@ class SystemStatus(Answer):
     asked_though_it_may_sleep: tuple[str, ...] = ()
     """Whose load was asked of the model itself, on targets where none is paid for that sleeps."""
     complete: bool
-    """Everything was looked at; else `not_seen` and each row's `missing` say what was not."""
+    """All that may be deployed was looked at; else `not_seen` and each row's `missing` say what
+    was not."""
     simulated: bool
+    leftovers: tuple[Leftover, ...] = ()
+    not_set_up: str = ""
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return a row for each deployment, and what was not seen."""
+        return {
+            "deployments": [_brief(row) for row in self.deployments],
+            "others": self.others,
+            "usd_so_far": self.totals.usd_so_far,
+            "hosts": {name: host.health for name, host in self.hosts.items()},
+            "leftovers": [one.model_dump(exclude={"in_use"}) for one in self.leftovers],
+            "not_set_up": self.not_set_up,
+            "complete": None if self.complete else False,
+        }
 
     def warnings(self) -> tuple[str, ...]:
         """Warn of what is not real, not seen, and of a price of looking."""
@@ -76,44 +102,59 @@ class SystemStatus(Answer):
         said = f"Asking {kept} for its load postpones the moment at which it may fall asleep."
         return (
             *((SIMULATED,) if self.simulated else ()),
-            *self.not_seen,
+            *(self.not_seen if self.totals.deployments else ()),
             *((said,) if kept else ()),
         )
 
     def summary(self) -> str:
-        """Say what needs attention first."""
-        if not self.totals.deployments:
-            if not self.not_seen:
-                return "Nothing is deployed."
-            return "Nothing is known to be deployed; not every target could be looked at."
-        return f"{self._first()} {self.totals.sentence}{' ' + _PARTIAL if self.not_seen else ''}"
+        """Say what runs and what it costs, then what needs attention first."""
+        return " ".join(word for word in (self.running, *self._attention()) if word)
 
     def next_steps(self) -> tuple[NextStep, ...]:
         """Offer the first things to do."""
-        if not self.totals.deployments:
-            return (NextStep("list_targets"),) if self.not_seen else (NextStep("deploy_vllm"),)
-        return tuple(
+        steps = tuple(
             NextStep(row.next_tool, {"target": row.target, "name": row.name})
             for row in self.deployments[:_MOST_STEPS]
             if row.health.ill and row.next_tool
         )
+        ends = tuple(one.step() for one in self.leftovers if not one.in_use)
+        if self.totals.deployments or ends:
+            return (*steps, *ends)
+        return first_steps(complete=self.complete)
 
-    def _first(self) -> str:
-        ill, number = self.totals.need_attention, self.totals.deployments
-        if not ill:
-            states = ", ".join(
-                f"{count} {health}" for health, count in self.totals.by_health.items()
+    def _attention(self) -> Iterator[str]:
+        if self.leftovers:
+            yield leftover_words(self.leftovers)
+        number = self.totals.need_attention
+        if number:
+            row = self.deployments[0]
+            cause = f": {row.cause}" if row.cause else "."
+            needs = "needs" if number == 1 else "need"
+            yield (
+                f"{number} of {self.totals.deployments} {needs} attention, first {row.name} on"
+                f" {row.target}, {row.health}{cause} {row.do_next}"
             )
-            return f"All well: {states}."
-        row = self.deployments[0]
-        cause = f": {row.cause}" if row.cause else "."
-        return (
-            f"{ill} of {number} need attention, first {row.name} on {row.target}, "
-            f"{row.health}{cause} {row.do_next}"
-        )
+        elif self.totals.deployments:
+            states = self.totals.by_health.items()
+            yield f"All healthy: {', '.join(f'{count} {health}' for health, count in states)}."
 
 
-_PARTIAL: Final = "Not every target could be looked at."
+def _brief(row: Row) -> dict[str, Any]:
+    return row.model_dump(
+        mode="json",
+        include={
+            "name",
+            "target",
+            "health",
+            "model",
+            "usd_per_hour_now",
+            "overdue_since",
+            "requests_running",
+            "requests_waiting",
+            "failure_code",
+            "missing",
+        },
+    )
 
 
 async def system_status(runtime: Runtime, target: str | None, name: str | None) -> SystemStatus:
@@ -146,8 +187,14 @@ def _told(runtime: Runtime, view: View) -> SystemStatus:
     rows.sort(key=lambda row: row.place)
     rest = rows[_MOST_ROWS:]
     others = _short(rest)
-    not_seen = (*unseen(view.targets, view.failed), *view.late)
+    stage = runtime.stage
+    sight = sight_of(stage, view.targets, found, view.failed)
+    not_seen = (*sight.not_looked_at, *view.late)
+    there = tuple(one.deployment for one in found)
     return SystemStatus(
+        running=running_words(there, not_seen),
+        leftovers=with_use(stage, view.leftovers, there),
+        not_set_up=not_set_up(stage) if view.targets == stage.usable else "",
         deployments=tuple(rows[:_MOST_ROWS]),
         others=others,
         left_out=len(rest) - len(others),
@@ -155,8 +202,11 @@ def _told(runtime: Runtime, view: View) -> SystemStatus:
         hosts={one: view.hosts[one] for one in view.targets if one in view.hosts},
         not_seen=not_seen,
         asked_though_it_may_sleep=_kept_awake(view)[:_MOST_ROWS],
-        complete=view.in_time and not not_seen and not any(row.missing for row in rows),
-        simulated=any(one.deployment.simulated for one in found),
+        complete=view.in_time
+        and sight.complete
+        and not view.late
+        and not any(row.missing for row in rows),
+        simulated=any(one.simulated for one in there),
     )
 
 

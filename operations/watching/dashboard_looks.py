@@ -11,6 +11,7 @@ from core.errors import OpsError
 from core.metrics import MetricsPage
 from core.records import State
 from operations.lives.deploying import usual
+from operations.lives.inventory import Leftover, leftovers
 from operations.resolve import EACH_SECONDS, Found, look
 from operations.runtime import Runtime
 from operations.watching.dashboard_rows import Figures
@@ -31,6 +32,8 @@ class View:
         self.found: Final[dict[str, tuple[Found, ...]]] = {}
         self.failed: Final[dict[str, OpsError]] = {}
         self.hosts: Final[dict[str, HostState]] = {}
+        self.leftovers: Final[list[Leftover]] = []
+        """What bills by the month, whether anything is deployed or not."""
         self.in_time: bool = False
         """Whether the end of the looks came before that of the time."""
         self._runtime: Final = runtime
@@ -41,6 +44,7 @@ class View:
         """Look at every target and at what is there, until all is seen or the time is over."""
         with anyio.move_on_after(ALL_SECONDS):
             async with anyio.create_task_group() as group:
+                group.start_soon(self._look_for_leftovers)
                 for target in self.targets:
                     group.start_soon(self._look_at, target)
             self.in_time = True
@@ -69,6 +73,9 @@ class View:
         """Give what was seen of one beyond what its platform says."""
         nothing = Figures(missing=f"It was not looked at closer within {ALL_SECONDS:.0f} s.")
         return self._figures.get(_key(found), nothing)
+
+    async def _look_for_leftovers(self) -> None:
+        self.leftovers.extend(await leftovers(self._runtime.stage, self.targets))
 
     async def _look_at(self, target: str) -> None:
         stage = self._runtime.stage

@@ -181,7 +181,7 @@ def row_of(found: Found, figures: Figures, listed: Callable[[str], bool], now: d
         usage=figures.usage,
         replicas=deployment.replicas,
         usd_per_hour=deployment.usd_per_hour,
-        usd_per_hour_now=_price_now(deployment),
+        usd_per_hour_now=deployment.usd_per_hour_now,
         usd_so_far=deployment.usd_so_far,
         failure_code=failure.code if failure else None,
         cause=_cut(failure.cause) if failure else None,
@@ -244,13 +244,6 @@ def _is_slow(deployment: Deployment, now: datetime) -> bool:
     if usual is not None:
         longest = max(_TIMES_USUAL * usual, _AT_LEAST_SECONDS)
     return (now - phase.since).total_seconds() > longest
-
-
-def _price_now(deployment: Deployment) -> float | None:
-    if not deployment.replicas:
-        return 0.0
-    hourly = deployment.usd_per_hour
-    return None if hourly is None else round(hourly * deployment.replicas, 4)
 
 
 def _advice(health: Health, listed: Callable[[str], bool]) -> tuple[str | None, str]:

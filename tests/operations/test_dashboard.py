@@ -69,7 +69,9 @@ async def test_what_needs_attention_stands_first(
         ("asleep", "asleep"),
         ("stopped", "stopped"),
     ]
-    assert reply.structured["summary"].startswith("5 of 8 need attention, first loop on sky")
+    summary = reply.structured["summary"]
+    assert summary.startswith("3 deployments run: booting on sky, slow on sky, loop on sky, $2.10")
+    assert "5 of 8 need attention, first loop on sky" in summary
     assert rows_of(reply)["loop"]["failure_code"] == "OUT_OF_MEMORY"
     assert rows_of(reply)["slow"]["phase"]["percent"] == 61
     assert_same_facts(reply)
@@ -162,10 +164,9 @@ async def test_a_target_that_hangs_hides_no_other(
     assert list(rows_of(reply)) == ["one"]
     assert reply.data["complete"] is False
     told = "\n".join(reply.data["not_seen"])
-    assert "fog did not answer" in told
+    assert "fog not looked at: no answer in time" in told
     assert "The cloud is closed. Come back tomorrow." in told
     assert set(reply.data["not_seen"]) <= set(reply.structured["warnings"])
-    assert "Not every target" in reply.structured["summary"]
 
 
 async def test_the_end_of_all_looks_comes_before_a_clients(
@@ -196,7 +197,7 @@ async def test_an_engine_that_hangs_is_a_row_without_load(
     assert row["health"] == "ready, but without metrics"
     assert "did not come" in row["missing"]
     assert reply.data["complete"] is False
-    assert "need attention" in reply.structured["summary"]
+    assert "1 of 1 needs attention" in reply.structured["summary"]
 
 
 @pytest.mark.parametrize("arguments", [{"target": "fog"}, {"target": "fog", "name": "one"}])
@@ -221,13 +222,13 @@ async def test_nothing_seen_is_not_nothing_there(
     world_of(monkeypatch, tmp_path, sea=Refuses)
     reply = await status_of(settings)
     assert "Nothing is deployed" not in reply.text
-    assert "not every target" in reply.structured["summary"]
+    assert "Nothing found on what could be looked at; sea" in reply.structured["summary"]
 
 
 async def test_every_list_goes_on_without_a_target_that_hangs(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is a warning of the list; where the target was named or all is needed, an error."""
+    """It is a warning; where the target was named, an error."""
     monkeypatch.setattr(resolve, "EACH_SECONDS", 0.05)
     monkeypatch.setattr(resolve, "ALONE_SECONDS", 0.05)
     there = (shown("one", state=State.ASLEEP, replicas=0),)
@@ -235,9 +236,8 @@ async def test_every_list_goes_on_without_a_target_that_hangs(
     async with agent_of(settings) as agent:
         reply = await agent.call("list_deployments")
         assert [row["name"] for row in reply.data["deployments"]] == ["one"]
-        assert any("fog did not answer" in said for said in reply.structured["warnings"])
+        assert any("fog not looked at" in said for said in reply.structured["warnings"])
         assert (await agent.call("list_deployments", target="fog")).code == "CLOUD_TIMEOUT"
-        assert (await agent.call("stop_vllm", name="one")).code == "CLOUD_TIMEOUT"
         looked = await agent.call("get_logs", target="fog", name="one")
         assert looked.code == "CLOUD_TIMEOUT"
 

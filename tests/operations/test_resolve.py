@@ -51,10 +51,11 @@ async def two_places(
 
 
 async def test_with_nothing_deployed_status_says_how_to_begin(agent: Agent) -> None:
-    """The error is the first step."""
+    """It is no error; to look for one that was named is."""
     reply = await agent.call("status_vllm")
-    assert reply.code == "DEPLOYMENT_NOT_FOUND"
+    assert reply.structured["summary"].startswith("Nothing is deployed; $0")
     assert reply.structured["next"][0]["tool"] == "deploy_vllm"
+    assert (await agent.call("status_vllm", name="one")).code == "DEPLOYMENT_NOT_FOUND"
 
 
 @pytest.mark.parametrize("tool", sorted({"status_vllm", "stop_vllm", "get_logs", "get_endpoint"}))

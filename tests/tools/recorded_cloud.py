@@ -9,7 +9,6 @@ from pydantic import SecretStr
 
 from backends.base import DeploymentConfig, LogLines, LogQuery, World
 from backends.cloud_abilities import (
-    BY_PURGE,
     KeptSecret,
     QueuedResource,
     Quota,
@@ -24,6 +23,7 @@ from backends.leaving import Leaving
 from core.errors import DeploymentNotFound
 from core.plans import Plan, PlannedStep, Preflight
 from core.records import (
+    BY_PURGE,
     Access,
     Deleted,
     Deployment,

@@ -4,9 +4,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from core.errors import NextStep
-from core.journal import Operation
-from operations.journalling import subject_of
-from operations.runtime import Runtime
+from core.journal import Journal, Operation
 
 NOT_LOOKED: Final = "as the journal has it, not looked at now"
 _READ: Final = 200
@@ -25,6 +23,7 @@ class Remembered(NamedTuple):
     target: str
     name: str
     model: str
+    """Empty where the call did not name it."""
     stopped: bool = False
 
     @property
@@ -39,28 +38,37 @@ class Remembered(NamedTuple):
         return f"{self.model} was deployed on {self.target}{stopped}"
 
 
-def remembered(runtime: Runtime) -> tuple[Remembered, ...]:
-    """Give what was not destroyed since, once for each target and model: the stopped last, and
-    the newest first.
-    """
-    journal = runtime.stage.journal
+def deployed(journal: Journal) -> tuple[Remembered, ...]:
+    """Return what was deployed and not destroyed since, oldest first."""
     there: dict[_Key, Remembered] = {}
     for done in journal.operations(_READ) if journal.exists else ():
         if done.result == "ok":
             there = _after(there, done)
-    newest_first = list(reversed(there.values()))
+    return tuple(there.values())
+
+
+def remembered(journal: Journal) -> tuple[Remembered, ...]:
+    """Return the same once for each target and model: the stopped last, the newest first."""
+    newest_first = [one for one in reversed(deployed(journal)) if one.model]
     found: dict[_Key, Remembered] = {}
     for one in sorted(newest_first, key=lambda one: one.stopped):
         found.setdefault((one.target, one.model), one)
     return tuple(found.values())
 
 
+def subject_of(done: Operation) -> tuple[str, str]:
+    """Give target and name of what was changed, as they were said or else turned out to be."""
+    target, slash, name = done.about.rpartition("/")
+    meant = done.arguments.get("target") or target, done.arguments.get("name") or (slash and name)
+    return str(meant[0]), str(meant[1])
+
+
 def _after(there: Mapping[_Key, Remembered], done: Operation) -> dict[_Key, Remembered]:
     """Give what is there after a call."""
-    key, model = subject_of(done), done.arguments.get("model")
-    if done.tool == "deploy_vllm" and key[0] and model:
+    key = subject_of(done)
+    if done.tool == "deploy_vllm" and key[0]:
         others = {known: one for known, one in there.items() if known != key}
-        return {**others, key: Remembered(*key, str(model))}
+        return {**others, key: Remembered(*key, str(done.arguments.get("model") or ""))}
     if done.tool == "destroy_vllm":
         return {known: one for known, one in there.items() if not _is_meant(known, key)}
     if (stopped := _STOPPED.get(done.tool)) is None:

@@ -1,0 +1,219 @@
+"""What is deployed everywhere, what it costs now, and what bills though nothing runs."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import anyio
+
+from backends.common.side_by_side import side_by_side
+from backends.leaving import KeepsPaid
+from backends.registry import TITLES
+from core.cloud_errors import ApiDisabled, NotConfigured
+from core.errors import NextStep, OpsError
+from core.records import Answer, Deployment, Remainder
+from core.reply import note
+from operations.lives.deploying import usual
+from operations.resolve import EACH_SECONDS, Sight, look_around
+from operations.runtime import Runtime
+from operations.stage import Stage
+
+_NAMED: Final = 4
+"""Deployments of a first line; the others are rows."""
+
+
+class Leftover(Remainder):
+    """Something that bills by the month, whether anything is deployed or not."""
+
+    target: str
+    in_use: bool
+    """Deployments are there that may need it."""
+
+    def step(self) -> NextStep:
+        """Return the call that removes it."""
+        return NextStep("destroy_vllm", {"target": self.target, "purge": True})
+
+
+class Deployments(Answer):
+    """Everything this project made on the targets that are configured."""
+
+    deployments: tuple[Deployment, ...]
+    usd_per_hour_now: float = 0.0
+    """Of all that run, as far as prices are known."""
+    leftovers: tuple[Leftover, ...] = ()
+    not_looked_at: tuple[str, ...] = ()
+    not_set_up: str = ""
+    complete: bool = True
+    """Nothing can be deployed on what was not looked at."""
+
+    def summary(self) -> str:
+        """Say what runs and what it costs."""
+        more = f" {leftover_words(self.leftovers)}" if self.leftovers else ""
+        return f"{running_words(self.deployments, self.not_looked_at)}{more}"
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return a row for each deployment, and what was not seen."""
+        return {
+            "deployments": [_row(one) for one in self.deployments],
+            "leftovers": [one.model_dump(exclude={"in_use"}) for one in self.leftovers],
+            "not_set_up": self.not_set_up,
+            "complete": None if self.complete else False,
+        }
+
+    def warnings(self) -> tuple[str, ...]:
+        """Warn of what was not looked at, and of what is simulated or overdue."""
+        seen = (warning for one in self.deployments for warning in one.warnings())
+        return (*(self.not_looked_at if self.deployments else ()), *dict.fromkeys(seen))
+
+    def next_steps(self) -> tuple[NextStep, ...]:
+        """Offer what ends a bill, or a first deployment."""
+        ends = tuple(one.step() for one in self.leftovers if not one.in_use)
+        return ends if self.deployments or ends else first_steps(complete=self.complete)
+
+
+async def list_deployments(runtime: Runtime, target: str | None) -> Deployments:
+    """Return everything there is on one target, or on all.
+
+    Raises:
+        OpsError: The one target that was named cannot be looked at.
+    """
+    stage = runtime.stage
+    sights: list[Sight] = []
+    found: list[Leftover] = []
+
+    async def look() -> None:
+        sights.append(await look_around(stage, target))
+
+    async def look_for_leftovers() -> None:
+        found.extend(await leftovers(stage, (target,) if target else stage.usable))
+
+    await side_by_side([look, look_for_leftovers])
+    (sight,) = sights
+    there = tuple(usual(runtime, one.deployment) for one in sight.found)
+    return Deployments(
+        deployments=there,
+        usd_per_hour_now=round(sum(one.usd_per_hour_now or 0 for one in there), 4),
+        leftovers=with_use(stage, found, there),
+        not_looked_at=sight.not_looked_at,
+        not_set_up="" if target else not_set_up(stage),
+        complete=sight.complete,
+    )
+
+
+async def leftovers(stage: Stage, targets: Sequence[str]) -> list[Leftover]:
+    """Return what bills on these targets by the month, each once; not in use as far as seen here.
+
+    What cannot be seen is noted, unless its cloud is not set up at all.
+    """
+    found: dict[str, Leftover] = {}
+
+    async def look(target: str, backend: KeepsPaid) -> None:
+        try:
+            with anyio.move_on_after(EACH_SECONDS):
+                for one in await backend.paid_leftovers():
+                    row = Leftover(target=target, in_use=False, **one.model_dump())
+                    found.setdefault(one.what, row)
+        except (ApiDisabled, NotConfigured):
+            return
+        except OpsError as exc:
+            if exc.code != "NOT_AUTHENTICATED":  # what is listed there says so
+                note(f"Whether something stays on {target} that bills was not seen: {exc.summary}")
+
+    async with anyio.create_task_group() as group:
+        for target in targets:
+            backend = stage.backend(target)
+            if isinstance(backend, KeepsPaid):
+                group.start_soon(look, target, backend)
+    return [found[what] for what in sorted(found)]
+
+
+def with_use(
+    stage: Stage, found: Iterable[Leftover], there: Iterable[Deployment]
+) -> tuple[Leftover, ...]:
+    """Return the same with whether a deployment of that cloud may need it."""
+    clouds = {stage.targets[one.target].backend for one in there}
+    return tuple(
+        one.model_copy(update={"in_use": stage.targets[one.target].backend in clouds})
+        for one in found
+    )
+
+
+def not_set_up(stage: Stage) -> str:
+    """Name the clouds whose setting is missing, in one line."""
+    lacking: dict[str, dict[str, None]] = {}
+    for name, row in stage.targets.items():
+        if row.needs and name not in stage.usable:
+            lacking.setdefault(row.needs, {})[TITLES.get(row.backend, name)] = None
+    return "; ".join(
+        f"{', '.join(clouds)} (set {needs.upper()})" for needs, clouds in lacking.items()
+    )
+
+
+def first_steps(*, complete: bool) -> tuple[NextStep, ...]:
+    """Return what to do where nothing was found."""
+    return (NextStep("deploy_vllm" if complete else "list_targets"),)
+
+
+def running_words(there: Sequence[Deployment], not_looked_at: Sequence[str]) -> str:
+    """Say in one line what runs and what it costs an hour in all; of nothing, what was not seen."""
+    if not there:
+        if not_looked_at:
+            return f"Nothing found on what could be looked at; {' '.join(not_looked_at)}"
+        return "Nothing is deployed; $0 an hour."
+    running = [one for one in there if one.runs]
+    rest = len(there) - len(running)
+    idle = f" {rest} more: stopped, asleep or failed." if running and rest else ""
+    if not running:
+        states = ", ".join(f"{one.name} on {one.target} is {one.state}" for one in there[:_NAMED])
+        return f"Nothing runs, $0 an hour: {states}{_and_more(there)}."
+    named = ", ".join(f"{one.name} on {one.target}" for one in running[:_NAMED])
+    verb = "deployment runs" if len(running) == 1 else "deployments run"
+    return f"{len(running)} {verb}: {named}{_and_more(running)}, {bill_words(running)}.{idle}"
+
+
+def bill_words(running: Sequence[Deployment]) -> str:
+    """Say what these cost together."""
+    total = sum(one.usd_per_hour_now or 0 for one in running)
+    unknown = sum(one.usd_per_hour_now is None for one in running)
+    more = f" and {unknown} whose price is not known" if unknown else ""
+    return f"{usd(total)} an hour{' in all' if len(running) > 1 else ''}{more}"
+
+
+def leftover_words(found: Sequence[Leftover]) -> str:
+    """Say what bills by the month, and how it is removed."""
+    total = sum(one.usd_per_month for one in found)
+    ends = [one for one in found if not one.in_use]
+    what = "; ".join(one.what for one in found)
+    how = f" {call_words(ends[0].step())} removes it." if ends else " It is in use."
+    return f"{usd(total)} a month is billed for {what}.{how}"
+
+
+def call_words(step: NextStep) -> str:
+    """Write a call as people and models read it."""
+    arguments = ", ".join(f"{name}={value!r}" for name, value in step.arguments.items())
+    return f"{step.tool}({arguments})"
+
+
+def usd(amount: float) -> str:
+    """Write dollars.
+
+    >>> usd(0), usd(6.35)
+    ('$0', '$6.35')
+    """
+    return f"${amount:.2f}" if amount else "$0"
+
+
+def _and_more(all_of_them: Sequence[Deployment]) -> str:
+    return f" and {len(all_of_them) - _NAMED} more" if len(all_of_them) > _NAMED else ""
+
+
+def _row(one: Deployment) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "target": one.target,
+        "state": one.state.value,
+        "model": one.served_model_name,
+        "usd_per_hour_now": one.usd_per_hour_now,
+        "usd_so_far": one.usd_so_far,
+        "expires_at": one.expires_at,
+        "failure": one.failure.code if one.failure else None,
+    }
