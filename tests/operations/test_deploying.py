@@ -117,7 +117,7 @@ async def test_two_servers_see_the_same_deployment(still: Agent, settings: Setti
     async with agent_of(settings) as other:
         assert (await other.call("status_vllm")).state == "loading"
         assert (await other.call("destroy_vllm")).data["gone"] is True
-    assert (await still.call("status_vllm")).code == "DEPLOYMENT_NOT_FOUND"
+    assert (await still.call("status_vllm", name="one")).code == "DEPLOYMENT_NOT_FOUND"
 
 
 async def test_stopped_keeps_everything_but_the_process(still: Agent, state_dir: Path) -> None:

@@ -101,6 +101,7 @@ class RecordedCloud:
         if removed:
             self._write("delete", name)
         image = Remainder(what="its image", usd_per_month=1, how_to_remove=BY_PURGE)
+        image = self._kept.paid.get(self._target.name, image)
         return Deleted(
             name=name,
             target=self._target.name,
@@ -117,7 +118,13 @@ class RecordedCloud:
     async def purge(self, name: str) -> tuple[str, ...]:
         await self._asked()
         self._write("purge", name)
+        self._kept.paid.pop(self._target.name, None)
         return ("its image",)
+
+    async def paid_leftovers(self) -> Sequence[Remainder]:
+        await self._asked()
+        found = self._kept.paid.get(self._target.name)
+        return (found,) if found else ()
 
     async def access(self, name: str) -> Access:
         await self._asked()
@@ -200,8 +207,11 @@ class RecordedCloud:
         return DeploymentConfig(command=f"run --key {KEY}", docker_run="docker", yaml="a: b")
 
     async def _asked(self) -> None:
-        if self._kept.hangs:
+        error = self._kept.broken.get(self._target.name)
+        if self._kept.hangs or (error is None and self._target.name in self._kept.broken):
             await anyio.sleep_forever()
+        if error is not None:
+            raise error
 
     def _write(self, what: str, name: str) -> None:
         self._kept.writes.append(f"{what} {self._target.name}/{name}")
