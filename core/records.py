@@ -225,6 +225,17 @@ BY_PURGE: Final = "Call destroy_vllm with purge=true."
 """How what a purge takes is removed, word for word."""
 
 
+def usd(amount: float) -> str:
+    """Write dollars as people do.
+
+    >>> usd(0), usd(6.35), usd(25.0), usd(0.002)
+    ('$0', '$6.35', '$25', '$0.002')
+    """
+    return (
+        f"${amount:.2f}".removesuffix(".00") if amount >= 0.01 or not amount else f"${amount:.2g}"
+    )
+
+
 class Remainder(Record):
     """Something that a deletion leaves in place."""
 
@@ -252,13 +263,13 @@ class Deleted(Answer):
         if not self.paid:
             return f"{head} {gone}."
         what = "; ".join(one.what for one in self.paid)
-        usd = sum(one.usd_per_month for one in self.paid)
+        total = sum(one.usd_per_month for one in self.paid)
         how = " ".join(dict.fromkeys(one.how_to_remove for one in self.paid))
         if self._purge_helps:
             how = (
-                f"destroy_vllm(target='{self.target}', name='{self.name}', purge=true) removes it."
+                f"destroy_vllm(target='{self.target}', name='{self.name}', purge=True) removes it."
             )
-        return f"{head} {gone}. ${usd:.2f} a month stays: {what}. {how}"
+        return f"{head} {gone}. {usd(total)} a month stays: {what}. {how}"
 
     @property
     def _purge_helps(self) -> bool:
@@ -270,16 +281,6 @@ class Deleted(Answer):
     def paid(self) -> tuple[Remainder, ...]:
         """Return what stays and bills a cent a month or more."""
         return tuple(one for one in self.stays if one.usd_per_month >= 0.01)
-
-    def facts(self) -> Mapping[str, Any]:
-        """Return what went, and what stays."""
-        return {
-            "name": self.name,
-            "target": self.target,
-            "gone": self.gone,
-            "removed": self.removed,
-            "stays": [one.model_dump() for one in self.stays],
-        }
 
     def next_steps(self) -> tuple[NextStep, ...]:
         """Offer the proof, or the wait."""

@@ -79,9 +79,9 @@ async def find(
         with in_time(target, f"look at {name}", ALONE_SECONDS, fix=_AGAIN):
             return _told(Found(backend, await backend.describe(name)))
     sight = await look_around(stage, target)
-    for sentence in sight.not_looked_at:
-        note(sentence)
     found = sight.found
+    if sight.complete or any(name in {None, one.name} for one in found):
+        sight.note_what_was_not()  # else the error says it
     if to_change:
         found = tuple(one for one in found if one.deployment.target != ENDPOINT)
         _require_no_other(stage, sight, found, name)
@@ -139,6 +139,11 @@ class Sight(NamedTuple):
         """Whether nothing can be deployed on what could not be looked at."""
         return all(error.code in NOTHING for error in self.failed.values())
 
+    def note_what_was_not(self) -> None:
+        """Add a warning for each reason why a target was not looked at."""
+        for sentence in self.not_looked_at:
+            note(sentence)
+
 
 async def everything(stage: Stage, target: str | None = None) -> tuple[Found, ...]:
     """Give every deployment of one target, or of all; what could not be looked at is noted.
@@ -147,8 +152,7 @@ async def everything(stage: Stage, target: str | None = None) -> tuple[Found, ..
         OpsError: The one target that was named cannot be looked at.
     """
     sight = await look_around(stage, target)
-    for sentence in sight.not_looked_at:
-        note(sentence)
+    sight.note_what_was_not()
     return sight.found
 
 

@@ -148,8 +148,10 @@ def _failed(told: Mapping[str, Any]) -> bool:
     data = told.get("data") or {}
     rows = data.get("deployments") or ()
     blind = not rows and data.get("complete") is False
-    return blind or data.get("state") in {"failed", "unknown"} or any(
-        isinstance(row, Mapping) and row.get("trouble") for row in rows
+    return (
+        blind
+        or data.get("state") in {"failed", "unknown"}
+        or any(isinstance(row, Mapping) and row.get("trouble") for row in rows)
     )
 
 

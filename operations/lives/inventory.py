@@ -10,7 +10,7 @@ from backends.leaving import KeepsPaid
 from backends.registry import TITLES
 from core.cloud_errors import ApiDisabled, NotConfigured
 from core.errors import NextStep, OpsError
-from core.records import Answer, Deployment, Remainder
+from core.records import Answer, Deployment, Remainder, usd
 from core.reply import note
 from operations.lives.deploying import usual
 from operations.resolve import EACH_SECONDS, Sight, look_around
@@ -54,9 +54,8 @@ class Deployments(Answer):
         """Return a row for each deployment, and what was not seen."""
         return {
             "deployments": [_row(one) for one in self.deployments],
-            "leftovers": [one.model_dump(exclude={"in_use"}) for one in self.leftovers],
             "not_set_up": self.not_set_up,
-            "complete": None if self.complete else False,
+            "complete": None if self.complete or self.deployments else False,
         }
 
     def warnings(self) -> tuple[str, ...]:
@@ -119,7 +118,7 @@ async def leftovers(stage: Stage, targets: Sequence[str]) -> list[Leftover]:
                 note(f"Whether something stays on {target} that bills was not seen: {exc.summary}")
 
     async with anyio.create_task_group() as group:
-        for target in targets:
+        for target in stage.targets.keys() & set(targets):
             backend = stage.backend(target)
             if isinstance(backend, KeepsPaid):
                 group.start_soon(look, target, backend)
@@ -161,7 +160,7 @@ def running_words(there: Sequence[Deployment], not_looked_at: Sequence[str]) -> 
         return "Nothing is deployed; $0 an hour."
     running = [one for one in there if one.runs]
     rest = len(there) - len(running)
-    idle = f" {rest} more: stopped, asleep or failed." if running and rest else ""
+    idle = f" {rest} more {'does' if rest == 1 else 'do'} not run." if rest else ""
     if not running:
         states = ", ".join(f"{one.name} on {one.target} is {one.state}" for one in there[:_NAMED])
         return f"Nothing runs, $0 an hour: {states}{_and_more(there)}."
@@ -183,7 +182,11 @@ def leftover_words(found: Sequence[Leftover]) -> str:
     total = sum(one.usd_per_month for one in found)
     ends = [one for one in found if not one.in_use]
     what = "; ".join(one.what for one in found)
-    how = f" {call_words(ends[0].step())} removes it." if ends else " It is in use."
+    how = (
+        f" {call_words(ends[0].step())} removes it."
+        if ends
+        else " What is deployed there may need it."
+    )
     return f"{usd(total)} a month is billed for {what}.{how}"
 
 
@@ -191,15 +194,6 @@ def call_words(step: NextStep) -> str:
     """Write a call as people and models read it."""
     arguments = ", ".join(f"{name}={value!r}" for name, value in step.arguments.items())
     return f"{step.tool}({arguments})"
-
-
-def usd(amount: float) -> str:
-    """Write dollars.
-
-    >>> usd(0), usd(6.35)
-    ('$0', '$6.35')
-    """
-    return f"${amount:.2f}" if amount else "$0"
 
 
 def _and_more(all_of_them: Sequence[Deployment]) -> str:

@@ -6,12 +6,11 @@ from typing import Any, Final, NamedTuple
 import anyio
 
 from core.errors import InvalidArgument, NextStep, OpsError
-from core.records import Answer, Deployment, Record, State
-from core.reply import note
+from core.records import Answer, Deployment, Record, State, usd
 from operations.lives import deploying
 from operations.lives.agreement import Preview, preview
 from operations.lives.ending import stoppable
-from operations.lives.inventory import bill_words, call_words, running_words, usd
+from operations.lives.inventory import bill_words, call_words, running_words
 from operations.resolve import Found, Sight, look_around
 from operations.runtime import Runtime
 
@@ -35,7 +34,9 @@ class Plan(NamedTuple):
             return None
         running = [one.deployment for one in self.stops]
         named = ", ".join(f"{one.name} on {one.target} ({_price(one)})" for one in running)
-        what = f"Stop {len(running)}: {named}; {bill_words(running)}"
+        what = f"Stop {named}"
+        if len(running) > 1:
+            what = f"Stop {len(running)} deployments: {named}; {bill_words(running)}"
         total = sum(one.usd_per_hour_now or 0 for one in running)
         asked = "\n".join(sorted(f"{one.target}/{one.name}" for one in running))
         shown = preview(_TOOL, "", "", what, None, None, asked)
@@ -43,7 +44,10 @@ class Plan(NamedTuple):
             update={
                 "usd_per_hour": total,
                 "again": {"all": True},
-                "stays": tuple(_runs_on(one.deployment) for one in self.cannot),
+                "stays": (
+                    *(_runs_on(one.deployment) for one in self.cannot),
+                    *self.sight.not_looked_at,
+                ),
             }
         )
 
@@ -126,8 +130,7 @@ async def stop(plan: Plan) -> AllStopped:
             group.start_soon(end, number)
     cannot = [_row(one.deployment, "it cannot be stopped, only deleted") for one in plan.cannot]
     if rows or cannot:
-        for sentence in plan.sight.not_looked_at:
-            note(sentence)
+        plan.sight.note_what_was_not()
     return AllStopped(
         deployments=(*(rows[number] for number in sorted(rows)), *cannot),
         not_looked_at=plan.sight.not_looked_at,

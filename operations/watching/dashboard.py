@@ -91,9 +91,8 @@ class SystemStatus(Answer):
             "others": self.others,
             "usd_so_far": self.totals.usd_so_far,
             "hosts": {name: host.health for name, host in self.hosts.items()},
-            "leftovers": [one.model_dump(exclude={"in_use"}) for one in self.leftovers],
             "not_set_up": self.not_set_up,
-            "complete": None if self.complete else False,
+            "complete": None if self.complete or self.deployments else False,
         }
 
     def warnings(self) -> tuple[str, ...]:

@@ -75,7 +75,10 @@ _NEXT: Final[dict[Health, tuple[tuple[str, str], ...]]] = {
         ("status_vllm", "Its time is over: look with status_vllm."),
     ),
     Health.SATURATED: (
-        ("update_vllm_scaling", "Allow more replicas with update_vllm_scaling, or ask less of it."),
+        (
+            "get_metrics",
+            "See with get_metrics whether it lasts; update_vllm_scaling allows more replicas.",
+        ),
         ("get_metrics", "See with get_metrics whether it lasts."),
     ),
     Health.UNKNOWN: (

@@ -14,10 +14,11 @@ from core.errors import OpsError
 from core.records import BY_PURGE, Remainder, State
 from core.settings import Settings
 from operations import resolve
+from server import main
 from tests.conversation import Agent, Reply, agent_of
 from tests.tools.calls import MODEL
 from tests.tools.recorded import Kept, recorded
-from tests.tools.recorded_cloud import RecordedQueue
+from tests.tools.recorded_cloud import RecordedCloud, RecordedQueue
 
 pytestmark = pytest.mark.anyio
 
@@ -130,6 +131,28 @@ async def test_clouds_that_are_not_set_up_are_one_line(settings: Settings) -> No
     )
 
 
+@pytest.mark.parametrize(
+    ("there", "kind", "status"),
+    [((), "no login", 1), (("app",), "no login", 0), ((), "API off", 0), ((), "", 0)],
+)
+@pytest.mark.parametrize("tool", ["list_deployments", "status_vllm"])
+def test_a_shell_knows_an_empty_list_from_one_that_was_not_seen(
+    kept: Kept,
+    state_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tool: str,
+    there: tuple[str, ...],
+    kind: str,
+    status: int,
+) -> None:
+    """Nothing deployed is success; nothing seen because of a login is not."""
+    monkeypatch.setenv("VLLM_DEVOPS_STATE_DIR", str(state_dir))
+    for cloud in there:
+        kept.put(cloud, State.READY)
+    kept.broken = {"run": BREAKS[kind]()} if kind else {}
+    assert main(["call", tool]) == status
+
+
 SHARE: Final = Remainder(what="the share weights", usd_per_month=25.0, how_to_remove=BY_PURGE)
 
 
@@ -139,12 +162,12 @@ async def test_what_stays_and_bills_is_in_every_headline_until_it_is_gone(
     """The deletion says so with the call that removes it, and so does every list after it."""
     kept.paid = {"app": SHARE}
     kept.put("app", State.READY)
-    headline = "$25.00 a month"
+    headline = "$25 a month"
     async with agent_of(settings) as agent:
         assert headline in (await agent.call("list_deployments")).structured["summary"]
         gone = await agent.call("destroy_vllm")
         assert headline in gone.structured["summary"]
-        assert "destroy_vllm(target='app', name='one', purge=true)" in gone.structured["summary"]
+        assert "destroy_vllm(target='app', name='one', purge=True)" in gone.structured["summary"]
         for tool in ("list_deployments", "get_system_status", "status_vllm"):
             listed = await agent.call(tool)
             assert headline in listed.structured["summary"]
@@ -180,6 +203,7 @@ async def test_everything_that_runs_is_stopped_after_one_confirmation(
         assert asked.code == "CONFIRMATION_REQUIRED"
         assert "here on free ($0 an hour), paid on app ($2.50 an hour); $2.50" in asked.text
         assert "hot on chip ($2.50 an hour), which destroy_vllm alone ends" in asked.text
+        assert "Cloud Run not looked at" in asked.text
         assert kept.writes == []
         (step,) = asked.structured["next"]
         done = await agent.call(step["tool"], **step["arguments"])
@@ -198,7 +222,6 @@ async def test_one_that_cannot_be_stopped_now_keeps_no_other_from_it(
     kept: Kept, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is named with what it costs; where nothing runs, nobody is asked."""
-    from tests.tools.recorded_cloud import RecordedCloud
 
     class Refuses(RecordedCloud):
         async def stop(self, name: str) -> Any:
