@@ -36,7 +36,7 @@ _AGAIN: Final = (
     "Call the same tool again; diagnose with this target says whether it can be reached."
 )
 _WHY: Final = {
-    "API_DISABLED": "its API is off in this project",
+    "API_DISABLED": "the API is off in this project",
     "NOT_AUTHENTICATED": "not logged in, or the login has expired",
     "PERMISSION_DENIED": "permission denied (403)",
     "CLOUD_TIMEOUT": "no answer in time",
@@ -133,6 +133,11 @@ class Sight(NamedTuple):
     def not_looked_at(self) -> tuple[str, ...]:
         """Say which targets could not be looked at and why, one sentence for each reason."""
         return tuple(_unseen(self.targets, self.failed, self.titles))
+
+    @property
+    def hides(self) -> tuple[str, ...]:
+        """Return the same where something may be deployed there, else nothing."""
+        return () if self.complete else self.not_looked_at
 
     @property
     def complete(self) -> bool:

@@ -48,7 +48,8 @@ class Deployments(Answer):
     def summary(self) -> str:
         """Say what runs and what it costs."""
         more = f" {leftover_words(self.leftovers)}" if self.leftovers else ""
-        return f"{running_words(self.deployments, self.not_looked_at)}{more}"
+        hidden = () if self.complete else self.not_looked_at
+        return f"{running_words(self.deployments, hidden)}{more}"
 
     def facts(self) -> Mapping[str, Any]:
         """Return a row for each deployment, and what was not seen."""
@@ -61,7 +62,8 @@ class Deployments(Answer):
     def warnings(self) -> tuple[str, ...]:
         """Warn of what was not looked at, and of what is simulated or overdue."""
         seen = (warning for one in self.deployments for warning in one.warnings())
-        return (*(self.not_looked_at if self.deployments else ()), *dict.fromkeys(seen))
+        told = not self.complete and not self.deployments  # by the summary
+        return (*(() if told else self.not_looked_at), *dict.fromkeys(seen))
 
     def next_steps(self) -> tuple[NextStep, ...]:
         """Offer what ends a bill, or a first deployment."""
@@ -152,11 +154,14 @@ def first_steps(*, complete: bool) -> tuple[NextStep, ...]:
     return (NextStep("deploy_vllm" if complete else "list_targets"),)
 
 
-def running_words(there: Sequence[Deployment], not_looked_at: Sequence[str]) -> str:
-    """Say in one line what runs and what it costs an hour in all; of nothing, what was not seen."""
+def running_words(there: Sequence[Deployment], hidden: Sequence[str]) -> str:
+    """Say in one line what runs and what it costs an hour in all.
+
+    `hidden` says which targets were not looked at that may have something.
+    """
     if not there:
-        if not_looked_at:
-            return f"Nothing found on what could be looked at; {' '.join(not_looked_at)}"
+        if hidden:
+            return f"Nothing found on what could be looked at; {' '.join(hidden)}"
         return "Nothing is deployed; $0 an hour."
     running = [one for one in there if one.runs]
     rest = len(there) - len(running)

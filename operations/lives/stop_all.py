@@ -129,7 +129,7 @@ async def stop(plan: Plan) -> AllStopped:
         for number in range(len(plan.stops)):
             group.start_soon(end, number)
     cannot = [_row(one.deployment, "it cannot be stopped, only deleted") for one in plan.cannot]
-    if rows or cannot:
+    if plan.sight.found or plan.sight.complete:
         plan.sight.note_what_was_not()
     return AllStopped(
         deployments=(*(rows[number] for number in sorted(rows)), *cannot),
@@ -150,7 +150,7 @@ async def _stopped(found: Found) -> Stop:
 
 def _words(plan: Plan, rows: list[Stop]) -> str:
     if not rows:
-        return running_words([one.deployment for one in plan.sight.found], plan.sight.not_looked_at)
+        return running_words([one.deployment for one in plan.sight.found], plan.sight.hides)
     done = [one for one in rows if not one.trouble]
     failed = [one for one in rows if one.trouble]
     saved = sum(one.usd_per_hour or 0 for one in done)

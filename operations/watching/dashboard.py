@@ -101,7 +101,7 @@ class SystemStatus(Answer):
         said = f"Asking {kept} for its load postpones the moment at which it may fall asleep."
         return (
             *((SIMULATED,) if self.simulated else ()),
-            *(self.not_seen if self.totals.deployments else ()),
+            *(self.not_seen if self.totals.deployments or self.complete else ()),
             *((said,) if kept else ()),
         )
 
@@ -191,7 +191,7 @@ def _told(runtime: Runtime, view: View) -> SystemStatus:
     not_seen = (*sight.not_looked_at, *view.late)
     there = tuple(one.deployment for one in found)
     return SystemStatus(
-        running=running_words(there, not_seen),
+        running=running_words(there, (*sight.hides, *view.late)),
         leftovers=with_use(stage, view.leftovers, there),
         not_set_up=not_set_up(stage) if view.targets == stage.usable else "",
         deployments=tuple(rows[:_MOST_ROWS]),

@@ -58,9 +58,16 @@ async def test_a_life_with_vllm(agent: Agent, bare_azure: Azure, target: str) ->
     assert (await life.becomes("stopped")).data["replicas"] == 0
     await life.call("start_vllm")
     await life.becomes_one_of("ready", "asleep")
-    gone = await life.call("destroy_vllm", purge=True)
+    gone = await life.call("destroy_vllm")
     assert gone.data["gone"]
-    assert (await agent.call("list_deployments")).data["deployments"] == []
+    listed = await agent.call("list_deployments")
+    assert listed.data["deployments"] == []
+    for reply in (gone, listed):
+        assert "$25 a month" in reply.structured["summary"]
+    step = listed.structured["next"][0]
+    assert (await agent.call(step["tool"], **step["arguments"])).data["removed"]
+    last = await agent.call("list_deployments")
+    assert last.structured["summary"] == "Nothing is deployed; $0 an hour."
     left = bare_azure.get()
     assert not [one for one in left["replicas"] if one["ended"] is None]
     assert not [one for one in left["resources"] if "/microsoft.app/" in one.lower()]

@@ -74,7 +74,7 @@ async def test_what_is_on_the_other_clouds_is_seen_stopped_and_destroyed(
             (unseen,) = [line for line in said(reply).splitlines() if "not looked at" in line]
             assert [cloud for cloud, title in CLOUDS.items() if title in unseen] == list(broken)
         nothing = await agent.call("list_deployments")
-    assert nothing.structured["summary"].startswith(NOTHING)
+    assert nothing.structured["summary"].startswith(NOTHING) is (kind != "API off")
     assert {target for target, _ in kept.deployments} == set(broken)
 
 
@@ -88,7 +88,9 @@ async def test_where_no_cloud_can_be_looked_at_nobody_is_told_that_nothing_is_th
     async with agent_of(settings) as agent:
         for tool in ("list_deployments", "get_system_status", "status_vllm"):
             reply = await agent.call(tool)
-            assert reply.structured["summary"].startswith(f"{NOTHING}Cloud Run, Container Apps,")
+            seen = "Nothing is deployed; $0 an hour." if off else f"{NOTHING}Cloud Run, Container"
+            assert reply.structured["summary"].startswith(seen)
+            assert "Cloud Run, Container Apps, Cloud TPU not looked at: " in said(reply)
             assert reply.data["complete"] is off
             first = "deploy_vllm" if off else "list_targets"
             assert [step["tool"] for step in reply.structured["next"]] == [first]
