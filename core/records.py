@@ -189,8 +189,26 @@ class Deployment(Answer):
         if self.phase:
             percent = "" if self.phase.percent is None else f" {self.phase.percent} %"
             detail = f" ({self.phase.detail})" if self.phase.detail else ""
-            return f"{head}: {self.phase.name}{percent}{detail}."
-        return f"{head}: {self.served_model_name} at {self.url}." if self.url else f"{head}."
+            usual = self.phase.usual_seconds
+            takes = f" It usually takes about {usual:.0f} s." if usual else ""
+            return f"{head}: {self.phase.name}{percent}{detail}.{takes}"
+        if self.state is State.STOPPED:
+            return f"{head}: no request wakes it, start_vllm does."
+        runs = f"{self.replicas} replica{'s' * (self.replicas > 1)}" if self.replicas else ""
+        bill = f", {usd(self.usd_per_hour_now)} an hour" if self.usd_per_hour_now else ""
+        where = f": {self.served_model_name} at {self.url}" if self.url else ""
+        return f"{head}{where}{f'; {runs}{bill}' if runs else ''}."
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return where it is, what it runs and costs, and what is wrong or waited for."""
+        shown = {"name", "target", "state", "since", "model", "engine", "url", "replicas"}
+        costs = {"usd_per_hour", "usd_so_far", "expires_at", "prediction"}
+        waits = {"name", "percent", "detail", "usual_seconds"}
+        return {
+            **self.model_dump(mode="json", include=shown | costs),
+            "phase": self.phase.model_dump(include=waits) if self.phase else None,
+            "failure": self.failure.model_dump(include={"code", "fix"}) if self.failure else None,
+        }
 
     def warnings(self) -> tuple[str, ...]:
         """Warn of what is not real, and of what should have been stopped."""

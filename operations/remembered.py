@@ -56,6 +56,19 @@ def remembered(journal: Journal) -> tuple[Remembered, ...]:
     return tuple(found.values())
 
 
+def ended(journal: Journal, name: str) -> str:
+    """Say who destroyed the last deployment of a name, and when; empty where nobody did."""
+    done = [
+        one
+        for one in (journal.operations(_READ) if journal.exists else ())
+        if one.result == "ok" and subject_of(one)[1] == name
+    ]
+    if not done or done[-1].tool != "destroy_vllm":
+        return ""
+    last, target = done[-1], subject_of(done[-1])[0]
+    return f"{last.client} destroyed it on {target} at {last.at:%F %H:%M} UTC."
+
+
 def subject_of(done: Operation) -> tuple[str, str]:
     """Give target and name of what was changed, as they were said or else turned out to be."""
     target, slash, name = done.about.rpartition("/")

@@ -22,7 +22,7 @@ from core.errors import (
 )
 from core.records import NAME_PATTERN, Deployment
 from core.reply import note
-from operations.remembered import Remembered, deployed
+from operations.remembered import Remembered, deployed, ended
 from operations.stage import Stage
 
 EACH_SECONDS: Final = 15.0
@@ -85,7 +85,7 @@ async def find(
     if to_change:
         found = tuple(one for one in found if one.deployment.target != ENDPOINT)
         _require_no_other(stage, sight, found, name)
-    return _told(_only(found, target, name, sight))
+    return _told(_only(stage, found, target, name, sight))
 
 
 async def find_among(stage: Stage, targets: Sequence[str], name: str | None) -> Found:
@@ -98,7 +98,7 @@ async def find_among(stage: Stage, targets: Sequence[str], name: str | None) -> 
     """
     require_name(name)
     found = [one for each in targets for one in await everything(stage, each)]
-    return _told(_only(tuple(found), " or ".join(targets), name))
+    return _told(_only(stage, tuple(found), " or ".join(targets), name))
 
 
 def place(stage: Stage, target: str | None) -> Backend:
@@ -255,13 +255,17 @@ def _not_ours(backend: Backend) -> Unsupported:
 
 
 def _only(
-    found: tuple[Found, ...], target: str | None, name: str | None, sight: Sight | None = None
+    stage: Stage,
+    found: tuple[Found, ...],
+    target: str | None,
+    name: str | None,
+    sight: Sight | None = None,
 ) -> Found:
     fitting = [one for one in found if name is None or one.name == name]
     if len(fitting) == 1:
         return fitting[0]
     if not fitting:
-        raise _nothing(found, target, name, sight)
+        raise _nothing(stage, found, target, name, sight)
     raise _several([(one.deployment.target, one.name) for one in fitting])
 
 
@@ -302,7 +306,11 @@ def _several(choices: Sequence[tuple[str, str]], why: str = "") -> Ambiguous:
 
 
 def _nothing(
-    found: tuple[Found, ...], target: str | None, name: str | None, sight: Sight | None
+    stage: Stage,
+    found: tuple[Found, ...],
+    target: str | None,
+    name: str | None,
+    sight: Sight | None,
 ) -> OpsError:
     where = f" on {target}" if target else ""
     hidden = [one for one in sight.failed.values() if one.code not in NOTHING] if sight else []
@@ -314,18 +322,18 @@ def _nothing(
             fix=hidden[0].fix,
             next_steps=(NextStep("list_deployments"),),
         )
-    if name and found:
-        names = ", ".join(one.name for one in found)
-        return DeploymentNotFound(
-            f"No deployment named '{name}'{where}.",
-            fix=f"There are: {names}.",
-            next_steps=(NextStep("list_deployments"),),
-        )
-    return DeploymentNotFound(
-        f"Nothing is deployed{where}.",
-        fix="Call deploy_vllm to start a model, or set VLLM_BASE_URL for one that runs already.",
-        next_steps=(NextStep("deploy_vllm"), NextStep("list_targets")),
-    )
+    first = (NextStep("deploy_vllm"), NextStep("list_targets"))
+    fix = "Call deploy_vllm to start a model, or set VLLM_BASE_URL for one that runs already."
+    if found:
+        first = (NextStep("list_deployments"),)
+        fix = f"There are: {', '.join(one.name for one in found)}."
+    if name is None:
+        return DeploymentNotFound(f"Nothing is deployed{where}.", fix=fix, next_steps=first)
+    past = ""
+    with suppress(HostError):
+        past = ended(stage.journal, name)
+    words = f"No deployment named '{name}'{where}{f': {past}' if past else '.'}"
+    return DeploymentNotFound(words, fix=fix, next_steps=first)
 
 
 def _told(found: Found) -> Found:

@@ -80,7 +80,7 @@ def to_destroy(found: Found, *, purge: bool) -> Preview:
     costs = f", {_price(one.usd_per_hour)}" if one.usd_per_hour else ""
     known = f"{one.state}, {one.served_model_name}{costs}{_stands(one)}"
     what = f"Delete {one.name} on {one.target} ({known})"
-    what += " with everything that it leaves behind" if purge else ""
+    what += " with everything that it leaves behind" if purge else "; stored weights stay"
     shown = preview("destroy_vllm", one.target, one.name, what, one.usd_per_hour, one, str(purge))
     if not isinstance(backend, Leaves):
         return shown

@@ -17,7 +17,9 @@ from operations.resolve import EACH_SECONDS, Sight, look_around
 from operations.runtime import Runtime
 from operations.stage import Stage
 
-_NAMED: Final = 4
+_NAME: Final = 60
+"""Characters of a model's name there."""
+_NAMED: Final = 3
 """Deployments of a first line; the others are rows."""
 
 
@@ -169,7 +171,10 @@ def running_words(there: Sequence[Deployment], hidden: Sequence[str]) -> str:
     if not running:
         states = ", ".join(f"{one.name} on {one.target} is {one.state}" for one in there[:_NAMED])
         return f"Nothing runs, $0 an hour: {states}{_and_more(there)}."
-    named = ", ".join(f"{one.name} on {one.target}" for one in running[:_NAMED])
+    named = ", ".join(
+        f"{one.name} ({one.served_model_name.rpartition('/')[2][:_NAME]}) on {one.target}"
+        for one in running[:_NAMED]
+    )
     verb = "deployment runs" if len(running) == 1 else "deployments run"
     return f"{len(running)} {verb}: {named}{_and_more(running)}, {bill_words(running)}.{idle}"
 
@@ -210,7 +215,7 @@ def _row(one: Deployment) -> dict[str, Any]:
         "name": one.name,
         "target": one.target,
         "state": one.state.value,
-        "model": one.served_model_name,
+        "model": one.served_model_name[:_NAME],
         "usd_per_hour_now": one.usd_per_hour_now,
         "usd_so_far": one.usd_so_far,
         "expires_at": one.expires_at,

@@ -96,7 +96,7 @@ def test_a_fingerprint_changes_with_anything_that_is_wanted() -> None:
 def test_every_state_has_a_sentence_and_a_next_step(state: State) -> None:
     """What stays as it is names what a person does now; the rest is waited for."""
     seen = deployment(state)
-    assert seen.summary() == f"one on local is {state}."
+    assert seen.summary().startswith(f"one on local is {state}")
     tools = [step.tool for step in seen.next_steps()]
     assert tools
     assert (tools == ["status_vllm"]) is (not state.settled or state is State.ASLEEP)
@@ -112,8 +112,13 @@ def test_a_sentence_says_what_matters_most() -> None:
     assert broken.summary() == "one on local is failed: It broke."
     booting = deployment(State.LOADING, phase=phase, url=url)
     assert booting.summary() == "one on local is loading: loading weights 61 %."
-    ready = deployment(State.READY, url=url)
-    assert ready.summary() == f"one on local is ready: google/gemma-4-E2B-it at {url}."
+    usual = phase.model_copy(update={"usual_seconds": 90.0})
+    again = deployment(State.LOADING, phase=usual, url=url)
+    assert again.summary().endswith("loading weights 61 %. It usually takes about 90 s.")
+    ready = deployment(State.READY, url=url, replicas=2, usd_per_hour=1.05)
+    model = "google/gemma-4-E2B-it"
+    words = f"one on local is ready: {model} at {url}; 2 replicas, $2.10 an hour."
+    assert ready.summary() == words
 
 
 def test_what_is_simulated_says_so() -> None:

@@ -70,7 +70,9 @@ async def test_what_needs_attention_stands_first(
         ("stopped", "stopped"),
     ]
     summary = reply.structured["summary"]
-    assert summary.startswith("3 deployments run: booting on sky, slow on sky, loop on sky, $2.10")
+    assert summary.startswith(
+        "3 deployments run: booting (m) on sky, slow (m) on sky, loop (m) on sky"
+    )
     assert "5 of 8 need attention, first loop on sky" in summary
     assert rows_of(reply)["loop"]["failure_code"] == "OUT_OF_MEMORY"
     assert rows_of(reply)["slow"]["phase"]["percent"] == 61

@@ -155,6 +155,19 @@ def test_a_shell_knows_an_empty_list_from_one_that_was_not_seen(
     assert main(["call", tool]) == status
 
 
+async def test_a_name_that_is_gone_is_answered_with_who_destroyed_it(
+    kept: Kept, settings: Settings
+) -> None:
+    """As the journal has it."""
+    kept.put("app", State.READY)
+    async with agent_of(settings) as agent:
+        await agent.call("destroy_vllm", name="one")
+        reply = await agent.call("status_vllm", name="one")
+    assert reply.code == "DEPLOYMENT_NOT_FOUND"
+    assert "No deployment named 'one': mcp" in reply.structured["summary"]
+    assert "destroyed it on app at" in reply.structured["summary"]
+
+
 SHARE: Final = Remainder(what="the share weights", usd_per_month=25.0, how_to_remove=BY_PURGE)
 
 

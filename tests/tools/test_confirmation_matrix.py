@@ -72,6 +72,9 @@ WAYS: Final[dict[str, Way]] = {
     "purge what was left": Way(
         "destroy_vllm", {**ONE, "purge": True}, ["purge run/one"], shows="its image"
     ),
+    "stop everything": Way(
+        "stop_vllm", {"all": True}, ["stop run/one"], is_(State.READY), "$2.50 an hour"
+    ),
     "start": Way("start_vllm", ONE, ["start run/one"], is_(State.STOPPED), "$2.50 an hour"),
     "scale up": Way(
         "update_vllm_scaling",
