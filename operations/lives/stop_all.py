@@ -96,9 +96,11 @@ async def plan(runtime: Runtime, target: str | None, name: str | None) -> Plan:
         OpsError: The one target that was named cannot be looked at.
     """
     if name:
-        raise InvalidArgument("all=true stops every deployment: leave `name` out.", fix="Choose.")
+        raise InvalidArgument(
+            "all=true stops every deployment: leave `name` out.", fix="Leave one of them out."
+        )
     sight = await look_around(runtime.stage, target)
-    running = [one for one in sight.found if one.deployment.runs]
+    running = [one for one in sight.found if _bills_or_will(one.deployment)]
     able: dict[int, bool] = {}
 
     async def ask(number: int) -> None:
@@ -112,6 +114,12 @@ async def plan(runtime: Runtime, target: str | None, name: str | None) -> Plan:
         tuple(one for number, one in enumerate(running) if able[number]),
         tuple(one for number, one in enumerate(running) if not able[number]),
     )
+
+
+def _bills_or_will(one: Deployment) -> bool:
+    """Whether it runs, or waits in a queue for a machine that will bill."""
+    ending = one.state in {State.STOPPING, State.DELETING}
+    return (one.runs or one.state is State.QUEUED) and not ending
 
 
 async def stop(plan: Plan) -> AllStopped:
@@ -186,6 +194,8 @@ def _runs_on(one: Deployment) -> str:
 
 
 def _price(one: Deployment) -> str:
+    if one.state is State.QUEUED:
+        return f"queued, {_hourly(one.usd_per_hour)} once it runs"
     return _hourly(one.usd_per_hour_now)
 
 

@@ -211,13 +211,13 @@ async def test_everything_that_runs_is_stopped_after_one_confirmation(
     kept.put("free", State.READY, "here")
     kept.put("app", State.READY, "paid")
     kept.put("app", State.STOPPED, "still")
-    kept.put("chip", State.READY, "hot")
+    kept.put("chip", State.QUEUED, "hot")
     kept.broken = {"run": BREAKS["no login"]()}
     async with agent_of(settings.model_copy(update={"confirm": "token"})) as agent:
         asked = await agent.call("stop_vllm", all=True)
         assert asked.code == "CONFIRMATION_REQUIRED"
         assert "here on free ($0 an hour), paid on app ($2.50 an hour); $2.50" in asked.text
-        assert "hot on chip ($2.50 an hour), which destroy_vllm alone ends" in asked.text
+        assert "hot on chip (queued, $2.50 an hour once it runs), which destroy" in asked.text
         assert "Cloud Run not looked at" in asked.text
         assert kept.writes == []
         (step,) = asked.structured["next"]
