@@ -17,6 +17,7 @@ import platformdirs
 from pydantic import SecretStr
 
 from benchmark import imports
+from benchmark.advising.headline import headline
 from benchmark.comparing import sides
 from benchmark.folder import RunFolder
 from benchmark.imports.claims import Claims
@@ -102,8 +103,14 @@ def _measure(folder: RunFolder, key: SecretStr | None) -> int:
     if end.reason:
         print(end.reason, file=sys.stderr)
     if end.state in {RunState.DONE, RunState.STOPPED}:
-        print(folder.report_file)
+        _tell(folder)
     return _STATUS[end.state]
+
+
+def _tell(folder: RunFolder) -> None:
+    """Print what the run answers, and where its page is."""
+    print(f"Best: {headline(folder.manifest(), folder.cells()).sentence}")
+    print(folder.page_file)
 
 
 def _log_to(file: Path) -> None:
@@ -139,7 +146,7 @@ def _show(words: Namespace) -> int:
 def _report(words: Namespace) -> int:
     folder = _found(words)
     report.write_all(folder)
-    print(folder.report_file)
+    _tell(folder)
     return 0
 
 
@@ -174,7 +181,7 @@ def _import(words: Namespace) -> int:
     report.write_all(folder)
     for note in imported.notes:
         print(note, file=sys.stderr)
-    print(folder.report_file)
+    _tell(folder)
     return 0
 
 

@@ -158,6 +158,9 @@ class ClientView(Record):
     workers: int
     cpu_share: float
     """Of one core, of the busiest worker, 0 to 1."""
+    error_bounds: dict[str, float] = {}
+    """Seconds that late sends and stalls may have moved a figure, such as `ttft_p50`, worst worker;
+    older runs have none."""
     loop_lag_p99_5_seconds: float | None = None
     """How late a timer fired: later in 0.5 % of the time, worst worker."""
     loop_lag_p99_seconds: float | None = None
@@ -180,6 +183,7 @@ class Code(StrEnum):
 
     PREFIX_CACHED = "PREFIX_CACHED"
     CLIENT_SATURATED = "CLIENT_SATURATED"
+    CLIENT_NOISE = "CLIENT_NOISE"
     COLD = "COLD"
     SHORT_OUTPUT = "SHORT_OUTPUT"
     LENGTH_CAPPED = "LENGTH_CAPPED"
@@ -200,9 +204,30 @@ class Code(StrEnum):
 
 
 MARKS: Final = frozenset(
-    {Code.KV_QUEUED, Code.WIDE_INTERVAL, Code.SIMULATED, Code.SATURATED_ROW, Code.LENGTH_CAPPED}
+    {
+        Code.CLIENT_NOISE,
+        Code.KV_QUEUED,
+        Code.WIDE_INTERVAL,
+        Code.SIMULATED,
+        Code.SATURATED_ROW,
+        Code.LENGTH_CAPPED,
+    }
 )
 """Codes that describe; every other one says that the figures are not what they seem."""
+OF_BURSTS: Final = frozenset({Code.ARTICLE_METHOD, Code.TOO_FEW_SAMPLES, Code.PREFIX_CACHED})
+"""What one burst of one prompt always is: it compares with other bursts, and with nothing else."""
+
+
+class Worth(StrEnum):
+    """What may be done with a cell's figures."""
+
+    VALID = "valid"
+    MARKED = "marked"
+    """Valid, with something to know."""
+    RELATIVE = "relative only"
+    """To be compared with runs of the same method, never to be decided by."""
+    SPOILED = "spoiled"
+    UNMEASURED = "unmeasured"
 
 
 class Verdict(Record):
@@ -279,6 +304,17 @@ class CellResult(Record):
         return self.spec.id
 
     @property
+    def worth(self) -> Worth:
+        """Say what its figures may be used for."""
+        if self.state is not CellState.MEASURED:
+            return Worth.UNMEASURED
+        against = {verdict.code for verdict in self.verdicts if verdict.spoils}
+        if not against:
+            return Worth.MARKED if self.verdicts else Worth.VALID
+        relative = Code.ARTICLE_METHOD in against and against <= OF_BURSTS
+        return Worth.RELATIVE if relative else Worth.SPOILED
+
+    @property
     def valid(self) -> bool:
         """Measured, and nothing said against it."""
-        return self.state is CellState.MEASURED and not any(v.spoils for v in self.verdicts)
+        return self.worth in {Worth.VALID, Worth.MARKED}

@@ -1,6 +1,10 @@
 """Numbers with their units, as short as their meaning allows."""
 
 from collections.abc import Sequence
+from typing import Final
+
+PRICED: Final = "million tokens (prompts and answers together)"
+"""What every price of tokens is for, as in the planner."""
 
 
 def figure(value: float) -> str:

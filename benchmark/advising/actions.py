@@ -5,9 +5,11 @@ from typing import Final
 
 from benchmark.advising.advice import flag_findings
 from benchmark.advising.findings import known_limits
-from benchmark.advising.limits import Cause, Limit, listed_firsts
+from benchmark.advising.limits import Cause, Limit, has, listed_firsts
 from benchmark.advising.rows import Row, load_in_words, rows, size
+from benchmark.judging.case import limit_of
 from benchmark.records import CellResult, CellState, Code
+from benchmark.reporting.run_facts import imported_from
 from benchmark.runs import Manifest
 from benchmark.wording import figure
 
@@ -23,6 +25,7 @@ def actions(manifest: Manifest, cells: Sequence[CellResult]) -> tuple[str, ...]:
         *(each.text for each in flag_findings(manifest, valid, limits)),
         *_moves(limits),
         *_greater(valid),
+        *_client(manifest, measured),
         *_again(measured),
         *_failed(cells),
     )
@@ -52,6 +55,27 @@ def _greater(valid: Sequence[Row]) -> Iterator[str]:
     )
 
 
+def _client(manifest: Manifest, measured: Sequence[CellResult]) -> Iterator[str]:
+    """Yield how to get a better client; more workers only where their cores were full."""
+    spoiled = [cell for cell in measured if has(cell, Code.CLIENT_SATURATED)]
+    if not spoiled:
+        return
+    cores, full = manifest.host.cores, limit_of("cpu_share")
+    crowded = [
+        cell for cell in spoiled if cell.client and full < cell.client.cpu_share and cores > 1
+    ]
+    if imported_from(manifest):
+        words = "Measure with run_benchmark: the client that measured this was the limit"
+    elif crowded and all(cell.client and cell.client.workers < cores for cell in crowded):
+        words = f"Measure with workers={cores}: the client's one core was full"
+    else:
+        words = (
+            "Measure from a machine that does nothing else, or while this one is idle: it let the "
+            "client wait, and more workers would wait as well"
+        )
+    yield f"{words} (CLIENT_SATURATED in {_counted(spoiled)}, first {spoiled[0].id})."
+
+
 def _again(measured: Sequence[CellResult]) -> Iterator[str]:
     """Yield, for what spoils cells, how they are measured well."""
     for code, words in _REMEDIES.items():
@@ -59,8 +83,11 @@ def _again(measured: Sequence[CellResult]) -> Iterator[str]:
             cell.id for cell in measured if any(v.code is code and v.spoils for v in cell.verdicts)
         ]
         if spoiled:
-            cells = f"{figure(len(spoiled))} cell{'s' if len(spoiled) > 1 else ''}"
-            yield f"{words} ({code} in {cells}, first {spoiled[0]})."
+            yield f"{words} ({code} in {_counted(spoiled)}, first {spoiled[0]})."
+
+
+def _counted(cells: Sequence[object]) -> str:
+    return f"{figure(len(cells))} cell{'s' if len(cells) > 1 else ''}"
 
 
 def _failed(cells: Sequence[CellResult]) -> Iterator[str]:
@@ -77,8 +104,6 @@ _BEYOND_FLAGS: Final[Mapping[Cause, str]] = {
     " the limit, and no flag moves it",
 }
 _REMEDIES: Final[Mapping[Code, str]] = {
-    Code.CLIENT_SATURATED: "Measure with more `workers`, or from a larger machine: the client was"
-    " the limit",
     Code.COLD: "Measure again now that the engine is warm",
     Code.PREFIX_CACHED: "Measure again with prompts that share nothing",
     Code.SHORT_OUTPUT: "Measure again with answers of a fixed length",

@@ -9,7 +9,7 @@ from benchmark.advising.hardware import flags_of, known
 from benchmark.advising.limits import Limit, in_words, limits
 from benchmark.advising.operating import cost_findings, operating_findings
 from benchmark.advising.rows import Row, load_in_words, rows
-from benchmark.records import CellResult, CellState, Code
+from benchmark.records import CellResult, CellState, Code, Worth
 from benchmark.runs import Finding, Manifest
 from benchmark.wording import figure, listed
 from core.errors import OpsError
@@ -66,12 +66,28 @@ def _nothing(cells: Sequence[CellResult]) -> Finding:
             f"{len(cells) - skipped} failed."
         )
         return Finding(kind="distrust", text=text, cells=tuple(cell.id for cell in cells))
+    if any(cell.worth is Worth.RELATIVE for cell in measured):
+        return _relative(measured)
     codes = ", ".join(f"{code} {count}" for code, count in _codes(measured).most_common())
     return Finding(
         kind="distrust",
         text=f"Nothing can be decided: none of {len(measured)} measured cells is valid "
         f"({codes or 'no throughput'}).",
         cells=tuple(cell.id for cell in measured),
+    )
+
+
+def _relative(measured: Sequence[CellResult]) -> Finding:
+    kept = [cell for cell in measured if cell.worth is Worth.RELATIVE]
+    others = Counter(_codes([cell for cell in measured if cell not in kept]))
+    del others[Code.ARTICLE_METHOD]
+    codes = ", ".join(f"{code} {count}" for code, count in others.most_common())
+    rest = f"; {len(measured) - len(kept)} others are spoiled ({codes})" if codes else ""
+    return Finding(
+        kind="distrust",
+        text=f"{len(kept)} of {len(measured)} cells are relative only: one burst and its drain is "
+        f"no serving rate, so they compare with runs of the same method and decide nothing{rest}.",
+        cells=_ids(kept),
     )
 
 

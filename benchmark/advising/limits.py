@@ -182,7 +182,7 @@ def _because(cell: CellResult, code: Code) -> Iterator[str]:
 
 
 _HEADS: Final[Mapping[Cause, str]] = {
-    Cause.CLIENT: "The client itself limits",
+    Cause.CLIENT: "The client itself spoils figures",
     Cause.KV: "The KV cache limits",
     Cause.QUEUE: "The number of sequences that may run limits",
     Cause.GATEWAY: "The way between client and engine limits",

@@ -6,7 +6,7 @@ from typing import Final
 from benchmark.advising.rows import Row, load_in_words
 from benchmark.records import CellResult, Distribution, Limits
 from benchmark.runs import Finding, Manifest
-from benchmark.wording import figure, listed, percent, seconds, usd
+from benchmark.wording import PRICED, figure, listed, percent, seconds, usd
 
 _SHOWN: Final = 4
 
@@ -49,7 +49,7 @@ def cost_findings(valid: Sequence[Row]) -> Iterator[Finding]:
     if not priced:
         return
     dear, cheap, one, best = min(priced, key=lambda each: each[1] or 0)
-    what = "a million output tokens" if _per_token(best) else "1,000 requests"
+    what = f"a {PRICED}" if _per_token(best) else "1,000 requests"
     yield Finding(
         kind="cost",
         text=f"At {best.id} {what} cost {usd(cheap or 0)}, at {one.id} {usd(dear or 0)}: "
@@ -74,6 +74,13 @@ def _strongest(valid: Sequence[Row]) -> Iterator[Finding]:
             f"{where}{more}.",
             cells=tuple(cell.id for cell in found),
         )
+
+
+def recommended(manifest: Manifest, row: Row) -> CellResult | None:
+    """Return the load to run at: the best within the limits, else the most for its latency."""
+    if manifest.plan.limits == Limits():
+        return row.strongest if row.strongest.e2el else row.best
+    return _best_within(row, manifest.plan.limits, manifest.plan.attainment)
 
 
 def _best_within(row: Row, limits: Limits, share: float) -> CellResult | None:
@@ -114,8 +121,8 @@ def _speed(cell: CellResult) -> str:
 
 
 def _per_token(cell: CellResult) -> bool:
-    return cell.usd_per_million_output_tokens is not None
+    return cell.usd_per_million_tokens is not None
 
 
 def _usd(cell: CellResult) -> float | None:
-    return cell.usd_per_million_output_tokens if _per_token(cell) else cell.usd_per_1000_requests
+    return cell.usd_per_million_tokens if _per_token(cell) else cell.usd_per_1000_requests

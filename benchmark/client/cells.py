@@ -230,6 +230,10 @@ def _view(health: Sequence[Health]) -> ClientView:
     """Of several workers the worst counts."""
     return ClientView(
         workers=len(health),
+        error_bounds={
+            name: max(h.error_bounds.get(name, 0.0) for h in health)
+            for name in dict.fromkeys(name for h in health for name in h.error_bounds)
+        },
         cpu_share=max((h.cpu_share for h in health), default=0.0),
         loop_lag_p99_5_seconds=max((h.loop_lag_p99_5_seconds for h in health), default=0.0),
         send_lateness_p99_seconds=max((h.send_lateness_p99_seconds for h in health), default=0.0),

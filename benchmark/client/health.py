@@ -11,12 +11,15 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from benchmark.client import stalls
 from benchmark.client.clock import Alarm
 from benchmark.client.words import Health
 from benchmark.samples import Samples
 
 PULSE_SECONDS: Final = 0.004
 """A stall of 6 ms is seen as 2 ms or more, wherever it lies between two rings."""
+PUNCTUAL_SECONDS: Final = 0.0005
+"""A ring so late has met no stall."""
 STALLED_SHARE: Final = 0.005
 """Of the time. A stall spoils two gaps of every stream, so this much is 1 % of the gaps."""
 
@@ -28,6 +31,12 @@ class _Ring(NamedTuple):
     """Since the ring before: a stall may have begun right after it."""
     cpu_wait: float
     """In that time."""
+
+    @property
+    def longest_stall(self) -> float:
+        """That may lie before it: where no wait explains why it was late, all of the time."""
+        explained = self.late - self.cpu_wait <= PUNCTUAL_SECONDS
+        return max(self.late, self.cpu_wait) if explained else self.seconds
 
 
 class _Look(NamedTuple):
@@ -97,8 +106,10 @@ class Pulse:
         self._due = now + PULSE_SECONDS
         self._alarm.set(self._due)
 
-    def over(self, samples: Samples, *, begin: float, end: float) -> Health:
-        """Sum up the time between two moments."""
+    def over(
+        self, samples: Samples, *, begin: float, end: float, scheduled: bool = False
+    ) -> Health:
+        """Sum up the time between two moments; `scheduled` is that of an open loop."""
         looks = [one for one in self._looks if begin - 0.3 <= one.at <= end + 0.3] or self._looks
         first, last = looks[0], looks[-1]
         inside = (samples.intended >= begin) & (samples.intended < end)
@@ -110,7 +121,14 @@ class Pulse:
         # That is no more time to be exact in: of a window W and answers of length A, as many
         # stamps as come in max(W, A) at full load are spread over W + A.
         most = STALLED_SHARE * max(end - begin, answer)
+        delay = stalls.delays(
+            np.array([one.at for one in self._rings]),
+            np.array([one.longest_stall for one in self._rings]),
+        )
         return Health(
+            error_bounds=stalls.error_bounds(
+                samples, delay, begin=begin, end=end, scheduled=scheduled
+            ),
             cpu_share=(last.cpu_seconds - first.cpu_seconds) / max(last.at - first.at, 1e-9),
             loop_lag_p99_5_seconds=_exceeded([(r.late, r.seconds) for r in rings], most),
             send_lateness_p99_seconds=_p99(late[~np.isnan(late)]),

@@ -47,6 +47,8 @@ class Part:
 class Health:
     """How well one worker was over the window."""
 
+    error_bounds: dict[str, float]
+    """See `ClientView.error_bounds`."""
     cpu_share: float
     loop_lag_p99_5_seconds: float
     send_lateness_p99_seconds: float

@@ -162,7 +162,12 @@ class Cell:
         samples = self._rows.samples(share.worker)
         file = Path(share.samples_file) / f"{share.cell}.{share.worker}.npz"
         samples.save(file)
-        health = self._pulse.over(samples, begin=window.begin, end=window.end)
+        health = self._pulse.over(
+            samples,
+            begin=window.begin,
+            end=window.end,
+            scheduled=share.arrivals not in {"closed", "once"},
+        )
         self._tell(Report(is_="done", health=health, file=str(file)))
 
 

@@ -19,13 +19,11 @@ from benchmark.comparing.comparison import (
 )
 from benchmark.comparing.comparison_findings import comparison_findings
 from benchmark.comparing.sides import Loaded, axes, check_method, chips, is_article, names
-from benchmark.records import Arrivals, CellResult, CellState, Code, Distribution
+from benchmark.records import OF_BURSTS, Arrivals, CellResult, CellState, Distribution
 from core.errors import InvalidArgument
 
 _TELLS: Final = 0.05
 """Where nothing is known of the spread, a smaller difference decides nothing."""
-_ITS_METHOD: Final = frozenset({Code.ARTICLE_METHOD, Code.TOO_FEW_SAMPLES})
-"""What one burst always is."""
 
 
 def compare(runs: Sequence[Loaded]) -> Comparison:
@@ -66,7 +64,7 @@ def usable(run: Loaded) -> dict[str, CellResult]:
 
     Of runs by the articles' method that method spoils nothing: it is the same in all.
     """
-    allowed = _ITS_METHOD if is_article(run.manifest) else frozenset()
+    allowed = OF_BURSTS if is_article(run.manifest) else frozenset()
     return {
         cell.id: cell
         for cell in run.cells

@@ -1,6 +1,7 @@
 """The nouns of a comparison: runs, ratios, crossovers."""
 
-from typing import Final, TypeVar
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
 
 from benchmark.comparing.bootstrap import Ratio
 from benchmark.records import Arrivals, Load
@@ -10,6 +11,7 @@ from core.records import Answer, Record
 
 _SHORT_ROWS: Final = 3
 _SHORT_LIST: Final = 6
+_SHORT_FINDINGS: Final = 6
 
 T = TypeVar("T")
 
@@ -122,6 +124,15 @@ class Comparison(Answer):
         if self.findings:
             return self.findings[0].text
         return f"{len(self.runs)} runs are compared in {len(self.cells)} cells."
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return the findings and the files; the first finding is the summary."""
+        return {
+            "runs": [f"{side.name}: {side.run_id}" for side in self.runs[:_SHORT_LIST]],
+            "findings": [each.text for each in self.findings[1:_SHORT_FINDINGS]],
+            "file": self.file,
+            "chart": self.chart,
+        }
 
     def warnings(self) -> tuple[str, ...]:
         """Say what is not real, and what a method cannot say."""

@@ -13,7 +13,7 @@ from benchmark.comparing.comparison import (
     Side,
 )
 from benchmark.runs import Finding
-from benchmark.wording import figure, listed, percent, usd
+from benchmark.wording import PRICED, figure, listed, percent, usd
 
 _MOST: Final = 10
 
@@ -97,13 +97,21 @@ def _prices(base: Side, side: Side) -> Iterator[Finding]:
     ]
     if not pairs:
         return
-    worth = _mean([(first or 1) / (second or 1) for _, _, first, second in pairs])
-    one, two, first, second = pairs[len(pairs) // 2]
+    ratios = sorted(
+        (second / first, two.context, two.load, second, one.load, first)
+        for one, two, first, second in pairs
+        if first and second
+    )
+    ends = [ratios[0]] if ratios[0][0] == ratios[-1][0] else [ratios[0], ratios[-1]]
+    words = [
+        f"{figure(times)} times what it costs on {base.name} at {context:,} prompt tokens "
+        f"({usd(second)} with {load}, {usd(first)} with {base_load})"
+        for times, context, load, second, base_load, first in ends
+    ]
+    among = "" if len(ratios) < 3 else f", the extremes of {len(ratios)} prompt lengths"
     yield Finding(
         kind="compare",
-        text=f"At the best load of each prompt length {side.name} gives {figure(worth)} times the "
-        f"tokens for a dollar that {base.name} does: {usd(second or 0)} against {usd(first or 0)} "
-        f"a million tokens at {one.context:,} prompt tokens ({two.load} against {one.load}).",
+        text=f"At its best load a {PRICED} costs on {side.name} {' and '.join(words)}{among}.",
         cells=(),
     )
 

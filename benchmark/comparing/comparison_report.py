@@ -12,7 +12,7 @@ from benchmark.comparing.sides import Loaded
 from benchmark.folder import replace
 from benchmark.records import CellResult
 from benchmark.reporting.tables import METRICS, escaped, load_label, load_order, matrix, table
-from benchmark.wording import figure, percent, usd
+from benchmark.wording import PRICED, figure, percent, usd
 from core.errors import DiskFull
 
 _RATIOS: Final[tuple[tuple[str, Callable[[CellRatio], Ratio | None]], ...]] = (
@@ -20,7 +20,7 @@ _RATIOS: Final[tuple[tuple[str, Callable[[CellRatio], Ratio | None]], ...]] = (
     ("mean TTFT (below 1 is better)", lambda each: each.ttft),
     ("mean TPOT (below 1 is better)", lambda each: each.tpot),
     ("mean E2EL (below 1 is better)", lambda each: each.e2el),
-    ("$ per million tokens (below 1 is better)", lambda each: each.usd_per_million_tokens),
+    (f"$ per {PRICED}; below 1 is better", lambda each: each.usd_per_million_tokens),
 )
 
 
@@ -119,7 +119,14 @@ def _ratio(value: Ratio) -> str:
 
 def _lists(made: Comparison) -> Iterator[str]:
     yield "## Saturation and price\n"
-    head = ["Run", "Prompt tokens", "95 % of the best at", "Best at", "Throughput", "$/M tokens"]
+    head = [
+        "Run",
+        "Prompt tokens",
+        "95 % of the best at",
+        "Best at",
+        "Throughput",
+        f"$ per {PRICED}",
+    ]
     yield table(head, (row for side in made.runs for row in _best(side)))
     yield "\n## Scaling by load\n"
     rows = (

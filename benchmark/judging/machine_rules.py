@@ -3,17 +3,26 @@
 Each rule gives the words of its verdict, or None where the cell keeps to it.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
-
-from benchmark.figures import statistics
+from benchmark.figures.statistics import PERCENTILES
 from benchmark.judging.case import Case, limit_of
-from benchmark.records import Arrivals, CellResult
+from benchmark.judging.request_rules import unsupported
+from benchmark.records import CellResult
 from benchmark.samples import UNKNOWN, Samples
 from benchmark.wording import percent, seconds
 
-_BY_SCHEDULE: Final = frozenset({Arrivals.CONSTANT, Arrivals.POISSON, Arrivals.BURSTS})
+_DECIDING: Final = tuple(
+    f"{one}_{of}" for one in ("ttft", "tpot", "e2el") for of in ("mean", "p50")
+)
+"""What decisions and comparisons rest on; throughput of a closed loop moves as mean E2EL does."""
+_DESCRIBING: Final = tuple(
+    f"{one}_p{of}"
+    for one in ("ttft", "tpot", "e2el", "itl")
+    for of in PERCENTILES
+    if one == "itl" or of != 50
+)
 
 
 def prefix_cached(case: Case) -> str | None:
@@ -37,46 +46,43 @@ def _cached_share(rows: Samples | None) -> float | None:
 
 
 def client_saturated(case: Case) -> str | None:
-    client = case.client
-    if client is None:
-        return None
     most = limit_of("cpu_share")
-    if client.cpu_share > most:
-        return f"CPU {percent(client.cpu_share)} of a core, limit {percent(most)}"
-    limit = _delay_limit(case.cell)
-    lateness = _lateness(case.rows, case.cell.spec.load.arrivals)
-    delays = {
-        "loop lag p99.5": client.loop_lag_p99_5_seconds,
-        "loop lag p99": client.loop_lag_p99_seconds,
-        "wait for a CPU p99.5": client.cpu_wait_p99_5_seconds,
-        "wait for a CPU p99": client.cpu_wait_p99_seconds,
-        **(lateness or {"send lateness p99": client.send_lateness_p99_seconds}),
-    }
-    said = [f"{name} {seconds(d)}" for name, d in delays.items() if d is not None and d > limit]
-    return f"{', '.join(said)}, limit {seconds(limit)}" if said else None
+    if case.client and case.client.cpu_share > most:
+        return f"CPU {percent(case.client.cpu_share)} of a core, limit {percent(most)}"
+    return _moved(case.cell, _DECIDING)
 
 
-def _delay_limit(cell: CellResult) -> float:
-    shares = [
-        figure.p50 * limit_of(name)
-        for figure, name in ((cell.ttft, "delay_share_of_ttft"), (cell.tpot, "delay_share_of_tpot"))
-        if figure is not None
+def client_noise(case: Case) -> str | None:
+    return None if client_saturated(case) else _moved(case.cell, _DESCRIBING)
+
+
+def _moved(cell: CellResult, figures: Sequence[str]) -> str | None:
+    """Say which figures the client may have moved beyond the limit, the worst two of them."""
+    share, floor = limit_of("error_share"), limit_of("error_floor_seconds")
+    bounds = cell.client.error_bounds if cell.client else {}
+    known = ((name, bounds[name], _value(cell, name)) for name in figures if name in bounds)
+    beyond = [
+        (bound / value, name, bound)
+        for name, bound, value in known
+        if value and bound > max(floor, share * value)
     ]
-    return max(limit_of("delay_floor_seconds"), min(shares, default=0.0))
+    if not beyond:
+        return None
+    worst = ", ".join(
+        f"{name.partition('_')[0].upper()} {name.partition('_')[2]} by {percent(of_it)} "
+        f"({seconds(bound)})"
+        for of_it, name, bound in sorted(beyond, reverse=True)[:2]
+    )
+    return f"it may have moved {worst}; limit {percent(share)} or {seconds(floor)}"
 
 
-def _lateness(rows: Samples | None, arrivals: Arrivals) -> dict[str, float]:
-    """Give how late requests were written; opening a connection is not the client's doing.
-
-    It is p99 from 100 requests on, below that p90: one hiccup among 30 is no saturation.
-    """
-    if rows is None or not len(rows):
-        return {}
-    late = rows.sent - rows.intended
-    if arrivals in _BY_SCHEDULE:
-        late = late - np.nan_to_num(rows.connect_seconds)
-    tail = 99 if len(rows) >= 100 else 90
-    return {f"send lateness p{tail}": statistics.percentile(late, tail)}
+def _value(cell: CellResult, name: str) -> float | None:
+    """Give a figure in seconds; a percentile only where it is more than the slowest request."""
+    distribution, point = name.split("_")
+    spread = getattr(cell, distribution)
+    if spread is None or (point != "p50" and point in unsupported(spread.count)):
+        return None
+    return float(getattr(spread, point))
 
 
 def kv_queued(case: Case) -> str | None:

@@ -94,6 +94,7 @@ RULES: Final[dict[Code, Rule]] = {
     Code.KV_QUEUED: machine_rules.kv_queued,
     Code.TOO_FEW_SAMPLES: request_rules.too_few,
     Code.WIDE_INTERVAL: request_rules.wide,
+    Code.CLIENT_NOISE: machine_rules.client_noise,
     **_OF_FAILED,
 }
 """Codes that a cell of a run can earn; the audit of imported results has more."""

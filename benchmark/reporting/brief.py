@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from benchmark.advising.findings import findings
+from benchmark.advising.headline import headline
 from benchmark.records import CellResult, CellState
 from benchmark.reporting.tables import METRICS, by_arrivals, legend, matrix
 from benchmark.runs import Manifest
@@ -14,19 +15,14 @@ _SHOWN: Final = ("output", "ttft_p50", "tpot_p50")
 
 
 def brief(manifest: Manifest, cells: Sequence[CellResult]) -> str:
-    """Give the findings and the main tables, as many as there is room for."""
-    return _filled("\n".join(["Findings:", *_findings(manifest, cells)]), cells)
+    """Give the answer, the findings and the main tables, as many as there is room for."""
+    answer = f"Best: {headline(manifest, cells).sentence}"
+    return _filled("\n".join([answer, "", "Findings:", *_findings(manifest, cells)]), cells)
 
 
 def tables(cells: Sequence[CellResult], room: int) -> str:
     """Give the main tables alone, as many as so many characters hold."""
     return _filled("", cells, room)
-
-
-def best(cells: Sequence[CellResult]) -> CellResult | None:
-    """Give the valid cell with the highest output throughput."""
-    valid = [cell for cell in cells if cell.valid and cell.output_token_throughput]
-    return max(valid, key=lambda cell: cell.output_token_throughput or 0, default=None)
 
 
 def _filled(text: str, cells: Sequence[CellResult], room: int = MAX_CHARACTERS) -> str:

@@ -1,6 +1,7 @@
-"""A run as one picture: throughput, TTFT and TPOT against load, a line for each prompt length."""
+"""A run as one picture: throughput and latency against load, a line for each prompt length."""
 
 import io
+import textwrap
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
@@ -10,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from benchmark.records import Arrivals, CellResult, CellState
+from benchmark.records import Arrivals, CellResult, CellState, Worth
 from benchmark.reporting import run_facts
-from benchmark.reporting.tables import METRICS, Metric, by_arrivals
+from benchmark.reporting.tables import METRICS, Metric, by_arrivals, throughput
 from benchmark.runs import Manifest
 
 _COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -24,7 +25,8 @@ _MOST_BANDS: Final = 3
 _MOST_TICKS: Final = 16
 _INCHES: Final = (16.0, 6.8)
 _DPI: Final = 100
-_LONGEST_TITLE: Final = 110
+_LONGEST_LINE: Final = 120
+_GREY: Final = "#a0a0a0"
 
 
 class _Line(NamedTuple):
@@ -40,8 +42,15 @@ class _Line(NamedTuple):
     band: bool
 
 
+class _Panel(NamedTuple):
+    """One figure against load, from its middle to its tail where the run has one."""
+
+    middle: Metric
+    high: Metric | None
+
+
 def png(manifest: Manifest, cells: Sequence[CellResult]) -> bytes:
-    """Draw the measured cells, 1,600 pixels wide; a run without any says so.
+    """Draw the figures that the measured cells have, 1,600 pixels wide; without any it says so.
 
     Where requests came in several ways, the one with the most cells is drawn.
     """
@@ -49,9 +58,10 @@ def png(manifest: Manifest, cells: Sequence[CellResult]) -> bytes:
     FigureCanvasAgg(figure)
     figure.suptitle(_title(manifest), fontsize=14, parse_math=False)
     kinds = by_arrivals(cell for cell in cells if cell.state is CellState.MEASURED)
-    if kinds:
-        arrivals, most = max(kinds.items(), key=lambda kind: len(kind[1]))
-        _draw(figure, _lines(most), arrivals)
+    arrivals, most = max(kinds.items(), key=lambda kind: len(kind[1]), default=(None, ()))
+    panels = _panels(manifest, most)
+    if arrivals and panels:
+        _draw(figure, _lines(most), arrivals, panels)
     else:
         figure.text(0.5, 0.5, "No cell was measured.", ha="center", fontsize=16)
     made = io.BytesIO()
@@ -59,13 +69,37 @@ def png(manifest: Manifest, cells: Sequence[CellResult]) -> bytes:
     return made.getvalue()
 
 
+def _panels(manifest: Manifest, cells: Sequence[CellResult]) -> list[_Panel]:
+    """Choose the figures that are known; E2EL stands in for TTFT or TPOT."""
+
+    def known(key: str) -> Metric | None:
+        metric = METRICS[key]
+        return metric if any(metric.shown(cell) for cell in cells) else None
+
+    wanted = (
+        (throughput(manifest, cells).key, None),
+        ("ttft_p50", "ttft_p99"),
+        ("tpot_p50", "tpot_p99"),
+        ("e2el_p50", "e2el_p95"),
+        ("e2el_mean", "e2el_p95"),
+    )
+    found = [
+        _Panel(middle, known(high) if high else None)
+        for key, high in wanted
+        if (middle := known(key))
+    ]
+    return found[:3] if known("e2el_p50") else found
+
+
 def _title(manifest: Manifest) -> str:
+    """Name the run, and below it what must be known before any figure is read."""
     ground = manifest.provenance
     place = ", ".join(part for part in (ground.accelerator, ground.target) if part)
-    words = run_facts.name(manifest) + (f" on {place}" if place else "")
+    head = f"Benchmark of {manifest.subject.model}" + (f" on {place}" if place else "")
+    lines = [" ".join(line.split()) for line in (head, run_facts.caveats(manifest)) if line]
+    short = (textwrap.shorten(line, _LONGEST_LINE, placeholder=" ...") for line in lines)
     # The font at hand has no more than Western letters.
-    plain = " ".join(words.split()).encode("latin-1", "replace").decode("latin-1")
-    return plain if len(plain) <= _LONGEST_TITLE else plain[:_LONGEST_TITLE] + " ..."
+    return "\n".join(short).encode("latin-1", "replace").decode("latin-1")
 
 
 def _lines(cells: Sequence[CellResult]) -> list[_Line]:
@@ -90,28 +124,26 @@ def _load(cell: CellResult) -> float:
     return load.requests_per_second or float(load.concurrency or 0)
 
 
-def _draw(figure: Figure, lines: Sequence[_Line], arrivals: Arrivals) -> None:
-    panels = figure.subplots(1, 3)
-    band = "p50, band to p99"
-    if not all(line.band for line in lines):
-        band = "p50; band to p99 for shortest and longest"
-    titles = ("Output throughput (tokens/s)", f"TTFT (ms, {band})", f"TPOT (ms, {band})")
-    keys = (("output", None), ("ttft_p50", "ttft_p99"), ("tpot_p50", "tpot_p99"))
-    for axes, title, (middle, high) in zip(panels, titles, keys, strict=True):
+def _draw(
+    figure: Figure, lines: Sequence[_Line], arrivals: Arrivals, panels: Sequence[_Panel]
+) -> None:
+    every = all(line.band for line in lines)
+    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         for line in lines:
-            _line(axes, line, METRICS[middle])
-            if high and line.band:
-                _band(axes, line, METRICS[middle], METRICS[high])
-        axes.set_title(title, fontsize=12)
+            _line(axes, line, panel.middle)
+            if panel.high and line.band:
+                _band(axes, line, panel.middle, panel.high)
+        some = "" if every else " for shortest and longest"
+        band = f", band to {panel.high.title.split()[-1]}{some}" if panel.high else ""
+        axes.set_title(f"{panel.middle.heading.rstrip(')')}{band})", fontsize=12)
         _load_axis(axes, lines, arrivals)
-        if any(_points(line, METRICS[middle]) for line in lines):
-            _figure_axis(axes)
+        _figure_axis(axes)
     _legend(figure, lines)
 
 
-def _points(line: _Line, metric: Metric) -> list[tuple[float, float, bool]]:
+def _points(line: _Line, metric: Metric) -> list[tuple[float, float, Worth]]:
     return [
-        (_load(cell), value, cell.valid) for cell in line.cells if (value := metric.shown(cell))
+        (_load(cell), value, cell.worth) for cell in line.cells if (value := metric.shown(cell))
     ]
 
 
@@ -119,8 +151,12 @@ def _line(axes: Axes, line: _Line, metric: Metric) -> None:
     points = _points(line, metric)
     loads, values = [p[0] for p in points], [p[1] for p in points]
     axes.plot(loads, values, color=line.colour, linestyle=line.dashes, linewidth=1.6, zorder=2)
-    for valid, face, height in ((True, line.colour, 3), (False, "white", 4)):
-        some = [(load, value) for load, value, good in points if good is valid]
+    for worths, face, height in (
+        ({Worth.VALID, Worth.MARKED}, line.colour, 3),
+        ({Worth.RELATIVE}, _GREY, 4),
+        ({Worth.SPOILED}, "white", 4),
+    ):
+        some = [(load, value) for load, value, worth in points if worth in worths]
         axes.scatter(
             [load for load, _ in some],
             [value for _, value in some],
@@ -146,12 +182,13 @@ def _band(axes: Axes, line: _Line, middle: Metric, high: Metric) -> None:
 
 def _load_axis(axes: Axes, lines: Sequence[_Line], arrivals: Arrivals) -> None:
     closed = arrivals in {Arrivals.CLOSED, Arrivals.ONCE}
-    words = "Requests in flight" if closed else "Requests per second, as meant"
+    counted = "Requests at once" if arrivals is Arrivals.ONCE else "Requests in flight"
+    words = counted if closed else "Requests per second, as meant"
     axes.set_xlabel(words, fontsize=12)
     axes.set_xscale("log", base=2)
     loads = sorted({_load(cell) for line in lines for cell in line.cells})
     if len(loads) <= _MOST_TICKS:
-        turned = 45 if len(loads) > _MOST_TICKS / 2 else 0
+        turned = 45 if len(loads) > _MOST_TICKS / 4 else 0
         axes.set_xticks(loads, [f"{load:g}" for load in loads], rotation=turned)
     else:
         axes.xaxis.set_major_formatter("{x:g}")
@@ -173,10 +210,15 @@ def _legend(figure: Figure, lines: Sequence[_Line]) -> None:
         Line2D([], [], color=e.colour, linestyle=e.dashes, marker=e.marker, label=f"{e.context:,}")
         for e in lines
     ]
-    if any(not cell.valid for line in lines for cell in line.cells):
-        hollow = Line2D([], [], color="#444444", marker="o", markerfacecolor="white")
-        hollow.set(linestyle="none", label="hollow: not for decisions")
-        entries.append(hollow)
+    worths = {cell.worth for line in lines for cell in line.cells}
+    for worth, face, words in (
+        (Worth.SPOILED, "white", "hollow: not for decisions"),
+        (Worth.RELATIVE, _GREY, "grey: relative only"),
+    ):
+        if worth in worths:
+            sign = Line2D([], [], color="#444444", marker="o", markerfacecolor=face)
+            sign.set(linestyle="none", label=words)
+            entries.append(sign)
     figure.legend(
         handles=entries,
         title="Prompt tokens",

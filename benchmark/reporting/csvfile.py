@@ -50,6 +50,11 @@ def _seen(view: str, name: str) -> Read:
     return read
 
 
+def _error_bounds(cell: CellResult) -> Field:
+    bounds = cell.client.error_bounds if cell.client else {}
+    return ";".join(f"{name}={seconds:.6g}" for name, seconds in bounds.items())
+
+
 _ARTICLES: Final[Mapping[str, Read]] = {
     "context_size": lambda c: c.spec.context,
     "concurrency": lambda c: c.spec.load.concurrency,
@@ -112,6 +117,7 @@ def _views() -> dict[str, Read]:
     return {
         **server,
         **{f"client_{name}": _seen("client", name) for name in ClientView.model_fields},
+        "client_error_bounds": _error_bounds,
     }
 
 

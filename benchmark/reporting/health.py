@@ -25,6 +25,10 @@ _CLIENT: Final = (
     _Line("Lateness of sending, p99", "send_lateness_p99_seconds", seconds),
     _Line("Waiting for a CPU in 4 ms, p99.5", "cpu_wait_p99_5_seconds", seconds),
     _Line("Waiting for a CPU in 10 ms, p99", "cpu_wait_p99_seconds", seconds),
+    *(
+        _Line(f"May have moved {name.upper()} {point} by", f"error_bounds.{name}_{point}", seconds)
+        for name, point in (("ttft", "p50"), ("tpot", "p50"), ("itl", "p99"), ("e2el", "mean"))
+    ),
     _Line("Memory of all workers", "memory_mib", lambda value: f"{figure(value)} MiB"),
     _Line("Step of the wall clock", "clock_step_seconds", seconds),
 )
@@ -71,7 +75,9 @@ def reconciliation(cells: Sequence[CellResult]) -> str:
 def _reader(view: str, field: str, scale: float = 1) -> Value:
     def read(cell: CellResult) -> float | None:
         seen: ServerView | ClientView | None = getattr(cell, view)
-        number = None if seen is None else known(getattr(seen, field))
+        name, _, key = field.partition(".")
+        found = None if seen is None else getattr(seen, name)
+        number = known(found.get(key) if key and found is not None else found)
         return None if number is None else number * scale
 
     return read

@@ -10,16 +10,24 @@ from typing import Any, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from benchmark.advising.headline import headline
 from benchmark.advising.rows import load_in_words
-from benchmark.records import CellResult, CellState, Distribution
+from benchmark.records import CellResult, Distribution
 from benchmark.reporting import run_facts
-from benchmark.reporting.tables import METRICS, known, load_label, load_order
+from benchmark.reporting.tables import METRICS, Metric, known, load_label, load_order, throughput
 from benchmark.reporting.tally import code_rows
 from benchmark.runs import Finding, Manifest
 from benchmark.wording import figure, listed, percent, usd
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
-_SCRIPTS: Final = ("page_words.js", "page_heatmap.js", "page_detail.js", "page_table.js", "page.js")
+_SCRIPTS: Final = (
+    "page_words.js",
+    "page_heatmap.js",
+    "page_detail.js",
+    "page_table.js",
+    "page_curves.js",
+    "page.js",
+)
 _DISTRIBUTIONS: Final = ("ttft", "tpot", "itl", "e2el")
 _POINTS: Final = ("mean", "p50", "p90", "p95", "p99", "max")
 
@@ -33,24 +41,29 @@ def text(manifest: Manifest, cells: Sequence[CellResult], findings: Sequence[Fin
     """
     script = "\n".join((TEMPLATES / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     style = (TEMPLATES / "page.css").read_text(encoding="utf-8")
-    metrics = [m for m in METRICS.values() if any(m.shown(cell) is not None for cell in cells)]
+    metrics = _metrics(manifest, cells)
+    said = headline(manifest, cells)
     return (
         _environment()
         .get_template("report.html.j2")
         .render(
             title=run_facts.name(manifest),
+            model=manifest.subject.model,
+            caveats=run_facts.caveats(manifest),
+            best=said.best,
+            answer=run_facts.answer(manifest, said),
             validity=run_facts.validity(manifest, cells),
             codes=code_rows(cells),
             findings=findings,
             facts=run_facts.facts(manifest),
-            again=[run_facts.again(manifest), run_facts.command(manifest)],
+            again=run_facts.again_rows(manifest),
             metrics=metrics,
             cells=sorted(cells, key=_place),
             script=Markup(script),  # noqa: S704  our own file
             style=Markup(style),  # noqa: S704  our own file
             script_hash=_hash(script),
             style_hash=_hash(style),
-            data=embedded(_data(cells)),
+            data=embedded(_data(manifest, cells)),
         )
     )
 
@@ -90,7 +103,24 @@ def _environment() -> Environment:
     return made
 
 
-def _data(cells: Sequence[CellResult]) -> Json:
+def _metrics(manifest: Manifest, cells: Sequence[CellResult]) -> list[Metric]:
+    """Return the figures that the run has, none of them twice.
+
+    Where an answer is one token, tokens are requests; the mean E2EL stands in for a median.
+    """
+    known = {
+        key: metric
+        for key, metric in METRICS.items()
+        if any(metric.shown(cell) is not None for cell in cells)
+    }
+    if "e2el_p50" in known:
+        known.pop("e2el_mean", None)
+    if throughput(manifest, cells).key == "requests":
+        known.pop("output", None)
+    return list(known.values())
+
+
+def _data(manifest: Manifest, cells: Sequence[CellResult]) -> Json:
     metrics = [
         {
             "key": metric.key,
@@ -98,11 +128,14 @@ def _data(cells: Sequence[CellResult]) -> Json:
             "unit": metric.unit,
             "better": "more" if metric.more_is_better else "less",
         }
-        for metric in METRICS.values()
-        if any(metric.shown(cell) is not None for cell in cells)
+        for metric in _metrics(manifest, cells)
     ]
     last = {cell.id: cell for cell in cells}
-    return {"metrics": metrics, "cells": [_cell(cell) for cell in last.values()]}
+    return {
+        "metrics": metrics,
+        "throughput": throughput(manifest, cells).key,
+        "cells": [_cell(cell) for cell in last.values()],
+    }
 
 
 def _cell(cell: CellResult) -> Json:
@@ -117,7 +150,9 @@ def _cell(cell: CellResult) -> Json:
         "words": f"{cell.spec.context:,} prompt tokens, {load_in_words(load)}",
         "state": cell.state.value,
         "reason": cell.reason,
-        "kind": kind(cell),
+        "kind": cell.worth.value,
+        "width": cell.relative_half_width,
+        "bounds": cell.client.error_bounds if cell.client else {},
         "verdicts": [
             {"code": v.code.value, "because": v.because, "spoils": v.spoils} for v in cell.verdicts
         ],
@@ -127,15 +162,6 @@ def _cell(cell: CellResult) -> Json:
         },
         "more": _more(cell),
     }
-
-
-def kind(cell: CellResult) -> str:
-    """Say what a filter sorts the cell under: valid, marked, spoiled or not measured."""
-    if cell.state is not CellState.MEASURED:
-        return "unmeasured"
-    if not cell.valid:
-        return "spoiled"
-    return "marked" if cell.verdicts else "valid"
 
 
 def _points(spread: Distribution) -> Json:

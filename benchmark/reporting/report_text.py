@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from benchmark.advising.headline import headline
 from benchmark.records import Arrivals, CellResult, CellState
 from benchmark.reporting import health, run_facts
 from benchmark.reporting.tables import (
@@ -63,12 +64,15 @@ class Group(NamedTuple):
 
 def text(manifest: Manifest, cells: Sequence[CellResult], findings: Sequence[Finding]) -> str:
     """Write the whole report; partial, empty and imported runs have one, too."""
+    said = headline(manifest, cells)
     return (
         _environment()
         .get_template("report.md.j2")
         .render(
             title=run_facts.name(manifest),
             tool=run_facts.imported_from(manifest),
+            best=said.best or "no figure can be used",
+            answer=run_facts.answer(manifest, said),
             validity=run_facts.validity(manifest, cells),
             codes=_codes(cells),
             findings=findings,
@@ -110,7 +114,7 @@ def _codes(cells: Sequence[CellResult]) -> str:
     rows = [
         [
             row.code.value,
-            "spoils" if row.spoils else "marks",
+            row.effect,
             str(len(row.cells)),
             f"{escaped(row.worst)} ({row.worst_cell})",
         ]

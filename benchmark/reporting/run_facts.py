@@ -2,23 +2,19 @@
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Final
 
+from benchmark.advising.headline import Headline
 from benchmark.records import Arrivals, CellResult, Limits, Load
 from benchmark.reporting.tables import load_order
 from benchmark.reporting.tally import tally
 from benchmark.runs import Manifest
 from benchmark.wording import figure, percent, seconds
 
+_NOT_KNOWN: Final = "not known"
 _TOOL_ONLY: Final = frozenset({"target", "name"})
-_OPTIONS: Final[Mapping[str, str]] = {
-    "concurrencies": "concurrency",
-    "requests_per_second": "rate",
-    "cell_seconds": "seconds",
-}
-"""Arguments of the tool that the command line calls otherwise."""
 
 
 def imported_from(manifest: Manifest) -> str | None:
@@ -28,14 +24,19 @@ def imported_from(manifest: Manifest) -> str | None:
 
 def name(manifest: Manifest) -> str:
     """Name the run; what must be known before any figure is in it."""
+    said = caveats(manifest)
+    return f"Benchmark of {manifest.subject.model}" + (f": {said}" if said else "")
+
+
+def caveats(manifest: Manifest) -> str:
+    """Say what must be known before any figure is read; nothing of a run like any other."""
     tool = imported_from(manifest)
     kinds = (
         (tool, f"imported from {tool}, not measured here"),
         (manifest.subject.simulated, "SIMULATED ENGINE, no hardware was measured"),
         (manifest.plan.profile == "article", "THE ARTICLES' METHOD, which no decision can rest on"),
     )
-    said = "; ".join(words for holds, words in kinds if holds)
-    return f"Benchmark of {manifest.subject.model}" + (f": {said}" if said else "")
+    return "; ".join(words for holds, words in kinds if holds)
 
 
 def validity(manifest: Manifest, cells: Sequence[CellResult]) -> str:
@@ -45,11 +46,29 @@ def validity(manifest: Manifest, cells: Sequence[CellResult]) -> str:
     others = f"{found.skipped:,} skipped, {found.failed:,} failed"
     if not found.measured:
         return f"No cell was measured: {found.decided:,}{planned} decided, {others}."
+    relative = f"{found.relative:,} relative only, " if found.relative else ""
     return (
         f"{found.valid:,} of {found.measured:,} measured cells are valid "
-        f"({found.marked:,} of them marked), {found.spoiled:,} spoiled; {others}; "
+        f"({found.marked:,} of them marked), {relative}{found.spoiled:,} spoiled; {others}; "
         f"{found.decided:,}{planned} decided."
     )
+
+
+def answer(manifest: Manifest, said: Headline) -> tuple[tuple[str, str], ...]:
+    """Return what a reader wants first, by name: what was found, on what and for how much."""
+    ground = manifest.provenance
+    count = f"{ground.accelerator_count} x " if ground.accelerator_count else ""
+    hourly = f"${ground.usd_per_hour:g} per hour" if ground.usd_per_hour is not None else ""
+    rows = (
+        ("Latency there", said.latency),
+        ("Recommended load", said.recommended),
+        ("How far to trust it", said.trust[0].upper() + said.trust[1:]),
+        ("Model", manifest.subject.model),
+        ("Accelerator", f"{count}{ground.accelerator}" if ground.accelerator else _NOT_KNOWN),
+        ("Target", ground.target or _NOT_KNOWN),
+        ("Price", ", ".join(part for part in (hourly, said.price) if part) or _NOT_KNOWN),
+    )
+    return tuple((name, words) for name, words in rows if words)
 
 
 def limits_in_words(limits: Limits) -> str:
@@ -177,6 +196,14 @@ def again(manifest: Manifest) -> str:
     return f"run_benchmark({', '.join(words)})"
 
 
+def again_rows(manifest: Manifest) -> tuple[tuple[str, str | None], ...]:
+    """Return how an agent and how a person does the run again."""
+    return (
+        ("Again, by an agent", again(manifest)),
+        ("Again, from a shell", command(manifest)),
+    )
+
+
 def command(manifest: Manifest) -> str | None:
     """Write the command that does it again from a shell; None for what was imported."""
     if imported_from(manifest):
@@ -199,4 +226,4 @@ def command(manifest: Manifest) -> str | None:
 
 def _option(key: str, value: object) -> tuple[str, str]:
     several = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-    return f"--{_OPTIONS.get(key, key).replace('_', '-')}", several
+    return f"--{key.replace('_', '-')}", several

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from benchmark.records import Arrivals, CellResult, CellState, Code, Load
+from benchmark.records import Arrivals, CellResult, CellState, Code, Load, Worth
+from benchmark.runs import Manifest
 from benchmark.wording import figure
 
 Value = Callable[[CellResult], float | None]
@@ -14,6 +15,7 @@ Value = Callable[[CellResult], float | None]
 RUN_WIDE: Final = (Code.SIMULATED, Code.ARTICLE_METHOD)
 """Said once of a whole run, not at every figure, where they are true of every measured cell."""
 _SUPERSCRIPTS: Final = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+_FORMS: Final = {Worth.SPOILED: "~~{}~~", Worth.RELATIVE: "({})"}
 _SHORT: Final = 28
 """Characters of a reason in a cell; the whole of it stands elsewhere in a report."""
 
@@ -72,15 +74,25 @@ METRICS: Final[Mapping[str, Metric]] = {
         *(_milliseconds("ttft", name) for name in ("p50", "p95", "p99")),
         *(_milliseconds("tpot", name) for name in ("p50", "p99")),
         _milliseconds("itl", "p99"),
+        Metric("e2el_mean", "E2EL mean", "s", point("e2el", "mean")),
         Metric("e2el_p50", "E2EL p50", "s", point("e2el", "p50")),
         Metric("e2el_p95", "E2EL p95", "s", point("e2el", "p95")),
         _rate("goodput", "Goodput", "requests/s", lambda c: c.goodput),
         Metric(
-            "usd", "Price", "$ per million output tokens", lambda c: c.usd_per_million_output_tokens
+            "usd",
+            "Price",
+            "$ per million tokens, prompts + answers",
+            lambda c: c.usd_per_million_tokens,
         ),
     )
 }
 """By key, in the order in which a report shows them."""
+
+
+def throughput(manifest: Manifest, cells: Iterable[CellResult]) -> Metric:
+    """Return the rate that a run is about: tokens, or requests where an answer is one token."""
+    tokens = any(METRICS["output"].shown(cell) for cell in cells)
+    return METRICS["output" if tokens and manifest.plan.workload.output_tokens > 1 else "requests"]
 
 
 def escaped(text: object) -> str:
@@ -136,17 +148,24 @@ def numbers(cells: Sequence[CellResult]) -> dict[Code, int]:
 def legend(cells: Sequence[CellResult]) -> str:
     """Say what the footnotes of tables of these cells mean; nothing where there are none."""
     notes = [f"{_raised(number)} {code}" for code, number in numbers(cells).items()]
-    struck = "Struck out: not for decisions." if any(_spoiled(cell) for cell in cells) else ""
+    worths = {cell.worth for cell in cells}
+    struck = "Struck out: not for decisions." if Worth.SPOILED in worths else ""
+    relative = (
+        "In brackets: relative only, to be compared with runs of the same method."
+        if Worth.RELATIVE in worths
+        else ""
+    )
     every = ", ".join(run_wide(cells))
     whole = f"Every cell: {every}." if every else ""
-    return " ".join(part for part in (struck, whole, ", ".join(notes)) if part)
+    return " ".join(part for part in (struck, relative, whole, ", ".join(notes)) if part)
 
 
 def matrix(cells: Sequence[CellResult], value: Value, *, corner: str = "Prompt tokens") -> str:
     """Lay out one figure: prompt lengths down, loads across, footnotes as `legend` has them.
 
-    A spoiled figure is struck out; a cell without one says why in a few words; one that was not
-    reached is empty. Of several results of one cell the last counts.
+    A spoiled figure is struck out, one that is relative only is in brackets; a cell without one
+    says why in a few words; one that was not reached is empty. Of several results of one cell the
+    last counts.
 
     Args:
         cells: Of one run; those of other arrivals get columns of their own.
@@ -175,17 +194,14 @@ def in_cell(cell: CellResult | None, value: Value, *, notes: Mapping[Code, int])
         return f"{cell.state.value} {marks}" if marks else _why(cell)
     number = known(value(cell))
     shown = "-" if number is None else figure(number)
-    return (f"~~{shown}~~" if _spoiled(cell) and number is not None else shown) + marks
+    form = _FORMS.get(cell.worth, "{}") if number is not None else "{}"
+    return form.format(shown) + marks
 
 
 def _why(cell: CellResult) -> str:
     words = " ".join((cell.reason or "").split())
     short = words if len(words) <= _SHORT else words[:_SHORT].rsplit(" ", 1)[0] + " …"
     return f"{cell.state.value}: {escaped(short)}" if short else cell.state.value
-
-
-def _spoiled(cell: CellResult) -> bool:
-    return any(verdict.spoils for verdict in cell.verdicts)
 
 
 def _codes(cell: CellResult) -> tuple[Code, ...]:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from benchmark.records import CellResult, CellState, Code, Verdict
+from benchmark.records import CellResult, CellState, Code, Verdict, Worth
 from benchmark.runs import Manifest
 
 _NUMBER: Final = re.compile(r"(?<![\w.])(\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?)\s*(ms)?")
@@ -23,6 +23,8 @@ class Tally(NamedTuple):
     """Marked ones among them."""
     marked: int
     """Valid, with something to know about them."""
+    relative: int
+    """To be compared with runs of the same method, and nothing else."""
     spoiled: int
     skipped: int
     failed: int
@@ -37,6 +39,13 @@ class CodeRow(NamedTuple):
     worst: str
     """Of its cells, in the verdict's own words."""
     worst_cell: str
+
+    @property
+    def effect(self) -> str:
+        """What the code does to a cell that has no other."""
+        if self.code is Code.ARTICLE_METHOD:
+            return Worth.RELATIVE.value
+        return "spoils" if self.spoils else "marks"
 
 
 def tally(manifest: Manifest, cells: Sequence[CellResult]) -> Tally:
@@ -53,7 +62,8 @@ def tally(manifest: Manifest, cells: Sequence[CellResult]) -> Tally:
         measured=measured,
         valid=len(valid),
         marked=sum(bool(cell.verdicts) for cell in valid),
-        spoiled=measured - len(valid),
+        relative=sum(cell.worth is Worth.RELATIVE for cell in cells),
+        spoiled=sum(cell.worth is Worth.SPOILED for cell in cells),
         skipped=states.count(CellState.SKIPPED),
         failed=states.count(CellState.FAILED),
     )

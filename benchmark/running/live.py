@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from typing import Final, Protocol, TextIO, TypeVar
 
-from benchmark.records import CellResult, CellSpec, CellState, Code
+from benchmark.records import CellResult, CellSpec, CellState, Code, Worth
 from benchmark.reporting.tables import known, load_label, load_order
 from benchmark.runs import Progress, RunPlan
 from benchmark.wording import figure, seconds, usd
@@ -15,6 +15,8 @@ _ROW_HEAD: Final = 7
 _BAR: Final = 24
 _AROUND: Final = 6
 """Lines beside the table's rows."""
+_WORDS: Final = {Worth.SPOILED: "SPOILED", Worth.RELATIVE: "relative only"}
+_SIGNS: Final = {Worth.MARKED: "*", Worth.RELATIVE: "~", Worth.SPOILED: "!"}
 _SHORT: Final = {Code.LENGTH_CAPPED: "too long", Code.SATURATED_ROW: "saturated"}
 
 
@@ -85,7 +87,7 @@ def line(cell: CellResult) -> str:
         return f"{cell.id}: skipped. {cell.reason}"
     if cell.state is CellState.FAILED:
         return f"{cell.id}: failed. {cell.reason} {codes}".rstrip()
-    worth = "valid" if cell.valid else "SPOILED"
+    worth = _WORDS.get(cell.worth, "valid")
     return f"{cell.id}: {'; '.join(_figures(cell))}; {worth}{f': {codes}' if codes else ''}"
 
 
@@ -136,7 +138,7 @@ def table(
             )
             for context in down
         ),
-        "in cells: output tok/s, TTFT p50; * there is something to know, ! spoiled",
+        "output tok/s, TTFT p50; * something to know, ~ relative only, ! spoiled",
     ]
 
 
@@ -154,7 +156,7 @@ def _in_table(cell: CellResult) -> str:
     if cell.state is CellState.FAILED or tokens is None:
         return "failed !"
     first = seconds(cell.ttft.p50).replace(" ", "") if cell.ttft else ""
-    mark = "" if not cell.verdicts else "*" if cell.valid else "!"
+    mark = _SIGNS.get(cell.worth, "")
     return f"{figure(tokens)} {first}{mark}"
 
 

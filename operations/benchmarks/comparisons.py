@@ -1,7 +1,8 @@
 """Comparisons that were written down before, given back as they stand in their file."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from benchmark.comparing import comparison_report, sides
 from core.errors import NextStep, NotFound
@@ -12,6 +13,8 @@ from operations.runtime import Runtime
 
 _MOST: Final = 20_000
 """Characters of a file that are told: 5,000 tokens."""
+_MOST_SHORT: Final = 2_400
+"""The same of a short answer."""
 _SHOWN: Final = 8
 """Names of files in an error."""
 
@@ -33,6 +36,11 @@ class KeptComparison(Answer):
         title, _, rest = self.text.lstrip("# ").partition("\n")
         first = next((line for line in rest.splitlines() if line.strip()), "")
         return f"{title}: {first}"
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return its findings; the tables below them are in the file."""
+        head = self.text.partition("\n## Runs")[0]
+        return {"file": self.file, "chart": self.chart, "text": head[:_MOST_SHORT]}
 
     def warnings(self) -> tuple[str, ...]:
         """Say what is not shown."""

@@ -1,13 +1,14 @@
 """Benchmark runs read: progress, report and list."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import anyio
 
+from benchmark.advising.headline import Headline, headline
 from benchmark.folder import RunFolder
-from benchmark.records import CellResult, CellState
+from benchmark.records import CellResult, CellState, Worth
 from benchmark.running.state import state_of
 from benchmark.runs import Manifest, Progress, RunState
 from core.errors import NextStep, NotFound
@@ -21,6 +22,10 @@ Tell = Callable[[str], Awaitable[None]]
 _LOOK_SECONDS: Final = 0.5
 _STOP_SECONDS: Final = 40.0
 _LISTED: Final = 30
+_MOST_DECISIONS: Final = 3
+_MOST_ACTIONS: Final = 2
+_MOST_ROWS: Final = 8
+"""Of a short answer."""
 
 
 class BenchmarkRun(Answer):
@@ -43,11 +48,24 @@ class BenchmarkRun(Answer):
     measured_cells: int = 0
     valid_cells: int = 0
     """Measured, and nothing said against them."""
+    relative_cells: int = 0
+    """To be compared with runs of the same method, and nothing else."""
+    spoiled_cells: int = 0
     failed_cells: int = 0
     said_of_cells: dict[str, int] = {}
     """Codes, each with the number of its cells."""
+    accelerator: str | None = None
+    usd_per_hour: float | None = None
     best: str | None = None
-    """The highest valid output throughput, and where."""
+    """The highest throughput that may be shown, and where."""
+    latency: str | None = None
+    """At that load."""
+    price: str | None = None
+    """At that load."""
+    recommended: str | None = None
+    """The load to run at."""
+    trust: str = ""
+    """How far the figures may be trusted."""
     key_decisions: tuple[str, ...] = ()
     """What limits, at which load, and where to run: from valid cells alone."""
     action_items: tuple[str, ...] = ()
@@ -58,24 +76,59 @@ class BenchmarkRun(Answer):
     files: tuple[str, ...] = ()
     simulated: bool = False
 
+    @property
+    def sentence(self) -> str:
+        """The answer in one line."""
+        return Headline(self.best, self.latency, self.price, self.recommended, self.trust).sentence
+
     def summary(self) -> str:
-        """Say state, progress and, when it is over, what the figures are worth."""
-        total = "" if self.cells_total is None else f" of {self.cells_total}"
+        """Say the best figures, the load to run at and how far to trust it; or how far it is."""
         where = f" on {self.target}" if self.target else ""
-        head = f"Benchmark {self.run} of {self.model}{where} is {self.state}: "
-        head += f"{self.cells_done}{total} cells"
+        total = "" if self.cells_total is None else f" of {self.cells_total}"
         if self.state is RunState.RUNNING:
             eta = "" if self.eta_seconds is None else f", about {self.eta_seconds:.0f} s to go"
+            head = f"Measuring {self.model}{where}: {self.cells_done}{total} cells"
             return f"{head} ({self.doing or 'beginning'}){eta}."
-        why = f" {self.reason}" if self.reason else ""
-        valid = f", {self.valid_cells} of {self.measured_cells} measured ones valid"
-        return f"{head}{valid}.{why}{f' Best: {self.best}' if self.best else ''}"
+        head = f"{self.model}{where}: "
+        if self.state is not RunState.DONE:
+            why = f" {self.reason}" if self.reason else ""
+            head = f"{head}{self.state} after {self.cells_done}{total} cells.{why} "
+        return f"{head}{self.sentence}"
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return what the answer rests on, decisions and actions, and where the page is."""
+        known: dict[str, Any] = {
+            "run": self.run,
+            "state": self.state,
+            "accelerator": self.accelerator,
+            "usd_per_hour": self.usd_per_hour,
+            "usd_so_far": self.usd_so_far or None,
+            "cells": self._cells(),
+        }
+        if self.state is RunState.RUNNING:
+            return {**known, "best": self.best}
+        page = "report.html"
+        return {
+            **known,
+            "price": self.price,
+            "said_of_cells": ", ".join(f"{code} {n}" for code, n in self.said_of_cells.items()),
+            "key_decisions": self.key_decisions[:_MOST_DECISIONS],
+            "action_items": self.action_items[:_MOST_ACTIONS],
+            "page": f"{self.folder}/{page}" if page in self.files else None,
+        }
+
+    def _cells(self) -> str:
+        total = "" if self.cells_total is None else f" of {self.cells_total}"
+        failed = f", {self.failed_cells} failed" if self.failed_cells else ""
+        measured = f"{self.measured_cells} measured, {self.valid_cells} valid{failed}"
+        return f"{self.cells_done}{total} decided, {measured}"
 
     def warnings(self) -> tuple[str, ...]:
         """Warn of figures that are not what they seem."""
-        spoiled = self.measured_cells - self.valid_cells
         said = (
-            f"{spoiled} cells must not be used: see said_of_cells." if spoiled else "",
+            f"{self.spoiled_cells} cells must not be used: see said_of_cells."
+            if self.spoiled_cells
+            else "",
             f"{self.failed_cells} cells failed: the report says why." if self.failed_cells else "",
             SIMULATED if self.simulated else "",
         )
@@ -107,6 +160,8 @@ class RunRow(Record):
     profile: str
     cells_done: int
     cells_total: int | None
+    best: str | None = None
+    """The highest throughput that may be shown, and where."""
 
 
 class BenchmarkRuns(Answer):
@@ -118,9 +173,25 @@ class BenchmarkRuns(Answer):
     folder: str
 
     def summary(self) -> str:
-        """Say how many."""
+        """Say how many, and what the newest one found."""
         running = sum(row.state is RunState.RUNNING for row in self.runs)
-        return f"{len(self.runs) + self.left_out} benchmark runs, {running} of them running."
+        count = len(self.runs) + self.left_out
+        head = f"{count} benchmark run{'' if count == 1 else 's'}, {running} of them running."
+        if not self.runs:
+            return "No benchmark was run here yet."
+        newest = self.runs[0]
+        where = f" on {newest.target}" if newest.target else ""
+        return f"{head} Newest: {newest.model}{where}, {newest.best or 'no figure can be used'}."
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return the newest runs, a line each."""
+        rows = [
+            {"run": row.run, "state": row.state, "model": row.model, "target": row.target}
+            | {"best": row.best}
+            for row in self.runs[:_MOST_ROWS]
+        ]
+        older = len(self.runs) - len(rows) + self.left_out
+        return {"runs": rows, "older": older or None}
 
     def next_steps(self) -> tuple[NextStep, ...]:
         """Show the newest, or make the first."""
@@ -177,9 +248,8 @@ async def _over(folder: RunFolder, deadline: float, tell: Tell) -> BenchmarkRun:
 
 def look(folder: RunFolder) -> BenchmarkRun:
     """Read a run's files."""
-    from benchmark.reporting import brief
-
     manifest, cells, progress = folder.manifest(), folder.cells(), state_of(folder)
+    found = headline(manifest, cells)
     over = progress.state is not RunState.RUNNING
     return BenchmarkRun(
         **_about(folder, manifest, progress),
@@ -192,7 +262,15 @@ def look(folder: RunFolder) -> BenchmarkRun:
         valid_cells=sum(cell.valid for cell in cells),
         failed_cells=sum(cell.state is CellState.FAILED for cell in cells),
         said_of_cells=_codes(cells),
-        best=_best(brief.best(cells)),
+        relative_cells=sum(cell.worth is Worth.RELATIVE for cell in cells),
+        spoiled_cells=sum(cell.worth is Worth.SPOILED for cell in cells),
+        accelerator=manifest.provenance.accelerator,
+        usd_per_hour=manifest.provenance.usd_per_hour,
+        best=found.best,
+        latency=found.latency,
+        price=found.price,
+        recommended=found.recommended,
+        trust=found.trust,
         **(_told(manifest, cells) if over and cells else {}),
         folder=str(folder.path),
         files=_files(folder) if over else (),
@@ -216,7 +294,9 @@ def _told(manifest: Manifest, cells: Sequence[CellResult]) -> dict[str, Any]:
 
 def _row(folder: RunFolder) -> RunRow | None:
     try:
-        return RunRow(**_about(folder, folder.manifest(), state_of(folder)))
+        manifest = folder.manifest()
+        found = headline(manifest, folder.cells())
+        return RunRow(**_about(folder, manifest, state_of(folder)), best=found.best)
     except NotFound as exc:
         note(exc.summary)
         return None
@@ -241,12 +321,6 @@ def _rounded(value: float | None, digits: int) -> float | None:
 
 def _codes(cells: Sequence[CellResult]) -> dict[str, int]:
     return dict(Counter(verdict.code.value for cell in cells for verdict in cell.verdicts))
-
-
-def _best(cell: CellResult | None) -> str | None:
-    if cell is None:
-        return None
-    return f"{cell.output_token_throughput:.4g} output tokens/s in cell {cell.id}."
 
 
 def _files(folder: RunFolder) -> tuple[str, ...]:

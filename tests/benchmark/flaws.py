@@ -43,10 +43,6 @@ def slow_at_first(factor: float, *, decode_too: bool) -> Run:
     return SOUND.with_samples(first_token=first, last_token=last)
 
 
-def late(seconds: float) -> Run:
-    return SOUND.with_samples(sent=INTENDED + seconds)
-
-
 def natural(capped: float) -> Run:
     run = column("finish", BEGUN, Finish.STOP)
     finish = run.measured.samples.finish.copy()
@@ -74,19 +70,30 @@ FLAWS: dict[str, tuple[Code, float, float, Callable[[float], Run]]] = {
         lambda x: column("cached_tokens", slice(None), int(x * 513)),
     ),
     "cpu": (Code.CLIENT_SATURATED, 0.901, 1, lambda x: SOUND.with_client(cpu_share=x)),
-    "lag": (
+    "moved medians": (
         Code.CLIENT_SATURATED,
-        0.0021,
+        0.0011,
         1,
-        lambda x: SOUND.with_client(loop_lag_p99_5_seconds=x),
+        lambda x: SOUND.with_client(error_bounds={"ttft_p50": x}),
     ),
-    "no CPU": (
+    "moved means": (
         Code.CLIENT_SATURATED,
-        0.0021,
+        0.00022,
         1,
-        lambda x: SOUND.with_client(cpu_wait_p99_5_seconds=x),
+        lambda x: SOUND.with_client(error_bounds={"tpot_mean": x}),
     ),
-    "late": (Code.CLIENT_SATURATED, 0.0021, 1, late),
+    "moved tails": (
+        Code.CLIENT_NOISE,
+        0.002,
+        1,
+        lambda x: SOUND.with_client(error_bounds={"ttft_p95": x}),
+    ),
+    "moved gaps": (
+        Code.CLIENT_NOISE,
+        0.00022,
+        1,
+        lambda x: SOUND.with_client(error_bounds={"itl_p50": x}),
+    ),
     "unsettled": (
         Code.COLD,
         0,

@@ -8,9 +8,11 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
 from benchmark.advising.findings import findings
+from benchmark.imports import import_file
 from benchmark.records import CellResult, CellState, Code
 from benchmark.reporting import page
 from benchmark.runs import Manifest
+from tests.benchmark.importing import A100, ARTICLE
 from tests.benchmark.made import a_cell, a_grid, a_manifest, with_verdict
 
 Open = Callable[[Sequence[CellResult]], webdriver.Chrome]
@@ -39,6 +41,29 @@ def doubtful() -> list[CellResult]:
     cells[4] = with_verdict(cells[4], Code.KV_QUEUED, "KV cache 99 % full")
     cells[11] = a_cell(4096, 128, state=CellState.SKIPPED, reason="too long")
     return cells
+
+
+def article() -> str:
+    """The page of an article's grid: bursts, most of them relative only."""
+    imported = import_file(ARTICLE, claims=A100)
+    return html_of(imported.cells, imported.manifest)
+
+
+def named_at_length() -> str:
+    """The page of a run whose every name is as long as names get."""
+    words = "a-very-long-name-without-any-place-to-break-it-" * 3
+    manifest = a_manifest(target=words, accelerator=words, price_source=words)
+    subject = manifest.subject.model_copy(update={"model": words})
+    return html_of(a_grid(tuple(2**n for n in range(3, 15)), tuple(2**n for n in range(12))),
+                   manifest.model_copy(update={"subject": subject}))  # fmt: skip
+
+
+def at_width(browser: webdriver.Chrome, width: int, height: int) -> None:
+    """Let the page be seen on a screen of that size, a phone's below 500."""
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500},
+    )
 
 
 def visit(browser: webdriver.Chrome, folder: Path, html: str) -> webdriver.Chrome:

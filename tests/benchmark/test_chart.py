@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from benchmark.imports import import_file
 from benchmark.records import Arrivals, CellResult, CellState, Code, Load
 from benchmark.reporting import chart
+from tests.benchmark.importing import A100, ARTICLE
 from tests.benchmark.made import a_cell, a_grid, a_manifest, with_verdict
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -89,3 +91,24 @@ def test_colours_are_those_that_colour_blind_people_tell_apart() -> None:
     """Three lines, the first three of the palette, seen in the picture."""
     png = chart.png(a_manifest(), a_grid())
     assert all(pixels_of(png, colour) for colour in ("0072B2", "D55E00", "009E73"))
+
+
+def test_an_imported_run_is_drawn_with_what_it_has() -> None:
+    """An article's grid has requests per second and mean E2EL; nothing else gets an axis."""
+    made = import_file(ARTICLE, claims=A100)
+    assert [each.middle.key for each in chart._panels(made.manifest, made.cells)] == [
+        "requests", "e2el_mean",
+    ]  # fmt: skip
+    ours = chart._panels(a_manifest(), a_grid())
+    assert [each.middle.key for each in ours] == ["output", "ttft_p50", "tpot_p50"]
+    assert size_of(chart.png(made.manifest, made.cells)) == (1600, 680)
+
+
+def test_what_must_be_known_first_is_whole_in_the_title() -> None:
+    """A long name is cut, the caveat is not."""
+    made = import_file(
+        ARTICLE, claims=A100.model_copy(update={"accelerator": "A100 " * 40})
+    ).manifest
+    first, second = chart._title(made).splitlines()
+    assert first.endswith("...")
+    assert second.endswith("not measured here; THE ARTICLES' METHOD, which no decision can rest on")

@@ -42,6 +42,7 @@ def test_a_report_is_heard_as_it_was_said() -> None:
         idle=False,
     )
     health = Health(
+        error_bounds={"ttft_p50": 1 / 3},
         cpu_share=0.1,
         loop_lag_p99_5_seconds=1e-5,
         send_lateness_p99_seconds=0.0,

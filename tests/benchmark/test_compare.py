@@ -1,5 +1,6 @@
 """Runs side by side: what may be compared, what differs, and whether that is sure."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -103,7 +104,27 @@ def test_throughput_latency_and_price_are_ratios_over_the_first_run() -> None:
         assert price.low is not None
         assert price.high is not None
         assert price.low < price.value < price.high
-    assert "gives 0.75 times the tokens for a dollar" in " ".join(f.text for f in made.findings)
+    (said,) = [
+        each.text for each in made.findings if "(prompts and answers together)" in each.text
+    ]
+    assert "costs on 4 x v6e 1.33 times what it costs on 1 x v6e at 8 prompt tokens" in said
+
+
+def test_a_price_is_said_with_the_figures_that_it_is_computed_from() -> None:
+    """Dearer at one length and cheaper at another is no mean: both ends are said, as they are."""
+    other = faster(a_grid(), lambda cell: 3.0 if cell.spec.context < 4096 else 8.0)
+    made = compare([Loaded(one_chip(), a_grid()), Loaded(four_chips(), other)])
+    (price,) = [
+        each.text for each in made.findings if "(prompts and answers together)" in each.text
+    ]
+    told = re.findall(
+        r"([\d.]+) times what it costs on 1 x v6e at ([\d,]+) prompt tokens "
+        r"\(\$([\d.]+) with 32 in flight, \$([\d.]+) with 32 in flight\)",
+        price,
+    )
+    assert [(times, context) for times, context, *_ in told] == [("0.5", "4,096"), ("1.33", "512")]
+    for times, _, theirs, base in told:
+        assert float(theirs) / float(base) == pytest.approx(float(times), rel=0.01)
 
 
 def test_scaling_is_told_by_load_with_its_share_of_the_ideal() -> None:

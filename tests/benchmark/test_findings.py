@@ -59,7 +59,7 @@ def test_the_way_is_the_limit_where_the_engine_answers_much_sooner() -> None:
 def test_the_client_is_named_as_a_limit_by_its_own_spoiled_cells() -> None:
     """Its cells decide nothing else."""
     spoiled = with_verdict(a_cell(8, 256), Code.CLIENT_SATURATED, "CPU 97 %, limit 90 %")
-    found = saying(findings(a_manifest(), (*a_grid(), spoiled)), "client itself limits")
+    found = saying(findings(a_manifest(), (*a_grid(), spoiled)), "client itself spoils")
     assert found.cells == ("8x256",)
     assert "CPU 97 %, limit 90 %" in found.text
 
@@ -115,7 +115,7 @@ def test_without_limits_the_best_throughput_per_latency_is_named() -> None:
 def test_the_price_is_held_against_that_of_one_request_at_a_time() -> None:
     """50 tokens/s cost 32 times what 1,600 do."""
     found = of_kind(findings(a_manifest(), a_grid()), "cost")
-    assert "$0.637, at 8x1 $20.39: 32 times" in found[0].text
+    assert "$0.0098, at 4096x1 $0.314: 32 times" in found[0].text
 
 
 def test_spoiled_cells_decide_nothing_and_are_named() -> None:

@@ -40,3 +40,15 @@ def test_every_script_element_is_ours() -> None:
     assert "default-src &#39;none&#39;" in policy.replace("'", "&#39;")
     assert "unsafe" not in policy
     assert html.count("<script") == 2
+
+
+def test_no_two_rows_have_one_name() -> None:
+    """Each can be told from the others, and the bookkeeping comes after the answer."""
+    html = html_of(doubtful())
+    names = re.findall(r"<dt>(.*?)</dt>", html.split('id="manifest-title"')[1])
+    assert len(names) == len(set(names)) > 10
+    places = [
+        html.index(words)
+        for words in ("Best: 1,600", "curves-title", "10 of 11 measured cells are valid (1")
+    ]
+    assert places == sorted(places)

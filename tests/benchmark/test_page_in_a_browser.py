@@ -2,7 +2,7 @@
 
 import shutil
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,12 +18,15 @@ from tests.benchmark.paged import (
     EVIL,
     FLAGS,
     Open,
+    article,
+    at_width,
     cell_of,
     chosen,
     complaints,
     doubtful,
     html_of,
     in_map,
+    named_at_length,
     rows_shown,
     visit,
 )
@@ -54,6 +57,124 @@ def opened(browser: webdriver.Chrome, tmp_path: Path) -> Open:
         return visit(browser, tmp_path, html_of(cells))
 
     return open_page
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "measured": lambda: html_of(doubtful()),
+    "one cell": lambda: html_of([a_cell(8, 1)]),
+    "imported": article,
+    "long": named_at_length,
+    "empty": lambda: html_of(()),
+}
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("made", PAGES)
+def test_nothing_is_wider_than_the_screen(
+    browser: webdriver.Chrome, tmp_path: Path, made: str, width: int
+) -> None:
+    """Only what scrolls in a frame of its own reaches beyond it."""
+    at_width(browser, width, 844)
+    try:
+        visit(browser, tmp_path, PAGES[made]())
+        assert not complaints(browser)
+        wide = browser.execute_script(
+            """
+            return [...document.querySelectorAll("body *")]
+              .filter((each) => each.getBoundingClientRect().right > arguments[0] + 1)
+              .filter((each) => !each.closest(".scroll"))
+              .map((each) => `${each.tagName} ${each.id} ${each.className}`);
+            """,
+            width,
+        )
+        assert not wide
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("size", [(390, 844), (1280, 800)])
+@pytest.mark.parametrize("made", ["measured", "imported"])
+def test_the_first_screen_is_the_answer(
+    browser: webdriver.Chrome, tmp_path: Path, made: str, size: tuple[int, int]
+) -> None:
+    """What was found, at which load, on what, for how much, and how far to trust it."""
+    at_width(browser, *size)
+    try:
+        visit(browser, tmp_path, PAGES[made]())
+        answer = browser.find_element(By.ID, "answer")
+        assert answer.rect["y"] + answer.rect["height"] <= size[1]
+        names = [each.text for each in answer.find_elements(By.TAG_NAME, "dt")]
+        assert {"Latency there", "How far to trust it", "Model", "Accelerator"} <= set(names)
+        assert {"Target", "Price"} <= set(names)
+        assert ("Recommended load" in names) is (made == "measured")
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("made", PAGES)
+def test_no_plot_is_empty_and_no_axis_is_of_nothing(
+    browser: webdriver.Chrome, tmp_path: Path, made: str
+) -> None:
+    """Each has points and at least two figures on its axes, none of them below zero."""
+    visit(browser, tmp_path, PAGES[made]())
+    plots = browser.find_elements(By.CSS_SELECTOR, "#plots figure, #detail svg")
+    assert bool(plots) is (made != "empty")
+    for plot in plots:
+        assert plot.find_elements(By.CSS_SELECTOR, ".dot")
+        ticks = [each.text for each in plot.find_elements(By.CSS_SELECTOR, "text")]
+        assert len(ticks) > 2
+        assert not [tick for tick in ticks if tick.startswith("-") or "NaN" in tick]
+
+
+@pytest.mark.browser
+def test_curves_have_intervals_and_a_point_for_each_cell(opened: Open) -> None:
+    """Throughput by load, latency by load, latency by throughput; spoiled cells are hollow."""
+    browser = opened(doubtful())
+    figures = browser.find_elements(By.CSS_SELECTOR, "#plots figure")
+    assert [each.get_attribute("id") for each in figures] == [
+        "throughput-by-load", "latency-by-load", "latency-by-throughput",
+    ]  # fmt: skip
+    for plot in figures:
+        assert len(plot.find_elements(By.CSS_SELECTOR, ".dot")) == 11
+        assert len(plot.find_elements(By.CSS_SELECTOR, ".bar")) >= 11
+        assert len(plot.find_elements(By.CSS_SELECTOR, ".spoiled .dot")) == 1
+    Select(browser.find_element(By.ID, "latency")).select_by_visible_text("E2EL")
+    words = [each.text for each in browser.find_elements(By.CSS_SELECTOR, "#plots figcaption")]
+    assert words[1:] == ["E2EL against load", "E2EL against throughput"]
+
+
+@pytest.mark.browser
+def test_what_is_relative_only_is_shown_and_grey(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    """An article's figures are neither struck out nor recommended."""
+    visit(browser, tmp_path, article())
+    cell = cell_of(browser, "1024x64-once")
+    assert (cell.text, cell.get_attribute("class")) == ("67", "relative-only")
+    assert cell.value_of_css_property("filter") == "grayscale(1)"
+    assert "Best: relative only, 67 requests/s" in browser.find_element(By.ID, "answer").text
+    assert browser.find_elements(By.CSS_SELECTOR, "#throughput-by-load .relative-only .dot")
+
+
+@pytest.mark.browser
+def test_what_the_client_may_have_moved_stands_below_the_figure(opened: Open) -> None:
+    """To every figure its own bound."""
+    cell = a_cell(8, 1)
+    assert cell.client is not None
+    client = cell.client.model_copy(update={"error_bounds": {"ttft_p50": 0.0004}})
+    browser = opened([cell.model_copy(update={"client": client})])
+    rows = [row.text for row in browser.find_elements(By.CSS_SELECTOR, "#percentiles tr")]
+    assert rows[2] == "± client 0.4 ms"
+
+
+@pytest.mark.browser
+def test_the_map_is_as_wide_as_its_place(opened: Open) -> None:
+    """A quick run's few columns fill it."""
+    browser = opened([a_cell(8, 1), a_cell(8, 8)])
+    table, place = (browser.find_element(By.CSS_SELECTOR, each) for each in ("#heatmap", ".map"))
+    assert table.rect["width"] > 0.95 * place.rect["width"]
 
 
 @pytest.mark.browser

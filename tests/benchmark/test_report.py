@@ -97,7 +97,10 @@ def test_the_report_says_the_same_as_the_csv() -> None:
         "TTFT p99 (ms)": ("ttft_p99_seconds", 1000),
         "TPOT p50 (ms)": ("tpot_p50_seconds", 1000),
         "E2EL p95 (s)": ("e2el_p95_seconds", 1),
-        "Price ($ per million output tokens)": ("usd_per_million_output_tokens", 1),
+        "Price ($ per million tokens, prompts + answers)": (
+            "usd_per_million_tokens",
+            1,
+        ),
     }
     for title, (column, scale) in titles.items():
         body = text.split(f"#### {title}\n\n")[1].split("\n\n")[0].splitlines()

@@ -129,6 +129,7 @@ def test_the_tally_counts_every_cell_once() -> None:
         "measured": 9,
         "valid": 8,
         "marked": 1,
+        "relative": 0,
         "spoiled": 1,
         "skipped": 1,
         "failed": 1,

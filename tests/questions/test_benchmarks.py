@@ -62,9 +62,9 @@ async def test_results_are_decisions_and_actions_from_valid_cells(
     async with asked(settings) as ask:
         reply = await ask(words).call("get_benchmark", **named)
     decisions, actions = " ".join(reply.data["key_decisions"]), reply.data["action_items"]
-    assert "1600 output tokens/s" in reply.structured["summary"]
+    assert "1,600 output tokens/s" in reply.structured["summary"]
     assert f"{E4B} on {L4}" in reply.structured["summary"]
-    assert "11 of 12 measured ones valid" in reply.structured["summary"]
+    assert "11 of 12 measured cells are valid" in reply.structured["summary"]
     assert "The KV cache limits from 128 in flight (512, 4,096 prompt tokens) on" in decisions
     assert "96 requests wait while 32 run" in decisions
     assert "95 % of the best throughput is reached with 32 in flight" in decisions

@@ -128,3 +128,59 @@ async def test_a_whole_grid_is_told_in_two_thousand_tokens(agent: Agent, state_d
     assert len(reply.data["report"]) <= 8_000
     assert len(reply.text) <= 10_000
     assert "truncated" not in reply.structured
+
+
+CLAIMS = {"model": "12b", "accelerator": "A100 80GB", "usd_per_hour": 3.67}
+FIRST_LINES: dict[str, tuple[dict[str, Any], str]] = {
+    "get_benchmark": (
+        {"run": RUNS[0]},
+        (
+            "google/gemma-4-E4B-it on local: 1,600 output tokens/s ± 2 % with 32 in flight at 8 "
+            "prompt tokens, TTFT 19.4 ms and TPOT 19 ms (p50). Run at 32 in flight. "
+            "Trust: 6 of 6 measured cells are valid."
+        ),
+    ),
+    "list_benchmarks": (
+        {},
+        (
+            "2 benchmark runs, 0 of them running. Newest: google/gemma-4-E4B-it on local, 1,600 "
+            "output tokens/s ± 2 % with 32 in flight at 8 prompt tokens."
+        ),
+    ),
+    "compare_benchmarks": (
+        {"benchmarks": list(RUNS)},
+        "1 x a100-80 gives 1 times the throughput of 1 x l4 over 6 common cells",
+    ),
+    "import_benchmark": (
+        {"file": str(ARTICLE), **CLAIMS},
+        (
+            "google/gemma-4-12B-it: relative only, 67 requests/s with 64 at once at 1,024 prompt "
+            "tokens, E2EL 720 ms (mean). Trust: relative only, one burst each: "
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("tool", FIRST_LINES)
+async def test_the_first_line_is_the_answer_and_few_facts_follow(
+    tool: str, agent: Agent, state_dir: Path
+) -> None:
+    """Best figures, at which load, how far to trust them; at most 15 lines and 900 tokens."""
+    plant_runs(state_dir)
+    arguments, first = FIRST_LINES[tool]
+    reply = await agent.brief(tool, **arguments)
+    lines = reply.text.splitlines()
+    assert lines[0].strip("*").startswith(first), lines[0]
+    facts = [line for line in lines[1:] if line.lstrip().startswith("- ")]
+    assert 2 <= len(facts) <= 15, reply
+    assert len(reply.text) <= 4 * 900
+
+
+async def test_an_articles_figures_are_shown_and_recommend_nothing(agent: Agent) -> None:
+    """Relative only is a level of its own: neither struck out nor a reason for a decision."""
+    reply = await agent.call("import_benchmark", file=str(ARTICLE), **CLAIMS)
+    assert (reply.data["valid_cells"], reply.data["relative_cells"]) == (0, 5)
+    assert "| 1,024 | ~~0.05~~" in reply.data["report"]
+    assert "| (40.1)" in reply.data["report"]
+    assert "recommended" not in reply.data
+    assert not [each for each in reply.data["action_items"] if "workers" in each]

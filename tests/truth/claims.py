@@ -1,6 +1,6 @@
 """Claims of a client held against the endpoint's truth, request by request."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -12,6 +12,9 @@ from tests.truth.recorded import HEAD_BYTES, Floats, Ints, Truth
 
 P50_SECONDS: Final = 0.0002
 P99_SECONDS: Final = 0.002
+SHARE: Final = 0.02
+FLOOR_SECONDS: Final = 0.0002
+"""A figure that is moved no further is worth as much as the truth."""
 COUNT_SHARE: Final = 0.01
 
 
@@ -21,6 +24,8 @@ class Errors(NamedTuple):
     ttft: Floats
     itl: Floats
     e2el: Floats
+    claimed: Mapping[str, Floats]
+    """TTFT, ITL and E2EL themselves."""
     requests: float
     tokens: float
     lost: int
@@ -53,6 +58,16 @@ class Errors(NamedTuple):
             for one in (self.ttft, self.itl, self.e2el)
         )
 
+    def beyond(self, bounds: Mapping[str, float]) -> list[str]:
+        """Name figures that are further from the truth than the limit and than the client says."""
+        return [
+            f"{name} {point} {value * 1e3:.3f} off by {off * 1e3:.3f}, bound {bound * 1e3:.3f} ms"
+            for name, claimed in self.claimed.items()
+            for point, value, true in _figures(claimed, claimed - getattr(self, name))
+            if (off := abs(value - true)) > max(FLOOR_SECONDS, SHARE * value)
+            and off > (bound := bounds[f"{name}_{point}"])
+        ]
+
     def within(self) -> bool:
         """Say whether all keep to the bounds that the benchmark promises."""
         return (
@@ -84,16 +99,33 @@ def compare(measured: Measured, truth: Truth, body: Callable[[int], bytes]) -> E
     gaps = _gaps(truth, rows)
     finished = set(np.flatnonzero(~np.isnan(truth.last_token)).tolist())
     wrong = (whole.output_tokens != truth.tokens[known]) | (whole.events != truth.events[known])
+    ttft, e2el = mine.first_token - mine.intended, mine.last_token - mine.intended
+    # One event too many or too few, such as a role counted as a token, and no gap is right.
+    itl = mine.gaps - gaps if len(mine.gaps) == len(gaps) else np.full(len(mine.gaps), np.inf)
     return Errors(
-        ttft=mine.first_token - mine.intended - (truth.first_token[rows] - waited),
-        # One event too many or too few, such as a role counted as a token, and no gap is right.
-        itl=mine.gaps - gaps if len(mine.gaps) == len(gaps) else np.full(1, np.inf),
-        e2el=mine.last_token - mine.intended - (truth.last_token[rows] - waited),
+        ttft=ttft - (truth.first_token[rows] - waited),
+        itl=itl,
+        e2el=e2el - (truth.last_token[rows] - waited),
+        claimed={"ttft": ttft, "itl": mine.gaps.astype(np.float64), "e2el": e2el},
         requests=_share(int(claimed.sum()), int(done.sum())),
         tokens=_share(int(whole.output_tokens[claimed].sum()), int(truth.tokens[done].sum())),
         lost=len(finished.difference(known.tolist(), _rows(truth, cut, body).tolist())),
         miscounted=int(wrong.sum()),
     )
+
+
+def _figures(claimed: Floats, true: Floats) -> Iterator[tuple[str, float, float]]:
+    """Yield each point with its value by the claims and by the truth, as far as it has meaning."""
+    if not len(claimed):
+        return
+    yield "mean", float(claimed.mean()), float(true.mean())
+    for percent in (50, 90, 95, 99):
+        if percent == 50 or len(claimed) * (100 - percent) >= 100:
+            one, two = (
+                float(np.percentile(each, percent, method="inverted_cdf"))
+                for each in (claimed, true)
+            )
+            yield f"p{percent}", one, two
 
 
 def _rows(truth: Truth, samples: Samples, body: Callable[[int], bytes]) -> Ints:

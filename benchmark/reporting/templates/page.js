@@ -16,7 +16,7 @@ function isShown(cell) {
 function filterBoxes() {
   const counts = new Map();
   for (const label of data.cells.flatMap(labelsOf)) counts.set(label, (counts.get(label) || 0) + 1);
-  const plain = ["valid", "marked", "unmeasured"].filter((label) => counts.has(label));
+  const plain = ["valid", "marked", "relative only", "unmeasured"].filter((label) => counts.has(label));
   const codes = [...counts.keys()].filter((label) => !plain.includes(label)).sort();
   for (const label of [...plain, ...codes]) {
     const box = make("input", null, { type: "checkbox", value: label });
@@ -42,6 +42,7 @@ function refresh() {
   const metric = data.metrics.find((each) => each.key === metricChooser.value);
   const cells = data.cells.filter((cell) => cell.arrivals === arrivalsChooser.value);
   if (metric) heatmap(cells, metric);
+  curves(cells);
   filterRows(document.getElementById("cells"));
   const shown = data.cells.filter(isShown).length;
   document.getElementById("shown").textContent = `${shown} of ${data.cells.length} cells`;
@@ -86,6 +87,8 @@ function begin() {
   const arrivals = [...new Set(data.cells.map((cell) => cell.arrivals))];
   options(arrivalsChooser, arrivals.map((each) => [each, each]));
   document.getElementById("arrivals-label").hidden = arrivals.length < 2;
+  options(document.getElementById("latency"), latenciesKnown());
+  document.getElementById("latency-label").hidden = latenciesKnown().length < 2;
   filterBoxes();
   const map = document.getElementById("heatmap");
   for (const kind of ["mouseover", "focusin"]) {

@@ -8,7 +8,13 @@ function detail(cell) {
   panel.dataset.cell = cell.id;
   panel.replaceChildren(make("h3", cell.words), verdictList(cell));
   const names = NAMES.filter((name) => cell.points[name]);
-  if (names.length) panel.append(percentiles(cell, names), plot(cell, names));
+  if (names.length) {
+    const holder = make("div", null, { class: "scroll" });
+    holder.append(percentiles(cell, names));
+    panel.append(holder);
+    const drawn = names.filter((name) => PLOTTED.filter((point) => cell.points[name][point] > 0).length > 1);
+    if (drawn.length) panel.append(plot(cell, drawn));
+  }
   const more = make("dl");
   for (const [name, words] of cell.more) more.append(make("dt", name), make("dd", words));
   panel.append(more);
@@ -32,16 +38,25 @@ function percentiles(cell, names) {
     const row = make("tr");
     row.append(make("th", name.toUpperCase(), { scope: "row", class: name }));
     for (const point of POINTS) row.append(make("td", seconds(cell.points[name][point]), { class: "number" }));
-    table.append(row);
+    table.append(row, ...bounds(cell, name));
   }
   return table;
+}
+
+// How far the client may have moved each figure stands below it.
+function bounds(cell, name) {
+  const known = POINTS.map((point) => cell.bounds[`${name}_${point}`]);
+  if (!known.some((value) => value >= 1e-5)) return [];
+  const row = make("tr", null, { class: "bound" });
+  row.append(make("th", "± client", { scope: "row" }));
+  for (const value of known) row.append(make("td", value === undefined ? "" : seconds(value), { class: "number" }));
+  return [row];
 }
 
 function plot(cell, names) {
   const series = names.map((name) => [name, PLOTTED.map((point) => cell.points[name][point])]);
   const values = series.flatMap(([, points]) => points).filter((value) => value > 0);
   const svg = draw("svg", { viewBox: "0 0 440 230", role: "img", "aria-label": `Percentiles of ${cell.words}, on a logarithmic scale` });
-  if (!values.length) return svg;
   const low = Math.floor(Math.log10(Math.min(...values)));
   const high = Math.max(Math.ceil(Math.log10(Math.max(...values))), low + 1);
   const y = (value) => 200 - ((Math.log10(value) - low) / (high - low)) * 185;
@@ -80,11 +95,15 @@ function line(name, points, { x, y, label }) {
 }
 
 function shape(name, x, y) {
+  return marker(SHAPES[name], x, y);
+}
+
+function marker(kind, x, y) {
   const round = `M${x - 3.5} ${y}a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0z`;
   return {
     circle: round,
     square: `M${x - 3} ${y - 3}h6v6h-6z`,
     diamond: `M${x} ${y - 4.5}l4.5 4.5l-4.5 4.5l-4.5 -4.5z`,
     triangle: `M${x} ${y - 4.5}l4.5 8h-9z`,
-  }[SHAPES[name]];
+  }[kind];
 }

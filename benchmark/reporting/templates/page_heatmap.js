@@ -28,7 +28,7 @@ function heatCell(cell, metric, scale) {
   const known = value !== undefined && cell.kind !== "unmeasured";
   const words = known ? `${metric.title} ${figure(value)} ${metric.unit}` : "no figure";
   const td = make("td", null, {
-    role: "gridcell", class: cell.kind, tabindex: "-1", "data-cell": cell.id,
+    role: "gridcell", class: cell.kind.replace(" ", "-"), tabindex: "-1", "data-cell": cell.id,
     "aria-label": `${cell.words}: ${words}, ${said(cell)}`,
   });
   td.append(make("span", known ? figure(value) : cell.kind === "unmeasured" ? cell.state : "-"));

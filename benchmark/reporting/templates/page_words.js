@@ -32,5 +32,5 @@ function draw(name, attributes, text) {
 function said(cell) {
   const codes = cell.verdicts.map((verdict) => verdict.code).join(", ");
   if (cell.kind === "unmeasured") return cell.reason ? `${cell.state}: ${cell.reason}` : cell.state;
-  return { valid: "valid", marked: `marked ${codes}`, spoiled: `spoiled ${codes}` }[cell.kind];
+  return cell.kind === "valid" ? "valid" : `${cell.kind} ${codes}`;
 }
