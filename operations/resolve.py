@@ -322,7 +322,7 @@ def _nothing(
             fix=hidden[0].fix,
             next_steps=(NextStep("list_deployments"),),
         )
-    first = (NextStep("deploy_vllm"), NextStep("list_targets"))
+    first: tuple[NextStep, ...] = (NextStep("deploy_vllm"), NextStep("list_targets"))
     fix = "Call deploy_vllm to start a model, or set VLLM_BASE_URL for one that runs already."
     if found:
         first = (NextStep("list_deployments"),)
