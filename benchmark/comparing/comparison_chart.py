@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from benchmark.advising.rows import Row, rows, size
 from benchmark.records import CellResult
@@ -22,17 +22,24 @@ _MOST_COLUMNS: Final = 3
 def draw(path: Path, called: Sequence[str], used: Sequence[Sequence[CellResult]]) -> None:
     """Write the picture of the cells that were compared."""
     by_run = [{row.context: row for row in rows(cells)} for cells in used]
-    contexts = _some(sorted(set(by_run[0]).intersection(*by_run[1:])))
-    figure = Figure(figsize=(4.2 * max(1, len(contexts)) + 0.8, 6.8), layout="constrained")
+    shared = [set(by_run[0]) & set(other) for other in by_run[1:]]
+    contexts = _some(sorted(set.intersection(*shared) or set.union(*shared)))
+    known = [
+        (words, value)
+        for words, value in (("requests/s", _throughput), ("mean E2EL (s)", _latency))
+        if any(value(cell) for cells in used for cell in cells)
+    ]
+    height = 0.8 + 3.0 * len(known)
+    figure = Figure(figsize=(4.2 * len(contexts) + 0.8, height), layout="constrained")
     FigureCanvasAgg(figure)
-    axes: Any = figure.subplots(2, max(1, len(contexts)), squeeze=False, sharex="col")
+    axes: Any = figure.subplots(len(known), len(contexts), squeeze=False, sharex="col")
+    for row, (words, value) in enumerate(known):
+        for column, context in enumerate(contexts):
+            _panel(axes[row][column], called, [run.get(context) for run in by_run], value)
+        axes[row][0].set_ylabel(words)
     for column, context in enumerate(contexts):
-        _panel(axes[0][column], called, [run[context] for run in by_run], _throughput)
-        _panel(axes[1][column], called, [run[context] for run in by_run], _latency)
         axes[0][column].set_title(f"{context:,} prompt tokens")
-        axes[1][column].set_xlabel("load (requests in flight, or per second)")
-    axes[0][0].set_ylabel("requests/s")
-    axes[1][0].set_ylabel("mean E2EL (s)")
+        axes[-1][column].set_xlabel("load (requests in flight, or per second)")
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(called)))
     image = BytesIO()
@@ -43,11 +50,12 @@ def draw(path: Path, called: Sequence[str], used: Sequence[Sequence[CellResult]]
 def _panel(
     axis: Any,
     called: Sequence[str],
-    each: Sequence[Row],
+    each: Sequence[Row | None],
     value: Callable[[CellResult], float | None],
 ) -> None:
     for number, (name, row) in enumerate(zip(called, each, strict=True)):
-        points = [(size(cell.spec.load), value(cell)) for cell in row.cells]
+        cells = row.cells if row else ()
+        points = [(size(cell.spec.load), value(cell)) for cell in cells]
         known = [(load, height) for load, height in points if height]
         axis.plot(
             [load for load, _ in known],
@@ -60,6 +68,9 @@ def _panel(
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
     axis.xaxis.set_major_formatter(FuncFormatter(_plain))
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.yaxis.set_major_formatter(FuncFormatter(_plain))
+    axis.yaxis.set_minor_formatter(NullFormatter())
     axis.grid(visible=True, which="major", alpha=0.3)
 
 

@@ -98,20 +98,20 @@ def _prices(base: Side, side: Side) -> Iterator[Finding]:
     if not pairs:
         return
     ratios = sorted(
-        (second / first, two.context, two.load, second, one.load, first)
+        (second / first, two.context, second, first)
         for one, two, first, second in pairs
         if first and second
     )
     ends = [ratios[0]] if ratios[0][0] == ratios[-1][0] else [ratios[0], ratios[-1]]
-    words = [
-        f"{figure(times)} times what it costs on {base.name} at {context:,} prompt tokens "
-        f"({usd(second)} with {load}, {usd(first)} with {base_load})"
-        for times, context, load, second, base_load, first in ends
-    ]
-    among = "" if len(ratios) < 3 else f", the extremes of {len(ratios)} prompt lengths"
+    words = " and ".join(
+        f"{figure(times)} times as much at {context:,} prompt tokens "
+        f"({usd(second)} against {usd(first)})"
+        for times, context, second, first in ends
+    )
     yield Finding(
         kind="compare",
-        text=f"At its best load a {PRICED} costs on {side.name} {' and '.join(words)}{among}.",
+        text=f"At the best load of each, a {PRICED} costs on {side.name}, held against "
+        f"{base.name}, {words}.",
         cells=(),
     )
 
