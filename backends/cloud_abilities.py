@@ -16,6 +16,8 @@ class SetupStep(Record):
     """Seen to be there."""
     command: str
     """As a person would type it."""
+    usd_per_month: float = 0.0
+    """While it is there, whether it is used or not."""
 
 
 class Setup(Record):
@@ -160,6 +162,23 @@ class GoesOn(Protocol):
 
     async def go_on(self, name: str) -> None:
         """Take the next step of a deployment if its time has come; else do nothing."""
+
+
+@runtime_checkable
+class RefusesEarly(Protocol):
+    """Is paid for, and looks at what stands against a change before anybody agrees to its price.
+
+    Each of these changes nothing, and raises what the change itself would.
+    """
+
+    async def refuse_deploy(self, name: str) -> None:
+        """Refuse a name that somebody else's resource has, or a cloud that lets nobody in."""
+
+    async def refuse_start(self, name: str) -> None:
+        """Refuse to start what is not there, or cannot be started again."""
+
+    async def refuse_scale(self, name: str, minimum: int, maximum: int) -> None:
+        """Refuse to scale what is not there, or more replicas than there can be."""
 
 
 @runtime_checkable

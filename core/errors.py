@@ -25,6 +25,9 @@ OpsError
 └── EndpointError
     ├── Unreachable
     ├── NotReady
+    ├── Stopped
+    ├── Expired
+    ├── DeploymentFailed
     ├── Asleep
     ├── Unauthorized
     ├── AddressNotAllowed
@@ -225,6 +228,27 @@ class NotReady(EndpointError):
     """The deployment is there but its model does not answer yet."""
 
     code = "NOT_READY"
+
+
+class Stopped(EndpointError):
+    """The deployment was stopped, and runs only when it is started."""
+
+    code = "STOPPED"
+    retryable = False
+
+
+class Expired(EndpointError):
+    """The deployment's time is over, and its machine is gone."""
+
+    code = "EXPIRED"
+    retryable = False
+
+
+class DeploymentFailed(EndpointError):
+    """The deployment failed, and does not come back by itself."""
+
+    code = "FAILED"
+    retryable = False
 
 
 class Asleep(EndpointError):

@@ -18,6 +18,7 @@ from core.errors import (
     Unauthorized,
     Unreachable,
 )
+from core.not_running import not_running
 from core.records import Answer, Record, State
 from operations.resolve import Found
 from operations.runtime import Runtime
@@ -118,6 +119,15 @@ class Question(Record):
             return {**body, "prompt": self.prompt or ""}
         return {**body, "messages": self.asked()}
 
+    def require_content(self) -> None:
+        """Refuse a question without words: nothing is woken or paid for it.
+
+        Raises:
+            InvalidArgument: There is neither a prompt nor a message.
+        """
+        if not self.prompt and not (self.mode == "chat" and self.messages):
+            raise InvalidArgument("There is nothing to ask.", fix="Give `prompt` or `messages`.")
+
     def asked(self) -> list[Mapping[str, Any]]:
         """Give the whole conversation."""
         system = [{"role": "system", "content": self.system}] if self.system else []
@@ -193,8 +203,6 @@ async def ask(
         EndpointError: The engine refused, broke off or sent nonsense.
     """
     require_ready(found)
-    if question.mode == "chat" and not question.asked():
-        raise InvalidArgument("There is nothing to ask.", fix="Give `prompt` or `messages`.")
     model = found.deployment.served_model_name
     async with runtime.endpoint(found.backend, found.name) as endpoint:
         gathered = _Heard(clock)
@@ -203,12 +211,21 @@ async def ask(
 
 
 def require_ready(found: Found) -> None:
-    """Raise `NotReady`, with what it does instead, unless the deployment answers."""
+    """Return only if the deployment answers.
+
+    Raises:
+        NotReady: It may answer later.
+        Stopped, Expired, DeploymentFailed: It will not, however long one waits.
+        Asleep: It is woken only by who says so.
+        EndpointError: It did not answer when it was looked at.
+    """
     deployment = found.deployment
     if deployment.state is State.READY:
         return
     if deployment.state is State.ASLEEP:
         raise asleep(deployment)
+    if error := not_running(deployment):
+        raise error
     here = {"target": deployment.target, "name": deployment.name}
     failure = deployment.failure
     if failure and deployment.state is State.UNKNOWN and failure.code in _SAYS_MORE:

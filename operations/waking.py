@@ -69,7 +69,7 @@ def asleep(one: Deployment) -> Asleep:
     return Asleep(
         f"{one.name} on {one.target} is asleep: nothing runs and nothing is billed.",
         fix=f"wake=true starts a GPU{price} and waits for its model; say so to the user first.",
-        next_steps=(NextStep("query_gemma4", {**here, "prompt": "Hello", "wake": True}),),
+        next_steps=(NextStep("verify_model_health", {**here, "wake": True}),),
     )
 
 

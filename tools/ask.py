@@ -10,7 +10,7 @@ from pydantic.json_schema import SkipJsonSchema
 from operations.asking import ModelAnswer, Question, ask, parse_extra
 from operations.resolve import Found, find
 from operations.runtime import Runtime
-from tools.surface import ASKS, RT, Number, Text, ops_tool, said
+from tools.surface import ASKS, RT, Number, Text, ops_tool
 from tools.telling import counting
 from tools.waking import awake
 
@@ -28,8 +28,9 @@ async def put(
     ctx: Context,
 ) -> ModelAnswer:
     """Put a question to a deployment, woken if that was said; what is timed is learned from."""
-    tool, again = f"query_gemma4{'_with_stats' if timed else ''}", {"prompt": question.prompt}
-    awoken = await awake(rt, found, tool, wake=wake, confirm=confirm, again=again)
+    question.require_content()
+    tool = "query_gemma4_with_stats" if timed else "query_gemma4"
+    awoken = await awake(rt, found, tool, wake=wake, confirm=confirm)
     answer = await ask(rt, awoken, question, timed=timed, heard=counting(ctx))
     if timed:
         from operations.lives.learning import learn_speed
@@ -116,7 +117,7 @@ async def query_vllm(
         max_tokens=max_tokens,
         extra=parse_extra(extra),
     )
+    question.require_content()
     found = await find(rt.stage, target, name)
-    again = said({"prompt": prompt, "messages": messages}, without=())
-    found = await awake(rt, found, "query_vllm", wake=wake, confirm=confirm, again=again)
+    found = await awake(rt, found, "query_vllm", wake=wake, confirm=confirm)
     return await ask(rt, found, question, timed=True, heard=counting(ctx))

@@ -12,7 +12,7 @@ from pydantic import Field
 from core.records import Answer, Deployment
 from operations.asking import ModelAnswer, Question
 from operations.compat import AZURE, TPU, on, renamed
-from operations.lives import agreement, deploying
+from operations.lives import agreement, deploying, refusals
 from operations.resolve import find
 from operations.runtime import Runtime
 from tools import benchmark, deploy, observe
@@ -124,6 +124,7 @@ async def start_azure_vm(
     """Start the stopped deployment on Azure again: start_vllm by an old name."""
     words = {"old": "start_azure_vm", "new": "start_vllm"}
     found = await on(AZURE, rt.stage, target, name, **words, to_change=True)
+    await refusals.refuse_start(found)
     await agree(rt, agreement.to_start(found), confirm)
     return await deploying.start(rt, found)
 

@@ -24,12 +24,13 @@ from core.errors import (
     NextStep,
 )
 from core.journal import TOKEN_MINUTES
+from core.redaction import redact
 from core.reply import note
 from logs.readable import printable
 from operations.lives.agreement import Preview
 from operations.runtime import Runtime
 from tools.patience import a_humans_time
-from tools.surface import AGREED, HumanAgreed, HumanNeeded
+from tools.surface import AGREED, GIVEN, HumanAgreed, HumanNeeded
 
 _KEY: Final = "confirm"
 _INPUT_REQUIRED_SINCE: Final = "2026-07-28"
@@ -64,7 +65,7 @@ async def agree(rt: Runtime, preview: Preview | None, token: str | None) -> None
     if preview is None or policy == "never" or AGREED.get() == preview.bound_to:
         return
     ctx = get_context()
-    if policy != "token" and _can_ask(ctx) and await _asked(ctx, preview):
+    if policy != "token" and _can_ask(ctx) and await _asked(rt, ctx, preview):
         return
     if policy == "deny":
         raise ConfirmationRequired(
@@ -81,17 +82,18 @@ def _can_ask(ctx: Context) -> bool:
     return asks is not None and (asks.form is not None or asks.url is None)
 
 
-async def _asked(ctx: Context, preview: Preview) -> bool:
+async def _asked(rt: Runtime, ctx: Context, preview: Preview) -> bool:
     """Ask; False where the client says that it can and then cannot."""
+    question = str(redact(preview.question, rt.secrets))
     request = ctx.request_context
     if request and request.protocol_version >= _INPUT_REQUIRED_SINCE:
         answer = (ctx.input_responses or {}).get(_KEY)
         if answer is None or ctx.request_state != preview.bound_to:
-            raise HumanNeeded(_question(preview))
+            raise HumanNeeded(_question(question, preview.bound_to))
         _require_yes(preview, getattr(answer, "action", ""), getattr(answer, "content", None))
         return True
     try:
-        heard = await _heard(ctx, preview)
+        heard = await _heard(ctx, question)
     except MCPError as exc:
         said = f"the client answered '{printable(str(exc))[:100]}'"
         if exc.code not in _UNASKED:
@@ -102,19 +104,19 @@ async def _asked(ctx: Context, preview: Preview) -> bool:
     raise HumanAgreed(preview.bound_to)
 
 
-async def _heard(ctx: Context, preview: Preview) -> ElicitResult:
+async def _heard(ctx: Context, question: str) -> ElicitResult:
     """Ask where a call waits for the answer: how long a human thinks does not count as its time."""
     with a_humans_time():
-        return await ctx.session.elicit_form(preview.question, _SCHEMA, ctx.request_id)
+        return await ctx.session.elicit_form(question, _SCHEMA, ctx.request_id)
 
 
-def _question(preview: Preview) -> InputRequiredResult:
-    form = ElicitRequestFormParams(message=preview.question, requested_schema=_SCHEMA)
+def _question(question: str, bound_to: str) -> InputRequiredResult:
+    form = ElicitRequestFormParams(message=question, requested_schema=_SCHEMA)
     asked = ElicitRequest(method="elicitation/create", params=form)
     return InputRequiredResult(
         result_type="input_required",
         input_requests={_KEY: asked},
-        request_state=preview.bound_to,
+        request_state=bound_to,
     )
 
 
@@ -138,9 +140,9 @@ def _redeem(rt: Runtime, preview: Preview, token: str | None) -> None:
     if token and _is_good(rt, preview, token):
         return
     minted = _minted(rt, preview)
-    named = {"target": preview.target, "name": preview.name}
-    meant = {key: said for key, said in named.items() if said}
-    again = {**meant, **preview.again, "confirm": minted}
+    meant = {"target": preview.target, "name": preview.name}
+    meant = {argument: value for argument, value in meant.items() if value}
+    again = {**GIVEN.get(), **meant, **preview.again, "confirm": minted}
     shown = {**preview.model_dump(exclude={"again", "bound_to"}), "confirm": minted}
     error = ConfirmationStale if token else ConfirmationRequired
     why = "That token is not good for this any more. " if token else ""

@@ -10,9 +10,9 @@ from pydantic.json_schema import SkipJsonSchema
 from core.cloud_errors import CloudError
 from core.errors import DeploymentNotFound
 from core.records import Answer, Deleted, Deployment
-from operations.lives import agreement, deploying, inventory
+from operations.lives import agreement, changes, deploying, inventory, refusals
 from operations.lives.following import find_to_watch
-from operations.resolve import find, place
+from operations.resolve import find
 from operations.runtime import Runtime
 from tools.confirming import agree
 from tools.surface import (
@@ -34,7 +34,7 @@ from tools.telling import heartbeat
 Engine = Literal["vllm", "ollama"]
 Caller = Literal["private", "public", "internal"]
 Plane = Literal["auto", "queued", "compute"]
-_NOT_FLAGS = ("model", "target", "name", "layout", "force", "confirm", "rt")
+_NOT_FLAGS = ("model", "target", "name", "reset", "layout", "force", "confirm", "rt")
 
 
 _SELDOM = (
@@ -59,28 +59,29 @@ async def deploy_vllm(
     quantization: Text = None,
     dtype: Text = None,
     cpu_offload_gb: Number = None,
-    enforce_eager: bool = False,
+    enforce_eager: bool | SkipJsonSchema[None] = None,
     engine_args: Words = None,
     port: Whole = None,
     min_replicas: Annotated[int, Field(ge=0)] | SkipJsonSchema[None] = None,
-    max_replicas: Annotated[int, Field(ge=1)] = 1,
+    max_replicas: Whole = None,
     ttl_minutes: Annotated[int, Field(ge=0)] | SkipJsonSchema[None] = None,
-    engine: Engine = "vllm",
+    engine: Engine | SkipJsonSchema[None] = None,
     weights: Text = None,
     image: Text = None,
-    access: Caller = "private",
+    access: Caller | SkipJsonSchema[None] = None,
     network: Text = None,
     zones: Words = None,
     zone_wait_minutes: Whole = None,
-    control_plane: Plane = "auto",
+    control_plane: Plane | SkipJsonSchema[None] = None,
     layout: Layout = None,
+    reset: Words = None,
     force: bool = False,
     confirm: Text = None,
     rt: Runtime = RT,
 ) -> Deployment:
-    """Deploy a model: launch it on a cloud or spin it up here. Returns at once; call status_vllm.
+    """Deploy a model, on a cloud or here, or change a deployment: what is left out stays as it is.
 
-    Flags have vLLM's names and defaults. The same call again is harmless.
+    Returns at once; call status_vllm. Flags have vLLM's names and defaults.
 
     Args:
         model: Hub id or folder.
@@ -92,14 +93,18 @@ async def deploy_vllm(
         network: NETWORK/SUBNETWORK.
         zones: Of TPUs, in order.
         layout: Let the planner compute the flags.
+        reset: Arguments that go back to their default.
         force: Even if it does not fit.
         confirm: Token from the preview.
     """
-    flags = said(locals(), without=_NOT_FLAGS)
-    backend = place(rt.stage, target)
-    spec = deploying.specify(backend.target, name, model, rt, **flags)
-    wanted = await deploying.plan(backend, spec, layout=layout, force=force)
-    await agree(rt, await agreement.to_deploy(backend, wanted), confirm)
+    given = said(locals(), without=_NOT_FLAGS)
+    backend = await changes.backend_for(rt, target, name)
+    wish = await changes.wish(
+        rt, backend, name, model, given=given, reset=reset or (), layout=layout
+    )
+    wanted = await deploying.plan(backend, wish.spec, layout=layout, force=force)
+    await refusals.refuse_deploy(backend, wanted)
+    await agree(rt, agreement.to_deploy(wish, wanted), confirm)
     return await deploying.deploy(rt, backend, wanted)
 
 
@@ -145,6 +150,7 @@ async def update_vllm_scaling(
     Minimum 1 stays warm, minimum 0 sleeps when idle, 0 and 0 stops it.
     """
     found = await find(rt.stage, target, name, to_change=True)
+    await refusals.refuse_scale(found, min_replicas, max_replicas)
     await agree(rt, agreement.to_scale(found, min_replicas, max_replicas), confirm)
     return await deploying.scale(rt, found, min_replicas=min_replicas, max_replicas=max_replicas)
 
@@ -177,6 +183,7 @@ async def start_vllm(
 ) -> Deployment:
     """Start or resume a stopped deployment again: bring it back up."""
     found = await find(rt.stage, target, name, to_change=True)
+    await refusals.refuse_start(found)
     await agree(rt, agreement.to_start(found), confirm)
     return await deploying.start(rt, found)
 

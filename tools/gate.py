@@ -26,7 +26,7 @@ from operations.journalling import outcome_of
 from operations.runtime import Runtime
 from tools.old_arguments import understood
 from tools.patience import patience, patience_seconds
-from tools.surface import TOOLS, Registered, offered, result
+from tools.surface import GIVEN, TOOLS, Registered, offered, result
 from tools.tracing import span_of, tell
 
 _log: Final = logging.getLogger(__name__)
@@ -93,6 +93,7 @@ async def _reply(
     if registered is None:
         return _failed(_unknown(context.message.name), rt)
     _drop_nulls(context.message)
+    GIVEN.set(dict(context.message.arguments or {}))
     wakes = _wakes(context.message)
     refused = _refusal(registered, rt, wakes=wakes)
     if refused:

@@ -5,6 +5,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, NamedTuple, ParamSpec
 
 from fastmcp.dependencies import Depends
@@ -99,6 +100,8 @@ class HumanAgreed(Exception):
 
 AGREED: Final[ContextVar[str]] = ContextVar("agreed", default="")
 """What the human has said yes to during this call."""
+GIVEN: Final[ContextVar[Mapping[str, Any]]] = ContextVar("given", default=MappingProxyType({}))
+"""The arguments of this call, so that a next step can repeat it."""
 
 
 def runtime() -> Runtime:

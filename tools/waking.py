@@ -1,13 +1,12 @@
 """A deployment woken by whoever asks it, after a yes: from then on a GPU is paid for."""
 
-from collections.abc import Mapping
-from typing import Any
-
+from core.errors import Asleep, NextStep
 from operations import waking
 from operations.lives import agreement
 from operations.resolve import Found
 from operations.runtime import Runtime
 from tools.confirming import agree
+from tools.surface import GIVEN
 
 
 async def awake(
@@ -17,11 +16,10 @@ async def awake(
     *,
     wake: bool,
     confirm: str | None,
-    again: Mapping[str, Any] | None = None,
 ) -> Found:
     """Give a deployment that can be asked now; one that sleeps is woken if `wake` says so.
 
-    `tool` is called once more with the arguments `again` where a token must be shown.
+    The next step of a refusal calls `tool` with what was given, and says to wake it.
 
     Raises:
         Asleep: It sleeps and nobody said to wake it.
@@ -30,5 +28,10 @@ async def awake(
         OpsError: It was asked, and refused or failed.
     """
     if wake:
-        await agree(rt, agreement.to_wake(found, tool, again or {}), confirm)
-    return await waking.awake(rt, found, wake=wake)
+        await agree(rt, agreement.to_wake(found, tool), confirm)
+    try:
+        return await waking.awake(rt, found, wake=wake)
+    except Asleep as exc:
+        here = {"target": found.deployment.target, "name": found.name}
+        exc.next_steps = (NextStep(tool, {**GIVEN.get(), **here, "wake": True}),)
+        raise

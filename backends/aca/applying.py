@@ -64,12 +64,10 @@ async def make(site: Site, wanted: Pending) -> None:
     Raises as `apply` does.
     """
     spec, drawn = wanted.spec, wanted.blueprint
-    now = await _there(site, spec.name)
-    if now is not None:
-        putting.refuse_others(site, now)
-        if await _stands(site, now, spec, drawn):
-            pending.forget(site, spec.name)
-            return
+    now = await refuse_others(site, spec.name)
+    if now is not None and await _stands(site, now, spec, drawn):
+        pending.forget(site, spec.name)
+        return
     addresses = await address.callers(site) if drawn.exposure == "private" else ()
     named = drawn.mount.share if drawn.mount else SHARE
     phase = await ground.advance(site, share=drawn.mount is not None, named=named)
@@ -134,9 +132,18 @@ async def _stands(site: Site, now: "ContainerApp", spec: DeploymentSpec, drawn: 
     return True
 
 
-async def _there(site: Site, name: str) -> "ContainerApp | None":
-    """Look for the app; where the provider is not registered yet there is none."""
+async def refuse_others(site: Site, name: str) -> "ContainerApp | None":
+    """Return the app of that name; where the provider is not registered yet there is none.
+
+    Raises:
+        NotOurs: It was not made here, or is another target's; it is left alone.
+        ConcurrentChange: It is being deleted.
+        CloudError: Container Apps cannot be asked.
+    """
     try:
-        return await looking.app_there(site, name)
+        app = await looking.app_there(site, name)
     except ApiDisabled:
         return None
+    if app is not None:
+        putting.refuse_others(site, app)
+    return app

@@ -90,6 +90,18 @@ class AcaBackend:
         await applying.apply(self._site, plan)
         return await looking.describe(self._site, plan.spec.name)
 
+    async def refuse_deploy(self, name: str) -> None:
+        """Refuse a name that another app has."""
+        await applying.refuse_others(self._site, name)
+
+    async def refuse_start(self, name: str) -> None:
+        """Refuse an app that is not there."""
+        await looking.app_named(self._site, name)
+
+    async def refuse_scale(self, name: str, minimum: int, maximum: int) -> None:
+        """Refuse an app that is not there, and more replicas than an app or the quota has."""
+        await changing.refuse_replicas(self._site, name, minimum, maximum)
+
     async def go_on(self, name: str) -> None:
         """Take the next step once the environment is there, or a role has taken effect."""
         await going_on.go_on(self._site, name)

@@ -129,7 +129,7 @@ def _cooldown(serving: Serving) -> int:
 def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
     rules.refuse_name(spec.name)
     refuse_spread(spec, "A replica of a container app")
-    rules.refuse_replicas(spec)
+    rules.refuse_replicas(spec.max_replicas)
     refuse_length(spec, model)
     refuse_zones(spec)
     if spec.engine == "ollama":

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from backends.aca import address, bodies, looking, operations, quotas, replicas, tags, whole
+from backends.aca import address, bodies, looking, operations, quotas, replicas, rules, tags, whole
 from backends.aca.failing import strictly
 from backends.aca.names import EXPIRES_TAG
 from backends.aca.site import Site
@@ -36,9 +36,8 @@ async def scale(site: Site, name: str, minimum: int, maximum: int) -> None:
     """
     if maximum < 1:
         return await stop(site, name)
-    app = await looking.app_named(site, name)
+    app = await refuse_replicas(site, name, minimum, maximum)
     if not _scales(app, minimum, maximum):
-        await _refuse_beyond_quota(site, maximum)
         await deactivate_strays(site, app)
         note(
             f"A new revision of {name} boots once, even if none has to run: Azure makes one for"
@@ -244,14 +243,25 @@ async def _retag(site: Site, name: str, changed: Mapping[str, str]) -> None:
     )
 
 
-async def _refuse_beyond_quota(site: Site, maximum: int) -> None:
-    """Refuse what Azure would take and never run: it counts replicas when they are to start."""
+async def refuse_replicas(site: Site, name: str, minimum: int, maximum: int) -> "ContainerApp":
+    """Return the app, if it may have so many replicas: Azure counts them only when they start.
+
+    Raises:
+        DeploymentNotFound, NotReady, NotOurs: There is no app of that name made here.
+        InvalidArgument: No app has so many.
+        QuotaExceeded: Region or environment may not use that many accelerators.
+    """
+    app = await looking.app_named(site, name)
+    if maximum < 1 or _scales(app, minimum, maximum):
+        return app
+    rules.refuse_replicas(maximum)
     for row in await quotas.read(site):
         if row.limit is not None and maximum > row.limit:
             raise QuotaExceeded(
                 f"{maximum} replicas are more than the {row.limit:g} of the quota {row.quota}.",
                 fix=f"Give {row.limit:g} or less, or ask for more quota in {row.region}.",
             )
+    return app
 
 
 def _rescaled(app: "ContainerApp", minimum: int, maximum: int) -> "ContainerApp":

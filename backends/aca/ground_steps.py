@@ -121,6 +121,7 @@ def _storage(site: Site, share: str) -> Iterator[Step]:
         partial(ground_storage.share_stand, site, share),
         partial(ground_storage.make_share, site, share),
         after=("account",),
+        usd_per_month=rules.rules().share.usd_per_month[-1],
     )
     yield from (_link(site, link) for link in ground_storage.links(share))
 

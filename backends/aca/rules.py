@@ -9,7 +9,7 @@ from typing import Final
 from backends.common.hub_cache import HubCache
 from core.errors import InvalidArgument
 from core.record import Record
-from core.records import DeploymentSpec, Target
+from core.records import Target
 from planner.places import Place, Size, places
 
 _FILE: Final = Path(__file__).with_suffix(".toml")
@@ -187,16 +187,16 @@ def refuse_name(name: str) -> None:
         )
 
 
-def refuse_replicas(spec: DeploymentSpec) -> None:
+def refuse_replicas(maximum: int) -> None:
     """Refuse more replicas than a revision has.
 
     Raises:
         InvalidArgument: Azure would not take them.
     """
     most = rules().limits.replicas
-    if spec.max_replicas > most:
+    if maximum > most:
         raise InvalidArgument(
-            f"A container app has {most} replicas at most, not {spec.max_replicas}.",
+            f"A container app has {most} replicas at most, not {maximum}.",
             fix="Give max_replicas fewer; each is billed by the second.",
         )
 

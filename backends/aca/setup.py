@@ -79,7 +79,12 @@ async def _token_stand(site: Site, token: str) -> Stand:
 
 def _told(step: Step, stand: Stand) -> SetupStep:
     going = f" (Azure is at it: {step.phase})" if stand is Stand.UNDER_WAY else ""
-    return SetupStep(what=f"{step.what}{going}", done=stand is Stand.THERE, command=step.command)
+    return SetupStep(
+        what=f"{step.what}{going}",
+        done=stand is Stand.THERE,
+        command=step.command,
+        usd_per_month=step.usd_per_month,
+    )
 
 
 def _unfinished(exc: OpsError, wanted: Sequence[Step], stands: Stands) -> OpsError:

@@ -40,6 +40,7 @@ class Step(NamedTuple):
     """Names of those that must be there before."""
     phase: str = PREPARING
     """What is waited for until it is there."""
+    usd_per_month: float = 0.0
 
 
 async def stand_of(step: Step) -> Stand:

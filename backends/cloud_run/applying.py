@@ -39,9 +39,7 @@ async def apply(site: Site, plan: Plan) -> None:
             removed again.
     """
     spec = plan.spec
-    now = await looking.service_there(site, spec.name)
-    if now is not None:
-        _refuse_others(site, now)
+    now = await refuse_others(site, spec.name)
     if now is None or not await _stands(site, now, spec):
         drawn = blueprint(site, spec, plan.model, hf_token=await _hub_token(site, spec))
         if spec.engine == "ollama" and not await building.built(site, spec, drawn):
@@ -196,9 +194,18 @@ def _is_ours(label: str) -> bool:
     return label.startswith("vllm-devops-")
 
 
-def _refuse_others(site: Site, service: "Service") -> None:
-    name, target = service.name.rsplit("/", 1)[-1], looking.target_of(service)
-    where = f"{name} in {site.clients.region}"
+async def refuse_others(site: Site, name: str) -> "Service | None":
+    """Return the service of that name, None if there is none.
+
+    Raises:
+        NotOurs: It was not made here, or is another target's; it is left alone.
+        ConcurrentChange: It is being deleted.
+        CloudError: Cloud Run cannot be asked.
+    """
+    service = await looking.service_there(site, name)
+    if service is None:
+        return None
+    target, where = looking.target_of(service), f"{name} in {site.clients.region}"
     if not looking.is_ours(service):
         raise NotOurs(
             f"A service {where} exists that was not made here; it is left alone.",
@@ -213,3 +220,4 @@ def _refuse_others(site: Site, service: "Service") -> None:
         raise ConcurrentChange(
             f"The service {where} is being deleted.", fix="Call the tool again in a minute."
         )
+    return service

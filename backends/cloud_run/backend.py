@@ -82,6 +82,18 @@ class CloudRunBackend:
         await applying.apply(self._site, plan)
         return await looking.describe(self._site, plan.spec.name)
 
+    async def refuse_deploy(self, name: str) -> None:
+        """Refuse a name that another service has."""
+        await applying.refuse_others(self._site, name)
+
+    async def refuse_start(self, name: str) -> None:
+        """Refuse a service that is not there."""
+        await looking.service_named(self._site, name)
+
+    async def refuse_scale(self, name: str, _minimum: int, _maximum: int) -> None:
+        """Refuse a service that is not there; Google alone knows how many instances it gives."""
+        await looking.service_named(self._site, name)
+
     async def go_on(self, name: str) -> None:
         """Make the service once its image is built."""
         await applying.go_on(self._site, name)

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 _GONE_SECONDS: Final = 20.0
 _LOOK_SECONDS: Final = 0.5
 _SIZE_SECONDS: Final = 8.0
-SECRET_USD: Final = 0.06
-"""Each month for each version; source: cloud.google.com/secret-manager/pricing (2026-11-21)."""
 _IMAGE_GB_USD: Final = 0.10
 """Each month, beyond the first half GB; the usual price, not looked up [R] (2026-11-21)."""
 _BUCKET_GB_USD: Final = 0.02
@@ -187,7 +185,7 @@ async def _token(site: Site) -> tuple[Remainder, ...]:
         return ()
     remainder = Remainder(
         what=f"the secret {HF_SECRET}, which other deployments may read",
-        usd_per_month=SECRET_USD,
+        usd_per_month=secrets.SECRET_USD,
         how_to_remove=f"gcloud secrets delete {HF_SECRET} --project={site.clients.project}",
     )
     return (remainder,)

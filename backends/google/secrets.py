@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _ACCESSOR: Final = "roles/secretmanager.secretAccessor"
 _KEY_BYTES: Final = 32
+SECRET_USD: Final = 0.06
+"""Each month for each version; source: cloud.google.com/secret-manager/pricing (2026-11-21)."""
 _REGION_LABEL: Final = "vllm-devops-region"
 """Secrets are of the whole project: a deployment of the same name elsewhere has another key."""
 _PEER_SECONDS: Final = 5.0

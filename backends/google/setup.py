@@ -33,7 +33,12 @@ async def look(wanted: Sequence[Step]) -> Setup:
         ) from exc
     return Setup(
         steps=tuple(
-            SetupStep(what=step.what, done=there, command=step.command)
+            SetupStep(
+                what=step.what,
+                done=there,
+                command=step.command,
+                usd_per_month=step.usd_per_month,
+            )
             for step, there in zip(wanted, done, strict=True)
         )
     )

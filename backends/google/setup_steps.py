@@ -27,6 +27,7 @@ class Step(NamedTuple):
     look: Callable[[], Awaitable[bool]]
     make: Callable[[], Awaitable[object]]
     """Harmless when it is done already."""
+    usd_per_month: float = 0.0
 
 
 def enabled(site: GoogleSite, apis: Sequence[Api]) -> Step:
@@ -85,6 +86,7 @@ def token(site: GoogleSite) -> Iterator[Step]:
             f" --member=serviceAccount:{runtime_account(project)} --role={seen.ACCESSOR}",
             partial(_has_token, site, held.get_secret_value()),
             partial(secrets.keep, site, HF_SECRET, held),
+            secrets.SECRET_USD,
         )
 
 

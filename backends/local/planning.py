@@ -70,3 +70,4 @@ def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
     if spec.max_replicas > 1 or spec.min_replicas > 1:
         raise rules.one_replica()
     refuse_zones(spec)
+    rules.refuse_clouds(spec)

@@ -4,7 +4,7 @@ from backends.leaving import Leaving
 from backends.local.engine import Engine
 from backends.local.folder import Folder, Made
 from backends.local.ports import claim
-from core.errors import InvalidArgument, PortInUse
+from core.errors import InvalidArgument, NextStep, PortInUse
 from core.plans import Check
 from core.records import SIMULATED, DeploymentSpec, Remainder
 from planner.model import is_path
@@ -47,6 +47,29 @@ def too_few(wanted: int, there: int) -> InvalidArgument:
         f"tensor_parallel_size {wanted} needs as many accelerators; this machine has {there}.",
         fix=f"Give {max(there, 1)} or less.",
     )
+
+
+def refuse_clouds(spec: DeploymentSpec) -> None:
+    """Refuse what only a cloud has; it would be taken here and mean nothing.
+
+    Raises:
+        InvalidArgument: access, network, image, weights or engine is given.
+    """
+    given = {
+        "access": spec.access != "private",
+        "network": spec.network is not None,
+        "image": spec.image is not None,
+        "weights": spec.weights not in {None, "hub"},
+        "engine": spec.engine != "vllm",
+    }
+    names = [name for name, meant in given.items() if meant]
+    if names:
+        raise InvalidArgument(
+            f"{', '.join(names)}: this machine has no such choice. It serves vLLM from the Hub or"
+            " a folder, at 127.0.0.1 only.",
+            fix=f"Leave {', '.join(names)} out, or take a cloud's target (list_targets).",
+            next_steps=(NextStep("list_targets"),),
+        )
 
 
 def one_replica() -> InvalidArgument:

@@ -41,12 +41,24 @@ async def apply(site: Site, plan: Plan) -> None:
     spec = plan.spec
     async with memory.locked(site, spec.name):
         before = memory.of(site, spec.name)
-        chips = await standing.named(site, spec.name, before.left if before else ())
-        standing.refuse_others(site, spec.name, chips)
+        chips = await refuse_others(site, spec.name)
         made = blueprint(site, spec, plan.model, hf_token=await _hub_token(site, spec))
         if await _stands(site, plan, made, before, chips):
             return
         await _begin(site, plan, await _pinned(site, made), before, chips)
+
+
+async def refuse_others(site: Site, name: str) -> Sequence[Chip]:
+    """Return what stands under a name.
+
+    Raises:
+        NotOurs: It was not made here, or is another target's; it is left alone.
+        CloudError: A control plane cannot be asked.
+    """
+    before = memory.of(site, name)
+    chips = await standing.named(site, name, before.left if before else ())
+    standing.refuse_others(site, name, chips)
+    return chips
 
 
 async def _stands(

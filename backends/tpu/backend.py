@@ -72,6 +72,18 @@ class TpuBackend:
         await applying.apply(self._site, plan)
         return await looking.describe(self._site, plan.spec.name)
 
+    async def refuse_deploy(self, name: str) -> None:
+        """Refuse a name under which something else stands."""
+        await applying.refuse_others(self._site, name)
+
+    async def refuse_start(self, name: str) -> None:
+        """Refuse a VM that is not there, or that cannot be started again."""
+        await changing.startable(self._site, name)
+
+    async def refuse_scale(self, name: str, minimum: int, maximum: int) -> None:
+        """Refuse always; a TPU has no `scale` either."""
+        raise changing.one_vm(name, minimum, maximum)
+
     async def go_on(self, name: str) -> None:
         """Take the next step of the search, or of a removal, if its time has come."""
         await going_on.go_on(self._site, name)

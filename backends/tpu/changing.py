@@ -32,9 +32,23 @@ async def start(site: Site, name: str) -> None:
         NoCapacity: They are not.
     """
     async with memory.locked(site, name):
-        chip = await _there(site, name)
-        _refuse(site, name, chip)
-        await started(site, chip)
+        await started(site, await startable(site, name))
+
+
+def one_vm(name: str, minimum: int, maximum: int) -> Unsupported:
+    """Say that a deployment on TPUs has no replicas."""
+    return Unsupported(
+        f"{name} cannot have {minimum} to {maximum} replicas: a deployment on TPUs is one VM.",
+        fix="Deploy a second one under another name, or on a target with more chips.",
+        next_steps=(NextStep("list_targets"),),
+    )
+
+
+async def startable(site: Site, name: str) -> Chip:
+    """Return its VM, if that can be started. Raises as `stop` does."""
+    chip = await _there(site, name)
+    _refuse(site, name, chip)
+    return chip
 
 
 async def started(site: Site, chip: Chip) -> None:

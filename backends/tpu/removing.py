@@ -24,8 +24,6 @@ _GONE_SECONDS: Final = 20.0
 _LOOK_SECONDS: Final = 0.5
 _LOCK_SECONDS: Final = 15.0
 """A step of a search takes at most about so long."""
-SECRET_USD: Final = 0.06
-"""Each month for each version; source: cloud.google.com/secret-manager/pricing (2026-11-21)."""
 
 
 async def delete(site: Site, name: str) -> Deleted:
@@ -209,7 +207,7 @@ async def _token(site: Site) -> tuple[Remainder, ...]:
         return ()
     remainder = Remainder(
         what=f"the secret {HF_SECRET}, which other deployments may read",
-        usd_per_month=SECRET_USD,
+        usd_per_month=secrets.SECRET_USD,
         how_to_remove=f"gcloud secrets delete {HF_SECRET} --project={site.clients.project}",
     )
     return (remainder,)

@@ -27,7 +27,6 @@ class Wish(NamedTuple):
 
     found: Found
     plan: RunPlan
-    said: Mapping[str, Any]
     folder: RunFolder | None = None
     """The run to go on with."""
 
@@ -49,7 +48,7 @@ async def wish(
     found = await find(runtime.stage, target, name)
     plan = await anyio.to_thread.run_sync(plan_of, said)
     _require_measurable(runtime, found)
-    return Wish(found, with_end(plan, found.deployment), said)
+    return Wish(found, with_end(plan, found.deployment))
 
 
 async def wish_to_resume(runtime: Runtime, run: str, said: Mapping[str, Any]) -> Wish:
@@ -75,7 +74,7 @@ async def wish_to_resume(runtime: Runtime, run: str, said: Mapping[str, Any]) ->
     _require_measurable(runtime, found)
     plan = with_end(manifest.plan.model_copy(update=budget), found.deployment)
     spent_minutes(folder, plan)  # or its budget is used up
-    return Wish(found, plan, {"resume": run, **budget}, folder)
+    return Wish(found, plan, folder)
 
 
 def plan_of(said: Mapping[str, Any]) -> RunPlan:
@@ -107,8 +106,7 @@ def to_measure(wanted: Wish) -> Preview | None:
     what = f"Measure {one.name} on {one.target} for up to {minutes:.0f} minutes ({cost})"
     what += f", going on with {run}" if run else f", profile {plan.profile}"
     asked = f"{run}\n{plan.model_dump_json()}"
-    made = preview("run_benchmark", one.target, one.name, what, price, one, asked)
-    return made.model_copy(update={"again": dict(wanted.said)})
+    return preview("run_benchmark", one.target, one.name, what, price, one, asked)
 
 
 def _require_measurable(runtime: Runtime, found: Found) -> None:

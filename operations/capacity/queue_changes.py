@@ -21,7 +21,7 @@ from operations.capacity.queue import (
     nothing,
     queue_of,
 )
-from operations.lives import agreement, deploying
+from operations.lives import agreement, changes, deploying, refusals
 from operations.lives.agreement import Preview, preview
 from operations.resolve import Found
 from operations.runtime import Runtime
@@ -69,11 +69,11 @@ async def to_create(
     only, _queue = chosen(runtime.stage, queue_of, "queue requests", target)
     backend = runtime.stage.backend(only.name)
     flags: dict[str, Any] = {"control_plane": "queued"} | ({"zones": (zone,)} if zone else {})
-    spec = deploying.specify(only, name.removeprefix(PREFIX), model, runtime, **flags)
-    wanted = await deploying.plan(backend, spec)
-    asked = await agreement.to_deploy(backend, wanted)
-    again = {"action": "create", "model": spec.model, "zone": zone}
-    return backend, wanted, asked and _by_this_tool(asked, **again)
+    wish = await changes.wish(runtime, backend, name.removeprefix(PREFIX), model, given=flags)
+    wanted = await deploying.plan(backend, wish.spec)
+    await refusals.refuse_deploy(backend, wanted)
+    asked = agreement.to_deploy(wish, wanted)
+    return backend, wanted, asked and _by_this_tool(asked, "create")
 
 
 async def to_delete(runtime: Runtime, name: str, target: str | None, zone: str | None) -> Removal:
@@ -92,7 +92,7 @@ async def to_delete(runtime: Runtime, name: str, target: str | None, zone: str |
         return _removal_of_husk(row)
     if found:
         shown = agreement.to_destroy(found, purge=False)
-        return Removal(_by_this_tool(shown, action="delete", zone=zone), deployment=found)
+        return Removal(_by_this_tool(shown, "delete"), deployment=found)
     if row is None:
         raise nothing(name, zone)
     raise InvalidArgument(
@@ -153,10 +153,9 @@ def _removal_of_husk(row: QueuedResource) -> Removal:
         " which has no chip and holds quota"
     )
     shown = preview(TOOL, row.target, row.id, what, None, None, f"{row.zone}\n{row.state}")
-    return Removal(_by_this_tool(shown, action="delete", zone=row.zone), husk=row)
+    return Removal(_by_this_tool(shown, "delete", zone=row.zone), husk=row)
 
 
-def _by_this_tool(shown: Preview, **again: str | None) -> Preview:
-    """Let the same yes come back through this tool."""
-    said = {name: value for name, value in again.items() if value}
-    return shown.model_copy(update={"tool": TOOL, "again": said})
+def _by_this_tool(shown: Preview, action: str, **also: str) -> Preview:
+    """Let the same yes come back through this tool, also where it was called by an old name."""
+    return shown.model_copy(update={"tool": TOOL, "again": {"action": action, **also}})

@@ -32,6 +32,8 @@ class _Seen(NamedTuple):
 
     case: Case
     explanation: Explanation
+    asked: DeploymentSpec
+    """As it was given, before its engine_args were read as flags."""
 
 
 async def explain(
@@ -89,7 +91,8 @@ async def _meant(
 
 
 async def _read(runtime: Runtime, found: Found) -> _Seen:
-    spec = plain(await _spec(found))
+    asked = await _spec(found)
+    spec = plain(asked)
     model = await anyio.to_thread.run_sync(read_model, spec.model)
     budget = await budget_of(found, model, spec.weights)
     deployment = found.deployment
@@ -115,7 +118,7 @@ async def _read(runtime: Runtime, found: Found) -> _Seen:
         practices=tuple(practices(case, boot)),
         measured_capacity=await _measured(found),
     )
-    return _Seen(case, explanation)
+    return _Seen(case, explanation, asked)
 
 
 def _rows(case: Case) -> tuple[FlagRow, ...]:
@@ -182,6 +185,10 @@ def _with_flags(backend: Backend, seen: _Seen, words: Sequence[str]) -> Explanat
     said = spec.model_dump(mode="json", exclude_defaults=True, exclude={"name", "model"})
     # Left out, the least is the target's; a call that scales needs both.
     said |= {"min_replicas": spec.min_replicas, "max_replicas": spec.max_replicas}
+    # What a call leaves out stays as it is: what is left out again has to be reset.
+    before = seen.asked.model_dump(exclude_defaults=True, exclude={"name", "model"})
+    if left_out := [name for name in before if name not in said]:
+        said["reset"] = left_out
     return _shortened(seen.explanation, comparison, said)
 
 

@@ -42,6 +42,19 @@ def specify(
     Raises:
         InvalidArgument: No model is named and none can be guessed.
     """
+    wanted = full_model_name(target, model, runtime)
+    said = {flag: value for flag, value in flags.items() if value is not None}
+    said.setdefault("tensor_parallel_size", runtime.settings.tensor_parallel_size)
+    said.setdefault("min_replicas", target.min_replicas)
+    return valid(DeploymentSpec, {"name": name or name_for(wanted), "model": wanted, **said})
+
+
+def full_model_name(target: Target, model: str | None, runtime: Runtime) -> str:
+    """Return the model that is meant: a Hub id in full, or the absolute path of a folder.
+
+    Raises:
+        InvalidArgument: No model is named and none can be guessed.
+    """
     tiny = str(_TINY) if target.backend == "local" and _TINY.is_dir() else None
     wanted = model or runtime.settings.model_name or tiny
     if not wanted:
@@ -52,11 +65,7 @@ def specify(
         )
     from planner.model import full_name, is_path
 
-    wanted = str(Path(wanted).expanduser().resolve()) if is_path(wanted) else full_name(wanted)
-    said = {flag: value for flag, value in flags.items() if value is not None}
-    said.setdefault("tensor_parallel_size", runtime.settings.tensor_parallel_size)
-    said.setdefault("min_replicas", target.min_replicas)
-    return valid(DeploymentSpec, {"name": name or name_for(wanted), "model": wanted, **said})
+    return str(Path(wanted).expanduser().resolve()) if is_path(wanted) else full_name(wanted)
 
 
 def name_for(model: str) -> str:
@@ -92,11 +101,6 @@ async def plan(
 
         raise fitting.does_not_fit(wanted, wanted.memory)
     return wanted
-
-
-async def existing(backend: Backend, name: str) -> Deployment | None:
-    """Give what runs under a name, None if nothing does."""
-    return next((one for one in await backend.list() if one.name == name), None)
 
 
 async def deploy(runtime: Runtime, backend: Backend, wanted: Plan) -> Deployment:
@@ -153,14 +157,8 @@ async def scale(
     """Change how many replicas run.
 
     Raises:
-        InvalidArgument: More at least than at most.
-        Unsupported: The target cannot.
+        Unsupported: The target has none.
     """
-    if min_replicas > max_replicas:
-        raise InvalidArgument(
-            f"min_replicas {min_replicas} is more than max_replicas {max_replicas}.",
-            fix="Give at least as many for max_replicas.",
-        )
     if not isinstance(found.backend, Scales):
         raise _cannot(found, "scale")
     with _in_time(found.backend, f"scale {found.name}"):
@@ -241,7 +239,7 @@ def _stops(found: Found) -> Stops:
 def _cannot(found: Found, what: str) -> Unsupported:
     return Unsupported(
         f"{found.deployment.target} cannot {what} deployments.",
-        fix="It is run by somebody else; change it where it was made.",
+        fix="Call destroy_vllm to end its bill, and deploy it again as it is wanted.",
     )
 
 

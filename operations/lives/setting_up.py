@@ -51,10 +51,14 @@ def to_set_up(target: Target, seen: Setup) -> Preview | None:
     """Ask where anything would be made."""
     if not seen.missing:
         return None
-    what = "; ".join(step.what for step in seen.missing)
+    total = sum(step.usd_per_month for step in seen.missing)
     asked = hashlib.sha256(repr([step.command for step in seen.missing]).encode()).hexdigest()
-    sentence = f"Make in the cloud of {target.name}, once: {what}"
-    return preview("setup_target", target.name, "", sentence, None, None, asked)
+    many = f"{len(seen.missing)} thing{'s' if len(seen.missing) > 1 else ''}"
+    what = f"Set up {target.name}, once: make {many} for ${total:g} a month"
+    shown = preview("setup_target", target.name, "", what, None, None, asked)
+    dearest = sorted(seen.missing, key=lambda step: -step.usd_per_month)
+    makes = tuple(f"{step.what}: ${step.usd_per_month:g}" for step in dearest)
+    return shown.model_copy(update={"makes": makes})
 
 
 async def set_up(target: Target, backend: SetsUp, seen: Setup) -> SetupReport:

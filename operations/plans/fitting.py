@@ -16,13 +16,13 @@ from planner.goal import Goal
 from planner.layouts import SHORTEST, Ground, Layout, arrange_said, of_weights
 from planner.places import places
 
-_SET: Final = frozenset(
+COMPUTED: Final = frozenset(
     {
         "max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization",
         "kv_cache_dtype", "enforce_eager", "tensor_parallel_size",
     }
 )  # fmt: skip
-"""What a layout may set of a spec."""
+"""What a layout sets of a spec."""
 
 
 def does_not_fit(plan: Plan, memory: MemoryPlan) -> DoesNotFit:
@@ -73,7 +73,7 @@ def arranged(
         vllm_version=version,
     )
     computed = arrange_said(ground, goal.wish, flags, spec.engine_args).flags.computed()
-    return spec.model_copy(update={name: computed[name] for name in computed.keys() & _SET})
+    return spec.model_copy(update={name: computed[name] for name in computed.keys() & COMPUTED})
 
 
 def _else(plan: Plan, memory: MemoryPlan) -> tuple[list[tuple[str, Flags]], str | None]:

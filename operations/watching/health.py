@@ -6,6 +6,7 @@ from typing import Final, Literal
 from core.endpoint import Endpoint
 from core.errors import EndpointError, NextStep
 from core.records import State
+from operations.asking import require_ready
 from operations.lives.ending import anew, stoppable
 from operations.resolve import Found
 from operations.runtime import Runtime
@@ -39,13 +40,19 @@ class HealthReport(Located):
         here = {"target": self.target, "name": self.name}
         if self.healthy:
             return (NextStep("get_metrics", here),)
-        return (NextStep("status_vllm", here), NextStep("get_logs", here))
+        return (NextStep("diagnose", here), NextStep("status_vllm", here))
 
 
 async def health(runtime: Runtime, found: Found) -> HealthReport:
-    """Let the model answer, and time it."""
+    """Let the model answer, and time it.
+
+    Raises:
+        Stopped: It was stopped, and nothing is wrong with it.
+    """
     deployment = found.deployment
     here = {"target": deployment.target, "name": found.name, "simulated": deployment.simulated}
+    if deployment.state is State.STOPPED:
+        require_ready(found)  # which is not unhealthy
     if deployment.state not in {State.READY, State.UNKNOWN}:
         failure = deployment.failure
         fix = failure.fix if failure else "Wait for it with status_vllm."

@@ -221,7 +221,8 @@ async def test_a_ready_engine_that_dies_is_told_with_its_last_words(
         health = await agent.call("verify_model_health")
         assert (health.data["healthy"], health.data["layer"]) == (False, "process")
         asked = await agent.call("query_gemma4", prompt="Hello")
-        assert asked.code == "NOT_READY"
+        assert (asked.code, asked.structured["retryable"]) == ("FAILED", False)
+        assert [step["tool"] for step in asked.structured["next"]] == ["diagnose"]
 
 
 async def test_what_was_interrupted_can_be_cleared_away(agent: Agent, state_dir: Path) -> None:

@@ -21,7 +21,7 @@ def test_a_human_is_shown_what_would_be_made() -> None:
     seen = Setup(steps=(step("the API", done=True), step("an account"), step("a repository")))
     asked = to_set_up(TARGET, seen)
     assert asked
-    assert asked.what == "Make in the cloud of cloud-run-l4, once: an account; a repository"
+    assert asked.makes == ("an account: $0", "a repository: $0")
     assert asked.tool == "setup_target"
 
 

@@ -199,8 +199,11 @@ class RecordedCloud:
 
     async def spec(self, name: str) -> DeploymentSpec | None:
         await self._asked()
-        model = (await self.describe(name)).model
-        return DeploymentSpec(name=name, model=model, engine_args=("--api-key", KEY))
+        model, revision = (one := await self.describe(name)).model, one.revision
+        if revision == "none":
+            return None
+        given = self._kept.specs.get((self._target.name, name), {"engine_args": ("--api-key", KEY)})
+        return DeploymentSpec.model_validate({**given, "name": name, "model": model})
 
     async def config(self, name: str) -> DeploymentConfig:
         await self._asked()

@@ -27,6 +27,8 @@ class Kept:
     """Where models answer."""
     writes: list[str] = field(default_factory=list)
     deployments: dict[tuple[str, str], Deployment] = field(default_factory=dict)
+    specs: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    """What was given for those that were made with more than a model."""
     husks: list[QueuedResource] = field(default_factory=list)
     is_set_up: bool = False
     hangs: bool = False

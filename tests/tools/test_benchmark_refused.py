@@ -22,7 +22,7 @@ async def test_what_does_not_answer_is_not_measured(agent: Agent, state_dir: Pat
     """It is neither started nor waited for."""
     plant(state_dir)
     reply = await agent.call("run_benchmark")
-    assert reply.code == "NOT_READY"
+    assert reply.code == "STOPPED"
     assert not (state_dir / "real" / "benchmarks").exists()
 
 

@@ -26,7 +26,6 @@ ONE: Final = {"target": "run", "name": "one"}
 CHIP: Final = {"target": "chip", "name": "one"}
 HUSK: Final = {"name": "vllm-devops-husk"}
 ASKED: Final = {"prompt": "Hello", "max_tokens": 4, "wake": True}
-_NOT_IN_STEPS: Final = frozenset({"model", "force"})
 WRONG: Final = "0123456789ab"
 
 
@@ -54,6 +53,13 @@ WAYS: Final[dict[str, Way]] = {
         ["apply free/one"],
         is_(State.READY, "free"),
         "in place of",
+    ),
+    "change": Way(
+        "deploy_vllm",
+        {**ONE, "access": "public"},
+        ["apply run/one"],
+        is_(State.READY),
+        "access: private -> public",
     ),
     "deploy what does not fit": Way(
         "deploy_vllm",
@@ -246,7 +252,7 @@ async def _token(world: Stage, way: Way) -> str:
 async def test_a_token_decides_where_nobody_can_be_asked(world: Stage, named: str) -> None:
     """None, a wrong, an old and a used one do nothing; the right one does it, once.
 
-    The next step of the preview is that call: only what a deployment is made of is said again.
+    The next step of the preview is that call as it stands.
     """
     way = WAYS[named]
     async with world.server() as agent:
@@ -260,8 +266,7 @@ async def test_a_token_decides_where_nobody_can_be_asked(world: Stage, named: st
         late = await agent.call(way.tool, **way.said, confirm=old)
         assert (late.code, kept.writes) == ("CONFIRMATION_STALE", [])
         (step,) = shown.structured["next"]
-        same = {key: said for key, said in way.said.items() if key in _NOT_IN_STEPS}
-        reply = await agent.call(step["tool"], **{**same, **step["arguments"]})
+        reply = await agent.call(step["tool"], **step["arguments"])
         assert done(way, kept), (reply, kept.writes)
         kept = world.again(way)
         replayed = await agent.call(way.tool, **way.said, confirm=token_of(shown))
