@@ -64,9 +64,10 @@ class Stage:
             TargetNotFound: There is none of that name.
         """
         if target not in self.targets:
+            near = did_you_mean(target, self.targets)
             raise TargetNotFound(
-                f"There is no target '{target}'.",
-                fix=did_you_mean(target, self.targets) or f"Targets: {', '.join(self.targets)}.",
+                f"There is no target '{target}'. {near}".rstrip(),
+                fix=near or f"Targets: {', '.join(self.targets)}.",
                 next_steps=(NextStep("list_targets"),),
             )
         if target not in self._open:

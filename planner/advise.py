@@ -79,6 +79,8 @@ class _Ask(NamedTuple):
     misses: dict[
         tuple[str, str, int, int | None, str | None], tuple[tuple[NearMiss, ...], Offload | None]
     ]
+    near: bool = True
+    """Look for what comes near, where something does not fit."""
 
     def wish(self, where: Place) -> Wish:
         version = self.goal.vllm_version or where.vllm_version
@@ -154,10 +156,13 @@ def consider(
 
 
 def considering(
-    goal: Goal, *, backends: Collection[str] = ()
+    goal: Goal, *, backends: Collection[str] = (), near: bool = True
 ) -> Callable[[ModelShape, Place], Offer | Refusal]:
-    """Do the same for many: what is alike at several places is reckoned once."""
-    return functools.partial(_consider, _Ask(goal, backends, {}, {}, {}))
+    """Do the same for many: what is alike at several places is reckoned once.
+
+    Without `near` nobody looks for what would come near, which takes most of the time.
+    """
+    return functools.partial(_consider, _Ask(goal, backends, {}, {}, {}, near))
 
 
 def _split(
@@ -199,7 +204,7 @@ def _consider(ask: _Ask, model: ModelShape, where: Place) -> Offer | Refusal:
 
 def _does_not_fit(ask: _Ask, model: ModelShape, where: Place, arranged: Arrangement) -> Refusal:
     memory = arranged.memory
-    nearest, offloaded = ask.missed(model, where, memory)
+    nearest, offloaded = ask.missed(model, where, memory) if ask.near else ((), None)
     why = _too_many(ask, model, where, arranged) or " ".join(memory.reasons)
     return no_room(model, where, memory, reason=why, nearest=nearest, offload=offloaded)
 

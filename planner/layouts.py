@@ -6,8 +6,9 @@ from typing import Any, Final, Literal, NamedTuple
 from core.plans import MemoryPlan
 from core.records import ModelShape, Record, valid
 from planner.accelerators import Accelerator
-from planner.flags import Flags, engine_flags
+from planner.flags import Flags, engine_flags, positions
 from planner.memory import plan_memory
+from planner.speed import decode
 
 Layout = Literal["speed", "concurrency", "context"]
 
@@ -19,6 +20,10 @@ _TPU_UTILIZATION: Final = 0.9
 """Compiled programs live outside the budget: 0.95 never boots a v5e."""
 SHORTEST: Final = 256
 """Tokens: a shorter length is no plan any more."""
+_USEFUL_REQUESTS: Final = 4
+"""Of full length at once: what a length that nobody asked for must leave room for."""
+_USEFUL_LENGTH: Final = 8192
+"""Tokens: no shorter length is chosen so that more requests have room."""
 _SMALL_BATCH: Final = 512
 """Tokens that a step takes at most, where every token in flight holds blocks of a sliding window
 that a short cache cannot spare."""
@@ -102,7 +107,22 @@ class Ground:
         return plain.model_copy(update=dict(wish.kept))
 
     def _begins_with_fp8(self, wish: Wish) -> bool:
-        return self.fp8_kv and wish.layout in {"concurrency", "context"}
+        if not self.fp8_kv or wish.layout is None:
+            return False
+        return wish.layout != "speed" or self._is_faster_with_fp8(wish)
+
+    def _is_faster_with_fp8(self, wish: Wish) -> bool:
+        """Whether a step that reads an fp8 cache, half as large, is computed to be shorter."""
+        if self.accelerator.bandwidth_gb_per_s is None:
+            return False
+        plain = Flags(tensor_parallel_size=self.count).model_copy(update=dict(wish.kept))
+        fp8 = plain.model_copy(update={"kv_cache_dtype": "fp8"})
+        speeds = [
+            decode(self.model, self.accelerator, flags, context=wish.max_model_len // 2)
+            for flags in (plain, fp8)
+        ]
+        rates = [each.tokens_per_second.middle for each in speeds]
+        return rates[1] > rates[0]
 
 
 def arrange(ground: Ground, wish: Wish) -> Arrangement:
@@ -154,6 +174,23 @@ def _keeping(wish: Wish, flags: Flags, names: Collection[str]) -> Wish:
     kept = {**said, "tensor_parallel_size": flags.tensor_parallel_size}
     text_only = wish.text_only or flags.language_model_only
     return wish._replace(kept=tuple(kept.items()), text_only=text_only)
+
+
+def usual_length(ground: Ground, flags: Flags) -> int | None:
+    """Return the length to serve with where none was asked for; None is the model's own.
+
+    It is the longest, halving from the model's own, of which four requests have room at once. Where
+    even 8,192 tokens have less room, it is that.
+    """
+    own = positions(ground.model, flags)
+    if own is None or ground.accelerator.memory_gib is None:
+        return None
+    length = own
+    while length > _USEFUL_LENGTH and not _enough(
+        ground.plan(_of_length(flags, length)), _USEFUL_REQUESTS
+    ):
+        length = max(_USEFUL_LENGTH, length // 2)
+    return None if length == own else length
 
 
 def longest(ground: Ground, flags: Flags, requests: int) -> Flags | None:

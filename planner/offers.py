@@ -39,6 +39,8 @@ class Offer(Record):
     """What was changed until it fitted, and what each change bought."""
     decode: Decode
     """With all users at once, half way through a full context."""
+    full: Decode
+    """With as many users at once as the cache holds and the flags allow."""
     prefill: Prefill
     saturation: Saturation
     boot: Boot
@@ -97,6 +99,8 @@ def make_offer(model: ModelShape, site: Site, arranged: Arrangement, size: Size 
     place, flags, device = site.place, arranged.flags, accelerator(site.place.accelerator)
     costs = price(place, size, duty=site.duty)
     step = decode(model, device, flags, concurrency=site.load.concurrency, context=site.context)
+    full = saturation(model, device, flags, arranged.memory, context=site.context)
+    together = max(1, min(full.kv_requests, arranged.memory.max_num_seqs))
     hourly = costs.usd_per_hour
     booting = boot(model, place, flags)
     named = {"place": place.name, "title": place.title, "model": model.model}
@@ -109,8 +113,9 @@ def make_offer(model: ModelShape, site: Site, arranged: Arrangement, size: Size 
         memory=arranged.memory,
         changes=arranged.changes,
         decode=step,
+        full=decode(model, device, flags, concurrency=together, context=site.context),
         prefill=prefill(model, device, flags, prompt_tokens=site.load.prompt_tokens),
-        saturation=saturation(model, device, flags, arranged.memory, context=site.context),
+        saturation=full,
         boot=booting,
         price=costs,
         cost=None if hourly is None else load_cost(model, device, flags, site.load, hourly),

@@ -96,8 +96,9 @@ def place(name: str) -> Place:
             for each in known.values()
             if wanted in {*each.name.split("-"), each.accelerator}
         ] or list(known)
+        near = did_you_mean(wanted, known)
         raise InvalidArgument(
-            f"There is no target '{name}'.",
-            fix=did_you_mean(wanted, known) or f"Use one of {', '.join(alike)}.",
+            f"There is no target '{name}'. {near}".rstrip(),
+            fix=near or f"Use one of {', '.join(alike)}.",
         )
     return found

@@ -196,7 +196,7 @@ async def estimate_deployment_cost(
     from operations.advice import costing
 
     renamed("estimate_deployment_cost", "estimate_cost")
-    return costing.cost(rt, target, model, goal)
+    return costing.cost(rt, target, model, goal, costing.Question({}))
 
 
 @ops_tool("compat", LOOKS)

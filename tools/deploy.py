@@ -34,12 +34,12 @@ from tools.telling import heartbeat
 Engine = Literal["vllm", "ollama"]
 Caller = Literal["private", "public", "internal"]
 Plane = Literal["auto", "queued", "compute"]
-_NOT_FLAGS = ("model", "target", "name", "reset", "layout", "force", "confirm", "rt")
+_NOT_FLAGS = ("model", "target", "name", "region", "reset", "layout", "force", "confirm", "rt")
 
 
 _SELDOM = (
     *("quantization", "dtype", "cpu_offload_gb", "enforce_eager", "max_num_batched_tokens"),
-    *("port", "zone_wait_minutes", "control_plane"),
+    *("port", "zone_wait_minutes", "control_plane", "region"),
 )
 """Taken, and left out of the listing; `engine_args` says what vLLM calls them as well."""
 
@@ -73,6 +73,7 @@ async def deploy_vllm(
     zones: Words = None,
     zone_wait_minutes: Whole = None,
     control_plane: Plane | SkipJsonSchema[None] = None,
+    region: Text = None,
     layout: Layout = None,
     reset: Words = None,
     force: bool = False,
@@ -99,6 +100,11 @@ async def deploy_vllm(
     """
     given = said(locals(), without=_NOT_FLAGS)
     backend = await changes.backend_for(rt, target, name)
+    if region:
+        from operations.plans import regions
+
+        found = regions.check(rt, backend.target.name, region, zones)
+        given = {**given, **({"zones": found} if found else {})}
     wish = await changes.wish(
         rt, backend, name, model, given=given, reset=reset or (), layout=layout
     )

@@ -8,10 +8,26 @@ from pydantic.json_schema import SkipJsonSchema
 from core.records import Answer
 from operations.runtime import Runtime
 from planner.flags import size_in_bytes
-from tools.surface import KNOWS, LOOKS, RT, Layout, Number, Text, Whole, Words, ops_tool, said
+from tools.surface import (
+    KNOWS,
+    LOOKS,
+    RT,
+    Layout,
+    Number,
+    Text,
+    Whole,
+    Words,
+    ops_tool,
+    said,
+)
 
 Plane = Literal["auto", "queued", "compute"] | SkipJsonSchema[None]
-_NOT_FLAGS = ("model", "target", "layout", "check", "source", "rt")
+_NOT_FLAGS = ("model", "target", "layout", "check", "region", "source", "rt")
+_NOT_OF_A_LOAD = (
+    "hours_per_day", "days_per_week", "requests_per_day", "tokens_per_day", "hosted_price",
+    "currency", "region",
+)  # fmt: skip
+Prices = list[float] | SkipJsonSchema[None]
 Quality = Literal["small", "medium", "large"] | SkipJsonSchema[None]
 
 
@@ -26,6 +42,7 @@ async def list_targets(rt: Runtime = RT) -> Answer:
 _SELDOM = (
     *("gpu_memory_utilization", "kv_cache_memory_bytes", "max_num_batched_tokens", "quantization"),
     *("cpu_offload_gb", "enforce_eager", "vllm_version", "zones", "control_plane", "image"),
+    "region",
 )
 """Of vLLM's flags those that a plan is seldom asked about; all are explained by get_help."""
 
@@ -51,6 +68,7 @@ async def plan_deployment(
     zones: Words = None,
     control_plane: Plane = None,
     engine_args: Words = None,
+    region: Text = None,
     check: bool = False,
     rt: Runtime = RT,
 ) -> Answer:
@@ -75,15 +93,19 @@ async def plan_deployment(
     }
     flags = said(locals(), without=(*_NOT_FLAGS, *source))
     from operations.lives import preflight
-    from operations.plans import places, planning
+    from operations.plans import places, planning, regions
 
     flags |= {"kv_cache_memory_bytes": size_in_bytes(kv_cache_memory_bytes)}
     where = places.place_named(rt, target, own_image=image is not None, weights=weights)
+    where = regions.limited_to(where, region)
     plan = planning.plan_for(where, model, flags, layout, engine_args or ())
+    if region:
+        source["zones"] = zones or regions.zones_of(where)
+        plan = plan.model_copy(update={"region": regions.goes_to(rt, where)[1]})
     return await preflight.held(rt, plan, check=check, source=source)
 
 
-@ops_tool("plan", KNOWS, default=True)
+@ops_tool("plan", KNOWS, default=True, seldom=("layout", "usd_per_month", "hours_per_month"))
 async def recommend_deployment(
     model: Text = None,
     quality: Quality = None,
@@ -96,6 +118,7 @@ async def recommend_deployment(
     scale_to_zero: bool = False,
     layout: Layout = None,
     targets: Words = None,
+    region: Text = None,
     rt: Runtime = RT,
 ) -> Answer:
     """Recommend which model and GPU (L4, A100) or TPU is best or cheapest: options ranked, and why.
@@ -106,29 +129,48 @@ async def recommend_deployment(
         usd_per_hour: At most.
         targets: Only these.
     """
-    goal = said(locals(), without=("targets", "rt"))
+    goal = said(locals(), without=("targets", "region", "rt"))
     from operations.advice import advising, choosing
 
-    if model or quality:
-        return advising.recommend({**goal, "places": tuple(targets or ())})
-    return choosing.choose(targets or (), goal)
+    if model or quality or users or tokens_per_second_per_user or usd_per_hour or usd_per_month:
+        return advising.recommend(rt, goal, targets or (), region)
+    return choosing.choose(targets or (), goal, region)
 
 
-@ops_tool("plan", KNOWS, default=True)
+@ops_tool("plan", KNOWS, default=True, seldom=("hours_per_month", "region"))
 async def estimate_cost(
     target: Text = None,
     model: Text = None,
     hours_per_month: Number = None,
+    hours_per_day: Number = None,
+    days_per_week: Number = None,
+    requests_per_day: Whole = None,
+    tokens_per_day: Whole = None,
     users: Whole = None,
     prompt_tokens: Whole = None,
     output_tokens: Whole = None,
+    hosted_price: Prices = None,
+    currency: Text = None,
+    region: Text = None,
     rt: Runtime = RT,
 ) -> Answer:
-    """Price a target by hour and month: the bill, and the cost per token, request and user."""
-    goal = said(locals(), without=("target", "model", "rt"))
+    """Price a target by hour and month: the bill, and the cost per token, request and user.
+
+    Args:
+        hosted_price: To break even with: $ per million tokens in, out.
+        currency: With its rate: `EUR 0.92`.
+    """
+    goal = said(locals(), without=("target", "model", "rt", *_NOT_OF_A_LOAD))
     from operations.advice import costing
 
-    return costing.cost(rt, target, model, goal)
+    hours = {
+        "hours_per_day": hours_per_day,
+        "days_per_week": days_per_week,
+        "requests_per_day": requests_per_day,
+        "tokens_per_day": tokens_per_day,
+    }
+    asked = costing.Question(hours, hosted_price, currency, region)
+    return costing.cost(rt, target, model, goal, asked)
 
 
 @ops_tool("plan", KNOWS)

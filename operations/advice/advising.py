@@ -1,6 +1,6 @@
-"""Advice for a goal over every place a model could run."""
+"""Advice for a goal: what can be deployed from here, best first, and what comes nearest."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pydantic import Field
@@ -8,140 +8,323 @@ from pydantic import Field
 from backends.registry import BACKENDS
 from core.errors import NextStep
 from core.records import valid
+from operations.advice.second_best import QAT, Asked, second_best
+from operations.advice.sizing import Sized
 from operations.advice.wide_targets import alike, widened
 from operations.plans.foreseeing import (
     Foreseen,
     Foresight,
     Refused,
+    at_place,
     foreseen,
     guesses,
+    in_short,
+    priced,
     refused,
 )
-from planner.advise import Advice, advise, consider
-from planner.goal import Goal, candidates
-from planner.near import NearMiss
-from planner.offers import Offer, Refusal, commonest
-from planner.places import place
+from operations.plans.places import place_named
+from operations.plans.regions import goes_to, in_region, limited_to, within
+from operations.runtime import Runtime
+from planner.accelerators import accelerator
+from planner.catalog import entries, short_name
+from planner.goal import Goal, candidates, quality_of
+from planner.model import catalog_shape
+from planner.offers import Refusal, commonest, whose
+from planner.places import Place, places
 
 _OFFERS: Final = 3
-_NAMED: Final = 6
+_NAMED: Final = 4
 """Offers that the summary names, with their prices."""
+_NEAR: Final = 5
+"""What comes nearest that is shown."""
+_NOT: Final = 3
+_LONG: Final = 110
+"""Reasons, and characters of each, in the short form."""
 _REFUSED: Final = 8
-"""Reasons that are told: more are longer than a person reads."""
+"""Reasons that are shown: more are longer than a person reads."""
+
+
+class Option(Foreseen):
+    """One model at one place, as often as the users need it."""
+
+    replicas: int = 1
+    users_at_the_speed: int | None = None
+    """That one replica answers at the speed asked for."""
+    misses: str | None = None
+    """What of the goal it does not meet."""
+    region: str | None = None
+    """Where it would be, and what makes it go there."""
+
+    def row(self) -> dict[str, Any]:
+        """Return what decides."""
+        return {
+            "target": self.target,
+            "model": short_name(self.model),
+            "replicas": self.replicas if self.replicas > 1 else None,
+            "tokens/s": self.tokens_per_second_per_user,
+            "at once": self.at_once.partition(":")[0],
+            "$/h": None if self.usd_per_hour is None else self.usd_per_hour * self.replicas,
+            "not met": self.misses,
+            "region": self.region,
+        }
 
 
 class Recommendation(Foresight):
     """Where to run a model for a goal, best first, and why not elsewhere."""
 
     said: str = Field(exclude=True)
-    offers: tuple[Foreseen, ...]
+    offers: tuple[Option, ...]
     refused: tuple[Refused, ...]
-    instead: tuple[Foreseen, ...]
-    """The same model elsewhere, or other models, where everything asked for refuses."""
-    cures: tuple[Foreseen, ...] = Field(exclude=True)
-    """What would fit where everything refuses, and asks for less: `would_fit` says it in words."""
+    instead: tuple[Option, ...]
+    """What comes nearest, where nothing does all that is asked for; and int4 weights that cost
+    less, where something does."""
     more_offers: int
     """That are not shown."""
     more_refused: int
     """Reasons that are not shown."""
+    asked_region: str | None = Field(exclude=True)
 
     def summary(self) -> str:
-        """Say the best, or why nothing can be done."""
+        """Say the best, or what comes nearest and by how much it misses."""
         return self.said
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return the options side by side, the best one's flags, and why not elsewhere."""
+        shown = (*self.offers, *self.instead)
+        return {
+            "options": [each.row() for each in shown],
+            "engine_line": shown[0].engine_line if shown else None,
+            "load": shown[0].load if shown else None,
+            "not": [_not(each) for each in self.refused[:_NOT]],
+        }
 
     def warnings(self) -> tuple[str, ...]:
         """Say what the first leaves in doubt, and how sure the speeds are."""
-        doubts = [f"{offer.target}: {each}" for offer in self.offers for each in offer.doubts]
-        return (*dict.fromkeys(doubts), *guesses((*self.offers, *self.instead)))
+        first = (*self.offers, *self.instead)[:1]
+        doubts = [f"{offer.target}: {each}" for offer in first for each in offer.doubts]
+        return (*dict.fromkeys(doubts), *guesses(first))
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Plan the first that can be deployed; where nothing fits, first what would there."""
-        cures = (step for each in self.cures for step in self.steps((each,)))
-        return (*cures, *self.steps((*self.offers, *self.instead)))
+        """Plan the first that can be deployed."""
+        there = {"region": self.asked_region} if self.asked_region else {}
+        steps = self.steps((*self.offers, *self.instead))
+        return tuple(NextStep(step.tool, {**step.arguments, **there}) for step in steps)
 
 
-def recommend(goal: dict[str, Any]) -> Recommendation:
-    """Rank every place for a goal."""
-    wanted = valid(Goal, _said(goal))
-    advice = advise(wanted.model_copy(update={"places": widened(wanted.places)}), backends=BACKENDS)
-    others = (*advice.elsewhere, *advice.instead) if not advice.offers else ()
-    why_not = _together(advice.refused)
+def recommend(
+    runtime: Runtime, said: Mapping[str, Any], targets: Sequence[str], region: str | None
+) -> Recommendation:
+    """Rank the places of this server for a goal, or those that are named.
+
+    Raises:
+        InvalidArgument: The model is not known, or no place is in the region.
+        TargetNotFound: No place has that name.
+    """
+    given = {name: value for name, value in said.items() if value is not None}
+    wanted = valid(Goal, given)
+    named = given.get("model") or given.get("quality")
+    models = candidates(wanted) if named else [catalog_shape(one.model) for one in entries()]
+    ours = _ours(runtime, region)
+    asked = Asked(
+        wanted, given.get("users"), models, _asked_for(runtime, targets, region, ours), region
+    )
+    offers, refusals = asked.find()
+    near = list(_beside(asked, offers, ours))
+    if not offers:
+        known = {where.name for where in asked.places}
+        elsewhere = [where for where in ours if where.name not in known]
+        near = _once(second_best(asked, refusals, elsewhere), by_quality=not named)
+    why_not = _together(refusals)
+
+    def option(each: Sized) -> Option:
+        return _option(runtime, asked, each)
+
     return Recommendation(
-        said=_told(advice),
-        offers=tuple(foreseen(offer) for offer in _first(advice.offers)),
+        said=_summary(runtime, asked, offers, near, refusals),
+        offers=tuple(map(option, offers[:_OFFERS])),
         refused=why_not[:_REFUSED],
         more_refused=max(0, len(why_not) - _REFUSED),
-        instead=tuple(foreseen(offer) for offer in others),
-        cures=() if advice.offers else tuple(map(foreseen, _cured(wanted, advice.refused))),
-        more_offers=max(0, len(advice.offers) - _OFFERS),
+        instead=tuple(map(option, near)),
+        more_offers=max(0, len(offers) - _OFFERS),
+        asked_region=region,
     )
 
 
-def _first(offers: Sequence[Offer]) -> Sequence[Offer]:
-    """Give the best, one of them to deploy to from here, where there is one."""
-    able = next((offer for offer in offers if offer.deployable), None)
-    shown = list(offers[:_OFFERS])
-    return shown if able is None or able in shown else [*shown[:-1], able]
+def _ours(runtime: Runtime, region: str | None) -> list[Place]:
+    """Return every place that this server deploys to; this machine where its GPU is known."""
+    here = place_named(runtime, "local")
+    found = [
+        where
+        for where in places().values()
+        if where.deployable(BACKENDS) and where.provider != "own"
+    ]
+    if region:
+        found = [limited_to(where, region) for where in found if within(where, region)]
+    return found if accelerator(here.accelerator).kind == "cpu" else [here, *found]
 
 
-def _cured(wanted: Goal, refusals: Sequence[Refusal]) -> Sequence[Offer]:
-    """Offer what fits and asks for less: of the refusal that is told, else of the first that can.
+def _asked_for(
+    runtime: Runtime, targets: Sequence[str], region: str | None, ours: Sequence[Place]
+) -> list[Place]:
+    """Return the places that are named, else those of this server; in the region, if one is said.
 
-    What fits the memory may still be too dear or too slow: then it is none.
+    Raises:
+        InvalidArgument: None of them is there.
     """
-    shapes = {shape.model: shape for shape in candidates(wanted)}
-    for each in (commonest(refusals), *refusals) if refusals else ():
-        shape, where = shapes[each.model], place(each.place)
-        less = (_less(wanted, near) for near in each.nearest)
-        found = [consider(shape, where, goal, backends=BACKENDS) for goal in less]
-        if offers := [offer for offer in found if isinstance(offer, Offer)]:
-            return offers
-    return ()
+    named = [place_named(runtime, name) for name in widened(targets)] or list(ours)
+    if not named:
+        in_region([where.name for where in places().values() if where.regions], region)
+    there = in_region([where.name for where in named], region)
+    return [limited_to(where, region) for where in named if where.name in there]
 
 
-def _less(wanted: Goal, near: NearMiss) -> Goal:
-    """Ask for as much as a plan that fits gives."""
-    flags, length = near.arrangement.flags, near.arrangement.memory.max_model_len
-    if length < wanted.max_model_len:
-        return wanted.model_copy(update={"max_model_len": length})
-    if flags.language_model_only and not wanted.text_only:
-        return wanted.model_copy(update={"text_only": True})
-    return wanted.model_copy(update={"users": flags.max_num_seqs})
+def _beside(asked: Asked, offers: Sequence[Sized], ours: Sequence[Place]) -> Iterator[Sized]:
+    """Yield int4 weights of the model that was named where they cost less, and what can be deployed
+    where nothing of the offers can.
+    """
+    if not offers or asked.goal.model is None:
+        return
+    least = offers[0].usd_per_hour
+    for each in asked.quantized().find()[0][:1]:
+        if least and each.usd_per_hour and each.usd_per_hour < least:
+            yield each._replace(misses=QAT)
+    if not offers[0].offer.deployable:
+        for each in asked._replace(places=ours).find()[0][:1]:
+            yield each._replace(misses="another target")
 
 
-def _told(advice: Advice) -> str:
-    """Say the best, what this server deploys to, and the other options with their prices."""
-    said, (best, *rest) = advice.summary(), advice.offers or (None,)
-    if best is None:
-        return said
-    if best.price.usd_per_hour == 0:
-        said += " It is hardware of your own, if you have it."
-    able = next((offer for offer in advice.offers if offer.deployable), None)
-    if not best.deployable:
-        own = f"; the best that it does deploy to is {_priced(able, best.model)}" if able else ""
-        said += f" This server does not deploy there{own}."
-    others = [_priced(offer, best.model) for offer in rest if offer is not able or best.deployable]
+def _once(found: Iterator[Sized], *, by_quality: bool) -> list[Sized]:
+    """Return each model at each place once, with the first reason; or the first of each quality."""
+    first: dict[object, Sized] = {}
+    for each in found:
+        name = (each.offer.model, each.offer.place)
+        first.setdefault(quality_of(each.offer.model) if by_quality else name, each)
+        if len(first) == _NEAR:
+            break
+    return sorted(first.values(), key=lambda each: not each.offer.deployable)
+
+
+def _option(runtime: Runtime, asked: Asked, each: Sized) -> Option:
+    speed = asked.goal.tokens_per_second_per_user
+    return Option(
+        **dict(foreseen(each.offer)),
+        replicas=each.replicas,
+        users_at_the_speed=each.offer.load.concurrency if speed else None,
+        misses=each.misses or None,
+        region=_where_to(runtime, asked, each),
+    )
+
+
+def _where_to(runtime: Runtime, asked: Asked, each: Sized) -> str | None:
+    """Say the region that was asked for, and what makes a deployment go there."""
+    where = next((one for one in asked.places if one.name == each.offer.place), None)
+    if asked.region is None or where is None or not where.regions:
+        return None
+    there, todo = goes_to(runtime, where)
+    return f"{there}{f': {todo}' if todo else ''}"
+
+
+def _summary(
+    runtime: Runtime,
+    asked: Asked,
+    offers: Sequence[Sized],
+    near: Sequence[Sized],
+    refusals: Sequence[Refusal],
+) -> str:
+    if not offers:
+        return _none(asked, near, refusals)
+    if not (asked.goal.model or asked.goal.quality):
+        return f"{_users(asked, None) or 'At the lowest price'}: {_by_quality(asked, offers)}."
+    best, *rest = offers
+    words = (
+        f"{_users(asked, best)}{at_place(best.offer, replicas=best.replicas)},"
+        f" {priced(best.offer, replicas=best.replicas)}: {in_short(best.offer)}"
+    )
+    if region := _where_to(runtime, asked, best):
+        words += f" In {region}."
+    if not best.offer.deployable:
+        words += " This server does not deploy there."
+    if near:
+        words += f" With {near[0].misses}: {_named(near[0])}."
+    others = [_named(each, best.offer.model) for each in rest]
     more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
-    return f"{said} Also: {', '.join(others[:_NAMED])}{more}." if others else said
+    return f"{words} Also: {', '.join(others[:_NAMED])}{more}." if others else words
 
 
-def _priced(offer: Offer, known: str) -> str:
+def _users(asked: Asked, best: Sized | None) -> str:
+    """Say first what was asked of users: how many, or how many replicas serve them."""
+    speed, users = asked.goal.tokens_per_second_per_user, asked.users
+    at = f" at {speed:g} tokens/s each" if speed else ""
+    if best is None:
+        return f"{users} users{at}" if users else at.strip().capitalize()
+    load = best.offer.load.concurrency
+    if users is None:
+        return f"Up to {load} user{'s' if load > 1 else ''}{at} on one replica: " if at else ""
+    if best.replicas > 1:
+        return f"{users} users{at}: {best.replicas} replicas, up to {load} users each: "
+    return "" if users == 1 else f"{users} users{at}: one replica: "
+
+
+def _by_quality(asked: Asked, offers: Sequence[Sized]) -> str:
+    """Say the first of each quality, and for how many users where that was left open."""
+    is_open = asked.users is None and asked.goal.tokens_per_second_per_user
+    best: dict[str, Sized] = {}
+    for each in offers:
+        best.setdefault(quality_of(each.offer.model) or "other", each)
+    return "; ".join(
+        f"{quality}: {_named(each)}{f', {each.misses}' if each.misses else ''}"
+        f"{f', up to {each.offer.load.concurrency} users' if is_open else ''}"
+        for quality, each in best.items()
+    )
+
+
+def _none(asked: Asked, near: Sequence[Sized], refusals: Sequence[Refusal]) -> str:
+    why = commonest(refusals)
+    because = f" {whose(why, refusals)}: {_first_sentence(why.reason)}"
+    if not near:
+        return f"Nothing does that.{because}"
+    if not (asked.goal.model or asked.goal.quality):
+        return f"Nothing here does that. Nearest: {_by_quality(asked, near)}."
+    first, *others = near
+    also = f" Or: {', '.join(map(_named, others[:2]))}." if others else ""
+    return (
+        f"Nothing here does all of that. Nearest:"
+        f" {at_place(first.offer, replicas=first.replicas)},"
+        f" {priced(first.offer, replicas=first.replicas)}: {first.misses}."
+        f" {_upper(in_short(first.offer))}{also}{'' if why.why == 'price' else because}"
+    )
+
+
+def _not(each: Refused) -> str:
+    """Say in a line why a place cannot, and how many others cannot for the same reason."""
+    first, *others = each.target.split(", ")
+    more = f" and {len(others)} more" if others else ""
+    reason = _first_sentence(each.reason)
+    short = reason if len(reason) <= _LONG else f"{reason[:_LONG].rpartition(' ')[0]} …"
+    return f"{short_name(each.model)} on {first}{more}: {short}"
+
+
+def _upper(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}"
+
+
+def _first_sentence(reason: str) -> str:
+    """Return a reason without the figures that it rests on."""
+    return reason.partition(" (")[0].partition(". ")[0].rstrip(".") + "."
+
+
+def _named(each: Sized, known: str = "") -> str:
     """Say place and price, and the model where it is not the one that is known already."""
-    hourly = offer.price.usd_per_hour
-    costs = "price not known" if hourly is None else f"${hourly:.2f}/h"
-    model = "" if offer.model == known else f"{offer.model.rsplit('/', 1)[-1]} on "
-    return f"{model}{offer.place} ({'hardware of your own' if hourly == 0 else costs})"
+    many = f"{each.replicas} x " if each.replicas > 1 else ""
+    model = "" if each.offer.model == known else f"{short_name(each.offer.model)} on "
+    return f"{model}{many}{each.offer.place} ({priced(each.offer, replicas=each.replicas)})"
 
 
 def _together(refusals: Sequence[Refusal]) -> tuple[Refused, ...]:
-    """Give refusals, those that say the same of one model in one."""
-    told = [refused(each) for each in refusals]
-    groups = alike(told, lambda each: (each.model, each.reason, each.would_fit, each.offload))
+    """Return refusals, those that say the same of one model in one."""
+    rows = [refused(each) for each in refusals]
+    groups = alike(rows, lambda each: (each.model, each.reason, each.would_fit, each.offload))
     return tuple(
         first.model_copy(update={"target": ", ".join(each.target for each in (first, *rest))})
         for first, *rest in groups
     )
-
-
-def _said(goal: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in goal.items() if value is not None}

@@ -1,6 +1,7 @@
 """Which model and which target, for somebody who has named neither: a table and a few rules."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pydantic import Field
@@ -11,14 +12,17 @@ from core.records import Record, valid
 from operations.advice.choosing_rules import rules
 from operations.advice.clouds import price_doubts
 from operations.advice.wide_targets import widened
-from operations.plans.foreseeing import Foresight, load_words, usd
-from planner.catalog import entries
+from operations.plans.foreseeing import Foresight, dollars, load_words, usd
+from operations.plans.regions import in_region
+from planner.catalog import entries, short_name
 from planner.compare import Comparison, Row, compare
 from planner.goal import Goal, quality_of
 from planner.offers import commonest, whose
 from planner.places import place, places
 
 _NO_TILES: Final = "published vLLM cannot serve it there, whatever the memory"
+_RULES: Final = 4
+"""That a person reads."""
 _FIRST: Final = "e4b"
 """Of the catalog: only that a goal names a model."""
 
@@ -30,6 +34,10 @@ class Option(Record):
     quality: str
     weights_gib: float | None
     """On the smallest target that serves it."""
+    target: str | None
+    """Where an hour of it costs least."""
+    tokens_per_second: str | None
+    """For each user there."""
     cheapest_hour: str | None
     cheapest_token: str | None
     """None where it is that of the cheapest hour; so is the fastest."""
@@ -38,8 +46,10 @@ class Option(Record):
     """Targets that do not serve it as asked, spot and flex-start left out."""
     why_not: str | None
     """Of the first of them."""
-    hour: float | None = Field(exclude=True)
-    """Of the cheapest, in dollars."""
+    usd_per_hour: float | None
+    """Of the cheapest."""
+    rank: tuple[float, float] = Field(exclude=True)
+    """By that price, then by speed."""
 
 
 class Choice(Foresight):
@@ -61,15 +71,32 @@ class Choice(Foresight):
     def summary(self) -> str:
         """Say what each quality would be served by."""
         best: dict[str, str] = {}
-        for option in sorted(self.options, key=lambda each: each.hour or float("inf")):
-            name = option.model.rsplit("/", 1)[-1]
-            if option.cheapest_hour:
-                words = f"{option.quality}: {name} on {option.cheapest_hour}"
-                best.setdefault(option.quality, words)
+        for option in sorted(self.options, key=lambda each: each.rank):
+            if option.target and option.usd_per_hour is not None:
+                best.setdefault(
+                    option.quality,
+                    f"{option.quality}: {short_name(option.model)} on {option.target}"
+                    f" ({dollars(option.usd_per_hour)} an hour)",
+                )
         if best:
-            return f"By quality, at the lowest price of an hour: {'; '.join(best.values())}."
+            return f"By quality, at the lowest price: {'; '.join(best.values())}."
         which = "named" if self.targets else "that this server deploys to"
         return f"None of the targets {which} meets this. {self.why_none}"
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return each model where it is cheapest, and the rules for choosing."""
+        rows = [
+            {
+                "quality": each.quality,
+                "model": short_name(each.model),
+                "target": each.target,
+                "tokens/s each": each.tokens_per_second,
+                "$/h": each.usd_per_hour,
+            }
+            for each in self.options
+            if each.target
+        ]
+        return {"models": rows, "rules": [_without_figures(rule) for rule in self.rules[:_RULES]]}
 
     def warnings(self) -> tuple[str, ...]:
         """Say how sure the figures are."""
@@ -81,14 +108,19 @@ class Choice(Foresight):
         return (NextStep("recommend_deployment", {"quality": "medium", **self.plan}),)
 
 
-def choose(targets: Sequence[str], goal: dict[str, Any]) -> Choice:
+def _without_figures(rule: str) -> str:
+    return re.sub(r" \(on [^)]*\)", "", rule)
+
+
+def choose(targets: Sequence[str], goal: dict[str, Any], region: str | None) -> Choice:
     """Lay out every model of the catalog over these targets, or over those that can be deployed to.
 
     Raises:
+        InvalidArgument: None of them has a region there.
         TargetNotFound: No place has that name.
     """
     said = {name: value for name, value in goal.items() if value}
-    names = widened(targets) or _deployable()
+    names = in_region(widened(targets) or _deployable(), region)
     wanted = valid(Goal, {**said, "model": _FIRST, "places": names})
     models = [entry.model for entry in entries()]
     found = compare(models, names, wanted, backends=BACKENDS)
@@ -99,7 +131,11 @@ def choose(targets: Sequence[str], goal: dict[str, Any]) -> Choice:
         options=tuple(_option(model, found) for model in models),
         doubts=tuple(price_doubts(found.rows)),
         why_none=_commonest(found.rows),
-        plan={**said, **({"targets": list(targets)} if targets else {})},
+        plan={
+            **said,
+            **({"targets": list(targets)} if targets else {}),
+            **({"region": region} if region else {}),
+        },
     )
 
 
@@ -118,7 +154,7 @@ def _option(model: str, found: Comparison) -> Option:
     missing = [
         row for row in mine if row not in served and place(row.place).provisioning == "on-demand"
     ]
-    hourly = sorted(served, key=lambda row: row.usd_per_hour or float("inf"))
+    hourly = sorted(served, key=_rank)
     tokens = sorted(served, key=_token)
     speed = sorted(served, key=lambda row: -_speed(row))
     first = hourly[:1]
@@ -131,8 +167,15 @@ def _option(model: str, found: Comparison) -> Option:
         fastest=None if speed[:1] == first else _said(speed),
         not_on=tuple(row.place for row in missing),
         why_not=_why(missing),
-        hour=hourly[0].usd_per_hour if hourly else None,
+        usd_per_hour=hourly[0].usd_per_hour if hourly else None,
+        rank=_rank(hourly[0]) if hourly else (float("inf"), 0.0),
+        target=hourly[0].place if hourly else None,
+        tokens_per_second=str(hourly[0].tokens_per_second_per_user) if hourly else None,
     )
+
+
+def _rank(row: Row) -> tuple[float, float]:
+    return row.usd_per_hour or float("inf"), -_speed(row)
 
 
 def _why(missing: Sequence[Row]) -> str | None:

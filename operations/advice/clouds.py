@@ -5,7 +5,8 @@ from typing import Final
 
 from backends.registry import BACKENDS
 from core.records import Record
-from operations.plans.foreseeing import usd
+from operations.plans.foreseeing import dollars
+from planner.catalog import short_name
 from planner.compare import Row
 from planner.places import Place, place, places
 from planner.price import price
@@ -81,11 +82,11 @@ def _speed(row: Row) -> float:
 def _said(row: Row | None) -> str | None:
     if row is None:
         return None
-    cost = "" if row.usd_per_hour is None else f", ${usd(row.usd_per_hour)} an hour"
+    cost = "" if row.usd_per_hour is None else f", {dollars(row.usd_per_hour)} an hour"
     tokens = row.usd_per_million_tokens
     each = f"{row.tokens_per_second_per_user} tokens/s for each user"
     per = f", ${tokens} per million tokens" if tokens else ""
-    return f"{row.model.rsplit('/', 1)[-1]} on {row.place}: {each}{cost}{per}"
+    return f"{short_name(row.model)} on {row.place}: {each}{cost}{per}"
 
 
 def _known(mine: Sequence[Place]) -> str:

@@ -1,6 +1,6 @@
 """Models and targets side by side: foreseen by the planner, and measured where a run is kept."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pydantic import Field
@@ -13,9 +13,10 @@ from operations.advice.clouds import Cloud, clouds, price_doubts
 from operations.advice.ratios import ratios
 from operations.advice.wide_targets import alike, is_one, widened
 from operations.benchmarks.evidence import SIMULATED_RUN, Evidence, Measurement, kept, measured
-from operations.plans.foreseeing import Foresight, load_words
+from operations.plans.foreseeing import Foresight, dollars, load_words, spoken
 from operations.runtime import Runtime
 from planner.boot import Span
+from planner.catalog import short_name
 from planner.compare import Comparison, Row, compare, judged
 from planner.goal import Goal
 from planner.places import place
@@ -26,6 +27,17 @@ _ROWS: Final = 14
 """Of a comparison: more are longer than a person reads."""
 _NAMED: Final = 6
 """Targets that are each held against the first one where one model is compared."""
+_LINES: Final = 6
+"""Rows that the summary names one by one."""
+_AGAINST: Final = 3
+"""Comparisons with the first one that a person reads."""
+_SHORT: Final = (
+    ("model", "model"), ("target", "place"), ("not", "reason"),
+    ("tokens/s each", "tokens_per_second_per_user"), ("users", "requests_held"),
+    ("boot s", "boot_seconds"), ("$/h", "usd_per_hour"), ("$/M tokens", "usd_per_million_tokens"),
+    ("measured", "measured"),
+)  # fmt: skip
+"""Columns of the short form."""
 _HOST: Final = "host_needs_gib"
 _DIGITS: Final = {"usd_per_hour": 4}
 """Of a row's figures; the others are told with two."""
@@ -59,6 +71,14 @@ class TargetComparison(Foresight):
         """Say which is best at what, and on what that rests."""
         return f"{self.said} {self.basis}"
 
+    def facts(self) -> Mapping[str, Any]:
+        """Return a line for each row, and what the first is compared with."""
+        return {
+            "load": self.load,
+            "rows": [{name: row[key] for name, key in _SHORT if key in row} for row in self.rows],
+            "against_first": list(self.against_first[:_AGAINST]),
+        }
+
     def warnings(self) -> tuple[str, ...]:
         """Say what is not shown, and what cannot be served though it fits."""
         hidden = f"{self.left_out} rows are left out: name fewer models, or targets."
@@ -91,19 +111,20 @@ def comparison(
     dead = dict.fromkeys(f"{row.place}: {row.unserved} {FIGURES}" for row in rows if row.unserved)
     simulated = any(each and each.simulated for each in seen)
     one_by_one = 1 < len(targets) <= _NAMED and all(map(is_one, targets))
+    several = () if one_by_one else clouds(found.rows)
     return TargetComparison(
         load=load_words(wanted.load),
         full_length=wanted.max_model_len,
         basis=_basis(rows, seen),
         against_first=ratios(rows, several_models=len(models) > 1, by_target=one_by_one),
-        clouds=() if one_by_one else clouds(found.rows),
+        clouds=several,
         rows=tuple(_told(rows, seen)),
         left_out=len(found.rows) - len(rows),
         cheapest=found.cheapest,
         best_value=found.best_value,
         fastest=found.fastest,
         own_best=own.best_value,
-        said=_said(found, own),
+        said=_said(found, own, several),
         warned=(*dead, *price_doubts(rows), *((SIMULATED_RUN,) if simulated else ())),
     )
 
@@ -114,9 +135,13 @@ def _deployable(found: Comparison) -> Comparison:
     return judged(found.goal, mine)
 
 
-def _said(found: Comparison, own: Comparison) -> str:
-    """Say what is best of all, what of the targets that can be deployed to, and how much more."""
-    said = found.summary()
+def _said(found: Comparison, own: Comparison, named: Sequence[Cloud]) -> str:
+    """Say each row where they are few, else the best of each cloud; then which is best at what."""
+    rows = [_line(row) for row in found.rows] if len(found.rows) <= _LINES else []
+    rows = rows or [f"{one.cloud}: {one.cheapest_hour or 'nothing serves it'}" for one in named]
+    best = found.summary()
+    if own.summary() != best:
+        best = f"Of the targets that this server deploys to: {own.summary()} Of all: {best}"
     dearer = [
         row.times_the_cheapest
         for row in found.rows
@@ -124,10 +149,20 @@ def _said(found: Comparison, own: Comparison) -> str:
     ]
     if dearer:
         span = " to ".join(dict.fromkeys(figure(each) for each in (min(dearer), max(dearer))))
-        said += f" An hour of the others costs {span} times the cheapest."
-    if own.summary() == found.summary():
-        return said
-    return f"{said} Of the targets that this server deploys to: {own.summary()}"
+        best += f" An hour of the others costs {span} times the cheapest."
+    words = " ".join((*([f"{'; '.join(rows)}."] if rows else []), best))
+    for model in sorted({row.model for row in found.rows}, key=len, reverse=True):
+        words = words.replace(model, short_name(model))
+    return words
+
+
+def _line(row: Row) -> str:
+    """Say how fast and dear a row is, or that it is none."""
+    where = f"{row.model} on {row.place}"
+    if row.unserved or not row.fits or row.tokens_per_second_per_user is None:
+        return f"{where} {'is not served by published vLLM' if row.unserved else 'does not fit'}"
+    costs = "" if row.usd_per_hour is None else f", {dollars(row.usd_per_hour)} an hour"
+    return f"{where}: {spoken(row.tokens_per_second_per_user)} tokens/s{costs}"
 
 
 def _seen(

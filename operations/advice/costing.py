@@ -1,6 +1,6 @@
 """What a target costs: by the hour and month, and under a load by the request, token and user."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pydantic import Field
@@ -16,16 +16,35 @@ from core.errors import (
 )
 from core.records import valid
 from core.reply import note
+from operations.advice.volume import (
+    Hosted,
+    Hours,
+    Money,
+    Volume,
+    currency,
+    hosted,
+    tokens_a_day,
+    volume,
+)
 from operations.benchmarks.evidence import SIMULATED_RUN, Evidence, Measurement, kept, measured
-from operations.plans.foreseeing import Bill, Foresight, bill, foreseen, guesses, load_words
+from operations.plans.foreseeing import (
+    Bill,
+    Foresight,
+    bill,
+    dollars,
+    foreseen,
+    guesses,
+    load_words,
+)
 from operations.plans.places import place_called, place_named
+from operations.plans.regions import goes_to, limited_to
 from operations.remembered import NOT_LOOKED, Remembered, remembered
 from operations.runtime import Runtime
 from planner.advise import consider
 from planner.goal import Goal, candidates
 from planner.offers import Offer
 from planner.places import Place
-from planner.price import HOURS_PER_MONTH, price
+from planner.price import HOURS_PER_MONTH, Price, price
 
 
 class _Meant(NamedTuple):
@@ -46,14 +65,21 @@ class CostEstimate(Foresight):
     model: str | None
     chosen: str | None = None
     """Where target or model were not given: what they were taken from."""
+    region: str | None = None
+    """That was asked for, and the one that the price is of."""
     hours_per_month: float
     duty: str
     """What the hours outside of these cost."""
     load: str
     bill: Bill
     """Costs under the load are foreseen, from the price of an hour and the speed of the planner."""
+    volume: Volume | None
+    hosted: Hosted | None
     measured: Measurement | None
     """The same as a run measured it, in its valid cell nearest to the load."""
+    currency: str
+    """Of the summary and the short facts, with what a dollar is in it."""
+    money: Money = Field(exclude=True)
     warned: tuple[str, ...] = Field(exclude=True)
     look: NextStep | None = Field(exclude=True)
     """At the deployment that it was taken from: nobody did."""
@@ -63,42 +89,131 @@ class CostEstimate(Foresight):
         hour, month = self.bill.usd_per_hour, self.bill.usd_per_month
         if hour is None or month is None:
             return f"No price is known for {self.target}."
+        say = self.money.say
+        if self.volume:
+            return f"{self._of_volume(self.volume)}{self._against_hosted()}"
         return (
-            f"{self.target} costs ${hour:.2f} an hour, ${month:,.0f} a month at "
-            f"{self.hours_per_month:g} hours{self._of_tokens()}."
+            f"{self.target} costs {say(hour)} an hour, {say(month)} a month {self._running()}"
+            f"{self._of_tokens()}.{self._against_hosted()}"
         )
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return the bill in one currency, and what it rests on."""
+        code, rate, bill = self.money.code.lower(), self.money.rate, self.bill
+        volume = self.volume
+        money = {
+            "per_hour": bill.usd_per_hour,
+            "per_month": volume.usd_per_month if volume else bill.usd_per_month,
+            "per_active_user_hour": None if volume else bill.usd_per_active_user_hour,
+        }
+        tokens = {
+            "usd_per_million_tokens": bill.usd_per_million_tokens,
+            "usd_per_1000_requests": bill.usd_per_1000_requests,
+            "load": self.load if self.model else None,
+        }
+        return {
+            "target": self.target,
+            "model": self.model,
+            "chosen": self.chosen,
+            "region": self.region,
+            **{f"{code}_{name}": each * rate for name, each in money.items() if each is not None},
+            **(tokens if rate == 1 and volume is None else {}),
+            "duty": self.duty,
+            "replicas": volume and volume.replicas,
+            "million_tokens_per_month": volume and volume.million_tokens_per_month,
+            "work_hours_per_month": volume and volume.work_hours_per_month,
+            "sources": list(bill.sources),
+            "measured": self.measured and self.measured.run,
+        }
 
     def warnings(self) -> tuple[str, ...]:
         """Say where sources disagree, and which figures nobody measured."""
-        disagree = ("Sources disagree on the price; all are shown.",)
+        shown = ", ".join(each.partition(" = ")[0] for each in self.bill.sources)
+        disagree = (f"Sources disagree on the price: {shown}.",)
         simulated = self.measured is not None and self.measured.simulated
-        return (
+        said = (
             *(disagree if self.bill.sources_disagree else ()),
             *self.warned,
             *((SIMULATED_RUN,) if simulated else ()),
         )
+        return tuple(dict.fromkeys(said))
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Look at what was only remembered; ask what else there is, or measure."""
+        """Look at what was only remembered; ask what else there is."""
         arguments = {"model": self.model} if self.model else {"quality": "medium"}
-        ours = self.measured is not None and not self.measured.imported
-        measure = () if ours or not self.model else (NextStep("run_benchmark"),)
         look = (self.look,) if self.look else ()
-        return (*look, NextStep("recommend_deployment", arguments), *measure)
+        return (*look, NextStep("recommend_deployment", arguments))
+
+    def _of_volume(self, found: Volume) -> str:
+        say, many = self.money.say, found.replicas
+        least = found.usd_per_month_least
+        asleep = (
+            f", from {say(least)} if the requests come together and it sleeps between them"
+            if least is not None
+            else ""
+        )
+        return (
+            f"{found.said} a day on {self.target}:"
+            f" {say(found.usd_per_month)} a month with {many} replica{'s' if many > 1 else ''}"
+            f" {self._running()}{asleep} ({say(found.usd_per_million_tokens)} per million tokens)."
+        )
+
+    def _against_hosted(self) -> str:
+        other, say = self.hosted, self.money.say
+        if other is None:
+            return ""
+        even, most = other.break_even_tokens_per_day, other.most_tokens_per_day
+        price = say(other.usd_per_million_tokens)
+        words = f" Break-even with {price} per million is at {even / 1e6:,.3g} million tokens a day"
+        if most is not None and even > most:
+            words += f", more than the {most / 1e6:,.3g} million that this answers at most"
+        if other.usd_per_month is None or self.volume is None:
+            return f"{words}; below that the hosted service is cheaper."
+        cheaper = "cheaper" if other.usd_per_month < self.volume.usd_per_month else "dearer"
+        return f" Hosted it is {say(other.usd_per_month)} a month, {cheaper}.{words}."
+
+    def _running(self) -> str:
+        if self.hours_per_month == HOURS_PER_MONTH:
+            return "always on (730 hours)"
+        return f"at {self.hours_per_month:.3g} hours"
 
     def _of_tokens(self) -> str:
         foreseen_, seen = self.bill.usd_per_million_tokens, self.measured
+        if self.money.rate != 1:
+            return ""
+        bill = self.bill
+        each = (
+            f", ${bill.usd_per_1000_requests} per 1,000 requests and"
+            f" {dollars(bill.usd_per_active_user_hour)} per active user and hour,"
+            if bill.usd_per_active_user_hour is not None
+            else ""
+        )
         if seen and seen.usd_per_million_tokens is not None:
             return (
                 f"; ${seen.usd_per_million_tokens:g} per million tokens as {seen.how}"
                 f"{',' if seen.elsewhere else ''} with {seen.load}"
-                + (f", ${foreseen_} foreseen with {self.load}" if foreseen_ else "")
+                + (f", ${foreseen_}{each} foreseen with {self.load}" if foreseen_ else "")
             )
-        return f"; ${foreseen_} per million tokens foreseen with {self.load}" if foreseen_ else ""
+        if not foreseen_:
+            return ""
+        return f"; ${foreseen_} per million tokens{each} foreseen with {self.load}"
+
+
+class Question(NamedTuple):
+    """What a call says beside target, model and load."""
+
+    hours: Mapping[str, Any]
+    hosted_price: Sequence[float] | None = None
+    currency: str | None = None
+    region: str | None = None
 
 
 def cost(
-    runtime: Runtime, target: str | None, model: str | None, goal: dict[str, Any]
+    runtime: Runtime,
+    target: str | None,
+    model: str | None,
+    goal: dict[str, Any],
+    asked: Question,
 ) -> CostEstimate:
     """Price a place, and a load on it where a model is named or known to be there.
 
@@ -106,27 +221,74 @@ def cost(
         TargetNotFound: No place has that name.
         Ambiguous: No target was given, and several or none could be meant.
         DoesNotFit: The model cannot be served there.
+        InvalidArgument: A price, a currency, a region or hours cannot be read.
     """
+    money, hours = currency(asked.currency), valid(Hours, _said(dict(asked.hours)))
     runs = kept(runtime)
     meant = _meant(runtime, target, model, runs)
-    where = meant.where
+    where = limited_to(meant.where, asked.region)
     wanted = valid(Goal, _said({**goal, "model": meant.model, "places": (where.name,)}))
-    wanted = wanted.model_copy(update={"max_model_len": _long_enough(wanted)})
+    wanted = wanted.model_copy(
+        update={
+            "max_model_len": _long_enough(wanted),
+            "hours_per_month": hours.a_month or wanted.hours_per_month,
+        }
+    )
     found = _found(wanted, where, guessed=model is None)
+    if found is None and (hours.requests_per_day or hours.tokens_per_day or asked.hosted_price):
+        raise InvalidArgument(
+            "Which model? What a volume costs depends on it.", fix="Give `model`, such as 12b qat."
+        )
     rate = found.price if found else price(where, duty=wanted.duty)
     seen = measured(runs, found.model, where, wanted.load, rate.usd_per_hour) if found else None
+    users = goal.get("users")
+    taken = volume(found, where, wanted, hours, users=users) if found else None
     return CostEstimate(
         target=where.name,
         model=found.model if found else None,
         chosen=meant.chosen,
+        region=_region(runtime, where, rate) if asked.region else None,
         hours_per_month=wanted.hours_per_month,
         duty=_duty(where, wanted),
         load=load_words(wanted.load),
         bill=bill(rate, found.cost if found else None),
+        volume=taken,
+        hosted=_hosted(found, where, wanted, hours, asked, taken, users) if found else None,
         measured=seen,
+        currency=f"{money.code} {money.rate:g}",
+        money=money,
         warned=tuple(_doubts(found)) if found else (),
         look=meant.known.look if meant.known else None,
     )
+
+
+def _hosted(
+    found: Offer,
+    where: Place,
+    wanted: Goal,
+    hours: Hours,
+    asked: Question,
+    taken: Volume | None,
+    users: int | None,
+) -> Hosted | None:
+    month = taken.usd_per_month if taken else found.price.usd_per_month
+    if month is None:
+        return None
+    held = hosted(asked.hosted_price, wanted, hours, month=month, found=taken)
+    if held is None:
+        return None
+    most = tokens_a_day(
+        found, where, wanted, hours, users=users, replicas=taken.replicas if taken else 1
+    )
+    return held.model_copy(update={"most_tokens_per_day": most})
+
+
+def _region(runtime: Runtime, where: Place, rate: Price) -> str:
+    """Say where it would be, and of which regions the price is."""
+    there, todo = goes_to(runtime, where)
+    named = {each.region for quote in rate.quotes[:1] for each in quote.rates if each.region}
+    of = f"that of {', '.join(sorted(named))}" if named else "of no region in particular"
+    return f"{there or 'here'}{f' ({todo})' if todo else ''}; the price is {of}"
 
 
 def _doubts(found: Offer) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import yaml
@@ -50,6 +51,10 @@ class GkeConfig(Answer):
         """Say what it makes, and that it fits."""
         of = f"tensor parallel over {self.tensor_parallel_size} L4, {self.machine_type}"
         return f"A {self.kind} of {self.model} on GKE: {of}; {self.holds}"
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return the manifest; what a person types around it is part of the whole record."""
+        return {"manifest": self.manifest}
 
     def warnings(self) -> tuple[str, ...]:
         """Warn of what only the cluster's owner can see."""

@@ -88,17 +88,16 @@ async def plan(
     Raises:
         DoesNotFit: The memory does not suffice, and `force` does not say to try all the same.
     """
+    from operations.plans import fitting
     from planner.model import read_model
 
     model = await anyio.to_thread.run_sync(read_model, spec.model)
     if layout:
-        from operations.plans import fitting
-
         spec = fitting.arranged(backend, spec, model, layout)
+    elif spec.max_model_len is None:
+        spec = fitting.with_usual_length(backend, spec, model)
     wanted = backend.plan(spec, model)
     if wanted.memory and not wanted.memory.fits and not force:
-        from operations.plans import fitting
-
         raise fitting.does_not_fit(wanted, wanted.memory)
     return wanted
 

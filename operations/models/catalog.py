@@ -1,6 +1,7 @@
 """The models that can be planned offline, their formats, and what is served now."""
 
 import functools
+from collections.abc import Mapping
 from typing import Any, Final
 
 from core.errors import NextStep
@@ -9,7 +10,7 @@ from operations.resolve import everything
 from operations.runtime import Runtime
 from planner.accelerators import accelerator
 from planner.boot import file_bytes
-from planner.catalog import entries, find
+from planner.catalog import entries, find, short_name
 from planner.flags import Flags
 from planner.memory import plan_memory
 from planner.model import catalog_shape
@@ -70,8 +71,23 @@ class Catalog(Answer):
     served: tuple[str, ...]
 
     def summary(self) -> str:
-        """Count them."""
-        return f"{len(self.models)} models can be planned offline; {len(self.served)} are served."
+        """Say which sizes there are, and what is served."""
+        sizes = dict.fromkeys(short_name(row.model).partition(" ")[0] for row in self.models)
+        served = f"Served now: {', '.join(self.served)}." if self.served else "Nothing is served."
+        many = f"Gemma 4 in {len(sizes)} sizes, each in bf16 and QAT (int4)"
+        return f"{many}: {', '.join(sizes)}. {served}"
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return each model's size, and what the formats are for."""
+        rows = [
+            {
+                "model": row.model.removeprefix("google/"),
+                "weights_gib": row.weights_gib,
+                "max_model_len": row.max_position_embeddings,
+            }
+            for row in self.models
+        ]
+        return {"models": rows, "formats": dict(self.formats)}
 
     def next_steps(self) -> tuple[NextStep, ...]:
         """Ask where one of them could run."""

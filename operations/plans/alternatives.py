@@ -124,7 +124,7 @@ def _standing(case: _Case, found: Mapping[str, Arrangement]) -> str:
         names = ", ".join(found)
         return f"These flags do not fit; what does: {names}." if found else "Nothing fits there."
     alike = [name for name, each in found.items() if _same(case, each)]
-    head = f"the layout for {alike[0]}" if alike else "none of the layouts"
+    head = f"the layout for {' and '.join(alike)}" if alike else "none of the layouts"
     more = list(_more(case, found))
     rest = f"More elsewhere: {'; '.join(more)}." if more else "No layout gives more of anything."
     return f"These flags are {head}. {rest}"

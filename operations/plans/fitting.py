@@ -6,14 +6,15 @@ from backends.base import Backend, Predicts
 from core.errors import DoesNotFit, NextStep, Unsupported
 from core.plans import MemoryPlan, Plan
 from core.records import DeploymentSpec, ModelShape
+from core.reply import note
 from operations.plans.alternatives import MODEST
 from operations.plans.foreseeing import arguments, why_not_offload
 from operations.plans.memory import memory_table
 from operations.plans.nearer import nearest
 from planner.accelerators import accelerator
-from planner.flags import Flags
+from planner.flags import Flags, engine_flags
 from planner.goal import Goal
-from planner.layouts import SHORTEST, Ground, Layout, arrange_said, of_weights
+from planner.layouts import SHORTEST, Ground, Layout, arrange_said, of_weights, usual_length
 from planner.places import places
 
 COMPUTED: Final = frozenset(
@@ -74,6 +75,29 @@ def arranged(
     )
     computed = arrange_said(ground, goal.wish, flags, spec.engine_args).flags.computed()
     return spec.model_copy(update={name: computed[name] for name in computed.keys() & COMPUTED})
+
+
+def with_usual_length(backend: Backend, spec: DeploymentSpec, model: ModelShape) -> DeploymentSpec:
+    """Return the spec with the length that plan_deployment chooses too, where it names none."""
+    known = backend.hardware_known() if isinstance(backend, Predicts) else None
+    if spec.engine != "vllm" or known is None or not (model.layers and model.groups):
+        return spec
+    if "max_model_len" in engine_flags(spec.engine_args):
+        return spec
+    flags = Flags.of(spec, vllm_version=_version(spec, backend.target.name))
+    length = usual_length(Ground(model, *known), flags)
+    if length is None:
+        return spec
+    note(length_words(length, model))
+    return spec.model_copy(update={"max_model_len": length})
+
+
+def length_words(length: int, model: ModelShape) -> str:
+    """Say which length was chosen and how to have another."""
+    return (
+        f"max_model_len was not given: {length:,} tokens, so that several users fit at once."
+        f" The model takes up to {model.max_position_embeddings:,}: give max_model_len for more."
+    )
 
 
 def _else(plan: Plan, memory: MemoryPlan) -> tuple[list[tuple[str, Flags]], str | None]:

@@ -10,14 +10,16 @@ from core.plans import MemoryPlan
 from core.records import Answer, Record
 from operations.plans.alternatives import MODEST
 from operations.plans.memory import MemoryTable
-from planner.accelerators import accelerator
+from planner.accelerators import Accelerator, accelerator
 from planner.boot import Boot
+from planner.catalog import short_name
 from planner.flags import Flags
 from planner.layouts import Ground, Wish
 from planner.near import free_gib, offload, offloading
 from planner.offers import Offer, Refusal
-from planner.places import Place
+from planner.places import Place, place
 from planner.price import Load, LoadCost, Price
+from planner.reached import Band
 
 _GUESSED: Final = (
     "Speeds, and what tokens cost, are wide bands: nobody has measured such a model on"
@@ -34,6 +36,11 @@ _ARGUMENTS: Final = (
 )  # fmt: skip
 """Flags that plan_deployment and deploy_vllm take."""
 _TEXT_ONLY: Final = "--language-model-only"
+_PROVISIONING: Final = {
+    "on-demand": "",
+    "spot": "Spot: it may be taken away at any time, and bills until it is deleted.",
+    "flex-start": "Flex-start: it waits in a queue and runs for 7 days at most.",
+}
 
 
 class Foreseen(Record):
@@ -59,6 +66,8 @@ class Foreseen(Record):
     boot_within_probe: str | None
     """Whether the boot ends before the target's startup probe gives up."""
     kv_saturates_at_requests: int
+    at_once: str
+    """Users with full-length requests that are answered together, and their speed."""
     usd_per_hour: float | None
     usd_per_month: float | None
     usd_per_million_tokens: str | None
@@ -160,6 +169,80 @@ def load_words(load: Load) -> str:
     )
 
 
+def accelerator_name(device: Accelerator) -> str:
+    """Return what people call an accelerator, and its memory.
+
+    >>> accelerator_name(accelerator("l4")), accelerator_name(accelerator("a100-80"))
+    ('L4 24 GiB', 'A100 80 GB')
+    """
+    name = device.title.partition(" (")[0].removeprefix("NVIDIA ").removeprefix("Google ")
+    known = "GB" in name or device.sold_gib is None
+    return name if known else f"{name} {device.sold_gib:g} GiB"
+
+
+def dollars(amount: float) -> str:
+    """Write an amount as people say it.
+
+    >>> dollars(1.0465), dollars(1234.5), dollars(0.004)
+    ('$1.05', '$1,234', '$0.004')
+    """
+    if 0 < amount < 0.1:
+        return f"${amount:.2g}"
+    if amount == round(amount):
+        return f"${amount:,.0f}"
+    return f"${amount:,.0f}" if amount >= 100 else f"${amount:.2f}"
+
+
+def spoken(band: Band) -> str:
+    """Write a band as people say it: `14 to 32`, or `about 77`."""
+    if band.expected is not None:
+        return f"about {_two(band.expected)}"
+    ends = [_two(end) for end in (band.low, band.high)]
+    return ends[0] if ends[0] == ends[1] else " to ".join(ends)
+
+
+def _two(number: float) -> str:
+    return f"{float(f'{number:.2g}'):,.10g}"
+
+
+def at_once(offer: Offer) -> str:
+    """Say how many users are answered together, and how fast."""
+    full, length = offer.full, offer.memory.max_model_len
+    if full.concurrency == 1:
+        return f"1 user at once with {length:,} tokens"
+    each, together = map(spoken, (full.tokens_per_second_per_user, full.tokens_per_second))
+    return (
+        f"{full.concurrency} users at once with {length:,} tokens each: {each} tokens/s each,"
+        f" {together} together"
+    )
+
+
+def priced(offer: Offer, *, replicas: int = 1) -> str:
+    """Say what an hour of all replicas costs, in the words of a sentence."""
+    hourly = offer.price.usd_per_hour
+    if hourly is None:
+        return "price not known"
+    return "your own machine, no bill" if hourly == 0 else f"{dollars(hourly * replicas)} an hour"
+
+
+def at_place(offer: Offer, *, replicas: int = 1) -> str:
+    """Say which model is where, and how often."""
+    many = f"{replicas} x " if replicas > 1 else ""
+    return f"{short_name(offer.model)} on {many}{offer.place}"
+
+
+def in_short(offer: Offer) -> str:
+    """Say how fast it is, for how many users, and what is special about its hours."""
+    whom = "one user" if offer.load.concurrency == 1 else f"each of {offer.load.concurrency} users"
+    speed = f"{spoken(offer.decode.tokens_per_second_per_user)} tokens/s for {whom}"
+    together = f"; {at_once(offer)}" if offer.full.concurrency != offer.load.concurrency else ""
+    where = place(offer.place)
+    hours = _PROVISIONING[where.provisioning] or (
+        "Asleep it costs nothing." if where.scale_to_zero else "It bills until it is deleted."
+    )
+    return f"{speed}{together}.{'' if offer.price.usd_per_hour == 0 else f' {hours}'}"
+
+
 def foreseen(offer: Offer) -> Foreseen:
     """Shorten an offer to what decides."""
     return Foreseen(
@@ -178,6 +261,7 @@ def foreseen(offer: Offer) -> Foreseen:
         boot_seconds=str(offer.boot.seconds),
         boot_within_probe=_probe(offer.boot),
         kv_saturates_at_requests=offer.saturation.kv_requests,
+        at_once=at_once(offer),
         changes=tuple(f"{c.flag}: {c.buys}; costs {c.costs}" for c in offer.changes),
         doubts=(*offer.doubts, *offer.warnings),
         guessed=offer.decode.tokens_per_second.expected is None,

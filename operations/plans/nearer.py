@@ -10,7 +10,7 @@ from planner.flags import Flags
 from planner.goal import Goal
 from planner.layouts import Ground, arrange, of_weights
 from planner.model import catalog_shape
-from planner.near import near_misses
+from planner.near import near_misses, text_only
 from planner.offers import engine_line
 
 
@@ -31,10 +31,18 @@ def nearer(
         return
     other_ground = Ground(catalog_shape(smaller), ground.accelerator, ground.count)
     length = min(goal.max_model_len, MODEST)
-    other = arrange(other_ground, goal.wish._replace(max_model_len=length))
-    if other.enough:
-        line = engine_line(smaller, other.flags)
-        yield f"its int4 weights: {line}", {"model": smaller, **arguments(other.flags)}
+    wish = goal.wish._replace(max_model_len=length)
+    for words, other in (
+        ("", arrange(other_ground, wish)),
+        (" as text only", text_only(other_ground, wish)),
+    ):
+        if other and other.enough:
+            line = engine_line(smaller, other.flags)
+            yield (
+                f"its int4 weights (QAT){words}: {line}",
+                {"model": smaller, **arguments(other.flags)},
+            )
+            return
 
 
 def nearest(

@@ -1,7 +1,7 @@
 """One model at one target, foreseen: does it fit, how fast, at what price, with which flags."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic import Field
 
@@ -15,22 +15,36 @@ from operations.plans.foreseeing import (
     Foreseen,
     Foresight,
     Machine,
+    accelerator_name,
     arguments,
+    at_place,
     foreseen,
     guesses,
+    in_short,
+    loads,
     machine_of,
+    priced,
     uncertain,
     what_offloading_costs,
 )
 from operations.plans.memory import Context, MemoryTable, context_of, each_gib, memory_table
 from operations.plans.nearer import nearer
-from operations.plans.precisions import cache_precisions, precision
+from operations.plans.precisions import cache_precisions, cache_types, precision
 from operations.plans.startable import check_startable
 from planner.accelerators import accelerator
 from planner.engine_words import engine_words
 from planner.flags import Flags, engine_flags
 from planner.goal import Goal, candidates
-from planner.layouts import SHORTEST, Arrangement, Ground, Layout, Wish, arrange_said, of_weights
+from planner.layouts import (
+    SHORTEST,
+    Arrangement,
+    Ground,
+    Layout,
+    Wish,
+    arrange_said,
+    of_weights,
+    usual_length,
+)
 from planner.offers import (
     Offer,
     Refusal,
@@ -42,6 +56,14 @@ from planner.offers import (
     spare_gib,
 )
 from planner.places import Place
+
+_SETUP: Final = "setup_target"
+_OFFLOAD: Final = "cpu_offload_gb"
+_NOT_ENABLED: Final = "has not enabled what is needed"
+_CAUSES: Final = 4
+"""Of what a platform refuses that are shown."""
+_LONG: Final = 120
+"""Characters of one of them."""
 
 
 class DeploymentPlan(Foresight):
@@ -80,10 +102,20 @@ class DeploymentPlan(Foresight):
     """What the platform said of it, where it was asked."""
     notes: tuple[str, ...]
     derivation: tuple[str, ...]
+    region: str | None = None
+    """What must be set before it goes to the region that was asked for."""
     known: bool = Field(exclude=True)
     """The memory there is known."""
     deployable: bool = Field(exclude=True)
     arguments: Mapping[str, Any] = Field(exclude=True)
+    weights_load: bool = Field(exclude=True)
+    """They get onto the accelerator, without any of them in the host's memory."""
+    length_chosen: bool = Field(exclude=True)
+    """Nobody gave max_model_len, and the model's own would leave room for too few users."""
+    short: str = Field(exclude=True)
+    """Place, price, speed and users in a sentence, where it fits and that is known."""
+    cache_types: str = Field(exclude=True)
+    """Types of the KV cache that there are on this accelerator."""
     nearer: Mapping[str, Any] | None = Field(exclude=True)
     """Flags of the nearest plan that fits."""
 
@@ -91,36 +123,122 @@ class DeploymentPlan(Foresight):
         """Say the verdict and the figures that matter."""
         if not self.known:
             return f"Nobody can say here whether {self.model} fits on {self.target}: {self._why()}"
-        if not self.fits:
-            near = f" What fits: {self.nearest[0]}." if self.nearest else ""
-            return f"{self.model} does not fit on {self.target} as asked: {self._why()}{near}"
-        if self.foreseen:
-            return f"{self.model} fits on {self.target}: {self.foreseen.reason}"
-        return (
-            f"{self.model} fits on {self.target}: {self.memory.max_concurrency:g} requests of"
-            f" {self.memory.max_model_len:,} tokens; how fast, nobody can say here."
-        )
+        if self.fits:
+            offload = f" {self.offload}" if _OFFLOAD in self.arguments else ""
+            return f"{self._verdict()}{self.short or self._room()}{offload}"
+        near = f" What fits: {self.nearest[0]}." if self.nearest else ""
+        near += f" {self.offload}" if _OFFLOAD in self.arguments else ""
+        if self.memory.fits:
+            return f"{self.model} cannot be deployed on {self.target} as asked: {self._why()}{near}"
+        return f"{self.model} does not fit on {self.target} as asked: {self._why()}{near}"
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return where the memory goes, how fast and dear it is, and what else is possible."""
+        kv, seen = self.memory.kv_cache_gib, self.foreseen
+        return {
+            "engine_line": self.engine_line,
+            "precision": self.precision,
+            "context": self._context(),
+            "each_gib": ", ".join(f"{name} {gib:g}" for name, gib in self.each_gib.items()),
+            "kv_cache_gib": f"{kv['low']:g} to {kv['high']:g}: {self.memory.kv_tokens:,} tokens",
+            "kv_cache_dtypes": self.cache_types,
+            "first_token_seconds": seen and seen.ttft_seconds,
+            "boot_seconds": seen and seen.boot_seconds,
+            "host": seen and seen.host,
+            "nearest": list(self.nearest[1:3]),
+            "layouts": self.standing,
+            "offload": None if self.weights_load else self.offload,
+            "checks": self._checked(),
+        }
 
     def warnings(self) -> tuple[str, ...]:
         """Warn of what the plan leaves in doubt."""
         seen = (self.foreseen,) if self.foreseen else ()
-        refused = [f"{one.what}: {one.detail} {one.fix}" for one in self.checks if one.fix]
-        offloads = (str(self.offload),) if "cpu_offload_gb" in self.arguments else ()
-        return (*refused, *offloads, *self.notes, *uncertain(self.memory), *guesses(seen))
+        return (*self.notes, *uncertain(self.memory), *guesses(seen))
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Deploy it, or ask what fits instead."""
+        """Set up what is missing, deploy it, or ask what fits instead."""
         named = {"target": self.target, "model": self.model}
         if self.fits:
+            if not self.deployable:
+                return (NextStep("estimate_cost", named),)
+            setup = NextStep("setup_target", {"target": self.target})
             deploy = NextStep("deploy_vllm", {**named, **self.arguments})
-            return (deploy,) if self.deployable else (NextStep("estimate_cost", named),)
+            first = (setup,) if self._needs_setup else ()
+            return first if self._failed or self.region else (*first, deploy)
         if not self.known:
             return (NextStep("recommend_deployment", {"model": self.model}),)
         near = (NextStep("plan_deployment", {**named, **self.nearer}),) if self.nearer else ()
         return (*near, NextStep("recommend_deployment", {"model": self.model}))
 
+    @property
+    def _failed(self) -> tuple[Check, ...]:
+        return tuple(one for one in self.checks if one.outcome == "fail")
+
+    @property
+    def _needs_setup(self) -> bool:
+        return any(_SETUP in one.fix for one in self.checks if one.outcome != "pass")
+
+    def _verdict(self) -> str:
+        """Say that it fits, and first of all what keeps it from being deployed."""
+        if self.region:
+            return f"Fits; first {self.region}. "
+        if self._failed:
+            first = self._failed[0]
+            fix = "call setup_target" if _SETUP in first.fix else first.fix.rstrip(".")
+            return f"Fits, but cannot be deployed yet: {_brief(first.detail)}; {fix}. "
+        if self._needs_setup:
+            return "Fits; not everything could be checked before setup_target. "
+        head = f"Fits, in the layout for {self.layout}" if self.layout else "Fits"
+        if not self.checks:
+            return f"{head}: "
+        quota = next((one for one in self.checks if "quota" in one.what.lower()), None)
+        said = f"; {quota.what}: {_brief(quota.detail)}" if quota else ""
+        passed = sum(one.outcome == "pass" for one in self.checks)
+        return f"{head}; {passed} of {len(self.checks)} checks passed{said}. "
+
+    def _checked(self) -> list[str]:
+        """Return what failed or could not be looked at, one cause once."""
+        causes: dict[str, Check] = {}
+        for one in sorted(self.checks, key=lambda one: one.outcome):
+            if one.outcome != "pass":
+                of_setup = _SETUP in one.fix or _NOT_ENABLED in one.detail
+                causes.setdefault(_SETUP if of_setup else one.fix or one.what, one)
+        passed = sum(one.outcome == "pass" for one in self.checks)
+        shown = [f"{one.outcome}: {one.what}: {_brief(one.detail)}" for one in causes.values()]
+        return [*shown[:_CAUSES], f"{passed} of {len(self.checks)} passed"] if self.checks else []
+
+    def _context(self) -> str:
+        length, own = self.context.max_model_len, self.context.model_max_len
+        chosen = ", chosen so that several users fit at once" if self.length_chosen else ""
+        most = f"the longest that fits {self.context.longest_that_fits:,}"
+        return f"{length:,} tokens{chosen}; {most}{f', the model has {own:,}' if own else ''}"
+
+    def _room(self) -> str:
+        return (
+            f"{self.model} on {self.target}: {self.memory.max_concurrency:g} requests of"
+            f" {self.memory.max_model_len:,} tokens; how fast, nobody can say here."
+        )
+
     def _why(self) -> str:
         return " ".join(self.reasons)
+
+
+def _hardware(where: Place, made: Offer) -> str:
+    """Say in a few words what a replica has."""
+    count = f"{where.count} x " if where.count > 1 else ""
+    host = f", {made.size.vcpu} vCPU, {made.size.ram_gib} GiB RAM" if made.size else ""
+    return f" ({count}{accelerator_name(accelerator(where.accelerator))}{host})"
+
+
+def _brief(detail: str) -> str:
+    """Return the beginning of what a platform said, at most a line."""
+    if len(detail) <= _LONG:
+        return detail.rstrip(".")
+    names = detail.split(", ")
+    if len(names) > 2:
+        return f"{', '.join(names[:2])} and {len(names) - 2} more"[:_LONG]
+    return f"{detail[:_LONG].rpartition(' ')[0]} …"
 
 
 class _Looked(NamedTuple):
@@ -130,6 +248,7 @@ class _Looked(NamedTuple):
     ground: Ground
     goal: Goal
     arranged: Arrangement
+    length_chosen: bool = False
 
     @property
     def known(self) -> bool:
@@ -184,6 +303,12 @@ def plan_for(
         deployable=where.deployable(BACKENDS),
         arguments=arguments(used, engine_args),
         nearer=near[0][1] if near else None,
+        short=f"{at_place(made)}{_hardware(where, made)}, {priced(made)}: {in_short(made)}"
+        if made
+        else "",
+        weights_load=not used.cpu_offload_gb and loads(looked.ground, memory),
+        length_chosen=looked.length_chosen,
+        cache_types=cache_types(looked.ground.accelerator),
     )
 
 
@@ -223,11 +348,15 @@ def _look(
     (shape,) = candidates(wanted)
     check_startable(shape, where, flags)
     ground = Ground(shape, accelerator(where.accelerator), where.count)
+    chosen = None
+    if not layout and "max_model_len" not in flags.model_fields_set:
+        chosen = usual_length(ground, flags)
+        flags = flags.model_copy(update={"max_model_len": chosen})
     said = flags.max_model_len or (None if layout else ground.plan(flags).max_model_len)
     goal = wanted.model_copy(update={"max_model_len": max(SHORTEST, said)} if said else {})
     if layout:
         return _Looked(where, ground, goal, arrange_said(ground, goal.wish, flags, engine_args))
-    return _Looked(where, ground, goal, _as_said(ground, flags))
+    return _Looked(where, ground, goal, _as_said(ground, flags), chosen is not None)
 
 
 def _as_said(ground: Ground, flags: Flags) -> Arrangement:

@@ -69,3 +69,17 @@ def cache_precisions(device: Accelerator) -> Iterator[tuple[str, str]]:
         able = "yes" if each.possible else "no"
         planned = "" if each.planned or not each.possible else " (not planned with here)"
         yield each.kv_cache_dtype, f"{able}, {each.bits} bits{planned}: {each.why}"
+
+
+def cache_types(device: Accelerator) -> str:
+    """Say which types of the KV cache there are on an accelerator, in one line.
+
+    >>> from planner.accelerators import accelerator
+    >>> cache_types(accelerator("v6e"))
+    'auto'
+    """
+    known = [] if device.kind == "cpu" else kv_precisions(device)
+    planned = [each.kv_cache_dtype for each in known if each.possible and each.planned]
+    others = [each.kv_cache_dtype for each in known if each.possible and not each.planned]
+    rest = f"; not planned with: {', '.join(others)}" if others else ""
+    return f"{', '.join(planned)}{rest}"

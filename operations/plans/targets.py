@@ -1,5 +1,6 @@
 """The places a model can run, and what each still lacks."""
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -7,7 +8,7 @@ from pydantic import Field
 
 from backends.base import NamesEngine
 from core.records import Answer, Target
-from operations.plans.foreseeing import usd
+from operations.plans.foreseeing import accelerator_name, dollars, usd
 from operations.runtime import Runtime
 from planner.accelerators import accelerator
 from planner.places import Place, places
@@ -21,6 +22,10 @@ class TargetRow(Target):
     """Of one replica: accelerator, processors, memory, disk and network."""
     engine: str
     look_seconds: float = Field(default=0.0, exclude=True)
+    gpu: str | None = Field(default=None, exclude=True)
+    """Accelerators and their memory, in a few words."""
+    regions: tuple[str, ...] = ()
+    """As far as they are known."""
     missing: str | None = None
     """What must be done before it can be used."""
 
@@ -33,13 +38,36 @@ class Targets(Answer):
     """The one used where a call names none."""
 
     def summary(self) -> str:
-        """Name them."""
-        names = ", ".join(row.name for row in self.targets)
-        return f"{len(self.targets)} target{'s' if len(self.targets) > 1 else ''}: {names}."
+        """Say which can be used now, and what the others lack."""
+        ready = [row.name for row in self.targets if not row.missing]
+        words = f"{len(self.targets)} targets, {len(ready)} set up: {', '.join(ready)}."
+        lacking = [f"{len(names)} more: {todo}" for todo, names in self._missing().items()]
+        return " ".join((words, *lacking))
 
-    def warnings(self) -> tuple[str, ...]:
-        """Say what is missing."""
-        return tuple(f"{row.name}: {row.missing}" for row in self.targets if row.missing)
+    def facts(self) -> Mapping[str, Any]:
+        """Return one line for each target."""
+        return {row.name: _line(row) for row in self.targets} | {"default": self.default}
+
+    def _missing(self) -> dict[str, list[str]]:
+        """Return what must be done, and for which targets."""
+        found: dict[str, list[str]] = {}
+        for row in self.targets:
+            if row.missing:
+                found.setdefault(row.missing, []).append(row.name)
+        return found
+
+
+def _line(row: TargetRow) -> str:
+    costs = None if row.usd_per_hour is None else f"{dollars(row.usd_per_hour)}/h"
+    sleeps = "sleeps when idle" if row.min_replicas == 0 else "bills until deleted"
+    words = (
+        row.gpu,
+        "no bill" if row.usd_per_hour == 0 else costs,
+        sleeps if row.usd_per_hour else None,
+        row.region,
+        "not set up" if row.missing else None,
+    )
+    return ", ".join(word for word in words if word) or row.description
 
 
 async def list_all(runtime: Runtime) -> Targets:
@@ -62,7 +90,16 @@ def _known(target: Target) -> dict[str, Any]:
     if there is None:
         return {}
     said = hourly if target.usd_per_hour is None else target.usd_per_hour
-    return {"usd_per_hour": usd(said), "hardware": there}
+    where = places()[target.name]
+    device = accelerator(where.accelerator)
+    count = f"{where.count} x " if where.count > 1 else ""
+    gpu = f"{count}{accelerator_name(device)}"
+    return {
+        "usd_per_hour": usd(said),
+        "hardware": there,
+        "gpu": gpu,
+        "regions": where.regions,
+    }
 
 
 @cache

@@ -56,6 +56,18 @@ def find(name: str) -> Entry | None:
     return _entry(_catalog()["sizes"][sizes.pop()], quantized=quantized)
 
 
+def short_name(model: str) -> str:
+    """Return what people call a model.
+
+    >>> short_name("google/gemma-4-26B-A4B-it-qat-w4a16-ct")
+    '26B-A4B QAT'
+    """
+    name = model.rstrip("/").rsplit("/", 1)[-1]
+    plain = name.removesuffix(QUANTIZED)
+    short = plain.removeprefix("gemma-4-").removesuffix("-it")
+    return f"{short} QAT" if plain != name else short
+
+
 def entry(model: str) -> Entry:
     """Give the model of exactly this Hub id."""
     return _entry(model.removesuffix(QUANTIZED), quantized=model.endswith(QUANTIZED))

@@ -49,11 +49,11 @@ async def deploy(agent: Agent, model: str, **flags: Any) -> Reply:
 async def test_31b_qat_on_an_l4_is_refused_and_nothing_is_started(
     on_l4: Agent, state_dir: Path
 ) -> None:
-    """The true reason, the memory drawn, why offloading is no way out, and whom to ask."""
+    """The true reason, the memory drawn, why offloading is no way out, and what would load."""
     reply = await deploy(on_l4, "31b qat")
     assert reply.code == "DOES_NOT_FIT"
     assert "while loading: needs 22.10 GiB" in reply.structured["summary"]
-    assert "recommend_deployment" in reply.structured["fix"]
+    assert "--language-model-only" in reply.structured["fix"]
     assert "# weights" in reply.data["memory"]["drawing"]
     assert "32 GB/s against 300 GB/s" in reply.data["offload"]
     assert not processes_of(state_dir)
@@ -62,7 +62,7 @@ async def test_31b_qat_on_an_l4_is_refused_and_nothing_is_started(
 
 async def test_a_length_that_does_not_fit_is_refused_with_one_that_does(on_l4: Agent) -> None:
     """What the error offers is deployed without another word."""
-    reply = await deploy(on_l4, "26b qat", kv_cache_dtype="fp8")
+    reply = await deploy(on_l4, "26b qat", kv_cache_dtype="fp8", max_model_len=262_144)
     assert reply.code == "DOES_NOT_FIT"
     assert reply.data["nearest"][0] in reply.structured["fix"]
     step = reply.structured["next"][0]

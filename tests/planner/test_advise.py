@@ -108,15 +108,17 @@ def test_no_fp8_cache_is_offered_where_there_is_none() -> None:
 
 
 def test_layouts_differ_in_what_they_are_for() -> None:
-    """Speed keeps the batch small, concurrency fills the cache, context takes all of the length."""
+    """Speed keeps the batch and what it reads small, concurrency fills the cache, context takes
+    all of the length.
+    """
     ground = Ground(catalogued("12b qat"), accelerator("l4"), 1)
     speed, many, long = (
         arrange(ground, Wish(max_model_len=8192, requests=2, layout=layout, usual_tokens=1280))
         for layout in ("speed", "concurrency", "context")
     )
-    assert (speed.flags.max_num_seqs, speed.flags.kv_cache_dtype) == (2, None)
+    assert (speed.flags.max_num_seqs, speed.flags.kv_cache_dtype) == (2, "fp8")
     assert (many.flags.max_num_seqs or 0) > 8
-    assert many.memory.kv_low.max_concurrency > speed.memory.kv_low.max_concurrency
+    assert many.memory.kv_low.max_concurrency > 2
     assert long.memory.max_model_len > 100_000
     assert all(each.enough for each in (speed, many, long))
 

@@ -132,13 +132,17 @@ def test_is_26b_qat_better_than_12b_qat_on_l4_gpu_cloud_run() -> None:
 
 
 def test_are_there_any_better_memory_layouts_or_is_this_the_best() -> None:
-    """Three, each computed: the longest context, the most users, the plainest."""
+    """Three, each computed: the longest context, the most users, the shortest step."""
     found = {
         layout: first(advise(Goal(model="26b qat", places=L4, layout=layout))).memory
         for layout in ("speed", "concurrency", "context")
     }
     assert found["context"].max_model_len > 100_000
-    assert found["concurrency"].kv_low.max_concurrency > 1.8 * found["speed"].kv_low.max_concurrency
+    together = {
+        name: min(memory.max_num_seqs, memory.kv_low.max_concurrency)
+        for name, memory in found.items()
+    }
+    assert together["concurrency"] > 1.8 * together["speed"]
 
 
 def test_can_the_l4_use_fp8_for_kv_and_what_does_it_buy() -> None:

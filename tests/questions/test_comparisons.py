@@ -1,5 +1,6 @@
 """Models, targets and clouds held against each other, as people ask for it."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -65,7 +66,7 @@ async def test_what_was_measured_is_told_from_what_is_only_foreseen(
     assert "measured" not in t4
     summary = reply.structured["summary"]
     assert f"Measured here: {E2B} on {L4}; the other 1 row is only foreseen." in summary
-    assert f"{E2B} on {L4} is cheapest by the hour" in summary
+    assert f"E2B on {L4} is cheapest by the hour" in summary
     assert any("Published vLLM cannot serve it" in each for each in reply.structured["warnings"])
     assert "published vLLM cannot serve it on aca-t4" in reply.data["against_first"][0]
 
@@ -192,4 +193,4 @@ async def test_choosing_begins_without_a_model(asked: Asked, words: str) -> None
     said = float(rule.partition("answers each user about ")[2].partition(" ")[0])
     assert said == pytest.approx(faster, rel=0.02)
     for quality in ("small", "medium", "large"):
-        assert f"{quality}: gemma-4-" in reply.structured["summary"]
+        assert re.search(rf"{quality}: \S+ on tpu-", reply.structured["summary"])

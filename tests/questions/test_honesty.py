@@ -37,14 +37,13 @@ async def test_what_cannot_be_deployed_to_is_told_from_what_can(agent: Agent) ->
     """The best of all places is of no use where this server deploys to none of them."""
     compared = await agent.call("compare_targets", models=["26b qat"])
     own = compared.structured["summary"].partition("that this server deploys to: ")[2]
-    assert own.startswith(f"{QAT_26B} on {L4} is cheapest by the hour")
+    assert own.startswith(f"26B-A4B QAT on {L4} is cheapest by the hour")
     prices = [row["usd_per_hour"] for row in compared.data["rows"] if row.get("usd_per_hour")]
     times = max(prices) / min(prices)
     assert f"1.14 to {times:.3g} times the cheapest" in compared.structured["summary"]
     advised = await agent.call("recommend_deployment", model="26b qat")
-    assert f"the best that it does deploy to is {L4} ($1.42/h)" in advised.structured["summary"]
-    assert "rtx-3090 (hardware of your own)" in advised.structured["summary"]
-    assert any(offer["deployable"] for offer in advised.data["offers"])
+    assert f"on {L4}, $1.42 an hour" in advised.structured["summary"]
+    assert all(offer["deployable"] for offer in advised.data["offers"])
 
 
 async def test_a_price_that_nobody_checked_is_told_as_such(agent: Agent) -> None:

@@ -13,7 +13,7 @@ async def test_what_published_vllm_cannot_serve_is_told_in_a_right_order(agent: 
     whose = "smaller tiles may serve it there. The figures are what such an image would come to."
     reply = await recommend(agent, model="e2b", targets=["aca-t4"])
     assert "figures" not in reply.structured["summary"]
-    assert "smaller tiles may serve it there. Instead: " in reply.structured["summary"]
+    assert "aca-t4: Published vLLM cannot serve it there" in reply.structured["summary"]
     assert "figures" not in reply.data["refused"][0]["reason"]
     for tool, said in (
         ("compare_targets", {"models": ["e2b"], "targets": ["aca-t4"]}),
