@@ -108,6 +108,8 @@ class EngineFacts(Record):
     kv_cache_dtype: str | None = None
     flags: str = ""
     """That differ from vLLM's defaults, as it was started."""
+    sampling: dict[str, float] = {}
+    """What the model's generation_config.json sets in place of vLLM's own defaults."""
     memory: dict[str, float | int | None] = {}
     """By component, from its log."""
 

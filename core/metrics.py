@@ -48,6 +48,31 @@ class Quantiles(Record):
     p50_at_most: float | None = None
     p95: float | None = None
     p95_at_most: float | None = None
+    p99: float | None = None
+    p99_at_most: float | None = None
+
+
+class Histogram(Record):
+    """How many values were at most so large, which only grows."""
+
+    buckets: dict[float, float]
+    """Cumulative counts by upper bound; the last one is infinite."""
+    total: float
+    """Of all values."""
+
+    def since(self, before: "Histogram") -> "Histogram":
+        """Return what came after an earlier look at the same engine."""
+        return Histogram(
+            buckets={
+                bound: max(0.0, count - before.buckets.get(bound, 0.0))
+                for bound, count in self.buckets.items()
+            },
+            total=max(0.0, self.total - before.total),
+        )
+
+    def quantiles(self) -> Quantiles:
+        """Return its count, mean and percentiles."""
+        return quantiles(self.buckets, self.total)
 
 
 class CacheConfig(Record):
@@ -130,7 +155,8 @@ class MetricsPage:
             generation_tokens=_whole(self._sum("vllm:generation_tokens_total")),
             requests_finished=self._by("vllm:request_success_total", "finished_reason"),
             http_requests=self._by("http_requests_total", "status"),
-            latencies={ours: self._quantiles(name) for ours, name in _HISTOGRAMS.items()},
+            latencies=dict.fromkeys(_HISTOGRAMS)
+            | {ours: one.quantiles() for ours, one in self.histograms().items()},
             started_at=self._started_at(),
             cpu_seconds=self._sum("process_cpu_seconds_total"),
             resident_memory_bytes=_whole(self._sum("process_resident_memory_bytes")),
@@ -171,13 +197,19 @@ class MetricsPage:
             totals[row.labels.get(label, "")] += _whole(row.value) or 0
         return dict(totals)
 
-    def _quantiles(self, name: str) -> Quantiles | None:
-        buckets: dict[float, float] = defaultdict(float)
-        for row in self._samples.get(f"{name}_bucket", ()):
-            bound = math.inf if row.labels.get("le") == "+Inf" else _number(row.labels, "le")
-            if bound is not None and math.isfinite(row.value):
-                buckets[bound] += row.value
-        return quantiles(buckets, self._sum(f"{name}_sum") or 0.0) if buckets else None
+    def histograms(self) -> dict[str, Histogram]:
+        """Return the latencies since the engine started, by our names; those that there are."""
+        found = {}
+        for ours, name in _HISTOGRAMS.items():
+            buckets: dict[float, float] = defaultdict(float)
+            for row in self._samples.get(f"{name}_bucket", ()):
+                bound = math.inf if row.labels.get("le") == "+Inf" else _number(row.labels, "le")
+                if bound is not None and math.isfinite(row.value):
+                    buckets[bound] += row.value
+            if buckets:
+                total = self._sum(f"{name}_sum") or 0.0
+                found[ours] = Histogram(buckets=dict(buckets), total=total)
+        return found
 
     def _started_at(self) -> datetime | None:
         """Give the process's start, else the moment at which its first counter was made."""
@@ -206,7 +238,7 @@ class MetricsPage:
 
 
 def quantiles(buckets: Mapping[float, float], total: float) -> Quantiles:
-    """Read p50 and p95 off cumulative buckets.
+    """Read p50, p95 and p99 off cumulative buckets.
 
     >>> quantiles({0.1: 50, 0.2: 100, float("inf"): 100}, total=12.0).p95
     0.19
@@ -222,6 +254,8 @@ def quantiles(buckets: Mapping[float, float], total: float) -> Quantiles:
         p50_at_most=_bound(bounds, 0.50),
         p95=_quantile(bounds, 0.95),
         p95_at_most=_bound(bounds, 0.95),
+        p99=_quantile(bounds, 0.99),
+        p99_at_most=_bound(bounds, 0.99),
     )
 
 

@@ -116,6 +116,17 @@ class Phase(Record):
     usual_seconds: float | None = None
     """The median of earlier boots here; None before the first."""
 
+    @property
+    def takes(self) -> str:
+        """Say how long it usually takes, else how much is left at its pace, if that is known."""
+        if self.usual_seconds:
+            return f" It usually takes about {self.usual_seconds:.0f} s."
+        if not self.percent:
+            return ""
+        elapsed = (datetime.now(UTC) - self.since).total_seconds()
+        left = max(0.0, elapsed) * (100 - self.percent) / self.percent
+        return f" About {left:.0f} s more at this pace."
+
 
 class Step(Record):
     """A tool that helps, and how to call it; target and name are those of the deployment."""
@@ -158,6 +169,14 @@ class Deployment(Answer):
     """What runs it: a process id here, a replica elsewhere."""
     replicas: int = 0
     """Seen running now."""
+    min_replicas: int | None = None
+    """That always run; None where nobody has said."""
+    max_replicas: int | None = None
+    """That run under load."""
+    awake_until: datetime | None = None
+    """About; when it falls asleep if nobody asks, where this server's own question woke it last."""
+    last_used: str | None = None
+    """As far as is known here: the platform and the engine keep no times."""
     created_at: datetime
     expires_at: datetime | None = None
     """When its ttl ends."""
@@ -189,23 +208,36 @@ class Deployment(Answer):
         if self.phase:
             percent = "" if self.phase.percent is None else f" {self.phase.percent} %"
             detail = f" ({self.phase.detail})" if self.phase.detail else ""
-            usual = self.phase.usual_seconds
-            takes = f" It usually takes about {usual:.0f} s." if usual else ""
-            return f"{head}: {self.phase.name}{percent}{detail}.{takes}"
+            return f"{head}: {self.phase.name}{percent}{detail}.{self.phase.takes}"
         if self.state is State.STOPPED:
             return f"{head}: no request wakes it, start_vllm does."
-        runs = f"{self.replicas} replica{'s' * (self.replicas > 1)}" if self.replicas else ""
-        bill = f", {usd(self.usd_per_hour_now)} an hour" if self.usd_per_hour_now else ""
+        if self.state is State.ASLEEP:
+            price = f" at {usd(self.usd_per_hour)} an hour" if self.usd_per_hour else ""
+            return f"{head}: nothing runs and nothing is billed; a question wakes it{price}."
         where = f": {self.served_model_name} at {self.url}" if self.url else ""
-        return f"{head}{where}{f'; {runs}{bill}' if runs else ''}."
+        if self.state is not State.READY:
+            return f"{head}{where}."
+        bill = f", {usd(self.usd_per_hour_now)} an hour" if self.usd_per_hour_now else ""
+        used = f"; {self.last_used}" if self.last_used else ""
+        return f"{head}{where}; {self._running}{bill}, since {moment(self.since)}{used}."
+
+    @property
+    def _running(self) -> str:
+        """Say how many replicas run, and between which numbers that may change."""
+        low, high = self.min_replicas, self.max_replicas
+        plural = "" if self.replicas <= 1 else "s"
+        if low is None or high is None or low == high == self.replicas:
+            return f"{self.replicas or 1} replica{plural}"
+        return f"{self.replicas} replica{plural} of {low}-{high}"
 
     def facts(self) -> Mapping[str, Any]:
         """Return where it is, what it runs and costs, and what is wrong or waited for."""
         shown = {"name", "target", "state", "since", "model", "engine", "url", "replicas"}
+        scales = {"min_replicas", "max_replicas", "last_used", "awake_until"}
         costs = {"usd_per_hour", "usd_so_far", "expires_at", "prediction"}
         waits = {"name", "percent", "detail", "usual_seconds"}
         return {
-            **self.model_dump(mode="json", include=shown | costs),
+            **self.model_dump(mode="json", include=shown | scales | costs),
             "phase": self.phase.model_dump(include=waits) if self.phase else None,
             "failure": self.failure.model_dump(include={"code", "fix"}) if self.failure else None,
         }
@@ -231,6 +263,13 @@ class Deployment(Answer):
                 return (NextStep("start_vllm", here), NextStep("destroy_vllm", here))
             case _:
                 return (NextStep("status_vllm", {**here, "wait_s": 30}),)
+
+
+def moment(at: datetime) -> str:
+    """Write a time as people say it, with its day unless that is today."""
+    at = at.astimezone(UTC)
+    today = at.date() == datetime.now(UTC).date()
+    return f"{at:%H:%M} UTC" if today else f"{at:%F %H:%M} UTC"
 
 
 SIMULATED = (

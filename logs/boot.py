@@ -39,6 +39,11 @@ _GRAPH: Final = re.compile(r"Precompile .{0,300}-->|  -- num_tokens: ")
 _CONFIG: Final = re.compile(r"LLM engine \(v([^)]+)\) with config: (.*)")
 _PAIR: Final = re.compile(r"\b(\w++)=('[^']*'|[\w.:/+-]+)")
 _ARGUMENTS: Final = re.compile(r"non-default args: (\{.*\})")
+_SAMPLING: Final = re.compile(
+    r"[Dd]efault (?:vLLM )?sampling parameters have been overridden .{1,300}?(\{[^}]{1,300}\})"
+)
+"""Source: vllm/config/model.py, 0.8 to 0.33."""
+_SAMPLED: Final = re.compile(r"'(\w{1,30})': (-?[0-9]{1,9}(?:\.[0-9]{1,9})?)")
 _KEYS: Final = re.compile(r"('(?:api_key|hf_token)': )(?:\[[^\]]*\]|'[^']*')")
 
 
@@ -131,6 +136,8 @@ class _Reading:
             self.seen.update(version=match.group(1), config=pairs)
         if match := _ARGUMENTS.search(line):
             self.seen["arguments"] = _KEYS.sub(r"\1'***'", match.group(1))
+        if match := _SAMPLING.search(line):
+            self.seen["sampling"] = dict(_SAMPLED.findall(match.group(1)))
 
     def _times(self) -> tuple[PhaseTime, ...]:
         names = list(self._first)

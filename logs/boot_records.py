@@ -70,6 +70,8 @@ class BootLog(Record):
     """The engine's own account of its configuration."""
     arguments: str = ""
     """The flags that differ from vLLM's defaults, as it prints them; keys are left out."""
+    sampling: dict[str, float] = Field(default_factory=dict)
+    """What the model's generation_config.json sets in place of vLLM's own defaults."""
     memory: BootMemory = BootMemory()
 
     @property

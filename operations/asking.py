@@ -20,6 +20,7 @@ from core.errors import (
 )
 from core.not_running import not_running
 from core.records import Answer, Record, State
+from logs.readable import printable, quoted
 from operations.resolve import Found
 from operations.runtime import Runtime
 from operations.waking import asleep
@@ -27,6 +28,8 @@ from operations.waking import asleep
 ANSWER_SECONDS: Final = 40.0
 """A call ends before a client cuts it; what has come by then is given."""
 MAX_ANSWER_CHARACTERS: Final = 20_000
+_QUOTED: Final = 160
+"""Characters of an answer in the first line."""
 _SILENCE_SECONDS: Final = 38.0
 _SAYS_MORE: Final[dict[str, type[EndpointError]]] = {
     kind.code: kind for kind in (Unreachable, Unauthorized, BadReply)
@@ -73,13 +76,22 @@ class ModelAnswer(Answer):
     timing: Timing | None = None
 
     def summary(self) -> str:
-        """Say who answered and how long the answer is."""
+        """Say what was answered, or how fast."""
         tokens = "?" if self.completion_tokens is None else self.completion_tokens
         head = f"{self.model} answered with {tokens} tokens ({self.finish_reason})"
-        if self.timing is None or self.timing.ttft_seconds is None:
-            return f"{head}."
-        ttft = f"{self.timing.ttft_seconds * 1000:.0f} ms"
-        return f"{head}: first token after {ttft}, all after {self.timing.e2el_seconds:.2f} s."
+        timing = self.timing
+        if timing is None or timing.ttft_seconds is None:
+            words = " ".join(printable(self.answer).split())
+            return f'{head}: "{quoted(words, _QUOTED)}"'
+        ttft = f"{timing.ttft_seconds * 1000:.0f} ms"
+        speed = timing.tpot_seconds and f", then {1 / timing.tpot_seconds:.3g} tokens/s"
+        said = f"{head}: first token after {ttft}{speed or ''}"
+        return f"{said}, all after {timing.e2el_seconds:.2f} s."
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return the answer, its tokens and its times."""
+        kept = {"target", "name", "answer", "reasoning", "prompt_tokens", "completion_tokens"}
+        return self.model_dump(include=kept | {"cached_prompt_tokens", "timing"})
 
     def warnings(self) -> tuple[str, ...]:
         """Warn of an answer that is not whole."""

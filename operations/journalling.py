@@ -14,6 +14,8 @@ MOST: Final = 200
 """Calls of one answer."""
 _READ: Final = 5_000
 """Calls that are looked through: years of one person's work."""
+_FEW: Final = 10
+"""Calls of a short answer."""
 _MOST_SAID: Final = 300
 _FINE: Final = frozenset({"ok", "asked"})
 _OPEN: Final = frozenset({"CONFIRMATION_REQUIRED", "CONFIRMATION_STALE"})
@@ -53,8 +55,17 @@ class Changes(Answer):
             return "Nothing of the kind is in the journal."
         total, last = len(self.changes) + self.left_out, self.changes[-1]
         about = f" of {last.about}" if last.about else ""
-        told = f"{last.tool}{about} by {last.client} at {last.at:%F %H:%M:%S} UTC: {last.result}"
-        return f"{total} call{'s' if total > 1 else ''}; the last: {told}."
+        head = f"{last.tool}{about} by {last.client} at {last.at:%F %H:%M:%S} UTC: {last.result}."
+        return head if total == 1 else f"{head} It is the last of {total} such calls."
+
+    def facts(self) -> Mapping[str, Any]:
+        """Give the newest without what was sent and said."""
+        shown = {"at", "tool", "about", "client", "result"}
+        rows = [
+            {**one.model_dump(include=shown), "at": f"{one.at:%F %H:%M:%S} UTC"}
+            for one in self.changes[-_FEW:]
+        ]
+        return {"changes": rows, "left_out": self.left_out + len(self.changes) - len(rows)}
 
     def warnings(self) -> tuple[str, ...]:
         """Say what the journal cannot know."""

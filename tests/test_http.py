@@ -84,9 +84,9 @@ async def test_clients_do_not_wait_for_each_other(
             assert (await other.call("list_deployments")).structured["ok"]
             assert (await other.call("destroy_vllm")).code == "CONFIRMATION_REQUIRED"
             thought.set()
-    written = {(row.client.split()[0], row.result) for row in operations_of(state_dir)}
-    assert ("thinker", "CANCELLED") in written
-    assert ("mcp", "CONFIRMATION_REQUIRED") in written
+    written = {(row.client, row.result) for row in operations_of(state_dir)}
+    assert ("thinker 2 (from 127.0.0.1)", "CANCELLED") in written
+    assert ("mcp", "CONFIRMATION_REQUIRED") in {(who.split()[0], code) for who, code in written}
 
 
 @pytest.mark.parametrize(

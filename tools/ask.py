@@ -8,6 +8,7 @@ from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
 from operations.asking import ModelAnswer, Question, ask, parse_extra
+from operations.last_use import asked
 from operations.resolve import Found, find
 from operations.runtime import Runtime
 from tools.surface import ASKS, RT, Number, Text, ops_tool
@@ -32,6 +33,7 @@ async def put(
     tool = "query_gemma4_with_stats" if timed else "query_gemma4"
     awoken = await awake(rt, found, tool, wake=wake, confirm=confirm)
     answer = await ask(rt, awoken, question, timed=timed, heard=counting(ctx))
+    asked(rt, awoken.deployment)
     if timed:
         from operations.lives.learning import learn_speed
 
@@ -120,4 +122,6 @@ async def query_vllm(
     question.require_content()
     found = await find(rt.stage, target, name)
     found = await awake(rt, found, "query_vllm", wake=wake, confirm=confirm)
-    return await ask(rt, found, question, timed=True, heard=counting(ctx))
+    answer = await ask(rt, found, question, timed=True, heard=counting(ctx))
+    asked(rt, found.deployment)
+    return answer

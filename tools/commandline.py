@@ -14,6 +14,7 @@ from fastmcp.client.elicitation import ElicitResult
 
 from core.errors import did_you_mean
 from core.settings import Settings
+from tools.caller import command
 from tools.gate import SUCH_AS
 from tools.surface import TOOLS
 
@@ -80,7 +81,9 @@ def _value(schema: Mapping[str, Any], text: str) -> Any:
 
 
 async def _call(server: FastMCP[Any], options: argparse.Namespace, given: dict[str, Any]) -> int:
-    async with Client(server, elicitation_handler=_handler(options)) as client:
+    async with Client(
+        server, elicitation_handler=_handler(options), client_info=command("command line")
+    ) as client:
         if options.field:
             given["detail"] = "full"
         told, text = await _ask(client, options.tool, given)

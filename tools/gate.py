@@ -24,6 +24,7 @@ from core.redaction import MASK, redact
 from core.reply import failure, in_full
 from operations.journalling import outcome_of
 from operations.runtime import Runtime
+from tools.caller import caller
 from tools.old_arguments import understood
 from tools.patience import patience, patience_seconds
 from tools.surface import GIVEN, TOOLS, Registered, offered, result
@@ -110,8 +111,10 @@ async def _written_down(
 ) -> ToolResult:
     arguments = redact(_without_token(context.message.arguments or {}), rt.secrets)
     journal = rt.stage.journal
+    assert context.fastmcp_context is not None
+    who = caller(context.fastmcp_context)
     try:
-        number = journal.begin(_client(context), context.message.name, arguments)
+        number = journal.begin(who, context.message.name, arguments)
     except OpsError as exc:
         if context.message.name in _ENDS_COST:
             _log.warning("%s is not in the journal: %s", context.message.name, exc.summary)
@@ -269,10 +272,3 @@ def _runtime(context: MiddlewareContext[Any]) -> Runtime:
     found = context.fastmcp_context.lifespan_context["runtime"]
     assert isinstance(found, Runtime)
     return found
-
-
-def _client(context: MiddlewareContext[Any]) -> str:
-    assert context.fastmcp_context is not None
-    params = getattr(context.fastmcp_context.session, "client_params", None)
-    info = getattr(params, "client_info", None)
-    return f"{info.name} {info.version}" if info else "not named"

@@ -1,20 +1,24 @@
 """Help, made from what is registered."""
 
-from operations.help import Help, explain
+from core.records import Answer
 from operations.runtime import Runtime
 from tools.surface import KNOWS, RT, TOOLS, Text, ops_tool
 
 
 @ops_tool("help", KNOWS, default=True)
-async def get_help(topic: Text = None, rt: Runtime = RT) -> Help:
-    """List the tools and settings, how to use them, or what one of them means.
+async def get_help(topic: Text = None, rt: Runtime = RT) -> Answer:
+    """List the tools and settings, or explain one, an argument, a concept or an error code.
 
     Args:
-        topic: A tool or setting.
+        topic: Such as ttl_minutes, KV cache, permissions.
     """
+    from operations.help import ToolText, explain
+
     tools = {
-        name: one.tool.to_mcp_tool().model_copy(
-            update={"input_schema": {"properties": one.parameters}}
+        name: ToolText(
+            one.tool.description or "",
+            one.parameters,
+            tuple(one.tool.parameters.get("required", ())),
         )
         for name, one in TOOLS.items()
     }

@@ -17,7 +17,7 @@ async def get_system_status(target: Text = None, name: Text = None, rt: Runtime 
 
 @ops_tool("observe", LOOKS, default=True)
 async def get_endpoint(target: Text = None, name: Text = None, rt: Runtime = RT) -> Answer:
-    """Give a deployment's address (URL), who can reach it, whether it answers, and a curl line."""
+    """Give a deployment's address (URL), who can reach it, a curl line; in full code and YAML."""
     from operations.watching import reading
 
     return await reading.endpoint_info(rt, await find(rt.stage, target, name))
@@ -56,15 +56,21 @@ async def verify_model_health(
 
 @ops_tool("observe", LOOKS, default=True)
 async def get_metrics(
-    target: Text = None, name: Text = None, raw: Text = None, rt: Runtime = RT
+    target: Text = None,
+    name: Text = None,
+    raw: Text = None,
+    since: Text = None,
+    rt: Runtime = RT,
 ) -> Answer:
-    """Give the live load: requests running and queued, KV cache usage and hits, memory.
+    """Give the live load: requests running and queued, KV cache usage and hits, memory, last use.
 
-    Tokens per second and latencies: p50, p95.
+    Tokens per second and latencies: p50, p95, p99.
 
     Args:
         raw: Instead, raw samples whose name fits this pattern.
+        since: A time, for latencies since then.
     """
     from operations.watching import load
 
-    return await load.metrics(rt, await find(rt.stage, target, name), raw)
+    found = await find(rt.stage, target, name)
+    return await load.metrics(rt, found, raw, since=since)

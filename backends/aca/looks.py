@@ -94,6 +94,7 @@ def deployment(
     *,
     phase: Phase | None = None,
     failure: Failure | None = None,
+    until: datetime | None = None,
 ) -> Deployment:
     """Make the record of an app in some state."""
     app, site, spec = seen.app, seen.site, tags.spec_in(seen.app.tags)
@@ -113,6 +114,9 @@ def deployment(
         revision=tags.fingerprint_in(app.tags) or "none",
         instance=newest.newest.name if newest and newest.newest else None,
         replicas=replicas.total(seen.revisions),
+        min_replicas=spec.min_replicas if spec else None,
+        max_replicas=spec.max_replicas if spec else None,
+        awake_until=until,
         created_at=created(app, seen.now),
         expires_at=datetime.fromtimestamp(expires, UTC) if expires else None,
         usd_per_hour=spending.usd_per_hour(site, app),

@@ -17,6 +17,7 @@ class Permissions(Record):
 
     role: str
     """Which holds them all."""
+    why: str
     needed_by: Who
     names: tuple[str, ...]
 
@@ -24,6 +25,10 @@ class Permissions(Record):
 class Needs(Record):
     """Everything that is needed."""
 
+    title: str
+    """Of the cloud."""
+    also: tuple[str, ...]
+    """What people call it."""
     permissions: tuple[Permissions, ...]
 
 

@@ -141,8 +141,7 @@ async def _serving(seen: Look, newest: Held) -> Deployment:
         note(f"Azure calls {newest.name} {what}, though a replica of it is ready.")
     silence = await answering.unanswered(seen.site, seen.app, newest.name)
     if silence is None:
-        _say_when_idle(seen)
-        return looks.deployment(seen, State.READY, since)
+        return looks.deployment(seen, State.READY, since, until=_awake_until(seen))
     if not access.is_external(seen.app):
         note(
             f"{seen.name} answers only inside its environment's network: Azure's own probe of the"
@@ -207,15 +206,12 @@ def _name_the_others(seen: Look) -> None:
         note(f"The former revision {one.name} {what} {one.number} replica(s){cost}.")
 
 
-def _say_when_idle(seen: Look) -> None:
+def _awake_until(seen: Look) -> datetime | None:
+    """Say until when our own question keeps its replica; looking again asks no more."""
     scale = seen.app.template.scale if seen.app.template else None
     asked = seen.site.woken.get(seen.name)
     if not asked or (scale and scale.min_replicas):
-        return
+        return None
     cooldown = (scale.cooldown_period if scale else None) or _DEFAULT_COOLDOWN_SECONDS
     end = asked + timedelta(seconds=cooldown)
-    if seen.now < end:
-        note(
-            f"The question at {asked:%H:%M} UTC whether {seen.name} answers keeps its replica"
-            f" until about {end:%H:%M} UTC; looking again asks no more."
-        )
+    return end.replace(microsecond=0) if seen.now < end else None

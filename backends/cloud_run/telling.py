@@ -159,8 +159,8 @@ async def _serving(seen: Seen) -> Deployment:
             return _deployment(seen, State.ASLEEP, sure)
     silence = await answering.unanswered(site, seen.name, seen.service)
     if silence is None:
-        _say_when_idle(seen)
-        return _deployment(seen, State.READY, sure, replicas=max(1, _count(seen)))
+        running = max(1, _count(seen))
+        return _deployment(seen, State.READY, sure, replicas=running, until=_awake_until(seen))
     lines = await _boot_lines(seen)
     phase = phase_of(lines) if lines else Phase(name=WARMING, since=sure)
     return _deployment(seen, State.LOADING, sure, phase=phase, failure=silence)
@@ -186,14 +186,12 @@ def _nothing_runs(seen: Seen, sure: datetime) -> bool:
     return True
 
 
-def _say_when_idle(seen: Seen) -> None:
+def _awake_until(seen: Seen) -> datetime | None:
+    """Say until when our own question keeps its instance; looking again asks no more."""
     asked = seen.site.woken.get(seen.name)
     if asked and not min_instances(seen.service) and seen.now - asked < KEPT:
-        end = asked + answering.IDLE
-        note(
-            f"The question at {asked:%H:%M} UTC whether {seen.name} answers keeps its instance"
-            f" until about {end:%H:%M} UTC; looking again asks no more."
-        )
+        return (asked + answering.IDLE).replace(microsecond=0)
+    return None
 
 
 async def _boot_lines(seen: Seen) -> Sequence[Line]:
@@ -219,6 +217,7 @@ def _deployment(
     phase: Phase | None = None,
     failure: Failure | None = None,
     replicas: int | None = None,
+    until: datetime | None = None,
 ) -> Deployment:
     service, site, spec = seen.service, seen.site, looking.spec_in(seen.service)
     expires = service.labels.get(EXPIRES_LABEL, "")
@@ -236,6 +235,9 @@ def _deployment(
         revision=service.labels.get(SPEC_LABEL, "none"),
         instance=service.latest_ready_revision.rpartition("/")[2] or None,
         replicas=_count(seen) if replicas is None else replicas,
+        min_replicas=spec.min_replicas if spec else None,
+        max_replicas=spec.max_replicas if spec else None,
+        awake_until=until,
         created_at=when(service.create_time),
         expires_at=datetime.fromtimestamp(int(expires), UTC) if expires.isdigit() else None,
         usd_per_hour=spending.usd_per_hour(site, service),

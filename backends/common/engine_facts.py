@@ -20,6 +20,7 @@ def facts_of(boot: BootLog) -> EngineFacts:
         quantization=boot.config.get("quantization"),
         kv_cache_dtype=boot.config.get("kv_cache_dtype"),
         flags=boot.arguments,
+        sampling=boot.sampling,
         memory=boot.memory.model_dump(),
     )
 

@@ -22,5 +22,6 @@ class Permissions(Record):
 
     role: str
     """Which holds them all."""
+    why: str
     needed_by: str
     names: tuple[str, ...]

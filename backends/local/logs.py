@@ -8,6 +8,7 @@ from pathlib import Path
 import anyio
 
 from backends.base import EngineFacts, LogLines, LogQuery
+from backends.common.engine_facts import facts_of
 from logs.boot import read_boot
 from logs.files import Wanted, head_lines, newest_lines, newest_pages
 from logs.lines import Line
@@ -30,12 +31,4 @@ async def pages(log: Path, query: LogQuery) -> AsyncGenerator[Sequence[Line], No
 
 def facts(log: Path) -> EngineFacts:
     """Give what the boot tells."""
-    boot = read_boot(head_lines(log), now=datetime.now(UTC))
-    return EngineFacts(
-        version=boot.version,
-        weights_dtype=boot.config.get("dtype"),
-        quantization=boot.config.get("quantization"),
-        kv_cache_dtype=boot.config.get("kv_cache_dtype"),
-        flags=boot.arguments,
-        memory=boot.memory.model_dump(),
-    )
+    return facts_of(read_boot(head_lines(log), now=datetime.now(UTC)))

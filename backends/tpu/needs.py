@@ -12,6 +12,10 @@ from core.record import Record
 class Needs(Record):
     """Everything that is needed."""
 
+    title: str
+    """Of the cloud."""
+    also: tuple[str, ...]
+    """What people call it."""
     apis: tuple[Api, ...]
     roles: tuple[Role, ...]
     """Of the runtime account, in the project."""

@@ -1,5 +1,6 @@
 """`python -m emulators.engine serve MODEL`, in place of `vllm serve MODEL`."""
 
+import json
 import logging
 import os
 import signal
@@ -8,6 +9,8 @@ import ssl
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
 
 import anyio
 import uvicorn
@@ -25,6 +28,12 @@ from emulators.engine.options import Environment, Knobs
 from emulators.engine.rehearsal import chosen, known_config, rehearse
 from emulators.engine.setup import resolve
 from emulators.engine.wire.served import VERSION
+
+_SAMPLING: Final = (
+    "repetition_penalty", "presence_penalty", "frequency_penalty", "temperature", "top_k", "top_p",
+    "min_p",
+)  # fmt: skip
+"""Fields of generation_config.json that vLLM takes."""
 
 
 class _Server(uvicorn.Server):
@@ -75,6 +84,20 @@ def _greet(flags: Namespace) -> None:
     log("APIServer", "api_utils.py:286", f"non-default args: {non_default(flags)}")
 
 
+def _tell_sampling(folder: Path | None) -> None:
+    """Say what the model sets in place of vLLM's defaults. source: vllm/config/model.py, 0.32."""
+    path = folder / "generation_config.json" if folder else None
+    config = json.loads(path.read_text("utf-8")) if path and path.is_file() else {}
+    told = {name: config[name] for name in _SAMPLING if config.get(name) is not None}
+    if told:
+        said = (
+            "Default vLLM sampling parameters have been overridden by the model's"
+            f" `generation_config.json`: `{told}`. If this is not intended, please relaunch vLLM"
+            " instance with `--generation-config vllm`."
+        )
+        log("APIServer", "model.py:1894", said, "WARNING")
+
+
 async def _serve(flags: Namespace, knobs: Knobs, failure: Failure) -> None:
     _greet(flags)
     environment = Environment()
@@ -85,6 +108,7 @@ async def _serve(flags: Namespace, knobs: Knobs, failure: Failure) -> None:
         if rehearsal:
             setup = rehearsal.setup
         plan = await boot_of(flags, setup, knobs, failure, rehearsal).run()
+        _tell_sampling(model.folder)
         served = build_served(
             flags, setup, plan, knobs, rehearsal.device(knobs) if rehearsal else None
         )

@@ -97,7 +97,10 @@ def _together(before: Case, after: Case) -> Iterator[str]:
         yield f"{difference(one, other)}, on the low estimate"
         lengths = one.max_model_len, other.max_model_len
         held = _with_tokens((at_once(one), at_once(other)), "of", lengths)
-        yield from _moved("requests of full length at once", *held)
+        fewer = (
+            "fewer " if other.kv_expected.max_concurrency < one.kv_expected.max_concurrency else ""
+        )
+        yield from _moved(f"{fewer}requests of full length at once", *held)
         yield from _speeds(before, after, lengths[0] // 2, lengths[1] // 2)
     yield from _moved("cold start", cold_start(before), cold_start(after))
     yield from _moved("idle", resting_cost(before), resting_cost(after))

@@ -12,6 +12,8 @@ from operations.watching.answers import Located
 _UNFORESEEN: Final = " What that does to memory, speed, boot or cost, the planner cannot say here."
 LIVE: Final = frozenset({"min_replicas", "max_replicas"})
 """What update_vllm_scaling changes while it runs."""
+_FEW: Final = 3
+"""Practices of a short answer, those that are not followed first."""
 Verdict = Literal["yes", "probably", "probably not", "no", "nothing ends it", "not known"]
 
 
@@ -122,7 +124,45 @@ class Explanation(Located):
         said = ", ".join(f"{row.flag} {row.value}" for row in self.flags if row.differs)
         flags = f"differs from the defaults in {said}" if said else "has the defaults throughout"
         trades = "".join(f" {one.between.capitalize()}: {one.here}." for one in self.trade_offs[:1])
-        return f"{head} {flags}.{trades} {self.boot.verdict}"
+        best = "".join(f" Recommended: {one.rule}." for one in self._better[:1])
+        return f"{head} {flags}.{trades} {self.boot.verdict}{best}"
+
+    @property
+    def _better(self) -> list[Practice]:
+        """Return what is not done as it is best, what is surely not so first."""
+        found = [one for one in self.practices if one.followed != "yes"]
+        return sorted(found, key=lambda one: one.followed != "no")
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return what the changes do; else flags, trade-offs, boot and what could be better."""
+        here = {"target": self.target, "name": self.name, "model": self.model}
+        if (against := self.comparison) is not None:
+            return here | {
+                "changes": {
+                    one.flag: f"{one.before} -> {one.after}. {one.does}"
+                    for one in against.differences
+                },
+                "together": against.together,
+                "fits": against.fits,
+                "why_not": against.why_not,
+                "restarts": against.restarts,
+            }
+        boot = self.boot
+        return here | {
+            "differs": {row.flag: f"{row.value}: {row.does}" for row in self.flags if row.differs},
+            "defaults": ", ".join(
+                f"{row.flag} {row.value}" for row in self.flags if not row.differs
+            ),
+            "trade_offs": {one.between: f"{one.here}. {one.to_move}" for one in self.trade_offs},
+            "boot": {
+                "long_enough": boot.long_enough,
+                "budget_seconds": boot.budget_seconds,
+                "predicted_seconds": boot.predicted_seconds,
+                "measured_seconds": boot.measured_seconds,
+            },
+            "could_be_better": {one.rule: one.why for one in self._better[:_FEW]},
+            "capacity": self.measured_capacity,
+        }
 
     def _changes(self) -> str:
         assert self.comparison

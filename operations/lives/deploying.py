@@ -16,6 +16,7 @@ from core.plans import Plan
 from core.records import Deleted, Deployment, DeploymentSpec, Target, valid
 from core.reply import note
 from core.settings import ROOT
+from operations.last_use import last_use
 from operations.lives.following import follow, following, keep_expiry, looked, pause, phase_of
 from operations.resolve import Found, find
 from operations.runtime import Runtime
@@ -213,7 +214,8 @@ async def find_to_destroy(
 
 
 def usual(runtime: Runtime, deployment: Deployment) -> Deployment:
-    """Add how long its phase usually takes here."""
+    """Add how long its phase usually takes here, and when it was last used."""
+    deployment = deployment.model_copy(update={"last_used": last_use(runtime, deployment)})
     phase = deployment.phase
     if phase is None:
         return deployment

@@ -1,13 +1,17 @@
 """What is served, in which precision, with how much room, on what."""
 
+from collections.abc import Mapping
 from typing import Any
+
+import anyio
 
 from backends.base import EngineFacts, Hardware, KnowsEngine, Prediction, Predicts
 from backends.boot_abilities import EndsSlowBoots
 from core.endpoint import Endpoint, ServedModel
+from core.errors import OpsError
 from core.metrics import CacheConfig, EngineMetrics, MetricsPage
 from core.plans import MemoryPlan
-from core.records import Record
+from core.records import Deployment, Record
 from operations.asking import require_ready
 from operations.plans.alternatives import Alternatives, alternatives
 from operations.plans.memory import Context, MemoryTable, context_of, each_gib, memory_table
@@ -18,6 +22,7 @@ from operations.watching.answers import Located
 from operations.watching.memory_check import compare
 from planner.layouts import Ground, Wish
 from planner.memory import plan_memory
+from planner.model import read_model
 from planner.places import places
 
 
@@ -49,6 +54,11 @@ class ModelDetails(Located):
     served_model_name: str
     max_model_len: int | None
     """Tokens of prompt and answer together."""
+    takes: tuple[str, ...] = ()
+    """What a prompt may hold: text, images, video, audio; empty is not known."""
+    sampling: dict[str, float] | None = None
+    """Defaults of a request that the model's own files set; the others are vLLM's: temperature 1,
+    top_p 1, no top_k. None where the engine's log does not tell."""
     context: Context | None = None
     """That length, the model's own, and what the cache has room for."""
     engine: str
@@ -76,12 +86,48 @@ class ModelDetails(Located):
         """Say model, context and capacity."""
         tokens = self.capacity.kv_cache_tokens
         room = f", KV cache for {tokens} tokens" if tokens else ""
+        takes = f"takes {', '.join(self.takes)}; " if self.takes else ""
         each = ", ".join(f"{name} {gib:g}" for name, gib in self.each_gib.items() if name != "sold")
         goes = f" Each of {self.accelerators}: {each} GiB." if self.accelerators else ""
         return (
-            f"{self.served_model_name} on {self.engine}: context {self.max_model_len} tokens, "
-            f"weights {self.precision.weights}, KV cache {self.precision.kv_cache}{room}.{goes}"
+            f"{self.served_model_name} on {self.engine}: {takes}context {self.max_model_len}"
+            f" tokens, weights {self.precision.weights}, KV cache {self.precision.kv_cache}{room}."
+            f"{goes}"
         )
+
+    def facts(self) -> Mapping[str, Any]:
+        """Give what is served, in which precision, and how much of it fits."""
+        capacity = self.capacity
+        own = f"{self.context.model_max_len} tokens" if self.context else None
+        return {
+            "target": self.target,
+            "name": self.name,
+            "model": self.model,
+            "takes": ", ".join(self.takes) or "not known: the model's config.json is not here",
+            "max_model_len": self.max_model_len,
+            "model's own limit": own,
+            "sampling defaults": None if self.sampling is None else _sampled(self.sampling),
+            **self.precision.model_dump(),
+            "KV cache tokens": capacity.kv_cache_tokens,
+            "requests of full length at once": capacity.full_length_requests,
+            "KV cache used, %": capacity.used_percent,
+            "runs on": self.accelerators or (self.hardware and self.hardware.accelerator),
+            "GiB of each": ", ".join(f"{name} {gib:g}" for name, gib in self.each_gib.items()),
+            "layout": self.standing,
+        }
+
+
+def _sampled(set_by_model: Mapping[str, float]) -> str:
+    """Say every default of a request, those that the model sets first.
+
+    >>> _sampled({"top_k": 64.0, "top_p": 0.95})
+    "top_k 64, top_p 0.95 (the model's own), temperature 1 (vLLM's)"
+    """
+    own = ", ".join(f"{name} {value:g}" for name, value in set_by_model.items())
+    others = {"temperature": "1", "top_p": "1", "top_k": "off"}
+    rest = ", ".join(f"{name} {says}" for name, says in others.items() if name not in set_by_model)
+    parts = (f"{own} (the model's own)" if own else "", f"{rest} (vLLM's)" if rest else "")
+    return ", ".join(filter(None, parts))
 
 
 async def model_details(runtime: Runtime, found: Found) -> ModelDetails:
@@ -106,6 +152,8 @@ async def model_details(runtime: Runtime, found: Found) -> ModelDetails:
         precision=_precision(facts, metrics.cache, predicted),
         flags=facts.flags,
         memory={name: value for name, value in facts.memory.items() if value is not None},
+        takes=await _takes(deployment.model, predicted),
+        sampling=facts.sampling if facts.sampling or _tells_all(facts, deployment) else None,
         predicted_memory=memory_table(predicted.memory) if predicted else None,
         beside_plan=_beside_plan(predicted, facts),
         capacity=_capacity(metrics),
@@ -133,6 +181,31 @@ async def _foreseen(
         "layouts": dict(beside.rows),
         "standing": beside.standing or None,
     }
+
+
+def _tells_all(facts: EngineFacts, deployment: Deployment) -> bool:
+    """Whether a log was read that would say so if the model set defaults of its own."""
+    return facts.version is not None and not deployment.simulated
+
+
+async def _takes(model: str, predicted: Prediction | None) -> tuple[str, ...]:
+    """Say what a prompt may hold, by the model's config; nothing where that cannot be read."""
+    try:
+        shape = predicted.model if predicted else await anyio.to_thread.run_sync(read_model, model)
+    except OpsError:
+        return ()
+    if not shape.layers:
+        return ()
+    tpu = predicted is not None and predicted.accelerator.kind == "tpu"
+    towers = not (predicted and predicted.flags.language_model_only)
+    can = {
+        "text": True,
+        "images": shape.vision and towers,
+        # vllm/model_executor/models/gemma4_mm.py, 0.32: images, video, and audio with its tower.
+        "video": shape.vision and towers and (shape.model_type or "").startswith("gemma4"),
+        "audio": shape.audio and towers and not tpu,  # tpu-inference loads no audio tower
+    }
+    return tuple(kind for kind, takes in can.items() if takes)
 
 
 def _as_sized(predicted: Prediction, cache: CacheConfig) -> MemoryPlan:

@@ -1,12 +1,15 @@
 """A deployment's health, layer by layer: process, server, model."""
 
 import time
-from typing import Final, Literal
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, Literal
 
 from core.endpoint import Endpoint
 from core.errors import EndpointError, NextStep
 from core.records import State
 from operations.asking import require_ready
+from operations.last_use import asked
 from operations.lives.ending import anew, stoppable
 from operations.resolve import Found
 from operations.runtime import Runtime
@@ -15,32 +18,48 @@ from operations.watching.answers import Located
 _WARM_SECONDS: Final = 2.0
 """A first answer slower than this was a cold one: a warm engine says a few tokens in far less."""
 
+_WAIT: Final = "Wait for it with status_vllm."
+
 
 class HealthReport(Located):
     """Whether the model really answers, and which layer is at fault if not."""
 
     healthy: bool
     layer: Literal["process", "server", "model", "none"]
-    """The first that is ill: the process, its HTTP server, or the model itself."""
+    """The first that is unhealthy: the process, its HTTP server, or the model itself."""
+    state: State
     detail: str
     fix: str | None = None
     answer: str | None = None
     latency_seconds: float | None = None
     start: Literal["cold", "warm"] | None = None
     simulated: bool = False
+    awake_until: datetime | None = None
+    """About; when it falls asleep if nobody asks."""
 
     def summary(self) -> str:
-        """Say whether it is well."""
-        if self.healthy:
-            return f"{self.name} is healthy: the model answered in {self.latency_seconds:.3f} s."
-        return f"{self.name} is ill at the layer '{self.layer}': {self.detail}"
+        """Say whether it is healthy."""
+        where = f"{self.name} on {self.target}"
+        if self.latency_seconds is not None:
+            return f"{where} is healthy: the model answered in {self.latency_seconds:.3g} s."
+        if self.layer == "process":
+            return f"Not healthy: {self.detail}"
+        return f"Not healthy: {where}, the {self.layer} does not answer: {self.detail}"
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return what was answered, or what is wrong and what to do."""
+        kept = {"target", "name", "healthy", "layer", "state", "fix", "answer"}
+        more = {"latency_seconds", "start", "awake_until"}
+        return self.model_dump(mode="json", include=kept | more)
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Point at the log of an ill one."""
+        """Name what helps in the state that it is in."""
         here = {"target": self.target, "name": self.name}
         if self.healthy:
             return (NextStep("get_metrics", here),)
-        return (NextStep("diagnose", here), NextStep("status_vllm", here))
+        if self.layer == "process" and self.state is not State.FAILED:
+            return (NextStep("status_vllm", here),)
+        return (NextStep("diagnose", here), NextStep("get_logs", here))
 
 
 async def health(runtime: Runtime, found: Found) -> HealthReport:
@@ -50,21 +69,29 @@ async def health(runtime: Runtime, found: Found) -> HealthReport:
         Stopped: It was stopped, and nothing is wrong with it.
     """
     deployment = found.deployment
-    here = {"target": deployment.target, "name": found.name, "simulated": deployment.simulated}
     if deployment.state is State.STOPPED:
         require_ready(found)  # which is not unhealthy
+    here = {
+        "target": deployment.target,
+        "name": found.name,
+        "simulated": deployment.simulated,
+        "state": deployment.state,
+        "awake_until": deployment.awake_until,
+    }
     if deployment.state not in {State.READY, State.UNKNOWN}:
         failure = deployment.failure
-        fix = failure.fix if failure else "Wait for it with status_vllm."
+        settled = {State.ASLEEP: "Ask with wake=true."}
+        fix = failure.fix if failure else settled.get(deployment.state, _WAIT)
         words = deployment.summary()
         return HealthReport(**here, healthy=False, layer="process", detail=words, fix=fix)
     async with runtime.endpoint(found.backend, found.name) as endpoint:
         try:
             text, seconds = await _answers(endpoint, found)
-        except _Ill as ill:
-            detail = f"{ill.cause.summary} {ill.cause.cause}".strip()
-            fix = ill.cause.fix
-            return HealthReport(**here, healthy=False, layer=ill.layer, detail=detail, fix=fix)
+        except _Unhealthy as exc:
+            detail = f"{exc.cause.summary} {exc.cause.cause}".strip()
+            fix = exc.cause.fix
+            return HealthReport(**here, healthy=False, layer=exc.layer, detail=detail, fix=fix)
+    asked(runtime, deployment, by_user=False)
     return HealthReport(
         **here,
         healthy=True,
@@ -76,7 +103,7 @@ async def health(runtime: Runtime, found: Found) -> HealthReport:
     )
 
 
-class _Ill(Exception):
+class _Unhealthy(Exception):
     def __init__(self, layer: Literal["server", "model"], cause: EndpointError) -> None:
         super().__init__(cause.summary)
         self.layer: Literal["server", "model"] = layer
@@ -84,19 +111,19 @@ class _Ill(Exception):
 
 
 async def _answers(endpoint: Endpoint, found: Found) -> tuple[str, float]:
-    """Give the model's words and their seconds, or the first layer that is ill."""
+    """Give the model's words and their seconds, or the first layer that is unhealthy."""
     try:
         healthy = await endpoint.healthy()
     except EndpointError as exc:
-        raise _Ill("server", exc) from exc
+        raise _Unhealthy("server", exc) from exc
     if not healthy:
         how = anew(found.backend, stops=await stoppable(found))
         fix = f"Call get_logs; then {how}."
-        raise _Ill("server", EndpointError("/health says no.", fix=fix))
+        raise _Unhealthy("server", EndpointError("/health says no.", fix=fix))
     try:
         return await _one_answer(endpoint, found.deployment.served_model_name)
     except EndpointError as exc:
-        raise _Ill("model", exc) from exc
+        raise _Unhealthy("model", exc) from exc
 
 
 async def _one_answer(endpoint: Endpoint, model: str) -> tuple[str, float]:

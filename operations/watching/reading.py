@@ -1,12 +1,12 @@
 """What can be read of a deployment: its address, its log, its configuration."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from backends.base import DeploymentConfig, HasLogs, LogLines, LogQuery, WritesConfig
-from core.errors import Unsupported
-from core.records import Access, State
+from core.errors import OpsError, Unsupported
+from core.records import State
 from core.reply import note
 from logs.lines import Line
 from logs.readable import printable, shortened
@@ -16,6 +16,7 @@ from operations.resolve import Found
 from operations.runtime import Runtime
 from operations.watching.answers import Located
 from operations.watching.log_reading import read_log
+from operations.watching.snippets import curl, snippets
 
 _MOST_READ: Final = 2_000_000
 """Lines of one call; its time is over before, unless the log lies on this machine."""
@@ -39,10 +40,22 @@ class EndpointInfo(Located):
     """Fetches its own credential: no key is in it."""
     certificate: str | None = None
     """PEM, of a server that signs for itself: clients must trust it, and may trust it alone."""
+    snippets: Mapping[str, str] = {}
+    """Code that asks it; no key is in it."""
+    config: DeploymentConfig | None = None
+    """What runs as shell commands, as docker run and as YAML for git; None if made elsewhere."""
 
     def summary(self) -> str:
         """Say where, and whether it answers."""
-        return f"{self.url} {'answers' if self.answers else f'does not answer ({self.state})'}."
+        answers = "answers" if self.answers else f"does not answer: it is {self.state}"
+        return f"{self.openai_base_url} {answers}, as {self.served_model_name}."
+
+    def facts(self) -> Mapping[str, Any]:
+        """Give what a client must know, and what detail="full" has beside it."""
+        kept = {"target", "name", "url", "openai_base_url", "served_model_name", "protection"}
+        yaml = ", its configuration as YAML for git" if self.config else ""
+        more = f"code for curl and the openai package{yaml}"
+        return {**self.model_dump(include=kept), "curl": self.curl, "in full": more}
 
 
 class Logs(Located):
@@ -84,7 +97,7 @@ class Config(Located):
 
 
 async def endpoint_info(runtime: Runtime, found: Found) -> EndpointInfo:
-    """Say where it answers, how it is protected, and how to try it."""
+    """Say where it answers, how it is protected, how to try it and how it is made."""
     access = runtime.keep_quiet(await found.backend.access(found.name))
     deployment = found.deployment
     return EndpointInfo(
@@ -96,21 +109,11 @@ async def endpoint_info(runtime: Runtime, found: Found) -> EndpointInfo:
         protection=access.protection,
         answers=deployment.state is State.READY,
         state=deployment.state,
-        curl=curl(found.name, access),
+        curl=curl(found.name, access, "/v1/models"),
         certificate=access.certificate,
+        snippets=snippets(found.name, access, deployment.served_model_name),
+        config=await _config(found),
     )
-
-
-def curl(name: str, access: Access) -> str:
-    """Write a person's own question, which fetches whatever it must show or trust."""
-    header = "".join(
-        f' -H "{name}: Bearer $({command})"' for name, command in access.header_commands.items()
-    )
-    asked = f"{header} {access.base_url}/v1/models"
-    if not access.certificate_command:
-        return f"curl -sS{asked}"
-    file = f"{name}.pem"
-    return f"{access.certificate_command} > {file} && curl -sS --cacert {file}{asked}"
 
 
 async def logs(
@@ -190,6 +193,17 @@ def _shown(text: str) -> str:
     """Make a line fit to be shown: whoever wrote it may have meant to hide or to turn something."""
     cut = "…" if len(text) > _LINE_CHARACTERS else ""
     return f"{printable(shortened(text, _LINE_CHARACTERS))}{cut}"
+
+
+async def _config(found: Found) -> DeploymentConfig | None:
+    """Return the deployment as text, None where it was made elsewhere or cannot be read."""
+    if not isinstance(found.backend, WritesConfig):
+        return None
+    try:
+        return await found.backend.config(found.name)
+    except OpsError as exc:
+        note(f"Its configuration could not be read: {exc.summary}")
+        return None
 
 
 async def config(found: Found) -> Config:

@@ -1,5 +1,6 @@
 """The nouns."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -111,14 +112,18 @@ def test_a_sentence_says_what_matters_most() -> None:
     broken = deployment(State.FAILED, failure=failure, phase=phase, url=url)
     assert broken.summary() == "one on local is failed: It broke."
     booting = deployment(State.LOADING, phase=phase, url=url)
-    assert booting.summary() == "one on local is loading: loading weights 61 %."
+    pace = r"one on local is loading: loading weights 61 %\. About \d+ s more at this pace\."
+    assert re.fullmatch(pace, booting.summary())
     usual = phase.model_copy(update={"usual_seconds": 90.0})
     again = deployment(State.LOADING, phase=usual, url=url)
     assert again.summary().endswith("loading weights 61 %. It usually takes about 90 s.")
     ready = deployment(State.READY, url=url, replicas=2, usd_per_hour=1.05)
-    model = "google/gemma-4-E2B-it"
-    words = f"one on local is ready: {model} at {url}; 2 replicas, $2.10 an hour."
-    assert ready.summary() == words
+    head = f"one on local is ready: google/gemma-4-E2B-it at {url}; 2 replicas"
+    since = f"$2.10 an hour, since {NOW:%F %H:%M} UTC"
+    assert ready.summary() == f"{head}, {since}."
+    known = {"min_replicas": 1, "max_replicas": 2, "last_used": "last used 02:10 UTC"}
+    scaled = ready.model_copy(update=known)
+    assert scaled.summary() == f"{head} of 1-2, {since}; last used 02:10 UTC."
 
 
 def test_what_is_simulated_says_so() -> None:

@@ -1,14 +1,19 @@
 """Logs, configuration, details, help: what is read and how much of it."""
 
+import json
 import re
+from datetime import datetime, timedelta
 from pathlib import Path
 
+import anyio
 import pytest
 from pydantic import SecretStr
 
 from core import VERSION
+from core.journal import Journal, utc_now
 from core.settings import Settings
 from tests.conversation import Agent, agent_of
+from tests.emulators.models import write_tiny_model
 from tests.tools.world import plant
 from tools.surface import TOOLS
 
@@ -64,6 +69,21 @@ async def test_details_say_what_an_operator_asks_for(served: Agent) -> None:
     assert data["capacity"]["kv_cache_tokens"] == data["memory"]["kv_cache_tokens"]
     assert data["memory"]["weights_gib"] > 0
     assert data["hardware"]["vcpu"] >= 1
+    assert data["takes"] == ["text", "images", "video", "audio"]
+
+
+async def test_details_say_how_a_model_samples_and_what_it_cannot_take(
+    agent: Agent, tmp_path: Path
+) -> None:
+    """Defaults of its generation_config.json, as the engine's own log tells them."""
+    folder = write_tiny_model(tmp_path / "text-only")
+    sampling = {"top_k": 64, "top_p": 0.95, "bos_token_id": 2}
+    (folder / "generation_config.json").write_text(json.dumps(sampling), encoding="utf-8")
+    await agent.serve(model=str(folder), max_model_len=512)
+    reply = await agent.call("get_model_details")
+    assert reply.data["takes"] == ["text"]
+    assert reply.data["sampling"] == {"top_k": 64, "top_p": 0.95}
+    assert "takes text; context 512" in reply.structured["summary"]
 
 
 async def test_metrics_can_be_asked_for_by_name(served: Agent) -> None:
@@ -84,6 +104,45 @@ async def test_metrics_count_what_was_asked(served: Agent) -> None:
     before = await finished()
     await served.call("query_gemma4", prompt="Hello", max_tokens=2)
     assert await finished() == before + 1
+
+
+async def test_latencies_can_be_those_since_an_earlier_look(
+    served: Agent, served_dir: Path
+) -> None:
+    """A histogram counts since the engine's start: the journal remembers what it was before."""
+    journal = Journal(served_dir / "real" / "journal.db")
+    too_old = await served.call("get_metrics", since="2001-01-01")
+    assert "Nobody looked" not in str(too_old.structured["warnings"])
+    assert (await served.call("get_metrics", since="yesterday")).code == "INVALID_ARGUMENT"
+    look = json.loads(journal.pairs("latencies")[-1])
+    hour_ago = utc_now() - timedelta(minutes=60)
+    journal.keep_pair("latencies", "before", json.dumps({**look, "at": hour_ago.isoformat()}))
+    await served.call("query_gemma4", prompt="Hello", max_tokens=2)
+    reply = await served.call("get_metrics", since=hour_ago.isoformat())
+    ttft = reply.data["metrics"]["latencies"]["time_to_first_token_seconds"]
+    assert (ttft["count"], datetime.fromisoformat(reply.data["latencies_since"])) == (1, hour_ago)
+    assert 0 < ttft["p99_at_most"] < 10
+    whole = await served.call("get_metrics")
+    assert whole.data["metrics"]["latencies"]["time_to_first_token_seconds"]["count"] > 1
+    assert "p50/p95/p99 since" in whole.structured["summary"]
+
+
+async def test_the_last_use_is_what_was_asked_here_or_seen_between_two_looks(
+    agent: Agent, state_dir: Path
+) -> None:
+    """A check of ours is no use; what others ask is told by the engine's own counter."""
+    await agent.serve()
+    await agent.call("verify_model_health")
+    quiet = await agent.call("get_metrics")
+    assert quiet.data["last_used"].startswith("not used since ")
+    endpoint = (await agent.call("get_endpoint")).data
+    await anyio.run_process(["sh", "-c", endpoint["snippets"]["curl"]])
+    between = await agent.call("get_metrics")
+    assert between.data["last_used"].startswith("last used between ")
+    await agent.call("query_gemma4", prompt="Hello", max_tokens=2)
+    status = await agent.brief("status_vllm")
+    assert re.search(r"; last used \d\d:\d\d UTC", status.structured["summary"])
+    assert status.data["last_used"] == (await agent.call("get_metrics")).data["last_used"]
 
 
 async def test_the_dashboard_has_load_and_host(served: Agent) -> None:
@@ -120,38 +179,100 @@ async def test_help_lists_exactly_the_tools_that_are_listed(settings: Settings) 
     for changed in ({}, {"toolsets": ()}, {"read_only": True}):
         async with agent_of(settings.model_copy(update=changed)) as agent:
             listed = {tool.name for tool in await agent.client.list_tools()}
-            told = {row["name"] for row in (await agent.call("get_help")).data["tools"]}
-            assert told == listed
-            words = set(re.findall(r"\b[a-z]+_[a-z0-9_]+\b", str(told)))
-            assert words <= set(TOOLS)
+            rows = (await agent.call("get_help")).data["entries"]
+            told = {row["name"]: row["says"] for row in rows if row["kind"] == "tool"}
+            assert set(told) == listed
+            assert set(re.findall(r"\b[a-z]+_[a-z0-9_]+\b", str(told))) <= set(TOOLS)
 
 
-async def test_help_explains_every_tool_with_every_parameter(agent: Agent) -> None:
-    """What the list leaves out to save tokens stands here."""
-    for tool in await agent.client.list_tools():
-        (row,) = (await agent.call("get_help", topic=tool.name)).data["tools"]
-        assert set(row["parameters"]) == set(TOOLS[tool.name].parameters)
+async def test_help_explains_every_tool_with_every_parameter(settings: Settings) -> None:
+    """Listed or not, each parameter has a type and words; who is not listed says with what."""
+    async with agent_of(settings.model_copy(update={"toolsets": ()})) as agent:
+        listed = {tool.name for tool in await agent.client.list_tools()}
+        for name, one in TOOLS.items():
+            row = (await agent.call("get_help", topic=name)).data["entries"][0]
+            assert (row["name"], row["kind"]) == (name, "tool")
+            assert set(row["parameters"]) == set(one.parameters)
+            assert bool(row["listed"]) == (name not in listed), row
+            words = row["parameters"].items()
+            silent = [k for k, says in words if not re.search(r"\. \w", says)]
+            assert (name, silent) == (name, [])
 
 
 async def test_help_explains_every_setting(agent: Agent) -> None:
     """Each variable of the environment has a sentence, whether it is set or not."""
     for name in Settings.model_fields:
-        (row,) = (await agent.call("get_help", topic=name)).data["settings"]
+        rows = (await agent.call("get_help", topic=name)).data["entries"]
+        (row,) = (row for row in rows if row["kind"] == "setting")
         assert row["name"] == name.upper()
-        assert row["means"].endswith((".", "asked."))
+        assert row["says"].endswith((".", "asked."))
+
+
+@pytest.mark.parametrize(
+    ("topic", "kind", "says"),
+    [
+        ("ttl_minutes", "argument", "Stop after so long"),
+        ("What does KV-cache mean?", "concept", "keys and values"),
+        ("TTFT", "concept", "first"),
+        ("time per output token", "concept", "TPOT|average"),
+        ("itl", "concept", "gap"),
+        ("e2el", "concept", "End-to-end"),
+        ("goodput", "concept", "limit"),
+        ("temperature", "concept", "top_p 0.95"),
+        ("google roles", "how-to", "roles/run.admin"),
+        ("azure roles", "how-to", "Contributor"),
+        ("model sizes", "how-to", "E2B.*E4B.*12B.*26B-A4B.*31B"),
+        ("rotate the API key", "how-to", "deploy_vllm"),
+        ("hidden tools", "how-to", "TOOLSETS"),
+        ("READ_ONLY", "setting", "READ_ONLY is False"),
+        ("prefix caching", "concept", "system prompt"),
+        ("scale to zero", "concept", "cold start"),
+        ("qat", "concept", "trained"),
+        ("models", "how-to", "list_models"),
+        ("upgrade", "how-to", "image="),
+        ("roll back", "how-to", "list_operations"),
+        ("how do I rotate the key", "how-to", "destroy_vllm"),
+        ("YAML", "how-to", "get_endpoint"),
+        ("NO_CAPACITY", "error", "none free"),
+        ("KV_CACHE_TOO_SMALL", "failure", "max_model_len"),
+        ("PREFIX_CACHED", "benchmark verdict", "cache"),
+    ],
+)
+async def test_help_finds_what_people_type(
+    settings: Settings, topic: str, kind: str, says: str
+) -> None:
+    """Arguments, concepts, codes and how-tos, in the default profile, however they are written."""
+    async with agent_of(settings.model_copy(update={"toolsets": ()})) as agent:
+        reply = await agent.call("get_help", topic=topic)
+    assert (reply.data["exact"], reply.data["entries"][0]["kind"]) == (True, kind)
+    assert re.search(says, reply.structured["summary"])
+
+
+async def test_help_says_which_rights_an_identity_needs(agent: Agent) -> None:
+    """Per cloud the roles and what each is for, with the permissions that a preflight asks for."""
+    rows = (await agent.call("get_help", topic="permissions")).data["roles"]
+    assert len({row["cloud"] for row in rows}) == 3
+    assert {"roles/run.admin", "roles/tpu.admin", "Contributor"} <= {row["role"] for row in rows}
+    assert all(row["why"] and row["permissions"] for row in rows)
 
 
 async def test_help_never_shows_a_secret(settings: Settings) -> None:
     """That a key is set is all there is to know."""
     update = {"hf_token": SecretStr("sentinel"), "vllm_api_key": SecretStr("sentinel")}
     async with agent_of(settings.model_copy(update=update)) as agent:
-        (row,) = (await agent.call("get_help", topic="HF_TOKEN")).data["settings"]
+        (row,) = (await agent.call("get_help", topic="HF_TOKEN")).data["entries"]
         assert row["value"] == "set"
         assert (await agent.call("get_help")).data["version"] == VERSION
 
 
-async def test_help_on_nothing_known_names_what_is(agent: Agent) -> None:
-    """A wrong topic is answered with the right ones."""
+async def test_help_on_something_unknown_names_the_nearest(agent: Agent) -> None:
+    """Words that occur find what has them; others get three that are spelled alike."""
     reply = await agent.call("get_help", topic="deploy")
-    assert reply.code == "NOT_FOUND"
-    assert "deploy_vllm" in reply.structured["fix"]
+    assert not reply.data["exact"]
+    assert "deploy_vllm" in reply.structured["summary"]
+    wrong = await agent.call("get_help", topic="detroy_vlm")
+    assert wrong.code == "NOT_FOUND"
+    assert "destroy_vllm" in wrong.structured["fix"]
+    assert len(wrong.structured["next"]) == 3
+    for step in wrong.structured["next"]:
+        assert not (await agent.call(step["tool"], **step["arguments"])).failed

@@ -5,9 +5,10 @@ import shlex
 import pytest
 from pydantic import SecretStr
 
-from core.headers import KEY_HEADER
+from core.headers import IDENTITY_HEADER, KEY_HEADER
 from core.records import Access
-from operations.watching.reading import curl
+from core.redaction import redact
+from operations.watching.snippets import curl, snippets
 
 ACCESS = Access(
     base_url="https://203.0.113.9:8000",
@@ -21,7 +22,7 @@ ACCESS = Access(
 
 def test_curl_is_told_which_certificate_to_trust() -> None:
     """It is fetched from the log before, into a file of the deployment's name."""
-    fetched, _, asked = curl("gemma", ACCESS).partition(" && ")
+    fetched, _, asked = curl("gemma", ACCESS, "/v1/models").partition(" && ")
     assert fetched == f"{ACCESS.certificate_command} > gemma.pem"
     words = shlex.split(asked)
     assert words[words.index("--cacert") + 1] == "gemma.pem"
@@ -32,10 +33,22 @@ def test_curl_is_told_which_certificate_to_trust() -> None:
 @pytest.mark.parametrize("switch", ["-k", "--insecure"])
 def test_nothing_is_ever_said_to_go_unverified(switch: str) -> None:
     """A key that is shown to anybody is no key."""
-    assert switch not in shlex.split(curl("gemma", ACCESS))
+    assert switch not in shlex.split(curl("gemma", ACCESS, "/v1/models"))
 
 
 def test_an_ordinary_endpoint_is_asked_as_before() -> None:
     """Authorities vouch for it, or it is this machine."""
     ordinary = ACCESS.model_copy(update={"certificate": None, "certificate_command": ""})
-    assert curl("gemma", ordinary).startswith("curl -sS -H ")
+    assert curl("gemma", ordinary, "/v1/models").startswith("curl -sS -H ")
+
+
+def test_python_shows_whatever_a_platform_wants() -> None:
+    """Key, identity and certificate by commands that no masking of secrets breaks."""
+    identity = {IDENTITY_HEADER: "gcloud auth print-identity-token"}
+    access = ACCESS.model_copy(update={"header_commands": {**ACCESS.header_commands, **identity}})
+    text = snippets("gemma", access, "a/model")["python"]
+    assert redact(text, frozenset()) == text
+    compile(text, "snippet", "exec")
+    assert f"cadata=printed({ACCESS.certificate_command!r})" in text
+    assert "http_client=DefaultHttpxClient(verify=trusted)" in text
+    assert identity[IDENTITY_HEADER] in text

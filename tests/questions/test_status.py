@@ -47,8 +47,9 @@ async def test_help_lists_what_can_be_called(asked: Asked, words: str, settings:
         reply = await asking.call("get_help")
         one = await asking.call("get_help", topic="explain_deployment")
         listed = {tool.name for tool in await asking.agent.client.list_tools()}
-    assert {row["name"] for row in reply.data["tools"]} == listed
-    assert {"target", "name", "other", "flags"} <= set(one.data["tools"][0]["parameters"])
+    told = {row["name"] for row in reply.data["entries"] if row["kind"] == "tool"}
+    assert told == listed
+    assert {"target", "name", "other", "flags"} <= set(one.data["entries"][0]["parameters"])
 
 
 @typed("check_vllm", "verify_model_health")

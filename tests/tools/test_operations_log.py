@@ -1,10 +1,13 @@
 """Who deleted it, and what happened last night: the journal of changes, read."""
 
+import getpass
 import sqlite3
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from fastmcp import Client
+from mcp.types import Implementation
 
 from core.errors import DiskFull
 from core.journal import Expiry, Journal, utc_now
@@ -12,6 +15,7 @@ from core.records import State
 from core.settings import Settings
 from operations.lives import overdue
 from operations.stage import Stage
+from server import build
 from tests.conversation import agent_of
 from tests.tools.recorded import recorded
 from tests.tools.world import assert_envelope, assert_same_facts
@@ -29,20 +33,27 @@ def asking(state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return Settings(vllm_devops_state_dir=state_dir, toolsets=("all",), confirm="never")
 
 
-async def test_it_says_who_deleted_it(asking: Settings) -> None:
-    """Though the call named nothing: what it meant then is written down with it."""
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_it_says_who_deleted_it(asking: Settings, mode: str) -> None:
+    """By client and user, in either protocol; and what it meant that named nothing."""
     async with agent_of(asking) as agent:
         await agent.call("stop_vllm", **ONE)
-        await agent.call("destroy_vllm")
+    human = Implementation(name="some-client", version="2.1\u202e")
+    async with Client(build(asking), mode=mode, client_info=human) as client:
+        await client.call_tool("destroy_vllm", {})
+    async with agent_of(asking) as agent:
         reply = await agent.call("list_operations", name="one", tool_name="destroy_vllm")
+        gone = await agent.call("status_vllm", name="one")
+    assert gone.code == "DEPLOYMENT_NOT_FOUND"
+    assert "run/one was destroyed by some-client 2.1" in gone.structured["summary"]
     assert_envelope(reply)
     assert_same_facts(reply)
     (row,) = reply.data["changes"]
     assert (row["about"], row["result"], row["arguments"]) == ("run/one", "ok", "")
-    assert row["client"].startswith("mcp ")
+    assert row["client"] == f"some-client 2.1 ({getpass.getuser()})"
     assert "one on run is gone" in row["said"]
     assert row["seconds"] >= 0
-    assert "destroy_vllm of run/one by mcp" in reply.structured["summary"]
+    assert "destroy_vllm of run/one by some-client 2.1" in reply.structured["summary"]
 
 
 async def test_it_is_read_newest_last_and_counts_what_it_leaves_out(asking: Settings) -> None:

@@ -47,8 +47,10 @@ async def test_asking_is_admitted_with_its_consequence(there: Planted) -> None:
     """Whoever looks learns until when the look keeps an instance."""
     there.service()
     there.instance(started=60)
-    _, notes = await noted(there)
-    assert "keeps its instance until about" in notes
+    now, notes = await noted(there)
+    assert now.awake_until
+    assert now.awake_until > datetime.now(UTC)
+    assert notes == ""
 
 
 async def test_one_that_is_kept_awake_anyway_needs_no_such_note(there: Planted) -> None:
@@ -56,7 +58,7 @@ async def test_one_that_is_kept_awake_anyway_needs_no_such_note(there: Planted) 
     there.service(scaling=run_v2.ServiceScaling(min_instance_count=1))
     there.instance(started=60)
     now, notes = await noted(there)
-    assert (now.state, notes) == (State.READY, "")
+    assert (now.state, now.awake_until, notes) == (State.READY, None, "")
 
 
 async def test_one_that_sleeps_is_never_asked(there: Planted) -> None:
