@@ -3,6 +3,7 @@
 Starts `python server.py` over stdio, as an agent would, and shows each call and its answer.
 """
 
+import re
 import sys
 import tempfile
 import time
@@ -30,6 +31,7 @@ _SMALL: Final[dict[str, Any]] = {
 }
 """Boots the tiny model in a third of the time that vLLM's defaults take."""
 _BOOT_SECONDS: Final = 300
+_STYLE: Final = re.compile(r"\033\[[0-9;]*m")
 
 
 class Story:
@@ -38,6 +40,9 @@ class Story:
     def __init__(self, client: Client[Any]) -> None:
         self._client = client
         self.failed = 0
+        self.calls = 0
+        self.characters = 0
+        """Of the text half of all answers."""
 
     async def call(self, tool: str, *, lines: int = 24, **arguments: Any) -> dict[str, Any]:
         """Call a tool; print the call, how long it took, and its answer."""
@@ -45,7 +50,10 @@ class Story:
         _print(f"\n\033[1m▶ {tool}({said})\033[0m")
         began = time.perf_counter()
         reply = await self._client.call_tool(tool, arguments, raise_on_error=False)
-        text = "\n".join(getattr(block, "text", "") for block in reply.content).splitlines()
+        answer = "\n".join(getattr(block, "text", "") for block in reply.content)
+        self.calls += 1
+        self.characters += len(answer)
+        text = answer.splitlines()
         _print("\n".join(f"  {line}" for line in text[:lines]))
         if len(text) > lines:
             _print(f"  … {len(text) - lines} more lines")
@@ -147,7 +155,8 @@ def _left_on_disk(state_dir: Path) -> str:
 
 
 def _print(text: str) -> None:
-    print(text, flush=True)
+    """Print at once; bold and dim only on a terminal."""
+    print(text if sys.stdout.isatty() else _STYLE.sub("", text), flush=True)
 
 
 async def choose_engine() -> str:

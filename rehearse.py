@@ -158,6 +158,7 @@ async def _rehearse(target: str, engine: str, boot_seconds: float | None) -> int
             _azure(folder, boot_seconds)
         with anyio.move_on_after(_STORY_SECONDS + 4 * (boot_seconds or 0)) as limit:
             await story.tell()
+    print(f"{story.calls} calls, answered with {story.characters // 4:,} tokens.")
     return story.failed + limit.cancelled_caught
 
 

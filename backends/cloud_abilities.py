@@ -277,7 +277,7 @@ class QueuedResource(Record):
     """Made by this project: others are shown, never touched."""
     deployment: str = ""
     target: str = ""
-    husk: bool
+    leftover: bool
     """It will never serve again, and holds quota until it is deleted."""
     why: str = ""
 
@@ -289,11 +289,11 @@ class HasQueue(Protocol):
     async def queued_resources(self) -> Sequence[QueuedResource]:
         """Give every one of the account, ours and others'."""
 
-    async def delete_husk(self, zone: str, resource: str) -> bool:
+    async def delete_leftover(self, zone: str, resource: str) -> bool:
         """Delete one of ours that serves nothing any more; whether it was seen to be gone.
 
         Raises:
             NotOurs: It was not made here.
-            InvalidArgument: It is no husk: a deployment stands on it.
+            InvalidArgument: It is no leftover: a deployment stands on it.
             NotFound: There is none of that id.
         """

@@ -72,6 +72,8 @@ class State(StrEnum):
     ASLEEP = "asleep"
     STOPPING = "stopping"
     STOPPED = "stopped"
+    EXPIRED = "expired"
+    """Its ttl ended and its machine is gone; one that can be started again is `stopped`."""
     FAILED = "failed"
     DELETING = "deleting"
     UNKNOWN = "unknown"
@@ -79,7 +81,12 @@ class State(StrEnum):
     @property
     def settled(self) -> bool:
         """Whether it stays so until somebody does something."""
-        return self in {State.READY, State.ASLEEP, State.STOPPED, State.FAILED}
+        return self in {State.READY, State.ASLEEP, State.FAILED} or self.ended
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was ended as somebody had asked for."""
+        return self in {State.STOPPED, State.EXPIRED}
 
 
 class Target(Record):
@@ -205,6 +212,8 @@ class Deployment(Answer):
         head = f"{self.name} on {self.target} is {self.state}"
         if self.failure:
             return f"{head}: {self.failure.cause}"
+        if self.state.ended and self.expires_at and self.expires_at <= datetime.now(UTC):
+            return f"{head}: its time was over at {self.expires_at:%F %H:%M} UTC."
         if self.phase:
             percent = "" if self.phase.percent is None else f" {self.phase.percent} %"
             detail = f" ({self.phase.detail})" if self.phase.detail else ""
@@ -245,7 +254,7 @@ class Deployment(Answer):
     def warnings(self) -> tuple[str, ...]:
         """Warn of what is not real, and of what should have been stopped."""
         said = (SIMULATED,) if self.simulated else ()
-        if self.expires_at is None or not self.state.settled or self.state is State.STOPPED:
+        if self.expires_at is None or not self.state.settled or self.state.ended:
             return said
         late = f"{self.name} is overdue since {self.expires_at:%F %H:%M} UTC."
         return (*said, late) if self.expires_at < datetime.now(UTC) else said
@@ -259,6 +268,9 @@ class Deployment(Answer):
             case State.FAILED:
                 helping = ("diagnose", "get_logs", "destroy_vllm")
                 return tuple(NextStep(tool, here) for tool in helping)
+            case State.EXPIRED:
+                again = NextStep("deploy_vllm", {**here, "model": self.model})
+                return (again, NextStep("destroy_vllm", here))
             case State.STOPPED:
                 return (NextStep("start_vllm", here), NextStep("destroy_vllm", here))
             case _:

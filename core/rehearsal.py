@@ -4,7 +4,10 @@ from typing import Final
 
 from core.record import Record
 
-REHEARSAL: Final = "Rehearsal on simulated clouds: no money, no real model."
+REHEARSAL: Final = (
+    "Rehearsal on simulated clouds: no money, no real model. Boots and waits are shortened;"
+    " ttl_minutes and token speeds are as planned."
+)
 
 
 class GooglePlane(Record):

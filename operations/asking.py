@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 import anyio
 
+from backends.endpoint import NAME as ENDPOINT
 from core.endpoint import Endpoint
 from core.errors import (
     BadReply,
@@ -102,6 +103,12 @@ class ModelAnswer(Answer):
         if self.truncated:
             return (f"Only the last {MAX_ANSWER_CHARACTERS} characters are shown.",)
         return ()
+
+    def next_steps(self) -> tuple[NextStep, ...]:
+        """Offer the engine's load, and the end of what bills."""
+        here = {"target": self.target, "name": self.name}
+        end = () if self.target == ENDPOINT else (NextStep("destroy_vllm", here),)
+        return (NextStep("get_metrics", here), *end)
 
 
 class Question(Record):

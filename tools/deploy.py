@@ -10,7 +10,7 @@ from pydantic.json_schema import SkipJsonSchema
 from core.cloud_errors import CloudError
 from core.errors import DeploymentNotFound
 from core.records import Answer, Deleted, Deployment
-from operations.lives import agreement, changes, deploying, inventory, refusals
+from operations.lives import agreement, changes, deploying, inventory, refusals, setting_up
 from operations.lives.following import find_to_watch
 from operations.resolve import find
 from operations.runtime import Runtime
@@ -105,13 +105,14 @@ async def deploy_vllm(
 
         found = regions.check(rt, backend.target.name, region, zones)
         given = {**given, **({"zones": found} if found else {})}
-    wish = await changes.wish(
-        rt, backend, name, model, given=given, reset=reset or (), layout=layout
-    )
-    wanted = await deploying.plan(backend, wish.spec, layout=layout, force=force)
-    await refusals.refuse_deploy(backend, wanted)
-    await agree(rt, agreement.to_deploy(wish, wanted), confirm)
-    return await deploying.deploy(rt, backend, wanted)
+    with setting_up.offered_for(backend.target):
+        wish = await changes.wish(
+            rt, backend, name, model, given=given, reset=reset or (), layout=layout
+        )
+        wanted = await deploying.plan(backend, wish.spec, layout=layout, force=force)
+        await refusals.refuse_deploy(backend, wanted)
+        await agree(rt, agreement.to_deploy(wish, wanted), confirm)
+        return await deploying.deploy(rt, backend, wanted)
 
 
 @ops_tool("deploy", LOOKS, default=True)

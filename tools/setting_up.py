@@ -25,7 +25,7 @@ async def setup_target(
     where, backend = setting_up.setting_up(rt, target)
     seen = await backend.setup()
     await agree(rt, setting_up.to_set_up(where, seen), confirm)
-    return await setting_up.set_up(where, backend, seen)
+    return await setting_up.set_up(rt, where, backend, seen)
 
 
 @ops_tool("deploy", KNOWS)

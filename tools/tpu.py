@@ -13,7 +13,7 @@ Action = Literal["create", "describe", "delete"]
 
 @ops_tool("tpu", LOOKS)
 async def list_queued_resources(target: Text = None, zone: Text = None, rt: Runtime = RT) -> Answer:
-    """List every TPU and request for one, ours and others', husks that hold quota first.
+    """List every TPU and request for one, ours and others', leftovers that hold quota first.
 
     Args:
         target: Only what was made for it.

@@ -116,7 +116,7 @@ def _storage(site: Site, share: str) -> Iterator[Step]:
     yield _role(site, roles.SHARE_READER, ground.storage_id, "account")
     yield Step(
         "share",
-        f"The share {share} of {size} GiB, billed whether it is read or not",
+        f"The share {share} ({size} GiB)",
         az.share(ground, share),
         partial(ground_storage.share_stand, site, share),
         partial(ground_storage.make_share, site, share),

@@ -7,7 +7,7 @@ import anyio
 
 from backends.cloud_abilities import Quota
 from backends.cloud_run.site import Site
-from backends.google.failing import UNITS, translated
+from backends.google.failing import UNITS, translated, why_unread
 from backends.google.waiting import reading, strictly
 from core.cloud_errors import CloudError
 
@@ -77,7 +77,7 @@ async def allowed(site: Site, quota: str) -> Allowed:
     try:
         info = await _info(site, quota)
     except CloudError as exc:
-        return Allowed(quota, unit.name, None, f"{exc.summary} {exc.cause}".strip())
+        return Allowed(quota, unit.name, None, why_unread(exc))
     entry = entry_of(info, site.clients.region) if info else None
     if entry is None:
         why = f"Google says nothing of {site.clients.region}."
@@ -89,7 +89,7 @@ async def _one(site: Site, kind: _Kind, quota: str) -> Quota:
     try:
         info = await _info(site, quota)
     except CloudError as exc:
-        return _quota(site, quota, None, f"{exc.summary} {exc.cause}".strip())
+        return _quota(site, quota, None, why_unread(exc))
     if info is None:
         return _quota(site, quota, 0, "The project has no such quota, which counts as 0.")
     entry = entry_of(info, site.clients.region)
@@ -146,5 +146,5 @@ async def _in_use(site: Site) -> tuple[float | None, str]:
                         service.scaling.max_instance_count or template.scaling.max_instance_count
                     )
     except CloudError as exc:
-        return None, f"What is in use is not known: {exc.summary}"
+        return None, f"What is in use is not known: {why_unread(exc)}"
     return total, f"In use: the most instances that {number} service(s) may have." if number else ""

@@ -60,6 +60,7 @@ _BY_HTTP: Final = {
 _CALL: Final = re.compile(r"^(?:GET|POST|PUT|PATCH|DELETE) \S+: ")
 """What the SDKs that speak REST put before Google's own words."""
 _DISABLED: Final = re.compile(r"SERVICE_DISABLED|has not been used in project|it is disabled")
+_API: Final = re.compile(r"\b[a-z]+\.googleapis\.com\b")
 _QUOTA: Final = re.compile(r"\bquota\b", re.IGNORECASE)
 _TOO_FAST: Final = re.compile(
     r"rate_?limit_?exceeded|rate limit exceeded"
@@ -191,6 +192,14 @@ def denied(words: str, what: str) -> OpsError:
         cause=words,
         fix="Ask the project's owner for the permission that the cause names.",
     )
+
+
+def why_unread(exc: CloudError) -> str:
+    """Say in one line why something could not be read: an API that is off by its name alone."""
+    api = _API.search(exc.cause) if isinstance(exc, ApiDisabled) else None
+    if api:
+        return f"{api[0]} is not enabled: setup_target does it."
+    return f"{exc.summary} {exc.cause}".strip()
 
 
 def unknown_caller(words: str, fix: str) -> NotAuthenticated:

@@ -126,8 +126,11 @@ class Looker:
         wanted = folder.wanted()
         if wanted == "deleted":
             return self._deployment(folder, made, State.DELETING, at)
-        if wanted == "stopped" or (ended and ended.reason == "ttl"):
-            return self._deployment(folder, made, State.STOPPED, at)
+        stopped = self._deployment(folder, made, State.STOPPED, at)
+        if wanted == "stopped":
+            return stopped
+        if ended and ended.reason == "ttl":
+            return stopped.model_copy(update={"expires_at": at})
         failure = _death(folder)
         found = self._deployment(folder, made, State.FAILED, at)
         return found.model_copy(update={"failure": failure})

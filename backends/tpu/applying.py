@@ -78,8 +78,11 @@ async def _stands(
         await changing.started(site, chip)
     if before is None or not same or before.placed != chip.place:
         memory.keep(site, _adopted(plan, made, chip))
-    for husk in (one for one in chips if one is not chip):
-        note(f"{husk.id} in {husk.place} is {husk.said}; it holds quota until it is deleted.")
+    for leftover in (one for one in chips if one is not chip):
+        note(
+            f"{leftover.id} in {leftover.place} is {leftover.said}; it holds quota until it is"
+            " deleted."
+        )
     return True
 
 

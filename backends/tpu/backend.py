@@ -174,9 +174,9 @@ class TpuBackend:
         """Give every TPU of the project, of both control planes, ours and others'."""
         return await queue.everything(self._site)
 
-    async def delete_husk(self, zone: str, resource: str) -> bool:
+    async def delete_leftover(self, zone: str, resource: str) -> bool:
         """Delete one of ours that has no chip any more; seen to be gone."""
-        return await queue.delete_husk(self._site, zone, resource)
+        return await queue.delete_leftover(self._site, zone, resource)
 
     async def keep_secret(self, name: str, value: SecretStr) -> KeptSecret:
         """Keep a token in Secret Manager, readable by the VMs' account."""

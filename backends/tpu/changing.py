@@ -88,13 +88,13 @@ def _why_not(site: Site, chip: Chip) -> str:
         return f"{SAID[chip.place.plane]} starts no TPU again."
     if chip.state in {ChipState.WAITING, ChipState.PROVISIONING}:
         return "it has no VM yet."
-    return "it lost its chips for good." if chip.state.husk else ""
+    return "it lost its chips for good." if chip.state.leftover else ""
 
 
 def _meanwhile(chip: Chip) -> str:
     """Say what bills until then."""
-    if chip.state.husk and chip.place.plane == "compute":
+    if chip.state.leftover and chip.place.plane == "compute":
         return "Until then its disk bills."
-    if chip.state is ChipState.WAITING or chip.state.husk:
+    if chip.state is ChipState.WAITING or chip.state.leftover:
         return "Until then nothing of it bills."
     return "Until then its VM bills on, whether or not anybody asks."

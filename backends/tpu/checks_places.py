@@ -80,12 +80,12 @@ async def _accepted(looked: _Looked) -> Answer:
 async def _quota(site: Site, looked: _Looked) -> Answer:
     seen = await looked.seen()
     more = f"https://console.cloud.google.com/iam-admin/quotas?project={site.clients.project}"
-    husks = "Delete husks, which hold quota (list_queued_resources)"
+    leftovers = "Delete leftovers, which hold quota (list_queued_resources)"
     said = [
         _room(one) if one.room.enough else _said(one.room.why, good=one.room.enough) for one in seen
     ]
     passed = [one.room.enough for one in seen]
-    return _answer(passed, _grouped(seen, said), f"{husks}, or ask for more: {more}")
+    return _answer(passed, _grouped(seen, said), f"{leftovers}, or ask for more: {more}")
 
 
 async def _whole(looked: _Looked) -> Answer:

@@ -38,14 +38,14 @@ class ChipState(StrEnum):
     STOPPING = "stopping"
     STOPPED = "stopped"
     SUSPENDED = "suspended"
-    """The chip was taken back: a husk, which holds quota, or bills a disk, until deleted."""
+    """The chip was taken back: a leftover, which holds quota, or bills a disk, until deleted."""
     FAILED = "failed"
-    """The request failed: a husk as well."""
+    """The request failed: a leftover as well."""
     DELETING = "deleting"
     UNKNOWN = "unknown"
 
     @property
-    def husk(self) -> bool:
+    def leftover(self) -> bool:
         """Whether it will never have a chip again, and yet holds quota."""
         return self in {ChipState.SUSPENDED, ChipState.FAILED}
 

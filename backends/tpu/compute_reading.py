@@ -96,7 +96,7 @@ def chip_of(instance: "Instance", zone: str) -> Chip:
         created_at=created,
         given_at=None if state == ChipState.WAITING else given,
         ends_at=_end(instance, given),
-        why=str(instance.status_message) or (_NEVER_AGAIN if state.husk else ""),
+        why=str(instance.status_message) or (_NEVER_AGAIN if state.leftover else ""),
     )
 
 

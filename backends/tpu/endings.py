@@ -40,7 +40,7 @@ class Over(NamedTuple):
 
 
 async def over(seen: Look) -> Over:
-    """Say why its VM is gone, or stands there as a husk."""
+    """Say why its VM is gone, or stands there as a leftover."""
     kept, chip = seen.kept, seen.chip
     place = chip.place if chip else kept.placed if kept else None
     told: Ended | None = None
@@ -53,12 +53,12 @@ async def over(seen: Look) -> Over:
         code, words = _by_itself(seen), words or (chip.why if chip else "")
     where = f" ({place})" if place else ""
     cause = f"{_CAUSES[code]}{where}. {words}".strip()
-    fix = f"{_FIXES.get(code, f'{_AGAIN}.')}{_husk(chip)}"
+    fix = f"{_FIXES.get(code, f'{_AGAIN}.')}{_leftover(chip)}"
     return Over(Failure(code=code, cause=cause, fix=fix), _at(seen, told, code))
 
 
 def _by_itself(seen: Look) -> str:
-    """Say what a husk tells by itself, or the time at which its VM was to end."""
+    """Say what a leftover tells by itself, or the time at which its VM was to end."""
     chip, ends = seen.chip, expires_at(seen)
     if ends and ends <= seen.now:
         return "EXPIRED"
@@ -75,7 +75,7 @@ def _at(seen: Look, told: Ended | None, code: str) -> datetime | None:
     return expires_at(seen) if code == "EXPIRED" else None
 
 
-def _husk(chip: Chip | None) -> str:
+def _leftover(chip: Chip | None) -> str:
     if chip is None:
         return ""
     return (
@@ -85,7 +85,7 @@ def _husk(chip: Chip | None) -> str:
 
 
 def _held(chip: Chip) -> str:
-    """Say what a husk still takes: an instance that was stopped keeps its disk."""
+    """Say what a leftover still takes: an instance that was stopped keeps its disk."""
     if chip.place.plane == "compute":
         return "bills its disk until then, though no chip"
     return "bills nothing and counts against the quota"

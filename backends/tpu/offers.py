@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 import anyio
 
+from backends.google.failing import why_unread
 from backends.tpu.chip import Place
 from backends.tpu.planes import Offer
 from backends.tpu.site import Site
@@ -70,7 +71,7 @@ async def _asked(site: Site, places: Sequence[Place], seconds: float) -> dict[Pl
         try:
             found[place] = await plane.offer(place.zone, site.accelerator)
         except CloudError as exc:
-            found[place] = Offer(None, f"{exc.summary} {exc.cause}".strip())
+            found[place] = Offer(None, why_unread(exc))
 
     with anyio.move_on_after(seconds):
         async with anyio.create_task_group() as group:

@@ -155,8 +155,8 @@ def _search(made: Blueprint) -> Iterator[str]:
     )
     if any(place.plane == "queued" for place in made.places):
         yield (
-            "A request of the queue that fails, or whose chip is taken back, stays as a husk that"
-            " holds quota until it is deleted: list_queued_resources shows them."
+            "A request of the queue that fails, or whose chip is taken back, stays as a leftover"
+            " that holds quota until it is deleted: list_queued_resources shows them."
         )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import anyio
 
 from backends.common.side_by_side import side_by_side
-from backends.google.failing import translated
+from backends.google.failing import translated, why_unread
 from backends.google.waiting import reading
 from backends.tpu.chip import PlaneKind, Provisioning
 from backends.tpu.names import region_of
@@ -170,7 +170,7 @@ async def _one(site: Site, service: str, quota: str) -> Read:
     except NotFound:
         return Read(None)
     except CloudError as exc:
-        return Read(None, f"{exc.summary} {exc.cause}".strip())
+        return Read(None, why_unread(exc))
     return Read(info)
 
 

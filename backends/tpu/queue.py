@@ -1,4 +1,4 @@
-"""Every TPU of the project as a row of one list, and the husks among them taken away."""
+"""Every TPU of the project as a row of one list, and the leftovers among them taken away."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,41 +19,41 @@ _LIST: Final = (NextStep("list_queued_resources"),)
 
 
 async def everything(site: Site) -> Sequence[QueuedResource]:
-    """Give every one of both control planes, ours and others'; husks of ours first, then ours.
+    """Give every one of both control planes, ours and others'; leftovers of ours first, then ours.
 
     Raises:
         CloudError: Google cannot be asked.
     """
     chips = sorted(
-        await finding.everything(site), key=lambda one: (not one.ours, not one.state.husk)
+        await finding.everything(site), key=lambda one: (not one.ours, not one.state.leftover)
     )
     return tuple(_row(chip) for chip in chips)
 
 
-async def delete_husk(site: Site, zone: str, resource: str) -> bool:
+async def delete_leftover(site: Site, zone: str, resource: str) -> bool:
     """Delete a request of ours that has no chip any more; whether it was seen to be gone.
 
     Raises:
         NotFound: There is none of that id in the zone.
         NotOurs: It was not made here.
-        InvalidArgument: It is no husk: a deployment stands on it, or waits for it.
+        InvalidArgument: It is no leftover: a deployment stands on it, or waits for it.
         CloudError: Google refuses, or does not answer.
     """
     site.inventory.forget()
-    chip = await _husk(site, zone, resource)
+    chip = await _leftover(site, zone, resource)
     home = replace(site, folder=site.shared / (chip.target or site.target.name))
     async with locked(home, chip.deployment or chip.id):
         plane = site.planes[chip.place.plane]
         now = await plane.get(zone, resource)
         if now is None:
             return True
-        _require_husk(now)
+        _require_leftover(now)
         await plane.delete(zone, resource)
         site.inventory.forget()
         return await _gone(site, chip.place, resource)
 
 
-async def _husk(site: Site, zone: str, resource: str) -> Chip:
+async def _leftover(site: Site, zone: str, resource: str) -> Chip:
     named = [
         one
         for one in await finding.everything(site)
@@ -65,22 +65,22 @@ async def _husk(site: Site, zone: str, resource: str) -> Chip:
             fix="Call list_queued_resources for what there is.",
             next_steps=_LIST,
         )
-    chip = next((one for one in named if one.ours and one.state.husk), named[0])
-    _require_husk(chip)
+    chip = next((one for one in named if one.ours and one.state.leftover), named[0])
+    _require_leftover(chip)
     return chip
 
 
-def _require_husk(chip: Chip) -> None:
+def _require_leftover(chip: Chip) -> None:
     if not chip.ours:
         raise NotOurs(
             f"{chip.id} in {chip.place} was not made here: it is left alone.",
             fix="Delete it where it was made.",
             next_steps=_LIST,
         )
-    if not chip.state.husk:
+    if not chip.state.leftover:
         here = {"target": chip.target, "name": chip.deployment}
         raise InvalidArgument(
-            f"{chip.id} in {chip.place} is {chip.said}: no husk.",
+            f"{chip.id} in {chip.place} is {chip.said}: no leftover.",
             fix=f"Remove its deployment: destroy_vllm(target={chip.target!r},"
             f" name={chip.deployment!r}).",
             next_steps=(NextStep("destroy_vllm", here),) if chip.deployment else _LIST,
@@ -117,6 +117,6 @@ def _row(chip: Chip) -> QueuedResource:
         ours=chip.ours,
         deployment=chip.deployment,
         target=chip.target,
-        husk=chip.state.husk,
+        leftover=chip.state.leftover,
         why=chip.why,
     )

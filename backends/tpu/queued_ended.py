@@ -22,7 +22,7 @@ def ended(chip: Chip | None, now: datetime) -> Ended | None:
     if chip is None:
         return Ended("DELETED_ELSEWHERE", None, "The queued resource is there no more.")
     words = f"{chip.said}. {chip.why}".strip()
-    if not (chip.state.husk or chip.taken_by):
+    if not (chip.state.leftover or chip.taken_by):
         return None
     if chip.taken_by == "user":
         return Ended("DELETED_ELSEWHERE", None, words)

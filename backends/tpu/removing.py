@@ -137,10 +137,10 @@ def _parts(kept: Kept | None, mine: Sequence[Chip]) -> list[str]:
 def _part(chip: Chip) -> str:
     if chip.state is ChipState.WAITING:
         return f"its request for a chip in {chip.place}"
-    husk = ", which had no chip any more" if chip.state.husk else ""
+    leftover = ", which had no chip any more" if chip.state.leftover else ""
     what = "queued resource with its node" if chip.place.plane == "queued" else "instance"
     where = f"{chip.place.zone} ({SAID['compute']})" if what == "instance" else chip.place.zone
-    return f"its {what} in {where}{husk}"
+    return f"its {what} in {where}{leftover}"
 
 
 def _marked(site: Site, kept: Kept | None, mine: Sequence[Chip]) -> Kept | None:

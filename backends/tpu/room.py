@@ -18,7 +18,7 @@ class Row(NamedTuple):
 
     limit: Limit
     used: int | None
-    """Chips that are counted in it now, husks among them; None is not known."""
+    """Chips that are counted in it now, leftovers among them; None is not known."""
 
     @property
     def free(self) -> float | None:

@@ -129,11 +129,11 @@ async def _look(site: Site, kept: Kept, attempt: Attempt, now: datetime) -> Kept
 
 
 async def _judged(site: Site, kept: Kept, chip: Chip, now: datetime) -> Kept:
-    """Stop at a chip, leave a husk or what has waited for too long, else wait."""
+    """Stop at a chip, leave a leftover or what has waited for too long, else wait."""
     attempt = kept.attempts[-1]
     if chip.state in _HAVE or (chip.state in _HAD and chip.given_at):
         return await _given(site, kept, now, GIVEN)
-    if chip.state.husk:
+    if chip.state.leftover:
         return await _failed(site, kept, attempt, chip, now)
     if now >= _deadline(kept, attempt, chip):
         return await _ended(site, kept, now, TIMED_OUT, _waited(kept))
@@ -198,7 +198,7 @@ async def _gone(site: Site, kept: Kept, attempt: Attempt, now: datetime) -> Kept
 
 
 async def _failed(site: Site, kept: Kept, attempt: Attempt, chip: Chip, now: datetime) -> Kept:
-    """Read why a request has become a husk before it had a chip."""
+    """Read why a request has become a leftover before it had a chip."""
     if chip.taken_by == "user":
         return await _given(site, kept, now, "DELETED_ELSEWHERE", chip.why)
     if _EXPIRED.search(chip.why):

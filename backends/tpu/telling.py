@@ -76,10 +76,11 @@ def _waits(seen: Look, state: State, phase: str) -> Deployment:
 
 async def _by_its_chip(seen: Look) -> Deployment:
     chip = seen.chip
-    if chip is None or chip.state.husk:
+    if chip is None or chip.state.leftover:
         ended = await endings.over(seen)
         since = ended.at or seen.begun
-        return deployment(seen, State.FAILED, since, failure=ended.failure, ended=ended.at)
+        state = State.EXPIRED if ended.failure.code == State.EXPIRED.name else State.FAILED
+        return deployment(seen, state, since, failure=ended.failure, ended=ended.at)
     if chip.state is ChipState.WAITING:
         return _waits(seen, State.QUEUED, SEARCHING)
     if chip.state is ChipState.RUNNING:

@@ -7,6 +7,7 @@ from typing import Any, Final
 import anyio
 
 from backends.cloud_abilities import Zone, ZoneOutcome, ZoneQuota
+from backends.google.failing import why_unread
 from backends.google.waiting import strictly
 from backends.tpu import outcomes, prospects, quotas, rules
 from backends.tpu.chip import SAID, Place
@@ -67,7 +68,7 @@ async def _listed(site: Site) -> Sequence[str]:
         try:
             found = await _zones_with(site, machine)
         except CloudError as exc:
-            note(f"Only zones that are known here are shown: {exc.summary} {exc.cause}".strip())
+            note(f"Only zones that are known here are shown: {why_unread(exc)}")
     return found
 
 

@@ -75,7 +75,7 @@ def _device(flags: Namespace, setup: Setup, plan: CachePlan, knobs: Knobs) -> De
         prefill_tokens_per_s=knobs.device_prefill_tokens_per_s * flags.tensor_parallel_size,
         weights_bytes=setup.weights_gib * GIB * flags.tensor_parallel_size,
         kv_bytes_per_token=plan.bytes_per_token,
-        time_scale=knobs.time_scale,
+        time_scale=knobs.pace,
         fixed_step_seconds=None if knobs.step_ms is None else knobs.step_ms / 1000,
     )
 

@@ -24,6 +24,10 @@ SHARE_OF_BOOT: Final[dict[Phase, float]] = {
 """Roughly how a warm boot of a 12B model on an L4 divides its time."""
 
 
+_QUICK_PACE: Final = 0.05
+"""Of an engine that stands for no accelerator: nobody waits for its speed."""
+
+
 class Knobs(BaseSettings):
     """Everything about the simulation that `vllm serve` has no flag for."""
 
@@ -43,9 +47,9 @@ class Knobs(BaseSettings):
     """What every answer says, in place of generated words."""
     output_tokens: int = Field(default=64, ge=1)
     """Mean length of an answer that nobody cut short."""
-    time_scale: float = Field(default=0.05, ge=0)
-    """Wall-clock seconds per simulated second of a step; 1 is life-like, 0 as fast as it goes.
-    A rehearsed accelerator keeps 0.05 too: set 1 to measure its speed."""
+    time_scale: float | None = Field(default=None, ge=0)
+    """Wall-clock seconds per simulated second of a step; 0 is as fast as it goes. Left out it is 1
+    on a named `accelerator`, whose speeds are those of the plan, and 0.05 on the knobs' own."""
     step_ms: float | None = Field(default=None, ge=0)
     """Fixed wall-clock milliseconds per step, in place of the device model and `time_scale`."""
     accelerator: str = ""
@@ -73,6 +77,13 @@ class Knobs(BaseSettings):
         if any(value < 0 for value in seconds.values()):
             raise ValueError("A phase cannot take less than no time.")
         return seconds
+
+    @property
+    def pace(self) -> float:
+        """Wall-clock seconds per simulated second of a step."""
+        if self.time_scale is not None:
+            return self.time_scale
+        return 1.0 if self.accelerator else _QUICK_PACE
 
     def seconds_of(self, phase: Phase) -> float:
         """How long this phase of the boot takes."""

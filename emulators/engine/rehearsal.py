@@ -111,7 +111,7 @@ class Rehearsal:
             model=self._case.model,
             accelerator=self._case.accelerator,
             flags=self._case.flags,
-            time_scale=knobs.time_scale,
+            time_scale=knobs.pace,
             fixed_step_seconds=None if knobs.step_ms is None else knobs.step_ms / 1000,
         )
 

@@ -75,7 +75,9 @@ class Knobs(Record):
     """Chips by pool: tpu, tpu-preemptible, compute, compute-preemptible; of one zone or region
     alone as POOL@WHERE. And gpus-all-regions, at 0 of which no chip is ever given."""
     tpu_clock: float = Field(default=60, gt=0)
-    """Simulated seconds in a real one, of whatever TPUs wait for, last and take."""
+    """Simulated seconds in a real one, of whatever TPUs wait for and take."""
+    tpu_run_clock: float = Field(default=1, gt=0)
+    """The same of how long they may run: real time, as `ttl_minutes` and what is billed are."""
     tpu_provision_seconds: float = Field(default=30, ge=0)
     """Simulated, from the chip to the VM."""
     tpu_delete_seconds: float = Field(default=30, ge=0)

@@ -1,4 +1,4 @@
-"""A deployment asked for in the queue alone, and what is deleted of ours, husks included."""
+"""A deployment asked for in the queue alone, and what is deleted of ours, leftovers included."""
 
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -30,8 +30,8 @@ _SECONDS: Final = 40.0
 _SEARCHES: Final = frozenset({State.QUEUED, State.CREATING})
 
 
-class HuskDeleted(Answer):
-    """What became of a husk."""
+class LeftoverDeleted(Answer):
+    """What became of a leftover."""
 
     id: str
     zone: str
@@ -52,8 +52,8 @@ class Removal(NamedTuple):
 
     preview: Preview
     deployment: Found | None = None
-    """With everything of it; else the husk alone."""
-    husk: QueuedResource | None = None
+    """With everything of it; else the leftover alone."""
+    leftover: QueuedResource | None = None
 
 
 async def to_create(
@@ -77,33 +77,33 @@ async def to_create(
 
 
 async def to_delete(runtime: Runtime, name: str, target: str | None, zone: str | None) -> Removal:
-    """Find what is to be deleted: a deployment with all that is its own, or a husk that is left.
+    """Find what is to be deleted: a deployment with all of its own, or a leftover.
 
     Raises:
         NotFound: There is nothing of that name.
         NotOurs: It was not made here.
         Ambiguous: Several are called so.
-        InvalidArgument: It is no husk, and its deployment is not to be seen from here.
+        InvalidArgument: It is no leftover, and its deployment is not to be seen from here.
     """
     rows = await named(runtime, name, target, zone)
     row = _the_one(rows)
     found = await deployment_on(runtime, row, name, target)
-    if row and row.husk and (found is None or await _stands_elsewhere(runtime, row, found)):
-        return _removal_of_husk(row)
+    if row and row.leftover and (found is None or await _stands_elsewhere(runtime, row, found)):
+        return _removal_of_leftover(row)
     if found:
         shown = agreement.to_destroy(found, purge=False)
         return Removal(_by_this_tool(shown, "delete"), deployment=found)
     if row is None:
         raise nothing(name, zone)
     raise InvalidArgument(
-        f"{row.id} in {row.zone} is {row.state}: no husk, and no target of this server has the"
+        f"{row.id} in {row.zone} is {row.state}: no leftover, and no target of this server has the"
         f" deployment {row.deployment!r} on it.",
         fix=f"Delete it from a server with the target {row.target or 'that it was made for'}.",
         next_steps=LIST,
     )
 
 
-async def delete(runtime: Runtime, removal: Removal) -> Deleted | HuskDeleted:
+async def delete(runtime: Runtime, removal: Removal) -> Deleted | LeftoverDeleted:
     """Delete it, and say what was seen.
 
     Raises:
@@ -111,12 +111,12 @@ async def delete(runtime: Runtime, removal: Removal) -> Deleted | HuskDeleted:
     """
     if removal.deployment:
         return await deploying.destroy(runtime, removal.deployment, purge=False)
-    assert removal.husk
-    zone, resource = removal.husk.zone, removal.husk.id
+    assert removal.leftover
+    zone, resource = removal.leftover.zone, removal.leftover.id
     fix = "Look with list_queued_resources; the same call again is harmless."
     with in_time("Google", f"delete {resource}", _SECONDS, fix=fix):
-        gone = await any_queue(runtime, None).delete_husk(zone, resource)
-    return HuskDeleted(id=resource, zone=zone, gone=gone)
+        gone = await any_queue(runtime, None)[1].delete_leftover(zone, resource)
+    return LeftoverDeleted(id=resource, zone=zone, gone=gone)
 
 
 def _the_one(rows: Sequence[QueuedResource]) -> QueuedResource | None:
@@ -138,22 +138,22 @@ def _the_one(rows: Sequence[QueuedResource]) -> QueuedResource | None:
     return ours[0] if ours else None
 
 
-async def _stands_elsewhere(runtime: Runtime, husk: QueuedResource, found: Found) -> bool:
-    """Whether the husk's deployment has, or is about to have, another chip."""
+async def _stands_elsewhere(runtime: Runtime, leftover: QueuedResource, found: Found) -> bool:
+    """Whether the leftover's deployment has, or is about to have, another chip."""
     if found.deployment.state in _SEARCHES:
         return True
-    others = await named(runtime, husk.deployment, husk.target, None)
-    key = (husk.zone, husk.control_plane)
+    others = await named(runtime, leftover.deployment, leftover.target, None)
+    key = (leftover.zone, leftover.control_plane)
     return any(row.ours and (row.zone, row.control_plane) != key for row in others)
 
 
-def _removal_of_husk(row: QueuedResource) -> Removal:
+def _removal_of_leftover(row: QueuedResource) -> Removal:
     what = (
-        f"Delete the husk {row.id} in {row.zone} ({row.control_plane}, {row.state}),"
+        f"Delete the leftover {row.id} in {row.zone} ({row.control_plane}, {row.state}),"
         " which has no chip and holds quota"
     )
     shown = preview(TOOL, row.target, row.id, what, None, None, f"{row.zone}\n{row.state}")
-    return Removal(_by_this_tool(shown, "delete", zone=row.zone), husk=row)
+    return Removal(_by_this_tool(shown, "delete", zone=row.zone), leftover=row)
 
 
 def _by_this_tool(shown: Preview, action: str, **also: str) -> Preview:

@@ -1,7 +1,7 @@
 """How many accelerators each target may use at once, and for how many replicas that is enough."""
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import anyio
 
@@ -39,17 +39,37 @@ class Quotas(Answer):
     quotas: tuple[QuotaRow, ...]
 
     def summary(self) -> str:
-        """Say what counts, target by target."""
-        return " ".join(_sentence(row) for row in self.quotas if row.counts) or "No quota counts."
+        """Say how many replicas more may run, target by target."""
+        rows = [row for row in self.quotas if row.counts]
+        if len(rows) == 1:
+            return f"{rows[0].target}: {_room(rows[0])}."
+        more = [f"{row.target} {row.more}" for row in rows if row.more]
+        known = ", ".join(more) or "nowhere" if any(row.limit is not None for row in rows) else ""
+        full = _names(row for row in rows if 0 in {row.more, row.replicas})
+        unknown = _names(row for row in rows if row.more is None and row.replicas != 0)
+        said = {"Replicas more that may run": known, "None on": full, "Not known of": unknown}
+        return " ".join(f"{head}: {names}." for head, names in said.items() if names)
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return the quota that each target is held to, as far as it is known."""
+        rows = [row for row in self.quotas if row.counts and row.limit is not None]
+        more = ("quota", "accelerator") if len(rows) == 1 else ()
+        fields = ("target", "region", "limit", "in_use", *more)
+        return {"quotas": [{name: _whole(getattr(row, name)) for name in fields} for row in rows]}
 
     def warnings(self) -> tuple[str, ...]:
         """Warn where not even one replica may run, and where nobody knows."""
         return tuple(_warnings(self.quotas))
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Deploy where there is room."""
-        room = (row.target for row in self.quotas if row.counts and row.more)
-        return tuple(NextStep("deploy_vllm", {"target": target}) for target in room)[:1]
+        """Choose what to deploy where there is room, else set up what could not be read."""
+        rows = [row for row in self.quotas if row.counts]
+        open_to = (row.target for row in rows if row.more or (row.more is None and row.replicas))
+        room = next(open_to, None)
+        if room:
+            return (NextStep("recommend_deployment", {"targets": [room]}),)
+        unset = next((row.target for row in rows if "setup_target" in row.detail), None)
+        return (NextStep("setup_target", {"target": unset}),) if unset else ()
 
 
 async def check(runtime: Runtime, target: str | None) -> Quotas:
@@ -126,20 +146,36 @@ def _not_read(target: Target, why: OpsError) -> QuotaRow:
     return row_of(target, unread, counts=True)
 
 
-def _sentence(row: QuotaRow) -> str:
-    if row.replicas is None or row.limit is None:
-        return f"{row.target}: not known."
-    used = "" if row.in_use is None else f", {row.in_use:g} in use"
-    enough = "not enough for one replica" if not row.replicas else f"enough for {row.replicas}"
-    plural = "" if row.replicas == 1 else "s"
-    unit = f" replica{plural}" if row.replicas else ""
-    return f"{row.target}: {row.limit:g} {row.accelerator} in {row.region}{used}, {enough}{unit}."
+def _room(row: QuotaRow) -> str:
+    """Say how many replicas more may run there, and of what that is reckoned."""
+    if row.limit is None:
+        return "not known"
+    held = f"{row.limit:g} {row.accelerator} allowed in {row.region}"
+    if row.in_use is None:
+        return f"{_replicas(row.replicas)} at most ({held}; what is in use is not known)"
+    return f"{_replicas(row.more)} more may run ({held}, {row.in_use:g} in use)"
+
+
+def _whole(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _replicas(number: int | None) -> str:
+    return f"{number or 'no'} replica{'s' * (number != 1)}"
+
+
+def _names(rows: Iterable[QuotaRow]) -> str:
+    return ", ".join(row.target for row in rows)
 
 
 def _warnings(rows: Sequence[QuotaRow]) -> Iterator[str]:
+    """Say each cause once, with the targets that it keeps from running or from being known."""
+    causes: dict[str, list[str]] = {}
     for row in rows:
-        if row.counts and row.replicas is None:
-            yield f"{row.target}: not known, which is not 0: {row.detail}"
+        if row.counts and row.limit is None:
+            causes.setdefault(row.detail, []).append(row.target)
         elif row.fix:
             full = "all of it is in use" if row.replicas else f"the limit is {row.limit:g}"
-            yield f"{row.target}: {full}. {row.fix}"
+            causes.setdefault(f"{full}. {row.fix}", []).append(row.target)
+    for cause, targets in causes.items():
+        yield f"{', '.join(targets)}: {cause}"

@@ -1,7 +1,7 @@
 """Which zones may give the chips of a target, as far as that can be seen without asking for one."""
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import anyio
 
@@ -16,6 +16,9 @@ from operations.runtime import Runtime
 _MOST: Final = 24
 """Rows of one answer."""
 _NAMED: Final = 5
+_SHOWN: Final = 12
+"""Rows of an answer that was not asked for in full."""
+_NOT_SET_UP: Final = "What a zone gives is not known before setup_target has enabled its APIs."
 _BY_ASKING: Final = "Whether a chip is free is known only by asking for one."
 
 
@@ -34,26 +37,32 @@ class Zones(Answer):
     """Of the least promising."""
 
     def summary(self) -> str:
-        """Name the zones that nothing stands against, target by target."""
-        targets = dict.fromkeys(name for row in self.zones for name in row.targets)
-        said = " ".join(_sentence(name, self.zones) for name in targets)
+        """Name the zones that nothing is known against, once for all targets with the same."""
+        found: dict[str, list[str]] = {}
+        for target in dict.fromkeys(name for row in self.zones for name in row.targets):
+            found.setdefault(_listed(_usable(target, self.zones)), []).append(target)
+        said = " ".join(f"{', '.join(targets)}: {zones}." for zones, targets in found.items())
         return f"{said} {_BY_ASKING}" if said else "No zone is known."
 
+    def facts(self) -> Mapping[str, Any]:
+        """Return the quota and the last outcome of each zone that may give a chip."""
+        one = len({row.targets for row in self.zones}) == 1
+        rows = [row for row in self.zones if row.usable][:_SHOWN]
+        return {"zones": [_facts(row, {} if one else _whose(row)) for row in rows]}
+
     def warnings(self) -> tuple[str, ...]:
-        """Say where no zone can be used, and why."""
+        """Say where no zone can be used, and why, each cause once."""
         return tuple(_warnings(self.zones))
 
     def next_steps(self) -> tuple[NextStep, ...]:
-        """Search in the best."""
+        """Choose what to deploy to the best, or see to what stands against all."""
         best = next((row for row in self.zones if row.usable), None)
-        if best is None:
-            return (NextStep("check_gpu_quotas"),) if self.zones else ()
-        target = best.targets[0]
-        return (
-            NextStep(
-                "deploy_vllm", {"target": target, "zones": _usable(target, self.zones)[:_NAMED]}
-            ),
-        )
+        if best:
+            return (NextStep("recommend_deployment", {"targets": [best.targets[0]]}),)
+        unset = next((row for row in self.zones if "setup_target" in row.verdict), None)
+        if unset:
+            return (NextStep("setup_target", {"target": unset.targets[0]}),)
+        return (NextStep("check_gpu_quotas"),) if self.zones else ()
 
 
 async def look(runtime: Runtime, target: str | None) -> Zones:
@@ -107,10 +116,24 @@ def _bounded(seen: dict[str, Sequence[Zone]]) -> Zones:
     )
 
 
-def _sentence(target: str, rows: Sequence[ZoneRow]) -> str:
-    usable = _usable(target, rows)
-    more = f" and {len(usable) - _NAMED} more" if len(usable) > _NAMED else ""
-    return f"{target}: {', '.join(usable[:_NAMED]) or 'no zone'}{more}."
+def _listed(zones: Sequence[str]) -> str:
+    more = f" and {len(zones) - _NAMED} more" if len(zones) > _NAMED else ""
+    return f"{', '.join(zones[:_NAMED]) or 'no zone'}{more}"
+
+
+def _whose(row: ZoneRow) -> Mapping[str, str]:
+    return {"targets": ", ".join(row.targets)}
+
+
+def _facts(row: ZoneRow, whose: Mapping[str, str]) -> Mapping[str, Any]:
+    limits = [int(quota.limit) for quota in row.quotas if quota.limit is not None]
+    last = row.outcomes[0] if row.outcomes else None
+    return {
+        "zone": row.zone,
+        **whose,
+        "chips_allowed": min(limits, default=None),
+        "last": f"{last.outcome} {last.minutes_ago} min ago" if last else None,
+    }
 
 
 def _usable(target: str, rows: Sequence[ZoneRow]) -> list[str]:
@@ -118,7 +141,12 @@ def _usable(target: str, rows: Sequence[ZoneRow]) -> list[str]:
 
 
 def _warnings(rows: Sequence[ZoneRow]) -> Iterator[str]:
+    causes: dict[str, list[str]] = {}
     for target in dict.fromkeys(name for row in rows for name in row.targets):
         here = [row for row in rows if target in row.targets]
         if not any(row.usable for row in here):
-            yield f"{target}: {here[0].zone}: {here[0].verdict}"
+            unset = "setup_target" in here[0].verdict
+            cause = _NOT_SET_UP if unset else f"{here[0].zone}: {here[0].verdict}"
+            causes.setdefault(cause, []).append(target)
+    for cause, targets in causes.items():
+        yield f"{', '.join(targets)}: {cause}"

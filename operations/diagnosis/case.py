@@ -27,6 +27,7 @@ _NOT_YET: Final[Mapping[State, str]] = {
     State.ASLEEP: "it sleeps, and asking would wake it",
     State.STOPPING: "it is being stopped",
     State.STOPPED: "it is stopped",
+    State.EXPIRED: "its time is over",
     State.FAILED: "it does not run",
     State.DELETING: "it is being deleted",
 }

@@ -30,7 +30,7 @@ _AT_THE_END: Final = timedelta(minutes=2)
 """What ends an engine that served stands so shortly before its last words; earlier troubles,
 often those of one request, it outlived."""
 _LAST_LINES: Final = 8
-_ENDED: Final = frozenset((State.FAILED, State.UNKNOWN))
+_ENDED: Final = frozenset((State.FAILED, State.EXPIRED, State.UNKNOWN))
 
 
 class Found(NamedTuple):

@@ -37,7 +37,7 @@ def still_bills(now: Deployment) -> tuple[Remark, ...]:
 def is_overdue(case: Case) -> bool:
     """Whether its ttl is over and it is not stopped."""
     now = case.deployment
-    runs = now.state not in {State.STOPPED, State.STOPPING, State.DELETING}
+    runs = not (now.state.ended or now.state in {State.STOPPING, State.DELETING})
     return runs and now.expires_at is not None and now.expires_at < case.now
 
 

@@ -50,7 +50,7 @@ async def resource(case: Case) -> Looked:
     known = ", ".join(f"{what} {words}" for what, words in now.resources.items())
     if now.state in {State.READY, State.LOADING, State.UNKNOWN, State.ASLEEP, State.STOPPED}:
         return well(f"It is {now.state} since {now.since:%F %H:%M} UTC. {known}".strip())
-    if now.state is State.FAILED:
+    if now.state in {State.FAILED, State.EXPIRED}:
         return well(f"It is there. {known}".strip())
     if stopped := _steps_stopped(case):
         return stopped

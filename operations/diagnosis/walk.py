@@ -36,7 +36,7 @@ WHOLE_SECONDS: Final = 40.0
 _NO_TIME_SECONDS: Final = 0.5
 _MORE_SECONDS: Final = 2.0
 """To fill in the next call where the walk took all the time."""
-_ENDED: Final = frozenset((State.FAILED, State.UNKNOWN))
+_ENDED: Final = frozenset((State.FAILED, State.EXPIRED, State.UNKNOWN))
 
 
 class Row(NamedTuple):
@@ -197,7 +197,7 @@ def _state(now: Deployment, seen: dict[Layer, Looked]) -> str | None:
 def _otherwise(case: Case) -> Sequence[Step]:
     """Name what helps with a failure that names no tool."""
     log = (Step(tool="get_logs"),) if isinstance(case.backend, HasLogs) else ()
-    failed = case.deployment.state is State.FAILED
+    failed = case.deployment.state in {State.FAILED, State.EXPIRED}
     return (*log, Step(tool="deploy_vllm" if failed else "status_vllm"))
 
 

@@ -97,7 +97,7 @@ async def _follow_boot(runtime: Runtime, backend: Backend, deployment: Deploymen
                 keep_expiry(runtime, deployment)
             if phase_of(deployment) != phase:
                 seconds = round(anyio.current_time() - since, 1)
-                if phase and deployment.state is not State.FAILED:
+                if phase and deployment.state not in {State.FAILED, State.EXPIRED}:
                     runtime.stage.journal.record_phase(
                         deployment.target, deployment.engine, phase, seconds
                     )

@@ -61,7 +61,7 @@ async def _end(stage: Stage, expiry: Expiry, heard: dict[Expiry, str], tell: Tel
         stage.journal.forget_expiry(expiry)
     if said and said != heard.get(expiry):
         _write_down(stage, expiry, said)
-        tell(f"{where} was overdue since {expiry.at:%F %H:%M} UTC: {said}")
+        tell(f"{where} expired at {expiry.at:%F %H:%M} UTC: {said}")
     heard[expiry] = said
 
 
@@ -83,7 +83,7 @@ async def _stop(stage: Stage, expiry: Expiry) -> tuple[str, bool]:
     over = now.expires_at is not None and now.expires_at <= utc_now()
     if isinstance(backend, Ends) and (over or now.state is State.DELETING):  # its rest as well
         return await backend.end(expiry.name), await _is_gone(backend, expiry.name)
-    if not over or now.state is State.STOPPED or not isinstance(backend, Stops):
+    if not over or now.state.ended or not isinstance(backend, Stops):
         return "", True
     seen = await backend.stop(expiry.name)
     return f"it was told to stop and is {seen.state} now.", True

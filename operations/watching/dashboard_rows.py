@@ -40,6 +40,7 @@ class Health(StrEnum):
     READY = "ready"
     ASLEEP = "asleep"
     STOPPED = "stopped"
+    EXPIRED = "expired"
 
     @property
     def ill(self) -> bool:
@@ -52,6 +53,7 @@ _CALM: Final = {
     State.READY: Health.READY,
     State.ASLEEP: Health.ASLEEP,
     State.STOPPED: Health.STOPPED,
+    State.EXPIRED: Health.EXPIRED,
     State.STOPPING: Health.ENDING,
     State.DELETING: Health.ENDING,
 }
@@ -99,6 +101,10 @@ _NEXT: Final[dict[Health, tuple[tuple[str, str], ...]]] = {
     Health.READY: (("query_gemma4", "Ask it with query_gemma4."),),
     Health.ASLEEP: (
         ("query_gemma4", "It is woken by query_gemma4 with wake=true, which is paid for."),
+    ),
+    Health.EXPIRED: (
+        ("destroy_vllm", "Its time is over: destroy_vllm takes away what is left of it."),
+        ("status_vllm", "Its time is over: look with status_vllm."),
     ),
     Health.STOPPED: (
         ("start_vllm", "start_vllm brings it back, destroy_vllm takes it away."),
@@ -233,7 +239,7 @@ def _health(deployment: Deployment, figures: Figures, *, late: bool, now: dateti
 
 def _overdue_since(deployment: Deployment, now: datetime) -> datetime | None:
     ends = deployment.expires_at
-    runs = deployment.state is not State.STOPPED
+    runs = not deployment.state.ended
     return ends if ends and ends < now and runs else None
 
 

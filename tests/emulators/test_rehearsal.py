@@ -60,7 +60,7 @@ async def boot(where: str, *argv: str, allow_long: bool = False, **knobs: Any) -
 
 
 async def serve(where: str, *argv: str) -> Served:
-    room, knobs = rehearsal(where, *argv), Knobs()
+    room, knobs = rehearsal(where, *argv), Knobs(accelerator=where)
     plan = await boot(where, *argv)
     return build_served(parse(argv), room.setup, plan, knobs, room.device(knobs))
 

@@ -71,7 +71,7 @@ def test_what_is_not_known_is_not_0() -> None:
     """It is told as not known, with why, and no fix is made up."""
     found = Quotas(quotas=(row(None, detail="The API is off."),))
     assert found.summary() == "cloud-run-l4: not known."
-    assert found.warnings() == ("cloud-run-l4: not known, which is not 0: The API is off.",)
+    assert found.warnings() == ("cloud-run-l4: The API is off.",)
     assert found.quotas[0].fix is None
     assert found.next_steps() == ()
 
@@ -87,13 +87,13 @@ def test_where_nothing_is_left_it_says_how_to_get_more(limit: float, in_use: flo
 
 
 def test_where_there_is_room_nothing_is_warned_of() -> None:
-    """And the next step is a deployment there."""
+    """And the next step is to choose what runs there."""
     found = Quotas(quotas=(row(3, 1),))
     assert found.summary() == (
-        "cloud-run-l4: 3 nvidia-l4 in us-east4, 1 in use, enough for 3 replicas."
+        "cloud-run-l4: 2 replicas more may run (3 nvidia-l4 allowed in us-east4, 1 in use)."
     )
     assert found.warnings() == ()
-    assert found.next_steps()[0].arguments == {"target": "cloud-run-l4"}
+    assert found.next_steps()[0].arguments == {"targets": ["cloud-run-l4"]}
 
 
 def test_a_quota_that_does_not_count_is_shown_only() -> None:

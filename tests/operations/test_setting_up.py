@@ -7,8 +7,8 @@ from operations.lives.setting_up import SetupReport, to_set_up
 TARGET = Target(name="cloud-run-l4", backend="cloud_run", description="")
 
 
-def step(what: str, *, done: bool = False) -> SetupStep:
-    return SetupStep(what=what, done=done, command=f"make {what}")
+def step(what: str, *, done: bool = False, usd_per_month: float = 0.0) -> SetupStep:
+    return SetupStep(what=what, done=done, command=f"make {what}", usd_per_month=usd_per_month)
 
 
 def test_nobody_is_asked_where_nothing_is_missing() -> None:
@@ -21,8 +21,18 @@ def test_a_human_is_shown_what_would_be_made() -> None:
     seen = Setup(steps=(step("the API", done=True), step("an account"), step("a repository")))
     asked = to_set_up(TARGET, seen)
     assert asked
-    assert asked.makes == ("an account: $0", "a repository: $0")
+    assert asked.what.startswith("Set up cloud-run-l4, once: make 2 things ($0 a month")
+    assert asked.makes == ("an account", "a repository")
+    assert asked.question.splitlines()[1:] == ["- an account", "- a repository"]
     assert asked.tool == "setup_target"
+
+
+def test_a_human_is_shown_what_it_costs_to_have_it() -> None:
+    """By the month and by name, whether or not anything is deployed."""
+    seen = Setup(steps=(step("the API"), step("The share", usd_per_month=25.0)))
+    asked = to_set_up(TARGET, seen)
+    assert asked
+    assert "($25.00 a month, used or not: the share)" in asked.what
 
 
 def test_a_yes_is_bound_to_what_was_missing() -> None:

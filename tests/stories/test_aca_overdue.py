@@ -24,7 +24,7 @@ __all__ = ["bare_trouble", "slow_environment", "trouble"]
 
 pytestmark = pytest.mark.anyio
 
-OVERDUE: Final = "one on aca-a100 was overdue"
+OVERDUE: Final = "one on aca-a100 expired at"
 
 
 async def test_a_deployment_whose_time_is_over_is_stopped_and_that_is_told_once(

@@ -11,6 +11,10 @@ from core.journal import utc_now
 from core.rehearsal import GooglePlane
 from core.settings import Settings
 from operations.lives import overdue
+from planner.accelerators import accelerator
+from planner.flags import Flags
+from planner.model import read_model
+from planner.speed import decode
 from tests.conversation import Agent, agent_of
 from tests.google_plane import Controls
 from tests.stories.conftest import Cloud
@@ -84,6 +88,20 @@ async def test_a_life_with_ollama(agent: Agent, bare_cloud: Cloud, target: str) 
     assert any("image" in what for what in gone.data["removed"]), gone
 
 
+async def test_a_rehearsed_answer_is_no_faster_than_the_plan(
+    agent: Agent, bare_cloud: Cloud
+) -> None:
+    """A busy machine may make it slower; nothing makes it faster than the plan's best."""
+    bare_cloud.set(engine_environment={})
+    life = Life(agent, TARGETS[0])
+    await life.begins(max_model_len=4096)
+    answer = await life.call("query_gemma4_with_stats", prompt="What is Gemma?", max_tokens=24)
+    best = decode(read_model(MODEL), accelerator("l4"), Flags()).tokens_per_second_per_user.high
+    assert answer.data["completion_tokens"] > 4
+    assert answer.data["timing"]["output_tokens_per_second"] <= best, answer
+    await life.ends()
+
+
 async def test_what_outlives_its_time_is_stopped_and_told_once(
     alone: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +113,6 @@ async def test_what_outlives_its_time_is_stopped_and_told_once(
     with anyio.fail_after(60):
         while (seen := await life.call("status_vllm", wait_s=1)).state != "stopped":
             news += seen.structured["warnings"]
-    told = [said for said in (*news, *seen.structured["warnings"]) if "was overdue since" in said]
+    told = [said for said in (*news, *seen.structured["warnings"]) if " expired at " in said]
     assert len(told) == 1, news
     await life.ends()

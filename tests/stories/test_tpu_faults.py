@@ -78,7 +78,7 @@ async def test_a_chip_whose_time_is_over_is_told_as_expired(
     agent: Agent, cloud: Cloud, control_plane: str
 ) -> None:
     """A question that comes too late is refused with that; nothing bills, and nothing is left."""
-    cloud.set(tpu_clock=30)
+    cloud.set(tpu_clock=30, tpu_run_clock=30)
     more = {"control_plane": control_plane, "ttl_minutes": 10}
     life = await served(agent, "tpu-v6e-1-flex", **more)
     with anyio.fail_after(_LONGEST_SECONDS):
@@ -89,6 +89,9 @@ async def test_a_chip_whose_time_is_over_is_told_as_expired(
                 break
     assert answer.structured["fix"], answer
     over = await until(life, failed_with("EXPIRED"))
+    assert over.state == "expired"
+    assert "its time was over" in over.structured["summary"].lower()
+    assert [step["tool"] for step in over.structured["next"]] == ["deploy_vllm", "destroy_vllm"]
     assert over.data["replicas"] == 0
     await life.ends()
     assert left(cloud) == []
@@ -135,7 +138,7 @@ async def test_a_delete_that_takes_ten_minutes_is_told_until_it_is_over(
 async def test_nothing_of_others_is_ever_changed(
     agent: Agent, cloud: Cloud, control_plane: str
 ) -> None:
-    """A whole life, a search that fails and a sweep over husks leave it as it was."""
+    """A whole life, a search that fails and a sweep over leftovers leave it as it was."""
     before = await planted_by_others(cloud)
     life = await served(agent, "tpu-v6e-1", control_plane=control_plane)
     listed = await agent.call("list_queued_resources")
@@ -150,14 +153,16 @@ async def test_nothing_of_others_is_ever_changed(
     assert await planted_by_others(cloud, look=True) == before
 
 
-async def test_a_husk_is_found_and_deleted_when_it_is_asked_for(agent: Agent, cloud: Cloud) -> None:
+async def test_a_leftover_is_found_and_deleted_when_it_is_asked_for(
+    agent: Agent, cloud: Cloud
+) -> None:
     """It is named with what it holds; afterwards it is gone."""
     life = await served(agent, SPOT, control_plane="queued")
     cloud.controls.preempt(cloud.project, "queued", HERE, VM)
     await until(life, failed_with("PREEMPTED"))
     listed = await agent.call("list_queued_resources", target=SPOT)
-    assert [row for row in listed.data["resources"] if row["husk"] and row["id"] == VM], listed
-    assert any("husk" in said for said in listed.structured["warnings"]), listed
+    assert [row for row in listed.data["resources"] if row["leftover"] and row["id"] == VM], listed
+    assert any("leftover" in said for said in listed.structured["warnings"]), listed
     gone = await agent.call("manage_queued_resource", action="delete", name=VM, zone=HERE)
     assert not gone.failed, gone
     await life.call("destroy_vllm")

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 ONE: Final = {"target": "tpu-v6e-1", "name": "one"}
 WISH: Final = {"model": MODEL, "max_model_len": 4096, "zones": [HERE], "control_plane": "queued"}
-OVERDUE: Final = "one on tpu-v6e-1 was overdue"
+OVERDUE: Final = "one on tpu-v6e-1 expired at"
 GOING: Final = "it is being deleted"
 GONE: Final = ("nothing of it bills any more", "it is gone")
 _DELETE: Final = "google.cloud.tpu.v2.Tpu/DeleteQueuedResource"

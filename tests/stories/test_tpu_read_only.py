@@ -19,7 +19,7 @@ WAITS: Final = "us-east5-a"
 ONE: Final = {"target": "tpu-v6e-1", "name": "one"}
 TWO: Final = {"target": "tpu-v6e-1-spot", "name": "two"}
 WISH: Final = {"model": MODEL, "max_model_len": 4096}
-HUSK: Final = "vllm-devops-two"
+LEFTOVER: Final = "vllm-devops-two"
 CHANGES: Final[dict[str, dict[str, Any]]] = {
     **CHANGING,
     "setup_target": {},
@@ -79,8 +79,8 @@ async def _shows_both(agent: Agent) -> None:
     rows = {row["name"]: row["state"] for row in listed.data["deployments"]}
     assert rows == {"one": "ready", "two": "queued"}, listed
     queue = await agent.call("list_queued_resources")
-    husks = {row["deployment"]: row["husk"] for row in queue.data["resources"]}
-    assert husks == {"one": False, "two": True}, queue
+    leftovers = {row["deployment"]: row["leftover"] for row in queue.data["resources"]}
+    assert leftovers == {"one": False, "two": True}, queue
     zones = await agent.call("get_zones_with_available_quota", target=ONE["target"])
     assert {row["zone"]: row["usable"] for row in zones.data["zones"]}[HERE], zones
     quotas = await agent.call("check_gpu_quotas", target=ONE["target"])
@@ -94,7 +94,7 @@ async def _shows_both(agent: Agent) -> None:
     )
     assert plan.data["checks"], plan
     shown = await agent.call("describe_queued_resource", name="two")
-    assert shown.data["resources"][0]["id"] == HUSK
+    assert shown.data["resources"][0]["id"] == LEFTOVER
 
 
 async def _looks_at(agent: Agent) -> None:

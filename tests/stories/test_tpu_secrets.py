@@ -109,7 +109,7 @@ async def test_no_secret_is_found_anywhere_when_all_goes_wrong(
     caplog: pytest.LogCaptureFixture,
     control_plane: str,
 ) -> None:
-    """A search that fails, a chip that is taken, a husk; a server that only looks sees them too."""
+    """A search that fails, a chip that is taken, a leftover: a read-only server sees them too."""
     caplog.set_level("DEBUG")
     zones: dict[str, Any] = {EMPTY: {"free": 0}, HERE: {}}
     cloud.set(tpu_clock=600, tpu_zones=zones)

@@ -225,12 +225,12 @@ class RecordedQueue(RecordedCloud):
 
     async def queued_resources(self) -> Sequence[QueuedResource]:
         await self._asked()
-        return tuple(self._kept.husks)
+        return tuple(self._kept.leftovers)
 
-    async def delete_husk(self, zone: str, resource: str) -> bool:
+    async def delete_leftover(self, zone: str, resource: str) -> bool:
         await self._asked()
-        self._write("delete husk", resource)
-        self._kept.husks.clear()
+        self._write("delete leftover", resource)
+        self._kept.leftovers.clear()
         return True
 
 

@@ -29,7 +29,7 @@ class Kept:
     deployments: dict[tuple[str, str], Deployment] = field(default_factory=dict)
     specs: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     """What was given for those that were made with more than a model."""
-    husks: list[QueuedResource] = field(default_factory=list)
+    leftovers: list[QueuedResource] = field(default_factory=list)
     is_set_up: bool = False
     hangs: bool = False
     """Nothing that is asked of it ever answers."""
@@ -56,10 +56,10 @@ class Kept:
         }
         self.deployments[target, name] = Deployment.model_validate({**values, **said})
 
-    def husk(self) -> None:
+    def leftover(self) -> None:
         """Let a request be there that will never serve."""
         values: dict[str, Any] = {
-            "id": "vllm-devops-husk",
+            "id": "vllm-devops-leftover",
             "zone": "us-east5-b",
             "control_plane": "queued",
             "state": "FAILED",
@@ -70,6 +70,6 @@ class Kept:
             "ours": True,
             "deployment": "gone",
             "target": "chip",
-            "husk": True,
+            "leftover": True,
         }
-        self.husks = [QueuedResource.model_validate(values)]
+        self.leftovers = [QueuedResource.model_validate(values)]

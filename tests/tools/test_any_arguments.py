@@ -60,7 +60,7 @@ def _fill(kept: Kept) -> None:
     kept.put("cloud-run-l4", State.ASLEEP, "sleeper")
     kept.put("aca-a100", State.STOPPED, "azure")
     kept.put("tpu-v6e-1", State.FAILED, "chip")
-    kept.husk()
+    kept.leftover()
 
 
 async def _launch_nothing(folder: RunFolder, *_rest: object) -> None:
@@ -77,7 +77,7 @@ JUNK: Final = st.one_of(
     st.integers(),
     st.floats(allow_nan=False, allow_infinity=False),
     st.text(max_size=60),
-    st.sampled_from(["one", "sleeper", "chip", "vllm-devops-husk", "gone", MODEL, True, 1]),
+    st.sampled_from(["one", "sleeper", "chip", "vllm-devops-leftover", "gone", MODEL, True, 1]),
     st.sampled_from(["local", "cloud-run-l4", "aca-a100", "tpu-v6e-1", "create", "delete"]),
     st.sampled_from(["one", "local", "../one", "/", "~", "-x", "\x00", "", " ", "0", "[]", "{}"]),
     st.lists(st.text(max_size=8), max_size=3),

@@ -177,6 +177,32 @@ async def test_quotas_of_all_targets_are_read_at_once(
     assert "ask for 1" in counting["cloud-run-rtx-pro-6000"]["fix"]
 
 
+CAPACITY: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
+    ("check_gpu_quotas", {}),
+    ("check_gpu_quotas", {"target": "tpu-v6e-1"}),
+    ("get_zones_with_available_quota", {}),
+    ("list_queued_resources", {}),
+    ("setup_target", {"target": TARGET}),
+)
+
+
+@pytest.mark.usefixtures("simulated_azure")
+@pytest.mark.parametrize("is_set_up", [False, True])
+async def test_capacity_is_answered_in_few_lines(
+    bare: Settings, controls: Controls, *, is_set_up: bool
+) -> None:
+    """Each cause is told once, for all targets that it concerns, and the next step works."""
+    controls.set(project_of(bare), prepared=is_set_up)
+    async with agent_of(bare.model_copy(update={"confirm": "never"})) as agent:
+        for tool, said in CAPACITY:
+            reply = await agent.brief(tool, **said)
+            assert len(reply.text) < 4 * 450, (tool, reply)
+            assert reply.text.count("cloudquotas.googleapis.com is not enabled") <= 2, reply
+            assert reply.structured["next"] or tool == "list_queued_resources", reply
+            for step in reply.structured["next"][:1]:
+                assert not (await agent.brief(step["tool"], **step["arguments"])).failed, step
+
+
 async def test_a_quota_that_may_not_be_read_is_not_0(
     agent: Agent, prepared: Settings, controls: Controls
 ) -> None:

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 ONE: Final = {"target": "run", "name": "one"}
 CHIP: Final = {"target": "chip", "name": "one"}
-HUSK: Final = {"name": "vllm-devops-husk"}
+LEFTOVER: Final = {"name": "vllm-devops-leftover"}
 ASKED: Final = {"prompt": "Hello", "max_tokens": 4, "wake": True}
 WRONG: Final = "0123456789ab"
 
@@ -116,12 +116,12 @@ WAYS: Final[dict[str, Way]] = {
         is_(State.STOPPED, "chip"),
         "the service one",
     ),
-    "delete a husk": Way(
+    "delete a leftover": Way(
         "manage_queued_resource",
-        {**HUSK, "action": "delete"},
-        ["delete husk"],
-        Kept.husk,
-        "vllm-devops-husk",
+        {**LEFTOVER, "action": "delete"},
+        ["delete leftover"],
+        Kept.leftover,
+        "vllm-devops-leftover",
     ),
     "delete by an old name": Way(
         "destroy_queued_resource",
@@ -177,7 +177,7 @@ class Stage:
         kept = self.kept
         kept.writes.clear()
         kept.deployments.clear()
-        kept.husks.clear()
+        kept.leftovers.clear()
         kept.is_set_up = False
         way.before(kept)
         return kept

@@ -53,7 +53,7 @@ async def told_everything(
         for target in WHERE:
             kept.put(target, State.READY)
             kept.put(target, State.ASLEEP, "sleeper")
-        kept.husk()
+        kept.leftover()
         settings = Settings(
             vllm_devops_state_dir=state_dir,
             google_cloud_project="p",
@@ -147,8 +147,8 @@ async def test_a_request_of_the_queue_is_still_shown(
         refused = await agent.call("manage_queued_resource", action="describe", name="gone")
         assert refused.code == "READ_ONLY"
         assert "describe_queued_resource" in refused.structured["fix"]
-        shown = await agent.call("describe_queued_resource", name="vllm-devops-husk")
-        assert shown.data["resources"][0]["husk"] is True
+        shown = await agent.call("describe_queued_resource", name="vllm-devops-leftover")
+        assert shown.data["resources"][0]["leftover"] is True
 
 
 async def test_resources_and_prompts_change_and_betray_nothing(

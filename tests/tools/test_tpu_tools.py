@@ -88,7 +88,7 @@ async def agreed(agent: Agent, tool: str, **said: Any) -> Reply:
 async def test_zones_of_a_target_are_told_with_what_stands_against_them(
     agent: Agent, prepared: Settings, controls: Controls
 ) -> None:
-    """The next step searches in those that nothing stands against."""
+    """The next step chooses what to deploy there."""
     zones: dict[str, Any] = {ZONE: {"accelerators": []}, "us-east5-a": {}, "europe-west4-a": {}}
     controls.set(project_of(prepared), tpu_zones=zones)
     reply = await agent.call("get_zones_with_available_quota", target=TARGET)
@@ -98,9 +98,8 @@ async def test_zones_of_a_target_are_told_with_what_stands_against_them(
     usable = [row["zone"] for row in reply.data["zones"] if row.get("usable")]
     assert usable == ["us-east5-a", "europe-west4-a"]
     (step,) = reply.structured["next"]
-    assert step["arguments"] == {"target": TARGET, "zones": usable}
-    planned = await agent.call("deploy_vllm", **step["arguments"], model=MODEL)
-    assert planned.code == "CONFIRMATION_REQUIRED"
+    assert step == {"tool": "recommend_deployment", "arguments": {"targets": [TARGET]}}
+    assert not (await agent.call(step["tool"], **step["arguments"])).failed
 
 
 async def test_zones_of_all_targets_are_rows_of_what_is_the_same(agent: Agent) -> None:
@@ -141,7 +140,7 @@ async def test_a_target_that_cannot_is_told_which_can(
     assert (await agent.call(tool, target="nowhere", **said)).code == "TARGET_NOT_FOUND"
 
 
-async def test_husks_go_first_with_the_call_that_removes_them(
+async def test_leftovers_go_first_with_the_call_that_removes_them(
     agent: Agent,
     prepared: Settings,
     controls: Controls,
@@ -158,7 +157,7 @@ async def test_husks_go_first_with_the_call_that_removes_them(
     assert_envelope(reply)
     assert_same_facts(reply)
     assert [row["id"] for row in reply.data["resources"]] == [OURS, "theirs"]
-    warned = [said for said in reply.structured["warnings"] if "husk" in said]
+    warned = [said for said in reply.structured["warnings"] if "leftover" in said]
     assert len(warned) == 2
     assert f"manage_queued_resource(action='delete', name='{OURS}', zone='{ZONE}')" in warned[0]
     assert "not made here" in warned[1]
@@ -239,7 +238,7 @@ async def test_a_request_without_a_target_asks_for_one(agent: Agent) -> None:
     assert (reply.code, TARGET in reply.structured["summary"]) == ("AMBIGUOUS", True)
 
 
-async def test_a_husk_beside_its_deployment_goes_alone(
+async def test_a_leftover_beside_its_deployment_goes_alone(
     agent: Agent, prepared: Settings, controls: Controls, site: AbstractAsyncContextManager[Site]
 ) -> None:
     """The same deployment lives in another zone: it is not ended."""
@@ -254,7 +253,7 @@ async def test_a_husk_beside_its_deployment_goes_alone(
     done = await agreed(agent, "manage_queued_resource", action="delete", name=OURS, zone=ZONE)
     assert done.data["gone"], done
     (row,) = (await agent.call("list_queued_resources")).data["resources"]
-    assert (row["zone"], row["husk"]) == ("us-east5-a", False)
+    assert (row["zone"], row["leftover"]) == ("us-east5-a", False)
 
 
 async def test_a_server_that_only_looks_lists_and_manages_nothing(prepared: Settings) -> None:

@@ -65,7 +65,7 @@ def spec_of(vm: Resource) -> VmSpec:
 def ends_at(project: Project, vm: Resource) -> float | None:
     """Say when its run time is over, in real seconds since 1970; None if nothing limits it."""
     ran, limit = notes_of(vm).get("ran"), seconds(vm["scheduling"].get("maxRunDuration"))
-    return ran + limit / project.knobs.tpu_clock if ran and limit else None
+    return ran + limit / project.knobs.tpu_run_clock if ran and limit else None
 
 
 def told(world: World, project: Project, vm: Resource) -> Resource:

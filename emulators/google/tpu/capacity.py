@@ -62,7 +62,7 @@ def limit_of(project: Project, pool: str, zone: str) -> int:
 
 
 def in_use(project: Project, pool: str, zone: str) -> int:
-    """Count the chips of a pool: husks hold theirs until they are deleted.
+    """Count the chips of a pool: leftovers hold theirs until they are deleted.
 
     The TPU API counts by zone, Compute Engine by region.
     """

@@ -105,7 +105,7 @@ class Queued:
         self.world.keep(self.project)
 
     def fail(self, refused: Refused) -> None:
-        """Leave a husk that says why."""
+        """Leave a leftover that says why."""
         self.become(State.FAILED)
         status: Status = refused.as_status
         self.resource.state.failed_data = QueuedResourceState.FailedData(error=status)
@@ -215,7 +215,8 @@ def _active(queued: Queued) -> bool:
     longest = queue_rules.run_seconds(queued.more)
     if longest is None:
         return False
-    if queued.elapsed > longest:
+    ran = (time.time() - queued.life.since) * queued.project.knobs.tpu_run_clock
+    if ran > longest:
         suspend(queued, Initiator.SERVICE)
         return False
     return True

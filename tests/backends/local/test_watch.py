@@ -35,6 +35,7 @@ async def test_an_engine_whose_time_is_over_is_stopped(machine: Machine) -> None
     await watched(machine, "boots", ttl_seconds=1)
     stopped = await machine.until(State.STOPPED)
     assert stopped.failure is None
+    assert "its time was over at" in stopped.summary()
     ended = machine.folder().exit()
     assert ended is not None
     assert ended.reason == "ttl"

@@ -131,7 +131,7 @@ class Cloud:
         """Tell of it as a control plane does."""
         state, script = self.state(row), self.script(row.place)
         given = self._waited(row) >= script.after and state is not ChipState.WAITING
-        had = given and (script.was_given or not state.husk)
+        had = given and (script.was_given or not state.leftover)
         return Chip(
             place=row.place,
             id=row.id,
@@ -144,8 +144,8 @@ class Cloud:
             spec_json=row.spec_json,
             created_at=row.asked,
             given_at=row.asked + timedelta(seconds=script.after) if had else None,
-            why=script.why if state.husk else "",
-            taken_by=script.taken_by if state.husk else "",
+            why=script.why if state.leftover else "",
+            taken_by=script.taken_by if state.leftover else "",
         )
 
     def state(self, row: Row) -> ChipState:
@@ -203,7 +203,7 @@ class FakePlane:
         place, cloud = Place(zone, self.kind), self.cloud
         row = cloud.row(place)
         answer = self._call()
-        over = row is None or cloud.state(row).husk
+        over = row is None or cloud.state(row).leftover
         assert operation.startswith("operation-")
         return answer(cloud.script(place).refusal if over else None)
 

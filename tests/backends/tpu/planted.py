@@ -1,4 +1,4 @@
-"""TPUs that are there before a test begins: ours, others', and husks of either."""
+"""TPUs that are there before a test begins: ours, others', and leftovers of either."""
 
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from tests.backends.tpu.planned import drawn
 
 ZONE: Final = "us-east5-b"
 NO_CHIP: Final = {"free": 0}
-"""A zone in which every request waits in vain, and is a husk in the end."""
+"""A zone in which every request waits in vain, and is a leftover in the end."""
 
 
 async def ours(

@@ -155,7 +155,7 @@ async def test_what_another_machine_made_is_gone_on_with(
         assert [one.place for one in of(here).attempts] == [A]
 
 
-async def test_a_husk_is_deleted_before_another_chip_is_asked_for(
+async def test_a_leftover_is_deleted_before_another_chip_is_asked_for(
     plane: GooglePlane, project: str
 ) -> None:
     """One that was preempted, deployed again, begins anew."""

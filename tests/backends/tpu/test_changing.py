@@ -69,7 +69,7 @@ async def test_what_could_not_be_started_again_is_not_stopped(
 async def test_what_has_no_vm_cannot_be_stopped(
     plane: GooglePlane, project: str, becomes: ChipState
 ) -> None:
-    """A request that waits, and a husk, bill nothing."""
+    """A request that waits, and a leftover, bill nothing."""
     cloud = Cloud(scripts={B: Script(after=1e9)})
     async with before(plane, project, cloud) as site:
         await applying.apply(site, planned(site, **QUEUED))

@@ -64,7 +64,7 @@ async def test_no_gpu_in_any_region_stands_against_every_place(
     assert "GPUS-ALL-REGIONS-per-project" in failed.detail
 
 
-async def test_husks_of_others_can_leave_too_little(
+async def test_leftovers_of_others_can_leave_too_little(
     plane: GooglePlane, project: str, controls: Controls
 ) -> None:
     """They hold what they once asked for."""

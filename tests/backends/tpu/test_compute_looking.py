@@ -84,7 +84,7 @@ async def test_one_whose_time_was_over_is_told_as_expired(
         await compute.create(request(blueprint(site, run_seconds=3600)))
         chip = await becomes(compute, ChipState.RUNNING)
         assert await compute.ended(ZONE, GEMMA, since=chip.created_at) is None
-        controls.set(project, tpu_clock=30000)
+        controls.set(project, tpu_clock=30000, tpu_run_clock=30000)
         await goes(compute)
         ended = await compute.ended(ZONE, GEMMA, since=chip.created_at)
         assert ended
@@ -164,11 +164,11 @@ def test_an_operation_failed_whichever_of_its_fields_says_so(said: Any, words: s
     ],
 )
 def test_its_status_is_said_in_the_words_of_both_planes(said: str, state: ChipState) -> None:
-    """A stopped one is a husk: it never starts again."""
+    """A stopped one is a leftover: it never starts again."""
     bare = {"name": "one", "status": said, "machine_type": "x/machineTypes/ct6e-standard-4t-tpu"}
     chip = compute_reading.chip_of(Instance(bare), ZONE)
     assert (chip.state, chip.accelerator, chip.chips) == (state, "v6e-4", 4)
-    assert bool(chip.why) == state.husk
+    assert bool(chip.why) == state.leftover
 
 
 def test_a_zone_that_google_could_not_read_is_not_taken_for_an_empty_one() -> None:
@@ -186,15 +186,15 @@ def test_a_zone_that_google_could_not_read_is_not_taken_for_an_empty_one() -> No
     assert set(compute_reading.unread(page)) == {"projects/p/zones/d", "zones/b"}
 
 
-async def test_a_stopped_one_is_a_husk(plane: GooglePlane, project: str) -> None:
+async def test_a_stopped_one_is_a_leftover(plane: GooglePlane, project: str) -> None:
     """By whom it was stopped is told as well."""
     async with opened(plane, project) as site:
         compute = site.planes["compute"]
         await compute.create(request(blueprint(site)))
         chip = await becomes(compute, ChipState.RUNNING)
         await _stop(site)
-        husk = await becomes(compute, ChipState.SUSPENDED)
-        assert husk.said == "TERMINATED"
+        leftover = await becomes(compute, ChipState.SUSPENDED)
+        assert leftover.said == "TERMINATED"
         ended = await compute.ended(ZONE, GEMMA, since=chip.created_at)
         assert ended
         assert ended.code == "DELETED_ELSEWHERE"

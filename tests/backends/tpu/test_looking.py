@@ -67,7 +67,7 @@ async def test_what_there_is_not_is_not_found(stage: Stage, name: str) -> None:
 
 
 async def test_the_one_that_lives_stands_for_the_name(stage: Stage) -> None:
-    """A husk of an earlier zone does not hide it, though it is younger."""
+    """A leftover of an earlier zone does not hide it, though it is younger."""
     stage.chip(ChipState.SUSPENDED, place=QUEUE, created_at=NOW)
     stage.chip(created_at=NOW - timedelta(minutes=5))
     deployment = await looking.describe(stage.site, "gemma")

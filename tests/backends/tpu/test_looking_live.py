@@ -76,7 +76,7 @@ async def test_a_life_is_told_from_the_request_to_the_answer(site: Site, plane_k
 async def test_a_chip_that_is_taken_is_told(
     spot: Site, controls: Controls, project: str, plane_kind: str, left: str | None
 ) -> None:
-    """By the husk that it leaves in the queue; by Compute Engine's operations, which is all."""
+    """By the leftover that it leaves in the queue; by Compute Engine's operations, which is all."""
     await settled(spot, plane_kind)
     controls.preempt(project, plane_kind, "us-east5-b", "vllm-devops-gemma")
     seen = await failed(spot)

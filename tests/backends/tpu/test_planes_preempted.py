@@ -23,7 +23,7 @@ GEMMA = vm_id("gemma")
 async def test_a_preempted_one_is_told_as_such(
     plane: GooglePlane, project: str, controls: Controls, kind: PlaneKind
 ) -> None:
-    """On the queue a husk is left that says so; of an instance only an operation tells."""
+    """On the queue a leftover is left that says so; of an instance only an operation tells."""
     async with opened(plane, project, "tpu-v6e-1-spot") as site:
         chosen = site.planes[kind]
         await chosen.create(request(blueprint(site)))
@@ -39,8 +39,8 @@ async def test_a_preempted_one_is_told_as_such(
         assert ended
         assert ended.code == "PREEMPTED"
         if kind == "queued":
-            husk = await becomes(chosen, ChipState.SUSPENDED)
-            assert (husk.taken_by, husk.external_ip) == ("service", "")
+            leftover = await becomes(chosen, ChipState.SUSPENDED)
+            assert (leftover.taken_by, leftover.external_ip) == ("service", "")
         else:
             assert ended.at
             assert ended.at >= chip.created_at

@@ -1,4 +1,4 @@
-"""The list of requests and TPUs: everybody's is shown, and only husks of ours are deleted."""
+"""The list of requests and TPUs: everybody's is shown, and only leftovers of ours are deleted."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ OURS = "vllm-devops-gemma"
 
 @pytest.fixture
 def stocked_out(controls: Controls, project: str) -> str:
-    """A project in whose zones every request waits in vain, and ends as a husk."""
+    """A project in whose zones every request waits in vain, and ends as a leftover."""
     controls.set(project, tpu_clock=6000, tpu_zones={ZONE: NO_CHIP, "us-east5-a": NO_CHIP})
     return project
 
@@ -49,30 +49,30 @@ async def test_everything_is_shown_whoever_made_it_and_by_whichever_control_plan
     assert rows["theirs"].deployment == ""
 
 
-async def test_husks_of_ours_go_first(plane: GooglePlane, stocked_out: str) -> None:
+async def test_leftovers_of_ours_go_first(plane: GooglePlane, stocked_out: str) -> None:
     async with opened(plane, stocked_out) as site:
         await foreign(site, "a-theirs")
         await ours(site)
         await until(site, OURS, ChipState.FAILED)
         await ours(site, "alive", zone="us-east5-a", seconds=864_000)
         first, *others = await queue.everything(site)
-    assert (first.id, first.husk, first.state) == (OURS, True, "FAILED")
+    assert (first.id, first.leftover, first.state) == (OURS, True, "FAILED")
     assert first.why
-    assert not any(row.husk for row in others if row.ours)
+    assert not any(row.leftover for row in others if row.ours)
 
 
-async def test_a_husk_of_ours_is_deleted_and_seen_to_be_gone(
+async def test_a_leftover_of_ours_is_deleted_and_seen_to_be_gone(
     plane: GooglePlane, stocked_out: str
 ) -> None:
     async with opened(plane, stocked_out) as site:
         await foreign(site, "theirs")
         await ours(site)
         await until(site, OURS, ChipState.FAILED)
-        assert await queue.delete_husk(site, ZONE, OURS) is True
+        assert await queue.delete_leftover(site, ZONE, OURS) is True
         assert await ids(site) == ["theirs"]
 
 
-async def test_a_husk_that_another_target_made_is_ours_as_well(
+async def test_a_leftover_that_another_target_made_is_ours_as_well(
     plane: GooglePlane, stocked_out: str, tmp_path: Path
 ) -> None:
     """Any target of the project may be asked."""
@@ -80,21 +80,21 @@ async def test_a_husk_that_another_target_made_is_ours_as_well(
         await ours(site)
         await until(site, OURS, ChipState.FAILED)
     async with opened(plane, stocked_out, "tpu-v6e-8-spot", folder=tmp_path) as site:
-        assert await queue.delete_husk(site, ZONE, OURS) is True
+        assert await queue.delete_leftover(site, ZONE, OURS) is True
         assert await ids(site) == []
 
 
-async def test_a_husk_of_others_is_never_touched(plane: GooglePlane, stocked_out: str) -> None:
+async def test_a_leftover_of_others_is_never_touched(plane: GooglePlane, stocked_out: str) -> None:
     """Not even one with an id such as ours have."""
     async with opened(plane, stocked_out) as site:
         await foreign(site, OURS)
         await until(site, OURS, ChipState.FAILED)
         with pytest.raises(NotOurs):
-            await queue.delete_husk(site, ZONE, OURS)
+            await queue.delete_leftover(site, ZONE, OURS)
         assert await ids(site) == [OURS]
 
 
-async def test_what_is_no_husk_is_not_deleted_as_one(
+async def test_what_is_no_leftover_is_not_deleted_as_one(
     plane: GooglePlane, project: str, controls: Controls
 ) -> None:
     """A deployment stands on it, or waits for it: the fix names how that is removed."""
@@ -103,19 +103,21 @@ async def test_what_is_no_husk_is_not_deleted_as_one(
         await ours(site, seconds=7200)
         await until(site, OURS, ChipState.RUNNING)
         with pytest.raises(InvalidArgument) as refused:
-            await queue.delete_husk(site, ZONE, OURS)
+            await queue.delete_leftover(site, ZONE, OURS)
         assert "destroy_vllm(target='tpu-v6e-1', name='gemma')" in refused.value.fix
         assert await ids(site) == [OURS]
 
 
-async def test_a_husk_that_is_not_there_is_not_found(plane: GooglePlane, stocked_out: str) -> None:
+async def test_a_leftover_that_is_not_there_is_not_found(
+    plane: GooglePlane, stocked_out: str
+) -> None:
     """In another zone it is not there either."""
     async with opened(plane, stocked_out) as site:
         await ours(site)
         await until(site, OURS, ChipState.FAILED)
         for zone, name in (("us-east5-a", OURS), (ZONE, "nobody")):
             with pytest.raises(NotFound):
-                await queue.delete_husk(site, zone, name)
+                await queue.delete_leftover(site, zone, name)
         assert await ids(site) == [OURS]
 
 
@@ -129,6 +131,6 @@ async def test_a_deletion_that_takes_long_is_not_taken_for_done(
     async with opened(plane, stocked_out) as site:
         await ours(site)
         await until(site, OURS, ChipState.FAILED)
-        assert await queue.delete_husk(site, ZONE, OURS) is False
+        assert await queue.delete_leftover(site, ZONE, OURS) is False
         (row,) = await queue.everything(site)
     assert row.state == "DELETING"

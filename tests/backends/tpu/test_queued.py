@@ -129,7 +129,7 @@ async def test_deleted_it_is_gone_with_its_node_and_again_is_harmless(
         assert await queued.list([ZONE]) == []
 
 
-async def test_a_wait_that_is_over_leaves_a_husk_that_says_so(
+async def test_a_wait_that_is_over_leaves_a_leftover_that_says_so(
     plane: GooglePlane, project: str, controls: Controls
 ) -> None:
     """It failed, holds quota, and goes only when it is deleted."""
@@ -138,7 +138,7 @@ async def test_a_wait_that_is_over_leaves_a_husk_that_says_so(
         queued = site.planes["queued"]
         await queued.create(request(blueprint(site, wait_seconds=60)))
         chip = await becomes(queued, ChipState.FAILED)
-        assert chip.state.husk
+        assert chip.state.leftover
         assert chip.why
         controls.set(project, tpu_quotas={"tpu": 1})
         with pytest.raises(QuotaExceeded):

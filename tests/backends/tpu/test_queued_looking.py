@@ -135,14 +135,14 @@ async def test_a_serial_port_is_not_had_of_a_node(plane: GooglePlane, project: s
 async def test_a_flex_start_that_ran_its_time_is_told_as_expired(
     plane: GooglePlane, project: str, controls: Controls
 ) -> None:
-    """The request is a husk then, suspended by the service."""
-    controls.set(project, tpu_clock=3000)
+    """The request is a leftover then, suspended by the service."""
+    controls.set(project, tpu_clock=3000, tpu_run_clock=3000)
     async with opened(plane, project, "tpu-v6e-1-flex") as site:
         queued = site.planes["queued"]
         await queued.create(request(blueprint(site, run_seconds=600)))
         chip = await becomes(queued, ChipState.SUSPENDED)
         assert chip.taken_by == "service"
-        assert chip.state.husk
+        assert chip.state.leftover
         ended = await queued.ended(ZONE, GEMMA, since=chip.created_at)
         assert ended
         assert ended.code == "EXPIRED"

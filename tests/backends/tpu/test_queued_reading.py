@@ -67,7 +67,7 @@ def test_an_active_request_is_what_its_node_is(said: str, state: ChipState) -> N
     """ACTIVE itself says only that there was a node once."""
     chip = queued_reading.chip_of(resource(), node(said), None)
     assert (chip.state, chip.said, chip.node_said) == (state, "ACTIVE", said)
-    assert (chip.taken_by == "service") == state.husk
+    assert (chip.taken_by == "service") == state.leftover
 
 
 def test_an_active_request_without_a_node_is_losing_its_chip() -> None:

@@ -88,10 +88,10 @@ async def test_no_gpu_in_any_region_is_the_quota_that_counts_then(
     assert first.detail
 
 
-async def test_chips_of_others_and_husks_are_in_use(
+async def test_chips_of_others_and_leftovers_are_in_use(
     plane: GooglePlane, project: str, controls: Controls
 ) -> None:
-    """A husk holds its quota until somebody deletes it."""
+    """A leftover holds its quota until somebody deletes it."""
     controls.set(project, tpu_clock=6000, tpu_zones={"us-east5-b": NO_CHIP})
     async with opened(plane, project, "tpu-v6e-4") as site:
         await ours(site)

@@ -129,7 +129,7 @@ async def test_what_is_deployed_again_while_it_is_being_deleted_waits_for_that(
 async def test_every_chip_of_it_goes_wherever_it_is(
     plane: GooglePlane, project: str, controls: Controls, where: str
 ) -> None:
-    """Found by its label, husks as well, in zones that this machine never asked."""
+    """Found by its label, leftovers as well, in zones that this machine never asked."""
     cloud = Cloud(scripts=dict(RUNS))
     async with before(plane, project, cloud) as there:
         await applying.apply(there, planned(there))

@@ -63,7 +63,7 @@ async def test_the_first_place_that_gives_a_chip_ends_the_search(tmp_path: Path)
 
 @pytest.mark.parametrize("place", PLACES)
 async def test_a_chip_is_found_wherever_it_is(tmp_path: Path, place: Place) -> None:
-    """What was asked for before is given back first; one chip is there at the end, and no husk."""
+    """What was asked for before is given back first; at the end one chip is there, no leftover."""
     cloud, kept = await searched(tmp_path, {one: NEVER for one in PLACES if one != place})
     number = PLACES.index(place) + 1
     assert outcomes(kept) == [(one, "TIMED_OUT") for one in PLACES[: number - 1]] + [
@@ -87,10 +87,10 @@ async def test_a_place_that_refuses_at_once_is_passed_over_at_once(
 
 
 @pytest.mark.parametrize("becomes", [ChipState.FAILED, None])
-async def test_a_request_that_fails_later_tells_why_and_leaves_no_husk(
+async def test_a_request_that_fails_later_tells_why_and_leaves_no_leftover(
     tmp_path: Path, becomes: ChipState | None
 ) -> None:
-    """A husk is deleted, and one that Google deletes itself is explained by its operation."""
+    """A leftover is deleted, and one that Google deletes itself is explained by its operation."""
     fails = Script(becomes=becomes, after=90, refusal=NoCapacity("", cause="No more.", fix="Wait."))
     cloud, kept = await searched(tmp_path, {A: fails})
     assert outcomes(kept) == [(A, "NO_CAPACITY"), (B, "GIVEN")]
@@ -98,7 +98,7 @@ async def test_a_request_that_fails_later_tells_why_and_leaves_no_husk(
     assert cloud.alive() == [B]
 
 
-async def test_a_husk_without_an_error_is_read_by_its_words(tmp_path: Path) -> None:
+async def test_a_leftover_without_an_error_is_read_by_its_words(tmp_path: Path) -> None:
     """Otherwise it is only said to have failed."""
     words = 'FLEX_START provisioning model is not supported for accelerator type "v6e-1"'
     scripts = {
@@ -113,7 +113,7 @@ async def test_a_husk_without_an_error_is_read_by_its_words(tmp_path: Path) -> N
 
 
 async def test_a_chip_that_was_taken_while_it_was_made_is_not_given(tmp_path: Path) -> None:
-    """It never ran: its husk goes, and the next place is asked."""
+    """It never ran: its leftover goes, and the next place is asked."""
     scripts = {B: Script(becomes=ChipState.SUSPENDED, taken_by="service", making=30)}
     cloud, kept = await searched(tmp_path, scripts, (B, C))
     assert outcomes(kept) == [(B, "PREEMPTED"), (C, "GIVEN")]

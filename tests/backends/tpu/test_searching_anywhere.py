@@ -31,7 +31,7 @@ _NONE: Final = NoCapacity("None.", cause="No more capacity in the zone.", fix="W
 WORLDS: Final[dict[str, dict[Place, Script]]] = {
     "given at once": {},
     "given after a wait": {A: Script(after=300, making=60)},
-    "refused, then husk, then given": {
+    "refused, then leftover, then given": {
         A: Script(refuse=QuotaExceeded("No.", fix="Ask.")),
         B: Script(becomes=ChipState.FAILED, after=90, refusal=_NONE),
     },
@@ -60,7 +60,7 @@ _LONGEST: Final = ("timed out, then fails by itself, then given", "nowhere")
 async def test_a_search_that_is_cut_anywhere_comes_to_the_same_end(
     tmp_path: Path, world: str, way: Cut
 ) -> None:
-    """There are never two requests, and at the end one chip at most and no husk."""
+    """There are never two requests, and at the end one chip at most and no leftover."""
     whole = Cloud(scripts=dict(WORLDS[world]))
     site = site_on(whole, tmp_path / "whole")
     wanted(site, whole)

@@ -41,9 +41,11 @@ async def test_a_vm_that_is_gone_is_told_by_what_google_remembers(stage: Stage, 
     at = NOW - timedelta(minutes=1)
     stage.compute.ends = Ended(code, at, "Instance was preempted.")  # type: ignore[arg-type]  # of the table
     deployment, _ = await told(stage)
-    assert (deployment.state, deployment.since) == (State.FAILED, at)
+    state = State.EXPIRED if code == "EXPIRED" else State.FAILED
+    assert (deployment.state, deployment.since) == (state, at)
     assert deployment.failure
     assert deployment.failure.code == code
+    assert (": Its time was over" in deployment.summary()) == (code == "EXPIRED")
     assert "Instance was preempted." in deployment.failure.cause
     assert "deploy_vllm" in deployment.failure.fix
     assert "destroy_vllm" not in deployment.failure.fix
@@ -66,7 +68,7 @@ async def test_a_vm_that_is_gone_for_reasons_unknown_says_so(stage: Stage) -> No
         (ChipState.FAILED, "", "REQUEST_FAILED"),
     ],
 )
-async def test_a_husk_is_named_with_what_it_holds(
+async def test_a_leftover_is_named_with_what_it_holds(
     stage: Stage, state: ChipState, taken_by: str, code: str
 ) -> None:
     """It bills nothing, and counts against the quota until destroy_vllm."""
@@ -93,7 +95,7 @@ async def test_an_instance_that_was_stopped_bills_its_disk(stage: Stage) -> None
     assert "bills nothing" not in deployment.failure.fix
 
 
-async def test_a_husk_whose_time_is_over_has_expired(stage: Stage) -> None:
+async def test_a_leftover_whose_time_is_over_has_expired(stage: Stage) -> None:
     """The service suspends those of flex-start as it does those it takes back."""
     stage.kept(attempt(place=QUEUE), placed=QUEUE)
     ends = NOW - timedelta(seconds=30)

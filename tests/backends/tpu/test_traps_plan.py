@@ -42,10 +42,10 @@ def test_a_zone_that_is_not_known_to_give_chips_so_is_said() -> None:
     assert drawn(ONE, zones=("us-central1-b",)).doubts == ()
 
 
-def test_a_husk_is_foretold() -> None:
+def test_a_leftover_is_foretold() -> None:
     """T41: it holds quota until it is deleted, and nobody sees it who does not look."""
-    assert any("husk" in warning for warning in planned().warnings)
-    assert not any("husk" in warning for warning in planned(control_plane="compute").warnings)
+    assert any("leftover" in warning for warning in planned().warnings)
+    assert not any("leftover" in warning for warning in planned(control_plane="compute").warnings)
 
 
 @targets

@@ -51,7 +51,7 @@ async def _cloud(folder: Path) -> AsyncIterator[_Cloud]:
         project = world.project(_PROJECT)
         if not project.apis:
             prepare(project)
-            project.knobs = Knobs(tpu_clock=1200)
+            project.knobs = Knobs(tpu_clock=1200, tpu_run_clock=1200)
         api.resume(world)
         async with _served(world) as plane, compute_of(plane, _PROJECT) as compute:
             yield _Cloud(world, compute)
@@ -101,12 +101,12 @@ async def test_what_may_run_no_longer_is_deleted(cloud: _Cloud, model: str) -> N
 
 
 async def test_it_is_stopped_where_that_was_asked_for(cloud: _Cloud) -> None:
-    """A husk stays that says nothing of its limit any more."""
+    """A leftover stays that says nothing of its limit any more."""
     await cloud.compute.inserted(_limited("STOP"))
-    husk = await cloud.compute.until(lambda one: one.status == "TERMINATED")
+    leftover = await cloud.compute.until(lambda one: one.status == "TERMINATED")
     assert await cloud.events() == ["compute.instances.deferredStop"]
-    assert not husk.scheduling.max_run_duration.seconds
-    assert not husk.resource_status.scheduling.termination_timestamp
+    assert not leftover.scheduling.max_run_duration.seconds
+    assert not leftover.resource_status.scheduling.termination_timestamp
     assert cloud.project.tpus == {}
 
 

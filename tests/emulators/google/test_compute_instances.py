@@ -195,7 +195,7 @@ async def test_what_waits_has_no_serial_port_yet(compute: Compute, controls: Con
 async def test_a_stopped_one_gives_its_chip_back_and_never_starts_again(
     compute: Compute, controls: Controls
 ) -> None:
-    """A husk with a disk; it can only be deleted."""
+    """A leftover with a disk; it can only be deleted."""
     await compute.inserted(instance())
     await compute.waited(await compute.act("stop_unary"))
     assert (await compute.get()).status == "TERMINATED"

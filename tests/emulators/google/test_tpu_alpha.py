@@ -130,12 +130,12 @@ async def test_a_zone_without_flex_start_says_so_later(alpha: Alpha) -> None:
 
 
 async def test_its_time_ends_it(alpha: Alpha) -> None:
-    """The node is gone, a husk stays."""
+    """The node is gone, a leftover stays."""
     alpha.tpus.set(tpu_clock=60)
     alpha.tpus.set(tpu_provision_seconds=0)
     await alpha.create()
     await alpha.tpus.reaches("ACTIVE")
-    alpha.tpus.set(tpu_clock=1_000_000)
+    alpha.tpus.set(tpu_clock=1_000_000, tpu_run_clock=1_000_000)
     await alpha.tpus.reaches("SUSPENDED")
     state = (await alpha.tpus.get()).state
     assert state.state_initiator.name == "SERVICE"

@@ -18,8 +18,8 @@ async def tpus(plane: GooglePlane, bare_project: str) -> AsyncIterator[Tpus]:
         yield tpus
 
 
-async def _husk(tpus: Tpus, initiator: str) -> None:
-    """Expect a husk: suspended, without node and chips, yet counted."""
+async def _leftover(tpus: Tpus, initiator: str) -> None:
+    """Expect a leftover: suspended, without node and chips, yet counted."""
     state = (await tpus.get()).state
     assert (state.state.name, state.state_initiator.name) == ("SUSPENDED", initiator)
     assert tpus.seen("nodes") == {}
@@ -27,7 +27,7 @@ async def _husk(tpus: Tpus, initiator: str) -> None:
     assert row["given"] is None
 
 
-async def test_preemption_leaves_a_husk(tpus: Tpus) -> None:
+async def test_preemption_leaves_a_leftover(tpus: Tpus) -> None:
     """Suspended by the service; for a while its node says why."""
     await tpus.active(spot={})
     tpus.set(tpu_delete_seconds=600)
@@ -36,10 +36,10 @@ async def test_preemption_leaves_a_husk(tpus: Tpus) -> None:
     assert (state.state.name, state.state_initiator.name) == ("SUSPENDING", "SERVICE")
     assert (await tpus.node()).state.name == "PREEMPTED"
     await tpus.reaches("SUSPENDED")
-    await _husk(tpus, "SERVICE")
+    await _leftover(tpus, "SERVICE")
 
 
-async def test_a_husk_has_no_chips_but_counts(tpus: Tpus) -> None:
+async def test_a_leftover_has_no_chips_but_counts(tpus: Tpus) -> None:
     """Somebody else may have them; whoever asks for more in this project is refused."""
     tpus.set(tpu_quotas={"tpu-preemptible": 1}, tpu_zones={ZONE: {"free": 1}})
     await tpus.active(spot={})
@@ -59,7 +59,7 @@ async def test_deleting_its_node_suspends_a_queued_resource(tpus: Tpus) -> None:
     begun = await tpus.client.delete_node(name=tpus.node_name())
     assert (await tpus.node()).state.name == "DELETING"
     assert not (await tpus.ended(begun)).HasField("error")
-    await _husk(tpus, "USER")
+    await _leftover(tpus, "USER")
     await tpus.delete(force=False)
     await tpus.gone()
 

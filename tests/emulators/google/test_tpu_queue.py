@@ -85,7 +85,7 @@ async def test_without_any_quota_of_accelerators_it_waits_for_ever(tpus: Tpus) -
 
 
 async def test_what_waited_too_long_fails(tpus: Tpus) -> None:
-    """It stays in the queue as a husk that says why, and holds its quota."""
+    """It stays in the queue as a leftover that says why, and holds its quota."""
     tpus.set(**_zone(free=0), tpu_quotas={"tpu": 1})
     await tpus.create(queueing_policy={"valid_until_duration": {"seconds": 600}})
     await tpus.reaches("FAILED")

@@ -1,0 +1,36 @@
+"""`make rehearse` as people run it: a whole life on each simulated cloud, told in few words."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from core.processes import Output, run
+from core.settings import ROOT
+
+pytestmark = pytest.mark.anyio
+
+TARGETS: Final = ("cloud-run-l4", "aca-a100", "tpu-v6e-1")
+_MOST_TOKENS: Final = 13_000
+_LONGEST_SECONDS: Final = 400
+
+
+async def _rehearse(folder: Path, *arguments: str) -> Output:
+    program = (sys.executable, str(ROOT / "rehearse.py"), *arguments)
+    env = {"VLLM_DEVOPS_STATE_DIR": str(folder)}
+    return await run(program, cwd=ROOT, env=env, timeout=_LONGEST_SECONDS)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+async def test_a_rehearsal_goes_from_nothing_to_nothing(target: str, tmp_path: Path) -> None:
+    """Without colours where nobody has a terminal, and with what it cost to read."""
+    told = await _rehearse(tmp_path, target)
+    cleaned = await _rehearse(tmp_path, "clean")
+    assert told.returncode == 0, told.stdout[-4000:]
+    assert "The rehearsal's clouds are gone." in cleaned.stdout
+    assert "\033" not in told.stdout
+    counted = re.search(r"answered with ([0-9,]+) tokens", told.stdout)
+    assert counted
+    assert int(counted[1].replace(",", "")) < _MOST_TOKENS
