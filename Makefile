@@ -10,7 +10,7 @@ SETTING := $(if $(filter vllm ollama,$(value ENGINE)),,ENGINE) READ_ONLY REHEARS
            VLLM_TARGET VLLM_BASE_URL VLLM_API_KEY VLLM_EXECUTABLE VLLM_DEVOPS_STATE_DIR \
            GOOGLE_% AZURE_% ANALYST_% MCP_% TELEMETRY
 APART   := vllm or browser or sweep or azurite
-STEER   := YES JSON CLIENT WRITE URL PROJECT TOOL PYTHON SHELL MAKE%
+STEER   := DEMO_OPEN YES JSON CLIENT WRITE URL PROJECT TOOL PYTHON SHELL MAKE%
 
 given     := $(foreach v,$(.VARIABLES),$(if $(findstring command line,$(origin $(v))),$(v)))
 arguments := $(filter-out $(SETTING) $(STEER),$(given))
@@ -37,8 +37,8 @@ help: ## List the targets
 	@echo '  make deploy TARGET=local MODEL=google/gemma-4-E4B-it MAX_MODEL_LEN=4096'
 	@echo '  make query PROMPT="What is Gemma?"     JSON=1 prints JSON, YES=1 agrees beforehand'
 
-demo: $(STAMP) ## Deploy, look, ask, measure and destroy, on this machine
-	@$(PY) demo.py
+demo: $(STAMP) ## Deploy, look, ask, measure and destroy, on this machine (DEMO_OPEN=1: show the report)
+	@$(PY) demo.py $(if $(filter-out 0 no No NO false False FALSE off,$(value DEMO_OPEN)),--open)
 
 rehearse: $(STAMP) ## Tell a deployment's whole life on a simulated cloud (TARGET, WITH=ollama, BOOT_SECONDS)
 	@$(PY) rehearse.py $(if $(call on,TARGET),'$(subst ','\'',$(value TARGET))',cloud-run-l4) $(filter ollama,$(value WITH)) \

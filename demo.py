@@ -1,16 +1,19 @@
-"""The whole life of a deployment, told by an agent's client: `make demo`.
+"""The whole life of a deployment, as an agent's client sees it: `make demo`.
 
 Starts `python server.py` over stdio, as an agent would, and shows each call and its answer.
 """
 
 import re
+import shutil
 import sys
 import tempfile
 import time
+import webbrowser
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
+import platformdirs
 import psutil
 from fastmcp import Client
 from fastmcp.client.elicitation import ElicitResult
@@ -18,18 +21,25 @@ from fastmcp.client.transports import StdioTransport
 
 from backends.local.engine import find_vllm
 from backends.local.install import installer
+from core import PRODUCT
 from core.errors import OpsError
-from core.records import SIMULATED
+from core.records import SIMULATED, TINY_MODEL
 from core.settings import ROOT, Settings, inherited_environment
 
-_MODEL: Final = ROOT / ".vllm" / "tiny-gemma-4"
 _SMALL: Final[dict[str, Any]] = {
     "max_model_len": 2048,
     "max_num_seqs": 64,
-    "kv_cache_memory_bytes": "64M",
     "enforce_eager": True,
 }
 """Boots the tiny model in a third of the time that vLLM's defaults take."""
+_LOAD: Final[dict[str, Any]] = {
+    "contexts": [256],
+    "concurrencies": [1, 4],
+    "output_tokens": 32,
+    "cell_seconds": 8,
+}
+"""Short enough to wait for, and long enough that some figures count."""
+_PAGE: Final = "report.html"
 _BOOT_SECONDS: Final = 300
 _STYLE: Final = re.compile(r"\033\[[0-9;]*m")
 
@@ -45,7 +55,7 @@ class Story:
         """Of the text half of all answers."""
 
     async def call(self, tool: str, *, lines: int = 24, **arguments: Any) -> dict[str, Any]:
-        """Call a tool; print the call, how long it took, and its answer."""
+        """Call a tool; print the call, how long it took, and its answer as users see it."""
         said = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
         _print(f"\n\033[1m▶ {tool}({said})\033[0m")
         began = time.perf_counter()
@@ -63,18 +73,18 @@ class Story:
         return told
 
     async def boot(self) -> bool:
-        """Watch a deployment until it is ready or failed, as progress tells it."""
+        """Watch a deployment until it is ready or failed."""
         with anyio.move_on_after(_BOOT_SECONDS):
             while True:
-                told = await self.call("status_vllm", wait_s=20, lines=1)
-                state = told.get("data", {}).get("state")
-                if state in {"ready", "failed"} or not told.get("ok"):
+                answer = await self.call("status_vllm", wait_s=20, lines=1, detail="full")
+                state = answer.get("data", {}).get("state")
+                if state in {"ready", "failed"} or not answer.get("ok"):
                     return bool(state == "ready")
         return False
 
 
 async def tell(state_dir: Path, engine: str) -> int:
-    """Tell the story; give how many of its calls failed."""
+    """Tell the story; return how many of its calls failed."""
     log = state_dir / "server.log"
     server = StdioTransport(
         sys.executable,
@@ -86,7 +96,7 @@ async def tell(state_dir: Path, engine: str) -> int:
     client = Client(server, elicitation_handler=say_yes, progress_handler=show_progress)
     async with client:
         story = Story(client)
-        ready = await _live(story)
+        ready = await _live(story, engine)
         if not ready:
             await story.call("get_logs", lines=40)
         await story.call("destroy_vllm", target="local", name="demo")
@@ -98,22 +108,24 @@ async def tell(state_dir: Path, engine: str) -> int:
     return story.failed + len(left) + (not ready)
 
 
-async def _live(story: Story) -> bool:
+async def _live(story: Story, engine: str) -> bool:
     await story.call("list_targets")
-    model = str(_MODEL) if _MODEL.is_dir() else "google/gemma-4-E2B-it"
-    deployed = await story.call("deploy_vllm", target="local", name="demo", model=model, **_SMALL)
+    deployed = await story.call("deploy_vllm", target="local", name="demo", **_SMALL)
     if not deployed.get("ok") or not await story.boot():
         return False
+    if engine == "real":
+        _print(f"\n({TINY_MODEL} has random weights: its answers will make no sense. What is real")
+        _print("is everything around them: vLLM, its API, its metrics and the time it takes.)")
     for tool in ("verify_model_health", "get_endpoint", "get_model_details"):
         await story.call(tool)
     prompt = "What is Gemma?"
     await story.call("query_gemma4", prompt=prompt, max_tokens=32)
     await story.call("query_gemma4_with_stats", prompt=prompt, max_tokens=64)
-    small = {"contexts": [64], "concurrencies": [1, 8], "output_tokens": 16, "cell_seconds": 2}
-    await story.call("run_benchmark", lines=40, **small)
+    measured = await story.call("run_benchmark", lines=40, **_LOAD, detail="full")
+    while measured.get("data", {}).get("state") == "running":
+        measured = await story.call("get_benchmark", lines=40, wait_s=40, detail="full")
     await story.call("get_metrics", lines=20)
     await story.call("get_system_status")
-    await story.call("get_vllm_deployment_config", lines=8)
     await story.call("get_logs", lines=16, contains="KV cache size")
     return True
 
@@ -121,11 +133,12 @@ async def _live(story: Story) -> bool:
 def _environment(state_dir: Path, engine: str) -> dict[str, str]:
     chosen = {
         "VLLM_DEVOPS_STATE_DIR": str(state_dir),
-        "TOOLSETS": "all",
         "CONFIRM": "ask",
         "ENGINE": engine,
+        "SIMULATED_ENGINE_TIME_SCALE": "1",  # as slow as a real one: figures that can be told apart
     }
-    return {**inherited_environment(), "VLLM_BASE_URL": "", "VLLM_TARGET": "", **chosen}
+    unset = dict.fromkeys(("VLLM_BASE_URL", "VLLM_TARGET", "MODEL_NAME", "REHEARSAL"), "")
+    return {**inherited_environment(), **unset, **chosen}
 
 
 async def say_yes(message: str, *_rest: object) -> ElicitResult[dict[str, Any]]:
@@ -148,10 +161,19 @@ def _left_running(state_dir: Path) -> list[str]:
 
 
 def _left_on_disk(state_dir: Path) -> str:
-    kept = sorted(
-        str(path.relative_to(state_dir)) for path in state_dir.rglob("*") if path.is_file()
-    )
-    return f"{', '.join(kept)} (removed now)"
+    files = [path for path in state_dir.rglob("*") if path.is_file()]
+    return f"{len(files)} files in a folder that is removed now"
+
+
+def keep_report(state_dir: Path) -> Path | None:
+    """Copy the run's report to the user's state folder; return its page, None without one."""
+    page = next(iter(state_dir.rglob(_PAGE)), None)
+    if page is None:
+        return None
+    home = Settings().vllm_devops_state_dir or platformdirs.user_state_path(PRODUCT)
+    folder = Path(home) / "demo"
+    shutil.copytree(page.parent, folder, dirs_exist_ok=True)
+    return folder / _PAGE
 
 
 def _print(text: str) -> None:
@@ -173,16 +195,21 @@ async def choose_engine() -> str:
     return "real"
 
 
-def main() -> int:
-    """Run the demo in a state folder of its own; exit status 0 if every call was well."""
+def main(*words: str) -> int:
+    """Run the demo in a state folder of its own; return 0 if every call succeeded."""
     engine = anyio.run(choose_engine)
     if engine == "simulated":
         _print(f"!! {SIMULATED}")
     with tempfile.TemporaryDirectory(prefix="vllm-devops-demo-") as folder:
         failed = anyio.run(tell, Path(folder), engine)
-    _print("The demo went well." if not failed else f"{failed} things went wrong.")
+        page = keep_report(Path(folder))
+    if page:
+        _print(f"The benchmark's report: {page}")
+        if "--open" in words:
+            webbrowser.open(page.as_uri())
+    _print("Every call succeeded." if not failed else f"{failed} calls failed.")
     return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

@@ -26,6 +26,8 @@ class World(NamedTuple):
     """Gives the simulated Google Cloud, started if need be; None in the real world."""
     azure: Callable[[], Awaitable[AzurePlane]] | None = None
     """The same of Azure."""
+    simulated_memory_gib: tuple[float, float] | None = None
+    """Total and free memory of the simulated engine's machine; None where it simulates none."""
 
 
 class Backend(Protocol):

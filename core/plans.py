@@ -88,6 +88,8 @@ class MemoryPlan(Record):
     visible_gib: float | None
     """None is not known."""
     requested_gib: float | None
+    free_gib: float | None
+    """Of what is visible, when vLLM begins."""
     weights_gib: float
     load_peak_gib: float
     kv_cache_gib: Gib

@@ -253,7 +253,7 @@ class Deployment(Answer):
 
     def warnings(self) -> tuple[str, ...]:
         """Warn of what is not real, and of what should have been stopped."""
-        said = (SIMULATED,) if self.simulated else ()
+        said = (SIMULATED,) if self.simulated else random_weights(self.model)
         if self.expires_at is None or not self.state.settled or self.state.ended:
             return said
         late = f"{self.name} is overdue since {self.expires_at:%F %H:%M} UTC."
@@ -303,6 +303,18 @@ def usd(amount: float) -> str:
     return (
         f"${amount:.2f}".removesuffix(".00") if amount >= 0.01 or not amount else f"${amount:.2g}"
     )
+
+
+TINY_MODEL: Final = "tiny-gemma-4"
+"""Comes with a vLLM that `make vllm` installed."""
+
+
+def random_weights(model: str) -> tuple[str, ...]:
+    """Return the warning that the tiny model needs, by its folder or its served name."""
+    if model.rpartition("/")[2] != TINY_MODEL:
+        return ()
+    why = f"{TINY_MODEL} has random weights, to try things with: its answers make no sense."
+    return (f"{why} Deploy another `model` for real ones.",)
 
 
 class Remainder(Record):

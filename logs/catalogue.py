@@ -10,6 +10,7 @@ from typing import Final, Literal, get_args
 from core.records import Failure, Record, Step
 from logs.lines import clean
 from logs.readable import quoted
+from logs.severity import body_of, gravity
 
 Writer = Literal["engine", "cloud_run", "aca", "tpu"]
 """Who writes the lines that a file of `failures/` knows: an engine, or one platform."""
@@ -28,6 +29,9 @@ USERS: Final = re.compile(
 of a model that is not served."""
 _FOLDER: Final = Path(__file__).with_name("failures")
 _EVIDENCE_LINES: Final = 12
+_ERRORS: Final = 3
+_SAME_CHARACTERS: Final = 120
+"""By which an error is known again that two processes log."""
 _GROUPS: Final = re.compile(r"(?:\{\w+\})+")
 
 
@@ -41,7 +45,8 @@ class Pattern(Record):
     """{name} is a group of the pattern; empty is the line itself."""
     fix: str
     next: tuple[Step, ...] = ()
-    """Tools that do what `fix` says. An argument that is "{name}" is the number of that group."""
+    """Tools that do what `fix` says. An argument that is "{name}" is the number of that group; an
+    empty one is left out, whatever was asked for before."""
     hints: tuple[str, ...] = ()
     """Words in lower case of which every line that fits holds one, whatever its case."""
     rank: Literal["cause", "result", "warning"] = "cause"
@@ -94,13 +99,22 @@ def told(entry: Pattern, match: re.Match[str], lines: Sequence[str] = ()) -> Fai
     """Say what an entry means, with the figures of the line that it fits."""
     groups = {name: text or "" for name, text in match.groupdict().items()}
     line = quoted(match.string.strip(), 400)
+    cause = _worded(entry.cause, groups) if entry.cause else line
+    seen = [one for one in error_lines(lines) if one[:_SAME_CHARACTERS] not in line]
+    if entry.rank == "result" and seen:
+        cause = _with_error(cause, seen)
     return Failure(
         code=entry.code,
-        cause=_worded(entry.cause, groups) if entry.cause else line,
+        cause=cause,
         fix=_worded(entry.fix, groups),
         next=tuple(_filled(step, groups) for step in entry.next),
-        evidence=(line, *evidence(lines)),
+        evidence=(*seen, line) if entry.rank == "result" else (line, *seen),
     )
+
+
+def _with_error(cause: str, errors: Sequence[str]) -> str:
+    """Say after the fact the error that it comes of."""
+    return f"{cause.removesuffix('.')}: {quoted(errors[0], 200)}"
 
 
 def _worded(words: str, groups: Mapping[str, str]) -> str:
@@ -130,9 +144,35 @@ def _filled(step: Step, groups: dict[str, str]) -> Step:
 
 
 def evidence(lines: Sequence[str]) -> tuple[str, ...]:
-    """Give the last lines that say anything, newest last."""
+    """Return the errors that say why an engine ended, without a traceback's frames, newest first.
+
+    Where there are none, the last lines that say anything, newest last.
+    """
+    if errors := error_lines(lines):
+        return errors
     spoken = [quoted(clean(line).rstrip(), 400) for line in lines if line.strip()]
     return tuple(spoken[-_EVIDENCE_LINES:])
+
+
+def error_lines(lines: Iterable[str]) -> tuple[str, ...]:
+    """Return the newest errors, newest first: exceptions by their last line, not by their frames.
+
+    What says only that something ended, and what repeats a user's words, is none of them.
+    """
+    errors: dict[str, str] = {}
+    for line in lines:
+        text = clean(line[:LINE_CHARACTERS]).strip()
+        grave = gravity(text)
+        if grave.severity != "error" or grave.is_detail or USERS.search(text):
+            continue
+        words = body_of(text)
+        if not words.startswith("Traceback (") and not _says_only_the_end(words):
+            errors.setdefault(words[:_SAME_CHARACTERS], quoted(words, 400))
+    return tuple(reversed(errors.values()))[:_ERRORS]
+
+
+def _says_only_the_end(text: str) -> bool:
+    return any(one.rank == "result" and re.search(one.pattern, text) for one in catalogue())
 
 
 def died_of(status: int | None, lines: Sequence[str]) -> Failure:
@@ -153,9 +193,10 @@ def died_of(status: int | None, lines: Sequence[str]) -> Failure:
     if status is None:
         cause = "The engine is gone and nobody saw how: its watcher or the machine died too."
         return Failure(code="ENGINE_GONE", cause=cause, fix=fix, evidence=evidence(lines))
+    cause = f"The engine ended by itself (exit status {status})."
     return Failure(
         code="ENGINE_EXITED",
-        cause=f"The engine ended by itself (exit status {status}).",
+        cause=_with_error(cause, errors) if (errors := error_lines(lines)) else cause,
         fix=fix,
         evidence=evidence(lines),
     )

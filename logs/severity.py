@@ -127,6 +127,16 @@ def _by_words(text: str, platform: str) -> Severity:
 _PLACE: Final = re.compile(r"(?:[\s:]*(?:\d\d-\d\d )?[\d:.,]*)?\s*\[[\w./-]+:\d+\] ?|[\s:]{0,5}")
 
 
+def body_of(text: str) -> str:
+    """Return a line without what stands before its words: process, level, time and place.
+
+    >>> body_of("(EngineCore pid=7) ERROR 11-20 11:32:07 [core.py:1] ValueError: no")
+    'ValueError: no'
+    """
+    match = _SPOKEN[0].match(text)
+    return _body(text[match.end() :]) if match else text
+
+
 def _body(text: str) -> str:
     """Take date and place off what follows a level; a traceback's indentation stays."""
     match = _PLACE.match(text)

@@ -72,12 +72,27 @@ class Stage:
             )
         if target not in self._open:
             row = self.targets[target]
-            world = World(self.settings, self.folder, _SIMULATED_ENGINE)
+            world = World(
+                self.settings,
+                self.folder,
+                _SIMULATED_ENGINE,
+                simulated_memory_gib=self._simulated_memory_gib(),
+            )
             if self.settings.rehearsal:
                 clouds = self._rehearsal
                 world = world._replace(google=clouds.google, azure=clouds.azure)
             self._open[target] = BACKENDS[row.backend]()(row, world)
         return self._open[target]
+
+    def _simulated_memory_gib(self) -> tuple[float, float] | None:
+        """Return what the simulated engine's machine has, in a rehearsal or where its knobs say."""
+        from emulators.engine.options import Knobs
+
+        knobs = Knobs()
+        is_asked = not knobs.model_fields_set.isdisjoint({"device_memory_gib", "device_free_gib"})
+        if knobs.accelerator or not (self.settings.rehearsal or is_asked):
+            return None
+        return knobs.device_memory_gib, knobs.free_gib
 
     def forget_rehearsal(self) -> bool:
         """End the simulated clouds and everything in them; whether there were any."""

@@ -20,9 +20,11 @@ class Accelerator(Record):
     sold_gib: float | None = None
     """As its maker calls its size: what ECC, firmware and runtime keep is part of it."""
     memory_gib: float | None = None
-    """That CUDA or XLA sees; of a CPU, the host's and so not known here."""
+    """That CUDA or XLA sees; of a CPU, the host's, which only a backend knows."""
     free_at_start: float = 1.0
     """Share of it that is free when vLLM begins."""
+    cache_gib_most: float | None = None
+    """The largest KV cache that vLLM would take there, where something else than that limits it."""
     bandwidth_gb_per_s: float | None = None
     tflops_bf16: float | None = None
     """Dense. Of fp16 where there is no bf16."""

@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 from core.errors import OpsError
 from core.plans import MemoryPlan
 from core.records import Answer, ModelShape
-from planner.accelerators import accelerator
 from planner.goal import Goal, candidates, siblings
 from planner.layouts import Arrangement, Ground, Wish, arrange
 from planner.near import NearMiss, Offload, near_misses, offload
@@ -89,7 +88,7 @@ class _Ask(NamedTuple):
     def ground(self, model: ModelShape, where: Place) -> Ground:
         key = (model.model, where.accelerator, where.count)
         if key not in self.grounds:
-            self.grounds[key] = Ground(model, accelerator(where.accelerator), where.count)
+            self.grounds[key] = Ground(model, where.device, where.count)
         return self.grounds[key]
 
     def arrangement(self, model: ModelShape, where: Place) -> Arrangement:
@@ -191,7 +190,7 @@ def _alternatives(
 def _consider(ask: _Ask, model: ModelShape, where: Place) -> Offer | Refusal:
     if ask.goal.scale_to_zero and not where.scale_to_zero:
         return refuse(model, where, "scale to zero", "It does not scale to zero.")
-    if accelerator(where.accelerator).bandwidth_gb_per_s is None:
+    if where.device.bandwidth_gb_per_s is None:
         return refuse(model, where, "not known", " ".join(where.limits))
     try:
         arranged = ask.arrangement(model, where)
@@ -275,7 +274,7 @@ def _too_dear(goal: Goal, price: Price) -> str | None:
 
 
 def _unserved(model: ModelShape, where: Place) -> Iterator[str]:
-    if why := unserved(model, accelerator(where.accelerator)):
+    if why := unserved(model, where.device):
         yield f"{why} {FIGURES}"
 
 
@@ -301,5 +300,5 @@ def _rank(offer: Offer) -> tuple[bool, int, float, float]:
 
 
 def _free_gib(where: Place) -> float:
-    device = accelerator(where.accelerator)
+    device = where.device
     return (device.memory_gib or 0) * device.free_at_start

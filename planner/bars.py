@@ -59,7 +59,9 @@ def _shares(plan: MemoryPlan) -> Iterator[_Share]:
     yield _Share("=", "KV cache", plan.kv_cache_gib.expected / chips)
 
 
-_WORK: Final = frozenset({"activations", "sampler", "vision encoder", "CUDA graphs", "libraries"})
+_WORK: Final = frozenset(
+    {"activations", "sampler", "vision encoder", "CUDA graphs", "libraries", "processes"}
+)
 
 
 def _cache(plan: MemoryPlan) -> Iterator[str]:

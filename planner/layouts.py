@@ -205,8 +205,8 @@ def longest(ground: Ground, flags: Flags, requests: int) -> Flags | None:
 
 def utilization(accelerator: Accelerator) -> float | None:
     """Give the share of its memory that vLLM may take there; None where it is not known."""
-    if accelerator.memory_gib is None:
-        return None
+    if accelerator.memory_gib is None or accelerator.kind == "cpu":
+        return None  # on a CPU the cache is computed from what is free
     if accelerator.kind == "tpu":
         return _TPU_UTILIZATION
     return min(_GPU_UTILIZATION, int(accelerator.free_at_start * 100) / 100)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from core.plans import Gib, KvPlan, MemoryPart, MemoryPlan
 from core.records import ModelShape
@@ -11,7 +11,7 @@ from planner.defaults import Resolved, resolve
 from planner.flags import Flags
 from planner.kv import plan_kv
 from planner.kv_tpu import plan_kv_tpu
-from planner.overheads import GIB, overheads
+from planner.overheads import GIB, MIB, overheads
 from planner.refusals import refusals, warnings
 from planner.resident import Resident, resident
 from planner.working import working_parts
@@ -26,13 +26,13 @@ def plan_memory(model: ModelShape, accelerator: Accelerator, flags: Flags) -> Me
     """
     known = resolve(model, accelerator, flags)
     held = resident(model, accelerator, flags, known)
-    work = working_parts(model, accelerator, flags, known) if accelerator.kind == "gpu" else ()
+    work = working_parts(model, accelerator, flags, known)
     refused = [*refusals(model, accelerator, flags, known), *_loading(accelerator, flags, held)]
-    cache, how = _cache(accelerator, flags, known, held, work)
+    cache, how = _cache(model, accelerator, flags, known, held, work)
     low, expected, high = (_divide(model, accelerator, known, size) for size in cache)
     reasons = (*refused, *_room(accelerator, flags, known, held, work, low))
     return MemoryPlan(
-        **_asked(model, accelerator, known),
+        **_asked(model, accelerator, flags, known),
         weights_gib=held.gib,
         load_peak_gib=held.peak_gib,
         kv_cache_gib=Gib(low=cache[0] / GIB, expected=cache[1] / GIB, high=cache[2] / GIB),
@@ -48,7 +48,9 @@ def plan_memory(model: ModelShape, accelerator: Accelerator, flags: Flags) -> Me
     )
 
 
-def _asked(model: ModelShape, accelerator: Accelerator, known: Resolved) -> dict[str, Any]:
+def _asked(
+    model: ModelShape, accelerator: Accelerator, flags: Flags, known: Resolved
+) -> dict[str, Any]:
     return {
         "model": model.model,
         "accelerator": accelerator.name,
@@ -59,21 +61,27 @@ def _asked(model: ModelShape, accelerator: Accelerator, known: Resolved) -> dict
         "max_num_batched_tokens": known.max_num_batched_tokens,
         "gpu_memory_utilization": known.gpu_memory_utilization,
         "visible_gib": accelerator.memory_gib,
-        "requested_gib": _requested_gib(accelerator, known),
+        "requested_gib": _requested_gib(accelerator, flags, known),
+        "free_gib": _free_gib(accelerator) if accelerator.memory_gib else None,
     }
 
 
+_CPU_SHARES: Final = (0.5, 0.9)
+"""Of the free memory, that a KV cache may take: the second where the first holds no request."""
 Cache = tuple[int, int, int]
 """Bytes: low, expected, high."""
 
 
-def _requested_gib(accelerator: Accelerator, known: Resolved) -> float | None:
+def _requested_gib(accelerator: Accelerator, flags: Flags, known: Resolved) -> float | None:
     if accelerator.memory_gib is None:
         return None
+    if accelerator.kind == "cpu" and flags.gpu_memory_utilization is None:
+        return _free_gib(accelerator)
     return accelerator.memory_gib * known.gpu_memory_utilization
 
 
 def _cache(
+    model: ModelShape,
     accelerator: Accelerator,
     flags: Flags,
     known: Resolved,
@@ -82,7 +90,7 @@ def _cache(
 ) -> tuple[Cache, tuple[str, ...]]:
     if (given := flags.kv_cache_memory_bytes) is not None:
         return (given, given, given), (f"KV cache = --kv-cache-memory-bytes = {given:,}",)
-    requested = _requested_gib(accelerator, known)
+    requested = _requested_gib(accelerator, flags, known)
     if requested is None:
         return (0, 0, 0), ("The memory of this accelerator is not known.",)
     if accelerator.kind == "tpu":
@@ -92,6 +100,8 @@ def _cache(
     ]
     taken = sum(each.gib.expected for each in counted)
     apart = sum(each.gib.high - each.gib.expected for each in (*held.parts, *counted))
+    if accelerator.kind == "cpu" and flags.gpu_memory_utilization is None:
+        return _cpu_cache(model, accelerator, known, requested - _needed_gib(held, work))
     expected = requested - held.gib - taken
     if next(_loading(accelerator, flags, held), None):
         return (0, 0, 0), ("Nothing is left for a cache: the model cannot be loaded.",)
@@ -105,6 +115,32 @@ def _cache(
             f"({', '.join(each.name for each in counted)}) = {expected:.2f} +- {apart:.2f} GiB"
         ),
     )
+
+
+def _cpu_cache(
+    model: ModelShape, accelerator: Accelerator, known: Resolved, left_gib: float
+) -> tuple[Cache, tuple[str, ...]]:
+    """Take half of what weights and processes leave free, more if one request needs it.
+
+    vLLM's own default is 92 % of the host's memory, which is hardly ever free.
+    """
+    most = min(left_gib, accelerator.cache_gib_most or left_gib)
+    size = 0
+    for share in _CPU_SHARES:
+        size = _whole(most * share) // MIB * MIB
+        kv = _divide(model, accelerator, known, size)
+        if kv.fits:
+            enough = (known.max_num_seqs * kv.blocks_per_request + 1) * kv.bytes_per_block
+            size = min(size, -(-enough // MIB) * MIB)
+            break
+    return (size, size, size), (
+        f"KV cache = {size / GIB:.2f} GiB of the {max(0.0, left_gib):.2f} GiB left of what is free",
+    )
+
+
+def _needed_gib(held: Resident, work: tuple[MemoryPart, ...]) -> float:
+    """Return what everything but the cache takes at most."""
+    return held.peak_gib + sum(each.gib.high for each in work)
 
 
 def _tpu_cache(requested: float, known: Resolved, held: Resident) -> tuple[Cache, tuple[str, ...]]:
@@ -166,15 +202,27 @@ def _room(
     if flags.kv_cache_memory_bytes is None and accelerator.memory_gib is None:
         yield "The memory of this accelerator is not known: give --kv-cache-memory-gib."
         return
-    everything = held.gib + sum(each.gib.high for each in work)
-    chips = known.tensor_parallel if accelerator.kind == "tpu" else 1
-    everything += low.kv_cache_bytes / GIB / chips
-    if flags.kv_cache_memory_bytes is not None and everything > _free_gib(accelerator):
+    free, chips = _free_gib(accelerator), known.tensor_parallel if accelerator.kind == "tpu" else 1
+    beside = held.gib + sum(each.gib.high for each in work)
+    most = min(free - beside, accelerator.cache_gib_most or free)
+    cache = low.kv_cache_bytes / GIB / chips
+    if flags.kv_cache_memory_bytes is not None and cache > most:
+        would = f"a cache of {int(most * chips * 1024)} MiB would fit" if most > 0 else "none would"
         yield (
-            f"Weights, work and the cache asked for need {everything:.2f} GiB, "
-            f"{_free_gib(accelerator):.2f} are free."
+            f"Weights, work and the cache asked for need {beside + cache:.2f} GiB, "
+            f"{free:.2f} are free: {would}."
         )
-    if not low.fits:
+    is_cpu = accelerator.kind == "cpu"
+    reserved = (_requested_gib(accelerator, flags, known) or 0.0) if is_cpu else 0.0
+    if flags.kv_cache_memory_bytes is None and reserved > free:
+        yield (
+            f"gpu_memory_utilization {flags.gpu_memory_utilization} is {reserved:.2f} GiB of the"
+            f" host's {accelerator.memory_gib:.2f}, {free:.2f} are free: at most"
+            f" {int(accelerator.free_at_start * 100) / 100} would fit; left out, it is computed."
+        )
+    if is_cpu and beside >= free:
+        yield f"Weights and processes need {beside:.2f} GiB, {free:.2f} are free."
+    elif not low.fits:
         need = low.blocks_per_request * low.bytes_per_block / GIB
         yield (
             f"One request of {known.max_model_len:,} tokens needs {need:.2f} GiB of KV cache, "

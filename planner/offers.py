@@ -96,7 +96,7 @@ def make_offer(model: ModelShape, site: Site, arranged: Arrangement, size: Size 
     Raises:
         InvalidArgument: The accelerator's bandwidth is not known.
     """
-    place, flags, device = site.place, arranged.flags, accelerator(site.place.accelerator)
+    place, flags, device = site.place, arranged.flags, site.place.device
     costs = price(place, size, duty=site.duty)
     step = decode(model, device, flags, concurrency=site.load.concurrency, context=site.context)
     full = saturation(model, device, flags, arranged.memory, context=site.context)
@@ -173,7 +173,7 @@ def served(model: ModelShape, where: Place, found: Offer | Refusal) -> Offer | R
     """Refuse also what published vLLM cannot serve there, if memory alone does not forbid it."""
     if isinstance(found, Refusal) and "memory" in found.why and not found.nearest:
         return found
-    why = unserved(model, accelerator(where.accelerator))
+    why = unserved(model, where.device)
     return refuse(model, where, "accelerator", why) if why else found
 
 

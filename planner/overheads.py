@@ -22,6 +22,7 @@ class Uncertain(Record):
     graphs: float
     non_torch: float
     tpu_weights: float
+    cpu_processes: float
 
 
 class Overheads(Record):
@@ -35,6 +36,7 @@ class Overheads(Record):
     nccl_gib: float
     vision_patches: int
     tpu_programs_gib: float
+    cpu_processes_gib: float
     uncertain: Uncertain
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 from core.errors import InvalidArgument, did_you_mean
 from core.records import Record, valid
+from planner.accelerators import Accelerator, accelerator
 
 _FILE: Final = Path(__file__).with_name("places.toml")
 _SPARE_GIB: Final = 4.0
@@ -30,6 +31,8 @@ class Place(Record):
     provider: Literal["azure", "google", "aws", "own", "any"]
     accelerator: str
     """A name of `accelerators.toml`."""
+    own_device: Accelerator | None = None
+    """That accelerator as it was found there, where a backend could look."""
     count: int
     """Accelerators that one replica has."""
     deployable_by: str = ""
@@ -64,6 +67,11 @@ class Place(Record):
         if self.largest_ram_gib is None:
             return None
         return self.largest_ram_gib - _SPARE_GIB - (files_gib if self.host_holds_weights else 0)
+
+    @property
+    def device(self) -> Accelerator:
+        """Return what one replica has `count` of."""
+        return self.own_device or accelerator(self.accelerator)
 
     @property
     def largest_ram_gib(self) -> int | None:

@@ -13,8 +13,14 @@ from planner.overheads import GIB, MIB, overheads, part
 def working_parts(
     model: ModelShape, accelerator: Accelerator, flags: Flags, known: Resolved
 ) -> tuple[MemoryPart, ...]:
-    """Give what vLLM's profile run finds, on a GPU."""
+    """Give what vLLM's profile run finds on a GPU, and what its processes take on a CPU."""
     numbers = overheads()
+    if accelerator.kind == "cpu" and accelerator.memory_gib is not None:
+        why = "Python and PyTorch, API server and engine core"
+        size, uncertain = numbers.cpu_processes_gib * GIB, numbers.uncertain.cpu_processes
+        return (part("processes", size, why, uncertain=uncertain),)
+    if accelerator.kind != "gpu":
+        return ()
     parts = [max(_peaks(model, flags, known), key=lambda peak: peak.gib.expected)]
     if not flags.enforce_eager:
         parts.append(_graphs(model, accelerator, known))

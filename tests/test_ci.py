@@ -12,7 +12,10 @@ from tests.checkout import Checkout
 
 pytestmark = pytest.mark.anyio
 
-_RECIPES: Final = "lint test conformance test-lives test-browser test-engine:\n\t@echo did $@\n"
+_FIRST: Final = ("demo", "mcp-config", "deploy", "status", "query", "destroy")
+"""The README's first screen."""
+_TESTS: Final = ("test", "conformance", "test-lives", "test-browser", "test-engine")
+_RECIPES: Final = f"lint {' '.join((*_FIRST, *_TESTS))}:\n\t@echo did $@\n"
 _ENGINE: Final = '\t@(exec -a "vllm serve" sleep 30) >/dev/null 2>&1 &\n'
 
 
@@ -32,9 +35,21 @@ async def test_ci_runs_what_the_readme_says(checkout: Checkout) -> None:
     """It prints each step and ends well."""
     done = await _ci(checkout, _RECIPES)
     assert done.returncode == 0, done.stderr
-    for step in ("lint", "test", "conformance", "test-lives", "test-browser", "test-engine"):
-        assert f"== make {step}\n" in done.stdout
+    steps = [line.split() for line in done.stdout.splitlines() if line.startswith("== make ")]
+    assert list(dict.fromkeys(step[2] for step in steps)) == ["lint", *_FIRST, *_TESTS]
+    for step in ("lint", *_FIRST, *_TESTS):
         assert f"did {step}\n" in done.stdout
+    screen = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:30]
+    typed = {line.split()[1] for line in screen if line.startswith("    make ")}
+    assert typed <= {"lint", *_FIRST, *_TESTS}
+
+
+async def test_ci_fails_when_a_command_of_the_first_screen_fails(checkout: Checkout) -> None:
+    """The commands after it are not run."""
+    done = await _ci(checkout, _RECIPES.replace(" deploy ", " ") + "deploy:\n\t@exit 1\n")
+    assert done.returncode not in {0, 127}
+    assert "did mcp-config" in done.stdout
+    assert "did status" not in done.stdout
 
 
 async def test_ci_fails_when_an_engine_is_left_behind(checkout: Checkout) -> None:
@@ -53,7 +68,7 @@ async def test_ci_fails_when_a_step_fails(checkout: Checkout) -> None:
 
 async def test_what_fails_beside_others_is_named_and_run_once_more(checkout: Checkout) -> None:
     """If it goes well by itself the next steps follow."""
-    once = _RECIPES.replace("lint test ", "lint test-failed ") + "test:\n\t@exit 1\n"
+    once = _RECIPES.replace(" test ", " test-failed ") + "test:\n\t@exit 1\n"
     done = await _ci(checkout, once)
     assert done.returncode == 0, done.stderr
     assert "failed beside others in make test" in done.stdout
@@ -62,7 +77,7 @@ async def test_what_fails_beside_others_is_named_and_run_once_more(checkout: Che
 
 async def test_what_fails_by_itself_as_well_fails(checkout: Checkout) -> None:
     """The steps after it are not run."""
-    twice = _RECIPES.replace("lint test ", "lint ") + "test test-failed:\n\t@exit 1\n"
+    twice = _RECIPES.replace(" test ", " ") + "test test-failed:\n\t@exit 1\n"
     done = await _ci(checkout, twice)
     assert done.returncode not in {0, 127}
     assert "did test-lives" not in done.stdout

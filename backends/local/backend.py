@@ -24,10 +24,16 @@ from backends.local import host, logs, rules, session
 from backends.local.command import deployment_config, serve_argv, serve_env
 from backends.local.devices import Devices, devices
 from backends.local.engine import Engine
-from backends.local.folder import Folder, Made
+from backends.local.folder import Folder, Made, with_cache
 from backends.local.launch import launch, runs
 from backends.local.look import Looker
-from backends.local.planning import choose_engine, foresee_here, make_plan, name_engine
+from backends.local.planning import (
+    choose_engine,
+    computed_cache,
+    foresee_here,
+    make_plan,
+    name_engine,
+)
 from backends.local.ports import claim, free_port
 from core.errors import CommandNotFound, DeploymentNotFound, HostError, NextStep
 from core.headers import KEY_HEADER
@@ -45,6 +51,8 @@ from logs.lines import Line
 from planner.accelerators import Accelerator
 from planner.flags import Flags
 from planner.model import read_model
+from planner.near import free_gib
+from planner.overheads import GIB
 
 _PROTECTION: Final = (
     "Listens on 127.0.0.1 only, over plain HTTP; /v1/* needs the key, and /metrics, /health and "
@@ -69,7 +77,9 @@ class LocalBackend:
     @property
     def engine(self) -> Engine | None:
         """What would serve; found anew each time, for `make vllm` may have run since."""
-        return choose_engine(self._world.settings, self._world.simulated_engine)
+        world = self._world
+        has_memory = world.simulated_memory_gib is not None
+        return choose_engine(world.settings, world.simulated_engine, has_memory=has_memory)
 
     def engine_name(self) -> tuple[str, str]:
         """Give the engine of this machine."""
@@ -77,30 +87,48 @@ class LocalBackend:
 
     def plan(self, spec: DeploymentSpec, model: ModelShape) -> Plan:
         """Say which process would be started, and whether its memory suffices."""
-        return make_plan(self._target, self._engine(), self.devices(), spec, model)
+        return make_plan(self._target, self._engine(), self._devices(spec.name), spec, model)
 
-    def devices(self) -> Devices | None:
-        """Give the accelerators that the engine would run on, None where they are not known."""
+    def _devices(self, name: str) -> Devices | None:
+        """Return what the engine of a deployment would run on; what it holds now it gives back.
+
+        A simulated engine holds no weights: it needs memory only where it simulates a machine's.
+        """
+        engine, simulated = self.engine, self._world.simulated_memory_gib
+        if engine and engine.kind == "simulated" and simulated is None:
+            return self._found(None)
+        held = host.resident_bytes(session.members(self._folder(name).process()))
+        memory = self._memory()
+        return self._found(memory._replace(available=memory.available + held))
+
+    def _found(self, memory: host.Memory | None) -> Devices | None:
         engine = self.engine
         cpu_only = engine is None or engine.cpu_only or engine.kind == "simulated"
-        return devices(self._world.settings.accelerator_type, cpu_only=cpu_only)
+        return devices(self._world.settings.accelerator_type, cpu_only=cpu_only, memory=memory)
+
+    def _memory(self) -> host.Memory:
+        engine, simulated = self.engine, self._world.simulated_memory_gib
+        if simulated is None or engine is None or engine.kind != "simulated":
+            return host.machine_memory()
+        total, free = (int(gib * GIB) for gib in simulated)
+        return host.Memory(total, free, free)
 
     async def predicted(self, name: str) -> Prediction | None:
         """Give what was to be expected of a deployment's memory."""
         made = self._known(name).made()
         if made is None:
             return None
-        here = self.devices()
+        here = self._devices(name)
         model = await anyio.to_thread.run_sync(read_model, made.spec.model)
-        memory = foresee_here(made.engine, here, made.spec, model)
+        memory = foresee_here(made.engine, here, made.started, model)
         if memory is None or here is None:
             return None
-        flags = Flags.of(made.spec, vllm_version=made.engine.number)
+        flags = Flags.of(made.started, vllm_version=made.engine.number)
         return Prediction(model=model, flags=flags, accelerator=here.accelerator, memory=memory)
 
     def hardware_known(self) -> tuple[Accelerator, int] | None:
         """Give the accelerators that the engine would run on."""
-        return self.devices()
+        return self._found(self._memory())
 
     async def check(self, plan: Plan) -> Preflight:
         """Look at port, disk and memory."""
@@ -120,7 +148,7 @@ class LocalBackend:
                 if plan.spec.port and not (made and made.port == plan.spec.port):
                     claim(plan.spec.port)  # before what runs now is ended for it
                 await self._end(folder)
-                await self._start(folder, plan.spec, lock)
+                await self._start(folder, plan.spec, lock, plan.model)
         return await self.describe(plan.spec.name)
 
     async def describe(self, name: str) -> Deployment:
@@ -194,7 +222,11 @@ class LocalBackend:
                 raise self._not_found(name)
             if not runs(folder):
                 await self._end(folder)  # what a dead server or engine left of it
-                await self._start(folder, made.spec, lock)
+                model = await anyio.to_thread.run_sync(read_model, made.spec.model)
+                memory = foresee_here(self._engine(), self._devices(name), made.spec, model)
+                if memory and memory.accelerator == "cpu" and not memory.fits:
+                    raise rules.no_room(name, memory)
+                await self._start(folder, made.spec, lock, model)
         return await self.describe(name)
 
     async def logs(self, name: str, *, lines: int, contains: str | None = None) -> LogLines:
@@ -233,10 +265,13 @@ class LocalBackend:
         made = folder.made()
         if made is None:
             raise self._not_found(name)
-        return deployment_config(made.engine, made.spec, made.port, folder.path / "api-key")
+        return deployment_config(made.engine, made.started, made.port, folder.path / "api-key")
 
-    async def _start(self, folder: Folder, spec: DeploymentSpec, lock: int) -> None:
-        engine = self._engine()
+    async def _start(
+        self, folder: Folder, spec: DeploymentSpec, lock: int, model: ModelShape
+    ) -> None:
+        engine, here = self._engine(), self._devices(spec.name)
+        cache = computed_cache(spec, foresee_here(engine, here, spec, model), here, model)
         port = spec.port or free_port()
         made = folder.made()
         created_at = made.created_at if made else datetime.now(UTC)
@@ -245,10 +280,12 @@ class LocalBackend:
             Made(
                 spec=spec,
                 engine=engine,
-                argv=serve_argv(engine, spec, port),
+                argv=serve_argv(engine, with_cache(spec, cache), port),
                 env=serve_env(engine, spec),
                 port=port,
                 created_at=created_at,
+                free_gib=free_gib(here.accelerator) if here and cache else None,
+                kv_cache_memory_bytes=cache,
             )
         )
         folder.want("running")

@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from backends.local.host import Memory
 from planner.accelerators import Accelerator, accelerators
+from planner.overheads import GIB
 
 _DRIVER: Final = Path("/proc/driver/nvidia/gpus")
 
@@ -15,19 +17,32 @@ class Devices(NamedTuple):
     number: int
 
 
-def devices(wanted: str | None, *, cpu_only: bool, driver: Path = _DRIVER) -> Devices | None:
+def devices(
+    wanted: str | None, *, cpu_only: bool, memory: Memory | None = None, driver: Path = _DRIVER
+) -> Devices | None:
     """Give what the engine would run on; None where it is not known.
 
-    `wanted` names one that is not seen, such as that of a rehearsal.
+    `wanted` names one that is not seen, such as that of a rehearsal; `memory` is a processor's.
     """
     known = accelerators()
     if wanted and wanted.lower() in known and known[wanted.lower()].kind != "tpu":
         return Devices(known[wanted.lower()], 1)
     if cpu_only:
-        return Devices(known["cpu"], 1)
+        return Devices(_processor(known["cpu"], memory), 1)
     titles = _titles(driver)
     found = next((one for one in known.values() if one.title in titles[:1]), None)
     return Devices(found, len(titles)) if found else None
+
+
+def _processor(cpu: Accelerator, memory: Memory | None) -> Accelerator:
+    if memory is None:
+        return cpu
+    found = {
+        "memory_gib": round(memory.total / GIB, 2),
+        "free_at_start": memory.available / memory.total,
+        "cache_gib_most": memory.largest_cache / GIB,
+    }
+    return cpu.model_copy(update=found)
 
 
 def _titles(driver: Path) -> list[str]:

@@ -61,8 +61,9 @@ def installed_version(executable: Path) -> str | None:
     )
 
 
-def simulated(command: tuple[str, ...]) -> Engine:
+def simulated(command: tuple[str, ...], *, has_memory: bool = False) -> Engine:
     """Give the engine that only pretends, as the stage starts it."""
-    return Engine(
-        kind="simulated", command=command, version="0.32.0", env={"PYTHONPATH": str(ROOT)}
-    )
+    env = {"PYTHONPATH": str(ROOT)}
+    if has_memory:
+        env["SIMULATED_ENGINE_ACCELERATOR"] = "cpu"
+    return Engine(kind="simulated", command=command, version="0.32.0", env=env)

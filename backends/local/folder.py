@@ -29,6 +29,22 @@ class Made(Record):
     """Beside the inherited one and the key."""
     port: int
     created_at: datetime
+    free_gib: float | None = None
+    """Memory that was free when it was started, where its KV cache was computed from that."""
+    kv_cache_memory_bytes: int | None = None
+    """That computed size; the spec does not name one."""
+
+    @property
+    def started(self) -> DeploymentSpec:
+        """Return the spec as it was started, with what was computed for it."""
+        return with_cache(self.spec, self.kv_cache_memory_bytes)
+
+
+def with_cache(spec: DeploymentSpec, size: int | None) -> DeploymentSpec:
+    """Return a spec with a KV cache of a computed size; None leaves it as it is."""
+    if size is None:
+        return spec
+    return spec.model_copy(update={"kv_cache_memory_bytes": str(size)})
 
 
 class Process(Record):

@@ -1,11 +1,13 @@
 """This machine: what it has and how it is."""
 
+import contextlib
+import os
 import platform
 import shutil
 import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import anyio
 
@@ -19,6 +21,44 @@ from logs.files import size_of
 _GIB: Final = 1024**3
 _LOW_MEMORY_GIB: Final = 1.0
 _LOW_DISK_GIB: Final = 1.0
+_ROOT: Final = Path("/")
+_UNLIMITED: Final = 1 << 62
+"""What cgroup v1 says where there is no limit is nearly 2**63."""
+_AVAILABLE: Final = ("MemFree", "Active(file)", "Inactive(file)", "SReclaimable")
+"""Of a NUMA node, as vLLM counts them.
+source: vllm/utils/cpu_resource_utils.py of 0.32.0, read 2026-11-23"""
+_LIMITS: Final = (
+    ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current"),
+    ("sys/fs/cgroup/memory/memory.limit_in_bytes", "sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
+"""Limit and usage of cgroup v2, then of v1."""
+
+
+class Memory(NamedTuple):
+    """Bytes."""
+
+    total: int
+    available: int
+    """Free now, or freed when something else needs it."""
+    largest_cache: int
+    """What vLLM would take for a KV cache at most: it asks the NUMA node alone, and the only node
+    of a virtual machine may show less than the machine has."""
+
+
+def machine_memory(root: Path = _ROOT) -> Memory:
+    """Return the machine's memory, of several NUMA nodes that of ours, within the container's."""
+    import psutil
+
+    whole = psutil.virtual_memory()
+    total, available = whole.total, whole.available
+    node = _node(root)
+    if node and len(list((root / "sys/devices/system/node").glob("node[0-9]*"))) > 1:
+        total, available = node[0], min(available, node[1])
+    for limit_file, usage_file in _LIMITS:
+        limit, usage = _number(root / limit_file), _number(root / usage_file)
+        if limit is not None and limit < min(total, _UNLIMITED):
+            total, available = limit, max(0, min(available, limit - (usage or 0)))
+    return Memory(total, available, min(available, node[1]) if node else available)
 
 
 async def hardware() -> Hardware:
@@ -29,7 +69,7 @@ async def hardware() -> Hardware:
     return Hardware(
         accelerator=await _accelerator(),
         vcpu=psutil.cpu_count(),
-        ram_gib=round(psutil.virtual_memory().total / _GIB, 1),
+        ram_gib=round(machine_memory().total / _GIB, 1),
         disk=f"{disk.free / _GIB:.0f} GiB free of {disk.total / _GIB:.0f} GiB",
         network=f"loopback of {socket.gethostname()}",
     )
@@ -41,7 +81,7 @@ async def state(root: Path) -> HostState:
 
     psutil.cpu_percent(None)
     await anyio.sleep(0.1)
-    memory = psutil.virtual_memory()
+    memory = machine_memory()
     available, free = memory.available / _GIB, _disk_free_gib(root)
     return HostState(
         health=_health(available, free),
@@ -82,6 +122,17 @@ async def usage(seen: Sequence[Seen], log: Path) -> Usage | None:
     )
 
 
+def resident_bytes(seen: Sequence[Seen]) -> int:
+    """Return the memory that processes hold now."""
+    import psutil
+
+    held = 0
+    for one in seen:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            held += psutil.Process(one.pid).memory_info().rss
+    return held
+
+
 def check_disk(root: Path) -> Check:
     """Whether there is room for a log."""
     free = _disk_free_gib(root)
@@ -95,9 +146,7 @@ def check_disk(root: Path) -> Check:
 
 def check_memory(weight_bytes: int) -> Check:
     """Whether the weights alone fit into what is free."""
-    import psutil
-
-    available = psutil.virtual_memory().available
+    available = machine_memory().available
     detail = f"weights {weight_bytes / _GIB:.2f} GiB, available {available / _GIB:.1f} GiB"
     if not weight_bytes:
         return Check(what="memory", outcome="unknown", detail="the model's size is not known here")
@@ -136,3 +185,29 @@ def _health(
     if memory_gib < _LOW_MEMORY_GIB:
         return "short of memory"
     return "short of disk" if disk_gib < _LOW_DISK_GIB else "ok"
+
+
+def _node(root: Path) -> tuple[int, int] | None:
+    """Return total and available bytes of the node that vLLM binds itself to."""
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    folder = root / f"sys/devices/system/cpu/cpu{min(allowed, default=0)}"
+    node = next(folder.glob("node[0-9]*"), None)
+    if node is None:
+        return None
+    path = root / "sys/devices/system/node" / node.name / "meminfo"
+    try:
+        rows = [line.split() for line in path.read_text(encoding="ascii").splitlines()]
+    except OSError:
+        return None
+    kib = {row[2].rstrip(":"): int(row[3]) for row in rows if len(row) > 3}
+    if not {"MemTotal", *_AVAILABLE} <= kib.keys():
+        return None
+    return kib["MemTotal"] * 1024, sum(kib[name] for name in _AVAILABLE) * 1024
+
+
+def _number(path: Path) -> int | None:
+    """Return a file's number, None where there is none or it is `max`."""
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None

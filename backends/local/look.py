@@ -17,6 +17,7 @@ from core.waiting import wait_until
 from logs.boot import WARMING, BootLog, read_boot
 from logs.catalogue import died_of, evidence, recognize
 from logs.files import head_lines, newest_lines
+from planner.overheads import GIB
 
 _TAIL: Final = 400
 """Lines from which the cause of a death is read."""
@@ -170,6 +171,7 @@ class Looker:
             expires_at=expiry(process.at, made.spec.ttl_minutes) if process and living else None,
             usd_per_hour=self._target.usd_per_hour,
             usd_so_far=0.0,
+            resources=_memory(made),
         )
 
 
@@ -224,6 +226,14 @@ def _changed(path: Path) -> datetime | None:
         return datetime.fromtimestamp(path.stat().st_mtime, UTC)
     except FileNotFoundError:
         return None
+
+
+def _memory(made: Made) -> dict[str, str]:
+    """Say how large its KV cache was made, where that was computed."""
+    if made.kv_cache_memory_bytes is None or made.free_gib is None:
+        return {}
+    size = made.kv_cache_memory_bytes / GIB
+    return {"memory": f"KV cache {size:.2f} GiB, of {made.free_gib:.1f} GiB free at its start"}
 
 
 def _url(made: Made) -> str:

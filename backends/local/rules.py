@@ -4,8 +4,8 @@ from backends.leaving import Leaving
 from backends.local.engine import Engine
 from backends.local.folder import Folder, Made
 from backends.local.ports import claim
-from core.errors import InvalidArgument, NextStep, PortInUse
-from core.plans import Check
+from core.errors import DoesNotFit, InvalidArgument, NextStep, PortInUse
+from core.plans import Check, MemoryPlan
 from core.records import SIMULATED, DeploymentSpec, Remainder
 from planner.model import is_path
 
@@ -70,6 +70,16 @@ def refuse_clouds(spec: DeploymentSpec) -> None:
             fix=f"Leave {', '.join(names)} out, or take a cloud's target (list_targets).",
             next_steps=(NextStep("list_targets"),),
         )
+
+
+def no_room(name: str, memory: MemoryPlan) -> DoesNotFit:
+    """Refuse to start what found room when it was deployed and does not now."""
+    return DoesNotFit(
+        f"There is no room for {name} on this machine now: {' '.join(memory.reasons)}",
+        fix="Stop something else that runs here, or call deploy_vllm again with a shorter"
+        " max_model_len or a smaller model; there force=true tries all the same.",
+        next_steps=(NextStep("list_deployments"),),
+    )
 
 
 def one_replica() -> InvalidArgument:

@@ -66,8 +66,15 @@ class KnobbedRoom:
 
     def check(self, moment: Moment) -> None:
         memory, weights = self._knobs.device_memory_gib, self._setup.weights_gib
-        if moment == "loaded" and weights > memory:
-            raise out_of_memory(wanted_gib=weights - memory, visible_gib=memory, free_gib=0.0)
+        free, given = self._knobs.free_gib, self._flags.kv_cache_memory_bytes
+        share = self._flags.gpu_memory_utilization
+        if moment == "on-device" and not given and share * memory > free:
+            raise memory_taken(share=share, total_gib=memory, free_gib=free)
+        if moment == "loaded" and weights > free:
+            raise out_of_memory(wanted_gib=weights - free, visible_gib=memory, free_gib=0.0)
+        left = free - weights - self._knobs.overhead_gib
+        if moment == "profiled" and given and given > left * GIB:
+            raise cache_too_large(wanted_gib=given / GIB, total_gib=memory, free_gib=left)
 
     def available_bytes(self) -> int:
         if self._flags.kv_cache_memory_bytes:
@@ -99,6 +106,29 @@ def out_of_memory(*, wanted_gib: float, visible_gib: float, free_gib: float) -> 
     return BootError(
         f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {wanted_gib:.2f} GiB. "
         f"GPU 0 has a total capacity of {visible_gib:.2f} GiB of which {free_gib:.2f} GiB is free.",
+        process="EngineCore",
+    )
+
+
+def memory_taken(*, share: float, total_gib: float, free_gib: float) -> BootError:
+    """Words of vLLM 0.32's cpu_worker.py when others have what it would reserve."""
+    return BootError(
+        f"ValueError: Available memory on node 0 ({free_gib:.2f}/{total_gib:.2f} GiB) on startup "
+        f"is less than desired CPU memory utilization ({share}, {share * total_gib:.2f} GiB). On "
+        "the CPU backend, the `--gpu-memory-utilization` flag controls the fraction of CPU memory "
+        "reserved (despite its name). To resolve: decrease `--gpu-memory-utilization` (e.g. "
+        "`--gpu-memory-utilization 0.5`) or reduce CPU memory used by other processes.",
+        process="EngineCore",
+    )
+
+
+def cache_too_large(*, wanted_gib: float, total_gib: float, free_gib: float) -> BootError:
+    """Words of the same file when a cache of the given size finds no room."""
+    return BootError(
+        f"ValueError: Available memory on node 0 ({max(0.0, free_gib):.2f}/{total_gib:.2f} GiB) on "
+        f"kv cache allocation is less than requested memory for kv ({wanted_gib:.2f} GiB). "
+        "Decrease --kv-cache-memory-bytes, VLLM_CPU_KVCACHE_SPACE, or reduce CPU memory used by "
+        "other processes.",
         process="EngineCore",
     )
 

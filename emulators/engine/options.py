@@ -54,12 +54,14 @@ class Knobs(BaseSettings):
     """Fixed wall-clock milliseconds per step, in place of the device model and `time_scale`."""
     accelerator: str = ""
     """A name of `planner/accelerators.toml`: memory and time are then those that the planner
-    foresees for it, and the other knobs of the device and of memory say nothing. Only a bandwidth
-    that the planner does not know, a CPU's, is still `device_gb_per_s`."""
+    foresees for it, and the other knobs of the device and of memory say nothing. Of a CPU they
+    still say what the planner does not know: memory and bandwidth."""
     count: int | None = Field(default=None, ge=1)
     """How many of that accelerator there are; left out, as many as `--tensor-parallel-size`."""
     device_memory_gib: float = Field(default=21.96, gt=0)
     """What CUDA sees of one accelerator; the default is an L4."""
+    device_free_gib: float | None = Field(default=None, ge=0)
+    """What is free of it when the engine starts; left out, all of it."""
     device_gb_per_s: float = Field(default=300.0, gt=0)
     """Memory bandwidth of one accelerator."""
     device_prefill_tokens_per_s: float = Field(default=3000.0, gt=0)
@@ -84,6 +86,13 @@ class Knobs(BaseSettings):
         if self.time_scale is not None:
             return self.time_scale
         return 1.0 if self.accelerator else _QUICK_PACE
+
+    @property
+    def free_gib(self) -> float:
+        """What is free of one accelerator's memory when the engine starts."""
+        if self.device_free_gib is None:
+            return self.device_memory_gib
+        return min(self.device_free_gib, self.device_memory_gib)
 
     def seconds_of(self, phase: Phase) -> float:
         """How long this phase of the boot takes."""

@@ -47,7 +47,14 @@ def rehearse(flags: Namespace, setup: Setup, knobs: Knobs) -> "Rehearsal | None"
     if device.bandwidth_gb_per_s is None:
         device = device.model_copy(update={"bandwidth_gb_per_s": knobs.device_gb_per_s})
     with _usage():
-        case = Case(_shape(setup), device, _flags(flags, setup), knobs.count)
+        shape = _shape(setup)
+        if device.kind == "cpu":
+            if not (shape.layers and shape.groups):
+                return None  # its knobs describe a machine for any model
+            share = knobs.free_gib / knobs.device_memory_gib
+            memory = {"memory_gib": knobs.device_memory_gib, "free_at_start": share}
+            device = device.model_copy(update=memory)
+        case = Case(shape, device, _flags(flags, setup), knobs.count)
         return Rehearsal(case, _plan(case, auto_length=flags.max_model_len == -1), setup)
 
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from core.plans import MemoryPlan
 from core.records import ModelShape
-from emulators.engine.boot import Moment, out_of_memory
+from emulators.engine.boot import Moment, cache_too_large, memory_taken, out_of_memory
 from emulators.engine.boot_errors import BootError
 from planner.accelerators import Accelerator
 from planner.defaults import most_tokens_of_an_item, resolve
@@ -111,11 +111,14 @@ def _image_in_pieces(case: Case, plan: MemoryPlan) -> BootError | None:
 
 
 def _too_little_free(case: Case, plan: MemoryPlan) -> BootError | None:
-    if case.accelerator.kind != "gpu" or case.flags.kv_cache_memory_bytes:
+    if case.accelerator.kind == "tpu" or case.flags.kv_cache_memory_bytes:
         return None
     wanted, free = plan.requested_gib or 0.0, case.free_gib
     if wanted <= free:
         return None
+    if case.accelerator.kind == "cpu":
+        share, total = plan.gpu_memory_utilization, plan.visible_gib or 0.0
+        return memory_taken(share=share, total_gib=total, free_gib=free)
     return BootError(
         f"ValueError: Free memory on device cuda:0 ({free:.2f}/{plan.visible_gib:.2f} GiB) on "
         "startup is less than desired GPU memory utilization "
@@ -161,8 +164,11 @@ def _too_large_a_cache(case: Case, plan: MemoryPlan) -> BootError | None:
     given, visible = case.flags.kv_cache_memory_bytes, case.accelerator.memory_gib
     if not given or visible is None or plan.fits or not plan.kv_low.fits:
         return None
-    piece = plan.kv_low.kv_cache_bytes / 2**30 / len(case.model.layers)
     left = max(0.0, case.free_gib - plan.weights_gib)
+    if case.accelerator.kind == "cpu":
+        wanted = plan.kv_low.kv_cache_bytes / 2**30
+        return cache_too_large(wanted_gib=wanted, total_gib=visible, free_gib=left)
+    piece = plan.kv_low.kv_cache_bytes / 2**30 / len(case.model.layers)
     return out_of_memory(wanted_gib=piece, visible_gib=visible, free_gib=left % piece)
 
 

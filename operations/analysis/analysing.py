@@ -30,8 +30,8 @@ _TELL_SECONDS: Final = 2.0
 READ_SECONDS: Final = 18.0
 _DIAGNOSIS_SECONDS: Final = 30.0
 _REMEDY_LINES: Final = 20_000
-_ILL: Final = frozenset({"container", "engine boot", "health", "model answers"})
-"""Layers that a model stands on: where one is ill, it is not asked."""
+_UNHEALTHY: Final = frozenset({"container", "engine boot", "health", "model answers"})
+"""Layers that a model stands on: where one is unhealthy, it is not asked."""
 _HARM: Final = ("destroy", "delete", "stop", "manage")
 
 _CLOUD_TASK: Final = "Say what goes wrong in these logs, the root cause first."
@@ -129,10 +129,10 @@ async def remedy(runtime: Runtime, found: Found, asked: Asked) -> Analysis:
     seen = read[0] if read else _unread("The log was not read in time.")
     diagnosis = walked[0] if walked else None
     base = _with_diagnosis(runtime, _analysis("suggest_sre_remediation", found, seen), diagnosis)
-    ill = diagnosis.layer if diagnosis and diagnosis.layer in _ILL else None
-    why = f"{found.name} is ill at the layer '{ill}'" if ill else ""
+    unhealthy = diagnosis.layer if diagnosis and diagnosis.layer in _UNHEALTHY else None
+    why = f"{found.name} is unhealthy at the layer '{unhealthy}'" if unhealthy else ""
     case = _case(runtime, found, base, seen.rows, _REMEDY_TASK, more=_verdict(diagnosis))
-    return await _worded(runtime, found, base, case, until, ill=why)
+    return await _worded(runtime, found, base, case, until, unhealthy=why)
 
 
 async def rest(
@@ -227,10 +227,10 @@ async def _worded(
     case: Case,
     until: _Until,
     *,
-    ill: str = "",
+    unhealthy: str = "",
 ) -> Analysis:
     """Let a model read it, and wait for its words while there is time."""
-    those, why_not = candidates(runtime, found, ill=ill)
+    those, why_not = candidates(runtime, found, unhealthy=unhealthy)
     if not those or not case.rows:
         nothing = "There is no line for a model to read."
         return base.model_copy(update={"silence": why_not if case.rows else nothing})
@@ -263,9 +263,9 @@ def _verdict(diagnosis: Diagnosis | None) -> tuple[str, ...]:
     """Say the layer and the code: their words may hold text of the log."""
     if diagnosis is None:
         return ()
-    if diagnosis.well:
-        return ("A walk over all layers found none that is ill.",)
-    return (f"The layer '{diagnosis.layer}' is ill: {diagnosis.code}.",)
+    if diagnosis.healthy:
+        return ("A walk over all layers found none that is unhealthy.",)
+    return (f"The layer '{diagnosis.layer}' is unhealthy: {diagnosis.code}.",)
 
 
 def _facts(found: Found, base: Analysis) -> Sequence[str]:

@@ -1,10 +1,12 @@
 """What an analysis says: facts first, then words that are marked as such."""
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from core.errors import NextStep
 from core.record import Record
+from logs.readable import shortened
 from operations.analyst.words import Words
 from operations.diagnosis.records import Call
 from operations.watching.answers import Located
@@ -60,6 +62,23 @@ class Analysis(Located):
         if self.state == "ended":
             return f"{said} The server that asked the model has ended; ask again."
         return said
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return what is known and what a model says; the lines of the log on request."""
+        words = self.words
+        return {
+            "state": self.state,
+            "fix": self.findings[0].fix if self.findings else None,
+            "findings": [f"{one.code}, {one.count} times" for one in self.findings[:3]],
+            "diagnosis": [shortened(one, 240) for one in self.diagnosis[:2]],
+            "memory": self.memory[:3],
+            "rows": [shortened(one, 200) for one in self.rows[:4]],
+            "words": [shortened(one.text, 300) for one in words.claims[:3]] if words else [],
+            "advice": [f"{one.tool}: {shortened(one.why, 200)}" for one in words.advice[:3]]
+            if words
+            else [],
+            "operation": self.operation,
+        }
 
     def warnings(self) -> tuple[str, ...]:
         """Mark the words as words, and say what is not whole."""

@@ -1,4 +1,4 @@
-"""Who may read a log: the model it is about, unless it is ill; else the owner's other endpoint."""
+"""Who may read a log: the model it is about, if it is healthy; else the owner's other endpoint."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -29,10 +29,10 @@ class Candidates(NamedTuple):
     why_not: str
 
 
-def candidates(runtime: Runtime, found: Found, *, ill: str = "") -> Candidates:
-    """Give who can be asked; `ill` says why the deployment's own model is not. None is woken."""
+def candidates(runtime: Runtime, found: Found, *, unhealthy: str = "") -> Candidates:
+    """Return who can be asked; `unhealthy` says why not the deployment's own. None is woken."""
     one = found.deployment
-    reason = ill or ("" if one.state is State.READY else f"{one.name} is {one.state}")
+    reason = unhealthy or ("" if one.state is State.READY else f"{one.name} is {one.state}")
     own = () if reason else (_own(runtime, found),)
     other = _other(runtime)
     if runtime.settings.rehearsal:

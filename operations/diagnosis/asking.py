@@ -10,7 +10,16 @@ from core.errors import EndpointError, ModelNotServed, OpsError, Unauthorized, U
 from core.metrics import EngineMetrics, MetricsPage
 from core.records import Failure, Step
 from core.reply import note
-from operations.diagnosis.case import Case, Looked, condition, ill, lines, number, skipped, well
+from operations.diagnosis.case import (
+    Case,
+    Looked,
+    condition,
+    failed,
+    healthy,
+    lines,
+    number,
+    skipped,
+)
 from operations.lives.ending import anew, anew_steps
 
 SLOW_HEALTH_SECONDS: Final = 2.0
@@ -30,15 +39,15 @@ async def health(case: Case) -> Looked:
             if says and seconds > SLOW_HEALTH_SECONDS:
                 says, seconds = await _timed(endpoint)
     except EndpointError as exc:
-        return ill(_unreachable(case, exc), condition(f"{exc.summary} {exc.cause}", case.now))
+        return failed(_unreachable(case, exc), condition(f"{exc.summary} {exc.cause}", case.now))
     took = number(f"/health took {seconds:.2f} s", case.now)
     if not says:
         failure = _dead(case)
         says_no = condition("/health says no", case.now)
-        return ill(failure, says_no, took, *lines(failure.evidence[-8:]))
+        return failed(failure, says_no, took, *lines(failure.evidence[-8:]))
     if seconds > SLOW_HEALTH_SECONDS:
-        return ill(_slow(case, seconds), took)
-    return well(f"/health said yes in {seconds:.2f} s.")
+        return failed(_slow(case, seconds), took)
+    return healthy(f"/health said yes in {seconds:.2f} s.")
 
 
 async def model(case: Case) -> Looked:
@@ -52,7 +61,7 @@ async def model(case: Case) -> Looked:
             return await _silence(case, endpoint, exc)
         except EndpointError as exc:
             failure = await _refused(case, endpoint, exc)
-            return ill(failure, condition(f"{exc.summary} {exc.cause}".strip(), case.now))
+            return failed(failure, condition(f"{exc.summary} {exc.cause}".strip(), case.now))
 
 
 async def _timed(endpoint: Endpoint) -> tuple[bool, float]:
@@ -69,11 +78,11 @@ async def _one_token(case: Case, endpoint: Endpoint) -> Looked:
     reply = await endpoint.post("/v1/completions", body, timeout=_ANSWER_SECONDS)
     seconds = time.perf_counter() - began
     if not _is_text(reply):
-        return ill(_nonsense(case), condition(f"It answered: {str(reply)[:200]}", case.now))
+        return failed(_nonsense(case), condition(f"It answered: {str(reply)[:200]}", case.now))
     spec = await case.spec()
     if spec and not spec.min_replicas:
         note(f"{case.found.name} was asked for one token, which keeps its replica a while longer.")
-    return well(f"{name} said one token in {seconds:.2f} s.")
+    return healthy(f"{name} said one token in {seconds:.2f} s.")
 
 
 def _is_text(reply: Mapping[str, Any]) -> bool:
@@ -93,7 +102,7 @@ async def _silence(case: Case, endpoint: Endpoint, exc: Unreachable) -> Looked:
     said = condition(f"{exc.summary} {exc.cause}", case.now)
     sleeps = case.seen.sleep_state if case.seen else None
     if sleeps not in {None, "awake"}:
-        return ill(
+        return failed(
             _engine_sleeps(case, sleeps), said, condition(f"sleep state: {sleeps}", case.now)
         )
     failure = Failure(
@@ -102,7 +111,7 @@ async def _silence(case: Case, endpoint: Endpoint, exc: Unreachable) -> Looked:
         fix=f"It may be hung, or compiling for a new shape. {_again(case)}",
         next=_restarts(case),
     )
-    return ill(failure, said)
+    return failed(failure, said)
 
 
 async def _load(endpoint: Endpoint) -> EngineMetrics | None:

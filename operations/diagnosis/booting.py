@@ -5,7 +5,16 @@ from typing import Final
 from backends.base import HasHost, HostState
 from core.records import Failure, State, Step
 from operations.diagnosis.blame import is_vague
-from operations.diagnosis.case import Case, Looked, condition, ill, lasting, number, skipped, well
+from operations.diagnosis.case import (
+    Case,
+    Looked,
+    condition,
+    failed,
+    healthy,
+    lasting,
+    number,
+    skipped,
+)
 from operations.diagnosis.cause import search
 from operations.diagnosis.flags import as_asked
 from operations.diagnosis.records import Evidence, Remark
@@ -27,16 +36,16 @@ async def container(case: Case) -> Looked:
         return skipped(f"Not looked at: {case.silent}.")
     runs = f"{now.replicas} replica{'s' * (now.replicas != 1)} run{'s' * (now.replicas == 1)}"
     if not isinstance(case.backend, HasHost):
-        return well(f"{runs}.")
+        return healthy(f"{runs}.")
     host = await case.backend.host()
     seen = f"{runs}; the host has {host.disk_free_gib:.1f} GiB of disk and"
     seen += f" {host.memory_available_gib:.1f} GiB of memory free."
     if host.health == "ok":
-        return well(seen)
+        return healthy(seen)
     if host.health == "short of disk" and _may_be_the_disk(case):
-        return ill(disk_full(host), *disk_evidence(case, host))
+        return failed(disk_full(host), *disk_evidence(case, host))
     code = "HOST_SHORT_OF_DISK" if host.health == "short of disk" else "HOST_SHORT_OF_MEMORY"
-    return well(seen, remarks=(Remark(code=code, text=f"The host is {host.health}: {seen}"),))
+    return healthy(seen, remarks=(Remark(code=code, text=f"The host is {host.health}: {seen}"),))
 
 
 def disk_full(host: HostState) -> Failure:
@@ -63,13 +72,13 @@ async def boot(case: Case) -> Looked:
     if now.state is State.READY:
         return await as_asked(case)
     if now.state is not State.LOADING or case.silent is None:
-        return well("Its engine had started.")
+        return healthy("Its engine had started.")
     longest, usually = longest_of(case, _AT_LEAST_SECONDS)
     if case.for_seconds > (longest or _LONG_SECONDS):
         return await _slow(case, usually)
     often = "" if usually is None else f" Here that usually takes {lasting(usually)}."
     watch = Step(tool="status_vllm", arguments={"wait_s": 30})
-    return well(f"{_progress(case)}.{often} Wait for it.", next=(watch,))
+    return healthy(f"{_progress(case)}.{often} Wait for it.", next=(watch,))
 
 
 def _progress(case: Case) -> str:
@@ -90,7 +99,7 @@ async def _slow(case: Case, usually: float | None) -> Looked:
     if known:
         line = Evidence(kind="line", text=known.line[:400], at=known.last)
         words = {"cause": f"{cause} {known.failure.cause}"}
-        return ill(known.failure.model_copy(update=words), line, *seen)
+        return failed(known.failure.model_copy(update=words), line, *seen)
     failure = Failure(
         code="BOOT_TAKES_TOO_LONG",
         cause=cause,
@@ -98,7 +107,7 @@ async def _slow(case: Case, usually: float | None) -> Looked:
         f" {anew(case.backend, stops=case.stops)}.",
         next=(Step(tool="get_logs"), *anew_steps(case.backend, stops=case.stops)),
     )
-    return ill(failure, *seen)
+    return failed(failure, *seen)
 
 
 def _may_be_the_disk(case: Case) -> bool:

@@ -78,7 +78,10 @@ def _filled(step: Step, now: Deployment, spec: DeploymentSpec | None) -> Call:
     given = {name: word for name, word in known.items() if name in takes}
     if step.tool == "deploy_vllm" and spec:
         given |= dict(_asked_for(spec))
-    return Call(tool=step.tool, arguments={**given, **step.arguments})
+    filled = {**given, **step.arguments}
+    return Call(
+        tool=step.tool, arguments={name: word for name, word in filled.items() if word != ""}
+    )
 
 
 def _asked_for(spec: DeploymentSpec) -> Iterator[tuple[str, Given]]:

@@ -47,11 +47,11 @@ class Looked(NamedTuple):
     verdict: Verdict
     detail: str
     failure: Failure | None = None
-    """Of an ill one."""
+    """Of an unhealthy one."""
     evidence: tuple[Evidence, ...] = ()
     remarks: tuple[Remark, ...] = ()
     next: tuple[Step, ...] = ()
-    """Of a well one, what there is to do all the same."""
+    """Of a healthy one, what there is to do all the same."""
 
 
 class Case:
@@ -133,9 +133,9 @@ class Case:
             return None  # its layer has said so, and nothing else needs it
 
 
-def well(detail: str, *, remarks: Sequence[Remark] = (), next: Sequence[Step] = ()) -> Looked:  # noqa: A002  as the record says it
-    """Say that a layer is well, and what was seen."""
-    return Looked("well", detail, remarks=tuple(remarks), next=tuple(next))
+def healthy(detail: str, *, remarks: Sequence[Remark] = (), next: Sequence[Step] = ()) -> Looked:  # noqa: A002  as the record says it
+    """Say that a layer is healthy, and what was seen."""
+    return Looked("healthy", detail, remarks=tuple(remarks), next=tuple(next))
 
 
 def skipped(why: str) -> Looked:
@@ -143,9 +143,9 @@ def skipped(why: str) -> Looked:
     return Looked("skipped", why)
 
 
-def ill(failure: Failure, *evidence: Evidence) -> Looked:
+def failed(failure: Failure, *evidence: Evidence) -> Looked:
     """Say that a layer is at fault."""
-    return Looked("ill", failure.cause, failure, evidence)
+    return Looked("failed", failure.cause, failure, evidence)
 
 
 def condition(text: str, at: datetime | None = None) -> Evidence:

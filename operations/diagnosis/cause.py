@@ -112,7 +112,7 @@ async def fault_of(case: Case) -> Fault | None:
     layer = _layer(case, failure.code)
     if layer is None:
         return None
-    seen = (condition(f"{now.state}: {failure.code}", now.since), *_last(failure))
+    seen = (*_last(failure), condition(f"{now.state}: {failure.code}", now.since))
     if not is_vague(failure.code):
         return Fault(layer, failure, seen)
     return await _by_the_log(case, failure, layer, seen)
@@ -145,7 +145,8 @@ async def _by_the_log(
         return Fault(_where(layer, served=found.served), failure.model_copy(update=update), seen)
     blamed = _layer(case, told.failure.code) or layer
     where = _where(blamed, served=found.served)
-    cause = f"{'It served before it ended. ' if found.served else ''}{told.failure.cause}"
+    said = failure if failure.code == told.failure.code else told.failure
+    cause = f"{'It served before it ended. ' if found.served else ''}{said.cause}"
     cause += _before(found) if told is not found.cause else ""
     why = told.failure.model_copy(update={"cause": cause})
     evidence = Evidence(kind="line", text=told.line[:400], at=told.last)

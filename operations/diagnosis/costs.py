@@ -4,7 +4,7 @@ from typing import Final
 
 from backends.base import Scales
 from core.records import Deployment, Failure, State
-from operations.diagnosis.case import Case, Looked, condition, ill, lasting, number, well
+from operations.diagnosis.case import Case, Looked, condition, failed, healthy, lasting, number
 from operations.diagnosis.records import Remark
 from operations.lives.ending import end, end_steps
 
@@ -21,7 +21,7 @@ async def cost(case: Case) -> Looked:
         return over
     if idle := _idle(case):
         return idle
-    return well(_price(now))
+    return healthy(_price(now))
 
 
 def still_bills(now: Deployment) -> tuple[Remark, ...]:
@@ -51,7 +51,7 @@ def _overdue(case: Case) -> Looked | None:
         fix=end(case.backend, stops=case.stops),
         next=end_steps(stops=case.stops),
     )
-    return ill(failure, condition("its ttl ended", now.expires_at))
+    return failed(failure, condition("its ttl ended", now.expires_at))
 
 
 def _idle(case: Case) -> Looked | None:
@@ -75,7 +75,7 @@ def _idle(case: Case) -> Looked | None:
         else end(case.backend, stops=case.stops),
         next=end_steps(stops=case.stops),
     )
-    return ill(failure, number(f"{served} requests finished", since), number(_price(now)))
+    return failed(failure, number(f"{served} requests finished", since), number(_price(now)))
 
 
 def _price(now: Deployment) -> str:

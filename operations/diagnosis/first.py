@@ -47,13 +47,13 @@ def _of(runtime: Runtime, where: str, name: str | None, exc: OpsError) -> Diagno
     layer: Layer = "settings and login" if exc.code in SETTINGS else "cloud resource"
     place = LAYERS.index(layer)
     rows = [
-        *(LookedAt(layer=one, verdict="well", detail="It answered.") for one in LAYERS[:place]),
-        LookedAt(layer=layer, verdict="ill", detail=exc.summary),
+        *(LookedAt(layer=one, verdict="healthy", detail="It answered.") for one in LAYERS[:place]),
+        LookedAt(layer=layer, verdict="failed", detail=exc.summary),
     ]
     return Diagnosis(
         target=where,
         name=name,
-        well=False,
+        healthy=False,
         layer=layer,
         code=exc.code,
         cause=f"{exc.summary} {exc.cause}".strip(),

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from backends.base import EngineFacts, KnowsEngine, Predicts
 from core.errors import EndpointError, OpsError
 from core.records import DeploymentSpec, Failure, Step
-from operations.diagnosis.case import Case, Looked, condition, ill, well
+from operations.diagnosis.case import Case, Looked, condition, failed, healthy
 from operations.diagnosis.records import Remark
 
 _TENSOR_PARALLEL: Final = re.compile(r"tensor_parallel_size'?\"?\s*[:=]\s*([0-9]{1,4})")
@@ -35,15 +35,15 @@ async def as_asked(case: Case) -> Looked:
     """Hold what the engine says of itself against what was asked for, and against the plan."""
     spec = await case.spec()
     if spec is None or spec.engine != "vllm" or not isinstance(case.backend, KnowsEngine):
-        return well("It has booted; what was asked for is not known here.")
+        return healthy("It has booted; what was asked for is not known here.")
     facts = await case.backend.engine_facts(case.found.name)
     seen = _Seen(facts, await _max_model_len(case))
     wrong = tuple(_differing(spec, seen))
     if wrong:
         rows = (f"{one.flag}: asked for {one.asked}, runs with {one.runs}" for one in wrong)
-        return ill(_misflagged(wrong), *(condition(row, case.now) for row in rows))
+        return failed(_misflagged(wrong), *(condition(row, case.now) for row in rows))
     remarks = [remark for remark in (await _off_plan(case, facts),) if remark]
-    return well("It has booted with what was asked for.", remarks=remarks)
+    return healthy("It has booted with what was asked for.", remarks=remarks)
 
 
 def _differing(spec: DeploymentSpec, seen: _Seen) -> Iterator[Pair]:

@@ -12,7 +12,7 @@ from core.errors import OpsError
 from core.metrics import EngineMetrics, MetricsPage
 from core.records import Failure, Step
 from core.reply import note
-from operations.diagnosis.case import Case, Looked, ill, number, skipped, well
+from operations.diagnosis.case import Case, Looked, failed, healthy, number, skipped
 from operations.diagnosis.records import Evidence, Remark
 
 KV_HIGH: Final = 0.85
@@ -48,7 +48,11 @@ async def metrics(case: Case) -> Looked:
             return skipped(f"/metrics cannot be read: {exc.summary}")
     case.seen = looks[-1].metrics
     failure = judge(looks)
-    return ill(failure, *_figures(looks)) if failure else well(_said(looks), remarks=_aside(looks))
+    return (
+        failed(failure, *_figures(looks))
+        if failure
+        else healthy(_said(looks), remarks=_aside(looks))
+    )
 
 
 async def _watch(case: Case, endpoint: Endpoint) -> list[Look]:

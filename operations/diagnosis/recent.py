@@ -7,7 +7,7 @@ from core.records import State
 from logs.catalogue import hints
 from logs.finding import Finder, Finding
 from operations.diagnosis.booting import disk_evidence, disk_full
-from operations.diagnosis.case import Case, Looked, ago, ill, skipped, well
+from operations.diagnosis.case import Case, Looked, ago, failed, healthy, skipped
 from operations.diagnosis.records import MOST_CHARACTERS, Evidence, Remark
 from operations.watching.log_reading import read_log
 
@@ -18,7 +18,7 @@ _MOST_REMARKS: Final = 8
 
 
 async def recent_logs(case: Case) -> Looked:
-    """Tell what the catalogue knows of the last hour; by itself it makes nothing ill."""
+    """Tell what the catalogue knows of the last hour; by itself it makes nothing unhealthy."""
     if case.deployment.state in {State.STOPPED, State.ASLEEP, State.QUEUED, State.CREATING}:
         return skipped(f"Not read: {case.silent}.")
     if not isinstance(case.backend, StreamsLogs):
@@ -36,7 +36,7 @@ async def recent_logs(case: Case) -> Looked:
     known = f"{len(found)} of them known failures" if found else "none of them a known failure"
     seen = f"Of the last {_MINUTES} min, {read.lines} lines with a suspicious word, {known}."
     remarks = [_remark(one) for one in found[:_MOST_REMARKS]]
-    return well(f"{seen} {read.left_out}".strip(), remarks=remarks)
+    return healthy(f"{seen} {read.left_out}".strip(), remarks=remarks)
 
 
 async def _disk(case: Case, told: Finding) -> Looked | None:
@@ -47,13 +47,13 @@ async def _disk(case: Case, told: Finding) -> Looked | None:
     if host.health != "short of disk":
         return None
     line = Evidence(kind="line", text=told.line[:MOST_CHARACTERS], at=told.last)
-    return ill(disk_full(host), line, *disk_evidence(case, host))
+    return failed(disk_full(host), line, *disk_evidence(case, host))
 
 
 def _remark(one: Finding) -> Remark:
     return Remark(
         code=one.failure.code,
-        text=f"Its log says so, though it is not ill now: {one.failure.cause}",
+        text=f"Its log says so, though it is not unhealthy now: {one.failure.cause}",
         count=one.count,
         first=one.first,
         last=one.last,

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from pydantic import Field
 
 from core.errors import NextStep
 from core.records import SIMULATED, Answer, Record
+from logs.readable import shortened
 
 Layer = Literal[
     "settings and login",
@@ -24,11 +25,19 @@ Layer = Literal[
 LAYERS: Final[tuple[Layer, ...]] = get_args(Layer)
 """In the order of the walk: each stands on those before it."""
 
-Verdict = Literal["well", "ill", "skipped"]
+Verdict = Literal["healthy", "failed", "skipped"]
 
 MOST_EVIDENCE: Final = 12
 MOST_CHARACTERS: Final = 400
 """Of one piece of evidence."""
+
+
+_FEW: Final = 3
+"""Of a kind, in an answer that was not asked for in full."""
+
+
+def _cut(text: str) -> str:
+    return shortened(text.strip(), 240)
 
 
 class Evidence(Record):
@@ -66,7 +75,7 @@ class Cost(Record):
 
 
 class Remark(Record):
-    """What is worth knowing and does not make a deployment ill."""
+    """What is worth knowing and does not make a deployment unhealthy."""
 
     code: str
     text: str
@@ -76,18 +85,18 @@ class Remark(Record):
 
 
 class Diagnosis(Answer):
-    """The first layer that is ill, and why; or what was found well."""
+    """The first layer that is unhealthy, and why; or what was found healthy."""
 
     target: str
     name: str | None
     """None where none was named and its target cannot be looked at."""
-    well: bool
-    """No layer is ill."""
+    healthy: bool
+    """No layer is unhealthy."""
     layer: Layer | None = None
     """The one at fault."""
     code: str | None = None
     cause: str | None = None
-    """Of a well one, what there is to know of its state."""
+    """Of a healthy one, what there is to know of its state."""
     fix: str | None = None
     evidence: tuple[Evidence, ...] = Field(default=(), max_length=MOST_EVIDENCE)
     remarks: tuple[Remark, ...] = ()
@@ -101,13 +110,29 @@ class Diagnosis(Answer):
     """When its ttl ended, of one that runs on."""
 
     def summary(self) -> str:
-        """Say the layer at fault and the cause, or what was found well."""
+        """Say the layer at fault and the cause, or what was found healthy."""
         where = f"{self.name} on {self.target}" if self.name else self.target
-        if not self.well:
-            return f"{where} is ill at the layer '{self.layer}': {self.cause}"
-        seen = ", ".join(row.layer for row in self.looked_at if row.verdict == "well")
+        if not self.healthy:
+            return f"{where} is unhealthy ({self.layer}): {self.cause}"
+        seen = ", ".join(row.layer for row in self.looked_at if row.verdict == "healthy")
         state = f" {self.cause}" if self.cause else ""
         return f"Nothing wrong with {where}.{state} Looked at: {seen or 'nothing'}."
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return code, fix and what was seen; of the layers only those that were not looked at."""
+        skipped = [
+            f"{row.layer}: {row.detail}" for row in self.looked_at if row.verdict != "healthy"
+        ]
+        return {
+            "healthy": self.healthy,
+            "code": self.code,
+            "fix": self.fix,
+            "evidence": [_cut(one.text) for one in self.evidence[:_FEW]],
+            "remarks": [f"{one.code}: {_cut(one.text)}" for one in self.remarks[:_FEW]],
+            "not_looked_at": [_cut(row) for row in skipped if self.healthy][:_FEW],
+            "usd_per_hour": self.cost.usd_per_hour,
+            "usd_so_far": self.cost.usd_so_far,
+        }
 
     def warnings(self) -> tuple[str, ...]:
         """Warn of what is not real, and of what should have been stopped."""

@@ -8,7 +8,16 @@ import anyio
 from backends.cloud_abilities import GoesOn, HasQuotas, SetsUp
 from core.errors import OpsError
 from core.records import Failure, State, Step
-from operations.diagnosis.case import Case, Looked, condition, ill, lasting, number, skipped, well
+from operations.diagnosis.case import (
+    Case,
+    Looked,
+    condition,
+    failed,
+    healthy,
+    lasting,
+    number,
+    skipped,
+)
 from operations.diagnosis.records import Evidence, Remark
 from operations.lives.deploying import usual
 from operations.lives.following import following, phase_of
@@ -30,18 +39,18 @@ async def settings(case: Case) -> Looked:
     """Say that the target answered; of what does not run, whether its target lacks anything."""
     seen = f"{case.deployment.target} is configured and answered."
     if case.deployment.state is State.READY or not isinstance(case.backend, SetsUp):
-        return well(seen)
+        return healthy(seen)
     with anyio.move_on_after(_ASIDE_SECONDS):
         try:
             missing = (await case.backend.setup()).missing
         except OpsError as exc:
-            return well(f"{seen} What it needs could not be looked at: {exc.summary}")
+            return healthy(f"{seen} What it needs could not be looked at: {exc.summary}")
         lacks = (
             Remark(code="SETUP_INCOMPLETE", text=f"Its target lacks: {step.what}.")
             for step in missing
         )
-        return well(seen, remarks=tuple(lacks))
-    return well(f"{seen} There was no time to look at what it needs.")
+        return healthy(seen, remarks=tuple(lacks))
+    return healthy(f"{seen} There was no time to look at what it needs.")
 
 
 async def resource(case: Case) -> Looked:
@@ -49,18 +58,18 @@ async def resource(case: Case) -> Looked:
     now = case.deployment
     known = ", ".join(f"{what} {words}" for what, words in now.resources.items())
     if now.state in {State.READY, State.LOADING, State.UNKNOWN, State.ASLEEP, State.STOPPED}:
-        return well(f"It is {now.state} since {now.since:%F %H:%M} UTC. {known}".strip())
+        return healthy(f"It is {now.state} since {now.since:%F %H:%M} UTC. {known}".strip())
     if now.state in {State.FAILED, State.EXPIRED}:
-        return well(f"It is there. {known}".strip())
+        return healthy(f"It is there. {known}".strip())
     if stopped := _steps_stopped(case):
         return stopped
     longest, usually = _longest(case)
     if longest is not None and case.for_seconds > longest:
-        return ill(_too_long(case, usually), *(await _evidence(case, usually)))
+        return failed(_too_long(case, usually), *(await _evidence(case, usually)))
     what = phase_of(now) or now.state
     watch = Step(tool="status_vllm", arguments={"wait_s": 30})
     goes_on = f"It is {now.state}, {what}, for {lasting(case.for_seconds)}.{_usually(usually)}"
-    return well(f"{goes_on} {known}".strip(), next=(watch,))
+    return healthy(f"{goes_on} {known}".strip(), next=(watch,))
 
 
 async def revision(case: Case) -> Looked:
@@ -69,7 +78,7 @@ async def revision(case: Case) -> Looked:
     if now.state in {State.QUEUED, State.CREATING, State.DELETING}:
         return skipped(f"Not looked at: {case.silent}.")
     stands = now.instance or "no instance of its own"
-    return well(f"Revision {now.revision} of {now.served_model_name}, on {stands}.")
+    return healthy(f"Revision {now.revision} of {now.served_model_name}, on {stands}.")
 
 
 def longest_of(case: Case, at_least: float) -> tuple[float | None, float | None]:
@@ -99,7 +108,7 @@ def _steps_stopped(case: Case) -> Looked | None:
         fix="Call status_vllm with wait_s=30, which takes the next step once its time has come.",
         next=(Step(tool="status_vllm", arguments={"wait_s": 30}), Step(tool="destroy_vllm")),
     )
-    return ill(failure, condition(f"{now.state}: {phase_of(now)}", case.since))
+    return failed(failure, condition(f"{now.state}: {phase_of(now)}", case.since))
 
 
 def _too_long(case: Case, usually: float | None) -> Failure:

@@ -1,4 +1,4 @@
-"""The walk over the layers of a deployment; it stops at the first that is ill."""
+"""The walk over the layers of a deployment; it stops at the first that is unhealthy."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
@@ -11,7 +11,7 @@ from core.records import Deployment, DeploymentSpec, Failure, State, Step
 from operations.diagnosis.asking import health, model
 from operations.diagnosis.booting import boot, container
 from operations.diagnosis.calls import OF_A_SPEC, calls
-from operations.diagnosis.case import Case, Looked, ill, lines, skipped
+from operations.diagnosis.case import Case, Looked, failed, lines, skipped
 from operations.diagnosis.cause import fault_of
 from operations.diagnosis.costs import cost, is_overdue, still_bills
 from operations.diagnosis.first import meant
@@ -90,11 +90,11 @@ async def examine(runtime: Runtime, found: Found, *, ends: float) -> Diagnosis:
 
 
 async def walk(case: Case) -> dict[Layer, Looked]:
-    """Look at each layer until one is ill."""
+    """Look at each layer until one is unhealthy."""
     seen: dict[Layer, Looked] = {}
     for row in WALK:
         seen[row.layer] = await _at(row, case)
-        if seen[row.layer].verdict == "ill":
+        if seen[row.layer].verdict == "failed":
             return seen
         if row.layer == "metrics" and case.unheard and (silent := await _silent(case, seen)):
             return silent
@@ -102,11 +102,11 @@ async def walk(case: Case) -> dict[Layer, Looked]:
 
 
 async def _silent(case: Case, seen: dict[Layer, Looked]) -> dict[Layer, Looked] | None:
-    """Ask once more where the load does not explain that the model was silent; None is well."""
+    """Ask once more where the load does not explain that the model was silent; None is healthy."""
     again = await _at(_MODEL, case)
     if again.verdict == "skipped" and case.unheard:
-        again = ill(case.unheard)
-    if again.verdict == "well":
+        again = failed(case.unheard)
+    if again.verdict == "healthy":
         seen[_MODEL.layer] = again
         return None
     before = {row.layer: seen[row.layer] for row in WALK[: LAYERS.index(_MODEL.layer)]}
@@ -116,7 +116,7 @@ async def _silent(case: Case, seen: dict[Layer, Looked]) -> dict[Layer, Looked] 
 async def _at(row: Row, case: Case) -> Looked:
     """Look at one layer in its share of the time."""
     if case.fault and case.fault.layer == row.layer:
-        return ill(case.fault.failure, *case.fault.evidence)
+        return failed(case.fault.failure, *case.fault.evidence)
     seconds = min(row.seconds, case.left)
     if seconds < _NO_TIME_SECONDS:
         return skipped("Not looked at: the time was over.")
@@ -130,7 +130,7 @@ async def _at(row: Row, case: Case) -> Looked:
 
 def _unproved(now: Deployment, seen: dict[Layer, Looked]) -> dict[Layer, Looked]:
     """What its platform does not call well is so only once its model has answered."""
-    if now.state not in _ENDED or seen["model answers"].verdict == "well":
+    if now.state not in _ENDED or seen["model answers"].verdict == "healthy":
         return seen
     failure = now.failure or Failure(
         code="NOT_KNOWN",
@@ -139,12 +139,12 @@ def _unproved(now: Deployment, seen: dict[Layer, Looked]) -> dict[Layer, Looked]
         next=(Step(tool="get_logs"),),
     )
     before = {row.layer: seen[row.layer] for row in WALK[: LAYERS.index("health")]}
-    return {**before, "health": ill(failure, *lines(failure.evidence[-MOST_EVIDENCE:]))}
+    return {**before, "health": failed(failure, *lines(failure.evidence[-MOST_EVIDENCE:]))}
 
 
 async def _told(case: Case, seen: dict[Layer, Looked]) -> Diagnosis:
     now = case.deployment
-    wrong = next(((layer, one) for layer, one in seen.items() if one.verdict == "ill"), None)
+    wrong = next(((layer, one) for layer, one in seen.items() if one.verdict == "failed"), None)
     failure = wrong[1].failure if wrong else None
     steps = (failure.next or _otherwise(case)) if failure else _anyway(case, seen)
     wants_spec = any(step.tool in OF_A_SPEC for step in steps)
@@ -153,7 +153,7 @@ async def _told(case: Case, seen: dict[Layer, Looked]) -> Diagnosis:
     return Diagnosis(
         target=now.target,
         name=now.name,
-        well=wrong is None,
+        healthy=wrong is None,
         layer=wrong[0] if wrong else None,
         code=failure.code if failure else None,
         cause=failure.cause if failure else _state(now, seen),
@@ -185,7 +185,7 @@ def _evidence(wrong: Looked) -> tuple[Evidence, ...]:
 
 
 def _state(now: Deployment, seen: dict[Layer, Looked]) -> str | None:
-    """Say of what is well and does not answer what it does instead."""
+    """Say of what is healthy and does not answer what it does instead."""
     if now.state is State.READY:
         return None
     if now.state in {State.ASLEEP, State.STOPPED}:
@@ -202,7 +202,7 @@ def _otherwise(case: Case) -> Sequence[Step]:
 
 
 def _anyway(case: Case, seen: dict[Layer, Looked]) -> Sequence[Step]:
-    """Name what a person would do with what is well."""
+    """Name what a person would do with what is healthy."""
     now = case.deployment
     if now.state is State.STOPPED:
         return (Step(tool="start_vllm"), Step(tool="destroy_vllm"))

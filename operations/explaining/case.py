@@ -7,7 +7,7 @@ from core.errors import InvalidArgument, Unsupported
 from core.plans import KvPlan, MemoryPlan
 from core.records import DeploymentSpec, ModelShape
 from operations.plans.places import boots_from
-from planner.accelerators import Accelerator, accelerator
+from planner.accelerators import Accelerator
 from planner.boot import Boot, boot
 from planner.flags import Flags
 from planner.layouts import Ground
@@ -44,7 +44,7 @@ class Case:
         self.stays_seconds: Final = stays_seconds
         """After its last request, where it may sleep; None is not known."""
         self.flags: Final = Flags.of(spec, vllm_version=vllm_version)
-        self.ground: Final = Ground(model, accelerator(place.accelerator), place.count)
+        self.ground: Final = Ground(model, place.device, place.count)
 
     @property
     def device(self) -> Accelerator:

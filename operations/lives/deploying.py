@@ -8,12 +8,20 @@ from typing import Final, Literal
 
 import anyio
 
-from backends.base import Backend, Scales, Stops
+from backends.base import Backend, NamesEngine, Scales, Stops
 from backends.cloud_abilities import Purges
 from backends.common.in_time import in_time
 from core.errors import InvalidArgument, OpsError, Unsupported
 from core.plans import Plan
-from core.records import Deleted, Deployment, DeploymentSpec, Target, valid
+from core.records import (
+    SIMULATED,
+    TINY_MODEL,
+    Deleted,
+    Deployment,
+    DeploymentSpec,
+    Target,
+    valid,
+)
 from core.reply import note
 from core.settings import ROOT
 from operations.last_use import last_use
@@ -29,7 +37,9 @@ _LONGEST_SECONDS: Final = 40.0
 """Clients cut a call at about 60 s."""
 _LEFT: Final = "leftovers"
 """Stands for the name of a deployment that is gone, where a purge names none."""
-_TINY: Final = ROOT / ".vllm" / "tiny-gemma-4"
+_TINY: Final = ROOT / ".vllm" / TINY_MODEL
+_PRETENDED: Final = "google/gemma-4-E2B-it"
+"""What a simulated engine is called by where there is not even the tiny model."""
 
 Layout = Literal["speed", "concurrency", "context"]
 Progress = Callable[[Deployment], Awaitable[None]]
@@ -56,8 +66,7 @@ def full_model_name(target: Target, model: str | None, runtime: Runtime) -> str:
     Raises:
         InvalidArgument: No model is named and none can be guessed.
     """
-    tiny = str(_TINY) if target.backend == "local" and _TINY.is_dir() else None
-    wanted = model or runtime.settings.model_name or tiny
+    wanted = model or runtime.settings.model_name or _own_model(target, runtime)
     if not wanted:
         raise InvalidArgument(
             "Which model?",
@@ -67,6 +76,17 @@ def full_model_name(target: Target, model: str | None, runtime: Runtime) -> str:
     from planner.model import full_name, is_path
 
     return str(Path(wanted).expanduser().resolve()) if is_path(wanted) else full_name(wanted)
+
+
+def _own_model(target: Target, runtime: Runtime) -> str | None:
+    """Return what this machine serves where nobody names a model: something to try things with."""
+    if target.backend != "local":
+        return None
+    if _TINY.is_dir():
+        return str(_TINY)
+    backend = runtime.stage.backend(target.name)
+    pretends = isinstance(backend, NamesEngine) and backend.engine_name()[1] == SIMULATED
+    return _PRETENDED if pretends else None
 
 
 def name_for(model: str) -> str:

@@ -11,7 +11,7 @@ from operations.plans.alternatives import MODEST
 from operations.plans.foreseeing import arguments, why_not_offload
 from operations.plans.memory import memory_table
 from operations.plans.nearer import nearest
-from planner.accelerators import accelerator
+from planner.accelerators import Accelerator, accelerator
 from planner.flags import Flags, engine_flags
 from planner.goal import Goal
 from planner.layouts import SHORTEST, Ground, Layout, arrange_said, of_weights, usual_length
@@ -37,7 +37,7 @@ def does_not_fit(plan: Plan, memory: MemoryPlan) -> DoesNotFit:
         f"{model} does not fit on {where}: {' '.join(memory.reasons)}",
         fix=f"{fix}; force=true tries all the same.",
         data={
-            "memory": memory_table(memory).model_dump(mode="json"),
+            "memory": memory_table(memory).model_dump(mode="json", exclude_none=True),
             "nearest": [words for words, _ in near],
             **({"offload": offloaded} if offloaded else {}),
         },
@@ -104,7 +104,7 @@ def _else(plan: Plan, memory: MemoryPlan) -> tuple[list[tuple[str, Flags]], str 
     """Give the two nearest plans that fit, and what offloading would mean."""
     if not (plan.model.layers and plan.model.groups):
         return [], None
-    ground = Ground(plan.model, accelerator(memory.accelerator), memory.count)
+    ground = Ground(plan.model, _device(memory), memory.count)
     goal = Goal(
         model=plan.spec.model,
         max_model_len=max(SHORTEST, memory.max_model_len),
@@ -113,6 +113,15 @@ def _else(plan: Plan, memory: MemoryPlan) -> tuple[list[tuple[str, Flags]], str 
     said = Flags.of(plan.spec)
     near = list(nearest(ground, goal, said=said))[:2]
     return near, why_not_offload(ground, memory, of_weights(goal.wish, said))
+
+
+def _device(memory: MemoryPlan) -> Accelerator:
+    """Return what a plan was made for; a processor's memory is what was found there."""
+    device = accelerator(memory.accelerator)
+    if device.memory_gib or not memory.visible_gib or memory.free_gib is None:
+        return device
+    share = memory.free_gib / memory.visible_gib
+    return device.model_copy(update={"memory_gib": memory.visible_gib, "free_at_start": share})
 
 
 def _version(spec: DeploymentSpec, target: str) -> str | None:

@@ -10,7 +10,7 @@ from core.plans import MemoryPlan
 from core.records import Answer, Record
 from operations.plans.alternatives import MODEST
 from operations.plans.memory import MemoryTable
-from planner.accelerators import Accelerator, accelerator
+from planner.accelerators import Accelerator
 from planner.boot import Boot
 from planner.catalog import short_name
 from planner.flags import Flags
@@ -357,7 +357,7 @@ def what_offloading_costs(
 
 def machine_of(where: Place) -> Machine:
     """Say what a place gives."""
-    device = accelerator(where.accelerator)
+    device = where.device
     return Machine(
         title=where.title,
         accelerator=f"{where.count} x {device.title}",

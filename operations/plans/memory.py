@@ -35,6 +35,8 @@ class MemoryTable(Record):
     """Requests of full length at once, on the expected estimate."""
     max_len_that_fits: int
     """The longest single request, on the low estimate."""
+    free_gib: float | None
+    """Of this machine's memory now, where the model would run on its processor."""
     parts_gib: Mapping[str, float]
     """Everything that is not KV cache."""
     drawing: str
@@ -63,6 +65,8 @@ def each_gib(
         "work (profiled)": work_gib(plan),
         "KV cache": told.get("kv_cache_gib") or plan.kv_cache_gib.expected / chips,
     }
+    if device.kind == "cpu" and plan.visible_gib and plan.free_gib is not None:
+        used |= {"taken by others": plan.visible_gib - plan.free_gib}
     if plan.visible_gib is not None:
         left = plan.visible_gib - sum(used.values())
         name = "left for compiled programs" if device.kind == "tpu" else "left"
@@ -88,6 +92,7 @@ def memory_table(plan: MemoryPlan) -> MemoryTable:
         kv_tokens=plan.kv_expected.kv_tokens,
         max_concurrency=round(plan.kv_expected.max_concurrency, 2),
         max_len_that_fits=plan.kv_low.max_len_that_fits,
+        free_gib=round(plan.free_gib, 2) if plan.accelerator == "cpu" and plan.free_gib else None,
         parts_gib={part.name: round(part.gib.expected, 3) for part in plan.parts},
         drawing="\n".join(table(plan)),
     )

@@ -38,7 +38,8 @@ def place_named(
     if here is None:
         return where
     device, count = here
-    return where.model_copy(update={"accelerator": device.name, "count": count})
+    found = {"accelerator": device.name, "own_device": device, "count": count}
+    return where.model_copy(update=found)
 
 
 def place_called(name: str) -> Place:

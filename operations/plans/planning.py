@@ -31,7 +31,6 @@ from operations.plans.memory import Context, MemoryTable, context_of, each_gib, 
 from operations.plans.nearer import nearer
 from operations.plans.precisions import cache_precisions, cache_types, precision
 from operations.plans.startable import check_startable
-from planner.accelerators import accelerator
 from planner.engine_words import engine_words
 from planner.flags import Flags, engine_flags
 from planner.goal import Goal, candidates
@@ -215,8 +214,10 @@ class DeploymentPlan(Foresight):
         return f"{length:,} tokens{chosen}; {most}{f', the model has {own:,}' if own else ''}"
 
     def _room(self) -> str:
+        free = self.memory.free_gib
+        there = "" if free is None else f", which has {free:.1f} GiB free"
         return (
-            f"{self.model} on {self.target}: {self.memory.max_concurrency:g} requests of"
+            f"{self.model} on {self.target}{there}: {self.memory.max_concurrency:g} requests of"
             f" {self.memory.max_model_len:,} tokens; how fast, nobody can say here."
         )
 
@@ -228,7 +229,7 @@ def _hardware(where: Place, made: Offer) -> str:
     """Say in a few words what a replica has."""
     count = f"{where.count} x " if where.count > 1 else ""
     host = f", {made.size.vcpu} vCPU, {made.size.ram_gib} GiB RAM" if made.size else ""
-    return f" ({count}{accelerator_name(accelerator(where.accelerator))}{host})"
+    return f" ({count}{accelerator_name(where.device)}{host})"
 
 
 def _brief(detail: str) -> str:
@@ -316,12 +317,21 @@ def _room(looked: _Looked) -> dict[str, Any]:
     """Give the command line with the memory that it takes."""
     memory, shape = looked.arranged.memory, looked.ground.model
     return {
-        "engine_line": engine_line(shape.model, looked.arranged.flags),
+        "engine_line": engine_line(shape.model, _started(looked.arranged)),
         "context": context_of(memory, shape),
         "memory": memory_table(memory),
         "each_gib": each_gib(memory),
         "derivation": memory.derivation[:12],
     }
+
+
+def _started(arranged: Arrangement) -> Flags:
+    """Return the flags with the cache that a CPU is given where they leave it out."""
+    memory, flags = arranged.memory, arranged.flags
+    named = flags.kv_cache_memory_bytes or flags.gpu_memory_utilization
+    if memory.accelerator != "cpu" or named or not memory.fits:
+        return flags
+    return flags.model_copy(update={"kv_cache_memory_bytes": memory.kv_expected.kv_cache_bytes})
 
 
 def _background(looked: _Looked, beside: Alternatives) -> dict[str, Any]:
@@ -347,7 +357,7 @@ def _look(
     wanted = Goal(model=model, layout=layout, places=(where.name,), vllm_version=flags.vllm_version)
     (shape,) = candidates(wanted)
     check_startable(shape, where, flags)
-    ground = Ground(shape, accelerator(where.accelerator), where.count)
+    ground = Ground(shape, where.device, where.count)
     chosen = None
     if not layout and "max_model_len" not in flags.model_fields_set:
         chosen = usual_length(ground, flags)

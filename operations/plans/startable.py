@@ -3,7 +3,6 @@
 from core.errors import InvalidArgument
 from core.records import ModelShape
 from operations.plans.precisions import check_cache_type
-from planner.accelerators import accelerator
 from planner.defaults import kv_element_bytes
 from planner.flags import Flags, positions
 from planner.places import Place
@@ -15,7 +14,7 @@ def check_startable(shape: ModelShape, where: Place, flags: Flags) -> None:
     Raises:
         InvalidArgument: One of them is so.
     """
-    check_cache_type(flags.kv_cache_dtype, accelerator(where.accelerator))
+    check_cache_type(flags.kv_cache_dtype, where.device)
     kv_element_bytes(flags)
     ways, method = flags.tensor_parallel_size, flags.quantization
     most = positions(shape, flags)

@@ -10,7 +10,6 @@ from backends.base import NamesEngine
 from core.records import Answer, Target
 from operations.plans.foreseeing import accelerator_name, dollars, usd
 from operations.runtime import Runtime
-from planner.accelerators import accelerator
 from planner.places import Place, places
 from planner.price import price
 
@@ -91,7 +90,7 @@ def _known(target: Target) -> dict[str, Any]:
         return {}
     said = hourly if target.usd_per_hour is None else target.usd_per_hour
     where = places()[target.name]
-    device = accelerator(where.accelerator)
+    device = where.device
     count = f"{where.count} x " if where.count > 1 else ""
     gpu = f"{count}{accelerator_name(device)}"
     return {
@@ -113,7 +112,7 @@ def _of_place(name: str) -> tuple[float | None, str | None]:
 
 def hardware(where: Place) -> str:
     """Say what one replica has there."""
-    device = accelerator(where.accelerator)
+    device = where.device
     sizes = " or ".join(f"{size.vcpu} vCPU and {size.ram_gib} GiB" for size in where.sizes)
     known = (
         f"{device.memory_gib} GiB visible of {device.sold_gib:g}" if device.memory_gib else "",

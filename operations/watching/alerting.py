@@ -63,9 +63,13 @@ class AlertRules(Answer):
     def summary(self) -> str:
         """Say what there is and how to check it."""
         return (
-            f"{len(self.alerts)} alert rules for {{{self.selector}}}: save `rules` as {FILE}, then "
-            f"`promtool check rules {FILE}`."
+            f"{len(self.alerts)} alert rules for {{{self.selector}}}: detail='full' gives `rules`;"
+            f" save them as {FILE}, then `promtool check rules {FILE}`."
         )
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return which alerts there are; the files are on request."""
+        return {"selector": self.selector, "ttft_seconds": self.ttft_seconds, "alerts": self.alerts}
 
     def warnings(self) -> tuple[str, ...]:
         """Say what reading metrics costs."""

@@ -8,9 +8,11 @@ from backends.base import DeploymentConfig, HasLogs, LogLines, LogQuery, WritesC
 from core.errors import OpsError, Unsupported
 from core.records import State
 from core.reply import note
+from logs.catalogue import error_lines, recognize
 from logs.lines import Line
 from logs.readable import printable, shortened
 from logs.reducing import Reducer
+from logs.severity import body_of
 from operations.limits import MAX_LOG_LINES
 from operations.resolve import Found
 from operations.runtime import Runtime
@@ -21,6 +23,9 @@ from operations.watching.snippets import curl, snippets
 _MOST_READ: Final = 2_000_000
 """Lines of one call; its time is over before, unless the log lies on this machine."""
 _MOST_ROWS: Final = 40
+_BRIEF_CHARACTERS: Final = 1_600
+_BRIEF_LINE: Final = 200
+"""Of lines and of a line that are shown to whoever asks for nothing more."""
 _LINE_CHARACTERS: Final = 4_000
 """Of a line that is shown; vLLM's longest, its configuration, has some 3,000."""
 
@@ -61,6 +66,8 @@ class EndpointInfo(Located):
 class Logs(Located):
     """The newest lines of an engine's log, or what all of them come down to."""
 
+    errors: tuple[str, ...] = ()
+    """Of one that failed: what says why."""
     lines: tuple[str, ...] = ()
     """Newest last."""
     rows: tuple[str, ...] = ()
@@ -76,14 +83,31 @@ class Logs(Located):
     def summary(self) -> str:
         """Say how many of how many."""
         if self.kinds is None:
-            return (
-                f"The newest {len(self.lines)} of {self.total} lines of {self.name}, newest last."
-            )
+            newest = f"the newest {len(self.lines)} of {self.total} lines of {self.name}"
+            if self.errors:
+                why = shortened(self.errors[0], _BRIEF_LINE)
+                return f"{self.name} failed with: {why} … Then {newest}, newest last."
+            return f"{newest[0].upper()}{newest[1:]}, newest last."
         left = f", {self.lines_left_out} lines of other kinds" if self.lines_left_out else ""
         return (
             f"{self.total} lines of {self.name} are of {self.kinds} kinds: the {len(self.rows)}"
             f" gravest and most frequent{left}."
         )
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return the newest lines that there is room for, the rest on request."""
+        room, lines = _BRIEF_CHARACTERS - sum(map(len, self.errors)), list[str]()
+        for line in reversed(self.lines) if self.lines else self.rows:
+            short = shortened(line, _BRIEF_LINE)
+            room -= len(short)
+            if room < 0:
+                break
+            lines.append(short)
+        errors = [one for one in self.errors if one not in self.summary()]
+        return {
+            "errors": errors,
+            "rows" if self.rows else "lines": lines[:: -1 if self.lines else 1],
+        }
 
 
 class Config(Located):
@@ -171,6 +195,12 @@ async def _newest(found: Found, query: LogQuery, lines: int) -> Logs:
     )
 
 
+def _errors(found: Found) -> tuple[str, ...]:
+    """Return the lines that say why it failed, which often stand before its newest."""
+    seen = found.deployment.failure.evidence if found.deployment.failure else ()
+    return tuple(map(body_of, seen[:1] if recognize(seen[:1]) else error_lines(seen)))
+
+
 async def _newest_of_all(found: Found, *, lines: int, contains: str | None) -> Logs:
     if not isinstance(found.backend, HasLogs):
         raise Unsupported(
@@ -183,6 +213,7 @@ async def _newest_of_all(found: Found, *, lines: int, contains: str | None) -> L
     return Logs(
         target=found.deployment.target,
         name=found.name,
+        errors=() if contains else _errors(found),
         lines=tuple(map(_shown, seen.lines)),
         total=seen.total,
         truncated=seen.total > len(seen.lines),

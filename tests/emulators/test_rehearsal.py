@@ -194,7 +194,7 @@ REFUSALS: dict[str, tuple[str, tuple[str, ...], str]] = {
         "RuntimeProgramAllocationFailure",
     ),
     "tpu memory": ("v5e", ("google/gemma-4-31B-it",), "Attempting to allocate"),
-    "cpu without a size": ("cpu", (E2B,), "No available memory"),
+    "cpu": ("cpu", (E2B, "--gpu-memory-utilization=0.3"), "No available memory"),
 }
 
 

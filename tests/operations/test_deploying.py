@@ -35,11 +35,12 @@ async def deploy(agent: Agent, **flags: Any) -> Any:
 async def test_a_model_is_named_somewhere(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """By the call, by MODEL_NAME, by the tiny one of `make vllm`; else the error says how."""
+    """By the call, by MODEL_NAME, by the tiny one of `make vllm`; else a real engine needs one."""
     still_engine(monkeypatch)
     monkeypatch.setattr("operations.lives.deploying._TINY", tmp_path / "nothing")
-    async with agent_of(settings) as agent:
-        assert (await agent.call("deploy_vllm")).code == "INVALID_ARGUMENT"
+    real = {"engine": "real", "vllm_executable": "/bin/false"}
+    async with agent_of(settings.model_copy(update=real)) as agent:
+        assert (await agent.call("deploy_vllm", target="local")).code == "INVALID_ARGUMENT"
     async with agent_of(settings.model_copy(update={"model_name": "a/Big_Model.v2"})) as agent:
         reply = await agent.call("deploy_vllm")
     assert (reply.data["model"], reply.data["name"]) == ("a/Big_Model.v2", "big-model-v2")

@@ -69,9 +69,9 @@ def told(reply: Reply) -> dict[str, Any]:
 def remarked(reply: Reply) -> set[str]:
     """Give the codes of what is only remarked of a deployment in which nothing is wrong."""
     data = told(reply)
-    assert data["well"], reply
+    assert data["healthy"], reply
     verdicts = {row["layer"]: row["verdict"] for row in data["looked_at"]}
-    assert verdicts["recent logs"] == "well", reply
+    assert verdicts["recent logs"] == "healthy", reply
     return {one["code"] for one in data["remarks"]}
 
 

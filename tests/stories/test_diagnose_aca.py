@@ -73,7 +73,11 @@ async def test_every_cause_that_azure_tells_is_recognized_in_a_noisy_log(
         for seen in CAUSES[first : first + SOME]:
             text = event(patient, seen, datetime.now(UTC).timestamp(), without=text)
             data = told(await agent.call("diagnose", **ONE))
-            assert (data["code"], data["well"]) == (seen.code, False), (seen, data["cause"], data)
+            assert (data["code"], data["healthy"]) == (seen.code, False), (
+                seen,
+                data["cause"],
+                data,
+            )
             assert seen.words in data["cause"], (seen, data)
             assert text in data["evidence"][0]["text"], (seen, data)
 

@@ -66,7 +66,7 @@ async def test_every_cause_that_google_or_an_engine_tells_is_recognized_in_a_noi
             says(cloud, [(at, line)], platform=seen.writer != "engine", without=text)
             text = line
             data = told(await agent.call("diagnose", **ONE))
-            assert (data["code"], data["well"]) == (seen.code, False), (seen, data)
+            assert (data["code"], data["healthy"]) == (seen.code, False), (seen, data)
             assert seen.words in data["cause"], (seen, data)
             assert line.strip()[:400] in [row["text"] for row in data["evidence"]], (seen, data)
 

@@ -61,7 +61,7 @@ async def test_every_end_of_an_engine_is_recognized_in_a_noisy_log(
         for seen in ENDING[first : first + SOME]:
             folder.log.write_text(among(lines, stamped(seen.line, now - 900)), encoding="utf-8")
             data = told(await agent.call("diagnose"))
-            assert (data["code"], data["well"]) == (seen.code, False), (seen, data)
+            assert (data["code"], data["healthy"]) == (seen.code, False), (seen, data)
             assert seen.words in data["cause"], (seen, data)
             line, at = data["evidence"][0]["text"], data["evidence"][0]["at"]
             assert line == stamped(seen.line, now - 900).strip()[:400], (seen, data)

@@ -86,7 +86,7 @@ async def test_every_cause_on_a_chip_is_recognized_in_a_noisy_log(
     for seen in EVERY[first : first + SOME]:
         text = say(cloud, seen, datetime.now(UTC).timestamp(), without=text)
         data = told(await agent.call("diagnose", **ONE))
-        assert (data["code"], data["well"]) == (seen.code, False), (seen, data)
+        assert (data["code"], data["healthy"]) == (seen.code, False), (seen, data)
         assert seen.words in data["cause"], (seen, data)
 
 

@@ -55,10 +55,10 @@ async def test_each_way_not_to_answer_has_its_layer_and_code(
     break_it(engine)
     async with listening(engine.app) as url:
         seen = await diagnosed(Somewhere(url), deployment(), tmp_path)
-    assert (seen.well, seen.layer, seen.code) == (False, layer, code)
+    assert (seen.healthy, seen.layer, seen.code) == (False, layer, code)
     assert seen.evidence
     assert seen.fix
-    assert list(verdicts(seen).values()).count("ill") == 1
+    assert list(verdicts(seen).values()).count("failed") == 1
     assert seen.looked_at[-1].layer == layer
 
 
@@ -67,7 +67,7 @@ async def test_an_engine_that_answers_is_well(tmp_path: Path) -> None:
     engine = Engine()
     async with listening(engine.app) as url:
         seen = await diagnosed(Somewhere(url), deployment(), tmp_path)
-    assert (seen.well, seen.layer, seen.code, seen.fix) == (True, None, None, None)
+    assert (seen.healthy, seen.layer, seen.code, seen.fix) == (True, None, None, None)
     assert "Nothing wrong with one on somewhere" in seen.summary()
     assert "model answers" in seen.summary()
     assert verdicts(seen)["recent logs"] == "skipped"
@@ -88,11 +88,11 @@ async def test_a_slow_first_answer_alone_is_not_slow(
     monkeypatch.setattr(asking, "_timed", once)
     async with listening(engine.app) as url:
         seen = await diagnosed(Somewhere(url), deployment(), tmp_path)
-    assert seen.well
+    assert seen.healthy
 
 
 async def test_silence_at_its_address_is_told_as_such(tmp_path: Path) -> None:
-    """A ready one that nobody listens for any more is ill at its health."""
+    """A ready one that nobody listens for any more is unhealthy at its health."""
     seen = await diagnosed(Somewhere(), deployment(), tmp_path)
     assert (seen.layer, seen.code) == ("health", "ENDPOINT_UNREACHABLE")
 
@@ -132,7 +132,7 @@ async def test_what_is_called_ill_and_answers_all_the_same_is_well(tmp_path: Pat
     engine = Engine()
     async with listening(engine.app) as url:
         now = deployment(State.UNKNOWN, failure=failure)
-        assert (await diagnosed(Somewhere(url), now, tmp_path)).well
+        assert (await diagnosed(Somewhere(url), now, tmp_path)).healthy
 
 
 async def test_an_endpoint_of_ones_own_is_never_to_be_changed(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ class Broken(Writes):
 def test_there_is_one_verdict_whatever_a_platform_says(
     now: Deployment, log: list[str], kind: type[Somewhere], backend: str
 ) -> None:
-    """Nothing but errors of ours is raised; at most one layer is ill, and it is the last row."""
+    """Nothing but errors of ours is raised; at most one layer failed, and it is the last row."""
     asked = kind(backend=backend)
     if isinstance(asked, Writes):
         asked = kind(NOWHERE, backend, log)  # type: ignore[call-arg]  # only these take a log
@@ -73,10 +73,13 @@ def test_there_is_one_verdict_whatever_a_platform_says(
         name, options = BACKEND
         run = partial(diagnosed, asked, now, Path(folder))
         seen = anyio.run(run, backend=name, backend_options=options)
-    wrong = [row.layer for row in seen.looked_at if row.verdict == "ill"]
-    assert wrong == ([] if seen.well else [seen.layer])
-    assert seen.well or (seen.looked_at[-1].layer, bool(seen.fix is not None)) == (seen.layer, True)
-    assert not seen.well or now.state is not State.FAILED
+    wrong = [row.layer for row in seen.looked_at if row.verdict == "failed"]
+    assert wrong == ([] if seen.healthy else [seen.layer])
+    assert seen.healthy or (seen.looked_at[-1].layer, bool(seen.fix is not None)) == (
+        seen.layer,
+        True,
+    )
+    assert not seen.healthy or now.state is not State.FAILED
     assert [row.layer for row in seen.looked_at] == list(LAYERS[: len(seen.looked_at)])
     assert len(seen.evidence) <= MOST_EVIDENCE
     assert seen.summary()
@@ -87,5 +90,5 @@ def test_there_is_one_verdict_whatever_a_platform_says(
 async def test_no_time_at_all_is_told_as_such(state: State, tmp_path: Path) -> None:
     """What was not looked at is said; nothing is called well for it that its platform does not."""
     seen = await diagnosed(Somewhere(), deployment(state), tmp_path, seconds=0)
-    assert all(row.verdict in {"skipped", "ill"} for row in seen.looked_at)
-    assert seen.well is (state not in {State.FAILED, State.UNKNOWN})
+    assert all(row.verdict in {"skipped", "failed"} for row in seen.looked_at)
+    assert seen.healthy is (state not in {State.FAILED, State.UNKNOWN})

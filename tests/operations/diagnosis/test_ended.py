@@ -50,7 +50,7 @@ async def test_a_code_belongs_to_one_layer(code: str, tmp_path: Path) -> None:
     now = deployment(State.FAILED, failure=failed(code))
     seen = await diagnosed(Somewhere(backend="cloud_run"), now, tmp_path)
     assert (seen.layer, seen.code) == (CODES[code], code)
-    assert set(verdicts(seen).values()) <= {"well", "ill", "skipped"}
+    assert set(verdicts(seen).values()) <= {"healthy", "failed", "skipped"}
     assert tools(seen)
 
 
@@ -120,7 +120,7 @@ async def test_a_log_that_cannot_be_read_is_said(tmp_path: Path) -> None:
 async def test_an_end_without_a_reason_is_ill_all_the_same(tmp_path: Path) -> None:
     """Nothing is made up."""
     seen = await diagnosed(Somewhere(), deployment(State.FAILED), tmp_path)
-    assert (seen.well, seen.code) == (False, "NO_REASON")
+    assert (seen.healthy, seen.code) == (False, "NO_REASON")
 
 
 async def test_no_tool_is_named_for_what_a_log_says(tmp_path: Path) -> None:

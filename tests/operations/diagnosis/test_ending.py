@@ -1,4 +1,4 @@
-"""What is advised against an ill one can be done there: what cannot be stopped is destroyed."""
+"""What is advised against an unhealthy one can be done: what cannot be stopped is destroyed."""
 
 from datetime import timedelta
 from pathlib import Path

@@ -126,9 +126,9 @@ async def test_a_model_that_was_silent_is_asked_again_where_its_queue_was_a_mome
 
     async with listening(engine.app) as url:
         seen = await diagnosed(Recovers(url), deployment(), tmp_path)
-    assert seen.well is well
+    assert seen.healthy is well
     assert seen.code == (None if well else "MODEL_SILENT")
-    assert verdicts(seen)["model answers"] == ("well" if well else "ill")
+    assert verdicts(seen)["model answers"] == ("healthy" if well else "failed")
 
 
 async def test_a_key_is_not_cut_in_half(tmp_path: Path) -> None:

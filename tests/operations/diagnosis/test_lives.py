@@ -34,11 +34,11 @@ def said(reply: Reply) -> tuple[Any, ...]:
 
 
 async def test_a_ready_one_has_nothing_wrong(served: Agent) -> None:
-    """Every layer is well, and the answer says which were looked at."""
+    """Every layer is healthy, and the answer says which were looked at."""
     reply = await served.call("diagnose")
     assert said(reply) == (None, None)
-    assert reply.data["well"] is True
-    assert {row["verdict"] for row in reply.data["looked_at"]} == {"well"}
+    assert reply.data["healthy"] is True
+    assert {row["verdict"] for row in reply.data["looked_at"]} == {"healthy"}
     assert "Nothing wrong" in reply.structured["summary"]
 
 
@@ -96,7 +96,7 @@ async def test_a_stopped_one_is_well_and_says_how_to_start_it(
     """Nothing is wrong by design."""
     plant(state_dir)
     reply = await agent.call("diagnose")
-    assert reply.data["well"] is True
+    assert reply.data["healthy"] is True
     assert reply.structured["next"][0]["tool"] == "start_vllm"
 
 
@@ -171,7 +171,7 @@ async def test_a_target_that_hides_what_it_has_is_ill_itself(state_dir: Path) ->
     async with agent_of(settings) as agent:
         reply = await agent.call("diagnose", name="one")
     assert said(reply)[0] in {"settings and login", "cloud resource"}
-    assert reply.data["well"] is False
+    assert reply.data["healthy"] is False
 
 
 @pytest.mark.parametrize(

@@ -95,8 +95,8 @@ async def test_a_queue_that_ends_is_watched_no_longer(
     engine.pages = [page(waiting=waiting, preempted=2) for waiting in (4, 2, 0)]
     async with listening(engine.app) as url:
         seen = await diagnosed(Somewhere(url), deployment(), tmp_path)
-    assert verdicts(seen)["metrics"] == "well"
-    assert verdicts(seen)["cost"] == "well"
+    assert verdicts(seen)["metrics"] == "healthy"
+    assert verdicts(seen)["cost"] == "healthy"
     assert [one.code for one in seen.remarks] == ["PREEMPTED_BEFORE"]
 
 
@@ -121,7 +121,7 @@ async def test_a_server_without_metrics_is_not_ill_for_it(tmp_path: Path) -> Non
     engine.pages = ["no such page {,"]
     async with listening(engine.app) as url:
         seen = await diagnosed(Somewhere(url), deployment(), tmp_path)
-    assert seen.well
+    assert seen.healthy
     assert verdicts(seen)["metrics"] == "skipped"
 
 

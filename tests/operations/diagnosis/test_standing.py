@@ -83,13 +83,13 @@ async def test_what_is_long_is_what_it_took_before(
     now = deployment(State.CREATING, phase=_phase("pulling", minutes))
     seen = await diagnosed(Somewhere(), now, tmp_path)
     assert seen.code == code
-    assert seen.well or any("usually" in one.text for one in seen.evidence)
+    assert seen.healthy or any("usually" in one.text for one in seen.evidence)
 
 
 async def test_a_queue_has_no_usual_time(tmp_path: Path) -> None:
-    """Who waits for a chip for a day is not ill."""
+    """Who waits for a chip for a day is not unhealthy."""
     seen = await diagnosed(Somewhere(), deployment(State.QUEUED, minutes=1440), tmp_path)
-    assert seen.well
+    assert seen.healthy
     assert tools(seen) == ["status_vllm"]
 
 
@@ -97,7 +97,7 @@ async def test_a_boot_that_goes_on_is_not_ill(tmp_path: Path) -> None:
     """It says how far it is, and to wait."""
     now = deployment(State.LOADING, phase=_phase("loading weights", 1, 61))
     seen = await diagnosed(Somewhere(), now, tmp_path)
-    assert seen.well
+    assert seen.healthy
     assert "Still loading weights 61 %" in seen.summary()
     assert tools(seen) == ["status_vllm"]
     assert verdicts(seen)["health"] == "skipped"
@@ -106,7 +106,7 @@ async def test_a_boot_that_goes_on_is_not_ill(tmp_path: Path) -> None:
 async def test_a_boot_that_takes_too_long_is_ill(tmp_path: Path) -> None:
     """What its log knows of it is the cause, else the time alone."""
     now = deployment(State.LOADING, phase=_phase("loading weights", 90))
-    plain = await diagnosed(Writes(log=["INFO all is well"]), now, tmp_path)
+    plain = await diagnosed(Writes(log=["INFO all is healthy"]), now, tmp_path)
     assert (plain.layer, plain.code) == ("engine boot", "BOOT_TAKES_TOO_LONG")
     wrote = ["OSError: [Errno 28] No space left on device"]
     told = await diagnosed(Writes(log=wrote), now, tmp_path)
@@ -120,7 +120,7 @@ async def test_a_server_that_just_came_up_may_be_silent_for_a_while(
     """Then it must answer."""
     silence = Failure(code="ENDPOINT_UNREACHABLE", cause="Nothing yet.", fix="Wait.")
     now = deployment(State.LOADING, phase=_phase("warming", 0.1), failure=silence)
-    assert (await diagnosed(Somewhere(), now, tmp_path)).well
+    assert (await diagnosed(Somewhere(), now, tmp_path)).healthy
     monkeypatch.setattr(case, "FIRST_ANSWER_SECONDS", 1.0)
     seen = await diagnosed(Somewhere(), now, tmp_path)
     assert (seen.layer, seen.code) == ("health", "ENDPOINT_UNREACHABLE")
@@ -150,7 +150,7 @@ async def test_a_full_disk_under_a_model_that_answers_is_ill_once_its_log_says_s
         line = await diagnosed(roomy, deployment(), tmp_path)
     assert (both.layer, both.code) == ("recent logs", "DISK_FULL")
     assert {one.kind for one in both.evidence} == {"line", "number"}
-    assert (host.well, line.well) == (True, True)
+    assert (host.healthy, line.healthy) == (True, True)
     assert [one.code for one in line.remarks] == ["DISK_FULL"]
     assert line.remarks[0].count == 1
 
@@ -193,11 +193,11 @@ async def test_other_names_for_what_was_asked_for_are_no_difference(tmp_path: Pa
     )
     facts = EngineFacts(weights_dtype="torch.float16", kv_cache_dtype="fp8_e4m3")
     async with listening(engine.app) as url:
-        assert (await diagnosed(Remembers(url, asked, facts), deployment(), tmp_path)).well
+        assert (await diagnosed(Remembers(url, asked, facts), deployment(), tmp_path)).healthy
 
 
 async def test_what_is_overdue_is_ill_at_its_cost(tmp_path: Path) -> None:
-    """All else is well; the warning and the next call say it."""
+    """All else is healthy; the warning and the next call say it."""
     engine = Engine()
     over = just_now() - timedelta(hours=3)
     async with listening(engine.app) as url:
@@ -234,7 +234,7 @@ async def test_an_engine_that_was_started_anew_has_had_no_time_to_be_used(tmp_pa
     async with listening(engine.app) as url:
         now = deployment(minutes=60 * 50, usd_per_hour=2.0)
         seen = await diagnosed(Somewhere(url), now, tmp_path)
-    assert seen.well
+    assert seen.healthy
 
 
 async def test_a_failed_one_that_bills_on_says_so(tmp_path: Path) -> None:
@@ -256,6 +256,6 @@ async def test_what_rests_is_well_and_is_not_asked(
     engine = Engine()
     async with listening(engine.app) as url:
         seen = await diagnosed(Somewhere(url), deployment(state), tmp_path)
-    assert seen.well
+    assert seen.healthy
     assert tools(seen)[0] == first
     assert engine.asked == 0
