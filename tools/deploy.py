@@ -39,6 +39,7 @@ _NOT_FLAGS = ("model", "target", "name", "region", "reset", "layout", "force", "
 
 _SELDOM = (
     *("quantization", "dtype", "cpu_offload_gb", "enforce_eager", "max_num_batched_tokens"),
+    "kv_cache_memory_bytes",
     *("port", "zone_wait_minutes", "control_plane", "region"),
 )
 """Taken, and left out of the listing; `engine_args` says what vLLM calls them as well."""
@@ -94,7 +95,7 @@ async def deploy_vllm(
         network: NETWORK/SUBNETWORK.
         zones: Of TPUs, in order.
         layout: Let the planner compute the flags.
-        reset: Arguments that go back to their default.
+        reset: Arguments to set back.
         force: Even if it does not fit.
         confirm: Token from the preview.
     """

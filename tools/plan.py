@@ -79,10 +79,9 @@ async def plan_deployment(
     Args:
         model: Hub id, folder, or short name such as `26b qat`.
         target: See compare_targets.
-        layout: Compute the flags for this instead.
+        layout: Compute the flags.
         engine_args: Other vllm serve flags, one word each.
-        weights: As in deploy_vllm.
-        check: Ask the cloud as well: quota, permissions, region, weights.
+        check: Ask the cloud too: quota, permissions, weights.
     """
     source = {
         "weights": weights,

@@ -17,7 +17,7 @@ async def setup_target(
 ) -> setting_up.SetupReport:
     """Set a cloud target up, once, before the first deployment; asks first and reads back.
 
-    Prepares what it needs: APIs, service account, roles, registry, storage, network.
+    Prepares APIs, service account, roles, registry, storage, network.
 
     Args:
         confirm: Token from the preview.

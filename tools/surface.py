@@ -256,7 +256,11 @@ def _slim(schema: Mapping[str, Any], *, has_detail: bool) -> dict[str, Any]:
     tool; it is listed where what is looked at has more to tell than a few facts.
     """
     properties = {
-        name: {key: value for key, value in row.items() if not _unsaid(key, value)}
+        name: {
+            key: _without_bounds(value) if key == "items" else value
+            for key, value in row.items()
+            if not _unsaid(key, value)
+        }
         for name, row in schema.get("properties", {}).items()
     }
     if has_detail:
@@ -268,5 +272,9 @@ def _slim(schema: Mapping[str, Any], *, has_detail: bool) -> dict[str, Any]:
 def _unsaid(key: str, value: Any) -> bool:
     """Tell defaults that are nothing, and that a count is not negative; calls are still checked."""
     if key == "default":
-        return value is None or value is False
-    return key == "minimum" and value in (0, 1)
+        return not value
+    return key in {"minimum", "exclusiveMinimum"} and value in (0, 1)
+
+
+def _without_bounds(items: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in items.items() if not _unsaid(key, value)}
