@@ -18,6 +18,7 @@ from operations.runtime import Runtime
 from tools import benchmark, deploy, observe
 from tools.ask import put
 from tools.confirming import agree
+from tools.plan import NOT_OF_A_LOAD, Prices
 from tools.surface import (
     ASKS,
     CREATES,
@@ -181,22 +182,37 @@ async def query_queued_gemma4_with_stats(
     return await put(rt, found, question, wake=wake, confirm=confirm, timed=True, ctx=ctx)
 
 
-@ops_tool("compat", KNOWS)
+@ops_tool("compat", KNOWS, seldom=("hours_per_month", "region"))
 async def estimate_deployment_cost(
     target: str,
     model: Text = None,
     hours_per_month: Number = None,
+    hours_per_day: Number = None,
+    days_per_week: Number = None,
+    requests_per_day: Whole = None,
+    tokens_per_day: Whole = None,
     users: Whole = None,
     prompt_tokens: Whole = None,
     output_tokens: Whole = None,
+    hosted_price: Prices = None,
+    currency: Text = None,
+    region: Text = None,
     rt: Runtime = RT,
 ) -> Answer:
-    """Price a target by hour and month, and a load on it: estimate_cost by its old name."""
-    goal = said(locals(), without=("target", "model", "rt"))
+    """Price a target by hour and month, and a load on it: estimate_cost by its old name.
+
+    Args:
+        hosted_price: To break even with: $ per million tokens in, out.
+        currency: With its rate: `EUR 0.92`.
+    """
+    asked = locals()
     from operations.advice import costing
 
     renamed("estimate_deployment_cost", "estimate_cost")
-    return costing.cost(rt, target, model, goal, costing.Question({}))
+    goal = said(asked, without=("target", "model", "rt", *NOT_OF_A_LOAD))
+    hours = {name: asked[name] for name in costing.HOURS}
+    question = costing.Question(hours, hosted_price, currency, region)
+    return costing.cost(rt, target, model, goal, question)
 
 
 @ops_tool("compat", LOOKS)

@@ -23,7 +23,7 @@ from tools.surface import (
 
 Plane = Literal["auto", "queued", "compute"] | SkipJsonSchema[None]
 _NOT_FLAGS = ("model", "target", "layout", "check", "region", "source", "rt")
-_NOT_OF_A_LOAD = (
+NOT_OF_A_LOAD = (
     "hours_per_day", "days_per_week", "requests_per_day", "tokens_per_day", "hosted_price",
     "currency", "region",
 )  # fmt: skip
@@ -159,17 +159,14 @@ async def estimate_cost(
         hosted_price: To break even with: $ per million tokens in, out.
         currency: With its rate: `EUR 0.92`.
     """
-    goal = said(locals(), without=("target", "model", "rt", *_NOT_OF_A_LOAD))
+    asked = locals()
     from operations.advice import costing
 
-    hours = {
-        "hours_per_day": hours_per_day,
-        "days_per_week": days_per_week,
-        "requests_per_day": requests_per_day,
-        "tokens_per_day": tokens_per_day,
-    }
-    asked = costing.Question(hours, hosted_price, currency, region)
-    return costing.cost(rt, target, model, goal, asked)
+    goal = said(asked, without=("target", "model", "rt", *NOT_OF_A_LOAD))
+
+    hours = {name: value for name, value in asked.items() if name in costing.HOURS}
+    question = costing.Question(hours, hosted_price, currency, region)
+    return costing.cost(rt, target, model, goal, question)
 
 
 @ops_tool("plan", KNOWS)

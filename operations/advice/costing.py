@@ -1,7 +1,7 @@
 """What a target costs: by the hour and month, and under a load by the request, token and user."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic import Field
 
@@ -45,6 +45,9 @@ from planner.goal import Goal, candidates
 from planner.offers import Offer
 from planner.places import Place
 from planner.price import HOURS_PER_MONTH, Price, price
+
+HOURS: Final = frozenset(Hours.model_fields)
+"""Arguments that say when and how much it is used."""
 
 
 class _Meant(NamedTuple):
