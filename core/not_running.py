@@ -1,12 +1,7 @@
 """What a deployment that does not run answers, whoever asks it: no wait would change that."""
 
-from typing import Final
-
 from core.errors import DeploymentFailed, EndpointError, Expired, NextStep, Stopped
 from core.records import Deployment, State
-
-_OVER: Final = "EXPIRED"
-"""The code of a failure whose only cause is that the time was over."""
 
 
 def not_running(one: Deployment) -> EndpointError | None:
@@ -19,15 +14,15 @@ def not_running(one: Deployment) -> EndpointError | None:
             fix=f"Start it with start_vllm{price}.",
             next_steps=(NextStep("start_vllm", here),),
         )
-    if one.state is not State.FAILED:
-        return None
     failure = one.failure
-    if failure and failure.code == _OVER:
+    if one.state is State.EXPIRED:
         return Expired(
-            f"{one.name} on {one.target} has expired: {failure.cause}",
-            fix=failure.fix,
+            one.summary(),
+            fix=failure.fix if failure else "Deploy it again with deploy_vllm.",
             next_steps=(NextStep("deploy_vllm", here),),
         )
+    if one.state is not State.FAILED:
+        return None
     return DeploymentFailed(
         one.summary(),
         fix=failure.fix if failure else "Call diagnose for the cause.",

@@ -207,7 +207,7 @@ def _anyway(case: Case, seen: dict[Layer, Looked]) -> Sequence[Step]:
     if now.state is State.STOPPED:
         return (Step(tool="start_vllm"), Step(tool="destroy_vllm"))
     if now.state is State.ASLEEP:
-        return (Step(tool="query_gemma4", arguments={"prompt": "Hello", "wake": True}),)
+        return (Step(tool="verify_model_health", arguments={"wake": True}),)
     if now.state is State.READY:
         return (Step(tool="get_metrics"),)
     return tuple(step for one in seen.values() for step in one.next)

@@ -32,7 +32,7 @@ class Preview(Record):
     usd_per_hour: float | None = None
     """What would be paid from then on, or no longer."""
     makes: tuple[str, ...] = ()
-    """What would be made once, each with what it costs a month."""
+    """What would be made once."""
     changes: tuple[str, ...] = ()
     """Of a deployment that is there: each flag that differs, with both values."""
     keeps: tuple[str, ...] = ()

@@ -30,7 +30,7 @@ async def refuse_start(found: Found) -> None:
     if not isinstance(found.backend, RefusesEarly):
         return
     error = not_running(found.deployment)
-    if error and found.deployment.state is State.FAILED:
+    if error and found.deployment.state is not State.STOPPED:
         raise error  # a cloud's failed deployment stays so: it is deployed again, not started
     await found.backend.refuse_start(found.name)
 

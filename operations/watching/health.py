@@ -57,7 +57,7 @@ class HealthReport(Located):
         here = {"target": self.target, "name": self.name}
         if self.healthy:
             return (NextStep("get_metrics", here),)
-        if self.layer == "process" and self.state is not State.FAILED:
+        if self.layer == "process" and self.state not in {State.FAILED, State.EXPIRED}:
             return (NextStep("status_vllm", here),)
         return (NextStep("diagnose", here), NextStep("get_logs", here))
 

@@ -126,7 +126,7 @@ EXPIRED: Final = Failure(code="EXPIRED", cause="Its time was over.", fix="Deploy
 CRASHED: Final = Failure(code="CUDA_OOM", cause="Out of memory.", fix="Give less.")
 DEAD: Final = {
     "STOPPED": (State.STOPPED, None, "start_vllm"),
-    "EXPIRED": (State.FAILED, EXPIRED, "deploy_vllm"),
+    "EXPIRED": (State.EXPIRED, EXPIRED, "deploy_vllm"),
     "FAILED": (State.FAILED, CRASHED, "diagnose"),
 }
 

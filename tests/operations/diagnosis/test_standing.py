@@ -247,7 +247,7 @@ async def test_a_failed_one_that_bills_on_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "first"), [(State.STOPPED, "start_vllm"), (State.ASLEEP, "query_gemma4")]
+    ("state", "first"), [(State.STOPPED, "start_vllm"), (State.ASLEEP, "verify_model_health")]
 )
 async def test_what_rests_is_well_and_is_not_asked(
     state: State, first: str, tmp_path: Path
