@@ -247,6 +247,7 @@ class Deployment(Answer):
         waits = {"name", "percent", "detail", "usual_seconds"}
         return {
             **self.model_dump(mode="json", include=shown | scales | costs),
+            "memory": self.resources.get("memory"),
             "phase": self.phase.model_dump(include=waits) if self.phase else None,
             "failure": self.failure.model_dump(include={"code", "fix"}) if self.failure else None,
         }

@@ -215,9 +215,9 @@ class DeploymentPlan(Foresight):
 
     def _room(self) -> str:
         free = self.memory.free_gib
-        there = "" if free is None else f", which has {free:.1f} GiB free"
+        has = "" if free is None else f", which has {free:.1f} GiB free"
         return (
-            f"{self.model} on {self.target}{there}: {self.memory.max_concurrency:g} requests of"
+            f"{self.model} on {self.target}{has}: {self.memory.max_concurrency:g} requests of"
             f" {self.memory.max_model_len:,} tokens; how fast, nobody can say here."
         )
 

@@ -65,6 +65,7 @@ async def test_the_cache_is_computed_from_what_is_free(settings: Settings) -> No
         ready = await agent.serve(model=MODEL)
         expected = f"KV cache {int(size[1]) / 2**30:.2f} GiB, of 12.0 GiB free at its start"
         assert ready.data["resources"]["memory"] == expected
+        assert expected in (await agent.brief("status_vllm")).text
         config = await agent.call("get_vllm_deployment_config")
         assert f"--kv-cache-memory-bytes {size[1]}" in config.data["config"]["command"]
         again = await agent.call("deploy_vllm", **ONE, model=MODEL)
