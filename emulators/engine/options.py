@@ -85,15 +85,8 @@ class Knobs(BaseSettings):
         """Wall-clock seconds per simulated second of a step."""
         if self.time_scale is not None:
             return self.time_scale
-        foreseen = self.accelerator not in {"", "cpu"}  # how fast a CPU is the planner does not know
+        foreseen = self.accelerator not in {"", "cpu"}  # the planner foresees no CPU's speed
         return 1.0 if foreseen else _QUICK_PACE
-
-    @property
-    def free_gib(self) -> float:
-        """What is free of one accelerator's memory when the engine starts."""
-        if self.device_free_gib is None:
-            return self.device_memory_gib
-        return min(self.device_free_gib, self.device_memory_gib)
 
     @property
     def free_gib(self) -> float:

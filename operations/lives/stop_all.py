@@ -17,7 +17,7 @@ from operations.runtime import Runtime
 _TOOL: Final = "stop_vllm"
 _LAST_SECONDS: Final = 3.0
 """Of a call, kept for its answer."""
-_STOPPED: Final = frozenset({State.STOPPED, State.STOPPING})
+_STOPPED: Final = frozenset({State.STOPPED, State.EXPIRED, State.STOPPING})
 
 
 class Plan(NamedTuple):
