@@ -156,7 +156,7 @@ async def test_nobody_waits_for_what_does_not_run(
         done = await agent.call(step["tool"], **step["arguments"])
         assert done.code in {"", "CONFIRMATION_REQUIRED"}, done
         diagnosis = await agent.call("diagnose")
-    assert diagnosis.data["well"] is (failure is None), diagnosis
+    assert diagnosis.data["healthy"] is (failure is None), diagnosis
     assert diagnosis.data.get("fix") == (failure.fix if failure else None)
 
 
