@@ -85,7 +85,7 @@ class Knobs(BaseSettings):
         """Wall-clock seconds per simulated second of a step."""
         if self.time_scale is not None:
             return self.time_scale
-        foreseen = self.accelerator not in {"", "cpu"}  # the planner foresees no CPU's speed
+        foreseen = self.accelerator not in {"", "cpu"}  # nobody foresees a CPU's speed
         return 1.0 if foreseen else _QUICK_PACE
 
     @property

@@ -8,6 +8,7 @@ import logging
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any, Final, NamedTuple
 
 import pytest
@@ -24,6 +25,9 @@ from tools.surface import TOOLS
 pytestmark = pytest.mark.anyio
 
 ANSWERED: Final = 0.9
+MEDIAN: Final = 350
+LARGEST: Final = 900
+"""Tokens of the text half of an answer that is not asked for in full."""
 LONGEST: Final = 400
 """Characters of a first line that are read."""
 SUGGESTED: Final = 0.4
@@ -67,6 +71,8 @@ class Answer(NamedTuple):
     question: Question
     line: str
     lacks: list[str]
+    tokens: int
+    """Of the text half, at four characters each."""
 
     def __str__(self) -> str:
         """Say it for whoever has to mend the answer."""
@@ -98,7 +104,8 @@ def questions() -> Iterator[Question]:
 
 def _judged(question: Question, reply: Reply) -> Answer:
     line = str(reply.structured.get("summary", reply.text)).partition("\n")[0]
-    return Answer(question, line, question.lacks(line[:LONGEST], reply.text))
+    lacks = question.lacks(line[:LONGEST], reply.text)
+    return Answer(question, line, lacks, -(-len(reply.text) // 4))
 
 
 async def _answers(world: World, asked: Sequence[Question]) -> list[Answer]:
@@ -124,6 +131,13 @@ async def test_the_first_line_answers(
     shares = {file: _share(file, answers) for file in FILES}
     _log.info("The first line answers %s.\n%s", shares, missed)
     assert min(shares.values()) >= ANSWERED, f"{shares}\n{missed}"
+    for file in FILES:
+        sizes = {one.question.call: one.tokens for one in answers if one.question.file == file}
+        largest = sorted(sizes, key=lambda call: -sizes[call])[:8]
+        words = ", ".join(f"{call}: {sizes[call]}" for call in largest)
+        _log.info("%s: median %.0f tokens; %s", file, median(sizes.values()), words)
+        assert median(sizes.values()) <= MEDIAN, words
+        assert max(sizes.values()) <= LARGEST, words
 
 
 def _share(file: str, answers: Sequence[Answer]) -> float:
