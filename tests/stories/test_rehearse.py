@@ -13,7 +13,7 @@ from core.settings import ROOT
 pytestmark = pytest.mark.anyio
 
 TARGETS: Final = ("cloud-run-l4", "aca-a100", "tpu-v6e-1")
-_MOST_TOKENS: Final = 13_000
+_MOST_TOKENS: Final = 7_500
 _LONGEST_SECONDS: Final = 400
 
 
