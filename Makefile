@@ -115,7 +115,8 @@ mcp-config: $(STAMP) ## Print the configuration of MCP clients (CLIENT=codex: of
 	@$(PY) server.py mcp-config $(if $(call on,CLIENT),'$(subst ','\'',$(value CLIENT))') \
 	  $(if $(call on,URL),--url '$(subst ','\'',$(value URL))') \
 	  $(if $(call on,PROJECT),--project '$(subst ','\'',$(value PROJECT))') \
-	  $(if $(call on,WRITE),--write) $(if $(call on,YES),--yes)
+	  $(if $(call on,WRITE),--write) $(if $(call on,YES),--yes) \
+	  $(foreach v,$(filter $(SETTING),$(given)),--set $(v)) $(foreach v,$(arguments),--set "$(v)=$$GIVEN_$(v)")
 doctor: $(STAMP) ## Check Python, packages, logins, reachability, disk and engine, and say what to do
 	@$(PY) server.py doctor $(if $(call on,JSON),--json)
 

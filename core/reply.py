@@ -173,7 +173,7 @@ def bounded(envelope: Json) -> Json:
 def _without_data(envelope: Json) -> Json:
     words = {name: _cut(word, 2_000) for name, word in envelope.items() if isinstance(word, str)}
     warnings = [_cut(str(warning), 400) for warning in envelope["warnings"][-10:]]
-    data = {"left_out": "It is too long to be told."}
+    data = {"left_out": "It is too long to be shown."}
     return {**envelope, **words, "data": data, "warnings": warnings, "next": []}
 
 

@@ -79,7 +79,7 @@ class Settings(BaseSettings):
     """The service account to impersonate where your own login cannot mint ID tokens."""
     analyst_base_url: str | None = None
     """Another OpenAI-compatible endpoint, such as http://host:8000, that reads logs in place of a
-    deployment that is ill itself."""
+    deployment that has failed itself."""
     analyst_api_key: SecretStr | None = None
     """The key of `ANALYST_BASE_URL`."""
     analyst_model: str | None = None

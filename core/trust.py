@@ -27,7 +27,7 @@ def trusted(certificate: str | None = None) -> ssl.SSLContext:
         context.load_verify_locations(cadata=certificate)
     except (ssl.SSLError, ValueError) as exc:
         raise BadReply(
-            "What the VM told of as its certificate is none.",
+            "What the VM published is not a certificate.",
             fix="Call get_logs; deploy it again if its VM cannot make one.",
             cause=str(exc),
         ) from exc

@@ -286,7 +286,7 @@ def _doubts(goal: Goal, offer: Offer) -> Iterator[str]:
         yield "Its price is not known."
     wanted, each = goal.tokens_per_second_per_user, offer.decode.tokens_per_second_per_user
     if wanted and each.low < wanted:
-        yield f"{wanted:g} tokens/s for each user lies within what is foreseen, {each}."
+        yield f"{wanted:g} tokens/s for each user lies within the predicted range, {each}."
 
 
 def _rank(offer: Offer) -> tuple[bool, int, float, float]:

@@ -182,7 +182,7 @@ def _no_offset(pair: KvPair) -> str | None:
 def _impossible(accelerator: str, line: Line) -> str | None:
     if line.condition > CONDITION_MAX:
         return (
-            f"bandwidth and time per layer cannot be told apart (condition {line.condition:.3g}, "
+            f"bandwidth and time per layer cannot be separated (condition {line.condition:.3g}, "
             f"at most {CONDITION_MAX:g}): measure a model with other bytes per layer"
         )
     roof = accelerators()[accelerator].bandwidth_gb_per_s or inf

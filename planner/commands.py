@@ -199,7 +199,7 @@ def _fitted_lines(found: Fitted) -> Iterator[str]:
 
 
 def _offset_lines(found: Offset) -> Iterator[str]:
-    yield f"# {found.within} of {found.pairs} lie in their foreseen band"
+    yield f"# {found.within} of {found.pairs} lie in their predicted band"
     yield f"[kv_offsets.{found.accelerator}]"
     yield f"offset_gib = {found.offset_gib}"
     yield f"lowest_gib = {found.lowest_gib}"

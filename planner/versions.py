@@ -28,7 +28,7 @@ class Profile(Record):
 
     def says(self, asked: str | None) -> str:
         """Tell which row was taken and why."""
-        return f"vLLM {asked or 'of no given version'}: reckoned as {self.version}."
+        return f"vLLM {asked or 'of no given version'}: planned as {self.version}."
 
 
 @functools.cache

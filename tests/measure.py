@@ -1,7 +1,7 @@
 """The budgets, measured on this machine: `.venv/bin/python -m tests.measure`.
 
 Ours and a bare FastMCP server take turns, so that a busy machine slows both; medians count. With
-`--write` the README tells how long the start took.
+`--write` docs/tools.md tells how long the start took.
 """
 
 import os
@@ -58,7 +58,7 @@ async def start_seconds(script: Path, env: Mapping[str, str]) -> float:
 
 
 async def starts(bare: Path, env: Mapping[str, str]) -> str:
-    """Print (a), give the sentence for the README."""
+    """Print (a), return the sentence for docs/tools.md."""
     ours: list[float] = []
     theirs: list[float] = []
     for number in range(STARTS + 1):
@@ -144,7 +144,7 @@ def _bare() -> FastMCP[Any]:
 
 
 async def main(folder: Path) -> str:
-    """Print everything, give the sentence for the README."""
+    """Print everything, return the sentence for docs/tools.md."""
     script = folder / "bare.py"
     await anyio.Path(script).write_text(_BARE)
     state = folder / "state"

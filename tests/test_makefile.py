@@ -171,6 +171,16 @@ async def test_a_client_can_be_chosen(checkout: Checkout) -> None:
     assert told["argv"] == ["mcp-config", "Gemini CLI"]
 
 
+async def test_settings_given_to_make_reach_the_client(checkout: Checkout) -> None:
+    """By name where the environment has them, so that no secret is an argument."""
+    given = ("TOOLSETS=all", "HF_TOKEN=hf_x", "CONFIRM=token", "WRITE=1")
+    told = await checkout.called("mcp-config", *given, READ_ONLY="1")
+    words = told["argv"]
+    sets = [words[index + 1] for index, word in enumerate(words) if word == "--set"]
+    assert sorted(sets) == ["CONFIRM=token", "HF_TOKEN", "TOOLSETS"]
+    assert (told["env"]["TOOLSETS"], told["env"]["HF_TOKEN"]) == ("all", "hf_x")
+
+
 async def test_run_prints_nothing_of_its_own(checkout: Checkout) -> None:
     """Standard output belongs to the protocol."""
     assert (await checkout.called("run"))["argv"] == []

@@ -238,7 +238,7 @@ async def destroy_queued_resource(
     confirm: Text = None,
     rt: Runtime = RT,
 ) -> Answer:
-    """Delete a TPU request of ours, seen to be gone: manage_queued_resource by an old name.
+    """Delete a TPU request of ours, with proof: manage_queued_resource by an old name.
 
     Args:
         name: Of the deployment or the resource.

@@ -2,11 +2,14 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import get_args
+
+from pydantic import SecretStr, ValidationError
 
 from core.environment import inherited_environment
-from core.errors import Cancelled, ConfirmationRequired, InvalidArgument, NotFound
+from core.errors import Cancelled, ConfirmationRequired, InvalidArgument, NotFound, did_you_mean
 from core.settings import Settings
 from operations.clients.changing import rendered
 from operations.clients.client_config import client_configs, render
@@ -26,14 +29,20 @@ def configure(root: Path, arguments: Sequence[str]) -> int:
         HostError, Busy: The client's file was left as it is, or is changed by others.
     """
     options = _parser().parse_args(arguments)
+    settings = _settings(options)
     if options.write:
-        return _write(root, options)
+        return _write(root, options, settings)
     if options.url or options.project is not None:
-        for client in [called(options.client)] if options.client else clients():
-            entry = _entry(client, root, options)
+        able = [
+            one
+            for one in clients()
+            if (one.address or not options.url) and (one.project or options.project is None)
+        ]
+        for client in [called(options.client)] if options.client else able:
+            entry = _entry(client, root, options, settings)
             print(f"# {client.title}: {_place(client, options)}\n{rendered(client, entry)}\n")
         return 0
-    print(render(client_configs(root, inherited_environment()), options.client))
+    print(render(client_configs(root, inherited_environment(), settings), options.client))
     return 0
 
 
@@ -56,6 +65,13 @@ def _parser() -> argparse.ArgumentParser:
         help="the file of one project instead (default: this folder)",
     )
     parser.add_argument(
+        "--set",
+        metavar="NAME[=VALUE]",
+        action="append",
+        default=[],
+        help="a setting for the server, such as TOOLSETS=all; without a value, as it is set here",
+    )
+    parser.add_argument(
         "--url",
         help="call the server at this address, such as http://127.0.0.1:8765/mcp, rather than"
         " start one",
@@ -63,12 +79,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _write(root: Path, options: argparse.Namespace) -> int:
+def _write(root: Path, options: argparse.Namespace, settings: Mapping[str, str]) -> int:
     if not options.client:
         known = ", ".join(one.name for one in clients())
         raise InvalidArgument("Whose file is meant?", fix=f"Name one client: {known}.")
     client = called(options.client)
-    wanted = change(client, _place(client, options), _entry(client, root, options))
+    wanted = change(client, _place(client, options), _entry(client, root, options, settings))
     if not wanted.needed:
         print(f"{look_at(client, wanted.file, root).detail} There is nothing to change.")
         return 0
@@ -87,13 +103,59 @@ def _place(client: Client, options: argparse.Namespace) -> Path:
     if options.project is not None:
         if not options.project.is_dir():
             raise NotFound(f"There is no folder {options.project}.", fix="Name a project's folder.")
+        if client.project is None:
+            raise InvalidArgument(
+                f"{client.title} has no file for one project.", fix="Leave PROJECT out."
+            )
         return Path(options.project.absolute(), client.project)
     return client.place(inherited_environment())
 
 
-def _entry(client: Client, root: Path, options: argparse.Namespace) -> Entry:
+def _settings(options: argparse.Namespace) -> dict[str, str]:
+    """Return the settings that the client starts the server with; a secret is never one of them.
+
+    Raises:
+        InvalidArgument: There is no such setting, or it does not take that value.
+    """
+    given: dict[str, str] = {}
+    for pair in options.set:
+        name, valued, value = pair.partition("=")
+        name = name.upper()
+        field = Settings.model_fields.get(name.lower())
+        if field is None:
+            known = [one.upper() for one in Settings.model_fields]
+            raise InvalidArgument(
+                f"There is no setting '{name}'.",
+                fix=did_you_mean(name, known) or "get_help lists the settings.",
+            )
+        value = value if valued else inherited_environment().get(name, "")
+        if SecretStr in get_args(field.annotation) or _has_secret(name, value):
+            print(f"{name} is a secret and is not written: put it into .env.", file=sys.stderr)
+        elif value:
+            given[name] = value
+    if given and options.url:
+        names = ", ".join(given)
+        print(f"{names}: set it where the server at this address is started.", file=sys.stderr)
+    return given
+
+
+def _has_secret(name: str, value: str) -> bool:
+    """Whether a value that is allowed holds a secret, as an address with a password does."""
+    if not value:
+        return False
+    try:
+        settings = Settings.model_validate({name.lower(): value})
+    except ValidationError as exc:
+        fix = "; ".join(str(one["msg"]) for one in exc.errors())
+        raise InvalidArgument(f"{name} cannot be '{value}'.", fix=f"{fix}.") from exc
+    return any(secret in value for secret in settings.secrets)
+
+
+def _entry(
+    client: Client, root: Path, options: argparse.Namespace, settings: Mapping[str, str]
+) -> Entry:
     if not options.url:
-        return by_command(client, root)
+        return by_command(client, root, settings)
     token = not is_local(options.url) or Settings().mcp_bearer_token is not None
     if token and not client.token:
         said = f"{client.title} is not known to take a token from a variable; none is written."

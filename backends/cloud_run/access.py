@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from google.cloud.run_v2 import Service
 
 _PRIVATE: Final = (
-    "HTTPS; Google lets in only whoever shows an ID token of somebody with roles/run.invoker"
+    "HTTPS; Google accepts only callers with an ID token of an identity that has roles/run.invoker"
 )
 _PUBLIC: Final = (
     "HTTPS; open to the internet: /v1/* needs the key, and /metrics, /health and /tokenize are"

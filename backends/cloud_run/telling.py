@@ -120,7 +120,7 @@ def _stopped(seen: Seen) -> Deployment:
         return _deployment(seen, State.STOPPED, since)
     if seen.readings == () and silent:
         note(
-            f"Cloud Monitoring has told nothing of {seen.name} for half an hour, as it does of"
+            f"Cloud Monitoring has reported nothing for {seen.name} in half an hour, as it does of"
             " a service without instances; that none runs was not read."
         )
         return _deployment(seen, State.STOPPED, since)

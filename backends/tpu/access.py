@@ -55,7 +55,7 @@ async def access_of(seen: Look, certificate: str | None) -> Access:
     if url is None:
         _not_yet(seen, "has no address")
     if certificate is None and _is_direct(seen):
-        _not_yet(seen, "has told of no certificate")
+        _not_yet(seen, "has published no certificate")
     let_in = await or_note(lambda: firewall.seen(site, seen.name), None)
     return Access(
         base_url=url,

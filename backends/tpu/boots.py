@@ -106,7 +106,7 @@ def _of_the_script(told: Heard, last: Said) -> Phase:
 def _compiling(seen: Look, lines: Sequence[Line]) -> str:
     """Say that minutes without a line are normal there, and how many there usually are."""
     graphs = boot_of(lines).compiled
-    done = f"{graphs} graphs so far, of how many is not told" if graphs else ""
+    done = f"{graphs} graphs so far; the total is not reported" if graphs else ""
     return "; ".join(part for part in (done, _foreseen(seen)) if part)
 
 
@@ -119,7 +119,7 @@ def _foreseen(seen: Look) -> str:
         foreseen = boot(model, seen.site.offered, Flags.of(spec), weights_from="hub")
         span = next(one.seconds for one in foreseen.phases if one.name == "compile")
         low, usual, high = (round(each / 60) for each in (span.low, span.expected, span.high))
-        return f"foreseen are {usual} min, {low} to {high} ({span.source})"
+        return f"expected: {usual} min, {low} to {high} ({span.source})"
     return ""
 
 
@@ -127,6 +127,6 @@ def _note_silence(seen: Look, chip: Chip | None) -> None:
     if chip and seen.now - seen.begun > _SILENT:
         minutes = (seen.now - seen.begun).total_seconds() / 60
         note(
-            f"The VM of {seen.name} has run for {minutes:.0f} min and told nothing in Cloud"
+            f"The VM of {seen.name} has run for {minutes:.0f} min and logged nothing in Cloud"
             " Logging: its service account may lack roles/logging.logWriter (setup_target)."
         )

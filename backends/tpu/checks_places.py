@@ -105,7 +105,7 @@ def _said(why: str, *, good: bool | None) -> str:
     """Say it, and why where it is not as it should be."""
     if good:
         return "yes"
-    return f"{'not known' if good is None else 'no'}, {why.rstrip('.') or 'no reason is told'}"
+    return f"{'not known' if good is None else 'no'}, {why.rstrip('.') or 'no reason is given'}"
 
 
 def _room(seen: Prospect) -> str:

@@ -98,8 +98,8 @@ def script_failed(seen: Look, said: Said) -> Failure:
     return Failure(
         code="BOOT_FAILED",
         cause=f"Its VM could not begin to serve: {said.message or 'its script does not say why.'}",
-        fix="Call get_logs for what its startup script told; correct that, then destroy_vllm and"
-        " deploy_vllm again.",
+        fix="Call get_logs for the log of its startup script; correct the cause, then"
+        " destroy_vllm and deploy_vllm again.",
         evidence=lines,
     )
 

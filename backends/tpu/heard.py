@@ -23,7 +23,7 @@ SCRIPT: Final = "startup script"
 WORKER: Final = "tpu_worker"
 """The resource that Google logs what happens to a node of the queue under; source: Cloud TPU's
 documentation of its logs (2026-11)."""
-_HIDDEN: Final = "made, and told to those who ask for the endpoint"
+_HIDDEN: Final = "made; get_endpoint shows it"
 _PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _ONCE: Final = frozenset({phases.BOOTING, phases.ENGINE})
 """What a boot of the VM, and of the engine in it, begins with."""

@@ -185,7 +185,7 @@ def _doubts(spec: DeploymentSpec, model: ModelShape) -> Iterator[str]:
     method = f"{spec.quantization or ''} {model.quantization or ''} {spec.dtype or ''}".lower()
     if "fp8" in method or model.quantization_bits == 8:
         yield (
-            "A v6e does not reckon in fp8: such weights are stored small and widened for every"
+            "A v6e does not compute in fp8: such weights are stored small and widened for every"
             " step, which saves memory and no time."
         )
     cache = spec.kv_cache_dtype or said(spec.engine_args, "--kv-cache-dtype") or ""

@@ -4,12 +4,11 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from core.errors import InvalidArgument
 from core.record import Record
 from operations.clients.changing import rendered
 from operations.clients.entries import Entry, by_command
 from operations.clients.table import SERVER_KEY as SERVER_KEY  # noqa: PLC0414  said here too
-from operations.clients.table import Client, clients, matches
+from operations.clients.table import Client, alike, clients
 
 
 class ClientConfig(Record):
@@ -21,12 +20,14 @@ class ClientConfig(Record):
     text: str
 
 
-def client_configs(root: Path, environment: Mapping[str, str]) -> tuple[ClientConfig, ...]:
-    """Give every client its own words for the server of the checkout at `root`."""
+def client_configs(
+    root: Path, environment: Mapping[str, str], settings: Mapping[str, str] | None = None
+) -> tuple[ClientConfig, ...]:
+    """Return what each client must be told to start the server at `root` with these settings."""
     return tuple(
         words
         for client in clients()
-        for words in _words(client, client.place(environment), by_command(client, root))
+        for words in _words(client, client.place(environment), by_command(client, root, settings))
     )
 
 
@@ -36,10 +37,8 @@ def render(configs: Sequence[ClientConfig], client: str | None) -> str:
     Raises:
         InvalidArgument: No client is called so.
     """
-    wanted = [one for one in configs if not client or matches(one.client, client)]
-    if not wanted:
-        known = ", ".join(dict.fromkeys(one.client.title for one in configs))
-        raise InvalidArgument(f"No client is called '{client}'.", fix=f"Choose one of: {known}.")
+    meant = alike(client) if client else clients()
+    wanted = [one for one in configs if one.client in meant]
     return "\n".join(f"# {one.client.title}: {one.where}\n{one.text}\n" for one in wanted)
 
 
@@ -47,7 +46,9 @@ def _words(client: Client, file: Path, entry: Entry) -> Iterator[ClientConfig]:
     yield ClientConfig(client=client, where=_short(file), text=rendered(client, entry))
     if client.shell:
         command = shlex.join((entry["command"], *entry["args"]))
-        text = client.shell.format(key=SERVER_KEY, command=command)
+        pairs = [f"{name}={value}" for name, value in entry.get("env", {}).items()]
+        env = "".join(f" --env {shlex.quote(pair)}" for pair in pairs)
+        text = client.shell.format(key=SERVER_KEY, command=command, env=env)
         yield ClientConfig(client=client, where="a shell", text=text)
 
 

@@ -17,19 +17,25 @@ _OF_HTTP: Final = ADDRESSES | {"headers", "http_headers", "bearer_token_env_var"
 Entry = dict[str, Any]
 
 
-def by_command(client: Client, root: Path) -> Entry:
-    """Let the client start the server of the checkout at `root`."""
+def by_command(client: Client, root: Path, settings: Mapping[str, str] | None = None) -> Entry:
+    """Let the client start the server of the checkout at `root`, with these settings."""
     started = {"command": str(root / ".venv" / "bin" / "python"), "args": [str(root / "server.py")]}
-    return {**client.stdio, **started, **client.times}
+    env = {"env": dict(settings)} if settings else {}
+    return {**client.stdio, **started, **env, **client.times}
 
 
 def by_address(client: Client, url: str, *, token: bool) -> Entry:
     """Let the client call a server that runs; a token is named by its variable, never written.
 
     Raises:
-        InvalidArgument: It is no address, or one that holds a secret.
+        InvalidArgument: It is no address, or one that holds a secret, or the client takes none.
     """
     _checked(url)
+    if client.address is None:
+        raise InvalidArgument(
+            f"{client.title} takes no address in its file: it starts servers itself.",
+            fix="Leave URL out; or add the address in the client's own settings (Connectors).",
+        )
     entry = {**client.http, client.address: url, **client.times}
     return {**entry, **client.token} if token else entry
 
@@ -49,7 +55,10 @@ def merged(old: Mapping[str, Any], ours: Entry) -> Entry:
     kept = {name: value for name, value in old.items() if name not in gone}
     if (kept.get("type") in {None, "stdio"}) != ("command" in ours):
         kept.pop("type", None)  # of the other way
-    return {**kept, **{name: _both(kept.get(name), value) for name, value in ours.items()}}
+    both = {name: _both(kept.get(name), value) for name, value in ours.items()}
+    if "env" in ours:
+        both["env"] = {**(kept.get("env") or {}), **ours["env"]}
+    return {**kept, **both}
 
 
 def is_local(url: str) -> bool:

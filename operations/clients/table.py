@@ -41,8 +41,8 @@ class Client(Record):
     variable: str | None = None
     folder: str
     file: str
-    project: str
-    address: str
+    project: str | None = None
+    address: str | None = None
     call: Timeout | None = None
     start: Timeout | None = None
     stdio: dict[str, str] = {}
@@ -79,20 +79,30 @@ def called(name: str) -> Client:
     Raises:
         InvalidArgument: None is called so, or several are.
     """
-    found = [one for one in clients() if matches(one, name)]
+    found = alike(name)
     if len(found) > 1:
         several = ", ".join(one.name for one in found)
         raise InvalidArgument(f"'{name}' may mean {several}.", fix="Give more of its name.")
-    if not found:
-        known = ", ".join(one.name for one in clients())
-        raise InvalidArgument(f"No client is called '{name}'.", fix=f"Choose one of: {known}.")
     return found[0]
 
 
-def matches(client: Client, name: str) -> bool:
-    """Whether a person who types this means that client."""
+def alike(name: str) -> list[Client]:
+    """Return the client of this name, or all whose name or title begins so.
+
+    Raises:
+        InvalidArgument: There is none.
+    """
     said = _plain(name)
-    return bool(said) and (_plain(client.title).startswith(said) or client.name.startswith(said))
+    found = [one for one in clients() if said and said in {_plain(one.name), _plain(one.title)}]
+    found = found or [
+        one
+        for one in clients()
+        if said and (_plain(one.title).startswith(said) or _plain(one.name).startswith(said))
+    ]
+    if not found:
+        known = ", ".join(f"{one.title} ({one.name})" for one in clients())
+        raise InvalidArgument(f"No client is called '{name}'.", fix=f"Choose one of: {known}.")
+    return found
 
 
 def _plain(name: str) -> str:

@@ -1,4 +1,4 @@
-"""`make clients`: every client at our server, in one table; `--write` puts it into the README."""
+"""`make clients`: every client at our server, in one table; `--write` puts it into docs."""
 
 import argparse
 import sys
@@ -31,7 +31,7 @@ async def _all(ways: Sequence[Way], folder: Path) -> list[Result]:
 
 
 def markdown(results: Sequence[Result]) -> str:
-    """Give the table as the README has it."""
+    """Return the table as docs/clients.md has it."""
     head, *rows = (f"| {' | '.join(row)} |" for row in (HEADS, *(one.cells() for one in results)))
     return "\n".join([head, "|---" * len(HEADS) + "|", *rows])
 
@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         "--allow-missing", action="store_true", help="a client that cannot be installed is no fault"
     )
     parser.add_argument(
-        "--write", action="store_true", help="write the README's table, if all is as it should be"
+        "--write", action="store_true", help="write docs' table, if all is as it should be"
     )
     return parser
 

@@ -111,10 +111,9 @@ async def test_a_client_that_cannot_be_installed_has_a_row(
     assert row.startswith(f"| One | {packages()['codex'].version} | not installed |")
 
 
-def test_the_readme_tells_of_every_client() -> None:
+def test_the_documentation_lists_every_client() -> None:
     """Whoever changes a version lets `python -m tests.clients --write` see what it changes."""
-    text = readme.README.read_text(encoding="utf-8")
-    table = text.partition("<!-- clients -->")[2].partition("<!-- /clients -->")[0]
+    table = readme.part("clients")
     for way in WAYS:
         one = packages()[way.package]
         version = f" {one.version} |" if one.of != "ours" else ""

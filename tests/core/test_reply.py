@@ -140,7 +140,7 @@ def test_what_fits_in_no_way_is_left_out_as_a_whole() -> None:
     full = failure(InvalidArgument("Bad. " * 9000, fix="Do this."), ["w"], everything)
     cut = bounded({**full, "data": {f"name-{n}": "v" for n in range(9000)}})
     assert (cut["code"], cut["fix"], cut["ok"]) == ("INVALID_ARGUMENT", "Do this.", False)
-    assert cut["data"] == {"left_out": "It is too long to be told."}
+    assert cut["data"] == {"left_out": "It is too long to be shown."}
     assert cut["summary"].endswith("Bad. ")
 
 

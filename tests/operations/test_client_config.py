@@ -6,7 +6,10 @@ import tomllib
 from pathlib import Path
 from typing import Any, Final
 
+import platformdirs.macos
+import platformdirs.unix
 import pytest
+from platformdirs.api import PlatformDirsABC
 
 from core.errors import InvalidArgument
 from core.settings import ROOT
@@ -99,6 +102,55 @@ def test_the_file_that_is_named_is_the_one_that_the_client_reads(
         assert f": {shown}/{file}\n" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("system", "folder"),
+    [
+        (platformdirs.macos.MacOS, "~/Library/Application Support"),
+        (platformdirs.unix.Unix, "~/.config"),
+    ],
+)
+def test_claude_desktop_reads_the_file_that_it_is_told(
+    system: type[PlatformDirsABC], folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder is the platform's own for configurations."""
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    client = called("claude-desktop")
+    found = client.folder.format(config=system(roaming=True).user_config_path)
+    file = Path(folder).expanduser() / "Claude/claude_desktop_config.json"
+    assert Path(found) / client.file == file
+
+
+@pytest.mark.parametrize("word", ["claude", "Claude Code", "Claude Desktop", "claude-desktop"])
+def test_a_whole_name_means_one_client(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`claude` is Claude Code, though the other's name begins so."""
+    assert main(["mcp-config", word]) == 0
+    shown = capsys.readouterr().out
+    desktop = "esktop" in word
+    assert ("# Claude Desktop" in shown, "# Claude Code" in shown) == (desktop, not desktop)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [("TOOLSET=all", "Did you mean 'TOOLSETS'?"), ("TOOLSETS=al", "TOOLSETS cannot be 'al'.")],
+)
+def test_a_setting_that_cannot_be_is_refused(
+    given: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before a client starts a server that ends at once."""
+    assert main(["mcp-config", "codex", "--set", given]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("client", ["gemini", "claude", "codex"])
+def test_a_shell_gets_the_settings_too(client: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before the command that the client starts, quoted as they are."""
+    assert main(["mcp-config", client, "--set", "MODEL_NAME=/my models/e4b"]) == 0
+    (line,) = (one for one in capsys.readouterr().out.splitlines() if one.startswith(f"{client} "))
+    words = shlex.split(line)
+    assert words[words.index("--env") + 1] == "MODEL_NAME=/my models/e4b"
+    assert words[-2:] == _started(ROOT)
+
+
 def test_every_client_is_shown() -> None:
     """Without a choice every text stands under its client and its place."""
     shown = render(client_configs(ROOT, {}), None)
@@ -133,7 +185,7 @@ def test_an_unknown_client_is_told_the_known_ones() -> None:
 def test_a_beginning_of_several_names_is_told_those(capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing is guessed, and nobody is told that none begins so."""
     assert main(["mcp-config", "c", "--write", "--yes"]) == 2
-    assert "'c' may mean claude, codex, cursor." in capsys.readouterr().err
+    assert "'c' may mean claude, claude-desktop, codex, cursor." in capsys.readouterr().err
 
 
 def test_every_client_says_where_what_is_known_of_it_was_read() -> None:
@@ -148,7 +200,7 @@ def test_the_workspace_configuration_has_the_same_key() -> None:
     assert told == {"mcpServers": {SERVER_KEY: {"command": "python3", "args": ["server.py"]}}}
 
 
-@pytest.mark.parametrize("client", [one.name for one in clients()])
+@pytest.mark.parametrize("client", [one.name for one in clients() if one.address])
 def test_a_token_is_named_and_never_written(
     client: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -94,7 +94,8 @@ def test_no_change_that_is_shown_tells_a_secret(
     """What is written, over what was there, and by address as well."""
     for more in ([], ["--url", "https://gpu.example/mcp"]):
         _planted(called(name), _ENTRIES[what])
-        assert main(["mcp-config", name, "--write", "--yes", *more]) == 0
+        done = main(["mcp-config", name, "--write", "--yes", *more])
+        assert done == (0 if called(name).address or not more else 2)
         said = capsys.readouterr()
         assert _SECRET not in said.out + said.err
         assert "4711" not in said.out + said.err

@@ -11,6 +11,7 @@ import pytest
 
 from core.errors import Busy, HostError
 from core.settings import ROOT
+from operations.clients.changing import entry_in
 from operations.clients.client_config import SERVER_KEY
 from operations.clients.entries import by_command
 from operations.clients.seen import look
@@ -249,11 +250,31 @@ def test_a_folder_in_the_place_of_the_file_is_left_alone(home: Path) -> None:
 
 @pytest.mark.parametrize("name", _NAMES)
 def test_a_project_has_a_file_of_its_own(name: str, home: Path) -> None:
-    """The user's own file is not touched."""
-    project = home / "project"
+    """The user's own file is not touched; a client without such files is refused."""
+    project, file = home / "project", called(name).project
     project.mkdir()
-    assert main(["mcp-config", name, "--write", "--yes", "--project", str(project)]) == 0
-    assert list(_tree(home)) == [str(project / called(name).project)]
+    done = main(["mcp-config", name, "--write", "--yes", "--project", str(project)])
+    assert done == (0 if file else 2)
+    assert list(_tree(home)) == ([str(project / file)] if file else [])
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_settings_are_written_into_the_entry(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The new value counts, what its owner added stays, and a secret is never written."""
+    monkeypatch.setenv("HF_TOKEN", "planted-0123456789")
+    monkeypatch.setenv("TOOLSETS", "all")
+    base = "https://ada:planted-0123456789@gpu.example"
+    for given in (["TOOLSETS=plan", "MODEL_NAME=e4b"], ["TOOLSETS", "HF_TOKEN"]):
+        sets = [word for one in (*given, f"VLLM_BASE_URL={base}") for word in ("--set", one)]
+        assert main(["mcp-config", name, "--write", "--yes", *sets]) == 0
+    entry = entry_in(called(name), _file(name).read_text())
+    assert entry
+    assert entry["env"] == {"TOOLSETS": "all", "MODEL_NAME": "e4b"}
+    said = capsys.readouterr()
+    assert "HF_TOKEN is a secret and is not written: put it into .env." in said.err
+    assert "planted" not in said.out + said.err
 
 
 def test_a_client_that_keeps_its_file_elsewhere_is_found_there(

@@ -140,7 +140,7 @@ def test_a_version_takes_the_row_nearest_below() -> None:
     assert profile("0.9").version == "0.20.0"
     assert profile(None).version == "0.33.0"
     made = plan("e2b", "l4", vllm_version="0.23.0")
-    assert "vLLM 0.23.0: reckoned as 0.21.0." in made.derivation
+    assert "vLLM 0.23.0: planned as 0.21.0." in made.derivation
 
 
 def test_async_scheduling_doubles_what_a_request_keeps() -> None:

@@ -150,7 +150,7 @@ async def test_a_long_compile_is_no_hang(stage: Stage) -> None:
     assert deployment.phase
     assert deployment.phase.name == "compiling"
     assert deployment.phase.detail.startswith("2 graphs so far")
-    assert "foreseen are 5 min, 1 to 10" in deployment.phase.detail
+    assert "expected: 5 min, 1 to 10" in deployment.phase.detail
 
 
 async def test_only_the_newest_boot_is_told(stage: Stage) -> None:
@@ -170,7 +170,7 @@ async def test_a_silent_vm_is_explained(stage: Stage) -> None:
     stage.kept(attempt(), placed=HERE)
     stage.chip(given_at=NOW - timedelta(minutes=20))
     _, notes = await told(stage)
-    assert "told nothing in Cloud Logging" in notes
+    assert "logged nothing in Cloud Logging" in notes
     assert "roles/logging.logWriter" in notes
 
 
