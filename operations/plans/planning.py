@@ -143,7 +143,6 @@ class DeploymentPlan(Foresight):
             "kv_cache_dtypes": self.cache_types,
             "first_token_seconds": seen and seen.ttft_seconds,
             "boot_seconds": seen and seen.boot_seconds,
-            "host": seen and seen.host,
             "nearest": list(self.nearest[1:3]),
             "layouts": self.standing,
             "offload": None if self.weights_load else self.offload,
