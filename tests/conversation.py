@@ -11,6 +11,7 @@ from fastmcp.client.elicitation import ElicitResult
 
 from core.settings import Settings
 from server import build
+from tests.words_not_written import unwanted_words
 from tools.profile import listed
 from tools.surface import TOOLS
 
@@ -96,6 +97,9 @@ class Agent:
         reply = await self.client.call_tool(tool, arguments, raise_on_error=False)
         text = "\n".join(getattr(block, "text", "") for block in reply.content)
         answer = Reply(reply.structured_content, text, is_error=reply.is_error)
+        words = [answer.structured.get(part) or "" for part in ("summary", "cause", "fix")]
+        unwanted = [unwanted_words(str(text)) for text in words[: 1 + 2 * answer.failed]]
+        assert not any(unwanted) or "prompt" in arguments, (unwanted, text)
         if self.listed is not None:
             assert not dead_ends(answer.structured, self.listed), text
         return answer

@@ -103,7 +103,7 @@ async def test_others_reach_it_with_the_token_and_a_warning(tmp_path: Path) -> N
         process.terminate()
         rest = await the_rest(errors)
     assert told == [401, 200]
-    assert "whoever shows the token" in where
+    assert "callers with the token" in where
     assert "in clear" in warned
     assert (process.returncode, rest) == (0, "")
     assert TOKEN not in where + warned

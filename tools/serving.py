@@ -153,7 +153,7 @@ def _listening(address: Address) -> socket.socket:
 def _said(host: str, port: int, address: Address, *, token: bool, tls: bool) -> tuple[str, ...]:
     name = f"[{host.strip('[]')}]" if ":" in host else host
     url = f"{'https' if tls else 'http'}://{name}:{port}{PATH}"
-    who = ["this machine only"] * address.is_local + ["whoever shows the token"] * token
+    who = ["this machine only"] * address.is_local + ["callers with the token"] * token
     where = f"MCP over HTTP on {url}, for {', '.join(who)}. Ctrl-C ends it."
     if address.is_local or tls:
         return (where,)

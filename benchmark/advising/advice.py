@@ -85,7 +85,7 @@ def _foreseen(
         after = _tokens_per_second(ground, cell, round(running * gain), flags)
     except OpsError:
         return "; that is the bound of the gain"
-    return f"; the planner foresees {figure(after / before)} times the decode throughput"
+    return f"; the planner predicts {figure(after / before)} times the decode throughput"
 
 
 def _tokens_per_second(ground: Known, cell: CellResult, running: int, flags: Flags) -> float:

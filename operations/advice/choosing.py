@@ -100,7 +100,7 @@ class Choice(Foresight):
 
     def warnings(self) -> tuple[str, ...]:
         """Say how sure the figures are."""
-        measure = "All speeds are foreseen by the planner; run_benchmark measures them."
+        measure = "All speeds are predicted by the planner; run_benchmark measures them."
         return (measure, *self.doubts)
 
     def next_steps(self) -> tuple[NextStep, ...]:

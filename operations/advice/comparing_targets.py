@@ -180,13 +180,13 @@ def _seen(
 def _basis(rows: Sequence[Row], seen: Sequence[Measurement | None]) -> str:
     known = [(row, each) for row, each in zip(rows, seen, strict=True) if each]
     if not known:
-        return "Nothing of this was measured here: all figures are foreseen by the planner."
+        return "Nothing of this was measured here: all figures are predicted by the planner."
     ours = [_name(row, each) for row, each in known if not each.imported]
     theirs = [_name(row, each) for row, each in known if each.imported]
     kinds = (("measured here", ours), ("imported, not measured here", theirs))
     said = "; ".join(f"{kind}: {', '.join(names[:6])}" for kind, names in kinds if names)
     rest = len(rows) - len(known)
-    others = f"; the other {rest} {'row is' if rest == 1 else 'rows are'} only foreseen"
+    others = f"; the other {rest} {'row is' if rest == 1 else 'rows are'} only predicted"
     return f"{said[0].upper()}{said[1:]}{others if rest else ''}."
 
 

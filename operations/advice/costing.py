@@ -195,11 +195,11 @@ class CostEstimate(Foresight):
             return (
                 f"; ${seen.usd_per_million_tokens:g} per million tokens as {seen.how}"
                 f"{',' if seen.elsewhere else ''} with {seen.load}"
-                + (f", ${foreseen_}{each} foreseen with {self.load}" if foreseen_ else "")
+                + (f", ${foreseen_}{each} predicted with {self.load}" if foreseen_ else "")
             )
         if not foreseen_:
             return ""
-        return f"; ${foreseen_} per million tokens{each} foreseen with {self.load}"
+        return f"; ${foreseen_} per million tokens{each} predicted with {self.load}"
 
 
 class Question(NamedTuple):

@@ -45,7 +45,7 @@ def _against(row: Row, base: Row, name: str, first: str, where: str) -> str:
     words = ", ".join(_words(row, base))
     unserved = [n for n, each in ((name, row), (first, base)) if each.unserved]
     dead = f"; published vLLM cannot serve it on {unserved[0]}" if unserved else ""
-    return f"{head}, foreseen: {words}{dead}."
+    return f"{head}, predicted: {words}{dead}."
 
 
 def _words(row: Row, base: Row) -> Iterator[str]:

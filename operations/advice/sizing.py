@@ -99,7 +99,7 @@ def _fast_enough(
         return found
     whom = "one user" if goal.users == 1 else f"each of {goal.users} users"
     return refuse(
-        model, where, "speed", f"{speed} tokens/s are foreseen for {whom}, {wanted:g} are wanted."
+        model, where, "speed", f"{speed} tokens/s are predicted for {whom}, {wanted:g} are wanted."
     )
 
 

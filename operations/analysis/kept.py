@@ -135,7 +135,7 @@ async def _read(work: Work, case: Case, candidates: Sequence[Candidate]) -> str 
 
 def _silence(why: Sequence[str], words: Words | None) -> str | None:
     if words and _says(words):
-        return f"Not all went well: {' '.join(why)}"[:600] if why else None
+        return f"Not everything worked: {' '.join(why)}"[:600] if why else None
     told = " ".join(why) or "It said nothing that cites a line."
     return f"No model's words: {told}"[:600]
 

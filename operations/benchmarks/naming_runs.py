@@ -94,6 +94,6 @@ def _not_kept(runs: Sequence[Evidence], words: Sequence[str], missing: Sequence[
     return NotFound(
         f"No run is kept of {names}.",
         fix=(f"There are: {there}. " if there else "No run is kept at all. ")
-        + "compare_targets foresees what nobody measured; run_benchmark measures it.",
+        + "compare_targets predicts what nobody measured; run_benchmark measures it.",
         next_steps=(*steps, NextStep("list_benchmarks" if runs else "run_benchmark")),
     )

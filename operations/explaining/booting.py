@@ -77,7 +77,7 @@ def _idle(budget: BootBudget, foreseen: Boot | None, inside: Span | None) -> Ite
     host = next(phase.seconds for phase in foreseen.phases if phase.name == _HOST)
     whole = _sum([host, inside])
     answer = _enough(budget.idle_seconds, whole)
-    yield f"{head}; until it answers {whole} s are foreseen. Long enough: {answer}."
+    yield f"{head}; until it answers {whole} s are predicted. Long enough: {answer}."
 
 
 def _inside(phases: Sequence[BootPhase]) -> Span:
@@ -124,7 +124,7 @@ def _enough(budget: int | None, span: Span | None) -> Verdict:
 def _verdict(answer: Verdict, budget: BootBudget, span: Span | None, measured: float | None) -> str:
     seen = _earlier(measured) if measured is not None else ""
     what = "with the first boot's download " if budget.fetches_first else ""
-    foreseen = f"{what}{span} s are foreseen" if span else "how long it takes, nobody can say"
+    foreseen = f"{what}{span} s are predicted" if span else "how long it takes, nobody can say"
     if answer == "nothing ends it":
         return f"No health check ends a slow boot there; {foreseen}.{seen}"
     most = budget.longest_seconds or budget.seconds or 0

@@ -112,7 +112,7 @@ def _kv_dtype(case: Case) -> FlagRow:
     return FlagRow(
         flag="--kv-cache-dtype",
         value=value,
-        default="auto: as the model reckons",
+        default="auto: as the model computes",
         differs=value != "auto",
         does=f"{kinds[:1].upper()}{kinds[1:]}.{on_average}",
         trades=_kv_trade(case, plan),

@@ -145,7 +145,7 @@ def _loading(boot: Boot) -> tuple[str, str, str]:
 
 def _probe(boot: BootCheck) -> Practice:
     slowest = boot.predicted_first_seconds or boot.predicted_seconds
-    foreseen = f"{slowest} s are foreseen" if slowest else "how long it takes, nobody can say"
+    foreseen = f"{slowest} s are predicted" if slowest else "how long it takes, nobody can say"
     first = ", with the first boot's download" if boot.predicted_first_seconds else ""
     return Practice(
         rule="Give the health check more time than the slowest boot takes",

@@ -52,7 +52,7 @@ _MEANS: Final = {
     "--block-size": ("Tokens of one KV block.", "Waste at a request's end, for fewer blocks."),
     "--tool-call-parser": ("Calls of tools are read from the answer.", "Nothing that is felt."),
     "--enable-auto-tool-choice": ("The model may call tools.", "Nothing that is felt."),
-    "--reasoning-parser": ("Thoughts are told apart from the answer.", "Nothing that is felt."),
+    "--reasoning-parser": ("Thoughts are kept apart from the answer.", "Nothing that is felt."),
     "--chat-template": ("How a conversation is written as a prompt.", "Nothing that is felt."),
 }
 """Flags of vLLM that people set often and that have no field of their own: does, trades."""

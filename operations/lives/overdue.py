@@ -86,7 +86,7 @@ async def _stop(stage: Stage, expiry: Expiry) -> tuple[str, bool]:
     if not over or now.state.ended or not isinstance(backend, Stops):
         return "", True
     seen = await backend.stop(expiry.name)
-    return f"it was told to stop and is {seen.state} now.", True
+    return f"it was stopped for that and is {seen.state} now.", True
 
 
 async def _is_gone(backend: Backend, name: str) -> bool:

@@ -90,7 +90,7 @@ def _ill(row: StoredRow) -> str:
         return f"is not complete: {row.detail}"
     if not row.servable:
         return f"cannot be served from there: {row.detail}"
-    return "" if row.complete else f"may be incomplete: {row.detail or 'that cannot be told.'}"
+    return "" if row.complete else f"may be incomplete: {row.detail or 'that cannot be read.'}"
 
 
 def bucket_name(said: str) -> str:

@@ -125,7 +125,9 @@ class DeploymentPlan(Foresight):
         if self.fits:
             offload = f" {self.offload}" if _OFFLOAD in self.arguments else ""
             return f"{self._verdict()}{self.short or self._room()}{offload}"
-        near = f" What fits: {self.nearest[0]}." if self.nearest else ""
+        near = (
+            f" What fits: {self.nearest[0].partition(': vllm serve')[0]}." if self.nearest else ""
+        )
         near += f" {self.offload}" if _OFFLOAD in self.arguments else ""
         if self.memory.fits:
             return f"{self.model} cannot be deployed on {self.target} as asked: {self._why()}{near}"
@@ -143,7 +145,7 @@ class DeploymentPlan(Foresight):
             "kv_cache_dtypes": self.cache_types,
             "first_token_seconds": seen and seen.ttft_seconds,
             "boot_seconds": seen and seen.boot_seconds,
-            "nearest": list(self.nearest[1:3]),
+            "nearest": list(self.nearest[:2]),
             "layouts": self.standing,
             "offload": None if self.weights_load else self.offload,
             "checks": self._checked(),

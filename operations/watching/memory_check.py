@@ -10,7 +10,7 @@ from core.record import Record
 from core.records import Answer
 from operations.resolve import Found
 
-Verdict = Literal["inside", "below", "above", "not told"]
+Verdict = Literal["inside", "below", "above", "not in the log"]
 Measured = Mapping[str, float | int | None]
 """As `logs.boot.BootMemory` names it."""
 
@@ -25,7 +25,7 @@ _WORK: Final = _PROFILED | {_GRAPHS, _LIBRARIES}
 
 
 class Component(Record):
-    """One part of the memory, foreseen and real."""
+    """One part of the memory, predicted and real."""
 
     name: str
     unit: Literal["GiB", "tokens", "requests"]
@@ -42,8 +42,8 @@ class Component(Record):
         form = ",.2f" if self.unit == "GiB" else ",.0f" if self.unit == "tokens" else ",.1f"
         foreseen = f"{self.low:{form}}-{self.high:{form}} {self.unit}"
         if self.measured is None:
-            return f"{self.name} not told, foreseen {foreseen}"
-        return f"{self.name} {self.measured:{form}}, foreseen {foreseen}: {self.verdict}"
+            return f"{self.name} not in the log, predicted {foreseen}"
+        return f"{self.name} {self.measured:{form}}, predicted {foreseen}: {self.verdict}"
 
 
 class MemoryCheck(Answer):
@@ -66,8 +66,8 @@ class MemoryCheck(Answer):
         if not told:
             return "The engine's log says nothing of its memory."
         if self.outside:
-            return "Otherwise than foreseen: " + "; ".join(map(str, self.outside)) + "."
-        return f"All {told} figures of memory that the log tells are as foreseen."
+            return "Otherwise than predicted: " + "; ".join(map(str, self.outside)) + "."
+        return f"All {told} figures of memory that the log has are as predicted."
 
 
 async def memory_check(found: Found) -> MemoryCheck | None:
@@ -179,7 +179,7 @@ def _component(
 
 def _verdict(foreseen: Gib, measured: float | None, slack: float) -> Verdict:
     if measured is None:
-        return "not told"
+        return "not in the log"
     if measured < foreseen.low - slack:
         return "below"
     return "above" if measured > foreseen.high + slack else "inside"

@@ -91,7 +91,7 @@ class Logs(Located):
         left = f", {self.lines_left_out} lines of other kinds" if self.lines_left_out else ""
         return (
             f"{self.total} lines of {self.name} are of {self.kinds} kinds: the {len(self.rows)}"
-            f" gravest and most frequent{left}."
+            f" most severe and most frequent{left}."
         )
 
     def facts(self) -> Mapping[str, Any]:

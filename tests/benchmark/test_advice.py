@@ -13,7 +13,7 @@ def test_a_full_cache_asks_for_fp8_where_the_accelerator_can() -> None:
     """Twice the tokens at most, and no more than what waits."""
     made = a_manifest(accelerator="NVIDIA H100 SXM")
     found = saying(findings(made, a_grid()), "--kv-cache-dtype fp8")
-    assert "at most 2 times as many run; the planner foresees" in found.text
+    assert "at most 2 times as many run; the planner predicts" in found.text
 
 
 @pytest.mark.parametrize(

@@ -79,9 +79,9 @@ def test_each_part_is_judged_by_its_own_bounds(name: str, key: str) -> None:
         assert (found[name].verdict, found[name].measured) == (verdict, measured)
         assert {each.verdict for each in found.values() if each.name != name} <= {
             "inside",
-            "not told",
+            "not in the log",
         }
-    assert by_name(compare(foreseen, {**usual, key: None}))[name].verdict == "not told"
+    assert by_name(compare(foreseen, {**usual, key: None}))[name].verdict == "not in the log"
 
 
 def test_what_the_log_rounds_is_no_difference() -> None:
@@ -99,7 +99,7 @@ def test_requests_of_another_length_are_not_compared() -> None:
     foreseen = plan(max_model_len=8192)
     told = {**as_foreseen(foreseen), "max_concurrency_tokens": 4096}
     found = by_name(compare(foreseen, told))["full-length requests at once"]
-    assert (found.measured, found.verdict) == (None, "not told")
+    assert (found.measured, found.verdict) == (None, "not in the log")
 
 
 class Foreseen:
@@ -136,11 +136,11 @@ async def test_a_check_says_what_is_otherwise_than_foreseen() -> None:
     usual = as_foreseen(foreseen)
     well = await memory_check(found(Foreseen(foreseen, usual)))
     assert well is not None
-    assert (well.outside, "as foreseen" in well.summary()) == ((), True)
+    assert (well.outside, "as predicted" in well.summary()) == ((), True)
     less = await memory_check(found(Foreseen(foreseen, {**usual, "kv_cache_gib": 0.5})))
     assert less is not None
     assert [each.name for each in less.outside] == ["KV cache"]
-    assert "KV cache 0.50, foreseen" in less.summary()
+    assert "KV cache 0.50, predicted" in less.summary()
     silent = await memory_check(found(Foreseen(foreseen, {})))
     assert silent is not None
     assert "says nothing" in silent.summary()

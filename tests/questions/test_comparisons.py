@@ -65,7 +65,7 @@ async def test_what_was_measured_is_told_from_what_is_only_foreseen(
     assert "50 output tokens/s" in here["measured"]
     assert "measured" not in t4
     summary = reply.structured["summary"]
-    assert f"Measured here: {E2B} on {L4}; the other 1 row is only foreseen." in summary
+    assert f"Measured here: {E2B} on {L4}; the other 1 row is only predicted." in summary
     assert f"E2B on {L4} is cheapest by the hour" in summary
     assert any("Published vLLM cannot serve it" in each for each in reply.structured["warnings"])
     assert "published vLLM cannot serve it on aca-t4" in reply.data["against_first"][0]

@@ -43,7 +43,7 @@ async def test_a_measured_cost_stands_beside_the_foreseen_one(
     assert seen["usd_per_million_output_tokens"] == pytest.approx(per_second * 1e6 / 400, abs=1e-4)
     assert seen["usd_per_active_user_hour"] == pytest.approx(USD_PER_HOUR / 8, abs=1e-4)
     assert "as measured with 8 in flight, 512 tokens in, 64 out" in reply.structured["summary"]
-    assert "foreseen with 8 at once, 1,024 tokens in, 256 out" in reply.structured["summary"]
+    assert "predicted with 8 at once, 1,024 tokens in, 256 out" in reply.structured["summary"]
     assert reply.data["bill"]["usd_per_active_user_hour"] == pytest.approx(
         USD_PER_HOUR / 8, abs=1e-4
     )
@@ -60,7 +60,7 @@ async def test_a_spoiled_run_prices_nothing(
     async with asked(settings) as ask:
         reply = await ask("cost per token").call("estimate_cost", target=L4, model="e4b")
     assert "measured" not in reply.data
-    assert "foreseen" in reply.structured["summary"]
+    assert "predicted" in reply.structured["summary"]
 
 
 async def test_what_is_deployed_is_what_is_priced(asked: Asked, cloud: Cloud) -> None:

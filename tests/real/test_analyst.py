@@ -84,7 +84,7 @@ async def test_the_facts_of_its_memory_are_those_of_its_log(ready: Served) -> No
     (said,) = (one for one in reply.data["memory"] if one.startswith("KV cache tokens"))
     tokens = said.split()[3].rstrip(",")
     assert f" KV cache size: {tokens} tokens" in text
-    assert said == f"KV cache tokens {tokens}, foreseen {tokens}-{tokens} tokens: inside"
+    assert said == f"KV cache tokens {tokens}, predicted {tokens}-{tokens} tokens: inside"
     assert reply.data["words"]["complete"] is True
 
 

@@ -86,7 +86,7 @@ async def test_a_run_of_who_knows_how_many_replicas_prices_no_other_place(
 async def test_an_import_is_priced_at_each_target_and_called_an_import(
     agent: Agent, tmp_path: Path
 ) -> None:
-    """What its file cost elsewhere prices nothing here; to measure is still the next step."""
+    """What its file cost elsewhere prices nothing here."""
     run = await imported(agent, tmp_path)
     names = [L4, "ec2-g6-2xlarge", "gke-l4"]
     costs = [(await priced(agent, name)) for name in names]
@@ -96,7 +96,6 @@ async def test_an_import_is_priced_at_each_target_and_called_an_import(
     assert tokens == [of_tokens(hour, 2.0 * 512 + 128) for hour in hours]
     said = "as imported from a run on l4, at this target's price, with "
     assert said in costs[0].structured["summary"]
-    assert "run_benchmark" in {step["tool"] for step in costs[0].structured["next"]}
 
 
 async def test_a_run_of_our_own_comes_before_a_newer_import(
@@ -156,7 +155,7 @@ async def test_a_comparison_says_which_runs_are_imported_and_of_where(
     assert (
         f"Measured here: {E4B} on {CHIP}, {E4B} on {SPOT} (run on {CHIP}); "
         f"imported, not measured here: {E4B} on {L4} (run on l4); "
-        "the other 1 row is only foreseen."
+        "the other 1 row is only predicted."
     ) in reply.structured["summary"]
     rows = {row["place"]: row.get("measured", "") for row in reply.data["rows"]}
     assert "imported from a run on l4, at this target's price" in rows[L4]
