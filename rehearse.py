@@ -172,7 +172,7 @@ def main(arguments: list[str]) -> int:
     engine = "ollama" if "ollama" in arguments[1:] else "vllm"
     numbers = [float(one) for one in arguments[1:] if one != "ollama"]
     failed = anyio.run(_rehearse, target, engine, numbers[0] if numbers else None)
-    print("The rehearsal went well." if not failed else f"{failed} things went wrong.")
+    print("The rehearsal succeeded." if not failed else f"{failed} things went wrong.")
     return 1 if failed else 0
 
 
