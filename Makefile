@@ -82,9 +82,10 @@ bench-client: $(STAMP) ## Measure the load generator beside others (downloads th
 bench-logs: $(STAMP) ## Measure the reduction of a million lines beside others (downloads drain3; minutes)
 	@$(PY) -m tests.measure_logs
 
-measure: $(STAMP) ## Measure the budgets: start-up, calls, plans
+measure: $(STAMP) ## Measure the budgets: start-up, calls, plans, answers
 	@$(PY) -m tests.measure
 	@$(PY) -m tests.measure_planner
+	@$(PY) -m pytest -qs tests/questions/test_first_line.py
 
 lint: $(STAMP) ## Check style, types, layers and shell scripts
 	$(PY) -m ruff check

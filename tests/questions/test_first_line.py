@@ -1,10 +1,10 @@
 """The first line of the first call answers what was typed.
 
 What is typed, and what the first line must say, stands in `front_door.toml` and `typed.toml`,
-which were written before anybody looked at an answer. `--log-cli-level=INFO` shows what misses.
+which were written before anybody looked at an answer. `make measure` prints what misses, and how
+long answers are.
 """
 
-import logging
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -32,7 +32,6 @@ LONGEST: Final = 400
 """Characters of a first line that are read."""
 SUGGESTED: Final = 0.4
 """Of the new words alone: nobody foresaw them, and the ranker knows no synonym."""
-_log: Final = logging.getLogger(__name__)
 NEW, KNOWN = FILES = ("front_door.toml", "typed.toml")
 
 
@@ -129,13 +128,13 @@ async def test_the_first_line_answers(
     assert len(answers) == len(todo)
     missed = "\n".join(str(answer) for answer in answers if answer.lacks)
     shares = {file: _share(file, answers) for file in FILES}
-    _log.info("The first line answers %s.\n%s", shares, missed)
+    print(f"\nThe first line answers {shares}; not answered:\n{missed}")
     assert min(shares.values()) >= ANSWERED, f"{shares}\n{missed}"
     for file in FILES:
         sizes = {one.question.call: one.tokens for one in answers if one.question.file == file}
         largest = sorted(sizes, key=lambda call: -sizes[call])[:8]
         words = ", ".join(f"{call}: {sizes[call]}" for call in largest)
-        _log.info("%s: median %.0f tokens; %s", file, median(sizes.values()), words)
+        print(f"{file}: median {median(sizes.values()):.0f} tokens of text; largest {words}")
         assert median(sizes.values()) <= MEDIAN, words
         assert max(sizes.values()) <= LARGEST, words
 
@@ -157,7 +156,7 @@ async def test_the_listing_suggests_the_call() -> None:
     missed = await misses(Ranker(tools).first, asked)
     share = 1 - len(missed) / len(asked)
     lines = "\n".join(f"{one.words!r}: {first}, not {one.tools}" for one, first in missed)
-    _log.info("The listing suggests the call for %.2f.\n%s", share, lines)
+    print(f"\nThe listing suggests the call for {share:.2f} of the new questions.")
     assert share >= SUGGESTED, lines
 
 
