@@ -81,7 +81,7 @@ async def deploy_vllm(
     confirm: Text = None,
     rt: Runtime = RT,
 ) -> Deployment:
-    """Deploy a model, on a cloud or here, or change a deployment: what is left out stays as it is.
+    """Deploy a model: launch it on a cloud, spin it up here; or change one: what is left out stays.
 
     Returns at once; call status_vllm. Flags have vLLM's names and defaults.
 
@@ -94,6 +94,7 @@ async def deploy_vllm(
         weights: hub, baked, gs://BUCKET/FOLDER or files://SHARE/FOLDER.
         network: NETWORK/SUBNETWORK.
         zones: Of TPUs, in order.
+        region: Such as europe-west1; refused where it is not the configured one.
         layout: Let the planner compute the flags.
         reset: Arguments to set back.
         force: Even if it does not fit.

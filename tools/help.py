@@ -7,7 +7,7 @@ from tools.surface import KNOWS, RT, TOOLS, Text, ops_tool
 
 @ops_tool("help", KNOWS, default=True)
 async def get_help(topic: Text = None, rt: Runtime = RT) -> Answer:
-    """List the tools and settings, or explain one, an argument, a concept or an error code.
+    """List tools and settings, how to use this; or what one, an argument, concept or code means.
 
     Args:
         topic: Such as ttl_minutes, KV cache, permissions.

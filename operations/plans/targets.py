@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from backends.base import NamesEngine
-from core.records import Answer, Target
+from core.records import SIMULATED, Answer, Target
 from operations.plans.foreseeing import accelerator_name, dollars, usd
 from operations.runtime import Runtime
 from planner.places import Place, places
@@ -27,6 +27,8 @@ class TargetRow(Target):
     """As far as they are known."""
     missing: str | None = None
     """What must be done before it can be used."""
+    simulated: bool = Field(default=False, exclude=True)
+    """Its engine is."""
 
 
 class Targets(Answer):
@@ -46,6 +48,10 @@ class Targets(Answer):
     def facts(self) -> Mapping[str, Any]:
         """Return one line for each target."""
         return {row.name: _line(row) for row in self.targets} | {"default": self.default}
+
+    def warnings(self) -> tuple[str, ...]:
+        """Warn of an engine that is not real."""
+        return (SIMULATED,) if any(row.simulated for row in self.targets) else ()
 
     def _missing(self) -> dict[str, list[str]]:
         """Return what must be done, and for which targets."""
@@ -76,7 +82,9 @@ async def list_all(runtime: Runtime) -> Targets:
     for target in stage.targets.values():
         backend = stage.backend(target.name)
         named = backend.engine_name() if isinstance(backend, NamesEngine) else ("your own", "")
-        said = {"engine": named[0], "missing": named[1] or None}
+        simulated = named[1] == SIMULATED
+        lacks = None if simulated else named[1] or None
+        said = {"engine": named[0], "missing": lacks, "simulated": simulated}
         rows.append(TargetRow(**{**target.model_dump(), **said, **_known(target)}))
     names = stage.usable
     default = stage.settings.vllm_target or (names[0] if len(names) == 1 else None)

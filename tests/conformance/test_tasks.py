@@ -91,7 +91,7 @@ async def test_a_task_is_written_down_and_hides_what_broke_it(state_dir: Path) -
     assert ended["result"]["isError"] is True
     assert HIDDEN not in json.dumps(ended)
     written = {row.tool: row for row in operations_of(state_dir)}
-    assert written["failing_job"].client == "test 1"
+    assert written["failing_job"].client == "test 1 (from 127.0.0.1)"
     assert written["slow_compute"].arguments
     assert TOKEN not in repr(operations_of(state_dir))
     assert MASK in repr(operations_of(state_dir))

@@ -69,7 +69,7 @@ def test_broken_and_billed_is_the_worst(
     assert row.usd_per_hour_now == (price if replicas else 0)
 
 
-@pytest.mark.parametrize("state", sorted(set(State) - {State.STOPPED}))
+@pytest.mark.parametrize("state", sorted(set(State) - {State.STOPPED, State.EXPIRED}))
 def test_whatever_goes_on_after_its_time_needs_attention(state: State) -> None:
     """Its ttl has ended and nobody stopped it; a stopped one may stay."""
     ends = NOW - timedelta(seconds=1)
@@ -162,4 +162,5 @@ _STATES: dict[Health, dict[str, Any]] = {
     Health.READY: {"state": State.READY},
     Health.ASLEEP: {"state": State.ASLEEP},
     Health.STOPPED: {"state": State.STOPPED},
+    Health.EXPIRED: {"state": State.EXPIRED},
 }

@@ -189,7 +189,7 @@ def test_the_v6es_two_rows_give_its_constants() -> None:
 )
 def test_what_cannot_be_told_apart_is_refused(pairs: list[DecodePair]) -> None:
     """Two constants need two different measurements."""
-    assert "cannot be told apart" in refused(pairs)
+    assert "cannot be separated" in refused(pairs)
 
 
 def test_more_than_the_data_sheet_is_refused() -> None:

@@ -64,7 +64,7 @@ def test_words_become_what_the_parameter_takes(
 def test_a_tools_text_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     """A person reads Markdown; the exit status is 0 when it went well."""
     assert call("list_targets") == 0
-    assert capsys.readouterr().out.startswith("**14 targets: local, cloud-run-l4,")
+    assert capsys.readouterr().out.startswith("**14 targets, 1 set up: local. ")
 
 
 def test_json_is_the_structured_half(capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,7 +133,7 @@ def test_waiting_for_a_benchmark_ends_with_its_report(
     words = ("contexts=8", "concurrencies=1,2", "cell_seconds=0.1", "wait_s=0", "--wait")
     assert call("run_benchmark", *words) == 0
     said = capsys.readouterr()
-    assert "is running: 0 of 2 cells" in said.err
+    assert "of 2 cells" in said.err
     assert "is done: 2 of 2 cells" in said.out
     assert "benchmark_report.md" in said.out
 

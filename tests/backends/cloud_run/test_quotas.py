@@ -71,7 +71,7 @@ async def test_an_api_that_is_off_leaves_it_unknown(plane: GooglePlane, bare_pro
     async with opened(plane, bare_project) as site:
         first, _second = await quotas.read(site)
     assert first.limit is None
-    assert "has not enabled" in first.detail
+    assert "is not enabled" in first.detail
 
 
 async def test_services_on_the_same_accelerator_are_counted_by_their_most_instances(

@@ -105,7 +105,7 @@ async def test_a_certificate_is_no_line(stage: Stage) -> None:
     stage.chip()
     stage.told("certificate", PEM)
     assert "MIIB" not in " ".join(await texts(stage))
-    assert await texts(stage, contains=("made, and told",))
+    assert await texts(stage, contains=("made; get_endpoint",))
     assert not await texts(stage, contains=("MIIB",))
 
 
