@@ -94,7 +94,6 @@ async def deploy_vllm(
         weights: hub, baked, gs://BUCKET/FOLDER or files://SHARE/FOLDER.
         network: NETWORK/SUBNETWORK.
         zones: Of TPUs, in order.
-        region: Such as europe-west1; refused where it is not the configured one.
         layout: Let the planner compute the flags.
         reset: Arguments to set back.
         force: Even if it does not fit.

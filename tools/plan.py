@@ -81,7 +81,6 @@ async def plan_deployment(
         target: See compare_targets.
         layout: Compute the flags.
         engine_args: Other vllm serve flags, one word each.
-        region: As in deploy_vllm.
         check: Ask the cloud too: quota, permissions, weights.
     """
     source = {
@@ -127,7 +126,6 @@ async def recommend_deployment(
         model: Hub id or short name such as `31b qat`; else quality.
         users: At once, each with a full-length request.
         usd_per_hour: At most.
-        region: Such as eu.
         targets: Only these.
     """
     goal = said(locals(), without=("targets", "region", "rt"))
@@ -160,7 +158,6 @@ async def estimate_cost(
     Args:
         hosted_price: To break even with: $ per million tokens in, out.
         currency: With its rate: `EUR 0.92`.
-        region: Such as eu.
     """
     asked = locals()
     from operations.advice import costing

@@ -111,7 +111,7 @@ class BenchmarkRun(Answer):
         return {
             **known,
             "price": self.price,
-            "said_of_cells": ", ".join(f"{code} {n}" for code, n in self.said_of_cells.items()),
+            "codes": ", ".join(f"{code} {n}" for code, n in self.said_of_cells.items()),
             "key_decisions": self.key_decisions[:_MOST_DECISIONS],
             "action_items": self.action_items[:_MOST_ACTIONS],
             "page": f"{self.folder}/{page}" if page in self.files else None,

@@ -134,8 +134,8 @@ def test_waiting_for_a_benchmark_ends_with_its_report(
     assert call("run_benchmark", *words) == 0
     said = capsys.readouterr()
     assert "of 2 cells" in said.err
-    assert "is done: 2 of 2 cells" in said.out
-    assert "benchmark_report.md" in said.out
+    assert "of 2 measured cells" in said.out
+    assert "report.html" in said.out
 
 
 def test_waiting_for_a_boot_that_fails_is_exit_status_one(
