@@ -144,7 +144,7 @@ async def test_what_costs_is_asked_for_and_stops_when_asked_to(
         assert "for up to 7 minutes ($7.00 at most)" in preview.data["what"]
         assert token_of(preview)
         (step,) = preview.structured["next"]
-        begun = await agent.call(step["tool"], **step["arguments"], wait_s=0)
+        begun = await agent.call(step["tool"], **step["arguments"])
         assert begun.state == "running", begun
         assert folder_of(begun).credential_file.stat().st_mode & 0o077 == 0
         stopped = await agent.call("stop_benchmark")
