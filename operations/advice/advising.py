@@ -48,6 +48,8 @@ class Option(Foreseen):
     """One model at one place, as often as the users need it."""
 
     replicas: int = 1
+    replicas_doubt: str | None = None
+    """What so many need that one does not."""
     users_at_the_speed: int | None = None
     """That one replica answers at the speed asked for."""
     misses: str | None = None
@@ -101,8 +103,9 @@ class Recommendation(Foresight):
     def warnings(self) -> tuple[str, ...]:
         """Say what the first leaves in doubt, and how sure the speeds are."""
         first = (*self.offers, *self.instead)[:1]
+        many = (each.replicas_doubt for each in first if each.replicas_doubt)
         doubts = [f"{offer.target}: {each}" for offer in first for each in offer.doubts]
-        return (*dict.fromkeys(doubts), *guesses(first))
+        return (*many, *dict.fromkeys(doubts), *guesses(first))
 
     def next_steps(self) -> tuple[NextStep, ...]:
         """Plan the first that can be deployed."""
@@ -209,6 +212,7 @@ def _option(runtime: Runtime, asked: Asked, each: Sized) -> Option:
     return Option(
         **dict(foreseen(each.offer)),
         replicas=each.replicas,
+        replicas_doubt=each.doubt,
         users_at_the_speed=each.offer.load.concurrency if speed else None,
         misses=each.misses or None,
         region=_where_to(runtime, asked, each),
@@ -259,10 +263,15 @@ def _users(asked: Asked, best: Sized | None) -> str:
         return f"{users} users{at}" if users else at.strip().capitalize()
     load = best.offer.load.concurrency
     if users is None:
-        return f"Up to {load} user{'s' if load > 1 else ''}{at} on one replica: " if at else ""
+        return f"Up to {_people(load)}{at} on one replica: " if at else ""
     if best.replicas > 1:
-        return f"{users} users{at}: {best.replicas} replicas, up to {load} users each: "
+        each = " (each a deployment)" if best.deployments == best.replicas else ""
+        return f"{users} users{at}: {best.replicas} replicas{each}, up to {load} users each: "
     return "" if users == 1 else f"{users} users{at}: one replica: "
+
+
+def _people(users: int) -> str:
+    return f"{users} user{'s' if users > 1 else ''}"
 
 
 def _by_quality(asked: Asked, offers: Sequence[Sized]) -> str:
@@ -273,7 +282,7 @@ def _by_quality(asked: Asked, offers: Sequence[Sized]) -> str:
         best.setdefault(quality_of(each.offer.model) or "other", each)
     return "; ".join(
         f"{quality}: {_named(each)}{f', {each.misses}' if each.misses else ''}"
-        f"{f', up to {each.offer.load.concurrency} users' if is_open else ''}"
+        f"{f', up to {_people(each.offer.load.concurrency)}' if is_open else ''}"
         for quality, each in best.items()
     )
 

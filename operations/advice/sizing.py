@@ -9,10 +9,12 @@ from core.records import ModelShape
 from planner.advise import considering
 from planner.goal import Goal
 from planner.offers import Offer, Refusal, refuse, served
-from planner.places import Place
+from planner.places import Place, place
 
 _MOST: Final = 512
 """Users of one replica, beyond which nobody asks."""
+_REPLICAS: Final = {"aca": 1000, "tpu": 1, "local": 1}
+"""Of one deployment, by backend; elsewhere only a quota limits them."""
 
 
 class Sized(NamedTuple):
@@ -28,6 +30,25 @@ class Sized(NamedTuple):
         """Of all replicas."""
         hourly = self.offer.price.usd_per_hour
         return None if hourly is None else hourly * self.replicas
+
+    @property
+    def deployments(self) -> int:
+        """How many it takes to have so many replicas."""
+        most = _REPLICAS.get(place(self.offer.place).deployable_by, self.replicas)
+        return math.ceil(self.replicas / most)
+
+    @property
+    def doubt(self) -> str | None:
+        """Say what so many replicas need that one does not."""
+        if self.replicas == 1:
+            return None
+        where = place(self.offer.place)
+        many = f", in {self.deployments} deployments under names of their own"
+        return (
+            f"{self.replicas} replicas on {where.name} need a quota of"
+            f" {self.replicas * where.count} accelerators{many if self.deployments > 1 else ''};"
+            " new projects and subscriptions have a quota of few or none."
+        )
 
 
 def rank(sized: Sized) -> tuple[bool, bool, float, float]:
@@ -58,6 +79,8 @@ class Sizing:
             return Sized(found)
         if users is None or users == 1 or found.why not in {"memory", "speed"}:
             return found
+        if where.deployable_by == "local":
+            return found  # There is one such machine.
         most = self._most(model, where, users - 1)
         fewer = self._ask(model, where, most) if most else found
         if isinstance(fewer, Refusal):

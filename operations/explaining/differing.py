@@ -82,6 +82,8 @@ def _alone(before: Case, after: Case, flag: str) -> str:
     if name is None or before.model.model != after.model.model or before.place != after.place:
         return ""
     change: dict[str, Any] = {name: getattr(after.flags, name)}
+    if name == "max_model_len":  # Together with what makes such a length possible.
+        change["hf_overrides"] = after.flags.hf_overrides
     one, other = before.memory, before.plan(**change)
     if one is None or other is None:
         return ""

@@ -13,7 +13,7 @@ _UNFORESEEN: Final = " What that does to memory, speed, boot or cost, the planne
 LIVE: Final = frozenset({"min_replicas", "max_replicas"})
 """What update_vllm_scaling changes while it runs."""
 _FEW: Final = 3
-"""Practices of a short answer, those that are not followed first."""
+"""Trade-offs and practices of a short answer; practices that are not followed come first."""
 Verdict = Literal["yes", "probably", "probably not", "no", "nothing ends it", "not known"]
 
 
@@ -153,7 +153,9 @@ class Explanation(Located):
             "defaults": ", ".join(
                 f"{row.flag} {row.value}" for row in self.flags if not row.differs
             ),
-            "trade_offs": {one.between: f"{one.here}. {one.to_move}" for one in self.trade_offs},
+            "trade_offs": {
+                one.between: f"{one.here}. {one.to_move}" for one in self.trade_offs[:_FEW]
+            },
             "boot": {
                 "long_enough": boot.long_enough,
                 "budget_seconds": boot.budget_seconds,

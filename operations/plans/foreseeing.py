@@ -22,8 +22,7 @@ from planner.price import Load, LoadCost, Price
 from planner.reached import Band
 
 _GUESSED: Final = (
-    "Speeds, and what tokens cost, are wide bands: nobody has measured such a model on"
-    " such hardware. Deploy it and measure it to know."
+    "Speeds and token costs are wide bands: nobody has measured such a model on such hardware."
 )
 _EXAMPLE_GIB: Final = 4.0
 """An offload that is spoken of where none is needed."""

@@ -210,9 +210,10 @@ class DeploymentPlan(Foresight):
 
     def _context(self) -> str:
         length, own = self.context.max_model_len, self.context.model_max_len
-        chosen = ", chosen so that several users fit at once" if self.length_chosen else ""
+        chosen = self.length_chosen and self.memory.fits
         most = f"the longest that fits {self.context.longest_that_fits:,}"
-        return f"{length:,} tokens{chosen}; {most}{f', the model has {own:,}' if own else ''}"
+        why = ", chosen so that several users fit at once" if chosen else ""
+        return f"{length:,} tokens{why}; {most}{f', the model has {own:,}' if own else ''}"
 
     def _room(self) -> str:
         free = self.memory.free_gib

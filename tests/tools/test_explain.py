@@ -14,13 +14,13 @@ pytestmark = pytest.mark.anyio
 __all__ = ["bare_cloud", "cloud"]
 
 
-async def test_this_machine_is_explained_as_far_as_it_is_known(served: Agent) -> None:
-    """The memory of a CPU is the host's: what cannot be foreseen is said to be so, not guessed."""
+async def test_this_machine_is_explained(served: Agent) -> None:
+    """Its memory is the host's, its boot is not ended by anybody, and nothing is billed."""
     reply = await served.call("explain_deployment")
     assert_envelope(reply)
     assert_same_facts(reply)
     rows = {row["flag"]: row for row in reply.data["flags"]}
-    assert "nobody can say" in rows["--max-model-len"]["does"]
+    assert "requests of that length at once" in rows["--max-model-len"]["does"]
     assert rows["--max-model-len"]["value"] == "131,072"
     assert rows["--reasoning-parser"]["value"] == "gemma4"
     assert reply.data["boot"]["long_enough"] == "nothing ends it"
@@ -114,11 +114,11 @@ async def test_counts_of_two_lengths_are_told_with_both(cloud: Cloud) -> None:
         reply = await agent.call("explain_deployment", flags=flags)
     comparison = reply.data["comparison"]
     alone = {one["flag"]: one["does"] for one in comparison["differences"]}
-    assert alone["--kv-cache-dtype"].count("131,072") == 1
+    assert alone["--kv-cache-dtype"].count("32,768") == 1
     cache, held, speed = comparison["together"][:3]
     for words in (alone["--max-model-len"], cache, held):
-        assert re.search(r" of 131,072 tokens -> [\d.]+( to [\d.]+)? .*of 16,384", words), words
-    assert "at 65,536 tokens" in speed
+        assert re.search(r" of 32,768 tokens -> [\d.]+( to [\d.]+)? .*of 16,384", words), words
+    assert "at 16,384 tokens" in speed
     assert "at 8,192" in speed
 
 

@@ -1,15 +1,15 @@
 """Where nothing is served, the reason that is told is the one that the goal causes."""
 
+import re
 from typing import Any
 
 import pytest
 
-from tests.conversation import Agent
-from tests.tools.test_advice import L4, recommend
+from core.settings import Settings
+from tests.conversation import Agent, agent_of
+from tests.tools.test_advice import recommend
 
 pytestmark = pytest.mark.anyio
-
-V6E: tuple[str, ...] = ("tpu-v6e-1",)
 
 
 async def why(agent: Agent, **goal: Any) -> str:
@@ -20,31 +20,51 @@ async def why(agent: Agent, **goal: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    "goal",
+    ("goal", "said", "needs"),
     [
-        {"users": 100_000},
-        {"targets": V6E, "users": 5000},
-        {"quality": "large", "users": 5000},
-        {"model": "31b", "users": 5000},
-        {"targets": [L4], "users": 5000},
-        {"model": "31b", "users": 64, "scale_to_zero": True},
-        {"users": 5000, "scale_to_zero": True},
+        (
+            {"model": "31b", "users": 5000},
+            r"^5000 users: (\d+) replicas, up to \d+ users each",
+            r"^{0} replicas on \S+ need a quota of {0} accelerators; new projects",
+        ),
+        (
+            {"model": "12b", "targets": ["tpu-v6e-4"], "users": 5000},
+            r"^5000 users: (\d+) replicas \(each a deployment\), up to \d+ users each",
+            r"^{0} replicas on tpu-v6e-4 need a quota of \d+ accelerators, in {0} deployments",
+        ),
+        (
+            {"users": 100_000},
+            r"^100000 users: small: E2B QAT on (\d+) x ",
+            r"^{0} replicas on \S+ need a quota of {0} accelerators; new projects",
+        ),
     ],
-    ids=str,
+    ids=["gpu", "tpu", "every model"],
 )
-async def test_too_many_users_are_the_reason(agent: Agent, goal: dict[str, Any]) -> None:
-    """Not a precision that one engine lacks, nor a model that loads nowhere there."""
-    said = await why(agent, **goal)
+async def test_what_many_replicas_need_is_said_first(
+    agent: Agent, goal: dict[str, Any], said: str, needs: str
+) -> None:
+    """A quota that few have, and on a TPU, of which a deployment has one, as many deployments."""
+    reply = await recommend(agent, **goal)
+    found = re.search(said, reply.structured["summary"])
+    assert found, reply
+    assert re.search(needs.format(found[1]), reply.structured["warnings"][0]), reply
+
+
+async def test_this_machine_is_there_once(settings: Settings) -> None:
+    """Users beyond what it holds are refused, not given to a second one."""
+    own = settings.model_copy(update={"accelerator_type": "l4"})
+    async with agent_of(own) as agent:
+        said = await why(agent, model="12b qat", users=5000, targets=["local"])
     assert "are held at once on the low estimate" in said
-    assert f"{goal['users']} are wanted." in said
+    assert "5000 are wanted" in said
 
 
 @pytest.mark.parametrize(
     ("goal", "reason"),
     [
-        ({"usd_per_month": 10}, "a month, $10.00 are allowed"),
+        ({"usd_per_month": 10}, "over $10 a month"),
         ({"max_model_len": 300_000}, "--max-model-len 300,000 is beyond the model's"),
-        ({"tokens_per_second_per_user": 5000}, "5000 tokens/s for each of 1 is more than"),
+        ({"tokens_per_second_per_user": 5000}, "tokens/s of the 5000 asked for, up to 1 user;"),
     ],
     ids=["budget", "length", "speed"],
 )
@@ -63,7 +83,7 @@ async def test_a_row_that_is_quoted_names_its_model(agent: Agent) -> None:
     assert "meets this. gemma-4-" in every
     assert " on aca-t4: " in every
     large = await why(agent, quality="large", targets=["aca-t4"])
-    assert large.startswith("Nothing fits. gemma-4-")
+    assert "gemma-4-26B-A4B-it on aca-t4: It runs out of memory" in large
 
 
 @pytest.mark.parametrize("goal", [{}, {"model": "e4b"}], ids=["every model", "one"])
