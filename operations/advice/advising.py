@@ -64,7 +64,7 @@ class Option(Foreseen):
             "model": short_name(self.model),
             "replicas": self.replicas if self.replicas > 1 else None,
             "tokens/s": self.tokens_per_second_per_user,
-            "at once": self.at_once.partition(":")[0],
+            "at once": self.at_once.partition(":")[0].replace(" at once", ""),
             "$/h": None if self.usd_per_hour is None else self.usd_per_hour * self.replicas,
             "not met": self.misses,
             "region": self.region,

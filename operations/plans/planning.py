@@ -211,9 +211,11 @@ class DeploymentPlan(Foresight):
     def _context(self) -> str:
         length, own = self.context.max_model_len, self.context.model_max_len
         chosen = self.length_chosen and self.memory.fits
-        most = f"the longest that fits {self.context.longest_that_fits:,}"
+        longest = self.context.longest_that_fits
+        most = f"the longest that fits {longest:,}"
         why = ", chosen so that several users fit at once" if chosen else ""
-        return f"{length:,} tokens{why}; {most}{f', the model has {own:,}' if own else ''}"
+        whole = ", the model's own" if own == longest else f", the model has {own:,}" if own else ""
+        return f"{length:,} tokens{why}; {most}{whole}"
 
     def _room(self) -> str:
         free = self.memory.free_gib
