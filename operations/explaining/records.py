@@ -142,7 +142,7 @@ class Explanation(Located):
                     one.flag: f"{one.before} -> {one.after}. {one.does}"
                     for one in against.differences
                 },
-                "together": against.together,
+                "together": against.together[:1],  # The summary has the rest.
                 "fits": against.fits,
                 "why_not": against.why_not,
                 "restarts": against.restarts,
