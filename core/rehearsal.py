@@ -4,10 +4,7 @@ from typing import Final
 
 from core.record import Record
 
-REHEARSAL: Final = (
-    "Rehearsal on simulated clouds: no money, no real model. Boots and waits are shortened;"
-    " ttl_minutes and token speeds are as planned."
-)
+REHEARSAL: Final = "Rehearsal on simulated clouds: no money, no model; boots and waits are shortened."
 
 
 class GooglePlane(Record):
