@@ -4,7 +4,7 @@ from typing import Final
 
 from core.record import Record
 
-REHEARSAL: Final = "Rehearsal on simulated clouds: no money, no model; boots and waits are shortened."
+REHEARSAL: Final = "Rehearsal: simulated clouds, no money, no model; boots and waits are shortened."
 
 
 class GooglePlane(Record):
