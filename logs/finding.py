@@ -81,7 +81,7 @@ class Finder:
                 yield page[number], clean(texts[number])
 
     def _judge(self, line: Line, text: str) -> None:
-        if not line.platform and USERS.search(text):
+        if USERS.search(text):
             return
         low = text.lower()
         held = {word for word in self._words if word in low}

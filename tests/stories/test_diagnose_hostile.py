@@ -51,7 +51,7 @@ async def reads_all(agent: Agent, **one: str) -> None:
         assert_envelope(reply)
         whole = reply.text + json.dumps(reply.structured, ensure_ascii=False)
         assert not [word for word in NEVER if word in whole], (tool, more, reply)
-        assert not ENDING & set(_named(reply.structured)), (tool, more, reply)
+        assert not ENDING & set(_named(reply.structured)), reply.text
         assert _names_one(reply, **one), (tool, more, reply)
 
 

@@ -29,7 +29,7 @@ async def test_two_servers_at_once_never_make_two_engines(state_dir: Path) -> No
                     tasks.start_soon(partial(ask, each, "deploy_vllm", **model, **flags))
             assert len(engines(state_dir)) == 2, "one watcher and one engine"
             assert lives(facts(state_dir, "one")["engine"])
-        seen_by = [await each.call("list_deployments") for each in (first, second)]
+        seen_by = [await each.call("list_deployments", detail="full") for each in (first, second)]
         assert [one["name"] for one in seen_by[0].data["deployments"]] == ["one"]
         told = [
             {key: one[key] for key in ("name", "instance", "revision", "url")}
