@@ -136,7 +136,7 @@ async def test_a_flex_start_that_ran_its_time_is_told_as_expired(
     plane: GooglePlane, project: str, controls: Controls
 ) -> None:
     """The request is a leftover then, suspended by the service."""
-    controls.set(project, tpu_clock=3000, tpu_run_clock=3000)
+    controls.set(project, tpu_clock=600, tpu_run_clock=3000)
     async with opened(plane, project, "tpu-v6e-1-flex") as site:
         queued = site.planes["queued"]
         await queued.create(request(blueprint(site, run_seconds=600)))
