@@ -42,8 +42,8 @@ if __name__ == "__main__":
     mcp.run(show_banner=False, log_level="WARNING")
 """
 _OURS: Final[tuple[tuple[str, dict[str, Any], float], ...]] = (
-    ("get_help", {"topic": "model_name"}, 1.5),  # what the way to a tool and back costs
-    ("list_targets", {}, 2.5),  # which prices every target and looks for a vLLM as well
+    ("list_targets", {}, 2.5),  # which prices every target and looks for a vLLM
+    ("get_help", {"topic": "model_name"}, 4.0),  # which searches all tools, settings and words
 )
 """Tools that look at nothing outside this machine, and how many times a bare call they may take."""
 _SET: Final = ("", "plan", "deploy", "models", "observe", "ask", "diagnose", "help", "all")
