@@ -1,11 +1,13 @@
 """What is wanted of a deployment."""
 
 import hashlib
+import re
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, StringConstraints, field_validator
 
 from core.record import Record
+from core.redaction import redact
 from core.words import apart
 
 NAME_PATTERN: Final = r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$"
@@ -13,6 +15,11 @@ DeploymentName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 """Lower-case letters, digits and hyphens, at most 40: what every cloud accepts."""
 Word = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 """One word of a command line."""
+Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*=[^\x00-\x1f]*$")]
+"""NAME=value."""
+_SECRET_NAME: Final = re.compile(
+    r"(KEY|TOKEN|SECRET|PASSW|PWD|PASSPHRASE|CREDENTIAL|AUTH)", re.IGNORECASE
+)
 
 
 class DeploymentSpec(Record):
@@ -44,14 +51,29 @@ class DeploymentSpec(Record):
     """Stop it after so long, so that nobody pays for a forgotten one; 0 never, where the target
     would else."""
     engine: Literal["vllm", "ollama"] = "vllm"
-    weights: str | None = Field(default=None, pattern=r"^(hub|baked|(gs|files)://\w[^\x00-\x20]*)$")
-    """`hub`, `gs://BUCKET/FOLDER`, `files://SHARE/FOLDER`, or `baked` into the image."""
+    weights: str | None = Field(
+        default=None, pattern=r"^(hub(:disk|:share)?|baked|(gs|files)://\w[^\x00-\x20]*)$"
+    )
+    """`hub` (on Azure also `hub:disk` or `hub:share`: where its files lie), `gs://BUCKET/FOLDER`,
+    `files://SHARE/FOLDER`, or `baked` into the image."""
     image: Word | None = None
     """A container image in place of the target's own, best by digest."""
     access: Literal["private", "public", "internal"] = "private"
     """Who may call it: whom the cloud knows, whoever has its key, or its own network."""
     network: Word | None = None
     """NETWORK/SUBNETWORK that a replica is attached to (Direct VPC)."""
+    env: tuple[Variable, ...] = ()
+    """NAME=value of the engine's environment; never a secret."""
+    cpu: float | None = Field(default=None, gt=0)
+    """vCPUs of a replica; left out, as many as the accelerator needs."""
+    memory_gib: float | None = Field(default=None, gt=0)
+    """Of a replica; left out, as much as the model needs."""
+    launch_stage: Literal["ga", "beta", "alpha"] | None = None
+    """Of Cloud Run's API, for what is not yet generally available."""
+    build_machine: Word | None = None
+    """Cloud Build's machine type for an image of Ollama; left out, its default."""
+    boot_disk_gb: int | None = Field(default=None, ge=10, le=65536)
+    """Of a TPU VM, in 10^9 bytes."""
 
     zones: tuple[Word, ...] = ()
     """Where to look for a chip, in this order (Cloud TPU); left out, the target's own."""
@@ -64,6 +86,26 @@ class DeploymentSpec(Record):
     @classmethod
     def _one_by_one(cls, words: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(part for word in words for part in apart(word))
+
+    @field_validator("env")
+    @classmethod
+    def _no_secret(cls, variables: tuple[str, ...]) -> tuple[str, ...]:
+        """Refuse secrets: what a spec holds is written in plans, labels and logs."""
+        names = [variable.partition("=")[0] for variable in variables]
+        for name, variable in zip(names, variables, strict=True):
+            if _SECRET_NAME.search(name) or redact(variable) != variable:
+                raise ValueError(
+                    f"{name} looks like a secret, and env is shown in plans and commands;"
+                    " the Hub's token is kept by save_hf_token"
+                )
+        if len(set(names)) < len(names):
+            raise ValueError("env names a variable twice")
+        return variables
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """`env`, by name."""
+        return {name: value for name, _, value in (one.partition("=") for one in self.env)}
 
     @property
     def served_model_name(self) -> str:

@@ -34,6 +34,7 @@ from tools.telling import heartbeat
 Engine = Literal["vllm", "ollama"]
 Caller = Literal["private", "public", "internal"]
 Plane = Literal["auto", "queued", "compute"]
+Stage = Literal["ga", "beta", "alpha"]
 _NOT_FLAGS = ("model", "target", "name", "region", "reset", "layout", "force", "confirm", "rt")
 
 
@@ -41,6 +42,7 @@ _SELDOM = (
     *("quantization", "dtype", "cpu_offload_gb", "enforce_eager", "max_num_batched_tokens"),
     "kv_cache_memory_bytes",
     *("port", "zone_wait_minutes", "control_plane", "region"),
+    *("env", "cpu", "memory_gib", "launch_stage", "build_machine", "boot_disk_gb"),
 )
 """Taken, and left out of the listing; `engine_args` says what vLLM calls them as well."""
 
@@ -74,6 +76,12 @@ async def deploy_vllm(
     zones: Words = None,
     zone_wait_minutes: Whole = None,
     control_plane: Plane | SkipJsonSchema[None] = None,
+    env: Words = None,
+    cpu: Number = None,
+    memory_gib: Number = None,
+    launch_stage: Stage | SkipJsonSchema[None] = None,
+    build_machine: Text = None,
+    boot_disk_gb: Whole = None,
     region: Text = None,
     layout: Layout = None,
     reset: Words = None,

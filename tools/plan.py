@@ -22,6 +22,7 @@ from tools.surface import (
 )
 
 Plane = Literal["auto", "queued", "compute"] | SkipJsonSchema[None]
+Stage = Literal["ga", "beta", "alpha"] | SkipJsonSchema[None]
 _NOT_FLAGS = ("model", "target", "layout", "check", "region", "source", "rt")
 NOT_OF_A_LOAD = (
     "hours_per_day", "days_per_week", "requests_per_day", "tokens_per_day", "hosted_price",
@@ -42,7 +43,7 @@ async def list_targets(rt: Runtime = RT) -> Answer:
 _SELDOM = (
     *("gpu_memory_utilization", "kv_cache_memory_bytes", "max_num_batched_tokens", "quantization"),
     *("cpu_offload_gb", "enforce_eager", "vllm_version", "zones", "control_plane", "image"),
-    "region",
+    *("region", "env", "cpu", "memory_gib", "launch_stage", "build_machine", "boot_disk_gb"),
 )
 """Of vLLM's flags those that a plan is seldom asked about; all are explained by get_help."""
 
@@ -68,6 +69,12 @@ async def plan_deployment(
     zones: Words = None,
     control_plane: Plane = None,
     engine_args: Words = None,
+    env: Words = None,
+    cpu: Number = None,
+    memory_gib: Number = None,
+    launch_stage: Stage = None,
+    build_machine: Text = None,
+    boot_disk_gb: Whole = None,
     region: Text = None,
     check: bool = False,
     rt: Runtime = RT,
@@ -89,6 +96,12 @@ async def plan_deployment(
         "zones": zones,
         "control_plane": control_plane,
         "engine_args": engine_args,
+        "env": env,
+        "cpu": cpu,
+        "memory_gib": memory_gib,
+        "launch_stage": launch_stage,
+        "build_machine": build_machine,
+        "boot_disk_gb": boot_disk_gb,
     }
     flags = said(locals(), without=(*_NOT_FLAGS, *source))
     from operations.lives import preflight

@@ -10,7 +10,7 @@ from backends.aca.serving import Serving, serving_of
 from backends.aca.tags import tags_of
 from backends.aca.weights import Mount
 from backends.common.containers import Container, Probe
-from backends.common.words import refuse_length, refuse_spread, refuse_zones
+from backends.common.words import refuse_length, refuse_others, refuse_spread
 from core.errors import InvalidArgument
 from core.record import Record
 from core.records import DeploymentSpec, ModelShape, Target
@@ -131,7 +131,7 @@ def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
     refuse_spread(spec, "A replica of a container app")
     rules.refuse_replicas(spec.max_replicas)
     refuse_length(spec, model)
-    refuse_zones(spec)
+    refuse_others(spec, "Container Apps")
     if spec.engine == "ollama":
         raise InvalidArgument(
             "Ollama is served on Cloud Run alone: here it would have neither a key nor an image"

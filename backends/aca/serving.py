@@ -61,7 +61,7 @@ def serving_of(
             image=spec.image or gpu.image,
             command=("vllm",),
             args=serve(chosen.spec, weights.model),
-            env={**weights.env, **own},
+            env={**weights.env, **own, **spec.variables},
             secrets={"VLLM_API_KEY": KEY, **token},
             port=PORT,
             health="/health",

@@ -7,7 +7,7 @@ from backends.cloud_run import ollama, probes, rules
 from backends.cloud_run.names import SPEC_ANNOTATION
 from backends.cloud_run.serving import Container, Serving, vllm_serving
 from backends.common.containers import Probe
-from backends.common.words import refuse_length, refuse_spread, refuse_zones
+from backends.common.words import refuse_length, refuse_others, refuse_spread
 from backends.google.names import DEPLOYMENT_LABEL as DEPLOYMENT_LABEL  # noqa: PLC0414  said here too
 from backends.google.names import MANAGED_BY as MANAGED_BY  # noqa: PLC0414  said here too
 from backends.google.names import NO_PROJECT, SPEC_LABEL, TARGET_LABEL
@@ -135,7 +135,7 @@ def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
     rules.refuse_name(spec.name)
     refuse_spread(spec, "An instance of Cloud Run")
     refuse_length(spec, model)
-    refuse_zones(spec)
+    refuse_others(spec, "Cloud Run")
     if spec.port is not None:
         raise InvalidArgument(
             "Cloud Run answers on its own address, always on port 443.", fix="Leave port out."

@@ -41,7 +41,7 @@ def serving(target: Target, spec: DeploymentSpec, *, project: str, region: str) 
             image=image_of(spec, project=project, region=region),
             command=("ollama",),
             args=("serve",),
-            env=_environment(spec, requests),
+            env={**_environment(spec, requests), **spec.variables},
             port=PORT,
             health="/",
         ),

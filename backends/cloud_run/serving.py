@@ -55,7 +55,11 @@ def vllm_serving(
             image=spec.image or gpu.image,
             command=("vllm",),
             args=serve(spec, weights.model, *weights.args),
-            env={**weights.env, **(hub_environment(chosen.hub, size.ram_gib) if fetch else {})},
+            env={
+                **weights.env,
+                **(hub_environment(chosen.hub, size.ram_gib) if fetch else {}),
+                **spec.variables,
+            },
             secrets={**secrets, "HF_TOKEN": HF_SECRET} if fetch and hf_token else secrets,
             port=PORT,
             health="/health",

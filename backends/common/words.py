@@ -65,14 +65,30 @@ def refuse_length(spec: DeploymentSpec, model: ModelShape) -> None:
         )
 
 
-def refuse_zones(spec: DeploymentSpec) -> None:
-    """Refuse what is said of the search for a chip, where nothing is searched for.
+_ONLY: Final = {
+    "Cloud TPU": ("zones", "zone_wait_minutes", "control_plane", "boot_disk_gb"),
+    "Cloud Run": ("launch_stage", "build_machine", "cpu", "memory_gib"),
+    "Container Apps": ("cpu", "memory_gib"),
+}
+"""What a spec says that only some clouds have."""
+
+
+def refuse_others(spec: DeploymentSpec, cloud: str) -> None:
+    """Refuse what only other clouds than this one have; it would be taken here and mean nothing.
 
     Raises:
-        InvalidArgument: zones, zone_wait_minutes or control_plane is given.
+        InvalidArgument: One of those is given.
     """
-    if spec.zones or spec.zone_wait_minutes or spec.control_plane != "auto":
+    plain = DeploymentSpec(name=spec.name, model=spec.model)
+    foreign = {field for fields in _ONLY.values() for field in fields} - {*_ONLY.get(cloud, ())}
+    given = [name for name in sorted(foreign) if getattr(spec, name) != getattr(plain, name)]
+    if cloud != "Container Apps" and spec.weights in {"hub:disk", "hub:share"}:
         raise InvalidArgument(
-            "zones, zone_wait_minutes and control_plane are for Cloud TPU alone.",
-            fix="Leave them out, or take a target whose name begins with tpu-.",
+            f"weights={spec.weights} is for Container Apps alone.", fix="Give weights=hub."
+        )
+    if given:
+        where = [name for name, fields in _ONLY.items() if given[0] in fields]
+        raise InvalidArgument(
+            f"{given[0]} is for {' and '.join(where)} alone.",
+            fix=f"Leave {', '.join(given)} out, or take a target there (list_targets).",
         )

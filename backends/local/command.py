@@ -27,7 +27,7 @@ def serve_argv(engine: Engine, spec: DeploymentSpec, port: int | str) -> tuple[s
 def serve_env(engine: Engine, spec: DeploymentSpec) -> dict[str, str]:
     """Give what goes into its environment beside the key."""
     offline = {"HF_HUB_OFFLINE": "1"} if is_path(spec.model) else {}
-    return {**engine.env, **offline}
+    return {**engine.env, **offline, **spec.variables}
 
 
 def deployment_config(

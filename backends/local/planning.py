@@ -3,7 +3,7 @@
 import shlex
 from typing import Final
 
-from backends.common.words import refuse_length, refuse_zones
+from backends.common.words import refuse_length, refuse_others
 from backends.local import rules
 from backends.local.command import serve_argv, serve_env
 from backends.local.devices import Devices
@@ -104,5 +104,5 @@ def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
     refuse_length(spec, model)
     if spec.max_replicas > 1 or spec.min_replicas > 1:
         raise rules.one_replica()
-    refuse_zones(spec)
+    refuse_others(spec, "this machine")
     rules.refuse_clouds(spec)

@@ -71,7 +71,7 @@ def serving(
             image=spec.image or rules().engine.image,
             command=("vllm",),
             args=serve(whole, spec.model, *tls),
-            env={**weights.env, **_environment(place, room, fetch=fetch)},
+            env={**weights.env, **_environment(place, room, fetch=fetch), **spec.variables},
             secrets={**secrets, "HF_TOKEN": HF_SECRET} if fetch and hf_token else secrets,
             port=PORT,
             health="/health",

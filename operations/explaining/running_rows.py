@@ -19,6 +19,12 @@ _OTHERS: Final = {
     "control_plane": ("control_plane", "Who is asked for the chip."),
     "engine": ("engine", "What serves the model."),
     "port": ("port", "Where it listens."),
+    "env": ("env", "Variables of the engine's environment."),
+    "cpu": ("cpu", "vCPUs of a replica."),
+    "memory_gib": ("memory_gib", "GiB of a replica's memory."),
+    "launch_stage": ("launch_stage", "The stage of Cloud Run's API that is asked."),
+    "build_machine": ("build_machine", "What builds the image."),
+    "boot_disk_gb": ("boot_disk_gb", "The VM's disk."),
     "zone_wait_minutes": ("zone_wait_minutes", "How long each zone is waited for."),
 }
 
