@@ -17,9 +17,7 @@ Word = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 """One word of a command line."""
 Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*=[^\x00-\x1f]*$")]
 """NAME=value."""
-_SECRET_NAME: Final = re.compile(
-    r"(KEY|TOKEN|SECRET|PASSW|PWD|PASSPHRASE|CREDENTIAL|AUTH)", re.IGNORECASE
-)
+_SECRET_NAME: Final = re.compile(r"KEY|TOKEN|SECRET|PASS|PWD|CREDENTIAL|AUTH", re.IGNORECASE)
 
 
 class DeploymentSpec(Record):
