@@ -19,10 +19,11 @@ MAX_WARNINGS: Final = 3
 MAX_ROW: Final = 240
 """Characters of a row that is written on one line."""
 _URGENT: Final = re.compile(
-    r"\$|\b(bill|cost|pa(y|id)|overdue|delet|remov|lo(s[est]|st)\b|key\b|public|unlabelled)",
+    r"\$|\b(bill|cost|pa(y|id)|overdue|delet|remov|lo(s[est]|st)\b|key\b|public|unlabelled)"
+    r"|^overrides\.toml",
     re.IGNORECASE,
 )
-"""What warnings about money and data speak of."""
+"""What warnings about money and data speak of, and those about constants that somebody replaced."""
 
 _notes: ContextVar[list[str] | None] = ContextVar("notes", default=None)
 _first: ContextVar[tuple[str, ...]] = ContextVar("first", default=())

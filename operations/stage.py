@@ -12,7 +12,7 @@ from backends.base import Backend, World
 from backends.cloud_abilities import Closes
 from backends.endpoint import NAME as ENDPOINT
 from backends.registry import BACKENDS
-from core import PRODUCT
+from core import PRODUCT, overrides
 from core.errors import NextStep, TargetNotFound, did_you_mean
 from core.journal import Journal
 from core.records import Target
@@ -29,6 +29,7 @@ class Stage:
     def __init__(self, settings: Settings) -> None:
         self.settings: Final = settings
         state = settings.vllm_devops_state_dir or platformdirs.user_state_path(PRODUCT)
+        overrides.use(state)
         self.folder: Final[Path] = state / ("rehearsal" if settings.rehearsal else "real")
         self._rehearsal = Rehearsal(self.folder, read_only=settings.read_only)
         self.journal: Final = Journal(self.folder / "journal.db", read_only=settings.read_only)

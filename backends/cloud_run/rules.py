@@ -1,12 +1,11 @@
 """What Cloud Run accepts and what is chosen within it, as data: `rules.toml`."""
 
-import functools
 import re
-import tomllib
 from pathlib import Path
 from typing import Final
 
 from backends.common.hub_cache import HubCache
+from core import overrides
 from core.errors import InvalidArgument
 from core.record import Record
 from core.records import Target
@@ -108,10 +107,9 @@ class Rules(Record):
     ollama: Ollama
 
 
-@functools.cache
 def rules() -> Rules:
-    """Give them."""
-    return Rules.model_validate(tomllib.loads(_FILE.read_text("utf-8")))
+    """Return them, with what `overrides.toml` puts in their place."""
+    return overrides.read("cloud_run", _FILE, Rules)
 
 
 def gpu_of(target: Target) -> Gpu:

@@ -11,6 +11,7 @@ import anyio
 from backends.base import Backend, NamesEngine, Scales, Stops
 from backends.cloud_abilities import Purges
 from backends.common.in_time import in_time
+from core import overrides
 from core.errors import InvalidArgument, OpsError, Unsupported
 from core.plans import Plan
 from core.records import (
@@ -108,6 +109,7 @@ async def plan(
 
     Raises:
         DoesNotFit: The memory does not suffice, and `force` does not say to try all the same.
+        InvalidArgument: The spec or `overrides.toml` cannot be used.
     """
     from operations.plans import fitting
     from planner.model import read_model
@@ -118,6 +120,8 @@ async def plan(
     elif spec.max_model_len is None:
         spec = fitting.with_usual_length(backend, spec, model)
     wanted = backend.plan(spec, model)
+    for change in overrides.changes(backend.target.backend):
+        note(change)
     if wanted.memory and not wanted.memory.fits and not force:
         raise fitting.does_not_fit(wanted, wanted.memory)
     return wanted
