@@ -1,0 +1,92 @@
+"""A real nginx, started as the guard's container starts it, before an engine on this machine."""
+
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import anyio
+import pytest
+
+from backends.common import guard
+from core.settings import inherited_environment
+from emulators.common.programs import free_port
+
+SPELLINGS: Final = (
+    "//invocations",
+    "/./invocations",
+    "/v1/../invocations",
+    "/v1//../invocations",
+    "/v1/%2e%2e/invocations",
+    "/v1/.%2e/invocations",
+    "/v1/..%2finvocations",
+    "/v1/..%2Finvocations",
+    "/v1%2f..%2finvocations",
+    "/v1%2f%2e%2e%2finvocations",
+    "/health/../invocations",
+    "/health%2f..%2finvocations",
+    "/health/..;/invocations",
+    "/metrics/../invocations",
+    "/invocations/",
+    "/invocations%00",
+    "/invocations?/v1/",
+    "/invocations#/v1/",
+    "/invocations;/v1/",
+    "/invocations/../invocations",
+    "/health;/../invocations",
+    "/%69nvocations",
+    "/%2569nvocations",
+    "\\invocations",
+    "/v1\\..\\invocations",
+    "/v1\\../invocations",
+    "invocations",
+    "http://127.0.0.1/invocations",
+    "http://127.0.0.1/v1/../invocations",
+    "/guard/key",
+    "/health/../guard/key",
+)
+"""Ways to write a path that is not let through, as one would write them to get round a proxy."""
+
+
+@asynccontextmanager
+async def guarded(
+    engine_port: int, folder: Path, tls: guard.Certificate | None = None
+) -> AsyncIterator[str]:
+    """Start it; give its base URL. Where there is no nginx the test says that it did not run."""
+    if shutil.which("nginx") is None:
+        pytest.skip("There is no nginx here: apt-get install nginx-light.")
+    made = guard.container("nginx", port=free_port(), engine_port=engine_port, tls=tls)
+    env = {**inherited_environment(), "TMPDIR": str(folder), **made.env}
+    async with await anyio.open_process([*made.command, *made.args], env=env) as process:
+        try:
+            await _until_it_listens(process, made.port)
+            yield f"http{'s' if tls else ''}://127.0.0.1:{made.port}"
+        finally:
+            process.terminate()
+            with anyio.CancelScope(shield=True):
+                await process.wait()
+
+
+async def _until_it_listens(process: anyio.abc.Process, port: int) -> None:
+    with anyio.fail_after(60):
+        while process.returncode is None:
+            try:
+                await (await anyio.connect_tcp("127.0.0.1", port)).aclose()
+            except OSError:
+                await anyio.lowlevel.checkpoint()
+            else:
+                return
+    pytest.fail("nginx does not take the configuration.")
+
+
+async def raw(base_url: str, path: str, *, method: str = "GET", body: str = "") -> tuple[int, str]:
+    """Ask for a path exactly as it is written, without a key; give the status and the answer."""
+    request = (
+        f"{method} {path} HTTP/1.1\r\nHost: guard\r\nConnection: close\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+    )
+    async with await anyio.connect_tcp("127.0.0.1", int(base_url.rpartition(":")[2])) as stream:
+        await stream.send(request.encode("latin-1"))
+        answer = b"".join([piece async for piece in stream]).decode(errors="replace")
+    return int(answer.split()[1]), answer
