@@ -65,7 +65,11 @@ def build_app(
     around = [Middleware(Sabotage, failure, knobs.slow_health_seconds)] if failure.mode else []
     averages = stats_logger(served.engine.scheduler, served.metrics)
     return make_app(
-        served, keys=keys, around=around, beside=[] if flags.disable_log_stats else [averages]
+        served,
+        keys=keys,
+        origins=flags.allowed_origins or (),
+        around=around,
+        beside=[] if flags.disable_log_stats else [averages],
     )
 
 

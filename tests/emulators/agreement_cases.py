@@ -7,6 +7,7 @@ TEXT, CHAT = "/v1/completions", "/v1/chat/completions"
 IDS: Final = list(range(300, 440))
 LONG: Final = [300] * 2100
 KEY: Final = {"authorization": "Bearer k"}
+ELSEWHERE: Final = {"origin": "http://elsewhere", "access-control-request-method": "GET"}
 USAGE: Final = {"include_usage": True}
 EACH: Final = {"include_usage": True, "continuous_usage_stats": True}
 GREEDY: Final = {"temperature": 0, "ignore_eos": True, "max_tokens": 24}
@@ -129,4 +130,26 @@ LOOKED_AT: Final[list[tuple[str, str, Mapping[str, str]]]] = [
     ("POST", "/health", {}),
     ("HEAD", "/health", {}),
     ("OPTIONS", TEXT, {}),
+    ("GET", "/invocations", {}),
+    ("GET", "/kv_event_sources", {}),
+    ("POST", "/is_scaling_elastic_ep", {}),
+    ("HEAD", "/docs", {}),
+    ("HEAD", "/openapi.json", {}),
+    ("OPTIONS", "/v1/models", ELSEWHERE),
+    ("GET", "/health", ELSEWHERE),
+    ("GET", "/v1/models", {**ELSEWHERE, **KEY}),
+    ("POST", "/invocations", {"content-type": "application/json"}),
+    ("POST", "/invocations", {"x-amzn-sagemaker-session-id": "s"}),
 ]
+INVOKED: Final[list[dict[str, Any]]] = [
+    {"prompt": "hello"},
+    {"prompt": "hello", "model": "other"},
+    {"prompt": "hello", "max_tokens": "a"},
+    {"prompt": "hello", "max_tokens": -2},
+    {"messages": HELLO},
+    {"messages": HELLO, "prompt": "hello"},
+    {"messages": [], "prompt": "hello"},
+    {"messages": HELLO, "tool_choice": "auto"},
+    {},
+]
+"""Bodies for /invocations, which asks for no key."""

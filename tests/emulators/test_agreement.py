@@ -9,9 +9,13 @@ import anyio
 import httpx2
 import pytest
 
+from emulators.engine.wire.app import NOT_SIMULATED
 from tests.emulators.agreement_cases import (
     ANSWERED,
     GREEDY,
+    HELLO,
+    IDS,
+    INVOKED,
     KEY,
     LOOKED_AT,
     REFUSED,
@@ -120,6 +124,25 @@ async def test_refusals_are_worded_alike(pair: Pair, path: str, body: Any) -> No
     assert (simulated.status_code, simulated.json()) == (real.status_code, real.json())
 
 
+@pytest.mark.parametrize("body", INVOKED)
+async def test_invocations_answers_without_a_key_alike(pair: Pair, body: dict[str, Any]) -> None:
+    """A chat, a completion, or the refusal of either."""
+    real, simulated = await pair.both("POST", "/invocations", json={**GREEDY, **body})
+    assert (simulated.status_code, headers_alike(simulated)) == (
+        real.status_code,
+        headers_alike(real),
+    )
+    assert alike(simulated.json()) == alike(real.json())
+
+
+@pytest.mark.parametrize("body", [{"prompt": IDS}, {"messages": HELLO}])
+async def test_invocations_streams_without_a_key_alike(pair: Pair, body: dict[str, Any]) -> None:
+    """The same chunks as behind the key."""
+    asked = {**GREEDY, **body, "stream": True}
+    real, simulated = await pair.both("POST", "/invocations", json=asked)
+    assert chunks_alike(simulated.text) == chunks_alike(real.text)
+
+
 @pytest.mark.parametrize("content", ["{not json", '{"a": ', "null", ""])
 async def test_what_is_no_json_is_refused_alike(pair: Pair, content: str) -> None:
     """The position of the mistake too."""
@@ -162,6 +185,25 @@ async def test_the_metrics_agree(pair: Pair) -> None:
         set(re.findall(r'^(\S+?)\{.*(le="[^"]+")', p.text, re.MULTILINE)) for p in (real, simulated)
     ]
     assert bounds[0] == bounds[1]
+
+
+async def test_the_same_routes_are_listed_and_open(pair: Pair) -> None:
+    """Asked without a key and a body; 501 is how the simulated one says that it has no such."""
+    real, simulated = await pair.both("GET", "/openapi.json")
+    routes = {
+        (method.upper(), path) for path, does in real.json()["paths"].items() for method in does
+    }
+    assert routes == {
+        (method.upper(), path)
+        for path, does in simulated.json()["paths"].items()
+        for method in does
+    }
+    missing = {(method, path) for path, methods in NOT_SIMULATED for method in methods}
+    for method, path in sorted(routes):
+        there, here = await pair.both(method, path, json={})
+        assert here.status_code == there.status_code or (
+            here.status_code == 501 and (method, path) in missing
+        )
 
 
 async def test_the_cache_is_sized_alike(pair: Pair) -> None:

@@ -127,13 +127,22 @@ async def test_unknown_paths_and_methods_are_refused_as_fastapi_does(simulate: S
 
 
 async def test_a_key_guards_v1_alone(simulate: Simulate) -> None:
-    """`/metrics`, `/tokenize` and `/health` stay open, as with vLLM."""
+    """`/metrics`, `/tokenize`, and the whole model behind `/invocations` stay open, as in vLLM."""
     async with simulate("--api-key", "one", "two") as engine:
         refused = await engine.client.get("/v1/models")
         wrong = await engine.client.get("/v1/models", headers={"authorization": "Bearer x"})
         known = await engine.client.get("/v1/models", headers={"authorization": "Bearer two"})
         open_ones = [await engine.client.get(path) for path in ("/health", "/metrics", "/version")]
         tokens = await engine.post("/tokenize", prompt="hello")
+        said = await engine.post("/invocations", prompt="hello", max_tokens=3)
+    assert said.json()["usage"]["completion_tokens"] == 3
     assert (refused.status_code, refused.json()) == (401, {"error": "Unauthorized"})
     assert (wrong.status_code, known.status_code, tokens.status_code) == (401, 200, 200)
     assert all(reply.status_code == 200 for reply in open_ones)
+
+
+async def test_routes_that_are_not_simulated_say_so(simulate: Simulate) -> None:
+    """No 404, which would be taken for vLLM's own."""
+    async with simulate() as engine:
+        reply = await engine.post("/v1/responses", input="hello")
+    assert (reply.status_code, reply.json()["error"]["type"]) == (501, "NotImplementedError")

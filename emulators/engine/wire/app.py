@@ -3,8 +3,8 @@
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, TypeVar
 
 import anyio
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -35,6 +35,18 @@ from emulators.engine.wire.requests import (
 from emulators.engine.wire.served import VERSION, Served
 from emulators.engine.wire.turns import render
 
+NOT_SIMULATED: Final[tuple[tuple[str, list[str]], ...]] = (
+    ("/v1/chat/completions/batch", ["POST"]),
+    ("/v1/responses", ["POST"]),
+    ("/v1/responses/{response_id}", ["GET"]),
+    ("/v1/responses/{response_id}/cancel", ["POST"]),
+    ("/v1/messages", ["POST"]),
+    ("/v1/messages/count_tokens", ["POST"]),
+    ("/v1/systemone", ["POST"]),
+    ("/generative_scoring", ["POST"]),
+    ("/scale_elastic_ep", ["POST"]),
+)
+"""Routes of vLLM that answer 501 here, so that nobody takes a rehearsal's 404 for vLLM's."""
 Work = Callable[[], Coroutine[Any, Any, None]]
 _Body = TypeVar("_Body")
 _Asked = TypeVar("_Asked", CompletionRequest, ChatRequest)
@@ -42,14 +54,19 @@ _TOKENIZE: TypeAdapter[TokenizeCompletion | TokenizeChat] = TypeAdapter(
     TokenizeCompletion | TokenizeChat
 )
 _DETOKENIZE = TypeAdapter(DetokenizeRequest)
+_SESSION: Final = "X-Amzn-SageMaker-Session-Id"
 _COMPLETION = TypeAdapter(CompletionRequest)
 _CHAT = TypeAdapter(ChatRequest)
 
 
-async def _read(request: Request, kind: TypeAdapter[_Body]) -> _Body:
+def _require_json(request: Request) -> None:
     media_type = request.headers.get("content-type", "").lower().partition(";")[0]
     if media_type != "application/json":
         raise unreadable(["Unsupported Media Type: Only 'application/json' is allowed"])
+
+
+async def _read(request: Request, kind: TypeAdapter[_Body]) -> _Body:
+    _require_json(request)
     raw = await request.body()
     try:
         data = json.loads(raw or b"null")
@@ -86,6 +103,27 @@ def _found(error: ValidationError, data: object) -> list[dict[str, Any]]:
 def _fields(location: Sequence[int | str]) -> tuple[int | str, ...]:
     """Without the names of the models that a union tried."""
     return tuple(part for part in location if part not in {"TokenizeCompletion", "TokenizeChat"})
+
+
+async def _invoked(request: Request) -> dict[str, Any]:
+    """Read a body as SageMaker's hosting library does, in its words.
+
+    source: model-hosting-container-standards as vllm 0.32.0 uses it, asked 2026-11-23.
+    """
+    if _SESSION in request.headers:
+        raise WireError(
+            f"Invalid payload. stateful sessions not enabled, {_SESSION} header not supported",
+            kind="Bad Request",
+        )
+    try:
+        body = json.loads(await request.body())
+    except json.JSONDecodeError as error:
+        raise WireError(f"JSON decode error: {error}", kind="Bad Request") from error
+    if isinstance(body, list):
+        raise WireError("list indices must be integers or slices, not str")
+    if not isinstance(body, dict):
+        raise WireError(f"argument of type '{type(body).__name__}' is not iterable")
+    return {**body, "model": None}
 
 
 class _Answer(Response):
@@ -149,6 +187,12 @@ class _Routes:
     async def version(self, _: Request) -> Response:
         return JSONResponse({"version": VERSION})
 
+    async def nothing(self, _: Request) -> Response:
+        return JSONResponse({})
+
+    async def not_scaling(self, _: Request) -> Response:
+        return JSONResponse({"is_scaling_elastic_ep": False})
+
     async def load(self, _: Request) -> Response:
         return JSONResponse({"server_load": 0})
 
@@ -161,13 +205,30 @@ class _Routes:
         return Response(page, headers={"content-type": CONTENT_TYPE_LATEST})
 
     async def completions(self, request: Request) -> Response:
-        body = await _read(request, _COMPLETION)
+        return self._completed(request, await _read(request, _COMPLETION))
+
+    async def chat(self, request: Request) -> Response:
+        return self._chatted(request, await _read(request, _CHAT))
+
+    async def invocations(self, request: Request) -> Response:
+        """SageMaker's door: a chat or a completion of the base model, whatever `model` says."""
+        _require_json(request)
+        body = await _invoked(request)
+        with suppress(ValidationError):
+            return self._chatted(request, _CHAT.validate_python(body))
+        with suppress(ValidationError):
+            return self._completed(request, _COMPLETION.validate_python(body))
+        raise WireError(
+            "Cannot find suitable handler for request. Expected one of: "
+            "['ChatCompletionRequest', 'CompletionRequest']"
+        )
+
+    def _completed(self, request: Request, body: CompletionRequest) -> Response:
         job = completion_job(self._served, body, request.headers.get("x-request-id"))
         answer, events = answers.completion_answer, streams.completion_events
         return _Answer(self._served.engine, job, answer, events)
 
-    async def chat(self, request: Request) -> Response:
-        body = await _read(request, _CHAT)
+    def _chatted(self, request: Request, body: ChatRequest) -> Response:
         job = chat_job(self._served, body, request.headers.get("x-request-id"))
         return _Answer(self._served.engine, job, answers.chat_answer, streams.chat_events)
 
@@ -214,11 +275,50 @@ class _Routes:
             Route("/v1/chat/completions", self.chat, methods=["POST"]),
             Route("/tokenize", self.tokenize, methods=["POST"]),
             Route("/detokenize", self.detokenize, methods=["POST"]),
+            Route("/invocations", self.invocations, methods=["POST"]),
+            Route("/kv_event_sources", self.nothing, methods=["GET"]),
+            Route("/is_scaling_elastic_ep", self.not_scaling, methods=["POST"]),
+            *(Route(path, _not_simulated, methods=methods) for path, methods in NOT_SIMULATED),
         ]
         for route in routes:
             # FastAPI, unlike Starlette, does not answer HEAD for every GET.
             (route.methods or set()).discard("HEAD")
-        return routes
+        return [*routes, *_pages(routes)]
+
+
+async def _not_simulated(request: Request) -> Response:
+    path = request.scope["path"]
+    raise WireError(
+        f"vLLM {VERSION} answers {path}; the simulated engine does not.",
+        kind="NotImplementedError",
+        code=501,
+    )
+
+
+def _pages(routes: Sequence[Route]) -> list[Route]:
+    """Give the pages that FastAPI makes of the routes; as in vLLM no key guards them."""
+    document = {
+        "openapi": "3.1.0",
+        "info": {"title": "FastAPI", "version": "0.1.0"},
+        "paths": {
+            path: {
+                method.lower(): {"responses": {"200": {"description": "Successful Response"}}}
+                for route in routes
+                for method in route.methods or ()
+                if route.path == path
+            }
+            for path in dict.fromkeys(route.path for route in routes)
+        },
+    }
+
+    async def listed(_: Request) -> Response:
+        return JSONResponse(document)
+
+    async def shown(_: Request) -> Response:
+        return HTMLResponse("<title>FastAPI</title><p>The routes are in /openapi.json.")
+
+    pages = {"/openapi.json": listed, "/docs": shown, "/redoc": shown}
+    return [Route(path, endpoint, methods=["GET"]) for path, endpoint in pages.items()]
 
 
 async def _refused(_: Request, error: Exception) -> Response:
@@ -235,6 +335,7 @@ def make_app(
     served: Served,
     *,
     keys: Sequence[str] = (),
+    origins: Sequence[str] = (),
     around: Sequence[Middleware] = (),
     beside: Sequence[Work] = (),
 ) -> Starlette:
@@ -253,7 +354,7 @@ def make_app(
     middleware = [
         *around,
         *([Middleware(RequireKey, keys)] if keys else []),
-        Middleware(CORSMiddleware, allow_origins=["*"], allow_methods=["*"], allow_headers=["*"]),
+        Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"]),
         Middleware(CountRequests, served.metrics, routes),
     ]
     handlers: dict[Any, Any] = {WireError: _refused, HTTPException: _no_route}
