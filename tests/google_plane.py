@@ -78,14 +78,18 @@ class Controls:
 
 
 @contextmanager
-def google_plane(folder: Path, *, idle_exit_seconds: float = 4 * 3600) -> Iterator[GooglePlane]:
+def google_plane(
+    folder: Path, *, idle_exit_seconds: float = 4 * 3600, record: Path | None = None
+) -> Iterator[GooglePlane]:
     """Run a plane that keeps its state in `folder`; it is ended politely.
 
-    It outlasts a whole run of the tests, in which a worker may not need it for long.
+    It outlasts a whole run of the tests, in which a worker may not need it for long. Every call is
+    appended to `record`: see `emulators.common.recorder`.
     """
     argv = [
         sys.executable, "-m", "emulators.google", "--folder", str(folder),
         "--idle-exit", str(idle_exit_seconds),
+        *(["--record", str(record)] if record else []),
     ]  # fmt: skip
     with process_of(argv, folder):
         yield GooglePlane.model_validate_json((folder / "plane.json").read_bytes())

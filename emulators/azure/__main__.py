@@ -42,10 +42,11 @@ def main(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m emulators.azure")
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--idle-exit", type=float, metavar="SECONDS")
+    parser.add_argument("--record", type=Path, metavar="FILE")
     asked = parser.parse_args(argv)
     _open_models_only()
     plane = importlib.import_module("emulators.azure.plane")
-    anyio.run(plane.serve, asked.folder, asked.idle_exit)
+    anyio.run(plane.serve, asked.folder, asked.idle_exit, asked.record)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import anyio
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
 
 from core.rehearsal import AzurePlane
 from emulators.azure import (
@@ -44,6 +45,7 @@ from emulators.azure.serving import unknown
 from emulators.azure.state import World
 from emulators.azure.tokens import kept_key
 from emulators.common.lifetime import announce, leave_when_idle, until_told_to_end
+from emulators.common.recorder import Recorder
 from emulators.common.web import loopback, start_web
 
 _PARTS: Final[tuple[ModuleType, ...]] = (
@@ -78,14 +80,17 @@ _PARTS: Final[tuple[ModuleType, ...]] = (
 _PORTS: Final = "ports.json"
 
 
-async def serve(folder: Path, idle_exit_seconds: float | None) -> None:
+async def serve(folder: Path, idle_exit_seconds: float | None, record: Path | None = None) -> None:
     """Be an Azure until SIGTERM, or until nobody has called for so long."""
     own = certificate(folder)
     secure, plain = _listeners(folder)
     async with anyio.create_task_group() as tasks:
         world = World(folder=folder, tasks=tasks, key=kept_key(folder))
         world.urls = _urls(folder, *(one.getsockname()[1] for one in (secure, plain)))
-        await start_web(tasks, secure, _web(world, "routes"), certificate=own)
+        secured: ASGIApp = _web(world, "routes")
+        if record:
+            secured = Recorder(record).web(secured)
+        await start_web(tasks, secure, secured, certificate=own)
         await start_web(tasks, plain, _web(world, "http_routes"))
         for part in _PARTS:
             if hasattr(part, "resume"):

@@ -51,10 +51,11 @@ def main(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m emulators.google")
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--idle-exit", type=float, metavar="SECONDS")
+    parser.add_argument("--record", type=Path, metavar="FILE")
     asked = parser.parse_args(argv)
     _open_types_only()
     plane = importlib.import_module("emulators.google.plane")
-    anyio.run(plane.serve, asked.folder, asked.idle_exit)
+    anyio.run(plane.serve, asked.folder, asked.idle_exit, asked.record)
 
 
 if __name__ == "__main__":

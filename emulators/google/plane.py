@@ -8,9 +8,11 @@ from typing import Final
 import anyio
 import grpc.aio
 from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from core.rehearsal import GooglePlane
 from emulators.common.lifetime import announce, leave_when_idle, until_told_to_end
+from emulators.common.recorder import Recorder
 from emulators.common.web import loopback, start_web
 from emulators.google import (
     accounts,
@@ -61,14 +63,16 @@ _PARTS: Final[tuple[ModuleType, ...]] = (
 what goes on when the process is started again."""
 
 
-async def serve(folder: Path, idle_exit_seconds: float | None) -> None:
+async def serve(folder: Path, idle_exit_seconds: float | None, record: Path | None = None) -> None:
     """Be a Google Cloud until SIGTERM, or until nobody has called for so long."""
+    recorder = Recorder(record) if record else None
     async with anyio.create_task_group() as tasks:
         world = World(folder=folder, tasks=tasks)
         storage = Storage(folder / "storage", world)
-        server, port = _api(world)
+        server, port = _api(world, recorder)
         await server.start()
-        world.http = await start_web(tasks, loopback(), _web(world))
+        web: ASGIApp = _web(world)
+        world.http = await start_web(tasks, loopback(), recorder.web(web) if recorder else web)
         for part in _PARTS:
             if hasattr(part, "resume"):
                 part.resume(world)
@@ -83,8 +87,8 @@ async def serve(folder: Path, idle_exit_seconds: float | None) -> None:
         tasks.cancel_scope.cancel()
 
 
-def _api(world: World) -> tuple[grpc.aio.Server, int]:
-    server = grpc.aio.server()
+def _api(world: World, recorder: Recorder | None) -> tuple[grpc.aio.Server, int]:
+    server = grpc.aio.server(interceptors=[recorder.grpc()] if recorder else [])
     for part in _PARTS:
         if hasattr(part, "mount"):
             part.mount(server, world)
