@@ -28,7 +28,7 @@ tool  = @$(PY) server.py call $(1) --make $@ $(words) $(if $(call on,JSON),--jso
 .PHONY: help demo test test-engine lint run install vllm mcp-config clean deploy status endpoint \
         metrics query logs destroy targets list health stats stop start call broken prices plan advise measure \
         benchmark benchmarks bench-client test-lives test-failed test-browser test-sweep test-azurite \
-        setup quotas zones rehearse rehearse-clean diagnose alerts bench-logs \
+        setup quotas zones rehearse rehearse-clean first-contact diagnose alerts bench-logs \
         http doctor conformance clients
 
 help: ## List the targets
@@ -45,6 +45,9 @@ rehearse: $(STAMP) ## Tell a deployment's whole life on a simulated cloud (TARGE
 	  $(if $(call on,BOOT_SECONDS),'$(subst ','\'',$(value BOOT_SECONDS))')
 rehearse-clean: $(STAMP) ## Forget the simulated clouds and everything in them
 	@$(PY) rehearse.py clean
+
+first-contact: $(STAMP) ## Try a real cloud: look, then, once you agree, deploy, try, remove, report (TARGET)
+	@$(PY) first_contact.py '$(subst ','\'',$(value TARGET))' $(if $(call on,YES),yes)
 
 test: $(STAMP) ## Run the tests that need no real vLLM and no minutes
 	$(PY) -m pytest -q -n 3 -m "not ($(APART) or life)"

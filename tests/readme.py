@@ -17,6 +17,7 @@ import anyio
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
+import first_contact
 from core.settings import ROOT, Settings, Toolset
 from operations.stage import Stage
 from planner.accelerators import accelerator
@@ -301,6 +302,7 @@ async def generated() -> dict[str, str]:
         "questions": await questions(),
         "tools": tools_reference(),
         "settings": settings_table(),
+        "first contact": first_contact.tables(),
         "budgets": "\n".join(await budget_rows()),
     }
 
