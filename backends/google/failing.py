@@ -74,6 +74,25 @@ _VIOLATED: Final = re.compile(
 )
 
 
+_CONSTRAINT: Final = re.compile(r"Constraint (?:constraints/)?(?P<name>[\w.]+) violated")
+"""How Google names an organisation's policy that a request violates."""
+_EXCEPTION: Final = "ask its administrators for an exception of this project"
+_CONSTRAINTS: Final = {
+    "run.allowedIngress": (
+        "It forbids services that the internet reaches, and one here is called from outside:"
+        f" {_EXCEPTION}, or take a tpu- target with access=internal."
+    ),
+    "run.managed.requireInvokerIam": (
+        f"It forbids services that ask nobody's identity: leave access=public out, or {_EXCEPTION}."
+    ),
+    "compute.vmExternalIpAccess": (
+        "It forbids VMs with an address of their own: take access=internal and"
+        f" network=NETWORK/SUBNETWORK of a network with Cloud NAT, or {_EXCEPTION}."
+    ),
+}
+"""What to do about those that forbid a deployment."""
+
+
 class Unit(NamedTuple):
     """What a quota's number counts, as people say it."""
 
@@ -136,6 +155,13 @@ def error_of(exc: "GoogleAPICallError", what: str) -> OpsError:
         status = "UNAVAILABLE"
     if status == "PERMISSION_DENIED":
         return denied(words, what)
+    if forbidden := _CONSTRAINT.search(words):
+        name = forbidden["name"]
+        return CloudRefused(
+            f"A policy of your organisation forbids it: {name}.",
+            cause=words,
+            fix=_CONSTRAINTS.get(name, f"Change what the cause names, or {_EXCEPTION}."),
+        )
     kind, fix = _BY_STATUS.get(status, (CloudError, "Read the cause; it is Google's own."))
     if kind is CloudRefused and _QUOTA.search(words):
         kind, fix = _BY_STATUS["RESOURCE_EXHAUSTED"]

@@ -6,6 +6,9 @@ from pydantic import Field
 
 from core.record import Record
 
+Constraint = Literal[
+    "run.allowedIngress", "run.managed.requireInvokerIam", "compute.vmExternalIpAccess"
+]
 Rollout = Literal["ok", "never", "probe-fails", "image-missing", "no-capacity"]
 
 
@@ -59,6 +62,9 @@ class Knobs(Record):
     identity_kind: Literal["service_account", "user"] = "service_account"
     denied_permissions: tuple[str, ...] = ()
     """What the caller, who owns the project, may nevertheless not do."""
+    constraints: tuple[Constraint, ...] = ()
+    """What the project's organisation forbids: services that the internet reaches, services that
+    ask nobody's identity, VMs with an address of their own."""
     idle_seconds: float = Field(default=900, ge=0)
     """From an instance's last request to its end."""
     metric_delay_seconds: float = Field(default=0, ge=0)

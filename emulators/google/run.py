@@ -11,6 +11,7 @@ from google.cloud.run_v2.types import (
     CreateServiceRequest,
     DeleteServiceRequest,
     GetServiceRequest,
+    IngressTraffic,
     ListServicesRequest,
     ListServicesResponse,
     Service,
@@ -207,11 +208,32 @@ def _is_about(operation: Operation, service: Service) -> bool:
 def _check(project: Project, verb: str, location: str, service_id: str, service: Service) -> None:
     run_rules.check(project, verb, location, service_id, service)
     fill_in(service, project.number)
+    _check_constraints(project, verb, service)
     account = service.template.service_account
     ours = account.endswith(f"@{project.id}.iam.gserviceaccount.com")
     act = "iam.serviceAccounts.actAs"
     if (ours and account not in project.accounts) or act in project.knobs.denied_permissions:
         raise not_permitted(act, f"projects/-/serviceAccounts/{account}")
+
+
+def _check_constraints(project: Project, verb: str, service: Service) -> None:
+    """Refuse what the organisation forbids; Google's wording by public reports of 2026."""
+    violated = {
+        "run.allowedIngress": (
+            service.ingress == IngressTraffic.INGRESS_TRAFFIC_ALL,
+            'annotation "run.googleapis.com/ingress" set to the default value all.',
+        ),
+        "run.managed.requireInvokerIam": (
+            service.invoker_iam_disabled,
+            'annotation "run.googleapis.com/invoker-iam-disabled" set to true.',
+        ),
+    }
+    for name, (is_violated, words) in violated.items():
+        if is_violated and name in project.knobs.constraints:
+            raise Refused(
+                "FAILED_PRECONDITION",
+                f"Constraint constraints/{name} violated for attempting {verb}Service with {words}",
+            )
 
 
 def _merged(kept: Service, request: UpdateServiceRequest) -> Service:

@@ -111,6 +111,15 @@ def _interface(body: dict[str, Any], project: Project, zone: str) -> dict[str, A
     ]
     if len(outside) > 1:
         raise wrong(f"{at}.accessConfigs", len(outside), "At most one access config is possible.")
+    if outside and "compute.vmExternalIpAccess" in project.knobs.constraints:
+        instance = f"projects/{project.id}/zones/{zone}/instances/{body.get('name')}"
+        raise Denied(
+            412,
+            "conditionNotMet",
+            f"Constraint constraints/compute.vmExternalIpAccess violated for project"
+            f" {project.number}. Add instance {instance} to the constraint to use external IP with"
+            " it.",
+        )
     return {
         **one,
         "kind": "compute#networkInterface",
