@@ -1,8 +1,9 @@
 """Where an app answers, the key that it wants to see, and whom its ingress lets in."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from backends.aca import az, looking, secrets
+from backends.aca.app import is_open
 from backends.aca.names import KEY, key_secret
 from backends.aca.site import Site
 from core.errors import NextStep, NotReady
@@ -11,6 +12,15 @@ from core.records import Access
 
 if TYPE_CHECKING:
     from azure.mgmt.appcontainers.models import ContainerApp, Ingress
+
+
+_WITH_KEY: Final = (
+    "a proxy lets through those with the engine's key alone, and everybody to /health and /ping"
+)
+_OPEN: Final = (
+    "the engine's key protects /v1 alone, and POST /invocations computes for whoever gets in:"
+    " deploy_vllm again puts a proxy before it"
+)
 
 
 async def access(site: Site, name: str) -> Access:
@@ -86,11 +96,9 @@ def _commands(site: Site, name: str) -> dict[str, str]:
 
 def _protection(app: "ContainerApp", *, keyed: bool) -> str:
     ranges = ", ".join(allowed(app))
-    key = (
-        "/v1/* needs the engine's key, while /metrics, /health and /tokenize need none"
-        if keyed
-        else "the engine behind it has no key"
-    )
+    key = _WITH_KEY if keyed else "the engine behind it has no key"
+    if keyed and is_open(app):
+        key = _OPEN
     if not is_external(app):
         return f"HTTPS; it answers only inside its environment's network; {key}."
     if ranges:

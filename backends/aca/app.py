@@ -8,7 +8,7 @@ from backends.aca.images import registry_of_azure
 from backends.aca.names import CONTAINER, EXPIRES_TAG
 from backends.aca.rules import rules
 from backends.aca.weights import Mount
-from backends.common import slim
+from backends.common import guard, slim
 from backends.common.containers import Probe
 from core.errors import InvalidArgument
 
@@ -79,7 +79,7 @@ def ingress_of(drawn: Blueprint, addresses: tuple[str, ...]) -> "M.Ingress":
     kept = restrictions_of(addresses) if drawn.exposure == "private" else []
     return M.Ingress(
         external=drawn.exposure != "internal",
-        target_port=drawn.container.port,
+        target_port=drawn.guard.port,
         transport="http",
         allow_insecure=False,
         traffic=[M.TrafficWeight(weight=100, latest_revision=True)],
@@ -109,8 +109,8 @@ def _template(drawn: Blueprint, image: str) -> "M.Template":
     from azure.mgmt.appcontainers import models as M  # noqa: N812
 
     return M.Template(
-        # One: the GPU is given to the first container alone.
-        containers=[_container(drawn, image)],
+        # The engine first: the GPU is given to the first container alone.
+        containers=[_container(drawn, image), _guard(drawn)],
         scale=M.Scale(
             min_replicas=drawn.min_replicas,
             max_replicas=drawn.max_replicas,
@@ -130,7 +130,7 @@ def _template(drawn: Blueprint, image: str) -> "M.Template":
 def _container(drawn: Blueprint, image: str) -> "M.Container":
     from azure.mgmt.appcontainers import models as M  # noqa: N812
 
-    container, mount = drawn.container, drawn.mount
+    container, mount, proxy = drawn.container, drawn.mount, rules().guard
     plain = [M.EnvironmentVar(name=name, value=value) for name, value in container.env.items()]
     kept = [
         M.EnvironmentVar(name=name, secret_ref=secret) for name, secret in container.secrets.items()
@@ -141,7 +141,9 @@ def _container(drawn: Blueprint, image: str) -> "M.Container":
         command=list(container.command),
         args=list(container.args),
         env=[*plain, *kept],
-        resources=M.ContainerResources(cpu=float(drawn.cpu), memory=f"{drawn.memory_gib}Gi"),
+        resources=M.ContainerResources(
+            cpu=drawn.cpu - proxy.vcpu, memory=f"{drawn.memory_gib - proxy.ram_gib}Gi"
+        ),
         probes=[
             _probe("Startup", drawn.startup),
             _probe("Readiness", drawn.readiness),
@@ -149,6 +151,26 @@ def _container(drawn: Blueprint, image: str) -> "M.Container":
         ],
         volume_mounts=[M.VolumeMount(volume_name=VOLUME, mount_path=mount.path)] if mount else None,
     )
+
+
+def _guard(drawn: Blueprint) -> "M.Container":
+    from azure.mgmt.appcontainers import models as M  # noqa: N812
+
+    container, size = drawn.guard, rules().guard
+    return M.Container(
+        name=guard.NAME,
+        image=container.image,
+        command=list(container.command),
+        args=list(container.args),
+        env=[M.EnvironmentVar(name=name, value=value) for name, value in container.env.items()],
+        resources=M.ContainerResources(cpu=size.vcpu, memory=f"{size.ram_gib}Gi"),
+    )
+
+
+def is_open(app: "M.ContainerApp") -> bool:
+    """Whether requests reach an engine that asks for its key at some paths alone."""
+    template = app.properties.template if app.properties else None
+    return guard.NAME not in {one.name for one in (template.containers if template else None) or ()}
 
 
 def _probe(kind: str, probe: Probe) -> "M.ContainerAppProbe":

@@ -14,6 +14,7 @@ from backends.aca import (
     tags,
     whole,
 )
+from backends.aca.app import is_open
 from backends.aca.blueprint import Blueprint, blueprint
 from backends.aca.names import HF_SECRET, SHARE, key_secret
 from backends.aca.pending import Pending
@@ -23,6 +24,7 @@ from core.cloud_errors import ApiDisabled, PermissionDenied
 from core.errors import OpsError
 from core.plans import Plan
 from core.records import DeploymentSpec
+from core.reply import note
 
 if TYPE_CHECKING:
     from azure.mgmt.appcontainers.models import ContainerApp
@@ -120,6 +122,12 @@ async def _stands(site: Site, now: "ContainerApp", spec: DeploymentSpec, drawn: 
     One that somebody else's PUT has robbed of its key would answer everybody.
     """
     if not whole.gives(now, drawn.container.secrets) or await putting.failed(site, now):
+        return False
+    if is_open(now):
+        note(
+            f"{spec.name} had nothing before its engine, which computes at paths that its key does"
+            " not protect: a new revision with a proxy takes its place."
+        )
         return False
     if tags.fingerprint_in(now.tags) == spec.fingerprint:
         await changing.start(site, spec.name)

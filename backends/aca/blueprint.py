@@ -9,6 +9,7 @@ from backends.aca.names import HF_SECRET, KEY, Ground, key_secret
 from backends.aca.serving import Serving, serving_of
 from backends.aca.tags import tags_of
 from backends.aca.weights import Mount
+from backends.common import guard
 from backends.common.containers import Container, Probe
 from backends.common.words import refuse_length, refuse_others, refuse_spread
 from core.errors import InvalidArgument
@@ -32,6 +33,9 @@ class Blueprint(Record):
     profile_type: str
     tags: Mapping[str, str]
     container: Container
+    """The engine's, which listens for its own replica alone."""
+    guard: Container
+    """What lets through to it those who have its key."""
     cpu: int
     memory_gib: int
     startup: Probe
@@ -78,13 +82,15 @@ def blueprint(
     target = site.target
     token = bool(site.settings.hf_token) if hf_token is None else hf_token
     serving = serving_of(target, spec, model, hf_token=token)
+    proxy = guard.container(rules.rules().guard.image)
     return Blueprint(
         name=spec.name,
         ground=site.ground,
         tags=tags_of(target.name, spec),
         container=serving.container,
+        guard=proxy,
         **_machine(target),
-        **_probes(serving),
+        **_probes(serving, proxy),
         min_replicas=spec.min_replicas,
         max_replicas=spec.max_replicas,
         cooldown_seconds=_cooldown(serving),
@@ -110,8 +116,13 @@ def _machine(target: Target) -> dict[str, Any]:
     }
 
 
-def _probes(serving: Serving) -> dict[str, Probe]:
-    path, port = serving.container.health, serving.container.port
+def _probes(serving: Serving, proxy: Container) -> dict[str, Probe]:
+    """Ask the engine through its proxy: a probe comes from outside, where nothing else is.
+
+    They are the engine's own all the same: one that fails starts its container again, and not the
+    proxy's.
+    """
+    path, port = proxy.health, proxy.port
     return {
         "startup": probes.startup(serving.boot_seconds, path=path, port=port),
         "readiness": probes.readiness(path=path, port=port),

@@ -11,10 +11,14 @@ if TYPE_CHECKING:
 
 
 def image_of(app: "ContainerApp") -> str | None:
-    """Give the image of an app's container."""
+    """Give the image of the engine's container, which is the first."""
+    return next(iter(images_of(app)), None)
+
+
+def images_of(app: "ContainerApp") -> tuple[str, ...]:
+    """Give the images of an app's containers."""
     template = app.properties.template if app.properties else None
-    containers = (template.containers if template else None) or []
-    return containers[0].image if containers else None
+    return tuple(one.image or "" for one in (template.containers if template else None) or ())
 
 
 def version_of(site: Site, app: "ContainerApp") -> str | None:

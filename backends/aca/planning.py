@@ -229,9 +229,9 @@ def _images(made: Blueprint) -> Iterator[str]:
 def _callers(site: "Site", made: Blueprint) -> Iterator[str]:
     if made.exposure == "public":
         yield (
-            "Anybody on the internet reaches it (access=public): its key alone protects it, and"
-            " vLLM leaves /metrics, /tokenize and /health open; every request, also a refused one,"
-            " keeps a GPU awake at your cost."
+            "Anybody on the internet reaches it (access=public): a proxy before the engine lets"
+            " through those with its key alone, and every request, also a refused one, keeps a GPU"
+            " awake at your cost."
         )
     elif made.exposure == "internal":
         yield (

@@ -80,6 +80,10 @@ async def put(
     image = await images.pinned(site, drawn.container.image)
     if image is None:
         note(f"{drawn.container.image} is not pinned: its registry cannot be asked.")
+    proxy = await images.pinned(site, drawn.guard.image)
+    if proxy:
+        guarded = drawn.guard.model_copy(update={"image": proxy})
+        drawn = drawn.model_copy(update={"guard": guarded})
     now = await _repaired(site, now)
     if now is not None:
         await changing.deactivate_strays(site, now)

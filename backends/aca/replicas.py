@@ -6,6 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from backends.aca.failing import translated
+from backends.aca.names import CONTAINER
 from backends.aca.site import Site
 from backends.aca.waiting import reading
 from backends.common.side_by_side import side_by_side
@@ -155,7 +156,7 @@ def total(revisions: Sequence[Held]) -> int:
 
 
 def _seen(replica: "Replica") -> Seen:
-    containers = replica.containers or []
+    containers = sorted(replica.containers or [], key=lambda one: one.name != CONTAINER)
     first = containers[0] if containers else None
     said = (replica.running_state_details, first.running_state_details if first else "")
     return Seen(

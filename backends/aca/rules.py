@@ -39,6 +39,14 @@ class Limits(Record):
     failures: Failures
 
 
+class Guard(Record):
+    """The proxy before every engine."""
+
+    image: str
+    vcpu: float
+    ram_gib: int
+
+
 class StartupProbe(Record):
     """How a boot is watched."""
 
@@ -116,6 +124,7 @@ class Rules(Record):
     """`rules.toml`."""
 
     limits: Limits
+    guard: Guard
     startup_probe: StartupProbe
     readiness_probe: RunningProbe
     liveness_probe: RunningProbe

@@ -6,6 +6,7 @@ from backends.aca import precision, rules
 from backends.aca.names import HF_SECRET, KEY
 from backends.aca.weights import FILES, Mount, Weights, weights_of
 from backends.common.containers import (
+    LOOPBACK,
     PORT,
     Container,
     inside,
@@ -60,7 +61,7 @@ def serving_of(
         container=Container(
             image=spec.image or gpu.image,
             command=("vllm",),
-            args=serve(chosen.spec, weights.model),
+            args=serve(chosen.spec, weights.model, host=LOOPBACK),
             env={**weights.env, **own, **spec.variables},
             secrets={"VLLM_API_KEY": KEY, **token},
             port=PORT,

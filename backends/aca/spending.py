@@ -45,7 +45,7 @@ def usd_per_hour_of(site: Site, size: Size | None) -> float | None:
 
 
 def size_of(app: "ContainerApp") -> Size | None:
-    """Give the processors and memory of a replica.
+    """Give the processors and memory of a replica, all of its containers together.
 
     >>> from azure.mgmt.appcontainers import models as M
     >>> sized = M.ContainerResources(cpu=24.0, memory="220Gi")
@@ -53,11 +53,14 @@ def size_of(app: "ContainerApp") -> Size | None:
     ...     containers=[M.Container(name="vllm", resources=sized)])))
     Size(vcpu=24, ram_gib=220)
     """
-    containers = app.template.containers if app.template else None
-    resources = containers[0].resources if containers else None
-    if not resources or not resources.cpu or not (resources.memory or "").endswith("Gi"):
-        return None
-    return Size(vcpu=ceil(resources.cpu), ram_gib=ceil(float(resources.memory[:-2])))
+    vcpu = ram_gib = 0.0
+    for container in (app.template.containers if app.template else None) or ():
+        resources = container.resources
+        if not resources or not resources.cpu or not (resources.memory or "").endswith("Gi"):
+            return None
+        vcpu += resources.cpu
+        ram_gib += float(resources.memory[:-2])
+    return Size(vcpu=ceil(vcpu), ram_gib=ceil(ram_gib)) if vcpu else None
 
 
 async def usd_so_far(

@@ -190,6 +190,7 @@ def _addresses(app: "ContainerApp") -> tuple[str, ...]:
 
 def _as_running(made: Blueprint, app: "ContainerApp") -> Blueprint:
     """Give it the image that runs, pinned as it may be."""
-    image = engines.image_of(app) or made.container.image
-    container = made.container.model_copy(update={"image": image})
-    return made.model_copy(update={"container": container})
+    containers = {"container": made.container, "guard": made.guard}
+    running = zip(containers.items(), engines.images_of(app), strict=False)
+    changed = {name: one.model_copy(update={"image": image}) for (name, one), image in running}
+    return made.model_copy(update=changed)

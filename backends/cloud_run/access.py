@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import SecretStr
 
 from backends.cloud_run import looking
+from backends.cloud_run.service import is_open
 from backends.cloud_run.site import Site
 from backends.google import secrets
 from backends.google.names import key_secret
@@ -20,8 +21,13 @@ _PRIVATE: Final = (
     "HTTPS; Google accepts only callers with an ID token of an identity that has roles/run.invoker"
 )
 _PUBLIC: Final = (
-    "HTTPS; open to the internet: /v1/* needs the key, and /metrics, /health and /tokenize are"
-    " open to everybody, each request of whom may start a paid instance."
+    "HTTPS; open to the internet: a proxy lets through those with the key alone, and everybody to"
+    " /health and /ping; each request, also a refused one, may start a paid instance."
+)
+_OPEN: Final = (
+    "HTTPS; open to the internet, and nothing stands before the engine: its key protects /v1"
+    " alone, and POST /invocations computes for everybody. Deploy it again: deploy_vllm puts a"
+    " proxy before it."
 )
 
 
@@ -50,7 +56,7 @@ async def access(site: Site, name: str) -> Access:
         api_key=await secrets.read(site, key_secret(name)) if keyed else None,
         identity_token=token,
         header_commands=_commands(site, name, url, keyed=keyed, token=token),
-        protection=_protection(public=public, keyed=keyed),
+        protection=_OPEN if keyed and is_open(service) else _protection(public=public, keyed=keyed),
     )
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from backends.cloud_run import building, changing, conditions, looking
 from backends.cloud_run.blueprint import Blueprint, blueprint
 from backends.cloud_run.names import SPEC_ANNOTATION
-from backends.cloud_run.service import service_of
+from backends.cloud_run.service import is_open, service_of
 from backends.cloud_run.site import Site
 from backends.cloud_run.telling import is_stopped
 from backends.cloud_run.waiting import refusal
@@ -72,8 +72,13 @@ async def _carry_out(
     if image is None:
         note(f"{drawn.container.image} is not pinned: its registry cannot be asked.")
     container = drawn.container.model_copy(update={"image": image or drawn.container.image})
+    proxy = drawn.guard
+    if proxy:
+        pinned = await images.pinned(site, proxy.image)
+        proxy = proxy.model_copy(update={"image": pinned or proxy.image})
     expires_at = int(time.time()) + spec.ttl_minutes * 60 if spec.ttl_minutes else None
-    wanted = service_of(drawn.model_copy(update={"container": container}), expires_at=expires_at)
+    exact = drawn.model_copy(update={"container": container, "guard": proxy})
+    wanted = service_of(exact, expires_at=expires_at)
     keyed = key_secret(spec.name) in container.secrets.values()
     made = keyed and await secrets.keep_key(site, spec.name)
     try:
@@ -90,6 +95,12 @@ async def _carry_out(
 async def _stands(site: Site, now: "Service", spec: DeploymentSpec) -> bool:
     """Whether the service is what is wanted, or could be made so without a new revision."""
     if conditions.progress(now) == "failed":
+        return False
+    if spec.access == "public" and is_open(now):
+        note(
+            f"{spec.name} had nothing before its engine, which computes for everybody at paths that"
+            " its key does not protect: a new revision with a proxy takes its place."
+        )
         return False
     if now.labels.get(SPEC_LABEL) == spec.fingerprint:
         if is_stopped(now):

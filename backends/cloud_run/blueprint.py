@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from backends.cloud_run import ollama, probes, rules
 from backends.cloud_run.names import SPEC_ANNOTATION
 from backends.cloud_run.serving import Container, Serving, vllm_serving
+from backends.common import containers
 from backends.common.containers import Probe
 from backends.common.words import refuse_length, refuse_others, refuse_spread
 from backends.google.names import DEPLOYMENT_LABEL as DEPLOYMENT_LABEL  # noqa: PLC0414  said here too
@@ -42,6 +43,9 @@ class Blueprint(Record):
     container: Container
     gpu: str
     size: Size
+    """Of the engine's container."""
+    guard: containers.Container | None = None
+    """The container before the engine's, where the engine's key is its only wall."""
     concurrency: int
     """Requests that one instance is given at once."""
     min_instances: int
@@ -60,6 +64,14 @@ class Blueprint(Record):
     def parent(self) -> str:
         """What it is created in."""
         return f"projects/{self.project}/locations/{self.region}"
+
+    @property
+    def instance(self) -> Size:
+        """What all containers of an instance have together, which is what is paid."""
+        more = rules.rules().guard
+        if self.guard is None:
+            return self.size
+        return Size(vcpu=self.size.vcpu + more.vcpu, ram_gib=self.size.ram_gib + more.ram_gib)
 
     @property
     def path(self) -> str:
@@ -88,6 +100,7 @@ def blueprint(
         container=container,
         gpu=target.accelerator or "",
         size=serving.size,
+        guard=serving.guard,
         concurrency=serving.concurrency,
         min_instances=spec.min_replicas,
         max_instances=spec.max_replicas,

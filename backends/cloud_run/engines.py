@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 from backends.cloud_run.rules import gpu_of
+from backends.cloud_run.service import engine_in
 from backends.cloud_run.site import Site
 from backends.common import engines
 
@@ -14,10 +15,8 @@ _NAMES: Final = {"vllm": "vLLM", "ollama": "Ollama"}
 
 def version_of(site: Site, service: "Service") -> str | None:
     """Give vLLM's version: by the image's tag, or as the target's own image has it."""
-    if not service.template.containers:
-        return None
-    image, own = service.template.containers[0].image, gpu_of(site.target)
-    return engines.version_of(image, own.image, own.vllm)
+    engine, own = engine_in(service), gpu_of(site.target)
+    return engines.version_of(engine.image, own.image, own.vllm) if engine else None
 
 
 def label_of(site: Site, service: "Service", engine: str) -> str:

@@ -3,10 +3,13 @@
 import json
 from typing import Any, Final
 
+from backends.cloud_run import rules
 from backends.cloud_run.blueprint import Blueprint, Network
-from backends.cloud_run.service import VOLUME
+from backends.cloud_run.service import ENGINE, VOLUME
 from backends.cloud_run.weights import Mount
+from backends.common import containers
 from backends.common.containers import Probe
+from backends.common.guard import NAME
 from backends.common.written import as_yaml
 
 _RUN: Final = "run.googleapis.com"
@@ -57,6 +60,7 @@ def _revision_annotations(made: Blueprint) -> dict[str, str]:
         f"{_RUN}/startup-cpu-boost": "true",
         f"{_RUN}/execution-environment": "gen2",
         f"{_RUN}/gpu-zonal-redundancy-disabled": "true",
+        **({f"{_RUN}/container-dependencies": json.dumps({NAME: [ENGINE]})} if made.guard else {}),
         **(_attached(made.network) if made.network else {}),
     }
 
@@ -76,7 +80,7 @@ def _revision(made: Blueprint) -> dict[str, Any]:
         "timeoutSeconds": made.timeout_seconds,
         "serviceAccountName": made.service_account,
         "nodeSelector": {f"{_RUN}/accelerator": made.gpu},
-        "containers": [_container(made)],
+        "containers": [_container(made), *([_guard(made.guard)] if made.guard else [])],
         **({"volumes": [_volume(mount)]} if mount else {}),
     }
 
@@ -91,15 +95,29 @@ def _container(made: Blueprint) -> dict[str, Any]:
     ]
     mounted = [{"name": VOLUME, "mountPath": container.mount.path}] if container.mount else []
     return {
+        **({"name": ENGINE} if made.guard else {}),
         "image": container.image,
         "command": list(container.command),
         "args": list(container.args),
-        "ports": [{"containerPort": container.port}],
+        **({} if made.guard else {"ports": [{"containerPort": container.port}]}),
         "env": [*plain, *kept],
         "resources": {"limits": limits},
         **({"volumeMounts": mounted} if mounted else {}),
         "startupProbe": _probe(made.startup),
         "livenessProbe": _probe(made.liveness),
+    }
+
+
+def _guard(container: containers.Container) -> dict[str, Any]:
+    size = rules.rules().guard
+    return {
+        "name": NAME,
+        "image": container.image,
+        "command": list(container.command),
+        "args": list(container.args),
+        "ports": [{"containerPort": container.port}],
+        "env": [{"name": name, "value": value} for name, value in container.env.items()],
+        "resources": {"limits": {"cpu": str(size.vcpu), "memory": f"{size.ram_gib}Gi"}},
     }
 
 

@@ -35,7 +35,7 @@ def make_plan(site: "Site", spec: DeploymentSpec, model: ModelShape) -> Plan:
         InvalidArgument: Cloud Run or the model cannot take the spec.
     """
     made = blueprint(site, spec, model)
-    costs = price(rules.place_of(site.target), made.size)
+    costs = price(rules.place_of(site.target), made.instance)
     return Plan(
         spec=spec,
         target=site.target,
@@ -123,8 +123,9 @@ def _warnings(made: Blueprint, spec: DeploymentSpec, costs: Price) -> Iterator[s
         yield from tagged(made.container.image)
     if made.public:
         yield (
-            "Anybody on the internet reaches it (access=public): its key alone protects it, and"
-            " every request, also a refused one, keeps a GPU awake at your cost."
+            "Anybody on the internet reaches it (access=public): a proxy before the engine lets"
+            " through those with its key alone, and every request, also a refused one, keeps a GPU"
+            " awake at your cost."
         )
     if made.network and made.network.all_traffic:
         yield (

@@ -65,8 +65,18 @@ class Gpu(Record):
     most_vcpu: int | None = None
     """None is not known."""
     most_ram_gib: int | None = None
+    guarded: tuple[Size, ...]
+    """What the engine may have where the guard runs beside it, smallest first."""
     max_num_seqs: int
     """That vLLM takes where nobody says."""
+
+
+class Guard(Record):
+    """The proxy that stands before a public engine."""
+
+    image: str
+    vcpu: int
+    ram_gib: int
 
 
 class OllamaModel(Record):
@@ -101,6 +111,7 @@ class Rules(Record):
     limits: Limits
     startup_probe: StartupProbe
     liveness_probe: LivenessProbe
+    guard: Guard
     bucket: Bucket
     hub: HubCache
     gpus: dict[str, Gpu]

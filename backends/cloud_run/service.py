@@ -3,9 +3,10 @@
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from backends.cloud_run import rules
 from backends.cloud_run.blueprint import Blueprint, Network
-from backends.cloud_run.serving import Container
 from backends.cloud_run.weights import Mount
+from backends.common import containers, guard
 from backends.common.containers import Probe
 from backends.google import slim
 from backends.google.names import EXPIRES_LABEL, MANAGED_BY
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 _RUN: Final = "google.cloud.run_v2"
 VOLUME: Final = "weights"
+_GPU: Final = "nvidia.com/gpu"
+ENGINE: Final = "vllm"
+"""The name of the engine's container, where another one stands beside it."""
 
 
 def service_of(blueprint: Blueprint, *, expires_at: int | None = None) -> "run_v2.Service":
@@ -54,7 +58,7 @@ def _template(blueprint: Blueprint) -> "run_v2.RevisionTemplate":
         vpc_access=_vpc(blueprint.network) if blueprint.network else None,
         timeout=timedelta(seconds=blueprint.timeout_seconds),
         service_account=blueprint.service_account,
-        containers=[_container(blueprint)],
+        containers=[_container(blueprint), *([_guard(blueprint.guard)] if blueprint.guard else [])],
         volumes=[_volume(mount)] if mount else [],
         execution_environment=run_v2.ExecutionEnvironment.EXECUTION_ENVIRONMENT_GEN2,
         max_instance_request_concurrency=blueprint.concurrency,
@@ -68,6 +72,7 @@ def _container(blueprint: Blueprint) -> "run_v2.Container":
 
     container = blueprint.container
     return run_v2.Container(
+        name=ENGINE if blueprint.guard else "",
         image=container.image,
         command=list(container.command),
         args=list(container.args),
@@ -76,13 +81,15 @@ def _container(blueprint: Blueprint) -> "run_v2.Container":
             limits={
                 "cpu": str(blueprint.size.vcpu),
                 "memory": f"{blueprint.size.ram_gib}Gi",
-                "nvidia.com/gpu": "1",
+                _GPU: "1",
             },
             cpu_idle=False,
             startup_cpu_boost=True,
         ),
-        # No name: HTTP/1, as uvicorn speaks it; h2c would break it.
-        ports=[run_v2.ContainerPort(container_port=container.port)],
+        # No name: HTTP/1, as uvicorn speaks it; h2c would break it. Requests reach the container
+        # with a port alone: behind the guard, the engine's own is for Cloud Run's probes, which
+        # are not documented to reach a sidecar's loopback.
+        ports=[] if blueprint.guard else [run_v2.ContainerPort(container_port=container.port)],
         volume_mounts=[run_v2.VolumeMount(name=VOLUME, mount_path=container.mount.path)]
         if container.mount
         else [],
@@ -91,7 +98,38 @@ def _container(blueprint: Blueprint) -> "run_v2.Container":
     )
 
 
-def _environment(container: Container) -> list["run_v2.EnvVar"]:
+def _guard(container: containers.Container) -> "run_v2.Container":
+    from google.cloud import run_v2
+
+    size = rules.rules().guard
+    return run_v2.Container(
+        name=guard.NAME,
+        image=container.image,
+        command=list(container.command),
+        args=list(container.args),
+        env=_environment(container),
+        resources=run_v2.ResourceRequirements(
+            limits={"cpu": str(size.vcpu), "memory": f"{size.ram_gib}Gi"}, cpu_idle=False
+        ),
+        ports=[run_v2.ContainerPort(container_port=container.port)],
+        # Requests come once this one listens: not before the engine answers.
+        depends_on=[ENGINE],
+    )
+
+
+def engine_in(service: "run_v2.Service") -> "run_v2.Container | None":
+    """Return the container of a service that has its GPU, or else its first."""
+    rows = list(service.template.containers)
+    return next((row for row in rows if row.resources.limits.get(_GPU)), rows[0] if rows else None)
+
+
+def is_open(service: "run_v2.Service") -> bool:
+    """Whether everybody's requests reach an engine that asks for its key at some paths alone."""
+    engine = engine_in(service)
+    return bool(service.invoker_iam_disabled and engine and engine.ports)
+
+
+def _environment(container: containers.Container) -> list["run_v2.EnvVar"]:
     from google.cloud import run_v2
 
     plain = [run_v2.EnvVar(name=name, value=value) for name, value in container.env.items()]

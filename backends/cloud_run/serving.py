@@ -2,7 +2,7 @@
 
 from backends.cloud_run import rules
 from backends.cloud_run.weights import Mount, Weights, weights_of
-from backends.common import containers
+from backends.common import containers, guard
 from backends.common.containers import PORT, inside, requests_at_once, serve, size_known
 from backends.common.hub_cache import hub_environment
 from backends.google.names import HF_SECRET, key_secret
@@ -26,6 +26,9 @@ class Serving(Record):
 
     container: Container
     size: Size
+    """Of the engine."""
+    guard: containers.Container | None = None
+    """What lets through to it those who have the key, where that is its only wall."""
     concurrency: int
     """Requests that it takes at once."""
     boot_seconds: float
@@ -44,6 +47,9 @@ def vllm_serving(
         InvalidArgument: A value cannot be, or no instance holds the model.
     """
     weights, place, gpu = weights_of(spec), rules.place_of(target), rules.gpu_of(target)
+    proxy = guard.container(rules.rules().guard.image) if spec.access == "public" else None
+    if proxy:
+        place = place.model_copy(update={"sizes": gpu.guarded})
     size, small = _size(spec, model, place, weights)
     rules.refuse_size(gpu, size)
     seconds, slow = _boot(spec, model, place, weights)
@@ -66,6 +72,7 @@ def vllm_serving(
             mount=weights.mount,
         ),
         size=size,
+        guard=proxy,
         concurrency=min(requests, chosen.limits.concurrency),
         boot_seconds=seconds,
         needs_internet=fetch,

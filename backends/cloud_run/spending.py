@@ -30,7 +30,7 @@ def usd_per_hour(site: Site, service: "Service") -> float | None:
 
 
 def size_of(service: "Service") -> Size | None:
-    """Give the processors and memory of an instance.
+    """Give the processors and memory of an instance, all of its containers together.
 
     >>> from google.cloud import run_v2
     >>> limits = {"cpu": "8000m", "memory": "32768Mi"}
@@ -38,15 +38,16 @@ def size_of(service: "Service") -> Size | None:
     >>> size_of(run_v2.Service(template=run_v2.RevisionTemplate(containers=[made])))
     Size(vcpu=8, ram_gib=32)
     """
-    if not service.template.containers:
-        return None
-    limits = service.template.containers[0].resources.limits
-    memory = _MEMORY.fullmatch(limits.get("memory", ""))
-    cpu = re.fullmatch(r"([0-9]+)(m?)", limits.get("cpu", ""))
-    if not memory or not cpu:
-        return None
-    vcpu = int(cpu[1]) / (1000 if cpu[2] else 1)
-    return Size(vcpu=ceil(vcpu), ram_gib=ceil(float(memory[1]) * _GIB[memory[2]]))
+    vcpu = ram_gib = 0.0
+    for container in service.template.containers:
+        limits = container.resources.limits
+        memory = _MEMORY.fullmatch(limits.get("memory", ""))
+        cpu = re.fullmatch(r"([0-9]+)(m?)", limits.get("cpu", ""))
+        if not memory or not cpu:
+            return None
+        vcpu += int(cpu[1]) / (1000 if cpu[2] else 1)
+        ram_gib += float(memory[1]) * _GIB[memory[2]]
+    return Size(vcpu=ceil(vcpu), ram_gib=ceil(ram_gib)) if vcpu else None
 
 
 async def usd_so_far(site: Site, service: "Service", now: datetime) -> float | None:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from backends.base import DeploymentConfig
-from backends.cloud_run import knative, looking, ollama
+from backends.cloud_run import knative, looking, ollama, rules
 from backends.cloud_run.blueprint import Blueprint, blueprint
-from backends.cloud_run.service import VOLUME
+from backends.cloud_run.service import ENGINE, VOLUME, engine_in
 from backends.common import containers
 from backends.common.containers import Probe
+from backends.common.guard import NAME
 from backends.common.written import assigned
 from backends.google.names import DEPLOYMENT_LABEL, MANAGED_BY
 from core.errors import NotFound
@@ -68,9 +69,12 @@ def grants(made: Blueprint) -> str:
 def deploy(made: Blueprint) -> str:
     """Create or replace the service in one command."""
     where = (f"--project={made.project}", f"--region={made.region}")
-    flags = (*_container(made), *_size(made), *_probes(made), *_volume(made), *_network(made))
-    labels = f"--labels={_pairs(made.labels)}"
-    return shlex.join(("gcloud", "run", "deploy", made.name, *where, *flags, labels))
+    flags = (*_service(made), *_volume(made), *_network(made), f"--labels={_pairs(made.labels)}")
+    # What stands behind a container's name is its own: the service's flags come first.
+    engine = (*_container(made), *_size(made), *_probes(made), *_mounted(made))
+    if made.guard:
+        engine = (f"--container={ENGINE}", *engine, *_guard(made.guard))
+    return shlex.join(("gcloud", "run", "deploy", made.name, *where, *flags, *engine))
 
 
 async def config(site: "Site", name: str) -> DeploymentConfig:
@@ -118,9 +122,14 @@ def _reads_hub(service: "run_v2.Service") -> bool:
 
 def _as_running(made: Blueprint, service: "run_v2.Service") -> Blueprint:
     """Give it the image that runs, pinned as it may be."""
-    (running,) = service.template.containers
-    container = made.container.model_copy(update={"image": running.image})
-    return made.model_copy(update={"container": container})
+    images = {row.name: row.image for row in service.template.containers}
+    running, proxy = engine_in(service), made.guard
+    if running:
+        container = made.container.model_copy(update={"image": running.image})
+        made = made.model_copy(update={"container": container})
+    if proxy and NAME in images:
+        proxy = proxy.model_copy(update={"image": images[NAME]})
+    return made.model_copy(update={"guard": proxy})
 
 
 def _container(made: Blueprint) -> tuple[str, ...]:
@@ -130,21 +139,33 @@ def _container(made: Blueprint) -> tuple[str, ...]:
         f"--image={container.image}",
         f"--command={_list(container.command)}",
         f"--args={_list(container.args)}",
-        f"--port={container.port}",
+        *([] if made.guard else [f"--port={container.port}"]),
         *([f"--set-env-vars={_list(assigned(container.env))}"] if container.env else []),
         *([f"--set-secrets={_list(kept)}"] if kept else []),
+    )
+
+
+def _guard(container: containers.Container) -> tuple[str, ...]:
+    size = rules.rules().guard
+    return (
+        f"--container={NAME}",
+        f"--image={container.image}",
+        f"--command={_list(container.command)}",
+        f"--args={_list(container.args)}",
+        f"--port={container.port}",
+        f"--set-env-vars={_list(assigned(container.env))}",
+        f"--cpu={size.vcpu}",
+        f"--memory={size.ram_gib}Gi",
+        f"--depends-on={ENGINE}",
+    )
+
+
+def _service(made: Blueprint) -> tuple[str, ...]:
+    return (
         f"--service-account={made.service_account}",
         "--ingress=all",
         "--no-allow-unauthenticated",
         "--no-invoker-iam-check" if made.public else "--invoker-iam-check",
-    )
-
-
-def _size(made: Blueprint) -> tuple[str, ...]:
-    return (
-        f"--cpu={made.size.vcpu}",
-        f"--memory={made.size.ram_gib}Gi",
-        "--gpu=1",
         f"--gpu-type={made.gpu}",
         "--no-gpu-zonal-redundancy",
         "--no-cpu-throttling",
@@ -155,6 +176,14 @@ def _size(made: Blueprint) -> tuple[str, ...]:
         f"--min={made.min_instances}",
         f"--max={made.max_instances}",
         f"--max-instances={made.max_instances}",
+    )
+
+
+def _size(made: Blueprint) -> tuple[str, ...]:
+    return (
+        f"--cpu={made.size.vcpu}",
+        f"--memory={made.size.ram_gib}Gi",
+        "--gpu=1",
     )
 
 
@@ -186,10 +215,14 @@ def _volume(made: Blueprint) -> tuple[str, ...]:
         "readonly": "true",
         "mount-options": ";".join(mount.options),
     }
-    return (
-        f"--add-volume={_pairs(source)}",
-        f"--add-volume-mount={_pairs({'volume': VOLUME, 'mount-path': mount.path})}",
-    )
+    return (f"--add-volume={_pairs(source)}",)
+
+
+def _mounted(made: Blueprint) -> tuple[str, ...]:
+    mount = made.container.mount
+    if mount is None:
+        return ()
+    return (f"--add-volume-mount={_pairs({'volume': VOLUME, 'mount-path': mount.path})}",)
 
 
 def _network(made: Blueprint) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from backends.boot_abilities import BootBudget
 from backends.cloud_run import answering, looking
 from backends.cloud_run.rules import rules
+from backends.cloud_run.service import engine_in
 from backends.cloud_run.site import Site
 from backends.cloud_run.weights import weights_of
 
@@ -40,8 +41,9 @@ async def boot_budget(site: Site, name: str) -> BootBudget:
 
 
 def _probe(service: "Service") -> tuple[int, str]:
-    for container in service.template.containers:
-        probe = container.startup_probe
+    engine = engine_in(service)
+    if engine:
+        probe = engine.startup_probe
         if probe.failure_threshold:
             seconds = probe.initial_delay_seconds + probe.period_seconds * probe.failure_threshold
             return seconds, (

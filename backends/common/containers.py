@@ -17,7 +17,8 @@ from planner.places import Place
 
 PORT: Final = 8000
 _QUIET: Final = "--disable-access-log-for-endpoints=/health,/metrics,/ping"
-_LISTEN: Final = ("--host", "0.0.0.0", "--port", str(PORT))  # noqa: S104  of the container
+EVERYWHERE: Final = "0.0.0.0"  # noqa: S104  of the container
+LOOPBACK: Final = "127.0.0.1"
 
 
 class Container(Record):
@@ -51,12 +52,13 @@ class Probe(Record):
         return self.initial_delay_seconds + self.period_seconds * self.failures
 
 
-def serve(spec: DeploymentSpec, model: str, *more: str) -> tuple[str, ...]:
+def serve(spec: DeploymentSpec, model: str, *more: str, host: str = EVERYWHERE) -> tuple[str, ...]:
     """Give what follows `vllm` on its command line, `more` before the spec's own flags."""
     named = ("--served-model-name", spec.served_model_name)
+    listen = ("--host", host, "--port", str(PORT))
     # Another image may hold another version, which need not know this flag.
     quiet = () if spec.image else (_QUIET,)
-    return ("serve", model, *named, *more, *vllm_flags(spec), *_LISTEN, *quiet)
+    return ("serve", model, *named, *more, *vllm_flags(spec), *listen, *quiet)
 
 
 def requests_at_once(spec: DeploymentSpec, model: ModelShape, place: Place, usual: int) -> int:
@@ -81,11 +83,13 @@ def size_known(model: ModelShape) -> bool:
 
 
 def docker(name: str, container: Container, *mounted: str) -> str:
-    """Run the same container on a machine with a GPU of one's own; `mounted` as `-v` takes them."""
+    """Run the same engine on a machine with a GPU of one's own; `mounted` as `-v` takes them."""
+    # The machine's own port is on its loopback, which is not that of the container.
+    args = [EVERYWHERE if word == LOOPBACK else word for word in container.args]
     words = ["docker", "run", "--rm", "--gpus=all", "--ipc=host", f"--name={name}"]
     words += ["-p", f"127.0.0.1:{container.port}:{container.port}"]
     words += [word for variable in container.secrets for word in ("-e", variable)]
     words += [word for pair in assigned(container.env) for word in ("-e", pair)]
     words += [word for folder in mounted for word in ("-v", folder)]
     words += [f"--entrypoint={container.command[0]}", container.image]
-    return shlex.join([*words, *container.command[1:], *container.args])
+    return shlex.join([*words, *container.command[1:], *args])

@@ -118,6 +118,8 @@ def configuration(
             "daemon off;",
             "worker_processes 1;",
             "pid nginx.pid;",
+            # Below that it would write of every probe that comes before the engine listens.
+            "error_log stderr crit;",
             f"events {{ worker_connections {chosen.connections}; }}",
             "http {",
             *(f"  {line}" for line in http),

@@ -11,6 +11,7 @@ from emulators.azure.roles import may
 from emulators.azure.roles_known import READ_SECRET
 from emulators.azure.state import Subscription, World
 from emulators.azure.vaults_arm import vault_named
+from emulators.common.guard import guard_of
 from emulators.common.programs import CannotStart, Program, environment, program, served
 
 ACCELERATORS: Final = {A100: "a100-80", T4: "t4"}
@@ -28,12 +29,17 @@ def program_of(world: World, sub: Subscription, app: Body, revision: Body) -> Pr
         CannotStart: The image has no such program, or a share cannot be mounted.
         Unreadable: One of its secrets.
     """
-    container = shapes.container_of(revision)
+    container, guard = shapes.container_of(revision), None
+    if others := shapes.template_of(revision)["containers"][1:]:
+        (other,) = others
+        words = [*(other.get("command") or ()), *(other.get("args") or ())]
+        guard = guard_of(words, {one["name"]: one.get("value") or "" for one in other["env"]})
     return program(
         served(container.get("command") or (), container.get("args") or ()),
         _environment(world, sub, app, revision),
         port=shapes.port_of(app),
         here=local_weights(world, sub, app, revision),
+        guard=guard,
     )
 
 

@@ -82,7 +82,7 @@ def _late(ready: int, wanted: int) -> dict[str, Any]:
 
 def replica_body(world: World, revision: Body, row: Replica) -> Body:
     """Give a replica as ARM does."""
-    container = shapes.container_of(revision)
+    names = [str(one.get("name", "")) for one in shapes.template_of(revision)["containers"]]
     return {
         "id": f"{revision['id']}/replicas/{row.name}",
         "name": row.name,
@@ -91,7 +91,7 @@ def replica_body(world: World, revision: Body, row: Replica) -> Body:
             "createdTime": _moment(row.created),
             "runningState": row.state,
             "runningStateDetails": row.details,
-            "containers": [_container(world, revision, row, str(container.get("name", "")))],
+            "containers": [_container(world, revision, row, name) for name in names],
             "initContainers": [],
         },
     }

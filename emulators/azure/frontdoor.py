@@ -54,7 +54,10 @@ class _Host:
                 body = await request.body()
                 replica = await self._replica()
                 try:
-                    await pass_on(request, body, replica.url, answer)
+                    path = (
+                        await replica.guard.admit(request, replica.url) if replica.guard else None
+                    )
+                    await pass_on(request, body, replica.url, answer, path=path)
                 finally:
                     replica.gave()
                     self._world.touch()

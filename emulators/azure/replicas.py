@@ -11,6 +11,7 @@ from emulators.azure.containers import program_of
 from emulators.azure.fleet_shapes import Body
 from emulators.azure.replicas_hosts import assigned
 from emulators.azure.state import Replica, Subscription, World, id_of
+from emulators.common.guard import Guard
 from emulators.common.processes import EngineProcess
 from emulators.common.programs import CannotStart, Program
 
@@ -45,6 +46,11 @@ class Running:
     def url(self) -> str:
         """Where its process listens."""
         return self._process.url
+
+    @property
+    def guard(self) -> Guard | None:
+        """What stands before it."""
+        return self._process.guard
 
     @property
     def is_ready(self) -> bool:
@@ -148,7 +154,10 @@ class Running:
         scale, most = knobs.probe_scale, probe.get("failureThreshold") or 3
         if knobs.rollout == "never":
             return
-        reachable = program.reachable and knobs.rollout != "probe-fails"
+        asked = probe.get("httpGet") or probe["tcpSocket"]
+        port, path = asked.get("port") or program.listens, asked.get("path") or "/"
+        reachable = program.reachable and program.is_asked(port, path)
+        reachable = reachable and knobs.rollout != "probe-fails"
         await anyio.sleep((probe.get("initialDelaySeconds") or 0) * scale)
         for attempt in range(1, most + 1):
             if reachable and await self._healthy(probe):

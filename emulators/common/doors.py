@@ -75,7 +75,13 @@ class Answer:
 
 
 async def pass_on(
-    request: Request, body: bytes, url: str, send: Send, *, but: frozenset[str] = frozenset()
+    request: Request,
+    body: bytes,
+    url: str,
+    send: Send,
+    *,
+    path: str | None = None,
+    but: frozenset[str] = frozenset(),
 ) -> None:
     """Send the request to an instance, and its answer back as it comes.
 
@@ -84,6 +90,7 @@ async def pass_on(
         body: Of that request.
         url: The instance's.
         send: Takes the answer.
+        path: What the instance is asked for, if not what the request asks for.
         but: Headers that are for the door alone.
 
     Raises:
@@ -92,7 +99,7 @@ async def pass_on(
     async with httpx2.AsyncClient(trust_env=False, timeout=None, verify=NO_TLS) as client:
         asked = client.build_request(
             request.method,
-            f"{url}{request.url.path}",
+            f"{url}{path or request.url.path}",
             params=request.query_params,
             headers=_headers(request, _HOP_BY_HOP | but),
             content=body,

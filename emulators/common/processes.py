@@ -8,6 +8,7 @@ from typing import Any, Final
 import anyio
 import httpx2
 
+from emulators.common.guard import Guard
 from emulators.common.nursery import Child, Nursery
 from emulators.common.programs import Program
 from emulators.common.web import UNVERIFIED_TLS
@@ -25,6 +26,8 @@ class EngineProcess:
 
     def __init__(self) -> None:
         self.url = ""
+        self.guard: Guard | None = None
+        """What stands before it."""
         self.status: int | None = None
         """How it ended, as a shell tells it."""
         self.told_to_end: Final = anyio.Event()
@@ -50,6 +53,7 @@ class EngineProcess:
     ) -> int:
         """Run it to its end, and something beside it; gives its status."""
         self.url = f"http{'s' if program.tls else ''}://127.0.0.1:{program.port}"
+        self.guard = program.guard
         child = await nursery.born(program.argv, program.env)
         try:
             async with anyio.create_task_group() as tasks:

@@ -4,13 +4,17 @@ import json
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from core.settings import inherited_environment
+
+if TYPE_CHECKING:
+    from emulators.common.guard import Guard
 
 _PORT: Final = 8000
 """Where vLLM listens when no flag says otherwise."""
 _SERVE: Final = ("vllm", "serve")
+_LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _ANY: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  every address of the container
 
 
@@ -37,6 +41,18 @@ class Program:
     """Whether the log is not what the container's own program would write."""
     tls: bool = False
     """Whether it is to answer by TLS alone."""
+    listens: int = 0
+    """Where it listens in its container."""
+    loopback: bool = False
+    """Whether it listens for its own instance alone."""
+    guard: "Guard | None" = None
+    """What stands before it."""
+
+    def is_asked(self, port: int, path: str) -> bool:
+        """Whether what a probe asks for at a port of the instance gets to it."""
+        if self.guard and self.guard.port == port:
+            return self.listens in self.guard.engine_ports and self.guard.opens(path)
+        return self.listens == port and not self.loopback
 
 
 def program(
@@ -46,6 +62,7 @@ def program(
     port: int,
     here: Callable[[str], str],
     ollama: bool = False,
+    guard: "Guard | None" = None,
 ) -> Program:
     """Say what is to be run for what follows `serve`; every call takes a port of its own.
 
@@ -55,24 +72,32 @@ def program(
         port: Where the cloud asks the container.
         here: Says where on this machine the container's path to the weights is.
         ollama: Whether the engine only stands for Ollama.
+        guard: What stands before it, where the cloud asks that.
     """
     asked = flag(words, "--port") or str(_PORT)
     host = flag(words, "--host") or "0.0.0.0"  # noqa: S104  vLLM's default
     words = without(words, ("--port", "--host"))
     model = [here(word) for word in words[:1]]
-    real = free_port()
+    real, loopback = free_port(), host in _LOOPBACK
+    if guard:
+        reachable = guard.port == port and guard.engine_ports == {int(asked)}
+    else:
+        reachable = asked == str(port)
     return Program(
         argv=("serve", *model, *words[1:], "--host", "127.0.0.1", "--port", str(real)),
         env=env,
         port=real,
         shown=(
             *zip(model, words[:1], strict=True),
-            (f"127.0.0.1:{real}", f"0.0.0.0:{asked}"),
+            (f"127.0.0.1:{real}", f"{host}:{asked}"),
             (f"'port': {real}", f"'port': {asked}"),
         ),
         home="/health" if ollama else "/",
         quiet=ollama,
-        reachable=asked == str(port) and host in _ANY,
+        reachable=reachable and (host in _ANY or (loopback and guard is not None)),
+        listens=int(asked),
+        loopback=loopback,
+        guard=guard,
     )
 
 

@@ -15,6 +15,7 @@ _KNOWN: Final = {
     ),
     "vllm/vllm-tpu": re.compile(r"^(latest|nightly(-[0-9a-z-]+)?|v\d+\.\d+\.\d+)$"),
     "ollama/ollama": re.compile(r"^(latest|\d+\.\d+\.\d+(-rc\d+)?)$"),
+    "library/nginx": re.compile(r"^(latest|stable|\d+(\.\d+){1,2})(-alpine(-slim)?)?$"),
     "you/vllm-sm75": re.compile(r"^v0\.32\.0$"),  # stands for an image of one's own
     "library/python": re.compile(r"^3(\.\d+){0,2}(-slim)?$"),
 }

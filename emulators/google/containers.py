@@ -3,11 +3,12 @@
 import base64
 from pathlib import Path
 
-from google.cloud.run_v2.types import Revision
+from google.cloud.run_v2.types import Container, Revision
 
+from emulators.common.guard import guard_of
 from emulators.common.programs import CannotStart, Program, environment, program, served
 from emulators.google.ollama import is_ollama, ollama_words
-from emulators.google.run_shapes import GPUS, port_of
+from emulators.google.run_shapes import GPUS, engine_of, ingress_of, port_of
 from emulators.google.state import Project
 
 
@@ -17,7 +18,10 @@ def program_of(project: Project, folder: Path, revision: Revision) -> Program:
     Raises:
         CannotStart: The image has no such program, or a mounted bucket does not exist.
     """
-    container = revision.containers[0]
+    container, ingress = engine_of(revision), ingress_of(revision)
+    guard = None
+    if ingress != container:
+        guard = guard_of((*ingress.command, *ingress.args), _plain(ingress))
     ollama = is_ollama(project, container)
     words = (
         ollama_words(project, container)
@@ -27,9 +31,10 @@ def program_of(project: Project, folder: Path, revision: Revision) -> Program:
     return program(
         words,
         _environment(project, revision, rehearsed=not ollama),
-        port=port_of(container),
+        port=port_of(ingress),
         here=lambda path: _local_weights(folder, revision, path),
         ollama=ollama,
+        guard=guard,
     )
 
 
@@ -51,7 +56,7 @@ def _environment(project: Project, revision: Revision, *, rehearsed: bool) -> di
         more=knobs.engine_environment,
         accelerator=gpu.short if gpu and rehearsed else "",
     )
-    for variable in revision.containers[0].env:
+    for variable in engine_of(revision).env:
         reference = variable.value_source.secret_key_ref
         if reference.secret:
             value = secret_value(project, reference.secret, reference.version)
@@ -61,11 +66,15 @@ def _environment(project: Project, revision: Revision, *, rehearsed: bool) -> di
     return env
 
 
+def _plain(container: Container) -> dict[str, str]:
+    return {variable.name: variable.value for variable in container.env}
+
+
 def _local_weights(folder: Path, revision: Revision, path: str) -> str:
     """Let a mounted bucket's folder be where the simulated bucket keeps it."""
     buckets = folder / "storage" / ".cloudstorage"
     volumes = {volume.name: volume.gcs.bucket for volume in revision.volumes if volume.gcs}
-    for mount in revision.containers[0].volume_mounts:
+    for mount in engine_of(revision).volume_mounts:
         bucket = volumes.get(mount.name)
         if bucket and not (buckets / bucket).is_dir():
             raise CannotStart(

@@ -7,10 +7,11 @@ from typing import Final
 import anyio
 from google.cloud.run_v2.types import Probe, Revision
 
+from emulators.common.guard import Guard
 from emulators.common.processes import EngineProcess
 from emulators.common.programs import CannotStart, Program
 from emulators.google.containers import program_of
-from emulators.google.run_shapes import port_of
+from emulators.google.run_shapes import engine_of, port_of
 from emulators.google.state import Instance, Project, World
 
 SYSTEM_LOG: Final = "run.googleapis.com/varlog/system"
@@ -31,7 +32,7 @@ class Engine:
         self._world = world
         self._project = project
         self._revision = revision
-        self._container = revision.containers[0]
+        self._container = engine_of(revision)
         parts = revision.name.split("/")
         self.revision: Final = parts[-1]
         self._labels: Final = {
@@ -57,6 +58,11 @@ class Engine:
     def url(self) -> str:
         """Where its process listens."""
         return self._process.url
+
+    @property
+    def guard(self) -> Guard | None:
+        """What stands before it."""
+        return self._process.guard
 
     @property
     def is_ready(self) -> bool:
@@ -108,7 +114,8 @@ class Engine:
 
     async def _probe(self, program: Program) -> None:
         knobs, probe = self._project.knobs, self._container.startup_probe
-        reachable = program.reachable
+        asked = probe.http_get.port or probe.tcp_socket.port or port_of(self._container)
+        reachable = program.reachable and program.is_asked(asked, probe.http_get.path)
         scale = knobs.probe_scale
         await anyio.sleep(probe.initial_delay_seconds * scale)
         if knobs.rollout == "never":
@@ -149,7 +156,8 @@ class Engine:
         name = self._container.name or f"{self._revision.service}-1"
         path = self._container.startup_probe.http_get.path
         told = f' path "{path}"' if path else ""
-        return f'for container "{name}" on port {port_of(self._container)}{told}'
+        asked = self._container.startup_probe.http_get.port or port_of(self._container)
+        return f'for container "{name}" on port {asked}{told}'
 
     def _say(self, severity: str, text: str) -> None:
         self._project.append(severity, text, self._labels, SYSTEM_LOG)

@@ -52,7 +52,8 @@ class _Host:
                 body = await request.body()
                 engine = await self._engine()
                 try:
-                    await pass_on(request, body, engine.url, answer, but=_OURS)
+                    path = await engine.guard.admit(request, engine.url) if engine.guard else None
+                    await pass_on(request, body, engine.url, answer, path=path, but=_OURS)
                 finally:
                     engine.gave()
                     self._world.touch()

@@ -14,7 +14,7 @@ from emulators.google.fleet import Fleet
 from emulators.google.images import check_image
 from emulators.google.operations import failed, succeeded
 from emulators.google.refusing import Refused
-from emulators.google.run_shapes import is_manual, least_instances, port_of
+from emulators.google.run_shapes import engine_of, ingress_of, is_manual, least_instances, port_of
 from emulators.google.running import running
 from emulators.google.state import Project, World
 
@@ -84,7 +84,8 @@ async def remove(world: World, project: Project, service: Service, operation: Op
 
 def _check_before(world: World, project: Project, revision: Revision) -> None:
     """Refuse what no instance need be started for."""
-    check_image(world, project, revision.containers[0].image)
+    for container in revision.containers:
+        check_image(world, project, container.image)
     _check_secrets(project, revision)
     if project.knobs.rollout == "no-capacity":
         raise RolloutFailed(
@@ -130,7 +131,7 @@ def _superseded(revision: Revision) -> Refused:
 
 
 def _never_healthy(revision: Revision) -> RolloutFailed:
-    port = port_of(revision.containers[0])
+    port = port_of(ingress_of(revision))
     return RolloutFailed(
         "FAILED_PRECONDITION",
         "The user-provided container failed to start and listen on the port defined provided by"
@@ -143,7 +144,7 @@ def _never_healthy(revision: Revision) -> RolloutFailed:
 
 def _check_secrets(project: Project, revision: Revision) -> None:
     problems = []
-    for place, variable in enumerate(revision.containers[0].env):
+    for place, variable in enumerate(engine_of(revision).env):
         reference = variable.value_source.secret_key_ref
         if reference.secret:
             words = _secret_problem(project, revision, reference.secret, reference.version)

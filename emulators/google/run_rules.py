@@ -19,8 +19,11 @@ from emulators.google.run_shapes import (
     MAX_DEFAULT,
     accelerator_of,
     cpus,
+    engine_of,
     gibibytes,
     gpus_of,
+    instance_cpus,
+    instance_gibibytes,
     most_instances,
     timeout_seconds,
 )
@@ -74,13 +77,16 @@ def _problems(service: Service) -> Iterator[_Problem]:
     yield from _scaling(service)
     template = service.template
     yield from _template(template)
-    if len(template.containers) != 1:
-        return
-    container = template.containers[0]
-    yield from _container(container)
-    yield from _volumes(template, container)
-    if gpus_of(container) or accelerator_of(template):
-        yield from _gpu(service, container)
+    for place, container in enumerate(template.containers):
+        where = f"template.containers[{place}]"
+        yield from _container(where, container)
+        yield from _mounts(where, template, container)
+    yield from _together(template)
+    for volume in template.volumes:
+        if any(option.startswith("-") for option in volume.gcs.mount_options):
+            yield "template.volumes", "mount options must not start with a hyphen."
+    if template.containers and (gpus_of(engine_of(template)) or accelerator_of(template)):
+        yield from _gpu(service, engine_of(template))
 
 
 def _names(service: Service) -> Iterator[_Problem]:
@@ -110,7 +116,8 @@ def _scaling(service: Service) -> Iterator[_Problem]:
 
 
 def _template(template: RevisionTemplate) -> Iterator[_Problem]:
-    if len(template.containers) != 1:
+    ports = sum(bool(one.ports) for one in template.containers)
+    if ports != 1 and len(template.containers) != 1:
         yield "template.containers", "exactly one container must have a port."
     if not 0 <= timeout_seconds(template) <= 3600:
         yield "template.timeout", "must be between 1 and 3600 seconds."
@@ -120,8 +127,7 @@ def _template(template: RevisionTemplate) -> Iterator[_Problem]:
         yield "template.vpc_access", "connector and network_interfaces exclude each other."
 
 
-def _container(container: Container) -> Iterator[_Problem]:
-    where = "template.containers[0]"
+def _container(where: str, container: Container) -> Iterator[_Problem]:
     if not container.image:
         yield f"{where}.image", "must be set."
     if len(container.ports) > 1:
@@ -155,20 +161,44 @@ def _probe(where: str, probe: Probe, most: int, longest: int) -> Iterator[_Probl
         )
 
 
-def _volumes(template: RevisionTemplate, container: Container) -> Iterator[_Problem]:
+def _together(template: RevisionTemplate) -> Iterator[_Problem]:
+    """What containers of one instance are to each other."""
+    if len(template.containers) < 2:
+        return
+    named = {one.name: one for one in template.containers}
+    if "" in named or len(named) < len(template.containers):
+        yield "template.containers", "every container must have a name of its own."
+    for place, container in enumerate(template.containers):
+        where = f"template.containers[{place}]"
+        for other in container.depends_on:
+            if other not in named or other == container.name:
+                yield f"{where}.depends_on", f"no other container is named {other}."
+            elif not named[other].startup_probe:
+                yield f"{where}.depends_on", f"{other} must have a startup probe."
+        if gpus_of(container):
+            continue
+        limits = container.resources.limits
+        processors, memory = cpus(limits.get("cpu", "1")), gibibytes(limits.get("memory", "512Mi"))
+        if processors < 1 or processors % 1:
+            yield f"{where}.resources.limits.cpu", "must be a whole number beside a GPU."
+        if memory > 4 * processors:
+            yield f"{where}.resources.limits.memory", f"{processors:g} CPU go with 4 GiB each."
+    if sum(bool(gpus_of(one)) for one in template.containers) > 1:
+        yield "template.containers", "only one container can have a GPU."
+
+
+def _mounts(where: str, template: RevisionTemplate, container: Container) -> Iterator[_Problem]:
     names = {volume.name for volume in template.volumes}
     for mount in container.volume_mounts:
         if mount.name not in names:
-            yield "template.containers[0].volume_mounts", f"no volume is named {mount.name}."
+            yield f"{where}.volume_mounts", f"no volume is named {mount.name}."
         if not mount.mount_path.startswith("/"):
-            yield "template.containers[0].volume_mounts", "mount_path must be absolute."
-    for volume in template.volumes:
-        if any(option.startswith("-") for option in volume.gcs.mount_options):
-            yield "template.volumes", "mount options must not start with a hyphen."
+            yield f"{where}.volume_mounts", "mount_path must be absolute."
 
 
 def _gpu(service: Service, container: Container) -> Iterator[_Problem]:
-    template, where = service.template, "template.containers[0].resources"
+    template = service.template
+    where = f"template.containers[{list(template.containers).index(container)}].resources"
     rule = GPUS.get(accelerator_of(template))
     if rule is None:
         yield "template.node_selector.accelerator", f"must be one of {', '.join(GPUS)}."
@@ -180,6 +210,9 @@ def _gpu(service: Service, container: Container) -> Iterator[_Problem]:
     if template.execution_environment.name == "EXECUTION_ENVIRONMENT_GEN1":
         yield "template.execution_environment", "GPUs need the second generation."
     limits = container.resources.limits
+    if instance_cpus(template) > rule.cpus[1] or instance_gibibytes(template) > rule.memory[1]:
+        most = f"{rule.cpus[1]:g} CPU and {rule.memory[1]:g}Gi"
+        yield "template.containers", f"all containers together may have {most} beside this GPU."
     if not rule.cpus[0] <= cpus(limits.get("cpu", "1")) <= rule.cpus[1]:
         yield f"{where}.limits.cpu", f"must be between {rule.cpus[0]:g} and {rule.cpus[1]:g}."
     if not rule.memory[0] <= gibibytes(limits.get("memory", "512Mi")) <= rule.memory[1]:
@@ -219,12 +252,10 @@ def _check_gpu_quota(project: Project, location: str, service: Service) -> None:
 
 def _check_size_quotas(project: Project, service: Service) -> None:
     """Refuse more CPU or memory than the project has for as many instances as may be."""
-    for container in service.template.containers[:1]:
-        limits = container.resources.limits
-        milli = cpus(limits.get("cpu", "1")) * 1000
-        octets = gibibytes(limits.get("memory", "512Mi")) * quotas.GIB
-        _check_size(project, service, "CpuAllocPerProjectRegion", milli, "CPU")
-        _check_size(project, service, "MemAllocPerProjectRegion", octets, "memory")
+    milli = instance_cpus(service.template) * 1000
+    octets = instance_gibibytes(service.template) * quotas.GIB
+    _check_size(project, service, "CpuAllocPerProjectRegion", milli, "CPU")
+    _check_size(project, service, "MemAllocPerProjectRegion", octets, "memory")
 
 
 def _check_size(project: Project, service: Service, quota_id: str, each: float, what: str) -> None:

@@ -8,6 +8,7 @@ from google.cloud.run_v2.types import (
     ContainerPort,
     IngressTraffic,
     Probe,
+    Revision,
     RevisionTemplate,
     Service,
     ServiceScaling,
@@ -76,6 +77,16 @@ def accelerator_of(template: RevisionTemplate) -> str:
     return template.node_selector.accelerator
 
 
+def engine_of(template: RevisionTemplate | Revision) -> Container:
+    """Give the container that has the accelerator; where none has, the first."""
+    return next((one for one in template.containers if gpus_of(one)), template.containers[0])
+
+
+def ingress_of(template: RevisionTemplate | Revision) -> Container:
+    """Give the container that requests are sent to."""
+    return next((one for one in template.containers if one.ports), template.containers[0])
+
+
 def cpus(limit: str) -> float:
     """Read `8` or `8000m`; what cannot be read is not a number."""
     return _number(limit[:-1]) / 1000 if limit.endswith("m") else _number(limit)
@@ -87,6 +98,18 @@ def gibibytes(limit: str) -> float:
         if limit.endswith(unit):
             return _number(limit.removesuffix(unit)) * factor
     return _number(limit) / 2**30
+
+
+def instance_cpus(template: RevisionTemplate) -> float:
+    """Give the processors of all containers together."""
+    return sum(cpus(one.resources.limits.get("cpu", "1")) for one in template.containers)
+
+
+def instance_gibibytes(template: RevisionTemplate) -> float:
+    """Give the memory of all containers together."""
+    return sum(
+        gibibytes(one.resources.limits.get("memory", "512Mi")) for one in template.containers
+    )
 
 
 def most_instances(service: Service) -> int:
@@ -141,10 +164,10 @@ def fill_in(service: Service, project_number: str) -> None:
     template.max_instance_request_concurrency = template.max_instance_request_concurrency or 80
     if not template.service_account:
         template.service_account = f"{project_number}-compute@developer.gserviceaccount.com"
-    _fill_in_container(template.containers[0])
+    _fill_in_ingress(ingress_of(template))
 
 
-def _fill_in_container(container: Container) -> None:
+def _fill_in_ingress(container: Container) -> None:
     if not container.ports:
         container.ports = [ContainerPort(name="http1", container_port=DEFAULT_PORT)]
     elif not container.ports[0].name:
