@@ -41,6 +41,13 @@ class Settings(BaseSettings):
     """The local engine: real vLLM, the simulated one, or whichever is there."""
     hf_token: SecretStr | None = None
     """Only for gated models of the Hugging Face Hub."""
+    registry_username: str | None = None
+    """An account at `REGISTRY_SERVER` that images are pulled with on Azure: Docker Hub limits pulls
+    without one."""
+    registry_password: SecretStr | None = None
+    """Its password or access token; kept in the Key Vault."""
+    registry_server: str = "docker.io"
+    """The only registry that this account is shown to."""
     tensor_parallel_size: int = Field(default=1, ge=1)
     """How many accelerators one replica is spread over when a call does not say."""
     accelerator_type: str | None = None
@@ -122,6 +129,7 @@ class Settings(BaseSettings):
         held = (
             self.vllm_api_key,
             self.hf_token,
+            self.registry_password,
             self.google_api_key,
             self.analyst_api_key,
             self.mcp_bearer_token,

@@ -101,6 +101,11 @@ class DeploymentSpec(Record):
         return variables
 
     @property
+    def from_hub(self) -> bool:
+        """Whether its files are fetched from the Hub, wherever they lie then."""
+        return self.engine == "vllm" and (self.weights or "hub").startswith("hub")
+
+    @property
     def variables(self) -> dict[str, str]:
         """`env`, by name."""
         return {name: value for name, _, value in (one.partition("=") for one in self.env)}

@@ -74,14 +74,25 @@ def catalogue(writer: Writer = "engine") -> tuple[Pattern, ...]:
     return tuple(Pattern.model_validate(row) for row in rows)
 
 
+def advised(entry: Pattern, platform: Writer) -> Pattern:
+    """Return an engine's entry with a platform's own advice where that knows the same cause."""
+    same = (one for one in catalogue(platform) if one.code == entry.code and one.rank == "cause")
+    own = next(same, None) if platform != "engine" and entry.rank == "cause" else None
+    return entry.model_copy(update={"fix": own.fix, "next": own.next}) if own else entry
+
+
 def meaning(writer: Writer, message: str) -> Pattern | None:
     """Give the entry that a platform's message fits, None without one."""
     cut = message[:LINE_CHARACTERS]
     return next((one for one in catalogue(writer) if re.search(one.pattern, cut)), None)
 
 
-def recognize(lines: Iterable[str], writer: Writer = "engine") -> Failure | None:
+def recognize(
+    lines: Iterable[str], writer: Writer = "engine", *, on: Writer = "engine"
+) -> Failure | None:
     """Give the catalogue's words for the first entry that any line fits, None without one.
+
+    `on` is the platform that an engine runs on, which may know better what to do there.
 
     What a user wrote, as a request logger repeats it, fits none.
     """
@@ -91,7 +102,7 @@ def recognize(lines: Iterable[str], writer: Writer = "engine") -> Failure | None
         wanted = re.compile(entry.pattern)
         for line in own:
             if match := wanted.search(line):
-                return told(entry, match, cleaned)
+                return told(advised(entry, on), match, cleaned)
     return None
 
 

@@ -13,6 +13,7 @@ from logs.catalogue import (
     USERS,
     Pattern,
     Writer,
+    advised,
     catalogue,
     hints,
     told,
@@ -47,6 +48,7 @@ class Finder:
         platform = _entries(writer) if writer and writer != "engine" else ()
         self._engines = _entries("engine")
         self._platforms = (*platform, *self._engines)
+        self._platform: Writer = writer or "engine"
         self._words = hints(writer or "engine")
         self._hints = _combined(self._words)
         self._found: dict[tuple[int, bool, int], Finding] = {}
@@ -92,7 +94,7 @@ class Finder:
 
     def _keep(self, one: "_Entry", match: re.Match[str], line: Line) -> None:
         new = Finding(
-            failure=told(one.entry, match),
+            failure=told(advised(one.entry, self._platform), match),
             writer=one.writer,
             line=quoted(match.string.strip(), 400),
             first=line.at,

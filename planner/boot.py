@@ -61,7 +61,7 @@ def boot(model: ModelShape, place: Place, flags: Flags, *, weights_from: str | N
     Raises:
         InvalidArgument: Nobody knows the source, or how large the model is.
     """
-    source = weights_from or place.weights_from
+    source = weights_from or source_of(model, place)
     phases = (
         BootPhase(name="host and image", seconds=valid(Span, _data()["hosts"][_host(place)])),
         BootPhase(name="engine start", seconds=_engine(place, flags)["start"]),
@@ -84,13 +84,24 @@ def boot(model: ModelShape, place: Place, flags: Flags, *, weights_from: str | N
     )
 
 
+def source_of(model: ModelShape, place: Place) -> str:
+    """Return where the weights of a model come from at a place when nobody says."""
+    gib = stored_bytes(model) / 2**30
+    return "hub" if 0 < gib <= (place.hub_disk_gib or 0) else place.weights_from
+
+
+def stored_bytes(model: ModelShape) -> int:
+    """Bytes of a model's files, 0 where nobody knows."""
+    return model.weight_bytes or sum(group.stored_bytes for group in model.groups)
+
+
 def file_bytes(model: ModelShape) -> int:
     """Bytes of a model's files.
 
     Raises:
         InvalidArgument: Nobody knows.
     """
-    size = model.weight_bytes or sum(group.stored_bytes for group in model.groups)
+    size = stored_bytes(model)
     if not size:
         raise InvalidArgument(
             f"How large the files of {model.model} are is not known.",

@@ -49,6 +49,8 @@ class Place(Record):
     """Files that are read count against the host's memory."""
     weights_from: str
     """A name of `boot.toml`: where its weights usually come from."""
+    hub_disk_gib: float | None = None
+    """Files of the Hub that are no larger lie on the container's own disk in place of that."""
     startup_seconds_max: int | None = None
     """The longest boot that its probes allow."""
     provisioning: Literal["on-demand", "spot", "flex-start"] = "on-demand"

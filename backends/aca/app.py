@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 from backends.aca.blueprint import Blueprint
 from backends.aca.bodies import restrictions_of
 from backends.aca.images import registry_of_azure
-from backends.aca.names import CONTAINER, EXPIRES_TAG
+from backends.aca.names import CONTAINER, EXPIRES_TAG, REGISTRY_SECRET
 from backends.aca.rules import rules
 from backends.aca.weights import Mount
 from backends.common import guard, slim
@@ -90,7 +90,7 @@ def ingress_of(drawn: Blueprint, addresses: tuple[str, ...]) -> "M.Ingress":
 def _configuration(drawn: Blueprint, vault_url: str, ingress: "M.Ingress") -> "M.Configuration":
     from azure.mgmt.appcontainers import models as M  # noqa: N812
 
-    identity, server = drawn.ground.identity_id, registry_of_azure(drawn.container.image)
+    identity = drawn.ground.identity_id
     return M.Configuration(
         active_revisions_mode="Single",
         max_inactive_revisions=rules().scaling.inactive_revisions,
@@ -99,10 +99,27 @@ def _configuration(drawn: Blueprint, vault_url: str, ingress: "M.Ingress") -> "M
             M.Secret(name=name, key_vault_url=f"{vault_url}/secrets/{secret}", identity=identity)
             for name, secret in drawn.kept.items()
         ],
-        registries=[M.RegistryCredentials(server=server, identity=identity)] if server else None,
+        registries=_registries(drawn),
         # The platform reads secrets and images with it; what runs in the container may not.
         identity_settings=[M.IdentitySettings(identity=identity, lifecycle="None")],
     )
+
+
+def _registries(drawn: Blueprint) -> "list[M.RegistryCredentials] | None":
+    from azure.mgmt.appcontainers import models as M  # noqa: N812
+
+    server, account = registry_of_azure(drawn.container.image), drawn.account
+    if account:
+        return [
+            M.RegistryCredentials(
+                server=account.server,
+                username=account.username,
+                password_secret_ref=REGISTRY_SECRET,
+            )
+        ]
+    if server:
+        return [M.RegistryCredentials(server=server, identity=drawn.ground.identity_id)]
+    return None
 
 
 def _template(drawn: Blueprint, image: str) -> "M.Template":

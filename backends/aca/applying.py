@@ -16,7 +16,7 @@ from backends.aca import (
 )
 from backends.aca.app import is_open
 from backends.aca.blueprint import Blueprint, blueprint
-from backends.aca.names import HF_SECRET, SHARE, key_secret
+from backends.aca.names import HF_SECRET, REGISTRY_SECRET, SHARE, key_secret
 from backends.aca.pending import Pending
 from backends.aca.site import Site
 from backends.aca.stands import ROLE
@@ -87,6 +87,8 @@ async def _made(
     spec, is_early = wanted.spec, datetime.now(UTC) - wanted.since < _EFFECT
     try:
         token = await _hub_token(site, spec)
+        if wanted.blueprint.account and site.settings.registry_password:
+            await secrets.keep(site, REGISTRY_SECRET, site.settings.registry_password)
         made = await secrets.keep_key(site, spec.name)
     except PermissionDenied:
         if is_early:
@@ -106,7 +108,7 @@ async def _made(
 
 async def _hub_token(site: Site, spec: DeploymentSpec) -> bool:
     """Whether the Hub's token is kept; one of the settings is kept now."""
-    if (spec.weights or "hub") != "hub":
+    if not spec.from_hub:
         return False
     if await secrets.exists(site, HF_SECRET):
         return True

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from backends.aca import probes, rules
-from backends.aca.names import HF_SECRET, KEY, Ground, key_secret
+from backends.aca.images import Account, account_for
+from backends.aca.names import HF_SECRET, KEY, REGISTRY_SECRET, Ground, key_secret
 from backends.aca.serving import Serving, serving_of
 from backends.aca.tags import tags_of
 from backends.aca.weights import Mount
@@ -53,6 +54,8 @@ class Blueprint(Record):
     mount: Mount | None = None
     needs_token: bool
     """The Hub's token must be in the vault."""
+    account: Account | None = None
+    """Who pulls the image, with the password in the vault; None: anybody, or the identity."""
     boot_seconds: float
     """The slowest that is foreseen, from the container's start to the first answer."""
     doubts: tuple[str, ...] = ()
@@ -67,7 +70,8 @@ class Blueprint(Record):
     def kept(self) -> dict[str, str]:
         """The vault's secrets, by what the app calls them."""
         token = {HF_SECRET: HF_SECRET} if self.needs_token else {}
-        return {KEY: key_secret(self.name), **token}
+        password = {REGISTRY_SECRET: REGISTRY_SECRET} if self.account else {}
+        return {KEY: key_secret(self.name), **token, **password}
 
 
 def blueprint(
@@ -98,6 +102,7 @@ def blueprint(
         concurrency=serving.concurrency,
         exposure=spec.access,
         mount=serving.mount,
+        account=account_for(site.settings, serving.container.image),
         needs_token="HF_TOKEN" in serving.container.secrets,
         boot_seconds=serving.boot_seconds,
         doubts=tuple(
@@ -131,10 +136,11 @@ def _probes(serving: Serving, proxy: Container) -> dict[str, Probe]:
 
 
 def _cooldown(serving: Serving) -> int:
-    """Give how long autoscaling leaves a replica alone: its time counts while it still boots."""
-    chosen, most = rules.rules().scaling, rules.rules().startup_probe.most_seconds
-    boots = min(chosen.boots * serving.boot_seconds, most)
-    return math.ceil(max(chosen.cooldown_seconds, boots, serving.scheduled_seconds))
+    """Give how long autoscaling leaves a replica alone: its time counts while it still boots.
+
+    It cannot be shortened once a boot is over: every change of it is a new revision, which boots.
+    """
+    return math.ceil(max(rules.rules().scaling.cooldown_seconds, serving.scheduled_seconds))
 
 
 def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:

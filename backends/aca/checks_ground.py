@@ -36,7 +36,7 @@ _NEW_VAULT: Final = "Set AZURE_KEYVAULT_NAME to another name."
 def questions(site: Site, plan: Plan) -> Iterator[Question]:
     """Ask for what the app stands on, and for the callers where only they are let in."""
     ground, kind = site.ground, rules.gpu_of(site.target).profile_type
-    mount = weights_of(plan.spec, plan.model).mount
+    mount = weights_of(plan.spec, plan.model, rules.place_of(site.target)).mount
     yield Question(
         f"The environment {ground.environment} has or takes {kind}", partial(_environment, site)
     )

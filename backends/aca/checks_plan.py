@@ -17,7 +17,7 @@ from core.plans import Plan
 def questions(site: Site, plan: Plan) -> Iterator[Question]:
     """Ask for what the plan names."""
     yield Question("The container image is there", partial(_image, site, plan))
-    if (plan.spec.weights or "hub") == "hub":
+    if plan.spec.from_hub:
         yield Question("Replicas get the Hub's token if one is needed", partial(_token, site))
     yield Question(f"The name {plan.spec.name} is free or yours", partial(_name, site, plan))
 

@@ -8,6 +8,7 @@ from backends.aca.ground_basics import providers, registrations
 from backends.aca.ground_steps import steps
 from backends.aca.names import SHARE
 from backends.aca.needs import Granted, Permissions, Who, missing, needs
+from backends.aca.rules import place_of
 from backends.aca.site import Site
 from backends.aca.stands import Stand, stand_of
 from backends.aca.waiting import reading
@@ -108,7 +109,7 @@ async def _ground(site: Site, plan: Plan) -> Answer:
 
 async def _left(site: Site, plan: Plan) -> list[str]:
     """Say what is still to be made."""
-    mount = weights_of(plan.spec, plan.model).mount
+    mount = weights_of(plan.spec, plan.model, place_of(site.target)).mount
     wanted = steps(site, share=mount is not None, named=mount.share if mount else SHARE)
     stands = await side_by_side([partial(stand_of, step) for step in wanted])
     seen = zip(wanted, stands, strict=True)
@@ -116,4 +117,4 @@ async def _left(site: Site, plan: Plan) -> list[str]:
 
 
 def _on_a_share(plan: Plan) -> bool:
-    return weights_of(plan.spec, plan.model).mount is not None
+    return weights_of(plan.spec, plan.model, place_of(plan.target)).mount is not None

@@ -160,7 +160,7 @@ def failure(said: Sequence[Said], events: Sequence[Event], log_lines: Sequence[s
         return hostless
     heard = [*said, *(Said(one.text, reason=one.reason) for one in reversed(events))]
     told, meaning = _most_telling(heard)
-    known = recognize(log_lines)
+    known = recognize(log_lines, on="aca")
     if known and meaning.code in _VAGUE:
         return known
     return Failure(

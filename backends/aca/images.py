@@ -1,11 +1,12 @@
 """Container images by digest: what a tag means now, as its registry says."""
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from backends.aca.site import Site
 from backends.common import registry
 from backends.common.registry import Reference, reference
 from core.cloud_errors import CloudRefused
+from core.settings import Settings
 
 _AZURE: Final = ".azurecr.io"
 
@@ -17,6 +18,22 @@ def registry_of_azure(image: str) -> str | None:
     """Give the Azure registry that an image is pulled from with our identity; None for others."""
     server = reference(image.partition("@")[0]).registry
     return server if server.endswith(_AZURE) else None
+
+
+class Account(NamedTuple):
+    """Who pulls from a registry; the password is kept in the vault."""
+
+    server: str
+    username: str
+
+
+def account_for(settings: Settings, image: str) -> Account | None:
+    """Return the account to pull an image with; None where that is of another registry."""
+    server, username = settings.registry_server, settings.registry_username
+    if not username or not settings.registry_password:
+        return None
+    same = reference(f"{server}/x/x").registry == reference(image.partition("@")[0]).registry
+    return Account(server, username) if same else None
 
 
 async def pinned(site: Site, image: str) -> str | None:
@@ -31,7 +48,10 @@ async def pinned(site: Site, image: str) -> str | None:
     plane = await site.clients.plane()
     base = plane.http if plane else f"https://{wanted.registry}"
     if (base, image) not in _pins:
-        said = await registry.ask(base, wanted)
+        password = site.settings.registry_password
+        account = account_for(site.settings, image)
+        login = (account.username, password.get_secret_value()) if account and password else None
+        said = await registry.ask(base, wanted, login=login)
         digest = _read(said, wanted) if said else None
         if digest is None:
             return None

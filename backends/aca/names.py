@@ -26,6 +26,7 @@ CONTAINER: Final = "vllm"
 KEY: Final = "api-key"
 """The app's name for the engine's key; it refers to the vault."""
 HF_SECRET: Final = "hf-token"  # noqa: S105  the secret's name, in the vault and in apps
+REGISTRY_SECRET: Final = "registry-password"  # noqa: S105  likewise
 SHARE: Final = "weights"
 """The file share with weights, and the environment's link to it."""
 CONSUMPTION: Final = "Consumption"

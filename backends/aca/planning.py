@@ -8,7 +8,7 @@ from backends.aca import address, az, bodies, precision, roles, rules, text
 from backends.aca.blueprint import Blueprint, blueprint
 from backends.aca.failing import not_configured
 from backends.aca.images import registry_of_azure
-from backends.aca.names import HF_SECRET, KEY
+from backends.aca.names import HF_SECRET, KEY, REGISTRY_SECRET
 from backends.common.costs import always_on, price_doubts, tagged
 from core.plans import MemoryPlan, Plan, PlannedStep
 from core.records import DeploymentSpec, ModelShape
@@ -161,6 +161,12 @@ def _kept(made: Blueprint) -> Iterator[PlannedStep]:
             request={"id": f"{secrets}/{made.kept[HF_SECRET]}", "tags": {**bodies.OURS}},
             command=text.token(made),
         )
+    if made.account:
+        yield PlannedStep(
+            what=f"Keep your REGISTRY_PASSWORD for {made.account.server} in the vault.",
+            request={"id": f"{secrets}/{REGISTRY_SECRET}", "tags": {**bodies.OURS}},
+            command=text.password(made),
+        )
 
 
 def _app(made: Blueprint, allowed: tuple[str, ...]) -> PlannedStep:
@@ -205,7 +211,13 @@ def _asleep(made: Blueprint, costs: Price) -> Iterator[str]:
         return
     minutes, seconds = made.cooldown_seconds / 60, rules.rules().limits.request_seconds
     price = costs.usd_per_hour
-    cost = "" if price is None else f", ${price * minutes / 60:,.2f} each time"
+    most = minutes + made.boot_seconds / 60
+    cost = (
+        ""
+        if price is None
+        else f", ${price * minutes / 60:,.2f} each time, up to ${price * most / 60:,.2f} with the"
+        " boot"
+    )
     yield (
         f"A replica stays for {minutes:.0f} min after its last request{cost}: with less,"
         " autoscaling would end it while it boots."
@@ -219,7 +231,7 @@ def _asleep(made: Blueprint, costs: Price) -> Iterator[str]:
 
 def _images(made: Blueprint) -> Iterator[str]:
     server = registry_of_azure(made.container.image)
-    if server:
+    if server and not made.account:
         yield (
             f"{server} must let the identity {made.ground.identity} pull (role AcrPull) before"
             " this is deployed."

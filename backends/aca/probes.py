@@ -9,20 +9,31 @@ from core.errors import InvalidArgument
 
 def startup(slowest_boot_seconds: float, *, path: str, port: int) -> Probe:
     """Give a boot the time that it may need; the period grows where no more failures are taken."""
-    chosen, most = rules().startup_probe, rules().limits.failures.startup
+    chosen = rules().startup_probe
     wanted = max(chosen.least_seconds, slowest_boot_seconds + chosen.margin_seconds)
     budget = min(wanted, chosen.most_seconds)
+    return _startup(budget, rules().limits.failures.startup, path=path, port=port)
+
+
+def older_startup(probe: Probe) -> Probe:
+    """Return a startup probe that allows the same time, as far as an older service lets it."""
+    limits = rules().limits
+    most = limits.failures.older_startup
+    budget = min(probe.budget_seconds, most * limits.period_seconds)
+    return _startup(budget, most, path=probe.path, port=probe.port)
+
+
+def _startup(budget: float, most: int, *, path: str, port: int) -> Probe:
+    chosen = rules().startup_probe
     period = max(chosen.period_seconds, math.ceil(budget / most))
-    return checked(
-        Probe(
-            path=path,
-            port=port,
-            period_seconds=period,
-            timeout_seconds=chosen.timeout_seconds,
-            failures=math.ceil(budget / period),
-        ),
-        most,
+    probe = Probe(
+        path=path,
+        port=port,
+        period_seconds=period,
+        timeout_seconds=chosen.timeout_seconds,
+        failures=math.ceil(budget / period),
     )
+    return checked(probe, most)
 
 
 def readiness(*, path: str, port: int) -> Probe:

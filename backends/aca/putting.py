@@ -10,6 +10,7 @@ from backends.aca import (
     late,
     looking,
     operations,
+    probes,
     removing,
     replicas,
     tags,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _UNREAD: Final = re.compile(
     r"managed identity.*secret|secret.*managed identity", re.IGNORECASE | re.DOTALL
 )
+_OLDER_PROBES: Final = "ContainerAppProbeFailureThresholdOutOfRange"
 _BROKEN: Final = frozenset({"Failed", "Canceled"})
 
 
@@ -97,9 +99,31 @@ async def put(
         image=image,
         suffix=whole.suffix() if again else None,
     )
-    await operations.patiently(lambda: _attempt(site, spec.name, wanted))
+    try:
+        await operations.patiently(lambda: _attempt(site, spec.name, wanted))
+    except OpsError as exc:
+        if _OLDER_PROBES not in f"{exc.summary} {exc.cause}":
+            raise
+        older = wanted._replace(drawn=_with_older_probe(drawn))
+        await operations.patiently(lambda: _attempt(site, spec.name, older))
     if now is not None and changing.is_stopped(now):
         await changing.start(site, spec.name)
+
+
+def _with_older_probe(drawn: Blueprint) -> Blueprint:
+    probe = probes.older_startup(drawn.startup)
+    said = (
+        f"This region's Container Apps refuse {drawn.startup.failures} failures of a startup probe:"
+        f" {drawn.name} was sent {probe.failures} failures, {probe.period_seconds} s apart."
+    )
+    if drawn.boot_seconds > probe.budget_seconds:
+        said += (
+            f" A boot of more than {probe.budget_seconds / 60:.0f} min is ended then, and it may"
+            f" take {drawn.boot_seconds / 60:.0f} min: put the files on a share first"
+            " (weights=files://SHARE/FOLDER)."
+        )
+    note(said)
+    return drawn.model_copy(update={"startup": probe})
 
 
 def is_unread(exc: OpsError) -> bool:

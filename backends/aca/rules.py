@@ -18,6 +18,8 @@ class Failures(Record):
     """How often in a row each kind of probe may fail."""
 
     startup: int
+    older_startup: int
+    """Where a region's service is older."""
     readiness: int
     liveness: int
 
@@ -28,7 +30,6 @@ class Limits(Record):
     app_name: str
     replicas: int
     request_seconds: int
-    disk_gib: int
     addresses: int
     link_characters: int
     initial_delay_seconds: int
@@ -70,7 +71,6 @@ class Scaling(Record):
     """When replicas come and go."""
 
     cooldown_seconds: int
-    boots: int
     polling_seconds: int
     inactive_revisions: int
 
@@ -82,8 +82,6 @@ class Share(Record):
     cache_path: str
     """Of what is downloaded from the Hub."""
     mount_options: str
-    hub_gib: int
-    """Files of a model that are larger are kept on the share."""
     sku: str
     quota_gib: int
     mib_per_second: int

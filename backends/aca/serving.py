@@ -51,7 +51,8 @@ def serving_of(
     Raises:
         InvalidArgument: A value cannot be, or the accelerator cannot serve the model.
     """
-    place, gpu, weights = rules.place_of(target), rules.gpu_of(target), weights_of(spec, model)
+    place, gpu = rules.place_of(target), rules.gpu_of(target)
+    weights = weights_of(spec, model, place)
     chosen = precision.decided(spec, model, accelerator(place.accelerator))
     slowest = _slowest(chosen.spec, model, place, weights)
     fetch = weights.kind == "hub"

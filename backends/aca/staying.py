@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from backends.aca import az, ground_basics, ground_environment, ground_storage, secrets
 from backends.aca.failing import strictly, translated
-from backends.aca.names import HF_SECRET, SHARE
+from backends.aca.names import HF_SECRET, REGISTRY_SECRET, SHARE
 from backends.aca.rules import rules
 from backends.aca.site import Site
 from backends.aca.waiting import reading
@@ -32,7 +32,8 @@ async def after(site: Site) -> tuple[Remainder, ...]:
         lambda: _environment(site),
         lambda: _workspace(site),
         lambda: _share(site),
-        lambda: _token(site),
+        lambda: _shared(site, HF_SECRET),
+        lambda: _shared(site, REGISTRY_SECRET),
     )
     found = await side_by_side([lambda look=look: or_note(look, None) for look in looks])  # type: ignore[misc]
     return tuple(one for one in found if one is not None)
@@ -133,12 +134,12 @@ async def share(site: Site) -> "FileShare | None":
         return None
 
 
-async def _token(site: Site) -> Remainder | None:
-    if not await secrets.exists(site, HF_SECRET):
+async def _shared(site: Site, name: str) -> Remainder | None:
+    if not await secrets.exists(site, name):
         return None
     vault = site.ground.vault
     return Remainder(
-        what=f"the secret {HF_SECRET} in the vault {vault}, which other deployments may read",
+        what=f"the secret {name} in the vault {vault}, which other deployments may read",
         usd_per_month=0.0,
-        how_to_remove=az.no_secret(site.ground, HF_SECRET),
+        how_to_remove=az.no_secret(site.ground, name),
     )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from backends.aca import az, engines, looking, tags
+from backends.aca import az, engines, looking, whole
 from backends.aca.app import app_of
 from backends.aca.blueprint import Blueprint, blueprint
 from backends.aca.bodies import (
@@ -15,7 +15,7 @@ from backends.aca.bodies import (
     STORAGE_PROVIDER,
     as_sent,
 )
-from backends.aca.names import HF_SECRET, KEY, Ground
+from backends.aca.names import HF_SECRET, KEY, REGISTRY_SECRET, Ground
 from backends.aca.weights import Mount
 from backends.base import DeploymentConfig
 from backends.common import containers
@@ -94,11 +94,19 @@ def kept(made: Blueprint) -> Iterator[str]:
     yield key(made)
     if made.needs_token:
         yield token(made)
+    if made.account:
+        yield password(made)
 
 
 def token(made: Blueprint) -> str:
     """Keep the Hub's token of whoever pastes it, unless one is kept."""
     return az.secret_if_none(made.ground, made.kept[HF_SECRET], 'printf %s "$HF_TOKEN"')
+
+
+def password(made: Blueprint) -> str:
+    """Keep the registry's password of whoever pastes it, unless one is kept."""
+    read = 'printf %s "$REGISTRY_PASSWORD"'
+    return az.secret_if_none(made.ground, REGISTRY_SECRET, read)
 
 
 def key(made: Blueprint) -> str:
@@ -152,7 +160,7 @@ async def config(site: "Site", name: str) -> DeploymentConfig:
         NotFound: What was asked for cannot be read any more.
     """
     app = await looking.app_named(site, name)
-    spec = tags.spec_in(app.tags)
+    spec = whole.spec_as_running(app)
     if spec is None:
         raise NotFound(
             f"What was asked for when {name} was made cannot be read any more.",

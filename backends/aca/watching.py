@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from backends.aca import looking, tags
-from backends.aca.rules import rules
+from backends.aca import looking, whole
+from backends.aca.rules import place_of, rules
 from backends.aca.site import Site
 from backends.aca.weights import weights_of
 from backends.boot_abilities import BootBudget
@@ -25,8 +25,8 @@ async def boot_budget(site: Site, name: str, model: ModelShape) -> BootBudget:
         CloudError: Container Apps cannot be asked.
     """
     app = await looking.app_named(site, name)
-    spec = tags.spec_in(app.tags)
-    weights = weights_of(spec, model) if spec else None
+    spec = whole.spec_as_running(app)
+    weights = weights_of(spec, model, place_of(site.target)) if spec else None
     seconds, probe = _probe(app)
     return BootBudget(
         seconds=seconds,

@@ -6,12 +6,12 @@ from typing import Final, Literal
 
 from backends.aca.names import SHARE
 from backends.aca.rules import rules
-from backends.common.containers import size_known
 from core.errors import InvalidArgument
 from core.record import Record
 from core.records import DeploymentSpec, ModelShape
-from planner.boot import file_bytes
+from planner.boot import stored_bytes
 from planner.model import is_path
+from planner.places import Place
 
 _FOLDER: Final = re.compile(r"files://([a-z0-9](?:-?[a-z0-9]){2,62})((?:/[^/]+)+)/?")
 _OFFLINE: Final = {"HF_HUB_OFFLINE": "1"}
@@ -46,15 +46,15 @@ class Weights(Record):
         return self.kind == "hub" and self.mount is not None
 
 
-def weights_of(spec: DeploymentSpec, model: ModelShape) -> Weights:
-    """Say where the weights come from.
+def weights_of(spec: DeploymentSpec, model: ModelShape, place: Place) -> Weights:
+    """Say where the weights come from; `place` is what the planner knows of the target.
 
     Raises:
         InvalidArgument: There is no such place, or what it needs is missing.
     """
     match spec.weights or "hub":
-        case "hub":
-            return _hub(spec, model)
+        case "hub" | "hub:disk" | "hub:share":
+            return _hub(spec, model, place)
         case "baked":
             return _baked(spec)
         case location:
@@ -75,30 +75,36 @@ def link_of(share: str, *, read_only: bool) -> str:
     return f"{share}{end}"
 
 
-def _hub(spec: DeploymentSpec, model: ModelShape) -> Weights:
+def _hub(spec: DeploymentSpec, model: ModelShape, place: Place) -> Weights:
     if is_path(spec.model):
         raise InvalidArgument(
             f"Azure does not see {spec.model}, a folder of this machine.",
             fix="Copy it to a file share and give weights=files://SHARE/FOLDER, or give a Hub id.",
         )
-    chosen = rules().share
-    if size_known(model) and file_bytes(model) <= chosen.hub_gib * 2**30:
+    gib, fits = stored_bytes(model) / 2**30, place.hub_disk_gib or 0
+    size = f"{gib:.1f} GiB" if gib else "files of a size that is not known"
+    seen = (
+        f"{fits:g} GiB were seen to fit on the disk of a container with a GPU; how large that disk"
+        " is, is not known"
+    )
+    low, high = rules().share.usd_per_month
+    if spec.weights == "hub:disk" or (spec.weights != "hub:share" and 0 < gib <= fits):
+        risk = f" ({seen}: a full one ends the boot and says so)" if not 0 < gib <= fits else ""
         doubt = (
-            f"Every start downloads {file_bytes(model) / 2**30:.1f} GiB of {spec.model} from the"
-            " Hugging Face Hub into the container's disk; weights=files://SHARE/FOLDER reads them"
-            " from a file share instead."
+            f"Every start downloads {size} of {spec.model} from the Hugging Face Hub to the"
+            f" container's disk{risk}; weights=hub:share keeps them on a file share, which costs"
+            f" about ${low:.0f} to ${high:.0f} a month."
         )
         return Weights(kind="hub", model=spec.model, boot_source="hub", doubts=(doubt,))
-    size = f"{file_bytes(model) / 2**30:.1f} GiB" if size_known(model) else "Of a size not known"
+    why = "" if 0 < gib <= fits else f", as {seen} (weights=hub:disk tries it, without a share)"
     doubt = (
-        f"{size}, its files are too much for a container's disk of {rules().limits.disk_gib} GiB,"
-        f" or may be: the first boot downloads them to the share {SHARE}, later ones read them"
-        " there."
+        f"The first boot downloads {size} to the share {SHARE}, and later ones read them there"
+        f"{why}."
     )
     return Weights(
         kind="hub",
         model=spec.model,
-        env={"HF_HOME": chosen.cache_path},
+        env={"HF_HOME": rules().share.cache_path},
         mount=_mount(SHARE, read_only=False),
         boot_source=FILES,
         doubts=(doubt,),

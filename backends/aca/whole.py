@@ -4,10 +4,12 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from backends.aca import tags
 from backends.aca.failing import strictly
 from backends.aca.site import Site
 from backends.aca.tags import MANAGED_TAG
 from backends.aca.waiting import reading
+from core.records import DeploymentSpec
 
 if TYPE_CHECKING:
     from azure.mgmt.appcontainers.models import ContainerApp, Ingress, Secret, Template
@@ -72,6 +74,19 @@ def gives(app: "ContainerApp", secrets: Mapping[str, str]) -> bool:
         if variable.secret_ref in held
     }
     return secrets.items() <= given
+
+
+def spec_as_running(app: "ContainerApp") -> DeploymentSpec | None:
+    """Return what was asked for, with the Hub's files where this app has them.
+
+    Where they lie unless somebody says is a matter of size, and of what was known at the time.
+    """
+    spec = tags.spec_in(app.tags)
+    if spec is None or not spec.from_hub:
+        return spec
+    template = app.properties.template if app.properties else None
+    where = "hub:share" if template and template.volumes else "hub:disk"
+    return spec.model_copy(update={"weights": where})
 
 
 def suffix() -> str:

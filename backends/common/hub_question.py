@@ -16,7 +16,7 @@ _SECONDS: Final = 15.0
 
 def questions(settings: Settings, spec: DeploymentSpec) -> Iterator[Question]:
     """Ask the Hub where the weights come from there."""
-    if spec.engine == "vllm" and (spec.weights or "hub") == "hub":
+    if spec.from_hub:
         question = f"{spec.model} can be fetched from the Hub"
         yield Question(question, partial(_hub, settings, spec.model))
 

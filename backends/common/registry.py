@@ -50,14 +50,19 @@ def reference(image: str) -> Reference:
     return Reference(name, first, rest, tag or "latest")
 
 
-async def ask(base: str, wanted: Reference, token: str | None = None) -> Said | None:
-    """Ask the registry at `base` for the digest; None where it is not to be reached."""
+async def ask(
+    base: str, wanted: Reference, token: str | None = None, *, login: tuple[str, str] | None = None
+) -> Said | None:
+    """Ask the registry at `base` for the digest; None where it is not to be reached.
+
+    `login` is an account's name and password, shown to whoever gives that registry's tokens.
+    """
     url = f"{base}/v2/{wanted.path}/manifests/{wanted.tag}"
     try:
         async with httpx2.AsyncClient(timeout=_TIMEOUT, follow_redirects=True) as client:
             reply = await _asked(client, url, token)
             if reply.status_code == 401 and token is None:
-                token = await _visitors_token(client, reply)
+                token = await _token(client, reply, login)
                 reply = await _asked(client, url, token) if token else reply
     except (httpx2.TransportError, httpx2.InvalidURL, ValueError):
         return None
@@ -71,13 +76,15 @@ async def _asked(client: httpx2.AsyncClient, url: str, token: str | None) -> htt
     return await client.head(url, headers={"Accept": _ACCEPTED, **shown})
 
 
-async def _visitors_token(client: httpx2.AsyncClient, reply: httpx2.Response) -> str | None:
-    """Fetch what the registry's challenge asks of somebody without an account."""
+async def _token(
+    client: httpx2.AsyncClient, reply: httpx2.Response, login: tuple[str, str] | None
+) -> str | None:
+    """Fetch what the registry's challenge asks for, as somebody without an account if need be."""
     asked = dict(_CHALLENGE.findall(reply.headers.get("www-authenticate", "")))
     realm = asked.pop("realm", "")
     if urlsplit(realm).scheme not in {"http", "https"}:
         return None
-    answer = await client.get(realm, params=asked)
+    answer = await client.get(realm, params=asked, auth=login)
     body = answer.json() if answer.is_success else {}
     token = body.get("token") or body.get("access_token")
     return token if isinstance(token, str) else None

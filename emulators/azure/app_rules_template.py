@@ -19,7 +19,7 @@ _LIMITS: Final[dict[str, tuple[int, int]]] = {
     "successThreshold": (1, 10),
 }
 """Source: the descriptions in Microsoft's ARM schema; a delay of none is taken as well."""
-_FAILURES: Final = {"Liveness": 30, "Readiness": 48, "Startup": 240}
+_FAILURES: Final = {"Liveness": 30, "Readiness": 48}
 """Source: terraform-provider-azurerm, pull request 31989."""
 _SMALLEST_CPU: Final = 0.25
 
@@ -38,7 +38,7 @@ def check(call: Call, template: Mapping[str, Any], profile_type: str) -> None:
     for container in containers:
         _check_container(container)
         for probe in _probes(container):
-            _check_probe(container["name"], probe)
+            _check_probe(call, container["name"], probe)
     _check_total(containers, profile_type)
     _check_scale(template["scale"])
     _check_suffix(call.params["app"], template.get("revisionSuffix") or "")
@@ -114,23 +114,24 @@ def _probes(container: Mapping[str, Any]) -> list[dict[str, Any]]:
     return probes
 
 
-def _check_probe(container: str, probe: Mapping[str, Any]) -> None:
+def _check_probe(call: Call, container: str, probe: Mapping[str, Any]) -> None:
     if bool(probe.get("httpGet")) == bool(probe.get("tcpSocket")):
         raise invalid(
             f"Container '{container}' '{probe['type']}' probe must have exactly one of httpGet and"
             " tcpSocket.",
             "ContainerAppProbeInvalidHandler",
         )
-    limits = {**_LIMITS, "failureThreshold": (1, _FAILURES[probe["type"]])}
+    most = _FAILURES.get(probe["type"], call.sub.knobs.startup_failures)
+    limits = {**_LIMITS, "failureThreshold": (1, most)}
     if probe["type"] != "Readiness":
         limits["successThreshold"] = (1, 1)
-    for key, (least, most) in limits.items():
+    for key, (least, greatest) in limits.items():
         value = probe.get(key)
-        if value is not None and not least <= value <= most:
+        if value is not None and not least <= value <= greatest:
             name = f"{key[0].upper()}{key[1:]}"
             raise invalid(
                 f"Container '{container}' 'Type' probe's {name} must be in the range of"
-                f" ['{least}', '{most}'].",
+                f" ['{least}', '{greatest}'].",
                 f"ContainerAppProbe{name}OutOfRange",
             )
 

@@ -1,8 +1,10 @@
 """What an app's container runs here: the simulated engine, its secrets, its mounted shares."""
 
+from collections.abc import Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
+from core.errors import InvalidArgument
 from emulators.azure import fleet_shapes as shapes
 from emulators.azure.containers_shares import local_weights
 from emulators.azure.fleet_shapes import Body
@@ -13,9 +15,14 @@ from emulators.azure.state import Subscription, World
 from emulators.azure.vaults_arm import vault_named
 from emulators.common.guard import guard_of
 from emulators.common.programs import CannotStart, Program, environment, program, served
+from planner.boot import file_bytes
+from planner.model import catalog_shape
 
 ACCELERATORS: Final = {A100: "a100-80", T4: "t4"}
 """The GPU of each profile type, by the name that it has here."""
+
+
+_DOCKER_HUB: Final = ("docker.io", "index.docker.io", "registry-1.docker.io")
 
 
 class Unreadable(CannotStart):
@@ -32,11 +39,12 @@ def program_of(world: World, sub: Subscription, app: Body, revision: Body) -> Pr
     container, guard = shapes.container_of(revision), None
     if others := shapes.template_of(revision)["containers"][1:]:
         (other,) = others
-        words = [*(other.get("command") or ()), *(other.get("args") or ())]
-        guard = guard_of(words, {one["name"]: one.get("value") or "" for one in other["env"]})
+        started = [*(other.get("command") or ()), *(other.get("args") or ())]
+        guard = guard_of(started, {one["name"]: one.get("value") or "" for one in other["env"]})
+    words = served(container.get("command") or (), container.get("args") or ())
     return program(
-        served(container.get("command") or (), container.get("args") or ()),
-        _environment(world, sub, app, revision),
+        words,
+        {**_environment(world, sub, app, revision), **_full_disk(sub, container, words)},
         port=shapes.port_of(app),
         here=local_weights(world, sub, app, revision),
         guard=guard,
@@ -51,6 +59,20 @@ def check_secrets(world: World, sub: Subscription, app: Body) -> None:
     """
     for secret in _secrets(app):
         secret_value(world, sub, app, str(secret["name"]))
+
+
+def pulls(world: World, sub: Subscription, app: Body, image: str) -> bool:
+    """Whether an image is to be had: from Docker Hub, when too many ask, with an account alone."""
+    first, slash, _ = image.partition("/")
+    elsewhere = slash and ("." in first or ":" in first) and first not in _DOCKER_HUB
+    if elsewhere or not sub.knobs.docker_hub_limited:
+        return True
+    registries = (app["properties"].get("configuration") or {}).get("registries") or []
+    account = next((one for one in registries if one.get("server") in _DOCKER_HUB), None)
+    try:
+        return bool(account and secret_value(world, sub, app, account["passwordSecretRef"]))
+    except Unreadable:
+        return False
 
 
 def secret_value(world: World, sub: Subscription, app: Body, name: str) -> str:
@@ -122,6 +144,23 @@ def _principal(sub: Subscription, app: Body, identity: str) -> str:
     if body is None:
         raise _Lost("the app does not have that identity")
     return str(body["properties"]["principalId"])
+
+
+def _full_disk(sub: Subscription, container: Body, words: Sequence[str]) -> dict[str, str]:
+    """Let files of the Hub that lie on no volume fill the container's disk."""
+    env = {one["name"]: one.get("value") or "" for one in container.get("env") or []}
+    roots = [f"{one['mountPath']}".rstrip("/") for one in container.get("volumeMounts") or []]
+    home = env.get("HF_HOME", "")
+    kept = env.get("HF_HUB_OFFLINE") == "1" or any(
+        f"{home}/".startswith(f"{root}/") for root in roots
+    )
+    if sub.knobs.disk_gib is None or kept or not words:
+        return {}
+    try:
+        needed = file_bytes(catalog_shape(words[0]))
+    except InvalidArgument:
+        return {}
+    return {"SIMULATED_ENGINE_FAIL": "disk-full"} if needed > sub.knobs.disk_gib * 2**30 else {}
 
 
 def _environment(world: World, sub: Subscription, app: Body, revision: Body) -> dict[str, str]:

@@ -55,6 +55,13 @@ class Knobs(Record):
     """GPUs in each environment, by a100 and t4."""
     profiles: dict[str, tuple[str, ...]] | None = None
     """Workload profile types that regions offer, in place of Azure's."""
+    disk_gib: float | None = Field(default=None, gt=0)
+    """What the disk of a container with a GPU holds of files from the Hub; nobody documents it.
+    None: whatever they need."""
+    startup_failures: int = Field(default=240, ge=1)
+    """How many failures of a startup probe the region takes; 10 where its service is older."""
+    docker_hub_limited: bool = False
+    """Docker Hub gives its images to nobody without an account, as too many have asked."""
     old_environment: bool = False
     """Environments take no GPU profile after they are made."""
     identity: str = ""

@@ -7,7 +7,7 @@ from typing import Final
 import anyio
 
 from emulators.azure import fleet_shapes as shapes
-from emulators.azure.containers import program_of
+from emulators.azure.containers import program_of, pulls
 from emulators.azure.fleet_shapes import Body
 from emulators.azure.replicas_hosts import assigned
 from emulators.azure.state import Replica, Subscription, World, id_of
@@ -106,6 +106,10 @@ class Running:
         """Start the container again whenever it has ended."""
         image = self._container["image"]
         self.say("PullingImage", f"Pulling image '{image}'")
+        while not pulls(self._world, self._sub, self._app, str(image)):
+            await self._not_pulled(str(image))
+            if self._told_to_end.is_set():
+                return
         self.say("PulledImage", f"Successfully pulled image '{image}' in 812ms.")
         while True:
             await self._once()
@@ -116,6 +120,19 @@ class Running:
             self.say("ContainerBackOff", "Persistent Failure to start container")
             await anyio.sleep(self._back_off() * self._sub.knobs.probe_scale)
             self._process = EngineProcess()
+
+    async def _not_pulled(self, image: str) -> None:
+        """Say so as Azure does, which shows its own mirror and not the registry's answer."""
+        self.say(
+            "ContainerTerminated",
+            f"Container '{self._container['name']}' was terminated with exit code '' and reason"
+            f" 'ImagePullFailure'. Pull image: {image} failed with exit code: 1, error: failed to"
+            f" resolve reference: unexpected status from HEAD request to"
+            f" http://localhost:8578/v2/: 503 Service Unavailable",
+        )
+        self.row.restarts += 1
+        self.row.state, self.row.details = "NotRunning", "ImagePullBackOff"
+        await anyio.sleep(self._back_off() * self._sub.knobs.probe_scale)
 
     def _back_off(self) -> float:
         doubled: float = _BACK_OFF_SECONDS * 2 ** (self.row.restarts - 1)

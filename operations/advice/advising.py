@@ -299,7 +299,7 @@ def _none(asked: Asked, near: Sequence[Sized], refusals: Sequence[Refusal]) -> s
     return (
         f"Nothing here does all of that. Nearest:"
         f" {at_place(first.offer, replicas=first.replicas)},"
-        f" {priced(first.offer, replicas=first.replicas)}: {first.misses}."
+        f" {priced(first.offer, replicas=first.replicas, lowest=True)}: {first.misses}."
         f" {_upper(in_short(first.offer))}{also}{'' if why.why == 'price' else because}"
     )
 
@@ -326,7 +326,8 @@ def _named(each: Sized, known: str = "") -> str:
     """Say place and price, and the model where it is not the one that is known already."""
     many = f"{each.replicas} x " if each.replicas > 1 else ""
     model = "" if each.offer.model == known else f"{short_name(each.offer.model)} on "
-    return f"{model}{many}{each.offer.place} ({priced(each.offer, replicas=each.replicas)})"
+    costs = priced(each.offer, replicas=each.replicas, lowest=True)
+    return f"{model}{many}{each.offer.place} ({costs})"
 
 
 def _together(refusals: Sequence[Refusal]) -> tuple[Refused, ...]:

@@ -6,9 +6,9 @@ from typing import Any, Final
 from core.errors import InvalidArgument, Unsupported
 from core.plans import KvPlan, MemoryPlan
 from core.records import DeploymentSpec, ModelShape
-from operations.plans.places import boots_from
+from operations.plans.places import read_from
 from planner.accelerators import Accelerator
-from planner.boot import Boot, boot
+from planner.boot import Boot, boot, source_of
 from planner.flags import Flags
 from planner.layouts import Ground
 from planner.offers import host_gib, host_too_small
@@ -40,7 +40,7 @@ class Case:
         self.place: Final = place
         self.usd_per_hour: Final = usd_per_hour
         """Of one replica."""
-        self.weights_from: Final = weights_from or place.weights_from
+        self.weights_from: Final = weights_from or source_of(model, place)
         self.stays_seconds: Final = stays_seconds
         """After its last request, where it may sleep; None is not known."""
         self.flags: Final = Flags.of(spec, vllm_version=vllm_version)
@@ -66,7 +66,9 @@ class Case:
     def _source(self, spec: DeploymentSpec) -> str:
         """Give the row of `planner/boot.toml` that weights from elsewhere are."""
         same = spec.weights == self.spec.weights
-        return self.weights_from if same else boots_from(self.place, spec.weights)
+        if same:
+            return self.weights_from
+        return source_of(self.model, read_from(self.place, spec.weights))
 
     @property
     def host(self) -> str:

@@ -127,7 +127,8 @@ def _weights(case: Case) -> Iterator[Practice]:
     now = case.boot()
     for source in others.get(case.place.provider, ()):
         best = case.boot(weights_from=source)
-        if now and best and case.weights_from != source:
+        quicker = now and best and best.seconds.expected < now.seconds.expected
+        if now and best and quicker and case.weights_from != source:
             yield Practice(
                 rule=f"Read the weights from {_loading(best)[0]}",
                 why=f"a boot reads them in {_loading(best)[1]}, now {_loading(now)[1]}",

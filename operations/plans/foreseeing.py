@@ -216,12 +216,22 @@ def at_once(offer: Offer) -> str:
     )
 
 
-def priced(offer: Offer, *, replicas: int = 1) -> str:
-    """Say what an hour of all replicas costs, in the words of a sentence."""
-    hourly = offer.price.usd_per_hour
+def priced(offer: Offer, *, replicas: int = 1, lowest: bool = False) -> str:
+    """Say what an hour of all replicas costs, in the words of a sentence.
+
+    Where sources disagree that is a range, unless only the lowest is meant.
+    """
+    hourly, highest = offer.price.usd_per_hour, offer.price.usd_per_hour_highest
     if hourly is None:
         return "price not known"
-    return "your own machine, no bill" if hourly == 0 else f"{dollars(hourly * replicas)} an hour"
+    if hourly == 0:
+        return "your own machine, no bill"
+    most = (
+        f" to {dollars(highest * replicas)}"
+        if offer.price.disagree and highest and not lowest
+        else ""
+    )
+    return f"{dollars(hourly * replicas)}{most if highest != hourly else ''} an hour"
 
 
 def at_place(offer: Offer, *, replicas: int = 1) -> str:

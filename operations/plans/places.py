@@ -7,14 +7,22 @@ from core.errors import InvalidArgument, TargetNotFound
 from operations.runtime import Runtime
 from planner.places import Place, place
 
-_SCHEMES: Final = {"gs": "gcs-streamed", "files": "azure-files", "baked": "baked"}
+_SCHEMES: Final = {
+    "gs": "gcs-streamed",
+    "files": "azure-files",
+    "baked": "baked",
+    "hub:disk": "hub",
+    "hub:share": "azure-files",
+}
 """Rows of `planner/boot.toml` by what `weights` begins with."""
 
 
-def boots_from(where: Place, weights: str | None) -> str:
-    """Give the row of `planner/boot.toml` that weights are of; the Hub's go to a share on Azure."""
-    scheme = (weights or "").partition("://")[0]
-    return _SCHEMES.get(scheme, where.weights_from)
+def read_from(where: Place, weights: str | None) -> Place:
+    """Return the place with its weights where a deployment's `weights` say."""
+    source = _SCHEMES.get((weights or "").partition("://")[0])
+    if source is None:
+        return where
+    return where.model_copy(update={"weights_from": source, "hub_disk_gib": None})
 
 
 def place_named(
@@ -27,8 +35,7 @@ def place_named(
     Raises:
         TargetNotFound: No place has that name.
     """
-    where = place_called(target or runtime.settings.vllm_target or "local")
-    where = where.model_copy(update={"weights_from": boots_from(where, weights)})
+    where = read_from(place_called(target or runtime.settings.vllm_target or "local"), weights)
     if own_image:
         where = where.model_copy(update={"vllm_version": None})
     if where.name not in runtime.stage.targets:

@@ -224,7 +224,8 @@ def _beside(target: str, predicted: Prediction, source: str | None) -> Alternati
     if where is None:
         return Alternatives({}, "", {})
     here = {"accelerator": predicted.accelerator.name, "count": memory.count}
-    here |= {"weights_from": source or where.weights_from}
+    if source:
+        here |= {"weights_from": source, "hub_disk_gib": None}
     ground = Ground(predicted.model, predicted.accelerator, memory.count)
     version = predicted.flags.vllm_version
     wish = Wish(max_model_len=memory.max_model_len, vllm_version=version)

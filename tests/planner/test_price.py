@@ -29,12 +29,12 @@ def test_an_hour_is_the_sum_of_its_rates(where: str, size: Size | None, usd: flo
 
 
 def test_sources_that_disagree_are_all_shown() -> None:
-    """An A100 at Azure costs 6.35, or 8.86, or about 2.16 euros."""
+    """An A100 at Azure costs 6.35, 6.79 or 8.86, or about 2.16 euros."""
     found = price(place("aca-a100"))
     assert found.disagree
-    assert len(found.quotes) == 3
+    assert len(found.quotes) == 4
     assert found.usd_per_hour_highest == 8.86
-    assert [quote.usd_per_hour for quote in found.quotes][2] is None
+    assert [quote.usd_per_hour for quote in found.quotes][3] is None
     assert "EUR 2.160/h" in str(found)
 
 

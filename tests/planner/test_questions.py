@@ -185,7 +185,7 @@ def test_what_are_the_a100_hardware_details() -> None:
     """GPU, processors, memory, disk, network and limits of the place."""
     where = place("aca-a100")
     assert (where.sizes[0].vcpu, where.sizes[0].ram_gib) == (24, 220)
-    assert "8 GiB" in where.disk
+    assert "not documented" in where.disk
     assert "240 s" in where.network
     assert accelerator(where.accelerator).memory_gib == 79.25
 

@@ -196,7 +196,7 @@ async def test_a_target_tells_its_hardware_and_so_does_what_runs_there(
         "2,039 GB/s",
         "312 TFLOPS bf16",
         "24 vCPU and 220 GiB",
-        "disk: 8 GiB of ephemeral disk",
+        "disk: 9.6 GiB of files from the Hub were seen to fit",
         "network: HTTPS ingress; a request ends after 240 s",
     ):
         assert fact in row["hardware"]

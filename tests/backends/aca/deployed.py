@@ -20,7 +20,7 @@ NAME: Final = "gemma"
 PUT: Final = "PUT Microsoft.App/containerApps"
 PATCH: Final = "PATCH Microsoft.App/containerApps"
 SERVED: Final[dict[str, Any]] = {"model": E2B, "shape": None}
-"""A model that the simulated engine knows; its weights are kept on the share."""
+"""A model that the simulated engine knows."""
 _LONGEST_SECONDS: Final = 20.0
 
 

@@ -49,8 +49,7 @@ def test_autoscaling_ends_no_boot(target: str, said: dict[str, Any]) -> None:
     assert scale["cooldownPeriod"] == made.cooldown_seconds
     assert scale["pollingInterval"] == 30
     assert made.cooldown_seconds >= 900
-    most = rules().startup_probe.most_seconds
-    assert made.cooldown_seconds >= min(2 * made.boot_seconds, most)
+    assert made.cooldown_seconds >= made.boot_seconds
 
 
 def test_the_cooldown_outlasts_a_host_that_comes_late() -> None:
@@ -60,10 +59,11 @@ def test_the_cooldown_outlasts_a_host_that_comes_late() -> None:
 
 
 def test_a_long_cooldown_is_told_with_what_it_costs() -> None:
-    """A1: what keeps a boot alive keeps an idle replica as well."""
+    """A1: what keeps a boot alive keeps an idle replica as well; a wake bills both."""
     said = [each for each in planned().warnings if "after its last request" in each]
     assert len(said) == 1
-    assert "$" in said[0]
+    assert said[0].count("$") == 2
+    assert "wake" in said[0]
     assert not any("last request" in each for each in planned(min_replicas=1).warnings)
 
 
@@ -80,11 +80,11 @@ def test_the_most_replicas_are_always_said(target: str, said: dict[str, Any]) ->
     assert other["rules"][0]["http"]["metadata"]["concurrentRequests"] == "16"
 
 
-@pytest.mark.parametrize(("size", "mounted"), [(6 * GIB, False), (7 * GIB, True), (None, True)])
+@pytest.mark.parametrize(("size", "mounted"), [(9 * GIB, False), (10 * GIB, True), (None, True)])
 def test_no_model_is_downloaded_to_a_disk_that_is_too_small(
     size: int | None, *, mounted: bool
 ) -> None:
-    """A8: a container has 8 GiB of disk, and the image's own files are on it too."""
+    """A8: 9.6 GiB were seen to fit, and how large the disk is nobody says."""
     shape = ModelShape(model="m", weight_bytes=size)
     body = sent(shape=shape, model="some/model")["properties"]["template"]
     (container,) = body["containers"]

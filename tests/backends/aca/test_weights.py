@@ -7,24 +7,26 @@ import pytest
 from backends.aca.weights import link_of, weights_of
 from core.errors import InvalidArgument
 from core.records import ModelShape
+from planner.places import place
 from tests.backends.aca.planned import GIB, PATCHED, drawn, planned, spec
 
 EMPTY = ModelShape(model="m")
+PLACE = place("aca-a100")
 
 
 def test_a_small_model_is_downloaded_into_the_container() -> None:
-    """Up to 6 GiB of its 8 GiB of disk."""
-    found = weights_of(spec("some/model"), ModelShape(model="m", weight_bytes=6 * GIB))
+    """As much as was seen to fit on its disk."""
+    found = weights_of(spec("some/model"), ModelShape(model="m", weight_bytes=9 * GIB), PLACE)
     assert found.mount is None
     assert found.model == "some/model"
     assert "HF_HOME" not in found.env
-    assert "Every start downloads 6.0 GiB" in found.doubts[0]
+    assert "Every start downloads 9.0 GiB" in found.doubts[0]
 
 
-@pytest.mark.parametrize("size", [6 * GIB + 1, 60 * GIB, None])
+@pytest.mark.parametrize("size", [10 * GIB, 60 * GIB, None])
 def test_a_larger_one_is_kept_on_the_share(size: int | None) -> None:
-    """A8: the container's disk would overflow; a size that nobody knows may be larger too."""
-    found = weights_of(spec("some/model"), ModelShape(model="m", weight_bytes=size))
+    """The container's disk may overflow; a size that nobody knows may be larger too."""
+    found = weights_of(spec("some/model"), ModelShape(model="m", weight_bytes=size), PLACE)
     assert found.mount is not None
     assert (found.mount.share, found.mount.link) == ("weights", "weights")
     assert not found.mount.read_only
@@ -34,13 +36,14 @@ def test_a_larger_one_is_kept_on_the_share(size: int | None) -> None:
 
 def test_a_folder_of_a_share_is_read_and_never_written() -> None:
     """The link is another one than that for downloads, for it opens the share another way."""
-    found = weights_of(spec(weights="files://models/google/gemma"), EMPTY)
+    found = weights_of(spec(weights="files://models/google/gemma"), EMPTY, PLACE)
     assert found.mount is not None
     assert (found.mount.share, found.mount.link) == ("models", "models-ro")
     assert found.mount.read_only
     assert found.model == "/weights/google/gemma"
     assert found.env == {"HF_HUB_OFFLINE": "1"}
-    assert weights_of(spec(weights="files://models/gemma/"), EMPTY).model == "/weights/gemma"
+    again = weights_of(spec(weights="files://models/gemma/"), EMPTY, PLACE)
+    assert again.model == "/weights/gemma"
 
 
 @pytest.mark.parametrize(
