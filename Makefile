@@ -9,7 +9,7 @@ STAMP   := .venv/.installed
 SETTING := $(if $(filter vllm ollama,$(value ENGINE)),,ENGINE) READ_ONLY REHEARSAL TOOLSETS MODEL_NAME BUCKET_NAME ACCELERATOR_TYPE HF_TOKEN \
            VLLM_TARGET VLLM_BASE_URL VLLM_API_KEY VLLM_EXECUTABLE VLLM_DEVOPS_STATE_DIR \
            GOOGLE_% AZURE_% ANALYST_% MCP_% TELEMETRY
-APART   := vllm or browser or sweep or azurite
+APART   := vllm or browser or sweep or azurite or gcloud
 STEER   := DEMO_OPEN YES JSON CLIENT WRITE URL PROJECT TOOL PYTHON SHELL MAKE%
 
 given     := $(foreach v,$(.VARIABLES),$(if $(findstring command line,$(origin $(v))),$(v)))
@@ -27,7 +27,7 @@ tool  = @$(PY) server.py call $(1) --make $@ $(words) $(if $(call on,JSON),--jso
 
 .PHONY: help demo test test-engine lint run install vllm mcp-config clean deploy status endpoint \
         metrics query logs destroy targets list health stats stop start call broken prices plan advise measure \
-        benchmark benchmarks bench-client test-lives test-failed test-browser test-sweep test-azurite \
+        benchmark benchmarks bench-client test-lives test-failed test-browser test-sweep test-azurite test-gcloud \
         setup quotas zones rehearse rehearse-clean first-contact diagnose alerts bench-logs \
         http doctor conformance clients
 
@@ -67,6 +67,9 @@ test-azurite: $(STAMP) .azurite/.installed ## Compare the simulated blob storage
 .azurite/.installed:
 	npm install --silent --no-fund --no-audit --prefix .azurite azurite@3.37.0
 	@touch $@
+
+test-gcloud: $(STAMP) ## Let the real gcloud read every command that is printed; needs no login
+	$(PY) -m pytest -q -m gcloud
 
 test-browser: $(STAMP) ## Run the tests of the report page, in a real Chromium
 	$(PY) -m pytest -q -m browser

@@ -13,7 +13,7 @@ from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
 
 from backends.aca.names import REHEARSED_SUBSCRIPTION
-from core.rehearsal import AzurePlane, GooglePlane
+from core.rehearsal import AzurePlane
 from core.settings import ROOT, Settings, inherited_environment
 from demo import Story, say_yes, show_progress
 from operations.stage import Stage
@@ -117,14 +117,6 @@ class Rehearsal(Story):
                 return state in wanted
 
 
-def _google(folder: Path) -> None:
-    """Give the project GPUs: a new one has none of the larger kind."""
-    plane = GooglePlane.model_validate_json((folder / "google" / "plane.json").read_bytes())
-    url = f"{plane.http}/rehearsal/projects/{Settings().google_cloud_project or 'rehearsal'}"
-    httpx2.put(url, json={"quotas": {"l4": 3, "rtx-pro-6000": 3}}).raise_for_status()
-    print("\n(The simulated project was granted 3 GPUs of each kind.)", flush=True)
-
-
 def _azure(folder: Path, boot_seconds: float) -> None:
     """Let boots take as long as they are to."""
     plane = AzurePlane.model_validate_json((folder / "azure" / "plane.json").read_bytes())
@@ -152,9 +144,7 @@ async def _rehearse(target: str, engine: str, boot_seconds: float | None) -> int
     async with client:
         story = Rehearsal(client, target, engine)
         await story.call("list_deployments")
-        if target.startswith("cloud-run"):
-            _google(folder)
-        elif boot_seconds:
+        if boot_seconds and target.startswith("aca"):
             _azure(folder, boot_seconds)
         with anyio.move_on_after(_STORY_SECONDS + 4 * (boot_seconds or 0)) as limit:
             await story.tell()

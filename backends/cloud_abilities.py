@@ -52,6 +52,8 @@ class Quota(Record):
     limit: float | None
     """Accelerators; None is not known, which is not 0."""
     in_use: float | None = None
+    first_grant: int | None = None
+    """What the first deployment there is granted, where the limit is not known for want of one."""
     detail: str = ""
     """Why it is not known, or how the figure was read."""
 

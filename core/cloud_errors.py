@@ -2,6 +2,7 @@
 
 CloudError
 ├── ApiDisabled
+├── BuildMachineRefused
 ├── CloudRefused
 ├── CloudTimeout
 ├── CloudUnavailable
@@ -28,6 +29,12 @@ class ApiDisabled(CloudError):
     """The project has not enabled the API that is needed."""
 
     code = "API_DISABLED"
+
+
+class BuildMachineRefused(CloudError):
+    """The project may not build images on such a machine in this region."""
+
+    code = "BUILD_MACHINE_REFUSED"
 
 
 class CloudRefused(CloudError):

@@ -1,10 +1,13 @@
 """A plan made true: key, grant and service, each looked for before it is made."""
 
 import time
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from backends.cloud_run import building, changing, conditions, looking
 from backends.cloud_run.blueprint import Blueprint, blueprint
+from backends.cloud_run.conditions import TRY_LABEL
 from backends.cloud_run.names import SPEC_ANNOTATION
 from backends.cloud_run.service import is_open, service_of
 from backends.cloud_run.site import Site
@@ -49,19 +52,38 @@ async def apply(site: Site, plan: Plan) -> None:
 
 
 async def go_on(site: Site, name: str) -> None:
-    """Make the service of an image that has been built by now; else nothing is done.
+    """Take the next step of a deployment whose time has come; else nothing is done.
+
+    A service is made of an image that has been built by now. One whose account may not read its
+    key yet gets another revision.
 
     Raises:
         CloudError: Google refused.
     """
-    if await looking.service_there(site, name) is not None:
-        return
+    if site.settings.read_only:
+        return None
+    service = await looking.service_there(site, name)
+    if service is not None:
+        return await _try_again(site, service)
     build = await building.newest(site, name)
     drawn = building.planned(build) if build and build.status.name == "SUCCESS" else None
     if drawn and drawn.labels.get(TARGET_LABEL) == site.target.name:
         spec = DeploymentSpec.model_validate_json(drawn.annotations[SPEC_ANNOTATION])
         await _carry_out(site, drawn, spec, None)
         await _let_account_call(site, spec)
+    return None
+
+
+async def _try_again(site: Site, service: "Service") -> None:
+    """Make another revision of the same template where a grant has had its time to spread."""
+    revision = await looking.revision_named(site, looking.newest_of(service))
+    wait = conditions.seconds_to_next_try(service, revision, datetime.now(UTC))
+    if revision is None or wait is None or wait > 0:
+        return
+    name, tried = service.name.rsplit("/", 1)[-1], conditions.tries(revision) + 1
+    service.template.labels = {**service.template.labels, TRY_LABEL: str(tried)}
+    with suppress(ConcurrentChange):  # another server was first
+        await changing.write(site, service, f"try {name} again")
 
 
 async def _carry_out(

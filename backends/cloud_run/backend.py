@@ -49,7 +49,7 @@ from planner.accelerators import Accelerator
 class CloudRunBackend:
     """One accelerator in one region of one project."""
 
-    waits_in: ClassVar[frozenset[str]] = frozenset({telling.BUILDING})
+    waits_in: ClassVar[frozenset[str]] = frozenset({telling.BUILDING, telling.SPREADING})
 
     def __init__(self, target: Target, world: World) -> None:
         clients = Clients(target, world)
@@ -95,7 +95,7 @@ class CloudRunBackend:
         await looking.service_named(self._site, name)
 
     async def go_on(self, name: str) -> None:
-        """Make the service once its image is built."""
+        """Make the service once its image is built; try again what may not read its key yet."""
         await applying.go_on(self._site, name)
 
     async def describe(self, name: str) -> Deployment:

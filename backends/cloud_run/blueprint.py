@@ -149,6 +149,11 @@ def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
     refuse_spread(spec, "An instance of Cloud Run")
     refuse_length(spec, model)
     refuse_others(spec, "Cloud Run")
+    if spec.build_machine and (spec.engine != "ollama" or spec.image):
+        raise InvalidArgument(
+            "Nothing is built here: build_machine is for the image of engine=ollama.",
+            fix="Leave build_machine out.",
+        )
     if spec.port is not None:
         raise InvalidArgument(
             "Cloud Run answers on its own address, always on port 443.", fix="Leave port out."

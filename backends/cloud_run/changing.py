@@ -83,7 +83,7 @@ async def edited(site: Site, name: str, what: str, edit: "Edit", holds: "Holds")
         service = await looking.service_named(site, name)
         edit(service)
         try:
-            return await _write(site, service, what)
+            return await write(site, service, what)
         except ConcurrentChange:
             if not left:
                 raise
@@ -98,7 +98,7 @@ async def _never() -> bool:
     return False
 
 
-async def _write(site: Site, service: "Service", what: str) -> str:
+async def write(site: Site, service: "Service", what: str) -> str:
     """Write a whole service that was read; its etag refuses to undo another's change."""
     client = await site.clients.run()
     try:

@@ -10,7 +10,7 @@ from backends.cloud_run.service import service_of
 from backends.cloud_run.site import Site
 from backends.common.looked import Answer, Question
 from backends.google import images
-from backends.google.failing import CPU_QUOTA, MEMORY_QUOTA
+from backends.google.failing import CPU_QUOTA, MEMORY_QUOTA, NO_GPU_QUOTA
 from backends.google.seen import token_kept
 from backends.google.waiting import strictly, writing
 from core.cloud_errors import CloudRefused, PermissionDenied, QuotaExceeded
@@ -155,7 +155,13 @@ async def _taken(site: Site, plan: Plan) -> Answer:
     try:
         there = await looking.service_there(site, plan.spec.name)
         await _validated(site, wanted, plan.spec.name, there=there is not None)
-    except (CloudRefused, QuotaExceeded, PermissionDenied) as exc:
+    except QuotaExceeded as exc:
+        granted = any(row.first_grant for row in await quotas.read(site))
+        if granted and NO_GPU_QUOTA in exc.cause:
+            why = f"It was not made, so nothing was granted for it yet: {exc.cause}"
+            return Answer(passed=None, detail=why)
+        return Answer(passed=False, detail=f"{exc.summary} {exc.cause}", fix=exc.fix)
+    except (CloudRefused, PermissionDenied) as exc:
         return Answer(passed=False, detail=f"{exc.summary} {exc.cause}", fix=exc.fix)
     return Answer(passed=True, detail="It was validated and not made.")
 

@@ -1,5 +1,6 @@
 """Cloud Run's conditions, read into how far a service is and why it went no further."""
 
+import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -30,6 +31,15 @@ _VAGUE: Final = {"ROLLOUT_FAILED", "REVISION_FAILED", "STILL_WAITING"}
 """Of a service; its revision may say more."""
 _RESULTS: Final = _VAGUE | {"STARTUP_PROBE_FAILED", "PROGRESS_DEADLINE", "KILLED", "ENGINE_EXITED"}
 """Codes than which the engine's own words say more."""
+
+_UNREADABLE: Final = re.compile(r"Permission denied on secret")
+_TRY_AGAIN_SECONDS: Final = (10.0, 60.0)
+"""From the creation of a revision whose account may not read a secret to that of the next one."""
+_SPREAD_SECONDS: Final = 180.0
+"""Source: "typically within 2 minutes, potentially 7 minutes or longer"
+(docs.cloud.google.com/iam/docs/access-change-propagation, 2026-11-23)."""
+TRY_LABEL: Final = "vllm-devops-grant-try"
+"""Of a revision: how often it was tried again for want of a grant."""
 
 
 class Meaning(Record):
@@ -66,6 +76,30 @@ def progress(service: "Service") -> Progress:
         return "failed"
     succeeded = state == Condition.State.CONDITION_SUCCEEDED
     return "done" if succeeded and service.observed_generation >= service.generation else "working"
+
+
+def tries(revision: "Revision") -> int:
+    """Return how often its template was tried again for want of a grant."""
+    said = revision.labels.get(TRY_LABEL, "")
+    return int(said) if said.isdecimal() else 0
+
+
+def seconds_to_next_try(
+    service: "Service", revision: "Revision | None", now: datetime
+) -> float | None:
+    """Return when a revision whose grant has not spread is tried again; None: it is not.
+
+    Cloud Run looks at secrets once, when it makes a revision.
+    """
+    if revision is None or progress(service) != "failed":
+        return None
+    rows = (service.terminal_condition, *_failed(service, revision))
+    if not any(_UNREADABLE.search(row.message) for row in rows):
+        return None
+    age, tried = (now - when(revision.create_time)).total_seconds(), tries(revision)
+    if tried >= len(_TRY_AGAIN_SECONDS) or age > _SPREAD_SECONDS:
+        return None
+    return _TRY_AGAIN_SECONDS[tried] - age
 
 
 def step_of(revision: "Revision | None") -> str:

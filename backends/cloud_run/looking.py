@@ -132,6 +132,12 @@ async def revision_named(site: Site, name: str) -> "Revision | None":
         return None
 
 
+def newest_of(service: "Service") -> str:
+    """Return its newest revision's full name; Google gives it with or without its parent."""
+    name = service.latest_created_revision
+    return f"{service.name}/revisions/{name}" if name and "/" not in name else name
+
+
 async def spec_of(site: Site, name: str) -> DeploymentSpec | None:
     """Give what was asked for, None where the service does not say it any more.
 

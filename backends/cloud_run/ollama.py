@@ -106,7 +106,6 @@ def build_of(spec: DeploymentSpec, *, project: str, region: str) -> "cloudbuild_
 
     chosen, image = rules.rules().ollama, image_of(spec, project=project, region=region)
     write = f"cat > Dockerfile <<'END'\n{dockerfile(spec)}END\n"
-    machines: Any = cloudbuild_v1.BuildOptions.MachineType
     logging = cloudbuild_v1.BuildOptions.LoggingMode.CLOUD_LOGGING_ONLY
     return cloudbuild_v1.Build(
         steps=[
@@ -122,9 +121,27 @@ def build_of(spec: DeploymentSpec, *, project: str, region: str) -> "cloudbuild_
         # has to come with a place for its log: `logging` below.
         service_account=f"projects/{project}/serviceAccounts/{builder_account(project)}",
         options=cloudbuild_v1.BuildOptions(
-            machine_type=machines[chosen.build_machine], disk_size_gb=disk_gb(spec), logging=logging
+            machine_type=_machine(spec), disk_size_gb=disk_gb(spec), logging=logging
         ),
     )
+
+
+def _machine(spec: DeploymentSpec) -> Any:
+    """Return the machine type that was asked for, else none, which is Cloud Build's own choice.
+
+    Larger ones are refused in the regions of new projects, and pulling a model is no work for them.
+    """
+    from google.cloud.devtools import cloudbuild_v1
+
+    kinds: Any = cloudbuild_v1.BuildOptions.MachineType
+    names = [kind.name for kind in kinds]
+    wanted = (spec.build_machine or "UNSPECIFIED").upper().replace("-", "_")
+    if wanted not in names:
+        raise InvalidArgument(
+            f"Cloud Build has no machine type {spec.build_machine}.",
+            fix=f"Take one of {', '.join(names[1:])}, or leave build_machine out.",
+        )
+    return kinds[wanted]
 
 
 def disk_gb(spec: DeploymentSpec) -> int:
@@ -145,7 +162,8 @@ def submit(spec: DeploymentSpec, *, project: str, region: str) -> str:
     written = cloudbuild_yaml(spec, project=project, region=region)
     return (
         f"cat > cloudbuild.yaml <<'END_OF_BUILD'\n{written}END_OF_BUILD\n"
-        f"gcloud builds submit --no-source --project={project} --config=cloudbuild.yaml"
+        f"gcloud builds submit --no-source --project={project} --region={region}"
+        " --config=cloudbuild.yaml"
     )
 
 

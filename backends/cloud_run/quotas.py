@@ -40,6 +40,16 @@ _KINDS: Final = {
 """Source: answers of the Cloud Quotas API in public projects' notes, read 2026-11; the RTX PRO
 6000's are in thousandths of a GPU."""
 _WITHOUT, _WITH = "AllocNoZonalRedundancyPerProjectRegion", "AllocPerProjectRegion"
+FIRST_GRANT: Final = 3
+_UNUSED: Final = (
+    f"Not used in this region yet: Google grants a project {FIRST_GRANT} (zonal redundancy off)"
+    " with its first deployment there."
+)
+"""Source: Google, "Projects using Cloud Run nvidia-l4 GPUs in a region for the first time are
+automatically granted 3 GPU quota (zonal redundancy off) when the first deployment is created", and
+the same of the RTX PRO 6000 (docs.cloud.google.com/run/docs/configuring/services/gpu, as quoted in
+public notes, 2026-11-23). What the API says before that nobody has published: no such quota, no
+entry of the region and a 0 are taken alike."""
 
 
 async def read(site: Site) -> Sequence[Quota]:
@@ -67,6 +77,9 @@ async def read(site: Site) -> Sequence[Quota]:
         group.start_soon(look, _WITH)
         group.start_soon(count)
     (in_use, how), ours = used[0], found[_WITHOUT]
+    if ours.limit == 0 and not in_use and not await _asked_for(site, ours.quota):
+        new = {"limit": None, "first_grant": FIRST_GRANT, "detail": _UNUSED}
+        ours = ours.model_copy(update=new)
     detail = " ".join(part for part in (ours.detail, how) if part)
     return (ours.model_copy(update={"in_use": in_use, "detail": detail}), found[_WITH])
 
@@ -91,11 +104,10 @@ async def _one(site: Site, kind: _Kind, quota: str) -> Quota:
     except CloudError as exc:
         return _quota(site, quota, None, why_unread(exc))
     if info is None:
-        return _quota(site, quota, 0, "The project has no such quota, which counts as 0.")
+        return _quota(site, quota, 0, "The project has no such quota.")
     entry = entry_of(info, site.clients.region)
     if entry is None:
-        why = f"The quota says nothing of {site.clients.region}."
-        return _quota(site, quota, None, why)
+        return _quota(site, quota, 0, f"The quota says nothing of {site.clients.region}.")
     note = f"Read as {entry.details.value} thousandths." if kind.per_gpu != 1 else ""
     return _quota(site, quota, entry.details.value / kind.per_gpu, note)
 
@@ -128,6 +140,20 @@ def entry_of(info: "QuotaInfo", region: str) -> "DimensionsInfo | None":
     own = (one for one in info.dimensions_infos if one.dimensions.get("region") == region)
     general = (one for one in info.dimensions_infos if region in one.applicable_locations)
     return next(own, None) or next(general, None)
+
+
+async def _asked_for(site: Site, quota: str) -> bool:
+    """Whether Google has decided on this quota; where it cannot be asked, it has not."""
+    parent = f"projects/{site.clients.project}/locations/global"
+    client = await site.clients.quotas()
+    try:
+        with translated(f"read what was asked for of {quota}"):
+            pager = await client.list_quota_preferences(parent=parent, **reading())
+            asked = [row async for row in pager if row.quota_id == quota]
+    except CloudError:
+        return False
+    region = site.clients.region
+    return any(row.dimensions.get("region", region) == region for row in asked)
 
 
 async def _in_use(site: Site) -> tuple[float | None, str]:

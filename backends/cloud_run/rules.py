@@ -98,7 +98,6 @@ class Ollama(Record):
     """Requests at once where nobody says."""
     builder: str
     build_seconds: int
-    build_machine: str
     build_disk_gb: int
     """At least."""
     models: dict[str, OllamaModel]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from google.cloud.run_v2 import Revision, Service
 
 BUILDING: Final = "building image"
+SPREADING: Final = "waiting for a grant to spread"
 
 KEPT: Final = timedelta(minutes=10)
 """An instance is kept for up to 15 minutes after its last request; for 10 it is taken to be."""
@@ -59,7 +60,7 @@ async def tell(site: Site, service: "Service") -> Deployment:
         case "working":
             return await _booting(seen)
         case "failed":
-            return await _failed(seen)
+            return _spreading(seen) or await _failed(seen)
     return await _serving(seen)
 
 
@@ -92,7 +93,7 @@ async def _see(site: Site, service: "Service") -> Seen:
     now = datetime.now(UTC)
     name = service.name.rpartition("/")[2]
     looks: dict[str, Callable[[], Awaitable[Any]]] = {
-        "revision": lambda: looking.revision_named(site, _full(service)),
+        "revision": lambda: looking.revision_named(site, looking.newest_of(service)),
         "readings": lambda: _readings(site, name, now),
         "usd_so_far": lambda: spending.usd_so_far(site, service, now),
     }
@@ -103,12 +104,6 @@ async def _see(site: Site, service: "Service") -> Seen:
 async def _readings(site: Site, name: str, now: datetime) -> Sequence[Reading]:
     newest = await instances.read(site, name, now)
     return (newest,) if newest else ()
-
-
-def _full(service: "Service") -> str:
-    """Give its newest revision's full name; Google gives it with or without its parent."""
-    name = service.latest_created_revision
-    return f"{service.name}/revisions/{name}" if name and "/" not in name else name
 
 
 def _stopped(seen: Seen) -> Deployment:
@@ -139,6 +134,18 @@ async def _booting(seen: Seen) -> Deployment:
         return _deployment(seen, State.LOADING, begun, phase=phase)
     phase = Phase(name=conditions.step_of(seen.revision), since=begun)
     return _deployment(seen, State.CREATING, begun, phase=phase)
+
+
+def _spreading(seen: Seen) -> Deployment | None:
+    """Say of one that may not read its key yet that it is tried again; None of any other."""
+    if conditions.seconds_to_next_try(seen.service, seen.revision, seen.now) is None:
+        return None
+    note(
+        f"{seen.name}'s account may not read its key yet: Google's grants take minutes to spread."
+        " It is tried again by itself."
+    )
+    begun = when(seen.service.create_time)
+    return _deployment(seen, State.CREATING, begun, phase=Phase(name=SPREADING, since=begun))
 
 
 async def _failed(seen: Seen) -> Deployment:

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterable, Mapping
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -135,14 +136,35 @@ def _as_running(made: Blueprint, service: "run_v2.Service") -> Blueprint:
 def _container(made: Blueprint) -> tuple[str, ...]:
     container = made.container
     kept = [f"{name}={secret}:latest" for name, secret in container.secrets.items()]
+    command, args = _without_equal_words(container.command, container.args)
     return (
         f"--image={container.image}",
-        f"--command={_list(container.command)}",
-        f"--args={_list(container.args)}",
+        f"--command={_list(command)}",
+        f"--args={_list(args)}",
         *([] if made.guard else [f"--port={container.port}"]),
         *([f"--set-env-vars={_list(assigned(container.env))}"] if container.env else []),
         *([f"--set-secrets={_list(kept)}"] if kept else []),
     )
+
+
+def _without_equal_words(
+    command: tuple[str, ...], args: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Write a command line in words of which no two are equal: gcloud refuses a list with such.
+
+    A flag takes its only value into its word; where words are equal even so, a shell reads them.
+    Source: gcloud 578, `argument --args: "…" cannot be specified multiple times` (2026-11-23).
+    """
+    words: list[str] = []
+    rest = list(args)
+    while rest:
+        flag = rest.pop(0)
+        values = list(takewhile(lambda word: not word.startswith("-"), rest))
+        one = flag.startswith("--") and "=" not in flag and len(values) == 1
+        words.append(f"{flag}={rest.pop(0)}" if one else flag)
+    if len(set(words)) == len(words):
+        return command, tuple(words)
+    return ("sh",), ("-c", f"exec {shlex.join((*command, *args))}")
 
 
 def _guard(container: containers.Container) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from core.cloud_errors import (
     ApiDisabled,
+    BuildMachineRefused,
     CloudError,
     CloudRefused,
     CloudTimeout,
@@ -69,6 +70,13 @@ _TOO_FAST: Final = re.compile(
 )
 """Calls of a minute, whatever the status: Compute Engine says 403; source:
 docs.cloud.google.com/compute/api-quota (2026-11-21)."""
+_NO_BUILD: Final = re.compile(r"cannot run builds (of this machine type )?in this region")
+"""Source: google-github-actions/deploy-cloudrun issue 480 (2024-01-09), and public notes of 2024 to
+2026 on the larger machine types and, in some regions, on Cloud Build's default."""
+_BUILD_FIX: Final = (
+    "Leave build_machine out, which is Cloud Build's default; if that was refused, set"
+    " GOOGLE_CLOUD_LOCATION to another region, or give an `image` that holds the model."
+)
 _VIOLATED: Final = re.compile(
     r"Quota violated:\s*(?P<quota>\w+)\s+requested:\s*(?P<asked>\d+)\s+allowed:\s*(?P<allowed>\d+)"
 )
@@ -105,6 +113,7 @@ CPU_QUOTA: Final = "CpuAllocPerProjectRegion"
 MEMORY_QUOTA: Final = "MemAllocPerProjectRegion"
 UNITS: Final = {CPU_QUOTA: Unit("vCPU", 1000), MEMORY_QUOTA: Unit("GiB", 2**30)}
 """Source: refusals by Cloud Run in public reports of 2026."""
+NO_GPU_QUOTA: Final = "do not have quota for using GPUs"
 
 
 @contextmanager
@@ -162,6 +171,10 @@ def error_of(exc: "GoogleAPICallError", what: str) -> OpsError:
             cause=words,
             fix=_CONSTRAINTS.get(name, f"Change what the cause names, or {_EXCEPTION}."),
         )
+    if _NO_BUILD.search(words):
+        return BuildMachineRefused(
+            f"Google refused: {what} ({status}).", cause=words, fix=_BUILD_FIX
+        )
     kind, fix = _BY_STATUS.get(status, (CloudError, "Read the cause; it is Google's own."))
     if kind is CloudRefused and _QUOTA.search(words):
         kind, fix = _BY_STATUS["RESOURCE_EXHAUSTED"]
@@ -172,6 +185,11 @@ def error_of(exc: "GoogleAPICallError", what: str) -> OpsError:
 
 def _quota_fix(words: str) -> str:
     """Name the quota that a refusal names, empty where it names none."""
+    if NO_GPU_QUOTA in words:
+        return (
+            "Google has not granted this project any GPU there, also not with this deployment: ask"
+            " for it at https://g.co/cloudrun/gpu-quota, or take another region or target."
+        )
     found = _VIOLATED.search(words)
     if found is None:
         return ""

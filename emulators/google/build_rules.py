@@ -36,6 +36,7 @@ def checked(project: Project, asked: Build, build_id: str, location: str) -> Bui
     if not 0 < len(asked.steps) <= _MOST_STEPS:
         raise invalid(f"a build must have between 1 and {_MOST_STEPS} steps")
     _check_options(asked)
+    _check_region(project, asked, location)
     _check_account(project, asked)
     _check_secrets(asked)
     for number, step in enumerate(asked.steps):
@@ -65,6 +66,17 @@ def _check_options(asked: Build) -> None:
         raise invalid(f"build.options.disk_size_gb must be at most {MOST_DISK_GB}")
     if not isinstance(asked.options.machine_type, BuildOptions.MachineType):
         raise invalid(f"build.options.machine_type {asked.options.machine_type} is not known")
+
+
+def _check_region(project: Project, asked: Build, location: str) -> None:
+    """Source of the words: google-github-actions/deploy-cloudrun issue 480 (2024-01-09)."""
+    if location != "global" and asked.options.machine_type.name in project.knobs.refused_builders:
+        raise Refused(
+            "FAILED_PRECONDITION",
+            "due to quota restrictions, Cloud Build cannot run builds of this machine type in this"
+            " region, see https://cloud.google.com/build/docs/locations"
+            "#restricted_regions_for_some_projects",
+        )
 
 
 def _check_account(project: Project, asked: Build) -> None:

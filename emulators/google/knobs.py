@@ -56,7 +56,13 @@ class Knobs(Record):
     probe_scale: float = Field(default=0.02, gt=0)
     """Real seconds per second of a probe's period."""
     quotas: dict[str, int] = {}
-    """Accelerators of each kind without zonal redundancy, by l4 and rtx-pro-6000."""
+    """What was asked for and granted: accelerators without zonal redundancy by l4 and rtx-pro-6000,
+    cpu, memory_gib. Of what is not named a new project has nothing yet."""
+    unused_quota: Literal["absent", "no-row", "zero"] = "absent"
+    """What Cloud Quotas says of GPUs before the first deployment in a region: it has no such quota,
+    no entry of the region, or a 0. Nobody has published which."""
+    validates_first_grant: bool = True
+    """Whether validate_only counts what the first deployment would be given."""
     identity: str = ""
     """Whoever calls; empty is a service account of the project."""
     identity_kind: Literal["service_account", "user"] = "service_account"
@@ -71,6 +77,12 @@ class Knobs(Record):
     """How late Cloud Monitoring knows."""
     log_empty_pages: int = Field(default=0, ge=0)
     """How many pages of each search in logs are empty, before the first that has entries."""
+    refused_builders: tuple[str, ...] = ("N1_HIGHCPU_32", "E2_HIGHCPU_32")
+    """Machine types that the project may not build on outside the global pool, UNSPECIFIED among
+    them if need be: what many new projects were told."""
+    grant_seconds: float = Field(default=0, ge=0)
+    """How long a grant on a secret takes to be in effect; Google: mostly within 2 minutes, at times
+    7 or more (docs.cloud.google.com/iam/docs/access-change-propagation)."""
     token_seconds: float = Field(default=3600, gt=0)
     """How long an ID token is valid."""
     vertex_models: tuple[dict[str, Any], ...] = ()
@@ -92,7 +104,3 @@ class Knobs(Record):
     """What goes wrong in the next VMs: docker cannot be installed, the image does not exist, the
     VM may not write logs."""
     faults: tuple[Fault, ...] = ()
-
-    def quota(self, accelerator: str) -> int:
-        """Give how many of l4 or rtx-pro-6000 may be used; Google's defaults where none is set."""
-        return self.quotas.get(accelerator, 3 if accelerator == "l4" else 0)

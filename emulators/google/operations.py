@@ -43,6 +43,13 @@ def succeeded(operation: Operation, answer: Any) -> Operation:
     return operation
 
 
+def validated(answer: Any) -> Operation:
+    """Return the answer to validate_only: over at once, with the method's metadata."""
+    operation = Operation()
+    operation.metadata.Pack(_plain(answer))
+    return succeeded(operation, answer)
+
+
 def failed(operation: Operation, refused: Refused) -> Operation:
     """Finish it with a google.rpc.Status."""
     operation.error.CopyFrom(refused.as_status)

@@ -6,7 +6,7 @@ import anyio
 from google.cloud.run_v2.types import Condition, Revision, Service
 from google.longrunning.operations_pb2 import Operation
 
-from emulators.google import conditions, policies
+from emulators.google import conditions
 from emulators.google.conditions import RolloutFailed
 from emulators.google.containers import secret_value
 from emulators.google.engines import Engine
@@ -16,6 +16,7 @@ from emulators.google.operations import failed, succeeded
 from emulators.google.refusing import Refused
 from emulators.google.run_shapes import engine_of, ingress_of, is_manual, least_instances, port_of
 from emulators.google.running import running
+from emulators.google.secretmanager import readable_by
 from emulators.google.state import Project, World
 
 _MOMENT_SECONDS: Final = 0.05
@@ -164,8 +165,8 @@ def _secret_problem(project: Project, revision: Revision, name: str, version: st
     kept = project.secrets.get(short)
     if kept is None or secret_value(project, name, version) is None:
         return f"Secret {full} was not found"
-    account, read = revision.service_account, "secretmanager.versions.access"
-    if any(policies.granted(one, account, read) for one in (kept.policy, project.policy)):
+    account = revision.service_account
+    if readable_by(project, kept, account):
         return ""
     return (
         f"Permission denied on secret: {full} for Revision service account {account}. The service"

@@ -23,7 +23,7 @@ from google.longrunning.operations_pb2 import Operation
 from google.protobuf.field_mask_pb2 import FieldMask
 
 from emulators.google import conditions, policies, revisions, rollout, run_rules
-from emulators.google.operations import new_name, opened, succeeded
+from emulators.google.operations import new_name, opened, validated
 from emulators.google.paging import page_of
 from emulators.google.refusing import Refused, invalid, not_permitted
 from emulators.google.run_shapes import fill_in, moment
@@ -109,13 +109,14 @@ async def _create(world: World, project: Project, request: CreateServiceRequest)
     if name in project.services:
         raise Refused("ALREADY_EXISTS", f"Resource '{request.service_id}' already exists.")
     service = Service(request.service)
-    _check(project, "Create", location, request.service_id, service)
+    _check(project, location, request.service_id, service, validate_only=request.validate_only)
     service.name, service.uid, service.create_time = name, str(uuid.uuid4()), moment()
     service.creator = project.caller
     service.generation = 0
     if request.validate_only:
-        return succeeded(Operation(), service)
+        return validated(service)
     project.services[name] = service
+    run_rules.grant_first(project, location, service)
     return _change(world, project, service, new_revision=True)
 
 
@@ -149,9 +150,11 @@ async def _update(world: World, project: Project, request: UpdateServiceRequest)
         raise Refused("FAILED_PRECONDITION", f"Resource '{name}' is being deleted.")
     service = _merged(kept, request)
     location, service_id = name.split("/")[3], name.rpartition("/")[2]
-    _check(project, "Update", location, service_id, service)
+    _check(
+        project, location, service_id, service, verb="Update", validate_only=request.validate_only
+    )
     if request.validate_only:
-        return succeeded(Operation(), service)
+        return validated(service)
     changed = service.template != kept.template
     Service.pb(kept).CopyFrom(Service.pb(service))
     return _change(world, project, kept, new_revision=changed)
@@ -161,7 +164,7 @@ async def _delete(world: World, project: Project, request: DeleteServiceRequest)
     service = _found(project, request.name)
     _check_etag(service, request.etag)
     if request.validate_only:
-        return succeeded(Operation(), service)
+        return validated(service)
     service.delete_time = moment()
     conditions.reconcile(service)
     operation = opened(project, new_name(project, request.name.split("/")[3]), service)
@@ -205,8 +208,16 @@ def _is_about(operation: Operation, service: Service) -> bool:
     )
 
 
-def _check(project: Project, verb: str, location: str, service_id: str, service: Service) -> None:
-    run_rules.check(project, verb, location, service_id, service)
+def _check(
+    project: Project,
+    location: str,
+    service_id: str,
+    service: Service,
+    *,
+    validate_only: bool,
+    verb: str = "Create",
+) -> None:
+    run_rules.check(project, verb, location, service_id, service, validate_only=validate_only)
     fill_in(service, project.number)
     _check_constraints(project, verb, service)
     account = service.template.service_account

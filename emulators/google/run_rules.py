@@ -54,7 +54,15 @@ _Problem = tuple[str, str]
 """A field below the service, and what is wrong with it."""
 
 
-def check(project: Project, verb: str, location: str, service_id: str, service: Service) -> None:
+def check(
+    project: Project,
+    verb: str,
+    location: str,
+    service_id: str,
+    service: Service,
+    *,
+    validate_only: bool,
+) -> None:
     """Refuse what cannot be; `verb` is Create or Update.
 
     Raises:
@@ -68,8 +76,15 @@ def check(project: Project, verb: str, location: str, service_id: str, service: 
     problems = [(f"service.{field}", words) for field, words in _problems(service)]
     if problems:
         raise _violations(verb, problems)
-    _check_gpu_quota(project, location, service)
-    _check_size_quotas(project, service)
+    _check_gpu_quota(project, location, service, validate_only=validate_only)
+    _check_size_quotas(project, location, service)
+
+
+def grant_first(project: Project, location: str, service: Service) -> None:
+    """Give the first deployment with a GPU in a region the quota that goes with it."""
+    accelerator = accelerator_of(service.template)
+    if accelerator and quotas.limit(project, GPUS[accelerator].quota, location) is None:
+        quotas.grant(project, GPUS[accelerator].quota, location)
 
 
 def _problems(service: Service) -> Iterator[_Problem]:
@@ -222,7 +237,9 @@ def _gpu(service: Service, container: Container) -> Iterator[_Problem]:
         )
 
 
-def _check_gpu_quota(project: Project, location: str, service: Service) -> None:
+def _check_gpu_quota(
+    project: Project, location: str, service: Service, *, validate_only: bool
+) -> None:
     accelerator = accelerator_of(service.template)
     if not accelerator:
         return
@@ -232,7 +249,10 @@ def _check_gpu_quota(project: Project, location: str, service: Service) -> None:
         words = f"GPU type {accelerator} is not supported in region {location}."
         raise _violations("Create", [(where, words)])
     lone = service.template.gpu_zonal_redundancy_disabled
-    allowed = project.knobs.quota(rule.short) if lone else 0
+    limit = quotas.limit(project, rule.quota, location)
+    unused = limit is None and (not validate_only or project.knobs.validates_first_grant)
+    granted = quotas.FIRST_GRANT if unused else (limit or 0) // quotas.KNOWN[rule.quota].factor
+    allowed = granted if lone else 0
     if not allowed:
         raise Refused(
             "INVALID_ARGUMENT",
@@ -250,16 +270,20 @@ def _check_gpu_quota(project: Project, location: str, service: Service) -> None:
         )
 
 
-def _check_size_quotas(project: Project, service: Service) -> None:
+def _check_size_quotas(project: Project, location: str, service: Service) -> None:
     """Refuse more CPU or memory than the project has for as many instances as may be."""
     milli = instance_cpus(service.template) * 1000
     octets = instance_gibibytes(service.template) * quotas.GIB
-    _check_size(project, service, "CpuAllocPerProjectRegion", milli, "CPU")
-    _check_size(project, service, "MemAllocPerProjectRegion", octets, "memory")
+    for quota_id, each, what in (
+        ("CpuAllocPerProjectRegion", milli, "CPU"),
+        ("MemAllocPerProjectRegion", octets, "memory"),
+    ):
+        allowed = quotas.limit(project, quota_id, location) or 0
+        _check_size(service, quota_id, allowed, each, what)
 
 
-def _check_size(project: Project, service: Service, quota_id: str, each: float, what: str) -> None:
-    allowed, asked = quotas.limit(project, quota_id), most_instances(service) * each
+def _check_size(service: Service, quota_id: str, allowed: int, each: float, what: str) -> None:
+    asked = most_instances(service) * each
     if asked > allowed:
         raise Refused(
             "INVALID_ARGUMENT",

@@ -62,6 +62,9 @@ class Secret(_Kept):
     """secretmanager_v1.Secret."""
     versions: list[Version] = []
     policy: Proto = Field(default_factory=Policy)
+    former_policy: Proto = Field(default_factory=Policy)
+    """In effect until the present one has spread."""
+    policy_since: float = 0
 
 
 class Instance(_Kept):
@@ -172,6 +175,8 @@ class Project(_Kept):
     log: list[Entry] = []
     instances: list[Instance] = []
     """Every instance that there ever was, for Cloud Monitoring."""
+    granted_quotas: set[tuple[str, str]] = set()
+    """Quota and region of each first deployment."""
     calls: list[str] = []
     """Methods called, such as google.cloud.run.v2.Services/CreateService, newest last."""
 

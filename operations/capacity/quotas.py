@@ -46,8 +46,15 @@ class Quotas(Answer):
         more = [f"{row.target} {row.more}" for row in rows if row.more]
         known = ", ".join(more) or "nowhere" if any(row.limit is not None for row in rows) else ""
         full = _names(row for row in rows if 0 in {row.more, row.replicas})
-        unknown = _names(row for row in rows if row.more is None and row.replicas != 0)
-        said = {"Replicas more that may run": known, "None on": full, "Not known of": unknown}
+        unread = (row for row in rows if row.more is None and row.replicas != 0)
+        unknown = _names(row for row in unread if not row.first_grant)
+        first = _names(row for row in rows if row.first_grant)
+        said = {
+            "Replicas more that may run": known,
+            "None on": full,
+            "Granted with the first deployment": first,
+            "Not known of": unknown,
+        }
         return " ".join(f"{head}: {names}." for head, names in said.items() if names)
 
     def facts(self) -> Mapping[str, Any]:
@@ -64,7 +71,11 @@ class Quotas(Answer):
     def next_steps(self) -> tuple[NextStep, ...]:
         """Choose what to deploy where there is room, else set up what could not be read."""
         rows = [row for row in self.quotas if row.counts]
-        open_to = (row.target for row in rows if row.more or (row.more is None and row.replicas))
+        open_to = (
+            row.target
+            for row in rows
+            if row.more or (row.more is None and (row.replicas or row.first_grant))
+        )
         room = next(open_to, None)
         if room:
             return (NextStep("recommend_deployment", {"targets": [room]}),)
@@ -148,6 +159,8 @@ def _not_read(target: Target, why: OpsError) -> QuotaRow:
 
 def _room(row: QuotaRow) -> str:
     """Say how many replicas more may run there, and of what that is reckoned."""
+    if row.first_grant:
+        return f"not used in {row.region} yet; its first deployment is granted {row.first_grant}"
     if row.limit is None:
         return "not known"
     held = f"{row.limit:g} {row.accelerator} allowed in {row.region}"

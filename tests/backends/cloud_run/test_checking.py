@@ -47,8 +47,9 @@ def kept(controls: Controls, project: str) -> Mapping[str, Any]:
 
 
 async def test_a_prepared_project_passes_and_only_the_hub_is_not_asked(
-    plane: GooglePlane, project: str
+    plane: GooglePlane, project: str, controls: Controls
 ) -> None:
+    controls.set(project, quotas={"l4": 3})
     async with opened(plane, project) as site:
         found = await checked(site)
     unknown = [one for one in found.checks if one.outcome != "pass"]

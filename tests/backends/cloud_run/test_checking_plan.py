@@ -31,7 +31,10 @@ async def test_a_region_by_invitation_is_unknown(plane: GooglePlane, project: st
     assert "invitation" in found.detail
 
 
-async def test_more_instances_than_the_quota_allows_fail(plane: GooglePlane, project: str) -> None:
+async def test_more_instances_than_the_quota_allows_fail(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    controls.set(project, quotas={"l4": 3})
     async with opened(plane, project) as site:
         failed = the_only_failure(await checked(site, max_replicas=4))
     assert failed.what == "The quota allows 4 at once"

@@ -22,8 +22,9 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_the_quota_without_zonal_redundancy_counts_first(
-    plane: GooglePlane, project: str
+    plane: GooglePlane, project: str, controls: Controls
 ) -> None:
+    controls.set(project, quotas={"l4": 3})
     async with opened(plane, project, target=offline(L4).target) as site:
         first, second = await quotas.read(site)
     assert first.quota == "NvidiaL4GpuAllocNoZonalRedundancyPerProjectRegion"
@@ -41,19 +42,27 @@ async def test_thousandths_of_an_rtx_pro_6000_are_read_as_gpus(
     assert first.limit == 2
 
 
-async def test_a_quota_of_nothing_is_nothing(plane: GooglePlane, project: str) -> None:
-    async with opened(plane, project, target=offline(RTX).target) as site:
-        first, _second = await quotas.read(site)
-    assert first.limit == 0
-
-
-async def test_a_quota_that_google_does_not_have_counts_as_nothing(
+async def test_a_quota_of_nothing_counts_where_services_use_the_gpu(
     plane: GooglePlane, project: str, controls: Controls
 ) -> None:
-    controls.set(project, faults=[fault("GetQuotaInfo", "NOT_FOUND", times=-1)])
+    """It was more, and is not granted anew."""
+    async with opened(plane, project, target=offline(L4).target) as site:
+        run = await site.clients.run()
+        made = {"parent": site.clients.parent, "service_id": "one"}
+        await run.create_service({**made, "service": typed(site)})
+        controls.set(project, faults=[fault("GetQuotaInfo", "NOT_FOUND", times=-1)])
+        first, _second = await quotas.read(site)
+    assert (first.limit, first.first_grant) == (0, None)
+
+
+async def test_what_was_asked_for_that_cannot_be_read_was_not_asked_for(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    denied = [fault("ListQuotaPreferences", "PERMISSION_DENIED", times=-1)]
+    controls.set(project, quotas={"l4": 0}, faults=denied)
     async with opened(plane, project) as site:
         first, _second = await quotas.read(site)
-    assert first.limit == 0
+    assert (first.limit, first.first_grant) == (None, 3)
 
 
 @pytest.mark.parametrize("status", ["PERMISSION_DENIED", "UNAVAILABLE", "INTERNAL"])
@@ -90,7 +99,8 @@ async def test_services_on_the_same_accelerator_are_counted_by_their_most_instan
 async def test_services_that_cannot_be_listed_leave_unknown_what_is_in_use(
     plane: GooglePlane, project: str, controls: Controls
 ) -> None:
-    controls.set(project, faults=[fault("Services/ListServices", "PERMISSION_DENIED", times=-1)])
+    denied = [fault("Services/ListServices", "PERMISSION_DENIED", times=-1)]
+    controls.set(project, quotas={"l4": 3}, faults=denied)
     async with opened(plane, project) as site:
         first, _second = await quotas.read(site)
     assert (first.limit, first.in_use) == (3, None)

@@ -1,6 +1,7 @@
 """The same service in words for a person: commands and YAML that say what is typed."""
 
 import shlex
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ _WISHES: dict[str, dict[str, Any]] = {
     "bucket": {"weights": BUCKET, "network": "default/inner"},
     "public": {"access": "public", "max_num_seqs": 8},
     "ollama": {"engine": "ollama", "model": "gemma3:4b", "max_model_len": 8192},
+    "several values": {"engine_args": ("--allowed-origins", "a", "b", "--seed", "-1", "--x")},
+    "equal words": {"engine_args": ("-cc.mode", "3", "--chat-template", "3", "-O", "3")},
 }
 wishes = pytest.mark.parametrize("wish", _WISHES)
 targets = pytest.mark.parametrize("target", [L4, RTX])
@@ -32,7 +35,29 @@ def _flags(made: Blueprint) -> dict[str, str]:
     words = shlex.split(text.deploy(made))
     assert words[:4] == ["gcloud", "run", "deploy", made.name]
     pairs = [word.partition("=") for word in words[4:]]
-    return {name: value for name, _, value in pairs}
+    flags = {name: value for name, _, value in pairs}
+    for name in _NO_WORD_TWICE:
+        given = _split(flags[name])
+        assert len(given) == len(set(given)), f"gcloud refuses {name}: a word twice in {given}"
+    return flags
+
+
+_NO_WORD_TWICE = ("--args", "--command")
+"""gcloud's UpdateAction. Source: gcloud 528 and 578, `argument --args: "…" cannot be specified
+multiple times` (2026-11-23)."""
+
+
+def _run(flags: dict[str, str]) -> list[str]:
+    """Return what the container runs, a flag's joined value as a word of its own."""
+    words = [*_split(flags["--command"]), *_split(flags["--args"])]
+    if words[:2] == ["sh", "-c"]:
+        words = shlex.split(words[2].removeprefix("exec "))
+    return _apart(words)
+
+
+def _apart(words: Iterable[str]) -> list[str]:
+    joined = ([*word.split("=", 1)] if word.startswith("--") else [word] for word in words)
+    return [part for parts in joined for part in parts]
 
 
 def _split(value: str) -> list[str]:
@@ -55,8 +80,7 @@ def test_the_command_says_the_same_as_the_typed_service(target: str, wish: str) 
     flags, template = _flags(made), service_of(made).template
     (container,) = template.containers
     assert flags["--image"] == container.image
-    assert _split(flags["--args"]) == list(container.args)
-    assert _split(flags["--command"]) == list(container.command)
+    assert _run(flags) == _apart([*container.command, *container.args])
     assert flags["--port"] == str(container.ports[0].container_port)
     assert (flags["--cpu"], flags["--memory"]) == (
         container.resources.limits["cpu"],

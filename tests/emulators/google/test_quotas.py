@@ -33,11 +33,17 @@ async def _limits(quotas: Any, project: str, quota_id: str) -> dict[str, int]:
     }
 
 
-async def test_a_fresh_project_has_three_l4_and_no_rtx(quotas: Any, project: str) -> None:
-    """Google's defaults."""
-    assert (await _limits(quotas, project, _L4))["us-central1"] == 3
-    assert (await _limits(quotas, project, _L4))["europe-west4"] == 3
-    assert set((await _limits(quotas, project, _RTX)).values()) == {0}
+@pytest.mark.parametrize("quota_id", [_L4, _RTX])
+async def test_a_project_that_never_used_a_gpu_has_no_quota_of_it(
+    quotas: Any, project: str, controls: Controls, quota_id: str
+) -> None:
+    """Google has not published how that is told: any of three ways."""
+    with pytest.raises(exceptions.NotFound):
+        await _limits(quotas, project, quota_id)
+    controls.set(project, unused_quota="no-row")
+    assert await _limits(quotas, project, quota_id) == {}
+    controls.set(project, unused_quota="zero")
+    assert set((await _limits(quotas, project, quota_id)).values()) == {0}
 
 
 async def test_rtx_is_told_in_thousandths_and_l4_whole(
@@ -54,8 +60,11 @@ async def test_zonal_redundancy_has_a_quota_of_its_own(quotas: Any, project: str
     assert set((await _limits(quotas, project, "NvidiaL4GpuAllocPerProjectRegion")).values()) == {0}
 
 
-async def test_a_region_without_the_gpu_is_not_named(quotas: Any, project: str) -> None:
+async def test_a_region_without_the_gpu_is_not_named(
+    quotas: Any, project: str, controls: Controls
+) -> None:
     """Nothing is said of it."""
+    controls.set(project, quotas={"rtx-pro-6000": 1})
     assert "europe-west1" not in await _limits(quotas, project, _RTX)
 
 
@@ -75,8 +84,9 @@ async def test_an_unknown_quota_is_not_found(quotas: Any, project: str) -> None:
         await _limits(quotas, project, "NvidiaB200GpuAllocPerProjectRegion")
 
 
-async def test_all_of_them_are_listed(quotas: Any, project: str) -> None:
+async def test_all_of_them_are_listed(quotas: Any, project: str, controls: Controls) -> None:
     """Over pages."""
+    controls.set(project, quotas={"l4": 1, "rtx-pro-6000": 1})
     pager = await quotas.list_quota_infos(request={"parent": _service(project), "page_size": 4})
     assert len([info async for info in pager]) == 6
 

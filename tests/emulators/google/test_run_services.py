@@ -66,6 +66,7 @@ async def test_a_dry_run_makes_nothing(services: Services) -> None:
     operation = await services.client.create_service(request=request)
     assert operation.operation.done
     assert not operation.operation.name
+    assert operation.metadata.name == services.name()  # the type that the method declares
     assert services.controls.get(services.project)["services"] == []
 
 
