@@ -7,6 +7,7 @@ from planner.accelerators import Accelerator
 from planner.defaults import Resolved, most_tokens_of_an_item
 from planner.flags import Flags, positions
 from planner.overheads import overheads
+from planner.upstream import upstream_doubts
 from planner.versions import numbers
 
 
@@ -43,6 +44,7 @@ def warnings(
         )
     if accelerator.kind == "tpu" and (model.model_type or "").startswith("gemma4_unified"):
         yield "tpu-inference 0.32 has no JAX build of this model: its torch path may take more."
+    yield from upstream_doubts(model.model, accelerator.name, flags.vllm_version, "default")
     if known.profile.graphs_estimated is False and not flags.enforce_eager:
         yield "This version does not count CUDA graphs: it may run out of memory after its start."
     yield from model.unknown

@@ -1,4 +1,4 @@
-"""Flex-start on the queue: only REST v2alpha1 has words for it, which no SDK speaks."""
+"""REST v2alpha1 of the queue, which no SDK speaks: flex-start, and spot by its name."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta

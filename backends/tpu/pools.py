@@ -26,7 +26,7 @@ _FRESH_SECONDS: Final = 3.0
 
 
 class Gate(Record):
-    """A quota that must not be 0."""
+    """A quota that had better not be 0."""
 
     id: str
     service: str
@@ -99,7 +99,7 @@ class Limits:
 
     @property
     def shut(self) -> bool:
-        """Whether the quota of GPUs in all regions is 0, which lets no TPU through either."""
+        """Whether the quota of GPUs in all regions is 0, which may let no TPU through either."""
         info = self._found[data().gate.id].info
         values = [entry.details.value for entry in info.dimensions_infos] if info else []
         return bool(values) and max(values) == 0

@@ -1,4 +1,4 @@
-"""Queued resources of Cloud TPU: gRPC for whatever its SDK has words for, REST for flex-start."""
+"""Queued resources of Cloud TPU: gRPC for what its SDK has words for, REST for what it has not."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,8 @@ from backends.tpu.chip import Chip, Ended, PlaneKind
 from backends.tpu.clients import Clients
 from backends.tpu.everywhere import everywhere, unreachable
 from backends.tpu.planes import Offer, Request
-from backends.tpu.refusals import refusing, told
+from backends.tpu.refusals import is_contradiction, refusing, told
+from core.cloud_errors import CloudError, ZoneRefused
 from core.errors import OpsError
 
 if TYPE_CHECKING:
@@ -164,23 +165,42 @@ class QueuedPlane:
         return ()
 
     async def _create(self, request: Request) -> str:
-        parent, made = queued_bodies.parent_of(request), request.made
-        what = f"ask for {made.accelerator} in {request.zone}"
-        once = str(uuid.uuid4())
+        """Ask by v2 where it has the words, of spot by v2alpha1 where v2 sees a contradiction."""
+        made, what = request.made, _what(request)
         if made.provisioning == "flex-start":
-            with refusing(what, request.zone):
-                body = queued_bodies.flex_start(request)
-                return await flex.create(self._clients, parent, made.id, once, body)
+            return await self._by_rest(request, queued_bodies.flex_start(request))
         client = await self._clients.tpu()
         wanted: Any = {
-            "parent": parent,
+            "parent": queued_bodies.parent_of(request),
             "queued_resource_id": made.id,
             "queued_resource": queued_bodies.queued_resource(request),
-            "request_id": once,
+            "request_id": str(uuid.uuid4()),
         }
-        with refusing(what, request.zone):
-            under_way = await client.create_queued_resource(request=wanted, **writing())
+        try:
+            with refusing(what, request.zone):
+                under_way = await client.create_queued_resource(request=wanted, **writing())
+        except CloudError as exc:
+            if made.provisioning == "spot" and is_contradiction(exc.cause):
+                return await self._spot_by_name(request)
+            raise
         return str(under_way.operation.name)
+
+    async def _spot_by_name(self, request: Request) -> str:
+        try:
+            return await self._by_rest(request, queued_bodies.spot(request))
+        except CloudError as exc:
+            if not is_contradiction(exc.cause):
+                raise
+            raise ZoneRefused(
+                f"The queue of {request.zone} takes spot in neither of the two ways to say it.",
+                cause=exc.cause,
+                fix="Take control_plane=compute: Compute Engine gives spot as well.",
+            ) from exc
+
+    async def _by_rest(self, request: Request, body: Mapping[str, Any]) -> str:
+        parent, once = queued_bodies.parent_of(request), str(uuid.uuid4())
+        with refusing(_what(request), request.zone):
+            return await flex.create(self._clients, parent, request.made.id, once, body)
 
     async def _resource(self, zone: str, chip_id: str) -> "QueuedResource | None":
         from google.api_core.exceptions import NotFound
@@ -246,3 +266,7 @@ class QueuedPlane:
 
     def _name(self, zone: str, kind: str, last: str) -> str:
         return f"projects/{self._clients.project}/locations/{zone}/{kind}/{last}"
+
+
+def _what(request: Request) -> str:
+    return f"ask for {request.made.accelerator} in {request.zone}"

@@ -45,6 +45,13 @@ def queued_resource(request: Request) -> "QueuedResource":
     return resource
 
 
+def spot(request: Request) -> dict[str, Any]:
+    """Say it in the words of v2alpha1: some callers' spot tier was taken for a contradiction."""
+    body = as_sent(queued_resource(request))
+    del body["spot"]
+    return {**body, "provisioningModel": "SPOT"}
+
+
 def flex_start(request: Request) -> dict[str, Any]:
     """Say it in the words of v2alpha1: flex-start with an end, and a boot disk of a size."""
     made, body = request.made, as_sent(queued_resource(request))

@@ -43,6 +43,7 @@ _NODES: Final[Mapping[str, ChipState]] = {
 }
 """What a node's state says where its request is ACTIVE, or where it has none."""
 _BY: Final[Mapping[str, Literal["user", "service"]]] = {"USER": "user", "SERVICE": "service"}
+_MODELS: Final[Mapping[str, Provisioning]] = {"FLEX_START": "flex-start", "SPOT": "spot"}
 _PREEMPTED: Final = frozenset({"PREEMPTED", "TERMINATED"})
 
 
@@ -150,7 +151,7 @@ def _provisioning(resource: "QueuedResource", flex: Flex | None) -> Provisioning
     if "spot" in resource or (asked and asked.scheduling_config.spot):
         return "spot"
     if flex:
-        return "flex-start" if flex.model == "FLEX_START" else "on-demand"
+        return _MODELS.get(flex.model, "on-demand")
     return target_provisioning(resource) or "on-demand"
 
 

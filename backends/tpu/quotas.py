@@ -14,7 +14,10 @@ from backends.tpu.room import Counting, Room, Row, room
 from backends.tpu.site import Site
 from core.cloud_errors import CloudError
 
-_SHUT: Final = "It counts GPUs, and keeps TPUs waiting as well while it is 0."
+_SHUT: Final = (
+    "It is 0. It counts GPUs, but one guide of Google's says that TPUs wait for it as well: nobody"
+    " has seen that here. If no zone ever gives a chip, ask for 1 or more."
+)
 
 
 async def read(site: Site) -> Sequence[Quota]:
@@ -29,7 +32,7 @@ async def read(site: Site) -> Sequence[Quota]:
     counting = await counted(site)
     planes = [(kind, _room(site, counting, kind)) for kind in site.planes]
     planes.sort(key=lambda row: _rank(row[1]))
-    shut = (_gate(site),) if counting.limits.shut else ()
+    shut = (_gate(site),) if planes[0][1].enough is not False and counting.limits.shut else ()
     return (*shut, *(quota for kind, found in planes for quota in _quotas(site, kind, found)))
 
 
@@ -88,7 +91,6 @@ def _gate(site: Site) -> Quota:
         quota=pools.data().gate.id,
         region="all regions",
         accelerator=site.target.accelerator or "",
-        limit=0,
-        in_use=0,
+        limit=None,
         detail=_SHUT,
     )

@@ -72,6 +72,16 @@ def meaning(words: str) -> Means | None:
     return next((means for means in get_args(Means) if wording and wording.code == means), None)
 
 
+def is_contradiction(words: str) -> bool:
+    """Whether the request is said to name two ways of giving a chip.
+
+    >>> is_contradiction("STANDARD provisioning model is incompatible with spot requests")
+    True
+    """
+    wording = wording_for("tpu", words)
+    return wording is not None and wording.code == "PROVISIONING_MODEL_CONFLICT"
+
+
 def told(words: str, zone: str) -> OpsError:
     """Make an error of Google's words on a request that it had taken."""
     means = meaning(words)

@@ -8,7 +8,8 @@ from backends.tpu.names import region_of
 from backends.tpu.pools import NO_LIMIT, Limit, Limits, Pool
 
 _SHUT: Final = (
-    "GPUS-ALL-REGIONS-per-project is 0, which keeps TPUs waiting as well: ask for 1 or more."
+    "GPUS-ALL-REGIONS-per-project is 0: one guide of Google's says that TPUs wait for it as well,"
+    " which nobody has seen here; if no place ever gives a chip, ask for 1 or more"
 )
 _INSTEAD: Final = "standard quota counts where there is no preemptible"
 
@@ -68,14 +69,14 @@ class Counting(NamedTuple):
 def room(counting: Counting, place: Place, provisioning: Provisioning, chips: int) -> Room:
     """Say whether so many more chips may be had at a place."""
     rows = _rows(counting, counting.limits.of(place.plane, provisioning, place.zone))
-    if counting.limits.shut:
-        return Room(rows, enough=False, why=_SHUT)
     own = _judged(rows, chips)
     if own.enough is False:
         others = _rows(counting, counting.limits.instead(place.plane, provisioning, place.zone))
         instead = _judged(others, chips)
         if instead.enough:
-            return Room(others, enough=True, why=f"{own.why}; {_INSTEAD}")
+            own = Room(others, enough=True, why=f"{own.why}; {_INSTEAD}")
+    if own.enough and counting.limits.shut:
+        return Room(own.rows, enough=None, why="; ".join(part for part in (own.why, _SHUT) if part))
     return own
 
 

@@ -51,9 +51,8 @@ def searched(site: "Site", spec: DeploymentSpec, *, on_node: bool) -> Searched:
     kept = tuple(kind for kind in kinds if not (dropped and kind == "queued"))
     if not kept:
         raise InvalidArgument(
-            f"{spec.model} does not fit on a node of the queue, whose disk of"
-            f" {rules().disk.node_gb} GB cannot be larger.",
-            fix="Take control_plane=compute, whose disk is as large as it must be.",
+            f"{_why_no_node(spec)}.",
+            fix="Take control_plane=compute, whose disk is as large as it is to be.",
         )
     places = tuple(Place(zone, kind) for zone in zones for kind in kept)
     reason = _REASONS[spec.control_plane] if not dropped else _too_large(spec)
@@ -71,9 +70,16 @@ def _zones(site: "Site", spec: DeploymentSpec) -> tuple[str, ...]:
 
 
 def _too_large(spec: DeploymentSpec) -> str:
+    return f"Only Compute Engine is asked: {_why_no_node(spec)}."
+
+
+def _why_no_node(spec: DeploymentSpec) -> str:
+    what = f"{spec.model} does not fit"
+    if spec.boot_disk_gb:
+        what = f"boot_disk_gb={spec.boot_disk_gb} cannot be had"
     return (
-        f"Only Compute Engine is asked: {spec.model} does not fit on a node of the queue, whose"
-        f" disk of {rules().disk.node_gb} GB cannot be larger."
+        f"{what} on a node of the queue, whose disk of {rules().disk.node_gb} GB is as large as it"
+        " is but for flex-start"
     )
 
 

@@ -19,6 +19,7 @@ from planner.boot import boot, file_bytes
 from planner.defaults import most_tokens_of_an_item
 from planner.flags import Flags
 from planner.places import Place
+from planner.upstream import Implementation, upstream_doubts
 
 TLS_FOLDER: Final = "/tls"
 """Of the container; the startup script makes what is in it."""
@@ -62,6 +63,8 @@ def serving(
     weights = weights_of(spec)
     whole = with_flags(spec, model, place.count)
     room = _room(weights, model, place, small_disk=small_disk)
+    if spec.boot_disk_gb:
+        room = _chosen_disk(spec.boot_disk_gb, weights, model, small_disk=small_disk)
     tls = _TLS if spec.access != "internal" else ()
     fetch = weights.kind == "hub"
     secrets = {"VLLM_API_KEY": key_secret(spec.name)}
@@ -79,7 +82,7 @@ def serving(
         boot_seconds=_boot_seconds(whole, model, place, weights),
         disk_gb=room.disk_gb,
         on_node=room.on_node,
-        doubts=(*room.doubts, *_doubts(whole, model)),
+        doubts=(*_doubts(whole, model, place), *room.doubts),
     )
 
 
@@ -163,6 +166,20 @@ def _room(weights: Weights, model: ModelShape, place: Place, *, small_disk: bool
     return _Room(disk_gb=chosen, in_memory=True, doubts=(doubt,))
 
 
+def _chosen_disk(disk_gb: int, weights: Weights, model: ModelShape, *, small_disk: bool) -> _Room:
+    """Take the disk that is asked for; where its size cannot be chosen it is not had."""
+    disk = rules().disk
+    doubts: tuple[str, ...] = ()
+    if weights.kind == "hub" and size_known(model):
+        needed = math.ceil(disk.image_gb + file_bytes(model) / 1e9)
+        if disk_gb < needed:
+            doubts = (
+                f"boot_disk_gb={disk_gb} is less than the {needed} GB of image and weights: the VM"
+                " would be paid for and end with a full disk.",
+            )
+    return _Room(disk_gb=disk_gb, on_node=not small_disk, doubts=doubts)
+
+
 def _environment(place: Place, room: _Room, *, fetch: bool) -> dict[str, str]:
     cache, docker = rules().cache, rules().docker
     compiled = {cache.variable: f"{cache.mount_path}/xla"}
@@ -181,7 +198,12 @@ def _boot_seconds(spec: DeploymentSpec, model: ModelShape, place: Place, weights
     return max(given.least_seconds, foreseen.seconds.high)
 
 
-def _doubts(spec: DeploymentSpec, model: ModelShape) -> Iterator[str]:
+def _doubts(spec: DeploymentSpec, model: ModelShape, place: Place) -> Iterator[str]:
+    chosen: Implementation = (
+        "vllm" if spec.variables.get("MODEL_IMPL_TYPE") == "vllm" else "default"
+    )
+    version = None if spec.image else rules().engine.vllm
+    yield from upstream_doubts(model.model, place.accelerator, version, chosen)
     method = f"{spec.quantization or ''} {model.quantization or ''} {spec.dtype or ''}".lower()
     if "fp8" in method or model.quantization_bits == 8:
         yield (

@@ -177,17 +177,17 @@ def _instance(made: Blueprint, zone: str) -> Iterable[str]:
 
 
 def _queued(made: Blueprint, zone: str) -> Iterable[str]:
-    flex = made.provisioning == "flex-start"
-    yield from ("gcloud", *(["alpha"] if flex else []), "compute", "tpus", "queued-resources")
+    alpha = made.provisioning != "on-demand"
+    yield from ("gcloud", *(["alpha"] if alpha else []), "compute", "tpus", "queued-resources")
     yield from ("create", made.id, f"--node-id={made.id}")
     yield from (f"--project={made.project}", f"--zone={zone}")
     yield f"--accelerator-type={made.accelerator}"
     yield f"--runtime-version={made.runtime_version}"
     yield f"--valid-until-duration={made.wait_seconds}s"
-    if flex:
-        yield from ("--provisioning-model=flex-start", f"--max-run-duration={made.run_seconds}s")
-    if made.provisioning == "spot":
-        yield "--spot"
+    if alpha:  # --spot is refused by some releases as a contradiction of their own default
+        yield f"--provisioning-model={made.provisioning}"
+    if made.provisioning == "flex-start":
+        yield f"--max-run-duration={made.run_seconds}s"
     yield f"--network={made.network}"
     yield f"--subnetwork={made.subnetwork or made.network}"
     yield from () if made.external_ip else ("--internal-ips",)

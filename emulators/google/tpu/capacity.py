@@ -20,8 +20,8 @@ ZONES: Final[Mapping[str, TpuZone]] = {
 }
 """Where no knob says otherwise; flex-start where it was accepted by public reports of 2026-08."""
 ALL_REGIONS: Final = "gpus-all-regions"
-"""The quota of all accelerators together: at 0 a request waits as in a stock-out. Source: a guide
-of Google's TPU Builders, 2026-07."""
+"""The quota of all accelerators together: at 0 a request may wait as in a stock-out. Only source: a
+guide of Google's TPU Builders, 2026-07."""
 _USUAL: Final[Mapping[str, int]] = {
     ALL_REGIONS: 16,
     "tpu": 16,
@@ -111,7 +111,7 @@ def take(project: Project, row: Tpu) -> bool:
     known = zone_of(project, row.zone)
     wait = known.wait_seconds if known else 0
     waited = (time.time() - row.asked) * project.knobs.tpu_clock
-    if not limit_of(project, ALL_REGIONS, row.zone):
+    if project.knobs.tpu_waits_for_gpu_quota and not limit_of(project, ALL_REGIONS, row.zone):
         return False
     if waited < wait or free(project, row.zone) < row.chips:
         return False

@@ -128,7 +128,7 @@ def create(
         return again
     resource, more = _fresh(name, request.queued_resource), more or {}
     queue_rules.check(project, zone, queued_id, resource)
-    queue_rules.check_more(resource, more)
+    queue_rules.check_more(project, resource, more)
     if name in project.queued_resources:
         raise wording.exists(name)
     provisioning = queue_rules.provisioning_of(resource, more)

@@ -83,7 +83,7 @@ def check_quota(project: Project, zone: str, provisioning: str, chips: int) -> N
         raise wording.over_quota(project, pool, zone)
 
 
-def check_more(asked: QueuedResource, more: Mapping[str, Any]) -> None:
+def check_more(project: Project, asked: QueuedResource, more: Mapping[str, Any]) -> None:
     """Refuse what v2alpha1 alone can say, where it contradicts itself.
 
     A run duration without flex-start is refused: whether Google takes it is not known.
@@ -92,8 +92,9 @@ def check_more(asked: QueuedResource, more: Mapping[str, Any]) -> None:
         Refused: As Google says it.
     """
     model, duration = more.get("provisioningModel", ""), more.get("runDuration")
-    if model in {"STANDARD", "FLEX_START"} and is_spot(asked):
-        raise wording.bad(f"The provisioning model {model} contradicts the spot tier.")
+    usual = "STANDARD" if project.knobs.tpu_spot_by_name else ""
+    if (model or usual) in {"STANDARD", "FLEX_START"} and is_spot(asked):
+        raise wording.spot_by_another_name(model or usual)
     if model == "RESERVATION_BOUND" or asked.reservation_name:
         raise wording.no_reservation()
     if model != "FLEX_START":

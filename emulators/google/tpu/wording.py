@@ -29,6 +29,11 @@ def no_zone(zone: str) -> Refused:
     return bad(f'The requested zone "{zone}" is not supported.')
 
 
+def spot_by_another_name(model: str) -> Refused:
+    """Spot was asked for beside another provisioning model; public reports, 2026-02 to 2026-08."""
+    return invalid(f"{model} provisioning model is incompatible with spot requests")
+
+
 def no_hardware(zone: str, accelerator: str) -> Refused:
     """The zone has no such chips."""
     return bad(

@@ -54,16 +54,6 @@ async def test_quota_in_one_pool_is_enough(
     assert "list_queued_resources" in failed.fix
 
 
-async def test_no_gpu_in_any_region_stands_against_every_place(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    """Requests would wait for ever."""
-    controls.set(project, tpu_quotas={"gpus-all-regions": 0})
-    async with opened(plane, project, **ME) as site:
-        failed = the_only_failure(await checked(site))
-    assert "GPUS-ALL-REGIONS-per-project" in failed.detail
-
-
 async def test_leftovers_of_others_can_leave_too_little(
     plane: GooglePlane, project: str, controls: Controls
 ) -> None:

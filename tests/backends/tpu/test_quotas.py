@@ -17,7 +17,6 @@ pytestmark = pytest.mark.anyio
 FAMILY = "TPUS-PER-TPU-FAMILY-per-project-region"
 PREEMPTIBLE = "PREEMPTIBLE-TPU-V6E-per-project-region"
 ZONAL, REGIONAL = "TPUV6EPerProjectPerZoneForTPUAPI", "TPUV6EPerProjectPerRegionForTPUAPI"
-GATE = "GPUS-ALL-REGIONS-per-project"
 
 
 @pytest.fixture(autouse=True)
@@ -76,16 +75,6 @@ async def test_flex_start_without_preemptible_quota_counts_as_standard(
         rows = await quotas.read(site)
     assert FAMILY not in {row.quota for row in rows}
     assert {row.limit for row in rows} == {0}
-
-
-async def test_no_gpu_in_any_region_is_the_quota_that_counts_then(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    controls.set(project, tpu_quotas={"gpus-all-regions": 0})
-    async with opened(plane, project) as site:
-        first = (await quotas.read(site))[0]
-    assert (first.quota, first.limit) == (GATE, 0)
-    assert first.detail
 
 
 async def test_chips_of_others_and_leftovers_are_in_use(

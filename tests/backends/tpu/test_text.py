@@ -112,9 +112,8 @@ def test_a_queued_resource_is_the_same_in_both_forms(target: str, wish: str) -> 
     assert said["--accelerator-type"] == node["acceleratorType"]
     assert said["--runtime-version"] == node["runtimeVersion"]
     assert said["--valid-until-duration"] == body["queueingPolicy"]["validUntilDuration"]
-    assert ("--spot" in said) == ("spot" in body)
     flex = "flex-start" if body.get("provisioningModel") == "FLEX_START" else None
-    assert said.get("--provisioning-model") == flex
+    assert said.get("--provisioning-model") == ("spot" if "spot" in body else flex)
     run = body.get("runDuration", {}).get("maxRunDuration")
     assert said.get("--max-run-duration") == run
     assert _pairs(said["--labels"]) == node["labels"]
@@ -136,11 +135,11 @@ def test_the_spec_in_metadata_survives_gclouds_commas(target: str, wish: str) ->
     assert said["--metadata-from-file"] == "startup-script=vllm-devops-gemma.sh"
 
 
-def test_flex_start_on_the_queue_is_alpha_alone() -> None:
-    """T39: `gcloud compute tpus` has no words for it."""
+def test_what_names_its_provisioning_model_on_the_queue_is_alpha_alone() -> None:
+    """`gcloud compute tpus` has no words for it."""
     *_, queued = planned("tpu-v6e-1-flex").steps
     assert queued.command.startswith("gcloud alpha compute tpus queued-resources create ")
-    *_, queued = planned("tpu-v6e-1-spot").steps
+    *_, queued = planned("tpu-v6e-1").steps
     assert queued.command.startswith("gcloud compute tpus queued-resources create ")
 
 

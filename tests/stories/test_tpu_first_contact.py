@@ -1,0 +1,133 @@
+"""What Cloud TPU may say otherwise than was read: the work goes well in either case."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.conversation import Agent, agent_of
+from tests.stories.conftest import Cloud
+from tests.stories.life import MODEL
+
+pytestmark = pytest.mark.anyio
+
+HERE = "us-east5-b"
+
+
+@pytest.fixture
+async def agent(cloud: Cloud) -> AsyncIterator[Agent]:
+    async with agent_of(cloud.settings) as agent:
+        yield agent
+
+
+async def _ready(agent: Agent, target: str, **chosen: Any) -> dict[str, Any]:
+    """Deploy under the target's name, watch it until its state stays, and see that it is ready."""
+    deployed = await agent.call(
+        "deploy_vllm", target=target, name=target, model=MODEL, max_model_len=4096, **chosen
+    )
+    assert not deployed.failed, deployed
+    ready = await agent.settled(target, target=target)
+    assert ready.state == "ready", ready
+    return ready.data
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_quota_of_gpus_that_is_0_is_a_doubt(
+    agent: Agent, cloud: Cloud, *, waits: bool
+) -> None:
+    """New projects have it; where it does not count, chips are given."""
+    cloud.set(tpu_quotas={"gpus-all-regions": 0}, tpu_waits_for_gpu_quota=waits, tpu_clock=6000)
+    plan = await agent.call("plan_deployment", model=MODEL, target="tpu-v6e-1", check=True)
+    rows = {row["what"]: row for row in plan.data["checks"]}
+    quota = rows["The quota has room for one chip"]
+    assert quota["outcome"] == "unknown", plan
+    assert "GPUS-ALL-REGIONS-per-project" in quota["detail"]
+    assert not [row for row in rows.values() if row["outcome"] == "fail"]
+    read = await agent.brief("check_gpu_quotas", target="tpu-v6e-1")
+    assert read.text.startswith("**tpu-v6e-1: not known.**"), read
+    assert "GPUs" in read.text
+    if not waits:
+        await _ready(agent, "tpu-v6e-1", zones=[HERE])
+
+
+@pytest.mark.parametrize("named", [False, True])
+async def test_spot_is_had_of_the_queue_however_it_is_to_be_said(
+    agent: Agent, cloud: Cloud, *, named: bool
+) -> None:
+    """Some were refused, gcloud's --spot as well, until they named the provisioning model."""
+    cloud.set(tpu_spot_by_name=named, tpu_clock=6000)
+    target = "tpu-v6e-1-spot"
+    ready = await _ready(agent, target, control_plane="queued", zones=[HERE])
+    assert ready["resources"]["provisioning"] == "spot"
+    listed = await agent.call("list_queued_resources", target=target)
+    assert [row["provisioning"] for row in listed.data["resources"]] == ["spot"]
+    printed = await agent.call("get_vllm_deployment_config", target=target, name=target)
+    assert "gcloud alpha compute tpus queued-resources create" in printed.text
+    assert "--provisioning-model=spot" in printed.text
+    assert "--spot" not in printed.text
+
+
+async def test_a_queue_that_takes_spot_in_no_way_leads_to_compute_engine(
+    agent: Agent, cloud: Cloud
+) -> None:
+    """The same request again would be refused again."""
+    words = "STANDARD provisioning model is incompatible with spot requests"
+    create = {"method": "google.cloud.tpu.*.Tpu/CreateQueuedResource", "times": -1}
+    cloud.set(tpu_clock=6000, faults=[{**create, "status": "INVALID_ARGUMENT", "message": words}])
+    chosen: dict[str, Any] = {"control_plane": "queued", "zones": [HERE]}
+    target = "tpu-v6e-1-spot"
+    await agent.call("deploy_vllm", target=target, name="one", model=MODEL, **chosen)
+    failed = await agent.settled("one", target=target)
+    assert failed.state == "failed"
+    assert words in failed.data["failure"]["cause"]
+    assert "control_plane=compute" in failed.data["failure"]["fix"]
+
+
+UPSTREAM = {
+    "passes": ("tpu-v6e-1", MODEL, {}, ""),
+    "fails as PyTorch": ("tpu-v6e-1", MODEL, {"env": ["MODEL_IMPL_TYPE=vllm"]}, "never passed"),
+    "31B passes": ("tpu-v6e-8", "google/gemma-4-31B-it", {}, ""),
+    "26B is left out": ("tpu-v6e-4", "google/gemma-4-26B-A4B-it", {}, "left out on v6e"),
+    "another image": ("tpu-v6e-1", MODEL, {"image": "vllm/vllm-tpu:v0.29.0"}, ""),
+}
+
+
+@pytest.mark.parametrize("case", UPSTREAM)
+async def test_what_upstream_does_not_vouch_for_is_said_before_it_is_paid(
+    agent: Agent, case: str
+) -> None:
+    """By release and implementation, with its source; nothing is said of what passes."""
+    target, model, chosen, words = UPSTREAM[case]
+    planned = await agent.brief("plan_deployment", model=model, target=target, **chosen)
+    advised = await agent.call("recommend_deployment", model=model, targets=[target])
+    deployed = await agent.brief(
+        "deploy_vllm", model=model, target=target, name="one", zones=[HERE], **chosen
+    )
+    said = [planned.text, deployed.text] + ([] if chosen else [advised.text])
+    assert [("do not vouch" in text, words in text) for text in said] == [
+        (bool(words), True) for _ in said
+    ], said
+
+
+async def test_a_boot_disk_is_as_large_as_it_is_asked_for(agent: Agent, cloud: Cloud) -> None:
+    """Of either control plane that can make one so; the other is left out, or refused alone."""
+    cloud.set(tpu_clock=6000)
+    small = await agent.brief("plan_deployment", model=MODEL, target="tpu-v6e-1", boot_disk_gb=30)
+    assert "boot_disk_gb=30 is less than the" in small.text
+    refused = await agent.call(
+        "deploy_vllm",
+        model=MODEL,
+        target="tpu-v6e-1-spot",
+        control_plane="queued",
+        boot_disk_gb=333,
+    )
+    assert refused.failed
+    assert "control_plane=compute" in refused.text
+    chosen: dict[str, Any] = {"zones": [HERE], "boot_disk_gb": 333}
+    for target, more, words in (
+        ("tpu-v6e-1", {}, "--boot-disk-size=333GB"),
+        ("tpu-v6e-1-flex", {"control_plane": "queued"}, "diskSizeGb: '333'"),
+    ):
+        await _ready(agent, target, **chosen, **more)
+        printed = await agent.call("get_vllm_deployment_config", target=target, name=target)
+        assert words in printed.text, printed
