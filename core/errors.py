@@ -206,7 +206,7 @@ class PortInUse(HostError):
 
 
 class ModelNotFound(HostError):
-    """The model's folder does not exist or holds no model."""
+    """The model's folder does not exist or holds no model; or the Hub has none of that name."""
 
     code = "MODEL_NOT_FOUND"
 

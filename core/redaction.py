@@ -82,6 +82,8 @@ _NAMED: Final = re.compile(
     re.VERBOSE | re.IGNORECASE | re.ASCII,
 )
 """A value after a name that says it is secret."""
+_FROM_FILE: Final = re.compile(r"(?:~|\.{1,2})?(?:/[\w.-]+){2,}", re.ASCII)
+"""A path, as `kubectl --from-file=NAME=` takes it: where a secret is read from, and none itself."""
 _FLAG: Final = re.compile(r"--(?:api[-_]k(?:ey?)?|hf[-_]t(?:o(?:k(?:en?)?)?)?)")
 """Of an engine, for a secret that is the next word; its parser takes abbreviations."""
 _KEY_LINE: Final = re.compile(
@@ -157,7 +159,10 @@ def _hinted(folded: str) -> list[re.Pattern[str]]:
 
 def _hide(match: re.Match[str]) -> str:
     is_masked = match["value"] in MASK
-    return match[0] if is_masked or not _is_chosen(match) else match[1] + MASK
+    is_place = match.string.endswith("--from-file=", 0, match.start()) and _FROM_FILE.fullmatch(
+        match["value"]
+    )
+    return match[0] if is_masked or is_place or not _is_chosen(match) else match[1] + MASK
 
 
 def _is_chosen(match: re.Match[str]) -> bool:

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from core.errors import OpsError
 from core.plans import MemoryPlan
 from core.records import Answer, ModelShape
+from planner.catalog import not_on_hub
 from planner.goal import Goal, candidates, siblings
 from planner.layouts import Arrangement, Ground, Wish, arrange
 from planner.near import NearMiss, Offload, near_misses, offload
@@ -241,7 +242,8 @@ def _judged(goal: Goal, model: ModelShape, where: Place, offer: Offer) -> Offer 
         return refuse(model, where, "price", too_dear)
     if offer.boot.within_budget == "no":
         return refuse(model, where, "boot", offer.boot.advice)
-    return offer.model_copy(update={"doubts": (*_unserved(model, where), *_doubts(goal, offer))})
+    doubts = (*_unserved(model, where), *_not_on_hub(model), *_doubts(goal, offer))
+    return offer.model_copy(update={"doubts": doubts})
 
 
 def _too_slow(goal: Goal, offer: Offer) -> str | None:
@@ -276,6 +278,11 @@ def _too_dear(goal: Goal, price: Price) -> str | None:
 def _unserved(model: ModelShape, where: Place) -> Iterator[str]:
     if why := unserved(model, where.device):
         yield f"{why} {FIGURES}"
+
+
+def _not_on_hub(model: ModelShape) -> Iterator[str]:
+    if why := not_on_hub(model.model):
+        yield f"{why} It is for whoever has its files in a bucket: weights=gs://BUCKET/FOLDER."
 
 
 def _doubts(goal: Goal, offer: Offer) -> Iterator[str]:

@@ -111,13 +111,13 @@ def quality_of(model: str) -> Quality | None:
 
 def siblings(model: ModelShape) -> Iterator[ModelShape]:
     """Give the other models of the catalog, those with the most parameters first."""
-    others = (_shape(entry.model) for entry in entries() if entry.model != model.model)
+    others = (_shape(one.model) for one in entries() if one.model != model.model and not one.absent)
     yield from sorted(others, key=lambda shape: (-shape.parameters, -(shape.weight_bytes or 0)))
 
 
 def _of_quality(quality: Quality) -> Iterator[ModelShape]:
     for entry in entries():
-        if any(f"-{size}-" in entry.model for size in _QUALITY[quality]):
+        if not entry.absent and any(f"-{size}-" in entry.model for size in _QUALITY[quality]):
             yield _shape(entry.model)
 
 

@@ -9,6 +9,7 @@ import anyio
 from fastmcp import Client
 from fastmcp.client.elicitation import ElicitResult
 
+from core.redaction import MASK, redact
 from core.settings import Settings
 from server import build
 from tests.words_not_written import unwanted_words
@@ -77,6 +78,22 @@ def dead_ends(envelope: Mapping[str, Any], names: frozenset[str]) -> list[str]:
     return found
 
 
+TYPED: Final = frozenset(
+    ("command", "commands", "docker_run", "yaml", "manifest", "curl", "python", "engine_line")
+)
+"""Fields that hold what a person types, or saves as a file, as it stands."""
+
+
+def masked_commands(value: Any, *, typed: bool = False) -> list[str]:
+    """Return what an answer gives to be typed and is masked within: it cannot work."""
+    if isinstance(value, Mapping):
+        pairs = value.items()
+        return [found for name, one in pairs for found in masked_commands(one, typed=name in TYPED)]
+    if isinstance(value, list):
+        return [found for one in value for found in masked_commands(one, typed=typed)]
+    return [value] if typed and isinstance(value, str) and MASK in value else []
+
+
 class Agent:
     """One client of one server."""
 
@@ -87,6 +104,8 @@ class Agent:
         self.listed = names
         self.asked = asked
         """What the human was asked."""
+        self.betrayed = False
+        """Its clouds put secrets into commands, to see them masked."""
 
     async def call(self, tool: str, /, **arguments: Any) -> Reply:
         """Call a tool and have all that it knows; `brief` gives what users see."""
@@ -100,6 +119,8 @@ class Agent:
         words = [answer.structured.get(part) or "" for part in ("summary", "cause", "fix")]
         unwanted = [unwanted_words(str(text)) for text in words[: 1 + 2 * answer.failed]]
         assert not any(unwanted) or "prompt" in arguments, (unwanted, text)
+        masked = masked_commands(answer.structured)
+        assert not masked or self.betrayed or MASK in repr(redact(arguments)), masked
         if self.listed is not None:
             assert not dead_ends(answer.structured, self.listed), text
         return answer

@@ -108,6 +108,8 @@ async def deploy_vllm(
         confirm: Token from the preview.
     """
     given = said(locals(), without=_NOT_FLAGS)
+    from operations.models import hub_models
+
     backend = await changes.backend_for(rt, target, name)
     if region:
         from operations.plans import regions
@@ -118,6 +120,7 @@ async def deploy_vllm(
         wish = await changes.wish(
             rt, backend, name, model, given=given, reset=reset or (), layout=layout
         )
+        await hub_models.require_on_hub(rt.settings, backend.target, wish.spec)
         wanted = await deploying.plan(backend, wish.spec, layout=layout, force=force)
         await refusals.refuse_deploy(backend, wanted)
         await agree(rt, agreement.to_deploy(wish, wanted), confirm)

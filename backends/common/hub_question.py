@@ -18,10 +18,11 @@ def questions(settings: Settings, spec: DeploymentSpec) -> Iterator[Question]:
     """Ask the Hub where the weights come from there."""
     if spec.from_hub:
         question = f"{spec.model} can be fetched from the Hub"
-        yield Question(question, partial(_hub, settings, spec.model))
+        yield Question(question, partial(on_hub, settings, spec.model))
 
 
-async def _hub(settings: Settings, model: str) -> Answer:
+async def on_hub(settings: Settings, model: str) -> Answer:
+    """Ask the Hub, but for a rehearsal."""
     if settings.rehearsal:
         return Answer(passed=None, detail="In a rehearsal nobody asks the real Hub.")
     verdict: Verdict | None = None

@@ -122,7 +122,7 @@ def choose(targets: Sequence[str], goal: dict[str, Any], region: str | None) -> 
     said = {name: value for name, value in goal.items() if value}
     names = in_region(widened(targets) or _deployable(), region)
     wanted = valid(Goal, {**said, "model": _FIRST, "places": names})
-    models = [entry.model for entry in entries()]
+    models = [entry.model for entry in entries() if not entry.absent]
     found = compare(models, names, wanted, backends=BACKENDS)
     return Choice(
         load=load_words(wanted.load),

@@ -46,8 +46,8 @@ class Asked(NamedTuple):
         """Return the same of the int4 checkpoints of models that are not quantized."""
         names = [f"{each.model}{QUANTIZED}" for each in self.models if not each.quantization]
         known = {each.model for each in self.models}
-        shapes = [catalog_shape(name) for name in names if find(name) and name not in known]
-        return self._replace(models=shapes)
+        there = [name for name in names if (one := find(name)) and not one.absent]
+        return self._replace(models=[catalog_shape(name) for name in there if name not in known])
 
 
 def second_best(

@@ -23,6 +23,7 @@ from operations.capacity.queue import (
 )
 from operations.lives import agreement, changes, deploying, refusals
 from operations.lives.agreement import Preview, preview
+from operations.models.hub_models import require_on_hub
 from operations.resolve import Found
 from operations.runtime import Runtime
 
@@ -70,6 +71,7 @@ async def to_create(
     backend = runtime.stage.backend(only.name)
     flags: dict[str, Any] = {"control_plane": "queued"} | ({"zones": (zone,)} if zone else {})
     wish = await changes.wish(runtime, backend, name.removeprefix(PREFIX), model, given=flags)
+    await require_on_hub(runtime.settings, backend.target, wish.spec)
     wanted = await deploying.plan(backend, wish.spec)
     await refusals.refuse_deploy(backend, wanted)
     asked = agreement.to_deploy(wish, wanted)

@@ -20,6 +20,7 @@ from planner.boot import boot, file_bytes
 from planner.flags import Flags
 from planner.layouts import Arrangement
 from planner.model import is_path
+from planner.parsers import parsers_for
 from planner.places import place
 
 _GIB: Final = 2**30
@@ -146,6 +147,8 @@ def _serving(wish: GkeWish, shape: ModelShape, flags: Flags, weights: _Weights) 
     files = 0 if weights.volume else math.ceil(file_bytes(shape) / _GIB)
     said = flags.model_dump(exclude_none=True, include=set(DeploymentSpec.model_fields))
     name = wish.name or name_for(shape.model)
+    parsers = parsers_for(shape.model_type, None if wish.image else chosen.vllm, ())
+    said["engine_args"] = parsers.words
     spec = valid(DeploymentSpec, {"name": name, "model": shape.model, **said})
     listens = ("--host", "0.0.0.0", "--port", str(PORT))  # noqa: S104  a Service sends to it
     return Serving(

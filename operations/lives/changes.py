@@ -86,6 +86,10 @@ async def wish(
     wanted = full_model_name(backend.target, model or before.model, runtime)
     dropped = {*defaults, *_computed(layout), *_lost(before, wanted)}
     kept = before.model_dump(exclude=dropped)
+    if given.get("image", before.image) != before.image:
+        from planner.parsers import without  # noqa: PLC0415  the planner loads slowly
+
+        kept["engine_args"] = without(kept.get("engine_args", ()))
     spec = valid(DeploymentSpec, {**kept, **given, "name": name, "model": wanted})
     return Wish(backend, spec, existing)
 

@@ -119,6 +119,7 @@ async def plan(
         spec = fitting.arranged(backend, spec, model, layout)
     elif spec.max_model_len is None:
         spec = fitting.with_usual_length(backend, spec, model)
+    spec = fitting.with_parsers(backend, spec, model)
     wanted = backend.plan(spec, model)
     for change in overrides.changes(backend.target.backend):
         note(change)

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 
 from backends.base import Backend
-from core.errors import InvalidArgument, Unsupported
-from core.plans import Plan
+from core.errors import InvalidArgument, ModelNotFound, Unsupported
+from core.records import DeploymentSpec
 from core.reply import note
 from operations.lives.deploying import plan, specify
+from operations.models.hub_models import require_on_hub
 from operations.plans.planning import DeploymentPlan
 from operations.runtime import Runtime
+from planner.parsers import added_in
 
 
 async def held(
@@ -31,21 +33,38 @@ async def held(
     said = {name: value for name, value in source.items() if value}
     foreseen = foreseen.model_copy(update={"arguments": {**foreseen.arguments, **said}})
     try:
-        wanted = await _planned(runtime, backend, foreseen)
+        spec = specify(backend.target, None, foreseen.model, runtime, **foreseen.arguments)
+        foreseen = await _with_hub(runtime, backend, foreseen, spec, check=check)
+        wanted = await plan(backend, spec, force=True)
     except InvalidArgument as exc:
         why = f"{exc.summary} {exc.fix}"
         return foreseen.model_copy(update={"fits": False, "reasons": (*foreseen.reasons, why)})
     for warning in wanted.warnings:
         note(warning)
+    line = " ".join((foreseen.engine_line, *added_in(wanted.spec.engine_args)))
+    foreseen = foreseen.model_copy(update={"engine_line": line})
     if not check:
         return foreseen
     preflight = await backend.check(wanted)
     return foreseen.model_copy(update={"checks": preflight.checks})
 
 
-async def _planned(runtime: Runtime, backend: Backend, foreseen: DeploymentPlan) -> Plan:
-    spec = specify(backend.target, None, foreseen.model, runtime, **foreseen.arguments)
-    return await plan(backend, spec, force=True)
+async def _with_hub(
+    runtime: Runtime,
+    backend: Backend,
+    foreseen: DeploymentPlan,
+    spec: DeploymentSpec,
+    *,
+    check: bool,
+) -> DeploymentPlan:
+    """Say what is known not to be on the Hub; refuse it where `weights` name the Hub."""
+    try:
+        await require_on_hub(runtime.settings, backend.target, spec, ask=check)
+    except ModelNotFound as exc:
+        if spec.weights:
+            raise
+        return foreseen.model_copy(update={"missing": f"{exc.summary} {exc.fix}"})
+    return foreseen
 
 
 def _not_here(runtime: Runtime, target: str) -> Unsupported:

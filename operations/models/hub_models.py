@@ -8,10 +8,14 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # found lazily
 
-from core.errors import InvalidArgument, NextStep
-from core.records import Answer
+from backends.common.hub_question import on_hub
+from core.errors import InvalidArgument, ModelNotFound, NextStep
+from core.records import Answer, DeploymentSpec, Target
+from core.reply import note
+from core.settings import Settings
 from operations.commands import Command, command
 from planner.boot import file_bytes
+from planner.catalog import entries, entry, not_on_hub
 from planner.folders import faults, weights_in
 from planner.model import full_name, is_path, read_model
 
@@ -85,6 +89,50 @@ def hub_id(model: str) -> str:
     if is_path(name) or name.startswith("-") or name.count("/") != 1:
         raise _no_hub_id(model)
     return name
+
+
+async def require_on_hub(
+    settings: Settings, target: Target, spec: DeploymentSpec, *, ask: bool = True
+) -> None:
+    """Refuse what is known not to be on the Hub where a cloud would fetch it from there.
+
+    With `ask` the Hub has the last word: it may have come since. This machine may have its files
+    in the Hub's cache.
+
+    Raises:
+        ModelNotFound: It is not there, as far as is known.
+    """
+    model, weights = spec.model, spec.weights or "hub"
+    of_hub = spec.engine == "vllm" and weights.partition(":")[0] == "hub"
+    why = not_on_hub(model) if of_hub else None
+    if why is None:
+        return
+    if target.backend == "local":
+        note(f"{why} It is served here only if its files are in the Hub's cache of this machine.")
+        return
+    if ask:
+        answer = await on_hub(settings, model)
+        if answer.passed:
+            note(f"{model} is on the Hub now.")
+            return
+        why = f"{why} Asked again: {answer.detail}"
+    near = _nearest_there(model)
+    raise ModelNotFound(
+        why,
+        fix=f"Take {' or '.join(near)}; or, with its files in a bucket of yours, give"
+        " weights=gs://BUCKET/FOLDER (files://SHARE/FOLDER on Container Apps).",
+        next_steps=(NextStep("recommend_deployment", {"model": near[0]}),),
+    )
+
+
+def _nearest_there(model: str) -> tuple[str, ...]:
+    """Return the same weights unquantized, and the next smaller ones of the same format."""
+    known = [one for one in entries() if not one.absent]
+    wanted = entry(model)
+    small = [one for one in known if one.quantized and one.parameters < wanted.parameters]
+    near = max(small, key=lambda one: one.parameters, default=None)
+    plain = next((one for one in known if one.parameters == wanted.parameters), None)
+    return tuple(one.model for one in (near, plain) if one)
 
 
 def gib(model: str) -> float | None:

@@ -1,8 +1,9 @@
 """Deployments that would not fit, refused with what would; and flags that make them fit."""
 
+import re
 from typing import Final
 
-from backends.base import Backend, Predicts
+from backends.base import Backend, NamesEngine, Predicts
 from core.errors import DoesNotFit, NextStep, Unsupported
 from core.plans import MemoryPlan, Plan
 from core.records import DeploymentSpec, ModelShape
@@ -15,6 +16,7 @@ from planner.accelerators import Accelerator, accelerator
 from planner.flags import Flags, engine_flags
 from planner.goal import Goal
 from planner.layouts import SHORTEST, Ground, Layout, arrange_said, of_weights, usual_length
+from planner.parsers import parsers_for
 from planner.places import places
 
 COMPUTED: Final = frozenset(
@@ -24,6 +26,8 @@ COMPUTED: Final = frozenset(
     }
 )  # fmt: skip
 """What a layout sets of a spec."""
+_SERVED: Final = re.compile(r"vLLM (\d+\.\d+(?:\.\d+)?)")
+"""How backends name the engine that they start by themselves."""
 
 
 def does_not_fit(plan: Plan, memory: MemoryPlan) -> DoesNotFit:
@@ -90,6 +94,18 @@ def with_usual_length(backend: Backend, spec: DeploymentSpec, model: ModelShape)
         return spec
     note(length_words(length, model))
     return spec.model_copy(update={"max_model_len": length})
+
+
+def with_parsers(backend: Backend, spec: DeploymentSpec, model: ModelShape) -> DeploymentSpec:
+    """Return the spec with the parsers that the model's answers need, as far as they do no harm."""
+    if spec.engine != "vllm":
+        return spec
+    label = backend.engine_name()[0] if isinstance(backend, NamesEngine) else ""
+    served = None if spec.image else _SERVED.search(label)
+    added = parsers_for(model.model_type, served[1] if served else None, spec.engine_args)
+    for sentence in added.notes:
+        note(sentence)
+    return spec.model_copy(update={"engine_args": (*added.words, *spec.engine_args)})
 
 
 def length_words(length: int, model: ModelShape) -> str:

@@ -103,6 +103,8 @@ class DeploymentPlan(Foresight):
     derivation: tuple[str, ...]
     region: str | None = None
     """What must be set before it goes to the region that was asked for."""
+    missing: str | None = None
+    """Why its weights cannot be fetched, and what to do about it."""
     known: bool = Field(exclude=True)
     """The memory there is known."""
     deployable: bool = Field(exclude=True)
@@ -165,6 +167,8 @@ class DeploymentPlan(Foresight):
             setup = NextStep("setup_target", {"target": self.target})
             deploy = NextStep("deploy_vllm", {**named, **self.arguments})
             first = (setup,) if self._needs_setup else ()
+            if self.missing:
+                return (NextStep("list_models"),)
             return first if self._failed or self.region else (*first, deploy)
         if not self.known:
             return (NextStep("recommend_deployment", {"model": self.model}),)
@@ -181,6 +185,8 @@ class DeploymentPlan(Foresight):
 
     def _verdict(self) -> str:
         """Say that it fits, and first of all what keeps it from being deployed."""
+        if self.missing:
+            return f"Fits, but cannot be deployed so: {self.missing} "
         if self.region:
             return f"Fits; first {self.region}. "
         if self._failed:

@@ -32,6 +32,8 @@ class Entry(NamedTuple):
     """As published, for the unquantized one."""
     stored_bytes: int | None
     """As published; None where nobody has."""
+    absent: str | None = None
+    """The day on which the Hub was seen to have none; who has its files keeps them in a bucket."""
 
 
 def find(name: str) -> Entry | None:
@@ -73,6 +75,16 @@ def entry(model: str) -> Entry:
     return _entry(model.removesuffix(QUANTIZED), quantized=model.endswith(QUANTIZED))
 
 
+def not_on_hub(model: str) -> str | None:
+    """Say that the Hub has no such model, of one that is known not to be there.
+
+    >>> not_on_hub("google/gemma-4-26B-A4B-it-qat-w4a16-ct")
+    'The Hub has no google/gemma-4-26B-A4B-it-qat-w4a16-ct (404 on 2026-07-31).'
+    """
+    found = next((one for one in entries() if one.model == model), None)
+    return f"The Hub has no {model} (404 on {found.absent})." if found and found.absent else None
+
+
 def entries() -> Iterator[Entry]:
     """Give every model, each size as it is and quantized."""
     for model in _catalog()["models"]:
@@ -105,4 +117,5 @@ def _entry(model: str, *, quantized: bool) -> Entry:
         return Entry(model, config, quantized, row["parameters"], row["stored_bytes"])
     config["quantization_config"] = how["quantization_config"]
     config["stored_again"] = how["stored_again"]
-    return Entry(model + QUANTIZED, config, quantized, row["parameters"], None)
+    absent = row.get("absent", {}).get(QUANTIZED.removeprefix("-"))
+    return Entry(model + QUANTIZED, config, quantized, row["parameters"], None, absent)

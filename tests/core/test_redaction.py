@@ -89,6 +89,8 @@ def test_a_key_is_known_by_its_shape(secret: str) -> None:
         ("db_password=", "hunter"),
         ("AWS_SECRET_ACCESS_KEY=", "wJalrXUtnFEMI/K7MDENG"),
         ("access_token=", "abcd1234efgh5678"),
+        ("--from-file=api-key=", "abcd1234efgh5678"),
+        ("--from-literal=api-key=", "/dev/stdin/abcd1234"),
     ],
 )
 def test_a_credential_is_known_by_what_stands_before_it(before: str, secret: str) -> None:
@@ -114,6 +116,8 @@ def test_a_credential_is_known_by_what_stands_before_it(before: str, secret: str
         "eos_token='<|im_end|>'",
         "http://127.0.0.1:8000/v1 @ 5",
         "an akia tree",
+        "kubectl create secret generic x --from-file=api-key=/dev/stdin",
+        "kubectl create secret generic x --from-file=hf-token=./keys/hub",
     ],
 )
 def test_ordinary_words_are_not_taken_for_keys(text: str) -> None:

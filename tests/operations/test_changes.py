@@ -15,6 +15,8 @@ from tests.tools.world import plant, snapshot
 
 __all__ = ["opened"]
 
+PARSERS: Final = "--enable-auto-tool-choice --tool-call-parser gemma4 --reasoning-parser gemma4"
+"""What every Gemma 4 is started with."""
 pytestmark = pytest.mark.anyio
 
 
@@ -41,7 +43,7 @@ async def test_what_is_not_given_again_stays_as_it_is(opened: Open, state_dir: P
         assert changed.data["expires_at"]
     (question,) = agent.asked
     assert "max_num_seqs: default -> 2" in question
-    assert "max_model_len 512; ttl_minutes 30" in question
+    assert f"max_model_len 512; engine_args {PARSERS}; ttl_minutes 30" in question
 
 
 async def test_a_flag_goes_back_to_its_default_when_that_is_said(
@@ -55,7 +57,8 @@ async def test_a_flag_goes_back_to_its_default_when_that_is_said(
         unknown = await agent.call("deploy_vllm", **ONE, reset=["name"])
     assert unknown.code == "INVALID_ARGUMENT"
     (question,) = agent.asked
-    assert "max_model_len: 512 -> default; engine_args: --seed 7 -> none" in question
+    engine_args = f"engine_args: {PARSERS} --seed 7 -> {PARSERS}"
+    assert f"max_model_len: 512 -> default; {engine_args}" in question
 
 
 async def test_the_change_that_was_explained_is_the_one_that_is_made(
@@ -70,8 +73,8 @@ async def test_the_change_that_was_explained_is_the_one_that_is_made(
         (step,) = explained.structured["next"]
         assert not (await agent.call(step["tool"], **step["arguments"])).failed
     (question,) = agent.asked
-    changes = "max_num_seqs: default -> 16; enforce_eager: on -> off; engine_args: --max-num-seqs 8"
-    assert f"{changes} -> none" in question
+    changes = "max_num_seqs: default -> 16; enforce_eager: on -> off; engine_args: "
+    assert f"{changes}{PARSERS} --max-num-seqs 8 -> {PARSERS}" in question
 
 
 async def test_another_model_does_not_take_over_the_weights_of_the_last(

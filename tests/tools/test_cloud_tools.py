@@ -320,3 +320,18 @@ async def test_what_somebody_left_is_purged_only_if_that_is_agreed_to(prepared: 
     async with agent_of(prepared.model_copy(update={"confirm": "token"})) as agent:
         asked = await agent.call("destroy_vllm", target="cloud-run-l4", name="one", purge=True)
         assert asked.code == "CONFIRMATION_REQUIRED"
+
+
+async def test_a_model_that_the_hub_has_not_is_not_deployed_from_it(
+    agent: Agent, plane: GooglePlane
+) -> None:
+    """Known not to be there: nothing is made, and the error names what is."""
+    for tool, more in (
+        ("deploy_vllm", {"max_num_seqs": 4}),
+        ("plan_deployment", {"max_num_seqs": 4, "weights": "hub"}),
+    ):
+        wish = {"model": "26b qat", "target": TARGET, "max_model_len": 8192, **more}
+        reply = await agent.call(tool, **wish)
+        assert reply.code == "MODEL_NOT_FOUND", reply
+        assert "weights=gs://BUCKET/FOLDER" in reply.structured["fix"]
+    assert (await agent.call("list_deployments", target=TARGET)).data["deployments"] == []

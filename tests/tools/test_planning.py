@@ -11,6 +11,7 @@ from tests.tools.world import assert_envelope, assert_same_facts
 pytestmark = pytest.mark.anyio
 
 L4: Final = "cloud-run-l4"
+PARSERS: Final = "--enable-auto-tool-choice --tool-call-parser gemma4 --reasoning-parser gemma4"
 QAT_26B: Final = "google/gemma-4-26B-A4B-it-qat-w4a16-ct"
 
 
@@ -105,7 +106,7 @@ async def test_the_qat_one(agent: Agent) -> None:
     seen = reply.data["foreseen"]
     assert reply.data["fits"] is True
     assert reply.data["memory"]["weights_gib"] == pytest.approx(16.44, rel=0.05)
-    assert reply.data["engine_line"].endswith("--max-model-len 16384 --max-num-seqs 8")
+    assert reply.data["engine_line"].endswith(f"--max-model-len 16384 --max-num-seqs 8 {PARSERS}")
     assert (seen["host"], seen["weights_from"]) == ("8 vCPU, 32 GiB", "hub")
     assert seen["kv_saturates_at_requests"] >= 1
     low, high = map(float, seen["tokens_per_second_per_user"].split("-"))
@@ -306,3 +307,19 @@ async def test_a_price_that_sources_disagree_on_is_told_as_a_range(agent: Agent)
     reply = await agent.call("plan_deployment", model="12b qat", target="aca-a100")
     assert "$6.35 to $8.86 an hour" in reply.structured["summary"]
     assert any("$6.793/h" in each for each in reply.structured["warnings"])
+
+
+async def test_a_checkpoint_that_the_hub_has_not_is_refused_before_anything_starts(
+    agent: Agent,
+) -> None:
+    """Planned for whoever has its files in a bucket; the error names what the Hub has instead."""
+    asked = {"max_model_len": 8192, "max_num_seqs": 4}
+    refused = await plan(agent, "26b qat", weights="hub", **asked)
+    assert refused.code == "MODEL_NOT_FOUND"
+    assert "404 on 2026-07-31" in refused.structured["summary"]
+    assert "google/gemma-4-12B-it-qat-w4a16-ct" in refused.structured["fix"]
+    said = await agent.call("plan_deployment", model="26b qat", target="cloud-run-l4", **asked)
+    assert "weights=gs://BUCKET/FOLDER" in said.structured["summary"]
+    assert [step["tool"] for step in said.structured["next"]] == ["list_models"]
+    bucket = await plan(agent, "26b qat", weights="gs://weights/gemma/26b-qat", **asked)
+    assert bucket.structured["next"][-1]["tool"] == "deploy_vllm"

@@ -62,6 +62,7 @@ async def told_everything(
             **{**OURS, **more},
         )
         async with agent_of(settings) as agent:
+            agent.betrayed = True
             yield agent, kept
 
 
