@@ -13,7 +13,7 @@ from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
 
 from backends.aca.names import REHEARSED_SUBSCRIPTION
-from core.rehearsal import AzurePlane
+from core.rehearsal import AzurePlane, GooglePlane
 from core.settings import ROOT, Settings, inherited_environment
 from demo import Story, say_yes, show_progress
 from operations.stage import Stage
@@ -30,6 +30,13 @@ _SMALL: Final[dict[str, Any]] = {
     "cell_seconds": 2,
 }
 _STORY_SECONDS: Final = 900
+_PERSON: Final = {"identity_kind": "user", "identity": "you@example.com"}
+_LOGINS: Final[dict[str, dict[str, Any]]] = {
+    "": {"identity_kind": "service_account", "identity": "", "gcloud": ""},
+    "person": {**_PERSON, "gcloud": "you@example.com"},
+    "person-without-gcloud": {**_PERSON, "gcloud": ""},
+}
+"""Of whoever calls Google; usually it is a machine's service account."""
 _REAL_TIME: Final[dict[str, Any]] = {"probe_scale": 1, "cooldown_scale": 1}
 """Of Azure: a boot that takes as long as a real one needs the real patience of probes."""
 
@@ -117,6 +124,15 @@ class Rehearsal(Story):
                 return state in wanted
 
 
+def _google(folder: Path, login: str) -> None:
+    """Say who calls Google."""
+    plane = GooglePlane.model_validate_json((folder / "google" / "plane.json").read_bytes())
+    url = f"{plane.http}/rehearsal/projects/{Settings().google_cloud_project or 'rehearsal'}"
+    httpx2.put(url, json=_LOGINS[login]).raise_for_status()
+    if login:
+        print(f"\n(Who calls is a {login.replace('-', ' ')}.)", flush=True)
+
+
 def _azure(folder: Path, boot_seconds: float) -> None:
     """Let boots take as long as they are to."""
     plane = AzurePlane.model_validate_json((folder / "azure" / "plane.json").read_bytes())
@@ -127,7 +143,7 @@ def _azure(folder: Path, boot_seconds: float) -> None:
     print(f"\n(Every boot takes {boot_seconds:g} s.)", flush=True)
 
 
-async def _rehearse(target: str, engine: str, boot_seconds: float | None) -> int:
+async def _rehearse(target: str, engine: str, boot_seconds: float | None, login: str) -> int:
     chosen = {"REHEARSAL": "1", "TOOLSETS": "all", "CONFIRM": "ask", "VLLM_BASE_URL": ""}
     env = {**inherited_environment(), "VLLM_TARGET": "", **chosen}
     log = Settings(rehearsal=True)
@@ -141,11 +157,14 @@ async def _rehearse(target: str, engine: str, boot_seconds: float | None) -> int
         log_file=folder / "server.log",
     )
     client = Client(server, elicitation_handler=say_yes, progress_handler=show_progress)
+    story = Rehearsal(client, target, engine)
     async with client:
-        story = Rehearsal(client, target, engine)
-        await story.call("list_deployments")
-        if boot_seconds and target.startswith("aca"):
-            _azure(folder, boot_seconds)
+        await story.call("list_deployments")  # which starts the simulated clouds
+    if not target.startswith("aca"):
+        _google(folder, login)
+    elif boot_seconds:
+        _azure(folder, boot_seconds)
+    async with client:  # a server that logs in now
         with anyio.move_on_after(_STORY_SECONDS + 4 * (boot_seconds or 0)) as limit:
             await story.tell()
     print(f"{story.calls} calls, answered with {story.characters // 4:,} tokens.")
@@ -153,15 +172,16 @@ async def _rehearse(target: str, engine: str, boot_seconds: float | None) -> int
 
 
 def main(arguments: list[str]) -> int:
-    """Tell it for `TARGET [ollama] [BOOT_SECONDS]`, or `clean` the stage; give the exit status."""
+    """Tell it for `TARGET [ollama] [LOGIN] [BOOT_SECONDS]`, or `clean` up; give the exit status."""
     if arguments == ["clean"]:
         existed = Stage(Settings(rehearsal=True)).forget_rehearsal()
         print("The rehearsal's clouds are gone." if existed else "There was no rehearsal.")
         return 0
     target = arguments[0] if arguments else "cloud-run-l4"
     engine = "ollama" if "ollama" in arguments[1:] else "vllm"
-    numbers = [float(one) for one in arguments[1:] if one != "ollama"]
-    failed = anyio.run(_rehearse, target, engine, numbers[0] if numbers else None)
+    login = next((one for one in arguments[1:] if one in _LOGINS), "")
+    numbers = [float(one) for one in arguments[1:] if one not in {"ollama", *_LOGINS}]
+    failed = anyio.run(_rehearse, target, engine, numbers[0] if numbers else None, login)
     print("The rehearsal succeeded." if not failed else f"{failed} things went wrong.")
     return 1 if failed else 0
 

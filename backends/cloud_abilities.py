@@ -6,6 +6,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 from pydantic import SecretStr
 
 from core.record import Record
+from core.records import DeploymentSpec
 
 
 class SetupStep(Record):
@@ -173,7 +174,7 @@ class RefusesEarly(Protocol):
     Each of these changes nothing, and raises what the change itself would.
     """
 
-    async def refuse_deploy(self, name: str) -> None:
+    async def refuse_deploy(self, spec: DeploymentSpec) -> None:
         """Refuse a name that somebody else's resource has, or a cloud that lets nobody in."""
 
     async def refuse_start(self, name: str) -> None:

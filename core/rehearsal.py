@@ -17,6 +17,8 @@ class GooglePlane(Record):
     storage: str
     """Base URL of Cloud Storage's JSON API."""
     pid: int
+    programs: str = ""
+    """Folder of the programs on the caller's machine, such as `{programs}/PROJECT/gcloud`."""
 
 
 class AzurePlane(Record):

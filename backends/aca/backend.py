@@ -90,9 +90,9 @@ class AcaBackend:
         await applying.apply(self._site, plan)
         return await looking.describe(self._site, plan.spec.name)
 
-    async def refuse_deploy(self, name: str) -> None:
+    async def refuse_deploy(self, spec: DeploymentSpec) -> None:
         """Refuse a name that another app has."""
-        await applying.refuse_others(self._site, name)
+        await applying.refuse_others(self._site, spec.name)
 
     async def refuse_start(self, name: str) -> None:
         """Refuse an app that is not there."""

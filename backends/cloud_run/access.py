@@ -3,8 +3,6 @@
 import shlex
 from typing import TYPE_CHECKING, Final
 
-from pydantic import SecretStr
-
 from backends.cloud_run import looking
 from backends.cloud_run.service import is_open
 from backends.cloud_run.site import Site
@@ -50,12 +48,15 @@ async def access(site: Site, name: str) -> Access:
         )
     public = service.invoker_iam_disabled
     keyed = _keyed(service, name)
-    token = None if public else await site.identity.token(url)
+    minted = None if public else await site.identity.minted(url)
     return Access(
         base_url=url,
         api_key=await secrets.read(site, key_secret(name)) if keyed else None,
-        identity_token=token,
-        header_commands=_commands(site, name, url, keyed=keyed, token=token),
+        identity_token=minted.token if minted else None,
+        header_commands={
+            **({KEY_HEADER: _key_command(site, name)} if keyed else {}),
+            **({IDENTITY_HEADER: minted.command} if minted else {}),
+        },
         protection=_OPEN if keyed and is_open(service) else _protection(public=public, keyed=keyed),
     )
 
@@ -69,22 +70,11 @@ def _keyed(service: "Service", name: str) -> bool:
     )
 
 
-def _commands(
-    site: Site, name: str, url: str, *, keyed: bool, token: SecretStr | None
-) -> dict[str, str]:
-    commands = {}
-    if keyed:
-        commands[KEY_HEADER] = (
-            f"gcloud secrets versions access latest --secret={key_secret(name)}"
-            f" --project={shlex.quote(site.clients.project)}"
-        )
-    if token:
-        account = site.settings.google_service_account
-        other = f" --impersonate-service-account={shlex.quote(account)}" if account else ""
-        commands[IDENTITY_HEADER] = (
-            f"gcloud auth print-identity-token --audiences={shlex.quote(url)}{other}"
-        )
-    return commands
+def _key_command(site: Site, name: str) -> str:
+    return (
+        f"gcloud secrets versions access latest --secret={key_secret(name)}"
+        f" --project={shlex.quote(site.clients.project)}"
+    )
 
 
 def _protection(*, public: bool, keyed: bool) -> str:

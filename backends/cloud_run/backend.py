@@ -20,6 +20,7 @@ from backends.cloud_run import (
     access,
     applying,
     buckets,
+    calling,
     changing,
     checking,
     facts,
@@ -82,9 +83,10 @@ class CloudRunBackend:
         await applying.apply(self._site, plan)
         return await looking.describe(self._site, plan.spec.name)
 
-    async def refuse_deploy(self, name: str) -> None:
-        """Refuse a name that another service has."""
-        await applying.refuse_others(self._site, name)
+    async def refuse_deploy(self, spec: DeploymentSpec) -> None:
+        """Refuse a name that another service has, and a service that its owner could not call."""
+        await applying.refuse_others(self._site, spec.name)
+        await calling.refuse_uncallable(self._site, spec)
 
     async def refuse_start(self, name: str) -> None:
         """Refuse a service that is not there."""
@@ -179,6 +181,7 @@ class CloudRunBackend:
 
     async def setup(self) -> Setup:
         """Look which APIs, accounts, roles and repositories are there."""
+        await calling.advise(self._site)
         return await setup.look(steps(self._site))
 
     async def set_up(self) -> Setup:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from backends.cloud_run import checks_plan, checks_project, checks_weights
+from backends.cloud_run import calling, checks_plan, checks_project, checks_weights
 from backends.cloud_run.site import Site
 from backends.common import hub_question
 from backends.common.looked import Question, answered
@@ -27,6 +27,8 @@ async def preflight(site: Site, plan: Plan) -> Preflight:
 
 def _questions(site: Site, plan: Plan) -> Iterable[Question]:
     yield from checks_project.questions(site, plan.spec)
+    if plan.spec.access != "public":
+        yield calling.question(site)
     yield from hub_question.questions(site.settings, plan.spec)
     yield from checks_weights.questions(site, plan.spec)
     yield from checks_plan.questions(site, plan)

@@ -1,19 +1,29 @@
 """ID tokens: how Cloud Run knows who calls a service."""
 
 import json
+import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import anyio
 from pydantic import SecretStr
 
 from backends.cloud_run.clients import Clients
+from backends.google.clients import is_person
 from backends.google.failing import denied, translated, unknown_caller
-from core.cloud_errors import CloudRefused, CloudTimeout, CloudUnavailable
+from core import processes
+from core.cloud_errors import (
+    ApiDisabled,
+    CloudRefused,
+    CloudTimeout,
+    CloudUnavailable,
+    NotAuthenticated,
+)
+from core.errors import CommandNotFound, WaitedTooLong
 
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials
@@ -27,16 +37,29 @@ _SPARE_SECONDS: Final = 5 * 60
 _HTTP_SECONDS: Final = 10.0
 _DEADLINE_SECONDS: Final = 30.0
 _IAM: Final = "https://iamcredentials.googleapis.com"
-_HOW: Final = (
-    "Set GOOGLE_SERVICE_ACCOUNT to a service account with roles/run.invoker, and let yourself"
-    " impersonate it: `gcloud iam service-accounts add-iam-policy-binding {account}"
-    " --member=user:YOU --role=roles/iam.serviceAccountTokenCreator`."
+_GRANT: Final = (
+    "gcloud iam service-accounts add-iam-policy-binding {account} --project={project}"
+    " --member=user:{you} --role=roles/iam.serviceAccountTokenCreator"
 )
+_CREATE: Final = "gcloud iam service-accounts create {id} --project={project}"
+_CALLER_ID: Final = "vllm-devops-caller"
+_BARE: Final = ("auth", "print-identity-token")
+_METADATA: Final = (
+    "http://metadata.google.internal/computeMetadata/v1/instance/service-accounts/default/identity"
+)
+ANYWHERE: Final = "https://run.app"
+"""The audience of a token that only shows that there could be one."""
 
 
-class _Kept(NamedTuple):
+class Minted(NamedTuple):
+    """One token, and how whoever reads it gets another."""
+
     token: SecretStr
-    until: float
+    email: str
+    """Whose it is."""
+    command: str
+    until: float = 0
+    """Seconds since 1970 until which it may be handed out."""
 
 
 class IdentityTokens:
@@ -53,7 +76,7 @@ class IdentityTokens:
         self._clients = clients
         self._clock = clock
         self._account = service_account
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, Minted] = {}
 
     async def token(self, audience: str) -> SecretStr:
         """Give a token for a service's base URL that is good for five minutes at least.
@@ -63,30 +86,112 @@ class IdentityTokens:
             PermissionDenied: The service account may not be impersonated.
             CloudUnavailable, CloudTimeout: Google does not answer.
         """
+        return (await self.minted(audience)).token
+
+    async def minted(self, audience: str) -> Minted:
+        """Give the same with whose it is and the command that prints another.
+
+        Raises:
+            CloudError: As `token` does.
+        """
+        source = await self._clients.credentials()
+        if is_person(source) and self._account is None:
+            audience = ""  # its token is the same for all
         kept = self._kept.get(audience)
         if kept is None or self._clock() >= kept.until:
-            kept = self._kept[audience] = await self._fresh(audience)
-        return kept.token
+            fresh = await self._fresh(audience)
+            until = min(self._clock() + KEPT_SECONDS, _expiry(fresh.token) - _SPARE_SECONDS)
+            kept = self._kept[audience] = fresh._replace(until=until)
+        return kept
 
-    async def _fresh(self, audience: str) -> _Kept:
-        source, plane = await self._clients.credentials(), await self._clients.plane()
-        project = self._clients.project
+    async def unlike(self, email: str) -> str:
+        """Name the login of the libraries where it is known to be another person than `email`."""
+        source: Any = await self._clients.credentials()
+        known = str(getattr(source, "account", "") or "")
+        return known if is_person(source) and known not in {"", email} else ""
 
-        def mint() -> str:
+    async def how_to_call(self) -> str:
+        """Give the commands that let a person without gcloud call; empty where none are needed."""
+        source: Any = await self._clients.credentials()
+        if self._account or not is_person(source):
+            return ""
+        try:
+            await self._by_gcloud()
+        except NotAuthenticated:
+            return _commands(self._clients.project, str(getattr(source, "account", "") or "YOU"))
+        return ""
+
+    async def _fresh(self, audience: str) -> Minted:
+        if not audience:
+            return await self._by_gcloud()
+        source = await self._clients.credentials()
+        plane, project, account = await self._clients.plane(), self._clients.project, self._account
+
+        def mint() -> Minted:
             request = _transport(plane, project)
             with _reached():
                 own = _own_token(source, request, audience, simulated=plane is not None)
-                return own or _impersonated(source, request, audience, self._account)
+                return own or _impersonated(source, request, audience, account, project)
 
         what = "give an ID token"
         try:
             with translated(what), anyio.fail_after(_DEADLINE_SECONDS):
-                token = await anyio.to_thread.run_sync(mint, abandon_on_cancel=True)
+                made = await anyio.to_thread.run_sync(mint, abandon_on_cancel=True)
         except TimeoutError as exc:
             raise CloudTimeout(
                 f"Google did not answer in time: {what}.", fix="Call the same tool again."
             ) from exc
-        return _Kept(SecretStr(token), min(self._clock() + KEPT_SECONDS, _spent(token)))
+        return made._replace(command=_impersonating(audience, account)) if account else made
+
+    async def _by_gcloud(self) -> Minted:
+        """Let gcloud print the token of the person who is logged in to it.
+
+        It takes no audience from a person, and Cloud Run takes the one that it gives.
+        """
+        plane, project = await self._clients.plane(), self._clients.project
+        program = f"{plane.programs}/{project}/gcloud" if plane else "gcloud"
+        source: Any = await self._clients.credentials()
+        you = str(getattr(source, "account", "") or "YOU")
+        try:
+            done = await processes.run((program, *_BARE), timeout=_DEADLINE_SECONDS)
+        except CommandNotFound as exc:
+            raise _cannot("gcloud is not installed here.", project, you) from exc
+        except WaitedTooLong as exc:
+            raise CloudTimeout(
+                "gcloud did not print an ID token in time.", fix="Call the same tool again."
+            ) from exc
+        text = done.stdout.strip()
+        if done.returncode or text.count(".") != 2:  # of a JWT are three parts
+            raise _cannot(done.stderr.strip()[-600:], project, you)
+        token = SecretStr(text)
+        return Minted(token, str(_claims(token).get("email", "")), shlex.join(("gcloud", *_BARE)))
+
+
+def _cannot(words: str, project: str, you: str) -> NotAuthenticated:
+    """Say what lets a person call a private service."""
+    return NotAuthenticated(
+        "Your login is a person's: Google gives it no ID token, which a private service of Cloud"
+        " Run asks of every caller.",
+        cause=words,
+        fix="Install gcloud and run `gcloud auth login`: its token is used then. Or use a service"
+        f" account: {_commands(project, you)}",
+    )
+
+
+def _commands(project: str, you: str) -> str:
+    account = f"{_CALLER_ID}@{project}.iam.gserviceaccount.com"
+    create = _CREATE.format(id=_CALLER_ID, project=project)
+    return (
+        f"`{create}`, `{_GRANT.format(account=account, project=project, you=you)}`, and set"
+        f" GOOGLE_SERVICE_ACCOUNT={account}; deploy_vllm lets it call what it deploys."
+    )
+
+
+def _impersonating(audience: str, account: str) -> str:
+    return (
+        f"gcloud auth print-identity-token --audiences={shlex.quote(audience)}"
+        f" --impersonate-service-account={shlex.quote(account)}"
+    )
 
 
 @contextmanager
@@ -106,11 +211,15 @@ def _reached() -> Iterator[None]:
         ) from exc
 
 
-def _spent(token: str) -> float:
-    """Give the moment when a token has five minutes left."""
+def _claims(token: SecretStr) -> Mapping[str, Any]:
     from google.auth import jwt
 
-    return float(jwt.decode(token, verify=False)["exp"]) - _SPARE_SECONDS
+    claims: Mapping[str, Any] = jwt.decode(token.get_secret_value(), verify=False)
+    return claims
+
+
+def _expiry(token: SecretStr) -> float:
+    return float(_claims(token)["exp"])
 
 
 def _transport(plane: "GooglePlane | None", project: str) -> "Request":
@@ -137,19 +246,33 @@ def _rehearsed(plane: "GooglePlane", project: str, url: str) -> str:
 
 def _own_token(
     source: "Credentials", request: "Request", audience: str, *, simulated: bool
-) -> str | None:
+) -> Minted | None:
     """Mint as ourselves: by a key file or the metadata server; None as a person cannot."""
     from google.auth import exceptions
-    from google.oauth2.credentials import Credentials as Person
 
-    if isinstance(source, Person):
+    if is_person(source):
         return None
     try:
         minting = (_metadata if simulated else _anywhere)(request, audience)
     except (exceptions.DefaultCredentialsError, exceptions.TransportError):
         return None
     minting.refresh(request)
-    return str(minting.token)
+    token = SecretStr(str(minting.token))
+    return Minted(token, str(_claims(token).get("email", "")), _own_command(minting, audience))
+
+
+def _own_command(minting: Any, audience: str) -> str:
+    """Write how the same login mints by hand, whoever is logged in to gcloud there."""
+    from google.auth.compute_engine import IDTokenCredentials
+
+    if isinstance(minting, IDTokenCredentials):
+        url = f"{_METADATA}?audience={quote(audience, safe=':/')}"
+        return f"curl -sf -H 'Metadata-Flavor: Google' {shlex.quote(url)}"
+    # Source: github.com/google-github-actions/auth (2026), which lets gcloud use a key file so.
+    return (
+        'CLOUDSDK_AUTH_CREDENTIAL_FILE_OVERRIDE="$GOOGLE_APPLICATION_CREDENTIALS"'
+        f" gcloud auth print-identity-token --audiences={shlex.quote(audience)}"
+    )
 
 
 def _anywhere(request: "Request", audience: str) -> Any:
@@ -166,8 +289,8 @@ def _metadata(request: "Request", audience: str) -> Any:
 
 
 def _impersonated(
-    source: "Credentials", request: "Request", audience: str, account: str | None
-) -> str:
+    source: "Credentials", request: "Request", audience: str, account: str | None, project: str
+) -> Minted:
     """Ask IAM for a token of a service account.
 
     google.auth's own class for it opens a session that no rehearsal can lead elsewhere; the
@@ -175,8 +298,7 @@ def _impersonated(
     """
     if account is None:
         raise unknown_caller(
-            "Your login is a person's, and Google mints ID tokens for service accounts only.",
-            _HOW.format(account="ACCOUNT"),
+            "Your login gives no ID token.", f"Use a service account: {_commands(project, 'YOU')}"
         )
     url = f"{_IAM}/v1/projects/-/serviceAccounts/{account}:generateIdToken"
     headers = {"Content-Type": "application/json"}
@@ -184,11 +306,13 @@ def _impersonated(
     body = json.dumps({"audience": audience, "includeEmail": True}).encode()
     answer = request(url=url, method="POST", headers=headers, body=body)
     if answer.status != HTTPStatus.OK:
-        raise _refused(answer.status, answer.data.decode(errors="replace")[:600], account)
-    return str(json.loads(answer.data)["token"])
+        words = answer.data.decode(errors="replace")[:600]
+        raise _refused(answer.status, words, account, project)
+    token = SecretStr(str(json.loads(answer.data)["token"]))
+    return Minted(token, account, _impersonating(audience, account))
 
 
-def _refused(status: int, words: str, account: str) -> Exception:
+def _refused(status: int, words: str, account: str, project: str) -> Exception:
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
         return CloudUnavailable(
             f"IAM does not answer ({status}).", cause=words, fix="Call the same tool again."
@@ -200,5 +324,7 @@ def _refused(status: int, words: str, account: str) -> Exception:
             fix="Correct GOOGLE_SERVICE_ACCOUNT.",
         )
     refusal = denied(words, f"impersonate {account}")
-    refusal.fix = refusal.fix if refusal.code == "API_DISABLED" else _HOW.format(account=account)
+    if not isinstance(refusal, ApiDisabled):
+        grant = _GRANT.format(account=account, project=project, you="YOU")
+        refusal.fix = f"Let yourself impersonate it: `{grant}`."
     return refusal

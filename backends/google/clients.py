@@ -85,21 +85,21 @@ class GoogleClients:
         return self._plane
 
     async def credentials(self) -> "Credentials":
-        """Give whoever asks.
+        """Give whoever asks; what a person asks is billed to the project.
 
         Raises:
             NotAuthenticated: Nobody is logged in.
         """
         if self._credentials is None:
-            if self._world.google:
-                from google.auth.credentials import AnonymousCredentials
-
-                self._credentials = AnonymousCredentials()
+            plane = await self.plane()
+            if plane:
+                found = await _rehearsed_login(plane, self.project)
             else:
-                self._credentials = await anyio.to_thread.run_sync(
+                found = await anyio.to_thread.run_sync(
                     _default_credentials,
                     abandon_on_cancel=True,  # it may wait for a metadata server that is not there
                 )
+            self._credentials = _billing(found, self.project) if self.configured else found
         return self._credentials
 
     async def secrets(self) -> "SecretManagerServiceAsyncClient":
@@ -193,7 +193,7 @@ class GoogleClients:
             kind = client_class(package, service, name)
             plane = await self.plane()
             if plane:
-                self._open[name] = _rehearsed(kind, plane)
+                self._open[name] = _rehearsed(kind, plane, await self.credentials())
             else:
                 self._open[name] = kind(
                     credentials=await self.credentials(), client_options=options
@@ -225,11 +225,39 @@ def _ending(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _rehearsed(kind: Callable[..., Any], plane: GooglePlane) -> Any:
+def _rehearsed(kind: Callable[..., Any], plane: GooglePlane, credentials: "Credentials") -> Any:
     import grpc.aio
 
+    billed: Any = getattr(credentials, "quota_project_id", None)
+
+    class Billing(grpc.aio.UnaryUnaryClientInterceptor):
+        """Sends what google-auth adds to a call; it does so on secure channels alone."""
+
+        async def intercept_unary_unary(self, go_on: Any, details: Any, request: Any) -> Any:
+            details.metadata.add("x-goog-user-project", billed)
+            return await go_on(details, request)
+
     transport: Any = kind.get_transport_class("grpc_asyncio")  # type: ignore[attr-defined]  # a client's class
-    return kind(transport=transport(channel=grpc.aio.insecure_channel(plane.grpc)))
+    channel = grpc.aio.insecure_channel(plane.grpc, interceptors=[Billing()] if billed else None)
+    return kind(transport=transport(channel=channel))
+
+
+async def _rehearsed_login(plane: GooglePlane, project: str) -> "Credentials":
+    """Read what a login left on the simulated machine; a machine's own account is anonymous."""
+    import httpx2
+    from google.auth.credentials import AnonymousCredentials
+    from google.oauth2.credentials import Credentials as Person
+
+    try:
+        async with httpx2.AsyncClient(trust_env=False) as client:
+            reply = await client.get(f"{plane.http}/rehearsal/projects/{project}/login")
+        login = reply.json() if reply.is_success else {}
+    except httpx2.HTTPError:
+        login = {}
+    if not login:
+        return AnonymousCredentials()
+    person: Credentials = Person.from_authorized_user_info(login)
+    return person
 
 
 def _default_credentials() -> "Credentials":
@@ -241,3 +269,24 @@ def _default_credentials() -> "Credentials":
     except DefaultCredentialsError as exc:
         raise unknown_caller(str(exc), _LOGIN) from exc
     return found
+
+
+def is_person(credentials: "Credentials") -> bool:
+    """Say whether somebody logged in with gcloud, rather than a service account."""
+    from google.oauth2.credentials import Credentials as Person
+
+    return isinstance(credentials, Person)
+
+
+def _billing(found: "Credentials", project: str) -> "Credentials":
+    """Let the project stand for a person's calls.
+
+    A person's login carries the quota project of the day it was made, or none; many APIs then
+    answer for that project, or not at all. Source:
+    docs.cloud.google.com/docs/authentication/adc-troubleshooting/user-creds (2026-11).
+    """
+    if not is_person(found):
+        return found
+    person: Any = found
+    billed: Credentials = person.with_quota_project(project)
+    return billed

@@ -61,6 +61,14 @@ _BY_HTTP: Final = {
 _CALL: Final = re.compile(r"^(?:GET|POST|PUT|PATCH|DELETE) \S+: ")
 """What the SDKs that speak REST put before Google's own words."""
 _DISABLED: Final = re.compile(r"SERVICE_DISABLED|has not been used in project|it is disabled")
+_GCLOUDS_OWN: Final = r"(?:764086051850|32555940559)"
+"""Google's own projects, which count the calls of a person's login that names no other."""
+_NO_QUOTA_PROJECT: Final = re.compile(
+    rf"requires a quota project|has not been used in project {_GCLOUDS_OWN}\b"
+)
+_ANOTHER_PROJECT: Final = re.compile(r"has not been used in project (?P<number>\d+)")
+_MAY_NOT_USE: Final = re.compile(r"required permission to use project (?P<project>[\w:.-]+\w)")
+_SET_QUOTA_PROJECT: Final = "`gcloud auth application-default set-quota-project {project}`"
 _API: Final = re.compile(r"\b[a-z]+\.googleapis\.com\b")
 _QUOTA: Final = re.compile(r"\bquota\b", re.IGNORECASE)
 _TOO_FAST: Final = re.compile(
@@ -224,17 +232,41 @@ def status_of(exc: "GoogleAPICallError") -> str:
 
 
 def denied(words: str, what: str) -> OpsError:
-    """Tell an API that is off from a permission that is missing."""
+    """Tell an API that is off from a project that cannot be billed and a missing permission."""
+    if _NO_QUOTA_PROJECT.search(words):
+        return PermissionDenied(
+            f"Google does not know which project your login is billed to: {what}.",
+            cause=words,
+            fix=f"Run {_SET_QUOTA_PROJECT.format(project='PROJECT')} with your own project.",
+        )
+    if refused := _MAY_NOT_USE.search(words):
+        return PermissionDenied(
+            f"Your login may not be billed to {refused['project']}: {what}.",
+            cause=words,
+            fix=f"Ask its owner for it: gcloud projects add-iam-policy-binding {refused['project']}"
+            " --member=user:YOU --role=roles/serviceusage.serviceUsageConsumer",
+        )
     if _DISABLED.search(words):
         return ApiDisabled(
             f"The project has not enabled what is needed: {what}.",
             cause=words,
-            fix="Call setup_target (make setup), which enables what the target needs.",
+            fix=f"Call setup_target (make setup), which enables it.{_elsewhere(words)}",
         )
     return PermissionDenied(
         f"Google does not let you: {what}.",
         cause=words,
         fix="Ask the project's owner for the permission that the cause names.",
+    )
+
+
+def _elsewhere(words: str) -> str:
+    """Say what to do where the project that Google names is not the one that is set up."""
+    named = _ANOTHER_PROJECT.search(words)
+    if named is None:
+        return ""
+    return (
+        f" If the target is set up, {named['number']} is another project, which your login is"
+        f" billed to: run {_SET_QUOTA_PROJECT.format(project='PROJECT')}, or enable it there."
     )
 
 

@@ -72,9 +72,9 @@ class TpuBackend:
         await applying.apply(self._site, plan)
         return await looking.describe(self._site, plan.spec.name)
 
-    async def refuse_deploy(self, name: str) -> None:
+    async def refuse_deploy(self, spec: DeploymentSpec) -> None:
         """Refuse a name under which something else stands."""
-        await applying.refuse_others(self._site, name)
+        await applying.refuse_others(self._site, spec.name)
 
     async def refuse_start(self, name: str) -> None:
         """Refuse a VM that is not there, or that cannot be started again."""

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from emulators.google import gcloud
 from emulators.google.compute import api as compute
 from emulators.google.knobs import Knobs
 from emulators.google.log_said import Said, Saying
@@ -82,6 +83,7 @@ def routes(world: World) -> Sequence[BaseRoute]:
 
 
 async def _dropped(world: World, project: Project) -> Response:
+    gcloud.remove(world, project)
     for each in (forget, compute.forget, queue.forget):
         await each(world, project)
     return JSONResponse({})
@@ -112,6 +114,7 @@ def _changed(world: World, project: Project, asked: dict[str, Any]) -> Response:
     if knobs.prepared and not project.knobs.prepared:
         prepare(project)
     project.knobs = knobs
+    gcloud.install(world, project)
     world.keep(project)
     return JSONResponse(seen(project))
 

@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from emulators.google.knobs import Fault
 from emulators.google.refusing import Refused, not_permitted
-from emulators.google.state import Project
+from emulators.google.state import Project, World
 
 _PROJECT: Final = re.compile(r"(?:^|/)projects/([^/]+)")
 _ACCOUNT: Final = re.compile(r"@([a-z0-9-]+)\.iam\.gserviceaccount\.com")
@@ -18,6 +18,12 @@ _BUILD: Final = re.compile(r"^operations/(?:build/|acf\.[^/]*?-)([^/]+)")
 _NO_PROJECT: Final = "rehearsal"
 ALWAYS_ENABLED: Final = frozenset({"serviceusage.googleapis.com"})
 """Without it nothing could ever be enabled."""
+_CLIENT_BASED: Final = frozenset(
+    f"{name}.googleapis.com" for name in ("cloudquotas", "cloudresourcemanager", "serviceusage")
+)
+"""APIs that count a call for the project of the credentials, not for the one that it is about."""
+_GCLOUDS_OWN: Final = "764086051850"
+USE: Final = "serviceusage.services.use"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,40 @@ def admit(project: Project, request: Any, api: str, permission: str) -> None:
     if permission in project.knobs.denied_permissions:
         message = type(request).pb(request) if hasattr(type(request), "pb") else request
         raise not_permitted(permission, next(_texts(message), f"projects/{project.id}"))
+
+
+def check_billed(world: World, project: Project, api: str, billed: str) -> None:
+    """Refuse a call of a person that no project pays for, or one that may not or cannot.
+
+    Source: docs.cloud.google.com/docs/authentication/adc-troubleshooting/user-creds and
+    github.com/golang/oauth2/issues/702 (2024-02), which quotes the refusal.
+    """
+    if project.knobs.identity_kind != "user" or not api:
+        return
+    if not billed:
+        if api in _CLIENT_BASED:
+            raise Refused(
+                "PERMISSION_DENIED",
+                "Your application is authenticating by using local Application Default"
+                f" Credentials. The {api} API requires a quota project, which is not set by"
+                " default. To learn how to set your quota project, see"
+                " https://cloud.google.com/docs/authentication/adc-troubleshooting/user-creds .",
+                reason="SERVICE_DISABLED",
+                metadata={"service": api, "consumer": f"projects/{_GCLOUDS_OWN}"},
+            )
+        return
+    paying = world.project(billed)
+    if USE in paying.knobs.denied_permissions:
+        raise Refused(
+            "PERMISSION_DENIED",
+            f"Caller does not have required permission to use project {billed}. Grant the caller"
+            f" the roles/serviceusage.serviceUsageConsumer role, or a custom role with the {USE}"
+            " permission, and then retry.",
+            reason="USER_PROJECT_DENIED",
+            metadata={"service": api, "consumer": f"projects/{billed}"},
+        )
+    if api not in paying.apis | ALWAYS_ENABLED:
+        raise disabled(paying, api)
 
 
 def disabled(project: Project, api: str) -> Refused:

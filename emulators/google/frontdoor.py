@@ -15,7 +15,7 @@ from emulators.common.doors import Answer, Door, TurnedAway, open_door, pass_on
 from emulators.google import policies
 from emulators.google.engines import Engine
 from emulators.google.fleet import Fleet
-from emulators.google.idtokens import InvalidToken
+from emulators.google.idtokens import GCLOUD_CLIENT, InvalidToken
 from emulators.google.run_shapes import is_manual, least_instances, timeout_seconds
 from emulators.google.state import Project, World
 
@@ -94,7 +94,7 @@ class _Host:
             raise TurnedAway(_page(403, "Forbidden", f"{told} from this server."))
 
     def _email(self, service: Service, token: str) -> str | None:
-        for audience in (*service.urls, *service.custom_audiences):
+        for audience in (*service.urls, *service.custom_audiences, GCLOUD_CLIENT):
             try:
                 return self._world.tokens.verify(token, audience).email
             except InvalidToken:

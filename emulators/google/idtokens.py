@@ -13,6 +13,9 @@ from google.auth.exceptions import GoogleAuthError
 from core.record import Record
 
 ISSUER: Final = "https://accounts.google.com"
+GCLOUD_CLIENT: Final = "32555940559.apps.googleusercontent.com"
+"""The audience of the ID token of a person's gcloud, which Cloud Run takes for every service: it is
+how docs.cloud.google.com/run/docs/authenticating/developers (2026-11) calls a private one."""
 HOUR_SECONDS: Final = 3600
 """How long Google's identity tokens live."""
 _KEY_FILE: Final = "idtokens.pem"

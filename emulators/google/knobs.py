@@ -66,6 +66,11 @@ class Knobs(Record):
     identity: str = ""
     """Whoever calls; empty is a service account of the project."""
     identity_kind: Literal["service_account", "user"] = "service_account"
+    """A user has no metadata server, no ID token and no quota project but `quota_project`."""
+    quota_project: str = ""
+    """Of a user's application default login; none if empty."""
+    gcloud: str = ""
+    """Who is logged in to gcloud on the caller's machine; empty is a machine without gcloud."""
     denied_permissions: tuple[str, ...] = ()
     """What the caller, who owns the project, may nevertheless not do."""
     constraints: tuple[Constraint, ...] = ()

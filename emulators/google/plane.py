@@ -19,6 +19,7 @@ from emulators.google import (
     builds,
     controls,
     dockerhub,
+    gcloud,
     logs,
     metadata,
     monitoring,
@@ -51,6 +52,7 @@ _PARTS: Final[tuple[ModuleType, ...]] = (
     builds,
     vertex,
     metadata,
+    gcloud,
     dockerhub,
     compute,
     catalog,
@@ -79,7 +81,11 @@ async def serve(folder: Path, idle_exit_seconds: float | None, record: Path | No
         announce(
             folder,
             GooglePlane(
-                grpc=f"127.0.0.1:{port}", http=world.http, storage=storage.start(), pid=os.getpid()
+                grpc=f"127.0.0.1:{port}",
+                http=world.http,
+                storage=storage.start(),
+                pid=os.getpid(),
+                programs=str(gcloud.programs(world)),
             ),
         )
         tasks.start_soon(leave_when_idle, lambda: world.seen, idle_exit_seconds, tasks.cancel_scope)

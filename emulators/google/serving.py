@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Never
+from typing import Any, Final, NamedTuple, Never
 
 import anyio
 import grpc
@@ -11,7 +11,7 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 
-from emulators.google.faults import Injected, admit, project_of, take_fault
+from emulators.google.faults import Injected, admit, check_billed, project_of, take_fault
 from emulators.google.refusing import Refused
 from emulators.google.state import Project, World
 
@@ -31,6 +31,13 @@ class Method:
     answer: Answer
     permission: str
     """What the caller needs, such as run.services.create; none if empty."""
+
+
+class Billed(NamedTuple):
+    """Which API a call is of, and whose quota its header names; empty if none."""
+
+    api: str
+    project: str
 
 
 def unary(asked: Any, answered: Any, answer: Answer, permission: str = "") -> Method:
@@ -65,20 +72,23 @@ def _behaviour(world: World, name: str, method: Method, api: str) -> Callable[..
     async def behave(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         world.touch()
         try:
-            return await _answered(world, name, method, api, request)
+            sent = dict(context.invocation_metadata() or ())
+            billed = str(sent.get("x-goog-user-project", ""))
+            return await _answered(world, name, method, Billed(api, billed), request)
         except Refused as refused:
             await _abort(context, refused)
 
     return behave
 
 
-async def _answered(world: World, name: str, method: Method, api: str, request: Any) -> Any:
+async def _answered(world: World, name: str, method: Method, to: Billed, request: Any) -> Any:
     project = world.project(project_of(request))
     project.called(name)
     fault = take_fault(project, name)
     if fault and fault.when in {"before", "hang"}:
         await _fail(fault)
-    admit(project, request, api, method.permission)
+    check_billed(world, project, to.api, to.project)
+    admit(project, request, to.api, method.permission)
     answer = await method.answer(world, project, request)
     if not name.partition("/")[2].startswith(_READS):
         world.keep(project)

@@ -17,7 +17,7 @@ async def refuse_deploy(backend: Backend, wanted: Plan) -> None:
         NotConfigured, NotAuthenticated, ApiDisabled: The cloud lets nobody in.
     """
     if isinstance(backend, RefusesEarly):
-        await backend.refuse_deploy(wanted.spec.name)
+        await backend.refuse_deploy(wanted.spec)
 
 
 async def refuse_start(found: Found) -> None:

@@ -12,7 +12,8 @@ from starlette.routing import BaseRoute, Route
 
 from emulators.google.compute.refusing import Denied, answer, bad, lacking, translated, wrong
 from emulators.google.compute.zones import zone_names
-from emulators.google.faults import Injected, disabled, take_fault
+from emulators.google.faults import Injected, check_billed, disabled, take_fault
+from emulators.google.refusing import Refused
 from emulators.google.state import Project, World
 
 API: Final = "compute.googleapis.com"
@@ -75,6 +76,10 @@ def route(
 async def _admitted(
     world: World, project: Project, request: Request, permission: str, answers: Answers
 ) -> Response:
+    try:
+        check_billed(world, project, API, request.headers.get("x-goog-user-project", ""))
+    except Refused as refused:
+        return translated(refused)
     if API not in project.apis:
         return translated(disabled(project, API))
     params = {key: value for key, value in request.path_params.items() if key != "project"}

@@ -53,7 +53,9 @@ async def test_a_person_can_paste_how_to_get_both(plane: GooglePlane, project: s
     assert given.header_commands == {
         KEY_HEADER: "gcloud secrets versions access latest"
         f" --secret={key_secret('gemma')} --project={project}",
-        IDENTITY_HEADER: f"gcloud auth print-identity-token --audiences={given.base_url}",
+        IDENTITY_HEADER: "curl -sf -H 'Metadata-Flavor: Google' 'http://metadata.google.internal"
+        "/computeMetadata/v1/instance/service-accounts/default/identity"
+        f"?audience={given.base_url}'",
     }
     assert given.api_key
     assert given.api_key.get_secret_value() not in repr(given)

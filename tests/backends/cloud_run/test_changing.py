@@ -141,7 +141,7 @@ async def test_two_changes_at_once_undo_neither(plane: GooglePlane, project: str
         await changing.stop(site, "gemma")
         old.labels["mine"] = "too-late"
         with pytest.raises(ConcurrentChange):
-            await changing._write(site, old, "write what was read before")
+            await changing.write(site, old, "write what was read before")
         assert client
         assert is_stopped(await looking.service_named(site, "gemma"))
 

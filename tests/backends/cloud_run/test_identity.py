@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from google.auth import jwt
 from google.oauth2.credentials import Credentials as Person
+from google.oauth2.service_account import IDTokenCredentials as KeyFile
 
 from backends.cloud_run import identity
 from backends.cloud_run.identity import IdentityTokens
@@ -114,6 +115,14 @@ async def test_an_impersonation_that_is_refused_says_why(
         with pytest.raises(kind):
             await _token(site)
         assert await _token(site)
+
+
+def test_a_key_file_prints_what_works_whoever_is_logged_in_to_gcloud() -> None:
+    """A person's gcloud refuses an audience, so it is lent the key."""
+    minting = KeyFile(signer=None, service_account_email="", token_uri="", target_audience=URL)
+    command = identity._own_command(minting, URL)
+    assert command.startswith("CLOUDSDK_AUTH_CREDENTIAL_FILE_OVERRIDE=")
+    assert command.endswith(f"--audiences={URL}")
 
 
 async def test_an_api_that_is_off_is_told_from_a_missing_permission(
