@@ -78,7 +78,12 @@ class EndpointBackend:
         self._require(name)
         tls = self._base_url.startswith("https://")
         keyed = "with a key" if self._api_key else "without a key"
-        open_paths = "; vLLM's own key leaves /metrics and /tokenize open" if self._api_key else ""
+        open_paths = (
+            "; vLLM's own key protects /v1 alone, and without a proxy before it POST /invocations"
+            " computes for everybody"
+            if self._api_key
+            else ""
+        )
         return Access(
             base_url=self._base_url,
             api_key=self._api_key,

@@ -108,18 +108,21 @@ def _configuration(drawn: Blueprint, vault_url: str, ingress: "M.Ingress") -> "M
 def _registries(drawn: Blueprint) -> "list[M.RegistryCredentials] | None":
     from azure.mgmt.appcontainers import models as M  # noqa: N812
 
-    server, account = registry_of_azure(drawn.container.image), drawn.account
+    account, images = drawn.account, (drawn.container.image, drawn.guard.image)
+    own = {server for image in images if (server := registry_of_azure(image))}
+    rows = [
+        M.RegistryCredentials(server=server, identity=drawn.ground.identity_id)
+        for server in sorted(own - {account.server if account else ""})
+    ]
     if account:
-        return [
+        rows.append(
             M.RegistryCredentials(
                 server=account.server,
                 username=account.username,
                 password_secret_ref=REGISTRY_SECRET,
             )
-        ]
-    if server:
-        return [M.RegistryCredentials(server=server, identity=drawn.ground.identity_id)]
-    return None
+        )
+    return rows or None
 
 
 def _template(drawn: Blueprint, image: str) -> "M.Template":

@@ -102,7 +102,8 @@ def blueprint(
         concurrency=serving.concurrency,
         exposure=spec.access,
         mount=serving.mount,
-        account=account_for(site.settings, serving.container.image),
+        account=account_for(site.settings, serving.container.image)
+        or account_for(site.settings, proxy.image),
         needs_token="HF_TOKEN" in serving.container.secrets,
         boot_seconds=serving.boot_seconds,
         doubts=tuple(

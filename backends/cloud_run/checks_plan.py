@@ -65,12 +65,12 @@ async def _region(site: Site) -> Answer:
 
 
 async def _vcpu(site: Site, plan: Plan) -> Answer:
-    size = blueprint(site, plan.spec, plan.model).size
+    size = blueprint(site, plan.spec, plan.model).instance
     return await _size(site, plan, CPU_QUOTA, size.vcpu)
 
 
 async def _memory(site: Site, plan: Plan) -> Answer:
-    size = blueprint(site, plan.spec, plan.model).size
+    size = blueprint(site, plan.spec, plan.model).instance
     return await _size(site, plan, MEMORY_QUOTA, size.ram_gib)
 
 

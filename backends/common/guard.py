@@ -105,6 +105,7 @@ def configuration(
     http = [
         "access_log off;",
         "server_tokens off;",
+        "absolute_redirect off;",
         *(f"{kind}_temp_path {kind};" for kind in _TEMPORARY),
         f"client_max_body_size {chosen.client_max_body_size};",
         "proxy_http_version 1.1;",

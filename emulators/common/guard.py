@@ -26,7 +26,7 @@ _HARMLESS: Final = {
     "": ("daemon", "worker_processes", "pid", "error_log"),
     "events": ("worker_connections",),
     "http": (
-        *("access_log", "server_tokens", "client_max_body_size"),
+        *("access_log", "server_tokens", "absolute_redirect", "client_max_body_size"),
         *(f"{kind}_temp_path" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")),
         *("proxy_http_version", "proxy_buffering", "proxy_request_buffering"),
         *("proxy_read_timeout", "proxy_send_timeout"),
@@ -78,6 +78,8 @@ class Guard:
         """
         path = plain(request.scope["raw_path"].decode("latin-1"))
         way = self._way(path)
+        if any(one.path == f"{path}/" for one in self.ways):
+            raise TurnedAway(_page(301, "Moved Permanently", location=f"{path}/"))
         if way is None or way.internal or not way.passed_to:
             raise TurnedAway(_page(404, "Not Found"))
         if way.asks:
@@ -235,10 +237,11 @@ def _emerg(words: str) -> CannotStart:
     return CannotStart(f"nginx: [emerg] {words} in nginx.conf")
 
 
-def _page(status: int, title: str) -> HTMLResponse:
+def _page(status: int, title: str, **headers: str) -> HTMLResponse:
     told = f"{status} {title}"
     return HTMLResponse(
         f"<html>\r\n<head><title>{told}</title></head>\r\n<body>\r\n<center><h1>{told}</h1></center>"
         "\r\n<hr><center>nginx</center>\r\n</body>\r\n</html>\r\n",
         status_code=status,
+        headers=headers,
     )

@@ -93,5 +93,5 @@ async def test_a_key_is_named_and_never_told() -> None:
     access = await backend("https://host/v1/", "sk-mine").access("endpoint")
     assert access.base_url == "https://host"
     assert access.header_commands == {"Authorization": 'printf %s "$VLLM_API_KEY"'}
-    assert "leaves /metrics and /tokenize open" in access.protection
+    assert "POST /invocations computes for everybody" in access.protection
     assert "sk-mine" not in repr(access)

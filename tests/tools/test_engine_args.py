@@ -41,6 +41,7 @@ async def _explain(agent: Agent, words: Sequence[str]) -> Reply:
         ["--api-key", "SECRETVALUE1"],
         ["--api-key=SECRETVALUE1"],
         ["--gpu-memory-util=0.4"],
+        ["--root-path=/v1"],
     ],
 )
 async def test_what_may_not_be_said_is_refused_everywhere(served: Agent, words: list[str]) -> None:

@@ -55,11 +55,11 @@ async def test_a_person_is_told_how_to_fetch_the_key(there: Planted) -> None:
 
 
 async def test_the_addresses_that_are_let_in_are_named(there: Planted) -> None:
-    """And what the key does not protect."""
+    """And what the key does not protect, where an older version put no proxy before the engine."""
     there.app(ingress={"ipSecurityRestrictions": [allow("203.0.113.7/32"), allow("10.0.0.0/8")]})
     said = (await access.access(there.site, "gemma")).protection
     assert "lets in 203.0.113.7/32, 10.0.0.0/8 and nobody else" in said
-    assert "/metrics" in said
+    assert "POST /invocations computes" in said
 
 
 async def test_what_is_open_to_everybody_says_so(there: Planted) -> None:

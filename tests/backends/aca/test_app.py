@@ -19,7 +19,7 @@ def _configuration(**said: Any) -> dict[str, Any]:
 def test_every_value_of_a_blueprint_is_in_the_app() -> None:
     """The app is the blueprint in Azure's words."""
     made, body = drawn(), sent()
-    (container,) = body["properties"]["template"]["containers"]
+    container, _ = body["properties"]["template"]["containers"]
     assert body["tags"] == dict(made.tags)
     assert body["properties"]["environmentId"] == made.ground.environment_id
     assert container["image"] == made.container.image
@@ -29,13 +29,16 @@ def test_every_value_of_a_blueprint_is_in_the_app() -> None:
     assert plain == dict(made.container.env)
 
 
-def test_the_server_listens_where_azure_looks_for_it() -> None:
-    """On another address, or another port, no probe ever succeeds."""
+def test_azure_looks_for_the_proxy_and_the_proxy_for_the_engine() -> None:
+    """On another address, or another port, no probe ever succeeds; the engine has no other."""
     body = sent()
-    (container,) = body["properties"]["template"]["containers"]
+    container, proxy = body["properties"]["template"]["containers"]
     words, port = container["args"], body["properties"]["configuration"]["ingress"]["targetPort"]
-    assert words[words.index("--host") + 1] == "0.0.0.0"  # noqa: S104  of the container
-    assert words[words.index("--port") + 1] == str(port)
+    (configuration,) = [one["value"] for one in proxy["env"]]
+    assert f"listen {port};" in configuration
+    assert words[words.index("--host") + 1] == "127.0.0.1"
+    engine = f"http://127.0.0.1:{words[words.index('--port') + 1]}"
+    assert f"location /v1/ {{ proxy_pass {engine}/v1/; }}" in configuration
 
 
 def test_secrets_are_references_to_the_vault() -> None:
@@ -48,7 +51,7 @@ def test_secrets_are_references_to_the_vault() -> None:
     assert secrets["hf-token"]["keyVaultUrl"] == f"{VAULT}/secrets/hf-token"
     assert {one["identity"] for one in secrets.values()} == {made.ground.identity_id}
     assert not any("value" in one for one in secrets.values())
-    (container,) = body["properties"]["template"]["containers"]
+    container, _ = body["properties"]["template"]["containers"]
     refs = {env["name"]: env["secretRef"] for env in container["env"] if "secretRef" in env}
     assert refs == {"VLLM_API_KEY": "api-key", "HF_TOKEN": "hf-token"}
     assert list(body["identity"]["userAssignedIdentities"]) == [made.ground.identity_id]
@@ -70,7 +73,7 @@ def test_a_ttl_is_a_tag() -> None:
 def test_an_image_by_its_digest_replaces_the_tag() -> None:
     """Whatever the tag comes to mean."""
     app = app_of(drawn(), vault_url=VAULT, addresses=CALLERS, image=PATCHED)
-    (container,) = as_sent(app)["properties"]["template"]["containers"]
+    container, _ = as_sent(app)["properties"]["template"]["containers"]
     assert container["image"] == PATCHED
 
 
@@ -115,7 +118,7 @@ def test_more_addresses_than_are_sensible_are_refused() -> None:
 def test_a_folder_of_a_share_is_mounted_by_its_own_link() -> None:
     """The link opens it for reading alone."""
     template = sent(weights=FOLDER)["properties"]["template"]
-    (volume,), (container,) = template["volumes"], template["containers"]
+    (volume,), (container, _) = template["volumes"], template["containers"]
     assert volume["storageName"] == "weights-ro"
     assert volume["mountOptions"] == "mfsymlinks"
     assert container["volumeMounts"] == [{"volumeName": volume["name"], "mountPath": "/weights"}]

@@ -7,7 +7,8 @@ import pytest
 from azure.mgmt.appcontainers import models
 from pydantic import SecretStr
 
-from backends.aca import changing, looking, secrets, tags
+from backends.aca import changing, looking, secrets, tags, whole
+from backends.aca.app import is_open
 from backends.aca.names import EXPIRES_TAG, HF_SECRET, KEY, SPEC_TAG, key_secret
 from core.cloud_errors import CloudRefused, NotOurs, PermissionDenied
 from core.errors import InvalidArgument
@@ -69,6 +70,33 @@ async def test_what_stands_is_left_alone(
         await make(site)
         assert await secrets.read(site, key_secret("gemma")) == key
     assert _written(controls, site) == before
+
+
+async def test_an_app_of_an_older_version_is_given_its_proxy(
+    azure: AzurePlane, subscription: str
+) -> None:
+    """The same wish again replaces it, and says why."""
+
+    def without_proxy(app: models.ContainerApp) -> models.ContainerApp:
+        template, ingress = whole.template_of(app), whole.ingress_of(app)
+        assert template.containers
+        assert ingress
+        whole_profile = models.ContainerResources(cpu=24.0, memory="220Gi")
+        template.containers, ingress.target_port = template.containers[:1], 8000
+        template.containers[0].resources = whole_profile
+        return whole.patch_of(app, template=template, ingress=ingress)
+
+    async with opened(azure, subscription) as site:
+        await make(site)
+        await changing.change(site, "gemma", "take it away", without_proxy, is_open)
+        with collecting_notes() as notes:
+            await make(site)
+        app = await app_of_name(site)
+    assert any("a new revision with a proxy" in note for note in notes)
+    assert not is_open(app)
+    ingress = whole.ingress_of(app)
+    assert ingress
+    assert ingress.target_port == 8080
 
 
 async def test_another_spec_replaces_what_runs(azure: AzurePlane, subscription: str) -> None:

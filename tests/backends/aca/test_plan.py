@@ -128,7 +128,6 @@ def test_who_may_call_is_said() -> None:
     for quiet in ({"azure_allowed_addresses": "203.0.113.0/24"}, {"rehearsal": True}):
         assert not any("ipify" in each for each in planned(site(A100, **quiet)).warnings)
     assert any("Anybody" in each for each in planned(access="public").warnings)
-    assert any("/metrics" in each for each in planned(access="public").warnings)
     assert any("cannot ask it" in each for each in planned(access="internal").warnings)
 
 

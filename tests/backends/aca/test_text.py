@@ -210,7 +210,8 @@ def test_docker_runs_the_same_container() -> None:
     """On a GPU of one's own, with the key taken from the shell."""
     made = _made(A100, "folder")
     words = shlex.split(text.docker(made))
-    assert words[-len(made.container.args) :] == list(made.container.args)
+    there = ["0.0.0.0" if word == "127.0.0.1" else word for word in made.container.args]  # noqa: S104
+    assert words[-len(made.container.args) :] == there
     assert "VLLM_API_KEY" in words
     assert "--entrypoint=vllm" in words
     assert "/mnt/weights:/weights:ro" in words

@@ -40,7 +40,7 @@ async def test_it_is_written_as_it_runs(there: Planted) -> None:
     _plant(there, token=True, model=E4B, max_num_seqs=8)
     config = await text.config(there.site, "gemma")
     written = yaml.safe_load(config.yaml)["properties"]
-    (container,) = written["template"]["containers"]
+    container, _ = written["template"]["containers"]
     assert container["image"] == PATCHED
     assert {"VLLM_API_KEY", "HF_TOKEN"} <= {env["name"] for env in container["env"]}
     (restriction,) = written["configuration"]["ingress"]["ipSecurityRestrictions"]

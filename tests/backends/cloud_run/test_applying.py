@@ -2,9 +2,11 @@
 
 import anyio
 import pytest
+from google.cloud import run_v2
 from pydantic import SecretStr
 
-from backends.cloud_run import applying, changing, looking
+from backends.cloud_run import access, applying, changing, looking
+from backends.cloud_run.service import is_open
 from backends.cloud_run.site import Site
 from backends.cloud_run.telling import is_stopped
 from backends.google import secrets
@@ -60,6 +62,32 @@ async def test_the_same_plan_again_changes_nothing(
     seen = controls.get(project)
     assert [call for call in seen["calls"] if call in {CREATE, UPDATE}] == [CREATE]
     assert seen["secrets"][KEY]["versions"] == 1
+
+
+async def test_a_public_service_of_an_older_version_is_given_its_proxy(
+    plane: GooglePlane, project: str
+) -> None:
+    """The same plan again replaces it, and says why; before that it is told what stands open."""
+
+    def without_proxy(service: run_v2.Service) -> None:
+        engine, proxy = service.template.containers
+        engine.ports = [run_v2.ContainerPort(container_port=8000)]
+        service.template.containers = [engine]
+        assert proxy.ports
+
+    async with opened(plane, project) as site:
+        plan = planned(site, access="public")
+        await applying.apply(site, plan)
+        await changing.edited(site, "gemma", "take it away", without_proxy, is_open)
+        await settled(site)
+        assert "POST /invocations computes" in (await access.access(site, "gemma")).protection
+        with collecting_notes() as notes:
+            await applying.apply(site, plan)
+        service = await looking.service_named(site, "gemma")
+        said = (await access.access(site, "gemma")).protection
+    assert any("a new revision with a proxy" in note for note in notes)
+    assert [one.name for one in service.template.containers] == ["vllm", "guard"]
+    assert "/invocations" not in said
 
 
 async def test_a_server_that_died_between_key_and_service_is_gone_on_from(

@@ -31,8 +31,7 @@ targets = pytest.mark.parametrize("target", [L4, RTX])
 
 
 def _container(service: run_v2.Service) -> run_v2.Container:
-    (container,) = service.template.containers
-    return container
+    return service.template.containers[0]
 
 
 @targets

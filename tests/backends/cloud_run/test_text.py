@@ -1,5 +1,6 @@
 """The same service in words for a person: commands and YAML that say what is typed."""
 
+import json
 import shlex
 from collections.abc import Iterable
 from typing import Any
@@ -34,8 +35,7 @@ def _flags(made: Blueprint) -> dict[str, str]:
     """Read `gcloud run deploy` back as gcloud would."""
     words = shlex.split(text.deploy(made))
     assert words[:4] == ["gcloud", "run", "deploy", made.name]
-    pairs = [word.partition("=") for word in words[4:]]
-    flags = {name: value for name, _, value in pairs}
+    (_, flags), *_ = _by_container(words[4:])
     for name in _NO_WORD_TWICE:
         given = _split(flags[name])
         assert len(given) == len(set(given)), f"gcloud refuses {name}: a word twice in {given}"
@@ -60,6 +60,46 @@ def _apart(words: Iterable[str]) -> list[str]:
     return [part for parts in joined for part in parts]
 
 
+def _by_container(words: list[str]) -> list[tuple[str, dict[str, str]]]:
+    """Give what belongs to each container; what comes before is the service's, with the first."""
+    rows: list[tuple[str, dict[str, str]]] = [("", {})]
+    for name, _, value in (word.partition("=") for word in words):
+        if name != "--container":
+            rows[-1][1][name] = value
+        elif rows == [("", rows[0][1])]:
+            rows = [(value, rows[0][1])]
+        else:
+            rows.append((value, {}))
+    return rows
+
+
+@targets
+def test_a_public_ones_proxy_is_said_in_every_form(target: str) -> None:
+    """Container by container, as gcloud, as YAML and as it is typed."""
+    made = _made(target, "public")
+    (engine, _), (guard, flags) = _by_container(shlex.split(text.deploy(made))[4:])
+    template = service_of(made).template
+    first, typed = template.containers
+    written = yaml.safe_load(text.yaml(made))["spec"]["template"]
+    said = written["spec"]["containers"][1]
+    assert (engine, guard) == (first.name, typed.name) == ("vllm", "guard")
+    assert flags["--image"] == typed.image == said["image"]
+    assert _split(flags["--command"]) == list(typed.command) == said["command"]
+    assert _split(flags["--args"]) == list(typed.args) == said["args"]
+    (port,), (row,) = typed.ports, said["ports"]
+    assert flags["--port"] == str(port.container_port) == str(row["containerPort"])
+    assert _pairs(flags["--set-env-vars"]) == {one["name"]: one["value"] for one in said["env"]}
+    assert [(one.name, one.value) for one in typed.env] == [
+        *_pairs(flags["--set-env-vars"]).items()
+    ]
+    limits = {"cpu": flags["--cpu"], "memory": flags["--memory"]}
+    assert dict(typed.resources.limits) == limits == said["resources"]["limits"]
+    order = json.loads(
+        written["metadata"]["annotations"]["run.googleapis.com/container-dependencies"]
+    )
+    assert order == {"guard": [flags["--depends-on"]]} == {"guard": list(typed.depends_on)}
+
+
 def _split(value: str) -> list[str]:
     """Split a list as gcloud does: `gcloud topic escaping`."""
     if value.startswith("^"):
@@ -78,10 +118,10 @@ def test_the_command_says_the_same_as_the_typed_service(target: str, wish: str) 
     """Whoever pastes it gets what the tools would have made."""
     made = _made(target, wish)
     flags, template = _flags(made), service_of(made).template
-    (container,) = template.containers
+    container = template.containers[0]
     assert flags["--image"] == container.image
     assert _run(flags) == _apart([*container.command, *container.args])
-    assert flags["--port"] == str(container.ports[0].container_port)
+    assert flags.get("--port", "") == "".join(str(one.container_port) for one in container.ports)
     assert (flags["--cpu"], flags["--memory"]) == (
         container.resources.limits["cpu"],
         container.resources.limits["memory"],
@@ -105,7 +145,7 @@ def test_the_command_scales_and_watches_as_the_typed_service_does(target: str, w
     assert flags["--max"] == str(service.scaling.max_instance_count)
     assert flags["--max-instances"] == str(service.template.scaling.max_instance_count)
     assert _pairs(flags["--labels"]) == dict(service.labels)
-    (container,) = service.template.containers
+    container = service.template.containers[0]
     for flag, probe in (
         ("--startup-probe", container.startup_probe),
         ("--liveness-probe", container.liveness_probe),
@@ -125,7 +165,7 @@ def test_the_command_has_the_same_environment_and_access(wish: str) -> None:
     """A missing variable is a server without a key, or a download that does not start."""
     made = _made(L4, wish)
     flags, service = _flags(made), service_of(made)
-    (container,) = service.template.containers
+    container = service.template.containers[0]
     plain = {env.name: env.value for env in container.env if not env.value_source}
     kept = {
         env.name: f"{env.value_source.secret_key_ref.secret}:latest"
@@ -169,7 +209,7 @@ def test_the_yaml_says_the_same_as_the_typed_service(target: str, wish: str) -> 
     made = _made(target, wish)
     written, service = yaml.safe_load(text.yaml(made)), service_of(made)
     revision = written["spec"]["template"]["spec"]
-    (container,), (typed,) = revision["containers"], service.template.containers
+    container, typed = revision["containers"][0], service.template.containers[0]
     assert container["image"] == typed.image
     assert container["command"] + container["args"] == [*typed.command, *typed.args]
     assert container["resources"]["limits"] == dict(typed.resources.limits)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from google.api_core import exceptions
-from google.cloud.run_v2.types import Service
+from google.cloud.run_v2.types import Container, Service
 
 from tests.emulators.google.run_services import Services, account_of, parent_of, wanted
 
@@ -50,7 +50,35 @@ def _idle(service: Service) -> None:
     service.template.containers[0].resources.cpu_idle = True
 
 
+def _beside(**said: object) -> Callable[[Service], None]:
+    """Put a second container beside the engine's, which gives its port and some memory away."""
+
+    def change(service: Service) -> None:
+        engine = service.template.containers[0]
+        engine.name, engine.ports = "vllm", []
+        engine.resources.limits.update({"cpu": "6", "memory": "24Gi"})
+        proxy = {"name": "guard", "image": "nginx", "ports": [{"container_port": 8080}], **said}
+        service.template.containers = [engine, Container(**proxy)]
+
+    return change
+
+
 FLAWS = {
+    "two containers without a port": (_beside(ports=[]), "exactly one container must have a port"),
+    "two containers of one name": (_beside(name="vllm"), "a name of its own"),
+    "a start after nobody": (_beside(depends_on=["other"]), "no other container is named other"),
+    "half a processor": (
+        _beside(resources={"limits": {"cpu": "500m", "memory": "512Mi"}}),
+        "whole number",
+    ),
+    "more than an instance has": (
+        _beside(resources={"limits": {"cpu": "4", "memory": "8Gi"}}),
+        "all containers together",
+    ),
+    "two with a GPU": (
+        _beside(resources={"limits": {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "1"}}),
+        "only one container can have a GPU",
+    ),
     "too few processors": (_limit("cpu", "2"), "limits.cpu"),
     "too many processors": (_limit("cpu", "16"), "limits.cpu"),
     "too little memory": (_limit("memory", "8Gi"), "limits.memory"),
