@@ -25,6 +25,10 @@ LOOK_SECONDS: Final = 5.0
 """A look at a healthy engine takes milliseconds; a hung one must not hang us."""
 _GATEWAY: Final = "RBAC: access denied"
 """So Envoy, the proxy before Container Apps, refuses an address."""
+_NO_TOOLS: Final = (
+    "It runs without a tool-call parser: leave `tools` out, or deploy it again with engine_args"
+    " --enable-auto-tool-choice --tool-call-parser NAME (gemma4 for Gemma 4)."
+)
 _SILENT: Final = (
     "Nothing answers at {}.",
     "Call status_vllm to see whether it still boots or has died.",
@@ -276,7 +280,8 @@ def _refuse(reply: httpx2.Response, url: str) -> NoReturn:
         )
     if reply.status_code < 500:
         said = f"The engine refuses the request ({reply.status_code})."
-        raise RequestRefused(said, fix="Change what its own words point to.", cause=words)
+        fix = _NO_TOOLS if "--tool-call-parser" in words else "Change what its own words point to."
+        raise RequestRefused(said, fix=fix, cause=words)
     raise EndpointError(
         f"{url} failed with status {reply.status_code}.",
         fix="Call get_logs for what the engine says of it.",

@@ -31,6 +31,10 @@ ANSWER_SECONDS: Final = 40.0
 MAX_ANSWER_CHARACTERS: Final = 20_000
 _QUOTED: Final = 160
 """Characters of an answer in the first line."""
+_ONLY_THOUGHTS: Final = (
+    "max_tokens was spent on thoughts, which the engine keeps apart in `reasoning`: give more"
+    " max_tokens, or leave thinking off."
+)
 _SILENCE_SECONDS: Final = 38.0
 _SAYS_MORE: Final[dict[str, type[EndpointError]]] = {
     kind.code: kind for kind in (Unreachable, Unauthorized, BadReply)
@@ -81,6 +85,8 @@ class ModelAnswer(Answer):
         tokens = "?" if self.completion_tokens is None else self.completion_tokens
         head = f"{self.model} answered with {tokens} tokens ({self.finish_reason})"
         timing = self.timing
+        if self.reasoning and not self.answer:
+            return f"{head}, all of them thoughts: there is no answer yet."
         if timing is None or timing.ttft_seconds is None:
             words = " ".join(printable(self.answer).split())
             return f'{head}: "{quoted(words, _QUOTED)}"'
@@ -99,6 +105,8 @@ class ModelAnswer(Answer):
         if self.finish_reason == "deadline":
             return (f"The answer was cut off after {ANSWER_SECONDS:.0f} s; ask for fewer tokens.",)
         if self.finish_reason == "length":
+            if self.reasoning and not self.answer:
+                return (_ONLY_THOUGHTS,)
             return ("The answer ends at max_tokens.",)
         if self.truncated:
             return (f"Only the last {MAX_ANSWER_CHARACTERS} characters are shown.",)

@@ -51,11 +51,11 @@ _DEPLOYABILITY: Final[dict[str, Any]] = {
 def add_to(commands: Any) -> None:
     """Say what the commands take."""
     parser = _parser(commands, "advise", "Where to run a model, with which flags, and why.")
-    parser.add_argument("model", nargs="?", help="a Hub id, a short name such as `26b qat`")
+    parser.add_argument("model", nargs="?", help="a Hub id, a short name such as `12b qat`")
     parser.add_argument("--deployable", action="append", metavar="BACKEND", help=_DEPLOYABLE)
     parser.set_defaults(run=run_advise)
     parser = _parser(commands, "compare", "Models and places side by side, with speed and price.")
-    parser.add_argument("models", nargs="+", help="Hub ids, or short names such as `26b-qat`")
+    parser.add_argument("models", nargs="+", help="Hub ids, or short names such as `12b-qat`")
     parser.set_defaults(run=run_compare)
     parser = commands.add_parser("calibrate", help=_CALIBRATE, description=_CALIBRATE)
     parser.add_argument("--state-dir", type=Path, help="left out, VLLM_DEVOPS_STATE_DIR or yours")

@@ -24,7 +24,7 @@ _OWN: Final = frozenset({"kv_cache_memory_bytes", "tensor_parallel_size", "hf_ov
 def add_to(commands: Any) -> None:
     """Say what the command takes."""
     parser = commands.add_parser("fit", help=__doc__, description=__doc__)
-    parser.add_argument("model", help="a folder, a catalog name such as `26b qat`, or its Hub id")
+    parser.add_argument("model", help="a folder, a catalog name such as `12b qat`, or its Hub id")
     parser.add_argument("--accelerator", required=True, choices=list(accelerators()))
     parser.add_argument("--count", type=int, default=1, help="accelerators of that kind")
     parser.add_argument("--accelerator-memory-gib", type=float, help="instead of the usual")

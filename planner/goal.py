@@ -27,7 +27,7 @@ class Goal(Record):
     """What is wanted; what is left out does not matter."""
 
     model: str | None = None
-    """A Hub id, a short name such as `26b qat`, or a folder; else `quality` chooses."""
+    """A Hub id, a short name such as `12b qat`, or a folder; else `quality` chooses."""
     quality: Quality | None = None
     max_model_len: int = Field(default=8192, ge=SHORTEST)
     """Tokens of the longest prompt and its answer together."""

@@ -15,7 +15,7 @@ from planner.model import read_model
 def add_to(commands: Any) -> None:
     """Say what the command takes."""
     parser = commands.add_parser("judge", help=__doc__, description=__doc__)
-    parser.add_argument("model", help="a folder, a catalog name such as `26b qat`, or its Hub id")
+    parser.add_argument("model", help="a folder, a catalog name such as `12b qat`, or its Hub id")
     parser.add_argument("--accelerator", required=True, choices=list(accelerators()))
     parser.add_argument("--tokens-per-second", type=float, required=True, help="what is claimed")
     parser.add_argument("--count", type=int, default=1, help="accelerators that share the model")

@@ -80,17 +80,24 @@ def parsers_for(model_type: str | None, version: str | None, engine_args: Sequen
     if numbers(version) < numbers(family.since):
         why = f"vLLM {version} has none for it before {family.since}"
         return Parsers(notes=(_not_added(wanted, why),))
-    words, notes = list[str](), list[str]()
+    flags, notes = list[str](), list[str]()
     for kind in wanted:
         found = next(_met(troubles, kind, version), None)
         if found and found.left_out:
             why = f"in vLLM {version} {found.says} ({found.sources[-1]})"
             notes.append(_not_added([kind], why))
             continue
-        words += getattr(family, kind)
+        flags += getattr(family, kind)
         if found:
             notes.append(f"vLLM {version}: {found.says} ({found.sources[-1]}).")
-    return Parsers(tuple(words), tuple(notes))
+    return Parsers(tuple(flags), tuple(notes))
+
+
+@functools.cache
+def defaults() -> frozenset[str]:
+    """Return the flags that are added by default, as `explain` writes them."""
+    family, _ = _rows()
+    return frozenset(word.replace("=", " ") for word in (*family.tools, *family.reasoning))
 
 
 def without(words: Sequence[str]) -> tuple[str, ...]:

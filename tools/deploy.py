@@ -120,8 +120,8 @@ async def deploy_vllm(
         wish = await changes.wish(
             rt, backend, name, model, given=given, reset=reset or (), layout=layout
         )
-        await hub_models.require_on_hub(rt.settings, backend.target, wish.spec)
         wanted = await deploying.plan(backend, wish.spec, layout=layout, force=force)
+        await hub_models.require_on_hub(rt.settings, backend.target, wish.spec)
         await refusals.refuse_deploy(backend, wanted)
         await agree(rt, agreement.to_deploy(wish, wanted), confirm)
         return await deploying.deploy(rt, backend, wanted)

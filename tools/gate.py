@@ -251,7 +251,7 @@ def _invalid(tool: str, exc: ValidationError) -> InvalidArgument:
     )
 
 
-SUCH_AS: Final = {"model": "12b qat", "prompt": "What is Gemma?", "models": ["12b qat", "26b qat"]}
+SUCH_AS: Final = {"model": "12b qat", "prompt": "What is Gemma?", "models": ["12b qat", "31b qat"]}
 """What people give for the arguments that some tools cannot do without."""
 
 

@@ -34,11 +34,12 @@ async def get_model_details(target: Text = None, name: Text = None, rt: Runtime 
     return await details.model_details(rt, await find(rt.stage, target, name))
 
 
-@ops_tool("observe", ASKS, default=True)
+@ops_tool("observe", ASKS, default=True, seldom=("deep",))
 async def verify_model_health(
     target: Text = None,
     name: Text = None,
     wake: bool = False,
+    deep: bool = False,
     confirm: Text = None,
     rt: Runtime = RT,
 ) -> Answer:
@@ -51,7 +52,7 @@ async def verify_model_health(
 
     found = await find(rt.stage, target, name)
     found = await awake(rt, found, "verify_model_health", wake=wake, confirm=confirm)
-    return await health.health(rt, found)
+    return await health.health(rt, found, deep=deep)
 
 
 @ops_tool("observe", LOOKS, default=True)

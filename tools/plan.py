@@ -84,7 +84,7 @@ async def plan_deployment(
     Gives memory layout, KV cache, 4 bit quant of it, CPU offloading, boot time, the nearest fit.
 
     Args:
-        model: Hub id, folder, or short name such as `26b qat`.
+        model: Hub id, folder, or short name such as `12b qat`.
         target: See compare_targets.
         layout: Compute the flags.
         engine_args: Other vllm serve flags, one word each.

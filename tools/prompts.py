@@ -30,7 +30,7 @@ class Argument(NamedTuple):
 
 
 ARGUMENTS: Final[Mapping[str, Argument]] = {
-    "model": Argument(_Words, "Hub id such as google/gemma-4-E4B-it, folder, or `26b qat`."),
+    "model": Argument(_Words, "Hub id such as google/gemma-4-E4B-it, folder, or `12b qat`."),
     "target": Argument(_Words, "Where it runs or shall run, as list_targets calls it."),
     "name": Argument(
         Annotated[str, Field(pattern=NAME_PATTERN)],

@@ -126,8 +126,8 @@ def recommend(
     given = {name: value for name, value in said.items() if value is not None}
     wanted = valid(Goal, given)
     named = given.get("model") or given.get("quality")
-    known = [catalog_shape(one.model) for one in entries() if not one.absent]
-    models = candidates(wanted) if named else known
+    published = (catalog_shape(one.model) for one in entries() if not one.absent)
+    models = candidates(wanted) if named else [*published]
     ours = _ours(runtime, region)
     asked = Asked(
         wanted, given.get("users"), models, _asked_for(runtime, targets, region, ours), region

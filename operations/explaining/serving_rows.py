@@ -9,8 +9,14 @@ from operations.explaining.case import Case, at_once
 from operations.explaining.records import FlagRow
 from operations.explaining.spec_words import rest
 from planner.boot import Boot
+from planner.parsers import defaults
 
 _UNKNOWN: Final = "not known here"
+_THOUGHTS: Final = (
+    "`content` is null while max_tokens goes into thoughts; with thinking on a JSON schema holds"
+    " only after them. Before vLLM 0.29 gemma4's switches schemas off, unless a request says"
+    " enable_thinking=false."
+)
 _MEANS: Final = {
     "--enable-prefix-caching": (
         "Prompts that begin alike are computed once; vLLM's default.",
@@ -50,9 +56,22 @@ _MEANS: Final = {
         "Memory and arithmetic, for sooner tokens while few ask.",
     ),
     "--block-size": ("Tokens of one KV block.", "Waste at a request's end, for fewer blocks."),
-    "--tool-call-parser": ("Calls of tools are read from the answer.", "Nothing that is felt."),
-    "--enable-auto-tool-choice": ("The model may call tools.", "Nothing that is felt."),
-    "--reasoning-parser": ("Thoughts are kept apart from the answer.", "Nothing that is felt."),
+    "--tool-call-parser": (
+        "Calls of tools go from the answer's text to `tool_calls`.",
+        "With gemma4 no grammar makes the model call: one that is `required` may fail to come.",
+    ),
+    "--enable-auto-tool-choice": (
+        "The model may choose to call `tools`; without it such a request is refused (400).",
+        "An answer may then be a call, and its `content` null.",
+    ),
+    "--no-enable-auto-tool-choice": (
+        "No parser of tool calls is added.",
+        "A request whose `tools` the model may choose from is refused (400).",
+    ),
+    "--reasoning-parser": (
+        "Thoughts go to `reasoning`, the answer to `content`.",
+        _THOUGHTS,
+    ),
     "--chat-template": ("How a conversation is written as a prompt.", "Nothing that is felt."),
 }
 """Flags of vLLM that people set often and that have no field of their own: does, trades."""
@@ -72,7 +91,7 @@ def serving_rows(case: Case) -> Iterator[FlagRow]:
             flag=flag,
             value=value or "on",
             default="left out",
-            differs=True,
+            differs=f"{flag} {value}".strip() not in defaults(),
             does=does,
             trades=trades,
         )

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import yaml
@@ -17,6 +17,7 @@ from operations.kubernetes.gke_fitting import PLACE, GkeWish, machine, planned, 
 from operations.kubernetes.manifests import PORT, WEIGHTS, Object, Serving, Volume, objects
 from operations.lives.deploying import name_for
 from planner.boot import boot, file_bytes
+from planner.catalog import not_on_hub
 from planner.flags import Flags
 from planner.layouts import Arrangement
 from planner.model import is_path
@@ -94,7 +95,7 @@ def config(settings: Settings, said: dict[str, Any]) -> GkeConfig:
         startup_seconds=serving.startup_seconds,
         manifest=as_yaml(made),
         steps=steps(settings, serving, machine(wish).machine_type),
-        notes=notes(serving),
+        notes=(*_unpublished(shape.model, weights), *notes(serving)),
     )
 
 
@@ -167,6 +168,12 @@ def _serving(wish: GkeWish, shape: ModelShape, flags: Flags, weights: _Weights) 
         period_seconds=chosen.period_seconds,
         grace_seconds=chosen.grace_seconds,
     )
+
+
+def _unpublished(model: str, weights: _Weights) -> Iterator[str]:
+    """Warn of what cannot be fetched: its pods would fail after their nodes bill."""
+    if weights.volume is None and (why := not_on_hub(model)):
+        yield f"{why} Give weights=gs://BUCKET/FOLDER or pvc:CLAIM/FOLDER with its files."
 
 
 def _holds(arranged: Arrangement) -> str:

@@ -10,7 +10,7 @@ from operations.resolve import everything
 from operations.runtime import Runtime
 from planner.accelerators import accelerator
 from planner.boot import file_bytes
-from planner.catalog import entries, find, short_name
+from planner.catalog import QUANTIZED, entries, find, not_on_hub, short_name
 from planner.flags import Flags
 from planner.memory import plan_memory
 from planner.model import catalog_shape
@@ -43,8 +43,13 @@ def checkpoints(model: str) -> dict[str, str]:
         for each in entries()
         if each.config["text_config"]["hidden_size"] == known.config["text_config"]["hidden_size"]
     }
+    absent = not_on_hub(f"{known.model.removesuffix(QUANTIZED)}{QUANTIZED}")
     return {
-        name: f"{sizes[name]:.2f} GiB; {words}" if name in sizes else words
+        name: f"{absent} From a bucket alone."
+        if absent and QUANTIZED.endswith(name)
+        else f"{sizes[name]:.2f} GiB; {words}"
+        if name in sizes
+        else words
         for name, words in FORMATS.items()
     }
 
@@ -61,6 +66,8 @@ class CatalogRow(Record):
     max_position_embeddings: int | None
     runs_on: str
     """Which engines read this format, and what it is for."""
+    not_on_hub: str | None = None
+    """Of one that is known not to be there: when that was seen."""
 
 
 class Catalog(Answer):
@@ -75,7 +82,9 @@ class Catalog(Answer):
         sizes = dict.fromkeys(short_name(row.model).partition(" ")[0] for row in self.models)
         served = f"Served now: {', '.join(self.served)}." if self.served else "Nothing is served."
         many = f"Gemma 4 in {len(sizes)} sizes, each in bf16 and QAT (int4)"
-        return f"{many}: {', '.join(sizes)}. {served}"
+        absent = [short_name(row.model) for row in self.models if row.not_on_hub]
+        but = f" ({', '.join(absent)} is not on the Hub)" if absent else ""
+        return f"{many}: {', '.join(sizes)}{but}. {served}"
 
     def facts(self) -> Mapping[str, Any]:
         """Return each model's size, and what the formats are for."""
@@ -84,6 +93,7 @@ class Catalog(Answer):
                 "model": row.model.removeprefix("google/"),
                 "weights_gib": row.weights_gib,
                 "max_model_len": row.max_position_embeddings,
+                "not on the Hub": row.not_on_hub and "from a bucket of your own alone",
             }
             for row in self.models
         ]
@@ -91,7 +101,7 @@ class Catalog(Answer):
 
     def next_steps(self) -> tuple[NextStep, ...]:
         """Ask where one of them could run."""
-        return (NextStep("recommend_deployment", {"model": "26b qat", "max_model_len": 16384}),)
+        return (NextStep("recommend_deployment", {"model": "12b qat", "max_model_len": 16384}),)
 
 
 async def catalog(runtime: Runtime) -> Catalog:
@@ -121,5 +131,6 @@ def _row(model: str) -> CatalogRow:
         files_gib=round(file_bytes(shape) / _GIB, 2),
         weights_gib=round(plan_memory(shape, accelerator(_GPU), _FLAGS).weights_gib, 2),
         max_position_embeddings=shape.max_position_embeddings,
+        not_on_hub=not_on_hub(model),
         **said,
     )

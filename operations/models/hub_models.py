@@ -76,10 +76,11 @@ def download_path(model: str) -> DownloadPath:
 
 
 def hub_id(model: str) -> str:
-    """Give the Hub id that is meant, also by a short name such as `26b qat`.
+    """Give the Hub id that is meant, also by a short name such as `12b qat`.
 
     Raises:
         InvalidArgument: It is none.
+        ModelNotFound: It is known not to be there.
     """
     name = full_name(model)
     try:
@@ -88,6 +89,8 @@ def hub_id(model: str) -> str:
         raise _no_hub_id(model) from exc
     if is_path(name) or name.startswith("-") or name.count("/") != 1:
         raise _no_hub_id(model)
+    if why := not_on_hub(name):
+        raise _not_there(name, why)
     return name
 
 
@@ -115,9 +118,14 @@ async def require_on_hub(
         if answer.passed:
             note(f"{model} is on the Hub now.")
             return
-        why = f"{why} Asked again: {answer.detail}"
+        if answer.passed is False:
+            why = f"{why} Asked again: {answer.detail}"
+    raise _not_there(model, why)
+
+
+def _not_there(model: str, why: str) -> ModelNotFound:
     near = _nearest_there(model)
-    raise ModelNotFound(
+    return ModelNotFound(
         why,
         fix=f"Take {' or '.join(near)}; or, with its files in a bucket of yours, give"
         " weights=gs://BUCKET/FOLDER (files://SHARE/FOLDER on Container Apps).",
@@ -172,6 +180,6 @@ def _missing(snapshot: Path) -> tuple[str, ...]:
 def _no_hub_id(model: str) -> InvalidArgument:
     return InvalidArgument(
         f"{model[:100]!r} is no model of the Hugging Face Hub.",
-        fix="Give an id such as google/gemma-4-E4B-it, or a short name such as `26b qat`.",
+        fix="Give an id such as google/gemma-4-E4B-it, or a short name such as `12b qat`.",
         next_steps=(NextStep("list_models"),),
     )

@@ -126,7 +126,8 @@ class DeploymentPlan(Foresight):
             return f"Nobody can say here whether {self.model} fits on {self.target}: {self._why()}"
         if self.fits:
             offload = f" {self.offload}" if _OFFLOAD in self.arguments else ""
-            return f"{self._verdict()}{self.short or self._room()}{offload}"
+            missing = f" But {self.missing[0].lower()}{self.missing[1:]}" if self.missing else ""
+            return f"{self._verdict()}{self.short or self._room()}{offload}{missing}"
         near = (
             f" What fits: {self.nearest[0].partition(': vllm serve')[0]}." if self.nearest else ""
         )
@@ -185,8 +186,6 @@ class DeploymentPlan(Foresight):
 
     def _verdict(self) -> str:
         """Say that it fits, and first of all what keeps it from being deployed."""
-        if self.missing:
-            return f"Fits, but cannot be deployed so: {self.missing} "
         if self.region:
             return f"Fits; first {self.region}. "
         if self._failed:

@@ -7,13 +7,14 @@ from typing import Any, Final, Literal
 
 from core.endpoint import Endpoint
 from core.errors import EndpointError, NextStep
-from core.records import State
+from core.records import Deployment, State, random_weights
 from operations.asking import require_ready
 from operations.last_use import asked
 from operations.lives.ending import anew, stoppable
 from operations.resolve import Found
 from operations.runtime import Runtime
 from operations.watching.answers import Located
+from operations.watching.probing import Probe, probe
 
 _WARM_SECONDS: Final = 2.0
 """A first answer slower than this was a cold one: a warm engine says a few tokens in far less."""
@@ -36,12 +37,17 @@ class HealthReport(Located):
     simulated: bool = False
     awake_until: datetime | None = None
     """About; when it falls asleep if nobody asks."""
+    probes: tuple[Probe, ...] = ()
+    """With `deep`: tools, a JSON schema, thoughts, an image."""
 
     def summary(self) -> str:
         """Say whether it is healthy."""
         where = f"{self.name} on {self.target}"
         if self.latency_seconds is not None:
-            return f"{where} is healthy: the model answered in {self.latency_seconds:.3g} s."
+            return (
+                f"{where} is healthy: the model answered in {self.latency_seconds:.3g} s."
+                f"{self._probed()}"
+            )
         if self.layer == "process":
             return f"Not healthy: {self.detail}"
         return f"Not healthy: {where}, the {self.layer} does not answer: {self.detail}"
@@ -50,7 +56,19 @@ class HealthReport(Located):
         """Return what was answered, or what is wrong and what to do."""
         kept = {"target", "name", "healthy", "layer", "state", "fix", "answer"}
         more = {"latency_seconds", "start", "awake_until"}
-        return self.model_dump(mode="json", include=kept | more)
+        seen = {one.what: f"{one.outcome}: {one.detail}" for one in self.probes}
+        if self.healthy and not seen:
+            seen = {"more": "deep=true also tests tools, a JSON schema, thoughts and images"}
+        return {**self.model_dump(mode="json", include=kept | more), **seen}
+
+    def _probed(self) -> str:
+        """Say what passed, failed and was not tested."""
+        said = {
+            outcome: ", ".join(one.what for one in self.probes if one.outcome == outcome)
+            for outcome in ("fail", "pass", "not tested")
+        }
+        parts = [f"{outcome}: {names}" for outcome, names in said.items() if names]
+        return f" {'; '.join(parts).capitalize()}." if parts else ""
 
     def next_steps(self) -> tuple[NextStep, ...]:
         """Name what helps in the state that it is in."""
@@ -62,8 +80,8 @@ class HealthReport(Located):
         return (NextStep("diagnose", here), NextStep("get_logs", here))
 
 
-async def health(runtime: Runtime, found: Found) -> HealthReport:
-    """Let the model answer, and time it.
+async def health(runtime: Runtime, found: Found, *, deep: bool = False) -> HealthReport:
+    """Let the model answer, and time it; `deep` also asks for what clients rely on.
 
     Raises:
         Stopped: It was stopped, and nothing is wrong with it.
@@ -91,6 +109,8 @@ async def health(runtime: Runtime, found: Found) -> HealthReport:
             detail = f"{exc.cause.summary} {exc.cause.cause}".strip()
             fix = exc.cause.fix
             return HealthReport(**here, healthy=False, layer=exc.layer, detail=detail, fix=fix)
+        name = deployment.served_model_name
+        probes = await probe(endpoint, name, made_up=_made_up(deployment)) if deep else ()
     asked(runtime, deployment, by_user=False)
     return HealthReport(
         **here,
@@ -100,7 +120,15 @@ async def health(runtime: Runtime, found: Found) -> HealthReport:
         answer=text,
         latency_seconds=round(seconds, 4),
         start="warm" if seconds < _WARM_SECONDS else "cold",
+        probes=probes,
     )
+
+
+def _made_up(deployment: Deployment) -> str:
+    """Say why this model's words mean nothing, if they do not."""
+    if deployment.simulated:
+        return "a simulated engine makes its words up"
+    return "its weights are random" if random_weights(deployment.served_model_name) else ""
 
 
 class _Unhealthy(Exception):

@@ -15,7 +15,7 @@ from tests.tools.world import plant, snapshot
 
 __all__ = ["opened"]
 
-PARSERS: Final = "--enable-auto-tool-choice --tool-call-parser gemma4 --reasoning-parser gemma4"
+PARSERS: Final = "--enable-auto-tool-choice --tool-call-parser=gemma4 --reasoning-parser=gemma4"
 """What every Gemma 4 is started with."""
 pytestmark = pytest.mark.anyio
 

@@ -157,19 +157,20 @@ async def test_what_runs_is_held_against_every_other_layout(
     async with asked(cloud.settings) as ask:
         question = ask(words)
         life = Life(question.agent, L4)
-        await life.call("deploy_vllm", model="26b qat", max_model_len=8192, max_num_seqs=4)
+        await life.call("deploy_vllm", model="12b qat", max_model_len=8192, max_num_seqs=4)
         await life.becomes("ready")
         runs = await question.call("get_model_details", target=L4, name="one")
         best = await question.call(
-            "plan_deployment", model="26b qat", target=L4, max_model_len=8192, layout="concurrency"
+            "plan_deployment", model="12b qat", target=L4, max_model_len=8192, layout="concurrency"
         )
     rows = runs.data["layouts"]
     assert [*rows] == ["this", "speed", "concurrency", "context", "text only"]
     assert "none of the layouts" in runs.data["standing"]
-    assert "concurrency holds 4.0 requests" in runs.data["standing"]
+    assert "concurrency holds 8.0 requests" in runs.data["standing"]
     assert best.data["standing"].startswith("These flags are the layout for concurrency.")
     assert "concurrency holds" not in best.data["standing"]
-    flags = best.data["engine_line"].partition("-ct ")[2]
+    line = best.data["engine_line"].partition(" --enable-auto-tool-choice")[0]
+    flags = line.partition("-ct ")[2]
     assert best.data["layouts"]["this"] == best.data["layouts"]["concurrency"]
     assert best.data["layouts"]["this"].startswith(f"{flags}: at least ")
 

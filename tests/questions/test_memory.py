@@ -17,8 +17,15 @@ L4: Final = "cloud-run-l4"
 GIB: Final = 2**30
 BLOCK_26B: Final = 5 * 16 * 8 * 2 * 256
 """Bytes of an fp8 block: groups of 5 layers, 16 tokens, 8 heads, keys and values of 256."""
+BLOCK_12B: Final = 8 * 16 * 8 * 2 * 256
+"""The same of groups of 8 layers."""
 IN_FLIGHT: Final = 2 * 2496
 """Two batches, each as long as Gemma 4's largest video."""
+
+
+def blocks_12b(length: int) -> int:
+    """Blocks of one request: one group of full layers, five of sliding ones."""
+    return ceil(length / 64) + 5 * (ceil(min(1023 + IN_FLIGHT, length) / 16) + 1)
 
 
 def blocks_26b(length: int) -> int:
@@ -54,7 +61,7 @@ async def test_memory_precision_and_context_of_what_runs(
     async with asked(cloud.settings) as ask:
         flags: dict[str, Any] = {"max_model_len": 8192, "max_num_seqs": 4, "kv_cache_dtype": "fp8"}
         questions = [ask(each) for each in words]
-        await deployed(questions[0], L4, "26b qat", **flags)
+        await deployed(questions[0], L4, "12b qat", **flags)
         replies = [
             await question.call("get_model_details", target=L4, name="one")
             for question in questions
@@ -78,7 +85,7 @@ def _breakdown(reply: Reply) -> None:
     parts = {name: gib for name, gib in each.items() if name != "sold"}
     assert sum(parts.values()) == pytest.approx(each["sold"], abs=0.03)
     assert each["sold"] == 24
-    assert each["weights"] == pytest.approx(16.44, rel=0.05)
+    assert each["weights"] == pytest.approx(8.27, rel=0.05)
     beyond = 0.08 * 21.96
     assert each["left"] == pytest.approx(beyond, abs=0.03)
     assert f"weights {each['weights']:g}" in reply.structured["summary"]
@@ -88,15 +95,15 @@ def _breakdown(reply: Reply) -> None:
 def _cache(reply: Reply) -> None:
     kept, context = reply.data["capacity"], reply.data["context"]
     assert kept["blocks"] == pytest.approx(
-        reply.data["each_gib"]["KV cache"] * GIB / BLOCK_26B, 0.003
+        reply.data["each_gib"]["KV cache"] * GIB / BLOCK_12B, 0.003
     )
-    held = kept["blocks"] / blocks_26b(8192)
+    held = kept["blocks"] / blocks_12b(8192)
     assert kept["full_length_requests"] == pytest.approx(held, rel=0.002)
     assert kept["kv_cache_tokens"] == pytest.approx(held * 8192, rel=0.002)
     assert (context["max_model_len"], context["model_max_len"]) == (8192, 262_144)
     # vLLM keeps one block for itself; of long requests only the full layers hold more.
-    sliding = blocks_26b(32 * 10_000) - 10_000
-    longest = 32 * (kept["blocks"] - 1 - sliding)
+    sliding = blocks_12b(64 * 10_000) - 10_000
+    longest = 64 * (kept["blocks"] - 1 - sliding)
     assert context["longest_that_fits"] == min(longest, 262_144)
 
 

@@ -21,7 +21,7 @@ MODEL: Final = "google/gemma-4-E2B-it"
 ASKED_BY: Final = Implementation(name="asked-by", version="2.1")
 _L4_FLAGS: Final[dict[str, Any]] = {"max_num_seqs": 4, "kv_cache_dtype": "fp8"}
 _DEPLOYED: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
-    ("cloud", L4, {"model": "26b qat", "max_model_len": 8192, **_L4_FLAGS}),
+    ("cloud", L4, {"model": "12b qat", "max_model_len": 8192, **_L4_FLAGS}),
     ("tpu", "tpu-v6e-4", {"model": "12b", "max_model_len": 8192}),
 )
 _DEFAULT_PROFILE: Final[dict[str, Any]] = {"toolsets": (), "confirm": "ask"}

@@ -63,6 +63,18 @@ async def test_the_model_says_something_and_says_it_warm(life: Served) -> None:
     assert health.data["simulated"] is False
 
 
+async def test_what_clients_rely_on_is_probed_on_a_real_engine(life: Served) -> None:
+    """Its parsers are there by default and leave a JSON schema enforced; random weights call no
+    tool and think nothing, which is no fault.
+    """
+    reply = await life.call("verify_model_health", deep=True)
+    found = {one["what"]: (one["outcome"], one["detail"]) for one in reply.data["probes"]}
+    assert found.pop("structured output")[0] == "pass"
+    assert {outcome for outcome, _ in found.values()} == {"not tested"}
+    assert "its weights are random" in found["automatic tool call"][1]
+    assert "takes no images" in found["image"][1]
+
+
 async def test_the_details_are_exactly_what_the_engine_says(life: Served) -> None:
     """Context, precision and the capacity of the KV cache, to the token."""
     details = (await life.call("get_model_details")).data

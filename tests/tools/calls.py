@@ -9,8 +9,8 @@ MODEL: Final = "google/gemma-4-E2B-it"
 LOOKING: Final[dict[str, dict[str, Any]]] = {
     "list_targets": {},
     "list_models": {},
-    "plan_deployment": {"model": "26b qat", "target": "cloud-run-l4", "max_model_len": 8192},
-    "recommend_deployment": {"model": "26b qat", "max_model_len": 8192},
+    "plan_deployment": {"model": "12b qat", "target": "cloud-run-l4", "max_model_len": 8192},
+    "recommend_deployment": {"model": "12b qat", "max_model_len": 8192},
     "estimate_cost": {"target": "cloud-run-l4", "model": "12b qat"},
     "compare_targets": {"models": ["12b qat"], "targets": ["cloud-run-l4", "aca-a100"]},
     "status_vllm": {},

@@ -53,14 +53,14 @@ async def test_a_chip_is_explained_until_it_is_deleted(bare_cloud: Cloud) -> Non
 async def test_what_does_not_fit_is_said_before_anybody_tries(cloud: Cloud) -> None:
     """With the reason as a warning, and a plan instead of a deployment as the next step."""
     async with agent_of(cloud.settings) as agent:
-        wish = {"model": "26b qat", "max_model_len": 4096, "kv_cache_dtype": "fp8"}
+        wish = {"model": "12b qat", "max_model_len": 4096, "kv_cache_dtype": "fp8"}
         more = {"max_num_seqs": 1, "gpu_memory_utilization": 0.95, "enforce_eager": True}
         deployed = await agent.call(
             "deploy_vllm", target="cloud-run-l4", name="one", **wish, **more
         )
         assert not deployed.failed, deployed
         await agent.settled("one", target="cloud-run-l4")
-        reply = await agent.call("explain_deployment", flags=["--gpu-memory-utilization=0.8"])
+        reply = await agent.call("explain_deployment", flags=["--gpu-memory-utilization=0.4"])
     assert_same_facts(reply)
     assert reply.data["comparison"]["fits"] is False
     assert "does not fit" in reply.structured["summary"]

@@ -11,7 +11,7 @@ from tests.tools.world import assert_envelope, assert_same_facts
 pytestmark = pytest.mark.anyio
 
 L4: Final = "cloud-run-l4"
-PARSERS: Final = "--enable-auto-tool-choice --tool-call-parser gemma4 --reasoning-parser gemma4"
+PARSERS: Final = "--enable-auto-tool-choice --tool-call-parser=gemma4 --reasoning-parser=gemma4"
 QAT_26B: Final = "google/gemma-4-26B-A4B-it-qat-w4a16-ct"
 
 
@@ -313,7 +313,7 @@ async def test_a_checkpoint_that_the_hub_has_not_is_refused_before_anything_star
     agent: Agent,
 ) -> None:
     """Planned for whoever has its files in a bucket; the error names what the Hub has instead."""
-    asked = {"max_model_len": 8192, "max_num_seqs": 4}
+    asked: dict[str, Any] = {"max_model_len": 8192, "max_num_seqs": 4}
     refused = await plan(agent, "26b qat", weights="hub", **asked)
     assert refused.code == "MODEL_NOT_FOUND"
     assert "404 on 2026-07-31" in refused.structured["summary"]
@@ -323,3 +323,22 @@ async def test_a_checkpoint_that_the_hub_has_not_is_refused_before_anything_star
     assert [step["tool"] for step in said.structured["next"]] == ["list_models"]
     bucket = await plan(agent, "26b qat", weights="gs://weights/gemma/26b-qat", **asked)
     assert bucket.structured["next"][-1]["tool"] == "deploy_vllm"
+
+
+@pytest.mark.parametrize(
+    ("target", "model", "words"),
+    [
+        ("local", "e2b", PARSERS),
+        ("cloud-run-l4", "12b qat", PARSERS),
+        ("aca-a100", "12b qat", PARSERS),
+        ("tpu-v6e-1", "12b", "--enable-auto-tool-choice --tool-call-parser=gemma4"),
+    ],
+)
+async def test_gemma_4_is_served_with_its_parsers_wherever_they_do_no_harm(
+    agent: Agent, target: str, model: str, words: str
+) -> None:
+    """On TPUs the reasoning parser of that version is left out, which the plan says."""
+    reply = await plan(agent, model, target, max_model_len=4096, max_num_seqs=8)
+    assert reply.data["engine_line"].endswith(f" {words}")
+    said = " ".join(reply.structured["warnings"])
+    assert ("--reasoning-parser" in said) is (words != PARSERS)
