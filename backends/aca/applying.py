@@ -9,6 +9,7 @@ from backends.aca import (
     ground,
     looking,
     pending,
+    policies,
     putting,
     secrets,
     tags,
@@ -20,7 +21,7 @@ from backends.aca.names import HF_SECRET, REGISTRY_SECRET, SHARE, key_secret
 from backends.aca.pending import Pending
 from backends.aca.site import Site
 from backends.aca.stands import ROLE
-from core.cloud_errors import ApiDisabled, PermissionDenied
+from core.cloud_errors import ApiDisabled, CloudError, PermissionDenied
 from core.errors import OpsError
 from core.plans import Plan
 from core.records import DeploymentSpec
@@ -71,6 +72,8 @@ async def make(site: Site, wanted: Pending) -> None:
         pending.forget(site, spec.name)
         return
     addresses = await address.callers(site) if drawn.exposure == "private" else ()
+    if now is None and not wanted.phase:
+        await _refuse_forbidden(site, drawn)
     named = drawn.mount.share if drawn.mount else SHARE
     phase = await ground.advance(site, share=drawn.mount is not None, named=named)
     phase = phase or await _made(site, wanted, now, addresses)
@@ -78,6 +81,16 @@ async def make(site: Site, wanted: Pending) -> None:
         pending.keep(site, wanted.model_copy(update={"phase": phase}))
     else:
         pending.forget(site, spec.name)
+
+
+async def _refuse_forbidden(site: Site, drawn: Blueprint) -> None:
+    """Refuse what a policy denies, where Azure tells: else what is made first is refused."""
+    try:
+        refusal = await policies.forbidden(site, drawn)
+    except CloudError:
+        return
+    if refusal:
+        raise refusal
 
 
 async def _made(

@@ -93,7 +93,7 @@ def blueprint(
         tags=tags_of(target.name, spec),
         container=serving.container,
         guard=proxy,
-        **_machine(target),
+        **_machine(target, spec),
         **_probes(serving, proxy),
         min_replicas=spec.min_replicas,
         max_replicas=spec.max_replicas,
@@ -102,18 +102,24 @@ def blueprint(
         concurrency=serving.concurrency,
         exposure=spec.access,
         mount=serving.mount,
-        account=account_for(site.settings, serving.container.image)
-        or account_for(site.settings, proxy.image),
+        account=account_for(site.settings, serving.container.image, proxy.image),
         needs_token="HF_TOKEN" in serving.container.secrets,
         boot_seconds=serving.boot_seconds,
         doubts=tuple(
-            filter(None, (rules.region_doubt(target, site.ground.region), *serving.doubts))
+            filter(
+                None,
+                (
+                    rules.region_doubt(target, site.ground.region),
+                    rules.size_doubt(target, spec),
+                    *serving.doubts,
+                ),
+            )
         ),
     )
 
 
-def _machine(target: Target) -> dict[str, Any]:
-    gpu, size = rules.gpu_of(target), rules.size_of(target)
+def _machine(target: Target, spec: DeploymentSpec) -> dict[str, Any]:
+    gpu, size = rules.gpu_of(target), rules.size_of(target, spec)
     return {
         "profile": gpu.profile,
         "profile_type": gpu.profile_type,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 
-from backends.aca import images, looking, secrets, tags
+from backends.aca import images, looking, policies, secrets, tags
 from backends.aca.blueprint import blueprint
 from backends.aca.ground_vault import answers
 from backends.aca.names import HF_SECRET
@@ -19,6 +19,7 @@ def questions(site: Site, plan: Plan) -> Iterator[Question]:
     yield Question("The container image is there", partial(_image, site, plan))
     if plan.spec.from_hub:
         yield Question("Replicas get the Hub's token if one is needed", partial(_token, site))
+    yield Question("No policy forbids it", partial(_policies, site, plan))
     yield Question(f"The name {plan.spec.name} is free or yours", partial(_name, site, plan))
 
 
@@ -31,6 +32,13 @@ async def _image(site: Site, plan: Plan) -> Answer:
     if pinned is None:
         return Answer(passed=None, detail=f"The registry of {image} cannot be asked from here.")
     return Answer(passed=True, detail=pinned)
+
+
+async def _policies(site: Site, plan: Plan) -> Answer:
+    refusal = await policies.forbidden(site, blueprint(site, plan.spec, plan.model))
+    if refusal:
+        return Answer(passed=False, detail=refusal.summary, fix=refusal.fix)
+    return Answer(passed=True, detail="Azure knows of none.")
 
 
 async def _token(site: Site) -> Answer:

@@ -33,6 +33,7 @@ _POLICY: Final = (
     "A policy of the subscription forbids it: ask its owner for an exemption, or name by setting"
     " (AZURE_KEYVAULT_NAME, AZURE_STORAGE_ACCOUNT, AZURE_CONTAINERAPPS_ENVIRONMENT) what is there."
 )
+_SIZE: Final = "Leave cpu and memory_gib out, which takes the whole node."
 _LOCK: Final = "Somebody has locked it (az lock list): ask them, or choose another resource group."
 _DISABLED: Final = "The subscription is disabled: ask its owner to put its payment right."
 _NETWORK_FIX: Final = (
@@ -44,6 +45,7 @@ _CODES: Final[tuple[tuple[re.Pattern[str], type[CloudError], str], ...]] = tuple
     for pattern, kind, fix in (
         (r"^MissingSubscriptionRegistration$|^SubscriptionNotRegistered$", ApiDisabled, _SETUP),
         (r"^RequestDisallowedByPolicy", CloudRefused, _POLICY),
+        (r"^ContainerAppInvalidResourceTotal$", CloudRefused, _SIZE),
         (r"^ScopeLocked$", CloudRefused, _LOCK),
         (r"DisabledSubscription$|^SubscriptionDisabled", CloudRefused, _DISABLED),
         (r"AuthorizationFailed|^Forbidden|LinkedAuthorizationFailed", PermissionDenied, _ASK),

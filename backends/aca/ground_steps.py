@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Final
 
 from backends.aca import (
     az,
@@ -15,6 +16,8 @@ from backends.aca import (
 from backends.aca.names import CONSUMPTION, SHARE
 from backends.aca.site import Site
 from backends.aca.stands import ENVIRONMENT, REGISTERING, ROLE, Stand, Step
+
+ACCOUNT: Final = "account"
 
 
 def steps(site: Site, *, share: bool, named: str = SHARE) -> tuple[Step, ...]:
@@ -106,7 +109,7 @@ def _vault(site: Site) -> Iterator[Step]:
 def _storage(site: Site, share: str) -> Iterator[Step]:
     ground, size = site.ground, rules.rules().share.quota_gib
     yield Step(
-        "account",
+        ACCOUNT,
         f"The storage account {ground.storage_account} for weights, on SSD",
         az.storage_account(ground),
         partial(ground_storage.account_stand, site),

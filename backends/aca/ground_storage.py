@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from backends.aca import az, bodies
+from backends.aca import az, bodies, policies
 from backends.aca.failing import strictly
 from backends.aca.names import SHARE
 from backends.aca.site import Site
@@ -74,6 +74,10 @@ async def make_account(site: Site) -> None:
                 bodies.storage_account_of(ground),
                 **writing(),
             )
+    except CloudRefused as exc:
+        if policies.is_policy(exc):
+            exc.fix = policies.SHARE_FIX
+        raise
     except ConcurrentChange as exc:
         if "AlreadyTaken" not in exc.summary:
             raise

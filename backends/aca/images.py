@@ -27,13 +27,13 @@ class Account(NamedTuple):
     username: str
 
 
-def account_for(settings: Settings, image: str) -> Account | None:
-    """Return the account to pull an image with; None where that is of another registry."""
+def account_for(settings: Settings, *images: str) -> Account | None:
+    """Return the account to pull images with; None where all are of other registries."""
     server, username = settings.registry_server, settings.registry_username
     if not username or not settings.registry_password:
         return None
-    same = reference(f"{server}/x/x").registry == reference(image.partition("@")[0]).registry
-    return Account(server, username) if same else None
+    asked = {reference(image.partition("@")[0]).registry for image in images}
+    return Account(server, username) if reference(f"{server}/x/x").registry in asked else None
 
 
 async def pinned(site: Site, image: str) -> str | None:

@@ -40,7 +40,7 @@ def make_plan(site: "Site", spec: DeploymentSpec, model: ModelShape) -> Plan:
         InvalidArgument: Container Apps or the model cannot take the spec.
     """
     made = blueprint(site, spec, model)
-    costs = price(rules.place_of(site.target), rules.size_of(site.target))
+    costs = price(rules.place_of(site.target), rules.size_of(site.target, spec))
     guid, allowed = (
         site.settings.azure_log_analytics_workspace_id,
         site.settings.azure_allowed_addresses or text.NOBODY,
@@ -231,7 +231,7 @@ def _asleep(made: Blueprint, costs: Price) -> Iterator[str]:
 
 def _images(made: Blueprint) -> Iterator[str]:
     server = registry_of_azure(made.container.image)
-    if server and not made.account:
+    if server and not (made.account and made.account.server == server):
         yield (
             f"{server} must let the identity {made.ground.identity} pull (role AcrPull) before"
             " this is deployed."

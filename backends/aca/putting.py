@@ -10,6 +10,7 @@ from backends.aca import (
     late,
     looking,
     operations,
+    policies,
     probes,
     removing,
     replicas,
@@ -179,6 +180,8 @@ async def _attempt(site: Site, name: str, wanted: _Wanted) -> None:
     try:
         await operations.carry_out(site, name, "create_or_update", what, body=body)
     except OpsError as exc:
+        if policies.is_policy(exc):
+            exc.fix = policies.APP_FIX
         if is_unread(exc) or not wanted.holds(await looking.app_there(site, name)):
             raise
 

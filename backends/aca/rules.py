@@ -8,7 +8,7 @@ from backends.common.hub_cache import HubCache
 from core import overrides
 from core.errors import InvalidArgument
 from core.record import Record
-from core.records import Target
+from core.records import DeploymentSpec, Target
 from planner.places import Place, Size, places
 
 _FILE: Final = Path(__file__).with_suffix(".toml")
@@ -169,14 +169,23 @@ def place_of(target: Target) -> Place:
     )
 
 
-def size_of(target: Target) -> Size:
-    """Give the processors and memory of a replica: a whole node's, for no other pair is known.
+def size_of(target: Target, spec: DeploymentSpec) -> Size:
+    """Give the processors and memory of a replica: a whole node's unless less is asked for.
 
     Raises:
-        InvalidArgument: Container Apps have no such accelerator that is known here.
+        InvalidArgument: Container Apps have no such accelerator that is known here, or its nodes
+            have less.
     """
     gpu = gpu_of(target)
-    return Size(vcpu=gpu.vcpu, ram_gib=gpu.ram_gib)
+    vcpu, ram_gib = spec.cpu or gpu.vcpu, spec.memory_gib or gpu.ram_gib
+    most = vcpu > gpu.vcpu or ram_gib > gpu.ram_gib
+    if most or vcpu % 1 or ram_gib % 1 or ram_gib <= rules().guard.ram_gib:
+        raise InvalidArgument(
+            f"{gpu.profile_type} gives a replica whole vCPUs and GiB, at most {gpu.vcpu} and"
+            f" {gpu.ram_gib}: not {vcpu:g} and {ram_gib:g}.",
+            fix="Give cpu and memory_gib within that, or leave them out.",
+        )
+    return Size(vcpu=int(vcpu), ram_gib=int(ram_gib))
 
 
 def refuse_name(name: str) -> None:
@@ -204,6 +213,18 @@ def refuse_replicas(maximum: int) -> None:
             f"A container app has {most} replicas at most, not {maximum}.",
             fix="Give max_replicas fewer; each is billed by the second.",
         )
+
+
+def size_doubt(target: Target, spec: DeploymentSpec) -> str | None:
+    """Say what stands against less than a whole node."""
+    gpu, size = gpu_of(target), size_of(target, spec)
+    if (size.vcpu, size.ram_gib) == (gpu.vcpu, gpu.ram_gib):
+        return None
+    return (
+        f"{size.vcpu} vCPU and {size.ram_gib} GiB are less than the whole {gpu.profile_type}, and"
+        " which pairs Azure takes is not documented: if it refuses this one"
+        " (ContainerAppInvalidResourceTotal), leave cpu and memory_gib out."
+    )
 
 
 def region_doubt(target: Target, region: str) -> str | None:

@@ -57,7 +57,7 @@ def serving_of(
     slowest = _slowest(chosen.spec, model, place, weights)
     fetch = weights.kind == "hub"
     token = {"HF_TOKEN": HF_SECRET} if fetch and hf_token else {}
-    own = hub_environment(rules.rules().hub, gpu.ram_gib) if fetch else {}
+    own = hub_environment(rules.rules().hub, rules.size_of(target, spec).ram_gib) if fetch else {}
     return Serving(
         container=Container(
             image=spec.image or gpu.image,

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from backends.aca import az, ground_vault, secrets
+from backends.aca import az, ground_vault, policies, secrets
 from backends.aca.ground import Stands, bring_up
-from backends.aca.ground_steps import steps
+from backends.aca.ground_steps import ACCOUNT, steps
 from backends.aca.names import HF_SECRET
 from backends.aca.site import Site
 from backends.aca.stands import Stand, Step, stand_of
@@ -15,6 +15,7 @@ from backends.common.in_time import in_time
 from backends.common.side_by_side import side_by_side
 from backends.common.unfinished import unfinished
 from core.errors import NotFound, OpsError
+from core.reply import note
 
 _LOOKING_SECONDS: Final = 12.0
 
@@ -45,7 +46,15 @@ async def make(site: Site) -> Setup:
     try:
         await bring_up(wanted, stands)
     except OpsError as exc:
-        raise _unfinished(exc, wanted, stands) from exc
+        forbidden = policies.is_policy(exc) and stands.get(ACCOUNT) is not Stand.THERE
+        if not forbidden:
+            raise _unfinished(exc, wanted, stands) from exc
+        note(f"There will be no file share. {exc.summary} {exc.cause} {exc.fix}")
+        rest = (*steps(site, share=False), *_as_set(site))
+        try:
+            await bring_up(rest, stands)
+        except OpsError as other:
+            raise _unfinished(other, rest, stands) from other
     return await look(site)
 
 

@@ -39,7 +39,7 @@ def check(call: Call, template: Mapping[str, Any], profile_type: str) -> None:
         _check_container(container)
         for probe in _probes(container):
             _check_probe(call, container["name"], probe)
-    _check_total(containers, profile_type)
+    _check_total(call, containers, profile_type)
     _check_scale(template["scale"])
     _check_suffix(call.params["app"], template.get("revisionSuffix") or "")
 
@@ -136,14 +136,14 @@ def _check_probe(call: Call, container: str, probe: Mapping[str, Any]) -> None:
             )
 
 
-def _check_total(containers: list[dict[str, Any]], profile_type: str) -> None:
+def _check_total(call: Call, containers: list[dict[str, Any]], profile_type: str) -> None:
     """On a GPU, and on Consumption, only certain pairs are taken."""
     cpu = sum(one["resources"]["cpu"] for one in containers)
     memory = sum(_gib(one["resources"]["memory"], profile_type) for one in containers)
     profile = TYPES[profile_type]
     if profile_type == CONSUMPTION:
         fits = cpu in {n * _SMALLEST_CPU for n in range(1, 17)} and memory == 2 * cpu
-    elif profile.gpus:
+    elif profile.gpus and call.sub.knobs.whole_nodes:
         fits = (cpu, memory) == (profile.cores, profile.memory_gib)
     else:
         fits = cpu <= profile.cores and memory <= profile.memory_gib

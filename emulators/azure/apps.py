@@ -9,7 +9,7 @@ from azure.mgmt.appcontainers import models as M  # noqa: N812  as Microsoft wri
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 
-from emulators.azure import app_rules, fleet, rollout
+from emulators.azure import app_rules, fleet, policies, rollout
 from emulators.azure import app_shapes as shapes
 from emulators.azure.app_shapes import TYPE
 from emulators.azure.bodies import check_tags, merged, region_of
@@ -105,6 +105,7 @@ def _changed(
     check_free(call)
     check_tags(body.get("tags"))
     asked = shapes.filled(body)
+    policies.refuse(call.sub, call.type, call.params["app"], asked)
     if there:
         _check_change(call, asked, there)
     app_rules.check(call, asked)

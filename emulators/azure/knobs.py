@@ -9,6 +9,9 @@ from core.record import Record
 Rollout = Literal["ok", "never", "probe-fails", "image-missing", "no-host"]
 
 
+Forbidden = Literal["shared-keys", "public-ingress"]
+
+
 class Fault(Record):
     """Something that goes wrong with the next calls of a method."""
 
@@ -60,6 +63,10 @@ class Knobs(Record):
     None: whatever they need."""
     startup_failures: int = Field(default=240, ge=1)
     """How many failures of a startup probe the region takes; 10 where its service is older."""
+    whole_nodes: bool = True
+    """A GPU's profile takes its whole pair of processors and memory alone; nobody documents it."""
+    organisation_forbids: tuple[Forbidden, ...] = ()
+    """What policies deny: storage accounts with shared keys, apps that the internet reaches."""
     docker_hub_limited: bool = False
     """Docker Hub gives its images to nobody without an account, as too many have asked."""
     old_environment: bool = False

@@ -124,19 +124,18 @@ def _moments(begin: float, end: float, grain: int) -> list[float]:
 
 
 def _sampled(rows: Sequence[Replica], revision: str, begin: float, grain: int) -> list[float]:
-    """Give the samples of a revision in an interval: the mean of each minute, none without any."""
+    """Give the samples of a revision in an interval, none without any: whole replicas."""
     mine = [one for one in rows if one.revision == revision]
     found = []
     for offset in range(0, grain, _SAMPLE_SECONDS):
         start = begin + offset
-        there = sum(_overlap(one, start, start + _SAMPLE_SECONDS) for one in mine)
-        found.append(there / _SAMPLE_SECONDS)
+        found.append(float(sum(_there(one, start, start + _SAMPLE_SECONDS) for one in mine)))
     return found if any(found) else []
 
 
-def _overlap(row: Replica, begin: float, end: float) -> float:
+def _there(row: Replica, begin: float, end: float) -> bool:
     last = time.time() if row.ended is None else row.ended
-    return max(0.0, min(end, last) - max(begin, row.created))
+    return min(end, last) > max(begin, row.created)
 
 
 def _data(

@@ -28,6 +28,7 @@ from emulators.azure import (
     loganalytics,
     metrics,
     operations,
+    policies,
     profiles,
     providers,
     revisions_api,
@@ -74,6 +75,7 @@ _PARTS: Final[tuple[ModuleType, ...]] = (
     operations,
     fleet,
     dockerhub,
+    policies,
 )
 """Modules with `routes(world)` for what TLS serves, `http_routes(world)` for the rest, and
 `resume(world)` for what goes on when the process is started again."""

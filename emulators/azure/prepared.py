@@ -67,7 +67,11 @@ def _keep(sub: Subscription, body: dict[str, Any]) -> None:
 
 def _vault(sub: Subscription, whole: dict[str, Any], app: str) -> None:
     """Make the vault: apps read, whoever calls keeps secrets."""
-    properties = {"tenantId": sub.tenant, "sku": {"family": "A", "name": "standard"}}
+    properties = {
+        "tenantId": sub.tenant,
+        "sku": {"family": "A", "name": "standard"},
+        "softDeleteRetentionInDays": 7,
+    }
     body = {**whole, "properties": properties}
     vault = vaults_arm.made(sub, OWN, f"vllm-{unique(sub)}", body)
     roles.assigned(sub, vault["id"], SECRETS_USER, app)

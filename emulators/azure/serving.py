@@ -27,7 +27,9 @@ from emulators.azure.state import Subscription, World
 _VERBS: Final = {
     "GET": "read", "HEAD": "read", "PUT": "write", "PATCH": "write", "DELETE": "delete"
 }  # fmt: skip
-_ALWAYS_REGISTERED: Final = frozenset({"microsoft.resources", "microsoft.authorization"})
+_ALWAYS_REGISTERED: Final = frozenset(
+    {"microsoft.resources", "microsoft.authorization", "microsoft.policyinsights"}
+)
 _API_VERSION: Final = re.compile(r"^\d{4}-\d{2}-\d{2}(-preview)?$")
 
 

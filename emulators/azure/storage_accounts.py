@@ -11,7 +11,7 @@ from azure.mgmt.storage import models as M  # noqa: N812  as Microsoft writes it
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 
-from emulators.azure import roles
+from emulators.azure import policies, roles
 from emulators.azure.bodies import check_tags, moment, region_of, system_data
 from emulators.azure.operations import begin, lasting, location_header, looked_at, worker
 from emulators.azure.paging import page
@@ -124,6 +124,7 @@ async def _put(call: Call) -> Response:
     name, there = call.params["account"], call.sub.get(call.id)
     body = checked(M.StorageAccountCreateParameters, call.body)
     _check_letters(name)
+    policies.refuse(call.sub, call.type, name, body)
     body["location"] = region_of(call.body, there)
     check_tags(body.get("tags"))
     _check_kind(body, there)

@@ -25,7 +25,7 @@ _NAME: Final = re.compile(r"^[0-9A-Za-z-]{1,127}$")
 _MOST_LETTERS: Final = 25_600
 _MOST_TAGS: Final = 15
 _PAGE: Final = 25
-_DAYS: Final = 90
+_LONGEST_DAYS: Final = 90
 _DAY: Final = 86_400
 
 
@@ -122,8 +122,10 @@ METHODS: Final = (
     Method("GET", "/secrets", list_secrets, LIST_SECRETS),
     Method("PUT", "/secrets/{name}", set_secret, SET_SECRET),
     Method("GET", "/secrets/{name}", get_secret, READ_SECRET),
+    Method("GET", "/secrets/{name}/", get_secret, READ_SECRET),  # so Microsoft's client asks
     Method("DELETE", "/secrets/{name}", delete_secret, DELETE_SECRET),
     Method("PATCH", "/secrets/{name}", update_secret, SET_SECRET),
+    Method("PATCH", "/secrets/{name}/", update_secret, SET_SECRET),
     Method("GET", "/secrets/{name}/versions", list_versions, LIST_SECRETS),
     Method("GET", "/secrets/{name}/{version}", get_secret, READ_SECRET),
     Method("PATCH", "/secrets/{name}/{version}", update_secret, SET_SECRET),
@@ -168,13 +170,19 @@ def _version(asked: Asked, body: dict[str, Any]) -> dict[str, Any]:
             **given,
             "created": now,
             "updated": now,
-            "recoveryLevel": "Recoverable+Purgeable",
-            "recoverableDays": _DAYS,
+            "recoveryLevel": _level(asked),
+            "recoverableDays": asked.days,
         },
     }
     if "contentType" in body:
         version["contentType"] = body["contentType"]
     return version
+
+
+def _level(asked: Asked) -> str:
+    """Say how deleted secrets come back, in Microsoft's words for fewer days than usual."""
+    customized = "Customized" if asked.days < _LONGEST_DAYS else ""
+    return f"{customized}Recoverable{'' if asked.purge_protected else '+Purgeable'}"
 
 
 def _without_value(bundle: dict[str, Any]) -> dict[str, Any]:
@@ -187,7 +195,7 @@ def _deleted(asked: Asked, name: str, secret: Secret) -> dict[str, Any]:
         **_without_value(secret.versions[-1]),
         "recoveryId": _id(asked, name, "deletedsecrets"),
         "deletedDate": at,
-        "scheduledPurgeDate": at + _DAYS * _DAY,
+        "scheduledPurgeDate": at + asked.days * _DAY,
     }
 
 

@@ -25,6 +25,9 @@ class Asked:
     vault: Vault
     vault_uri: str
     """Its address in the real world, with the slash."""
+    days: int
+    """For which what is deleted can be recovered."""
+    purge_protected: bool
     name: str
     """Of the secret; empty where it is about all of them."""
     version: str
@@ -81,6 +84,8 @@ async def _answered(world: World, method: Method, request: Request) -> Response:
     asked = Asked(
         vault=sub.vaults[vault["name"].lower()],
         vault_uri=vault["properties"]["vaultUri"],
+        days=vault["properties"]["softDeleteRetentionInDays"],
+        purge_protected=bool(vault["properties"].get("enablePurgeProtection")),
         name=request.path_params.get("name", ""),
         version=request.path_params.get("version", ""),
         query=request.query_params,

@@ -8,7 +8,18 @@ from backends.aca import rules
 from backends.aca.app import app_of, ingress_of
 from backends.aca.bodies import as_sent
 from core.errors import InvalidArgument
-from tests.backends.aca.planned import A100, CALLERS, FOLDER, PATCHED, VAULT, drawn, sent, site
+from tests.backends.aca.planned import (
+    A100,
+    CALLERS,
+    FOLDER,
+    PATCHED,
+    VAULT,
+    drawn,
+    planned,
+    sent,
+    site,
+    small,
+)
 
 
 def _configuration(**said: Any) -> dict[str, Any]:
@@ -132,3 +143,18 @@ def test_revisions_take_turns_and_few_are_kept() -> None:
     configuration = _configuration()
     assert configuration["activeRevisionsMode"] == "Single"
     assert configuration["maxInactiveRevisions"] == 2
+
+
+def test_processors_and_memory_are_what_is_asked_for_within_the_profile() -> None:
+    """Less costs less, and may be refused; more is refused before Azure is asked."""
+    whole, less = planned(**small()), planned(**small(cpu=8, memory_gib=56))
+    containers = sent(**small(cpu=8, memory_gib=56))["properties"]["template"]["containers"]
+    sizes = [one["resources"] for one in containers]
+    assert sum(one["cpu"] for one in sizes) == 8
+    assert sum(int(one["memory"].removesuffix("Gi")) for one in sizes) == 56
+    assert (less.usd_per_hour or 0) < (whole.usd_per_hour or 0)
+    assert any("leave cpu and memory_gib out" in each for each in less.warnings)
+    assert not any("memory_gib" in each for each in whole.warnings)
+    for said in ({"cpu": 25}, {"memory_gib": 221}, {"cpu": 7.5}, {"memory_gib": 1}):
+        with pytest.raises(InvalidArgument, match="at most 24 and 220"):
+            drawn(**small(**said))

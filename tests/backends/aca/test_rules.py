@@ -11,7 +11,7 @@ from planner.accelerators import accelerator
 from planner.defaults import resolve
 from planner.flags import Flags
 from planner.model import read_model
-from tests.backends.aca.planned import A100, QAT_12B, T4, drawn, planned, site
+from tests.backends.aca.planned import A100, QAT_12B, T4, drawn, planned, site, spec
 
 targets = pytest.mark.parametrize("target", [A100, T4])
 
@@ -22,7 +22,7 @@ def test_the_size_and_the_boot_are_those_that_the_planner_reckons_with(target: s
     named = site(target).target
     place = rules.place_of(named)
     assert place.name == target
-    assert place.sizes == (rules.size_of(named),)
+    assert place.sizes == (rules.size_of(named, spec()),)
     assert place.startup_seconds_max == rules.rules().startup_probe.most_seconds
     assert rules.gpu_of(named).profile_type in " ".join(place.limits)
 

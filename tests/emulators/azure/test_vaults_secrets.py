@@ -64,6 +64,8 @@ async def test_a_deleted_secret_keeps_its_name(clients: Clients) -> None:
     deleted = await secrets.delete_secret("key")
 
     assert deleted.recovery_id
+    assert deleted.properties.recovery_level == "CustomizedRecoverable+Purgeable"
+    assert deleted.properties.recoverable_days == 7
     with pytest.raises(ResourceNotFoundError):
         await secrets.get_secret("key")
     with pytest.raises(ResourceExistsError, match="deleted but recoverable") as told:
@@ -130,3 +132,15 @@ async def test_a_login_that_is_not_for_vaults_is_challenged(
 
     reply = await asked(azure, "GET", url, await token_of(clients, "https://vault.azure.net"))
     assert reply.status_code == 404
+
+
+async def test_a_secret_is_given_with_a_slash_at_its_end(
+    clients: Clients, azure: AzurePlane
+) -> None:
+    """So Microsoft's client asks for the newest; nobody is sent elsewhere."""
+    secrets = await clients.secrets()
+    await secrets.set_secret("key", "value")
+    token = await token_of(clients, "https://vault.azure.net/.default")
+    url = f"{await clients.vault_url()}/secrets/key/"
+    reply = await asked(azure, "GET", url, token, params={"api-version": "7.6"})
+    assert (reply.status_code, reply.json()["value"]) == (200, "value")
