@@ -65,7 +65,7 @@ def boot(model: ModelShape, place: Place, flags: Flags, *, weights_from: str | N
     phases = (
         BootPhase(name="host and image", seconds=valid(Span, _data()["hosts"][_host(place)])),
         BootPhase(name="engine start", seconds=_engine(place, flags)["start"]),
-        BootPhase(name="weights", seconds=_loading(model, source)),
+        BootPhase(name="weights", seconds=_loading(model, place, source)),
         *(
             BootPhase(name=name, seconds=span)
             for name, span in _engine(place, flags).items()
@@ -80,7 +80,7 @@ def boot(model: ModelShape, place: Place, flags: Flags, *, weights_from: str | N
         seconds=_total(phases),
         budget_seconds=place.startup_seconds_max,
         within_budget=_within(inside, place.startup_seconds_max),
-        advice=_advice(inside, place),
+        advice=_advice(inside, place, source),
     )
 
 
@@ -110,13 +110,24 @@ def file_bytes(model: ModelShape) -> int:
     return size
 
 
-def _loading(model: ModelShape, source: str) -> Span:
+def outbound_limit(place: Place, source: str) -> float | None:
+    """Return the MiB per second that a place lets through from a source; None is no limit."""
+    limited = _data()["sources"].get(source, {}).get("outbound", False)
+    return place.outbound_mib_per_second if limited else None
+
+
+def _loading(model: ModelShape, place: Place, source: str) -> Span:
     rows = _data()["sources"]
     if source not in rows:
         raise InvalidArgument(
             f"Nothing is known of weights from {source}.", fix=f"Use one of {', '.join(rows)}."
         )
-    rate, mib = valid(Span, rows[source]), file_bytes(model) / 2**20
+    row = {name: value for name, value in rows[source].items() if name != "outbound"}
+    rate, mib, most = valid(Span, row), file_bytes(model) / 2**20, outbound_limit(place, source)
+    if most:
+        ends = {end: min(getattr(rate, end), most) for end in ("low", "expected", "high")}
+        why = f"at most {most:g} MiB/s leave an instance without Direct VPC; {rate.source}"
+        rate = rate.model_copy(update={**ends, "source": why})
     return Span(
         low=mib / rate.high,
         expected=mib / rate.expected,
@@ -157,13 +168,16 @@ def _within(seconds: Span, budget: int | None) -> Literal["yes", "probably", "pr
     return "probably not" if seconds.low <= budget else "no"
 
 
-def _advice(seconds: Span, place: Place) -> str:
+def _advice(seconds: Span, place: Place, source: str) -> str:
     budget = place.startup_seconds_max
     if budget is None:
         return "Nothing there ends a slow boot; poll /health."
     if seconds.high <= budget:
         return f"A startup probe of {round(seconds.high + 60, -1):,.0f} s covers the slowest boot."
+    faster = "stream the weights (--load-format runai_streamer)"
+    if outbound_limit(place, source):
+        faster = "read them from a bucket through Direct VPC (weights=gs://…, network=…)"
     return (
-        f"The probe allows {budget:,} s and the boot takes {seconds} s: stream the weights "
-        "(--load-format runai_streamer) or take a smaller checkpoint."
+        f"The probe allows {budget:,} s and the boot takes {seconds} s: {faster} or take a smaller"
+        " checkpoint."
     )

@@ -109,7 +109,7 @@ async def plan_deployment(
 
     flags |= {"kv_cache_memory_bytes": size_in_bytes(kv_cache_memory_bytes)}
     where = places.place_named(rt, target, own_image=image is not None, weights=weights)
-    where = regions.limited_to(where, region)
+    where = regions.limited_to(where, region).sized(round(cpu or 0), round(memory_gib or 0))
     plan = planning.plan_for(where, model, flags, layout, engine_args or ())
     if region:
         source["zones"] = zones or regions.zones_of(where)

@@ -9,7 +9,7 @@ from backends.cloud_run import building, changing, conditions, looking
 from backends.cloud_run.blueprint import Blueprint, blueprint
 from backends.cloud_run.conditions import TRY_LABEL
 from backends.cloud_run.names import SPEC_ANNOTATION
-from backends.cloud_run.service import is_open, service_of
+from backends.cloud_run.service import in_beta_if_need_be, is_open, service_of
 from backends.cloud_run.site import Site
 from backends.cloud_run.telling import is_stopped
 from backends.cloud_run.waiting import refusal
@@ -104,10 +104,10 @@ async def _carry_out(
     keyed = key_secret(spec.name) in container.secrets.values()
     made = keyed and await secrets.keep_key(site, spec.name)
     try:
-        if now is None:
-            await _create(site, wanted, spec)
-        else:
-            await _replace(site, wanted, now)
+        await in_beta_if_need_be(
+            wanted,
+            lambda: _create(site, wanted, spec) if now is None else _replace(site, wanted, now),
+        )
     except OpsError:
         if made and await looking.service_there(site, spec.name) is None:
             await secrets.take_back(site, key_secret(spec.name))
@@ -163,6 +163,7 @@ async def _replace(site: Site, wanted: "Service", now: "Service") -> None:
         service.annotations = {**service.annotations, **wanted.annotations}
         service.scaling, service.template = wanted.scaling, wanted.template
         service.client, service.ingress = wanted.client, wanted.ingress
+        service.launch_stage = wanted.launch_stage
         service.invoker_iam_disabled = wanted.invoker_iam_disabled
         service.traffic = []
 

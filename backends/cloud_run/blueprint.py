@@ -55,6 +55,8 @@ class Blueprint(Record):
     liveness: Probe
     network: Network | None
     service_account: str
+    launch_stage: str | None = None
+    """Of the API, for what is not yet generally available; None is left to Google."""
     public: bool
     """Anybody may call it who has the engine's key; Google checks nobody's identity."""
     doubts: tuple[str, ...] = ()
@@ -109,6 +111,7 @@ def blueprint(
         liveness=probes.liveness(path=container.health, port=container.port),
         network=_network(spec, serving),
         service_account=runtime_account(_project(site)),
+        launch_stage=spec.launch_stage,
         public=spec.access == "public",
         doubts=tuple(filter(None, (doubt, *serving.doubts))),
     )

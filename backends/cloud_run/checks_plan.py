@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from backends.cloud_run import looking, quotas, rules
 from backends.cloud_run.blueprint import blueprint
-from backends.cloud_run.service import service_of
+from backends.cloud_run.service import in_beta_if_need_be, service_of
 from backends.cloud_run.site import Site
 from backends.common.looked import Answer, Question
 from backends.google import images
@@ -14,7 +14,6 @@ from backends.google.failing import CPU_QUOTA, MEMORY_QUOTA, NO_GPU_QUOTA
 from backends.google.seen import token_kept
 from backends.google.waiting import strictly, writing
 from core.cloud_errors import CloudRefused, PermissionDenied, QuotaExceeded
-from core.errors import InvalidArgument
 from core.plans import Check, Plan
 
 if TYPE_CHECKING:
@@ -55,10 +54,7 @@ def without_echo(rows: Sequence[Check]) -> Iterator[Check]:
 
 
 async def _region(site: Site) -> Answer:
-    try:
-        doubt = rules.region_doubt(site.target, site.clients.region)
-    except InvalidArgument as exc:
-        return Answer(passed=False, detail=exc.summary, fix=exc.fix)
+    doubt = rules.region_doubt(site.target, site.clients.region)
     if doubt:
         return Answer(passed=None, detail=doubt)
     return Answer(passed=True, detail="By Google's list of regions.")
@@ -154,7 +150,9 @@ async def _taken(site: Site, plan: Plan) -> Answer:
     wanted = service_of(blueprint(site, plan.spec, plan.model, hf_token=kept))
     try:
         there = await looking.service_there(site, plan.spec.name)
-        await _validated(site, wanted, plan.spec.name, there=there is not None)
+        await in_beta_if_need_be(
+            wanted, lambda: _validated(site, wanted, plan.spec.name, there=there is not None)
+        )
     except QuotaExceeded as exc:
         granted = any(row.first_grant for row in await quotas.read(site))
         if granted and NO_GPU_QUOTA in exc.cause:

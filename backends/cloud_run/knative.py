@@ -45,11 +45,13 @@ def egress(network: Network) -> str:
 
 def _service_annotations(made: Blueprint) -> dict[str, str]:
     public = {f"{_RUN}/invoker-iam-disabled": "true"} if made.public else {}
+    stage = {f"{_RUN}/launch-stage": made.launch_stage.upper()} if made.launch_stage else {}
     return {
         f"{_RUN}/ingress": "all",
         f"{_RUN}/minScale": str(made.min_instances),
         f"{_RUN}/maxScale": str(made.max_instances),
         **public,
+        **stage,
     }
 
 

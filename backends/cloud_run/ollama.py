@@ -33,7 +33,7 @@ def serving(target: Target, spec: DeploymentSpec, *, project: str, region: str) 
         InvalidArgument: The model is too large or not known, or the spec asks for what is vLLM's.
     """
     _refuse(spec)
-    place, chosen = rules.place_of(target), rules.rules().ollama
+    place, chosen = rules.place_for(target, spec, "baked"), rules.rules().ollama
     gib = (_gb(spec) or chosen.most_gb) * 1e9 / 2**30
     requests = spec.max_num_seqs or chosen.parallel
     return Serving(

@@ -8,11 +8,12 @@ from backends.common.hub_cache import HubCache
 from core import overrides
 from core.errors import InvalidArgument
 from core.record import Record
-from core.records import Target
+from core.records import DeploymentSpec, Target
 from planner.places import Place, Size, places
 
 _FILE: Final = Path(__file__).with_suffix(".toml")
 _INVITED: Final = " (by invitation)"
+_REGION: Final = re.compile(r"[a-z]+-[a-z]+[0-9]{1,2}")
 
 
 class Limits(Record):
@@ -62,6 +63,7 @@ class Gpu(Record):
     driver_cuda_major: int
     least_vcpu: int
     least_ram_gib: int
+    vcpu_step: int = 1
     most_vcpu: int | None = None
     """None is not known."""
     most_ram_gib: int | None = None
@@ -165,26 +167,64 @@ def refuse_name(name: str) -> None:
         )
 
 
-def refuse_size(gpu: Gpu, size: Size) -> None:
-    """Refuse processors and memory that Cloud Run does not give beside a GPU.
+def place_for(
+    target: Target, spec: DeploymentSpec, weights_from: str, *, guarded: bool = False
+) -> Place:
+    """Return what the planner knows of instances as a spec wants them; `guarded`: beside a proxy.
+
+    Raises:
+        InvalidArgument: Cloud Run gives none of that size beside this GPU.
+    """
+    if spec.cpu is not None and not spec.cpu.is_integer():
+        raise InvalidArgument(
+            f"An instance with a GPU has whole vCPUs, not {spec.cpu:g}.", fix="Give cpu whole."
+        )
+    if spec.memory_gib is not None and not spec.memory_gib.is_integer():
+        raise InvalidArgument("Memory is given in whole GiB.", fix="Give memory_gib whole.")
+    cpu = None if spec.cpu is None else int(spec.cpu)
+    ram = None if spec.memory_gib is None else int(spec.memory_gib)
+    gpu, proxy = gpu_of(target), rules().guard
+    known = {"weights_from": weights_from, **({"sizes": gpu.guarded} if guarded else {})}
+    place = place_of(target).model_copy(update=known).sized(cpu, ram)
+    beside = Size(vcpu=proxy.vcpu, ram_gib=proxy.ram_gib) if guarded else Size(vcpu=0, ram_gib=0)
+    for size in place.sizes:
+        refuse_size(gpu, place, size, beside)
+    return place
+
+
+def refuse_size(gpu: Gpu, place: Place, size: Size, beside: Size) -> None:
+    """Refuse processors and memory that Cloud Run does not give beside a GPU and another container.
 
     Raises:
         InvalidArgument: They are too few or too many.
     """
-    least, most = (gpu.least_vcpu, gpu.least_ram_gib), (gpu.most_vcpu, gpu.most_ram_gib)
-    pairs = zip((size.vcpu, size.ram_gib), least, most, strict=True)
-    if any(value < low or value > (high or value) for value, low, high in pairs):
+    each = place.gib_per_vcpu or size.ram_gib
+    small = size.vcpu < gpu.least_vcpu or size.ram_gib < gpu.least_ram_gib
+    large = bool(gpu.most_vcpu and size.vcpu + beside.vcpu > gpu.most_vcpu) or bool(
+        gpu.most_ram_gib and size.ram_gib + beside.ram_gib > gpu.most_ram_gib
+    )
+    if small or large or size.ram_gib > each * size.vcpu or size.vcpu % gpu.vcpu_step:
+        ends = f" and at most {gpu.most_vcpu} and {gpu.most_ram_gib} GiB" if gpu.most_vcpu else ""
+        step = f" in steps of {gpu.vcpu_step}" if gpu.vcpu_step > 1 else ""
         raise InvalidArgument(
             f"Cloud Run gives no {size.vcpu} vCPU and {size.ram_gib} GiB beside this GPU.",
-            fix=f"Take at least {gpu.least_vcpu} vCPU and {gpu.least_ram_gib} GiB.",
+            fix=f"Take at least {gpu.least_vcpu} vCPU and {gpu.least_ram_gib} GiB{ends};"
+            f" vCPU{step}, and at most {each} GiB for each.",
         )
 
 
+def size_doubt(gpu: Gpu, size: Size) -> str | None:
+    """Say what stands against a size beyond the least where Google names no largest."""
+    if gpu.most_vcpu or (size.vcpu, size.ram_gib) == (gpu.least_vcpu, gpu.least_ram_gib):
+        return None
+    return f"Google names no largest size beside this GPU: {size.vcpu} vCPU may be refused."
+
+
 def region_doubt(target: Target, region: str) -> str | None:
-    """Say what stands against a region, None if nothing does.
+    """Say what stands against a region; Google adds some often, and knows which.
 
     Raises:
-        InvalidArgument: It is not known to have the accelerator.
+        InvalidArgument: It is not the name of a region.
     """
     listed = place_of(target).regions
     if region in listed:
@@ -194,7 +234,12 @@ def region_doubt(target: Target, region: str) -> str | None:
             f"{region} gives out {target.accelerator} by invitation only, says Google's page;"
             " check_gpu_quotas tells whether your project has any."
         )
-    raise InvalidArgument(
-        f"{region} is not known to have {target.accelerator} on Cloud Run.",
-        fix=f"Set GOOGLE_CLOUD_LOCATION to one of {', '.join(listed)}.",
+    if not _REGION.fullmatch(region):
+        raise InvalidArgument(
+            f"{region} is no region of Google Cloud.",
+            fix=f"Set GOOGLE_CLOUD_LOCATION to one of {', '.join(listed)}.",
+        )
+    return (
+        f"{region} is not on Google's page of 2026-11-20 of regions with {target.accelerator}; the"
+        f" check asks Google itself. Set GOOGLE_CLOUD_LOCATION to one of {', '.join(listed)}."
     )

@@ -1,7 +1,8 @@
 """A blueprint as Google's SDK types it."""
 
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from backends.cloud_run import rules
 from backends.cloud_run.blueprint import Blueprint, Network
@@ -10,6 +11,8 @@ from backends.common import containers, guard
 from backends.common.containers import Probe
 from backends.google import slim
 from backends.google.names import EXPIRES_LABEL, MANAGED_BY
+from core.cloud_errors import CloudRefused
+from core.reply import note
 
 if TYPE_CHECKING:
     from google.cloud import run_v2
@@ -36,6 +39,7 @@ def service_of(blueprint: Blueprint, *, expires_at: int | None = None) -> "run_v
         labels={**blueprint.labels, **expiry},
         annotations=dict(blueprint.annotations),
         client=MANAGED_BY,
+        launch_stage=_stage(blueprint.launch_stage),
         ingress=run_v2.IngressTraffic.INGRESS_TRAFFIC_ALL,
         invoker_iam_disabled=blueprint.public,
         # Of the service, not of a revision: changing them makes no new one.
@@ -46,6 +50,30 @@ def service_of(blueprint: Blueprint, *, expires_at: int | None = None) -> "run_v
         ),
         template=_template(blueprint),
     )
+
+
+async def in_beta_if_need_be(
+    service: "run_v2.Service", send: Callable[[], Awaitable[object]]
+) -> None:
+    """Send a service; once more as BETA where Google refuses it for its launch stage.
+
+    Source: docs.cloud.google.com/run/docs/troubleshooting, "The feature is not supported in the
+    declared launch stage" (2026-11-23).
+    """
+    try:
+        await send()
+    except CloudRefused as exc:
+        if service.launch_stage or "launch stage" not in exc.cause.lower():
+            raise
+        note(f"Google has this in BETA only, so that is what it is sent as: {exc.cause}")
+        service.launch_stage = _stage("beta")
+        await send()
+
+
+def _stage(name: str | None) -> Any:
+    from google.api.launch_stage_pb2 import LaunchStage
+
+    return LaunchStage.Value(name.upper() if name else "LAUNCH_STAGE_UNSPECIFIED")
 
 
 def _template(blueprint: Blueprint) -> "run_v2.RevisionTemplate":

@@ -1,5 +1,7 @@
 """What runs in an instance, how large it must be and how long it may boot: vLLM's share."""
 
+from typing import Final
+
 from backends.cloud_run import rules
 from backends.cloud_run.weights import Mount, Weights, weights_of
 from backends.common import containers, guard
@@ -9,10 +11,13 @@ from backends.google.names import HF_SECRET, key_secret
 from core.errors import InvalidArgument
 from core.record import Record
 from core.records import DeploymentSpec, ModelShape, Target
-from planner.boot import boot, file_bytes
+from planner.boot import boot, file_bytes, outbound_limit
 from planner.flags import Flags
 from planner.offers import host_gib
 from planner.places import Place, Size
+
+_LARGE_GIB: Final = 12
+"""From here the limit of the network costs minutes of each boot."""
 
 
 class Container(containers.Container):
@@ -46,12 +51,12 @@ def vllm_serving(
     Raises:
         InvalidArgument: A value cannot be, or no instance holds the model.
     """
-    weights, place, gpu = weights_of(spec), rules.place_of(target), rules.gpu_of(target)
+    weights, gpu = weights_of(spec), rules.gpu_of(target)
     proxy = guard.container(rules.rules().guard.image) if spec.access == "public" else None
-    if proxy:
-        place = place.model_copy(update={"sizes": gpu.guarded})
+    place = rules.place_for(target, spec, weights.boot_source, guarded=proxy is not None)
+    if spec.network and weights.mount:  # Google's own are reached through it; the Hub is not
+        place = place.model_copy(update={"outbound_mib_per_second": None})
     size, small = _size(spec, model, place, weights)
-    rules.refuse_size(gpu, size)
     seconds, slow = _boot(spec, model, place, weights)
     fetch, chosen = weights.kind == "hub", rules.rules()
     requests = requests_at_once(spec, model, place, gpu.max_num_seqs)
@@ -76,7 +81,13 @@ def vllm_serving(
         concurrency=min(requests, chosen.limits.concurrency),
         boot_seconds=seconds,
         needs_internet=fetch,
-        doubts=(*small, *slow, *_download(spec, model, weights)),
+        doubts=(
+            *filter(None, (rules.size_doubt(gpu, size),)),
+            *small,
+            *slow,
+            *_limited(model, place, weights),
+            *_download(spec, model, weights),
+        ),
     )
 
 
@@ -119,6 +130,20 @@ def _boot(
     sure = foreseen.within_budget == "yes"
     doubt = f"The boot may be ended before it is done ({foreseen.within_budget} in time): "
     return inside(foreseen), () if sure else (doubt + foreseen.advice,)
+
+
+def _limited(model: ModelShape, place: Place, weights: Weights) -> tuple[str, ...]:
+    """Say of large files that Direct VPC would bring them sooner."""
+    most = outbound_limit(place, weights.boot_source)
+    gib = file_bytes(model) / 2**30 if size_known(model) else 0
+    if not most or gib < _LARGE_GIB:
+        return ()
+    doubt = (
+        f"An instance fetches {most:g} MiB/s at most (600 Mbps), so {gib:.0f} GiB take"
+        f" {gib * 1024 / most / 60:.0f} min; from a bucket with network=NETWORK/SUBNETWORK (Direct"
+        " VPC, with Private Google Access) it is faster."
+    )
+    return (doubt,)
 
 
 def _download(spec: DeploymentSpec, model: ModelShape, weights: Weights) -> tuple[str, ...]:

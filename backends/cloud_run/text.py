@@ -75,7 +75,8 @@ def deploy(made: Blueprint) -> str:
     engine = (*_container(made), *_size(made), *_probes(made), *_mounted(made))
     if made.guard:
         engine = (f"--container={ENGINE}", *engine, *_guard(made.guard))
-    return shlex.join(("gcloud", "run", "deploy", made.name, *where, *flags, *engine))
+    track = (made.launch_stage,) if made.launch_stage in {"alpha", "beta"} else ()
+    return shlex.join(("gcloud", *track, "run", "deploy", made.name, *where, *flags, *engine))
 
 
 async def config(site: "Site", name: str) -> DeploymentConfig:
@@ -122,7 +123,9 @@ def _reads_hub(service: "run_v2.Service") -> bool:
 
 
 def _as_running(made: Blueprint, service: "run_v2.Service") -> Blueprint:
-    """Give it the image that runs, pinned as it may be."""
+    """Give it the image that runs, pinned as it may be, and the launch stage that Google took."""
+    from google.api.launch_stage_pb2 import LaunchStage
+
     images = {row.name: row.image for row in service.template.containers}
     running, proxy = engine_in(service), made.guard
     if running:
@@ -130,7 +133,9 @@ def _as_running(made: Blueprint, service: "run_v2.Service") -> Blueprint:
         made = made.model_copy(update={"container": container})
     if proxy and NAME in images:
         proxy = proxy.model_copy(update={"image": images[NAME]})
-    return made.model_copy(update={"guard": proxy})
+    beta = service.launch_stage == LaunchStage.Value("BETA")
+    stage = "beta" if beta else made.launch_stage
+    return made.model_copy(update={"guard": proxy, "launch_stage": stage})
 
 
 def _container(made: Blueprint) -> tuple[str, ...]:

@@ -85,6 +85,8 @@ class Knobs(Record):
     refused_builders: tuple[str, ...] = ("N1_HIGHCPU_32", "E2_HIGHCPU_32")
     """Machine types that the project may not build on outside the global pool, UNSPECIFIED among
     them if need be: what many new projects were told."""
+    beta_gpus: tuple[str, ...] = ()
+    """Accelerators, such as nvidia-rtx-pro-6000, that a service has in BETA or ALPHA alone."""
     grant_seconds: float = Field(default=0, ge=0)
     """How long a grant on a secret takes to be in effect; Google: mostly within 2 minutes, at times
     7 or more (docs.cloud.google.com/iam/docs/access-change-propagation)."""

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from google.api.launch_stage_pb2 import LaunchStage
 from google.cloud.run_v2.types import Container, Probe, RevisionTemplate, Service
 from google.rpc.error_details_pb2 import BadRequest
 
@@ -45,6 +46,11 @@ _OUR_NAMESPACES: Final = (
 _ANNOTATIONS_BYTES: Final = 256 * 1024
 _STARTUP_SECONDS: Final = 1800
 """Of failureThreshold times periodSeconds with a GPU; 240 without one."""
+_EARLY: Final = {LaunchStage.Value(name) for name in ("ALPHA", "BETA")}
+"""Source of the refusal: docs.cloud.google.com/run/docs/troubleshooting, "The feature is not
+supported in the declared launch stage" (2026-11-23)."""
+_GIB_PER_CPU: Final = 4
+"""Source: docs.cloud.google.com/run/docs/configuring/services/memory-limits, up to 8 CPUs."""
 _QUOTA_HELP: Final = "\n\nTo request quota: g.co/cloudrun/gpu-quota"
 _SIZE_HELP: Final = (
     "\nConsider running your workload in a region with greater capacity, or requesting an increase"
@@ -230,11 +236,9 @@ def _gpu(service: Service, container: Container) -> Iterator[_Problem]:
         yield "template.containers", f"all containers together may have {most} beside this GPU."
     if not rule.cpus[0] <= cpus(limits.get("cpu", "1")) <= rule.cpus[1]:
         yield f"{where}.limits.cpu", f"must be between {rule.cpus[0]:g} and {rule.cpus[1]:g}."
-    if not rule.memory[0] <= gibibytes(limits.get("memory", "512Mi")) <= rule.memory[1]:
-        yield (
-            f"{where}.limits.memory",
-            f"must be between {rule.memory[0]:g}Gi and {rule.memory[1]:g}Gi.",
-        )
+    most = min(rule.memory[1], _GIB_PER_CPU * cpus(limits.get("cpu", "1")))
+    if not rule.memory[0] <= gibibytes(limits.get("memory", "512Mi")) <= most:
+        yield f"{where}.limits.memory", f"must be between {rule.memory[0]:g}Gi and {most:g}Gi."
 
 
 def _check_gpu_quota(
@@ -248,6 +252,11 @@ def _check_gpu_quota(
         where = "service.template.node_selector.accelerator"
         words = f"GPU type {accelerator} is not supported in region {location}."
         raise _violations("Create", [(where, words)])
+    if accelerator in project.knobs.beta_gpus and service.launch_stage not in _EARLY:
+        raise Refused(
+            "FAILED_PRECONDITION",
+            f"The feature 'GPU type {accelerator}' is not supported in the declared launch stage.",
+        )
     lone = service.template.gpu_zonal_redundancy_disabled
     limit = quotas.limit(project, rule.quota, location)
     unused = limit is None and (not validate_only or project.knobs.validates_first_grant)

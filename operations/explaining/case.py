@@ -37,10 +37,12 @@ class Case:
         self.spec: Final = spec
         """A plain one."""
         self.model: Final = model
-        self.place: Final = place
+        self._there: Final = place
         self.usd_per_hour: Final = usd_per_hour
         """Of one replica."""
         self.weights_from: Final = weights_from or source_of(model, place)
+        read = place.model_copy(update={"weights_from": self.weights_from})
+        self.place: Final = read.sized(round(spec.cpu or 0), round(spec.memory_gib or 0))
         self.stays_seconds: Final = stays_seconds
         """After its last request, where it may sleep; None is not known."""
         self.flags: Final = Flags.of(spec, vllm_version=vllm_version)
@@ -56,7 +58,7 @@ class Case:
         return Case(
             spec,
             self.model,
-            self.place,
+            self._there,
             usd_per_hour=self.usd_per_hour,
             vllm_version=self.flags.vllm_version,
             weights_from=self._source(spec),

@@ -199,7 +199,7 @@ def test_the_host_must_hold_the_files_where_they_count() -> None:
     offer = offered(advise(Goal(model="31b")), "cloud-run-rtx-pro-6000")
     assert offer.size
     assert offer.size.ram_gib == 80
-    assert any("runai_streamer" in warning for warning in offer.warnings)
+    assert any("Direct VPC" in warning for warning in offer.warnings)
 
 
 def test_a_model_nobody_knows_is_refused() -> None:

@@ -31,14 +31,21 @@ def test_a_place_is_deployable_where_its_backend_exists() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "ram_gib"), [("12b qat", 16), ("e4b", 32), ("26b qat", 32), ("31b qat", 32)]
+    ("model", "from_hub", "from_bucket"),
+    [("e2b", 32, 16), ("12b qat", 32, 16), ("e4b", 32, 32), ("26b qat", 32, 32)],
 )
-def test_the_smallest_host_that_did_is_chosen(model: str, ram_gib: int) -> None:
-    """As deployments on Cloud Run found."""
+def test_the_smallest_host_that_is_enough_is_chosen(
+    model: str, from_hub: int, from_bucket: int
+) -> None:
+    """The Hub's files stay in memory there, beside vLLM's own."""
     needed = (catalogued(model).weight_bytes or 0) / 2**30
-    size = place("cloud-run-l4").size_for(needed)
-    assert size
-    assert size.ram_gib == ram_gib
+    there = place("cloud-run-l4")
+    streamed = there.model_copy(update={"weights_from": "gcs-streamed"})
+    sizes = [where.size_for(needed) for where in (there, streamed)]
+    assert [size and size.ram_gib for size in sizes] == [from_hub, from_bucket]
+    chosen = there.sized(None, 16).size_for(9.6)
+    assert chosen
+    assert chosen.ram_gib == 16
 
 
 def test_a_model_too_large_for_any_host_has_no_size() -> None:

@@ -1,5 +1,6 @@
 """What a real Cloud Run says to somebody who meets it for the first time."""
 
+import re
 from collections.abc import AsyncIterator
 
 import pytest
@@ -157,3 +158,72 @@ async def test_a_build_machine_that_would_mean_nothing_is_refused(
     told = await agent.call("deploy_vllm", **{"model": MODEL, "target": L4, "name": "one", **said})
     assert told.code == "INVALID_ARGUMENT"
     assert "build_machine" in told.structured["fix"]
+
+
+@pytest.mark.parametrize("region", ["us-east4", "europe-north1"])
+async def test_a_region_that_is_not_listed_is_google_s_to_refuse(cloud: Cloud, region: str) -> None:
+    """Google adds regions more often than its page is read here."""
+    settings = cloud.settings.model_copy(update={"google_cloud_location": region})
+    async with agent_of(settings) as agent:
+        plan = await checked(agent, RTX)
+        assert outcome(plan, f"{region} has")[0] == "unknown"
+        told = await agent.call("deploy_vllm", model=MODEL, target=RTX, name="one")
+    assert told.code == "CLOUD_REFUSED"
+    assert f"not supported in region {region}" in told.structured["cause"]
+
+
+async def test_memory_and_processors_that_are_asked_for_are_planned_priced_and_given(
+    agent: Agent,
+) -> None:
+    asked = {"cpu": 8, "memory_gib": 24}
+    usual, chosen = await checked(agent, L4), await checked(agent, L4, **asked)
+    assert usual.data["foreseen"]["host"] == "8 vCPU, 32 GiB"
+    assert chosen.data["foreseen"]["host"] == "8 vCPU, 24 GiB"
+    assert chosen.data["foreseen"]["usd_per_hour"] < usual.data["foreseen"]["usd_per_hour"]
+    life = Life(agent, L4)
+    await life.begins(max_model_len=4096, **asked)
+    written = await life.call("get_vllm_deployment_config")
+    assert "--cpu=8 --memory=24Gi" in str(written.data)
+    ready = await life.call("status_vllm")
+    assert ready.data["usd_per_hour"] == chosen.data["foreseen"]["usd_per_hour"]
+    await life.ends()
+
+
+async def test_a_plan_reckons_with_what_an_instance_can_fetch(agent: Agent) -> None:
+    """600 Mbps without Direct VPC: 58 GiB take 14 minutes at best, and the plan says what helps."""
+    plan = await agent.call("plan_deployment", model="google/gemma-4-31B-it", target=RTX)
+    low = float(
+        re.findall(r"\(([\d,]+)-", plan.data["foreseen"]["boot_seconds"])[0].replace(",", "")
+    )
+    assert low > 58 * 1024 / 71.6
+    assert "network=NETWORK/SUBNETWORK" in plan.text
+
+
+async def test_a_gpu_that_is_in_beta_is_deployed_in_beta(agent: Agent, cloud: Cloud) -> None:
+    """Google says so when it refuses; the same is sent again as BETA, and told."""
+    cloud.set(beta_gpus=["nvidia-rtx-pro-6000"])
+    plan = await checked(agent, RTX)
+    assert not [row for row in plan.data["checks"] if row["outcome"] == "fail"], plan
+    life = Life(agent, RTX)
+    deployed = await life.call("deploy_vllm", model=MODEL, max_model_len=4096)
+    assert any("BETA" in warning for warning in deployed.structured["warnings"]), deployed
+    await life.becomes("ready")
+    written = await life.call("get_vllm_deployment_config")
+    assert "gcloud beta run deploy" in str(written.data)
+    changed = await life.call("deploy_vllm", model=MODEL, max_model_len=2048)
+    assert any("BETA" in warning for warning in changed.structured["warnings"]), changed
+    await life.ends()
+
+
+async def test_a_launch_stage_that_is_asked_for_is_sent_and_not_changed(
+    agent: Agent, cloud: Cloud
+) -> None:
+    cloud.set(beta_gpus=["nvidia-rtx-pro-6000"])
+    what = {"model": MODEL, "target": RTX, "name": "one", "max_model_len": 4096}
+    refused = await agent.call("deploy_vllm", **what, launch_stage="ga")
+    assert refused.code == "CLOUD_REFUSED"
+    assert "launch stage" in refused.structured["cause"]
+    taken = await agent.call("deploy_vllm", **what, launch_stage="beta")
+    assert not taken.failed, taken
+    assert not any("BETA" in warning for warning in taken.structured["warnings"]), taken
+    await Life(agent, RTX).ends()

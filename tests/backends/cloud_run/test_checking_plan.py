@@ -2,10 +2,9 @@
 
 import pytest
 
-from backends.cloud_run import checking
 from backends.cloud_run.site import Site
 from core.rehearsal import GooglePlane
-from tests.backends.cloud_run.planned import L4, RTX, planned, typed
+from tests.backends.cloud_run.planned import L4, RTX, typed
 from tests.backends.cloud_run.preflights import WHOLE, checked, row, the_only_failure
 from tests.backends.cloud_run.sites import fault, opened
 from tests.google_plane import Controls
@@ -13,15 +12,16 @@ from tests.google_plane import Controls
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_region_without_the_gpu_fails_and_names_those_that_have_it(
+async def test_google_itself_says_whether_a_region_that_is_not_listed_has_the_gpu(
     plane: GooglePlane, project: str
 ) -> None:
-    async with opened(plane, project) as good:
-        plan = planned(good)
     async with opened(plane, project, google_cloud_location="europe-north1") as site:
-        failed = the_only_failure(await checking.preflight(site, plan))
-    assert failed.what == "europe-north1 has nvidia-l4"
-    assert "europe-west4" in failed.fix
+        found = await checked(site)
+    doubted, failed = row(found, "europe-north1 has nvidia-l4"), the_only_failure(found)
+    assert doubted.outcome == "unknown"
+    assert "europe-west4" in doubted.detail
+    assert failed.what == WHOLE
+    assert "not supported in region europe-north1" in failed.detail
 
 
 async def test_a_region_by_invitation_is_unknown(plane: GooglePlane, project: str) -> None:

@@ -41,7 +41,7 @@ def test_a_plan_needs_neither_project_nor_login() -> None:
 
 def test_the_price_is_of_the_size_that_is_planned() -> None:
     """A larger instance costs more, and the plan knows which one it takes."""
-    small, large = planned(model=QAT_12B), planned(model=E4B)
+    small, large = planned(model=QAT_12B, weights=BUCKET), planned(model=E4B)
     assert small.usd_per_hour is not None
     assert large.usd_per_hour is not None
     assert small.usd_per_hour == pytest.approx(1.0465, abs=0.001)
@@ -63,9 +63,10 @@ def test_the_memory_is_foreseen_for_the_gpu_and_the_image() -> None:
 
 def test_an_instance_holds_the_files_and_what_is_offloaded() -> None:
     """Memory is planned from the host's peak, not from a table of examples."""
-    assert drawn(model=QAT_12B).size.ram_gib == 16
-    assert drawn(model=E4B).size.ram_gib == 32
-    assert drawn(model=QAT_12B, cpu_offload_gb=5).size.ram_gib == 32
+    assert drawn(model=QAT_12B).size.ram_gib == 32
+    assert drawn(model=QAT_12B, memory_gib=16).size.ram_gib == 16
+    assert drawn(model=QAT_12B, weights=BUCKET).size.ram_gib == 16
+    assert drawn(model=QAT_12B, weights=BUCKET, cpu_offload_gb=5).size.ram_gib == 32
     with pytest.raises(InvalidArgument, match="GiB of an instance's memory"):
         drawn(model=QAT_31B, cpu_offload_gb=14)
     with pytest.raises(InvalidArgument, match="GiB of an instance's memory"):

@@ -101,8 +101,11 @@ def test_a_pair_that_cloud_run_does_not_give_is_refused(
     target: str, vcpu: int, ram_gib: int
 ) -> None:
     """R24: also when somebody changes the table of sizes."""
+    named = site(target).target
+    size = Size(vcpu=vcpu, ram_gib=ram_gib)
+    alone = Size(vcpu=0, ram_gib=0)
     with pytest.raises(InvalidArgument, match="beside this GPU"):
-        rules.refuse_size(rules.gpu_of(site(target).target), Size(vcpu=vcpu, ram_gib=ram_gib))
+        rules.refuse_size(rules.gpu_of(named), rules.place_of(named), size, alone)
 
 
 @targets

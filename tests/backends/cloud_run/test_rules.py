@@ -8,6 +8,7 @@ from backends.cloud_run import rules
 from backends.common.words import said, spread_in
 from core.errors import InvalidArgument
 from core.records import NAME_PATTERN, Target
+from planner.places import Size
 from tests.backends.cloud_run.planned import L4, RTX, drawn, planned, site
 
 
@@ -15,8 +16,9 @@ from tests.backends.cloud_run.planned import L4, RTX, drawn, planned, site
 def test_every_size_that_the_planner_offers_is_one_that_cloud_run_gives(target: str) -> None:
     """Two tables of one thing must not drift apart."""
     named = site(target).target
-    for size in rules.place_of(named).sizes:
-        rules.refuse_size(rules.gpu_of(named), size)
+    place = rules.place_of(named)
+    for size in place.sizes:
+        rules.refuse_size(rules.gpu_of(named), place, size, Size(vcpu=0, ram_gib=0))
     assert rules.place_of(named).name == target
     limit = rules.place_of(named).startup_seconds_max
     assert limit == rules.rules().limits.startup_seconds
@@ -45,14 +47,66 @@ def test_what_no_service_can_be_called_is_refused(name: str) -> None:
         rules.refuse_name(name)
 
 
-def test_a_region_without_the_gpu_is_refused_and_others_are_named() -> None:
-    """R: the deploy would fail only after minutes."""
-    nowhere = site(L4, google_cloud_location="europe-north1")
-    with pytest.raises(InvalidArgument, match="europe-north1") as refused:
-        drawn(nowhere)
-    assert "us-east4" in refused.value.fix
+def test_a_region_that_is_not_listed_is_a_warning_and_what_is_no_region_is_refused() -> None:
+    """Google adds regions often, and knows which."""
+    for target, region in ((L4, "europe-north1"), (RTX, "us-east4")):
+        made = planned(site(target, google_cloud_location=region))
+        (warning,) = [one for one in made.warnings if region in one]
+        assert "us-central1" in warning
+    for name in ("europe", "us-east4-a", "Frankfurt"):
+        with pytest.raises(InvalidArgument, match="no region of Google Cloud"):
+            drawn(site(L4, google_cloud_location=name))
+
+
+@pytest.mark.parametrize(
+    ("target", "said", "size"),
+    [
+        (L4, {"cpu": 8}, (8, 32)),
+        (L4, {"cpu": 6}, (6, 24)),
+        (L4, {"memory_gib": 24}, (8, 24)),
+        (L4, {"cpu": 8, "memory_gib": 20}, (8, 20)),
+        (RTX, {"cpu": 30}, (30, 80)),
+        (RTX, {"memory_gib": 176}, (44, 176)),
+    ],
+)
+def test_processors_and_memory_that_are_asked_for_are_given(
+    target: str, said: dict[str, float], size: tuple[int, int]
+) -> None:
+    """What is left out fits the rest; where Google names no largest size, more is doubted."""
+    made = planned(target, model="google/gemma-4-E2B-it", **said)
+    limits = made.steps[-1].request["service"]["template"]["containers"][0]["resources"]["limits"]
+    assert (limits["cpu"], limits["memory"]) == (str(size[0]), f"{size[1]}Gi")
+    doubted = any("names no largest size" in warning for warning in made.warnings)
+    assert doubted == (target == RTX)
+
+
+def test_memory_that_is_asked_for_is_paid_for() -> None:
+    small, large = (
+        planned(L4, model="gemma3:4b", engine="ollama", **said)
+        for said in ({}, {"cpu": 8, "memory_gib": 32})
+    )
+    assert (large.usd_per_hour or 0) > (small.usd_per_hour or 0)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"cpu": 2},
+        {"cpu": 5},
+        {"cpu": 16},
+        {"cpu": 4.5},
+        {"memory_gib": 8},
+        {"memory_gib": 40},
+        {"memory_gib": 16.5},
+        {"cpu": 4, "memory_gib": 32},
+        {"cpu": 8, "access": "public"},
+    ],
+)
+def test_processors_and_memory_that_cloud_run_does_not_give_are_refused(
+    said: dict[str, float],
+) -> None:
     with pytest.raises(InvalidArgument):
-        drawn(site(RTX, google_cloud_location="us-east4"))
+        drawn(L4, **said)
 
 
 def test_a_region_by_invitation_is_a_warning() -> None:

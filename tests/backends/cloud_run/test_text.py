@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from google.api.launch_stage_pb2 import LaunchStage
 
 from backends.cloud_run import text
 from backends.cloud_run.blueprint import Blueprint
@@ -20,6 +21,7 @@ _WISHES: dict[str, dict[str, Any]] = {
     "bucket": {"weights": BUCKET, "network": "default/inner"},
     "public": {"access": "public", "max_num_seqs": 8},
     "ollama": {"engine": "ollama", "model": "gemma3:4b", "max_model_len": 8192},
+    "beta": {"launch_stage": "beta"},
     "several values": {"engine_args": ("--allowed-origins", "a", "b", "--seed", "-1", "--x")},
     "equal words": {"engine_args": ("-cc.mode", "3", "--chat-template", "3", "-O", "3")},
 }
@@ -34,8 +36,9 @@ def _made(target: str, wish: str) -> Blueprint:
 def _flags(made: Blueprint) -> dict[str, str]:
     """Read `gcloud run deploy` back as gcloud would."""
     words = shlex.split(text.deploy(made))
-    assert words[:4] == ["gcloud", "run", "deploy", made.name]
-    (_, flags), *_ = _by_container(words[4:])
+    stage = [made.launch_stage] if made.launch_stage else []
+    assert words[: 4 + len(stage)] == ["gcloud", *stage, "run", "deploy", made.name]
+    (_, flags), *_ = _by_container(words[4 + len(stage) :])
     for name in _NO_WORD_TWICE:
         given = _split(flags[name])
         assert len(given) == len(set(given)), f"gcloud refuses {name}: a word twice in {given}"
@@ -240,6 +243,8 @@ def test_the_yamls_annotations_are_the_typed_settings(target: str, wish: str) ->
     assert own["run.googleapis.com/minScale"] == str(service.scaling.min_instance_count)
     assert own["run.googleapis.com/maxScale"] == str(service.scaling.max_instance_count)
     assert ("run.googleapis.com/invoker-iam-disabled" in own) == service.invoker_iam_disabled
+    stage = LaunchStage.Name(service.launch_stage).replace("LAUNCH_STAGE_UNSPECIFIED", "")
+    assert own.get("run.googleapis.com/launch-stage", "") == stage
     assert revision["run.googleapis.com/gpu-zonal-redundancy-disabled"] == "true"
     assert revision["run.googleapis.com/cpu-throttling"] == "false"
     assert revision["run.googleapis.com/execution-environment"] == "gen2"
