@@ -70,6 +70,18 @@ REFUSALS: list[Refusal] = [
         "BadRequestError",
         None,
     ),
+    (TEXT, {"prompt": [[]]}, 400, "BadRequestError", None),
+    (TEXT, {"prompt": "hi", "n": 10**6}, 400, "BadRequestError", None),
+    (TEXT, {"prompt": "hi", "suffix": "x"}, 400, "BadRequestError", "suffix"),
+    (TEXT, {"prompt": "hi", "stop": [""]}, 400, "BadRequestError", None),
+    (
+        CHAT,
+        {"messages": [{"role": "user", "content": 5}]},
+        400,
+        "Bad Request",
+        "body.messages.0.content",
+    ),
+    (CHAT, {"messages": HELLO, "tools": []}, 400, "BadRequestError", "tools"),
     ("/tokenize", {}, 400, "Bad Request", "body.prompt"),
     ("/detokenize", {"tokens": ["a"]}, 400, "Bad Request", "body.tokens.0"),
 ]

@@ -22,13 +22,14 @@ from emulators.engine.engine import Chorus, Engine
 from emulators.engine.tokens import decode
 from emulators.engine.transcript import Delta
 from emulators.engine.wire import answers, streams
-from emulators.engine.wire.errors import WireError, unreadable
+from emulators.engine.wire.errors import EngineError, WireError, unreadable
 from emulators.engine.wire.jobs import Job, chat_job, completion_job
 from emulators.engine.wire.middleware import CountRequests, RequireKey
 from emulators.engine.wire.requests import (
     ChatRequest,
     CompletionRequest,
     DetokenizeRequest,
+    Sampling,
     TokenizeChat,
     TokenizeCompletion,
 )
@@ -158,6 +159,14 @@ class _Answer(Response):
             await reply(scope, receive, send)
 
 
+def _late(error: EngineError, body: Sampling) -> Response:
+    """Answer what the engine refuses: a stream has begun by then."""
+    if not body.stream:
+        raise error
+    events = [streams.event(error.body()), streams.DONE]
+    return StreamingResponse(iter(events), media_type="text/event-stream")
+
+
 async def _unless_gone(
     receive: Receive, work: Callable[[], Awaitable[list[Delta]]]
 ) -> list[Delta] | None:
@@ -224,12 +233,18 @@ class _Routes:
         )
 
     def _completed(self, request: Request, body: CompletionRequest) -> Response:
-        job = completion_job(self._served, body, request.headers.get("x-request-id"))
+        try:
+            job = completion_job(self._served, body, request.headers.get("x-request-id"))
+        except EngineError as error:
+            return _late(error, body)
         answer, events = answers.completion_answer, streams.completion_events
         return _Answer(self._served.engine, job, answer, events)
 
     def _chatted(self, request: Request, body: ChatRequest) -> Response:
-        job = chat_job(self._served, body, request.headers.get("x-request-id"))
+        try:
+            job = chat_job(self._served, body, request.headers.get("x-request-id"))
+        except EngineError as error:
+            return _late(error, body)
         return _Answer(self._served.engine, job, answers.chat_answer, streams.chat_events)
 
     async def tokenize(self, request: Request) -> Response:

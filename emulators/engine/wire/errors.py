@@ -47,10 +47,16 @@ class WireError(Exception):
         return JSONResponse(self.body(), self.code)
 
 
-def invalid(message: str, param: str, value: object = None) -> WireError:
+class EngineError(WireError):
+    """A refusal of vLLM's engine, not of its web server: a stream begins, and then says it."""
+
+
+def invalid(
+    message: str, param: str, value: object = None, *, kind: type[WireError] = WireError
+) -> WireError:
     """A value that vLLM names in the message."""
     named = f"parameter={param}" + ("" if value is None else f", value={value}")
-    return WireError(f"{message} ({named})", param=param)
+    return kind(f"{message} ({named})", param=param)
 
 
 def no_such_model(name: str, known: Sequence[str]) -> WireError:

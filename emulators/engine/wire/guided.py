@@ -6,6 +6,7 @@ properties, items, anyOf, local $ref, and bounds of numbers, lengths and counts.
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
@@ -20,6 +21,10 @@ _SOME: Final = 2
 _WORDS: Final = "words that the simulated engine made up and that mean nothing "
 
 
+_ONE_KIND: Final = "You can only use one kind of structured outputs constraint"
+_NO_KIND: Final = "You must use one kind of structured outputs constraint but none are specified: "
+
+
 class JsonSchema(BaseModel):
     """A named schema; the name tells nothing."""
 
@@ -27,6 +32,7 @@ class JsonSchema(BaseModel):
 
     name: str
     body: dict[str, Any] | None = Field(default=None, alias="schema")
+    strict: bool | None = None
 
 
 class ResponseFormat(BaseModel):
@@ -36,6 +42,34 @@ class ResponseFormat(BaseModel):
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
+
+
+class StructuredOutputs(BaseModel):
+    """vLLM's own way to say it: exactly one kind."""
+
+    model_config = ConfigDict(frozen=True)
+
+    json_: str | dict[str, Any] | None = Field(default=None, alias="json")
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+    disable_any_whitespace: bool = False
+    disable_additional_properties: bool = False
+    whitespace_pattern: str | None = None
+    structural_tag: str | None = None
+
+    @property
+    def kinds(self) -> list[str]:
+        """What of it is set."""
+        named = {"json": self.json_, "json_object": self.json_object, "regex": self.regex}
+        more = {"choice": self.choice, "grammar": self.grammar, "tag": self.structural_tag}
+        return [name for name, value in {**named, **more}.items() if value is not None]
+
+    @property
+    def count(self) -> int:
+        """How many kinds are set."""
+        return len(self.kinds)
 
 
 class _Schema(NamedTuple):
@@ -64,14 +98,16 @@ def require_schema(data: Mapping[str, Any]) -> None:
         )
 
 
-def guided(wanted: ResponseFormat | None) -> str:
-    """Give the JSON to say; nothing where the answer is free.
+def guided(wanted: ResponseFormat | None, ours: StructuredOutputs | None = None) -> str:
+    """Give the JSON to say; nothing where the answer is free, or held to a regex or a grammar.
 
     Raises:
         WireError: vLLM refuses the schema, or it is beyond the simulated engine.
     """
+    if ours and wanted and wanted.type != "text" and (ours.count > 1 or _other(wanted, ours)):
+        raise WireError(f"{_ONE_KIND} but multiple are specified: {ours.model_dump()}")
     if wanted is None or wanted.type == "text":
-        return ""
+        return _ours(ours) if ours else ""
     if wanted.type == "json_object":
         return "{}"
     schema = wanted.json_schema.body if wanted.json_schema else None
@@ -79,10 +115,52 @@ def guided(wanted: ResponseFormat | None) -> str:
         nothing = dict.fromkeys(("json", "regex", "choice", "grammar", "json_object"))
         more = {"disable_any_whitespace": False, "disable_additional_properties": False}
         last = dict.fromkeys(("whitespace_pattern", "structural_tag", "_backend"))
+        raise WireError(f"{_NO_KIND}{ {**nothing, **more, **last, '_backend_was_auto': False} }")
+    return _json_of(schema)
+
+
+def _other(wanted: ResponseFormat, ours: StructuredOutputs) -> bool:
+    own = "json_object" if wanted.type == "json_object" else "json"
+    return own not in ours.kinds
+
+
+def _ours(wanted: StructuredOutputs) -> str:
+    if wanted.count != 1:
+        raise WireError(f"{_NO_KIND}{wanted.model_dump()}")
+    if wanted.json_object is False:
         raise WireError(
-            "You must use one kind of structured outputs constraint but none are specified: "
-            f"{ {**nothing, **more, **last, '_backend_was_auto': False} }"
+            "structured_outputs.json_object must be True if set; omit structured_outputs to "
+            "disable structured outputs"
         )
+    if wanted.choice is not None:
+        if not wanted.choice:
+            raise WireError("Choice '[]' cannot be an empty list")
+        return wanted.choice[0]
+    if wanted.regex is not None:
+        try:
+            re.compile(wanted.regex)
+        except re.error as error:
+            raise _refused(f'invalid regex "{wanted.regex}" (in regex): {error}') from error
+    if wanted.grammar is not None and "::=" not in wanted.grammar:
+        raise WireError("Invalid grammar specification: Expected ::=")
+    if wanted.structural_tag is not None:
+        raise WireError("Invalid structured_outputs structural_tag specification.")
+    if wanted.json_object:
+        return "{}"
+    return _json_of(_schema_of(wanted.json_)) if wanted.json_ is not None else ""
+
+
+def _schema_of(given: str | dict[str, Any]) -> dict[str, Any]:
+    if isinstance(given, dict):
+        return given
+    try:
+        read = json.loads(given)
+    except json.JSONDecodeError as error:
+        raise WireError("Invalid JSON grammar specification.") from error
+    return read if isinstance(read, dict) else {}
+
+
+def _json_of(schema: dict[str, Any]) -> str:
     if _nesting(schema) > MOST_NESTING:
         raise WireError(
             "The JSON schema is nested too deeply: objects and arrays may nest at most "

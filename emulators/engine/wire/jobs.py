@@ -10,7 +10,7 @@ from emulators.engine.engine import Ask, Chorus
 from emulators.engine.speech import Manner
 from emulators.engine.tokens import decode
 from emulators.engine.wire import limits
-from emulators.engine.wire.errors import WireError
+from emulators.engine.wire.errors import EngineError, WireError, invalid
 from emulators.engine.wire.guided import guided
 from emulators.engine.wire.requests import ChatRequest, CompletionRequest, Sampling
 from emulators.engine.wire.served import Served, random_id
@@ -24,6 +24,7 @@ _EXAMPLES: Final[Mapping[str, Any]] = {
     "array": [],
     "object": {},
 }
+_NO_BEAM: Final = "Streaming is not currently supported with beam search"
 _Asked = TypeVar("_Asked", CompletionRequest, ChatRequest)
 
 
@@ -62,10 +63,19 @@ def completion_job(
     """Read `POST /v1/completions`."""
     served.check_name(request.model)
     limits.check_output(request.max_tokens, served.max_model_len)
+    limits.check_truncation(request.truncate_prompt_tokens, served.max_model_len)
+    if request.suffix is not None:
+        message = "suffix is only supported for models with FIM completion rendering"
+        raise WireError(message, param="suffix")
+    if request.use_beam_search and request.stream:
+        raise WireError(_NO_BEAM)
+    if request.prompt_embeds is not None and request.prompt_embeds != []:
+        message = "You must set `--enable-prompt-embeds` to input `prompt_embeds`."
+        raise invalid(message, "prompt_embeds")
     prompts = tuple(_prompt_tokens(served, prompt) for prompt in request.prompts)
     only_echo = bool(request.echo) and request.max_tokens == 0
     asked = 1 if only_echo else request.max_tokens
-    manner = Manner(form=guided(request.response_format))
+    manner = Manner(form=guided(request.response_format, request.structured_outputs))
     asks = tuple(
         ask
         for prompt in prompts
@@ -87,6 +97,10 @@ def chat_job(
     """Read `POST /v1/chat/completions`."""
     served.check_name(request.model)
     _check_tools(served, request)
+    _check_template(request)
+    if request.use_beam_search and request.stream:
+        raise EngineError(_NO_BEAM)
+    limits.check_truncation(request.truncate_prompt_tokens, served.max_model_len)
     text = render(
         request.messages,
         served.engine.tokenizer.special,
@@ -99,7 +113,7 @@ def chat_job(
     name = "max_completion_tokens" if in_new_name else "max_tokens"
     limits.check_output(asked, served.max_model_len, name)
     prompt = _prompt_tokens(served, text)
-    form = _tool_arguments(request) or guided(request.response_format)
+    form = _tool_arguments(request) or guided(request.response_format, request.structured_outputs)
     manner = Manner(thinks=_thinks(served, request), form=form)
     shown = request.top_logprobs or 0
     return Job(
@@ -141,8 +155,14 @@ def _asks(
     room = served.max_model_len - len(prompt)
     max_tokens = room if asked is None else min(asked, room)
     limits.check_sampling(
-        request, max_tokens=max_tokens, logprobs=logprobs, max_logprobs=served.max_logprobs
+        request,
+        max_tokens=max_tokens,
+        logprobs=logprobs,
+        max_logprobs=served.max_logprobs,
+        vocab_size=served.vocab_size,
     )
+    limits.check_tokens(request, prompt=len(prompt), vocab_size=served.vocab_size)
+    limits.check_thinking(request.thinking_token_budget, thinks=served.reasoning_parser)
     return [
         Ask(
             prompt=prompt,
@@ -183,16 +203,38 @@ def _check_tools(served: Served, request: ChatRequest) -> None:
         raise WireError(
             '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
         )
-    if request.tool_choice == "required" and not served.tool_parser:
+    if served.tool_parser or request.tool_choice == "auto":
+        return
+    if request.tool_choice == "required":
         raise WireError('tool_choice="required" requires --tool-call-parser to be set')
+    name = request.forced_tool
+    raise WireError(f'tool_choice=function "{name}" requires --tool-call-parser to be set')
+
+
+def _check_template(request: ChatRequest) -> None:
+    inner = request.chat_template_kwargs or {}
+    if request.chat_template is not None or inner.get("chat_template") is not None:
+        raise WireError(
+            "Chat template is passed with request, but --trust-request-chat-template is not set. "
+            "Refused request with untrusted chat template."
+        )
+    if request.continue_final_message and request.add_generation_prompt:
+        raise WireError(
+            "continue_final_message and add_generation_prompt are not compatible. Use "
+            "continue_final_message when you want the model to continue the final message, and "
+            "add_generation_prompt when you want to add a header that will prompt it to start a "
+            "new assistant message instead."
+        )
+    for name in ("mm_processor_kwargs", "media_io_kwargs"):
+        if getattr(request, name):
+            raise WireError(f"Per-request {name} are disabled by default.", param=name)
 
 
 def _tool_arguments(request: ChatRequest) -> str:
     name = request.forced_tool
     for tool in request.tools or ():
-        function = tool.get("function", {})
-        if function.get("name") == name:
-            properties = (function.get("parameters") or {}).get("properties") or {}
+        if tool.function.name == name:
+            properties = (tool.function.parameters or {}).get("properties") or {}
             kinds = {key: value.get("type", "string") for key, value in properties.items()}
             return json.dumps({key: _EXAMPLES.get(kind) for key, kind in kinds.items()})
     return ""

@@ -1,14 +1,22 @@
 """What vLLM refuses about lengths and sampling parameters, in its order and words."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from emulators.engine.wire.errors import WireError, invalid
+from emulators.engine.wire.errors import EngineError, WireError, invalid
 from emulators.engine.wire.requests import Sampling
 
 _Rule = tuple[str, Callable[[Any], bool], str]
 _RULES: Final[tuple[_Rule, ...]] = (
     ("n", lambda v: v >= 1, "n must be at least 1, got {}."),
+    (
+        "n",
+        lambda v: v <= 16384,
+        (
+            "n must be at most 16384, got {}. To increase this limit, set the VLLM_MAX_N_SEQUENCES "
+            "environment variable."
+        ),
+    ),
     ("presence_penalty", lambda v: -2 <= v <= 2, "presence_penalty must be in [-2, 2], got {}."),
     ("frequency_penalty", lambda v: -2 <= v <= 2, "frequency_penalty must be in [-2, 2], got {}."),
     (
@@ -33,6 +41,8 @@ def check_prompt(
 ) -> None:
     """Refuse a prompt that is too long or holds ids that the model does not know."""
     count = len(prompt)
+    if not count:
+        raise WireError("The decoder prompt cannot be empty")
     if count > max_model_len:
         # A text is tokenized no further than one token past the limit.
         shown = max_model_len + 1 if from_text else count
@@ -72,7 +82,92 @@ def check_output(asked: int | None, max_model_len: int, name: str = "max_tokens"
         )
 
 
-def check_sampling(request: Sampling, *, max_tokens: int, logprobs: int, max_logprobs: int) -> None:
+def check_tokens(request: Sampling, *, prompt: int, vocab_size: int) -> None:
+    """Refuse ids of tokens that there are none of, and places outside the prompt."""
+
+    def foreign(ids: Iterable[int]) -> list[int]:
+        return [token for token in ids if not 0 <= token < vocab_size]
+
+    named = {"stop_token_ids": request.stop_token_ids, "logit_bias": _biased(request)}
+    for name, ids in named.items():
+        if bad := foreign(ids or ()):
+            raise invalid(
+                f"token_id(s) {bad} in {name} contain out-of-vocab token ids. Vocabulary size: "
+                f"{vocab_size}",
+                name,
+                bad,
+                kind=EngineError,
+            )
+    if request.allowed_token_ids == []:
+        raise invalid(
+            "allowed_token_ids is not None and empty!", "allowed_token_ids", [], kind=EngineError
+        )
+    if bad := foreign(request.allowed_token_ids or ()):
+        raise invalid(
+            "allowed_token_ids contains out-of-vocab token id!",
+            "allowed_token_ids",
+            bad,
+            kind=EngineError,
+        )
+    if bad := foreign(request.logprob_token_ids or ()):
+        raise invalid(
+            "logprob_token_ids contain out-of-vocab ids.",
+            "logprob_token_ids",
+            bad,
+            kind=EngineError,
+        )
+    start = request.routed_experts_prompt_start
+    if start > prompt:
+        name = "routed_experts_prompt_start"
+        message = f"{name} must be between 0 and the prompt length ({prompt}), inclusive."
+        raise invalid(message, name, start, kind=EngineError)
+
+
+def _biased(request: Sampling) -> list[int]:
+    try:
+        return [int(token) for token in request.logit_bias or {}]
+    except ValueError as error:
+        keys = [key for key in request.logit_bias or {} if not key.lstrip("-").isdigit()]
+        raise invalid(
+            f"logit_bias contains key(s) that cannot be converted to integer token IDs: {keys}",
+            "logit_bias",
+            keys,
+            kind=EngineError,
+        ) from error
+
+
+def check_truncation(asked: int | None, max_model_len: int) -> None:
+    """Refuse a prompt that is cut to nothing, or to more than there can be."""
+    if asked == 0:
+        raise WireError("The decoder prompt cannot be empty")
+    if asked is not None and asked > max_model_len:
+        name = "truncate_prompt_tokens"
+        raise invalid(
+            f"{name}={asked} cannot be greater than max_model_len = {max_model_len}. Please "
+            "request a smaller truncation size.",
+            name,
+            asked,
+        )
+
+
+def check_thinking(budget: object, *, thinks: bool) -> None:
+    """Refuse a budget that is no number, or for a model whose thoughts nobody parses."""
+    if budget is None:
+        return
+    name = "thinking_token_budget"
+    if isinstance(budget, bool) or not isinstance(budget, int) or budget < -1:
+        message = f"`{name}` must be a non-negative integer or -1 for unlimited."
+        raise invalid(message, name, budget)
+    if budget >= 0 and not thinks:
+        raise WireError(
+            f"{name} is set but reasoning_config is not configured. Please set --reasoning-parser "
+            f"and/or --reasoning-config to use {name}."
+        )
+
+
+def check_sampling(
+    request: Sampling, *, max_tokens: int, logprobs: int, max_logprobs: int, vocab_size: int
+) -> None:
     """Refuse parameters that make no sense."""
     for name, holds, text in _RULES:
         value = getattr(request, name)
@@ -92,6 +187,15 @@ def check_sampling(request: Sampling, *, max_tokens: int, logprobs: int, max_log
     temperature = 1.0 if request.temperature is None else request.temperature
     if temperature < _GREEDY and request.choices > 1:
         raise WireError(f"n must be 1 when using greedy sampling, got {request.choices}.")
-    if logprobs > max_logprobs:
-        message = f"Requested sample logprobs of {logprobs}, which is greater than max allowed: "
-        raise invalid(f"{message}{max_logprobs}", "logprobs", logprobs)
+    if not all(request.stops):
+        raise WireError("stop cannot contain an empty string.")
+    if not all(request.bad_words):
+        raise WireError(f"bad_words cannot contain an empty string. Got {request.bad_words=}")
+    for kind, name, count in (
+        ("sample", "logprobs", logprobs),
+        ("prompt", "prompt_logprobs", request.prompt_logprobs or 0),
+    ):
+        wanted = vocab_size if count == -1 else count
+        if wanted > max_logprobs:
+            message = f"Requested {kind} logprobs of {wanted}, which is greater than max allowed: "
+            raise invalid(f"{message}{max_logprobs}", name, wanted, kind=EngineError)

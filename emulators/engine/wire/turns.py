@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from emulators.engine.wire.errors import WireError
 
+_TEXTS: Final = frozenset({"text", "input_text", "output_text", "refusal", "thinking"})
 _MARKERS: Final = (("<|turn>", "<turn|>"), ("<start_of_turn>", "<end_of_turn>"))
 
 
@@ -45,6 +46,6 @@ def _text(message: Mapping[str, Any], model_name: str, *, multimodal: bool) -> s
     content = message.get("content") or ""
     if isinstance(content, str):
         return content
-    if not multimodal and any(part.get("type") != "text" for part in content):
+    if not multimodal and any(part.get("type", "text") not in _TEXTS for part in content):
         raise WireError(f"{model_name} is not a multimodal model")
     return "".join(part.get("text", "<image>") for part in content)
