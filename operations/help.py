@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 from pydantic import SecretStr
 
+from backends.common.needs import read_needs
 from benchmark.judging.case import limits
 from core import VERSION
 from core.cloud_errors import CloudError
@@ -300,7 +301,7 @@ def _rights() -> tuple[Entry, ...]:
 @cache
 def _needs() -> tuple[dict[str, Any], ...]:
     files = sorted((ROOT / "backends").glob("*/needs.toml"))
-    return tuple(tomllib.loads(file.read_text(encoding="utf-8")) for file in files)
+    return tuple(read_needs(file.parent.name) for file in files)
 
 
 @cache

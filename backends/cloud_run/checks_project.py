@@ -16,7 +16,7 @@ from core.records import DeploymentSpec
 
 def questions(site: Site, spec: DeploymentSpec) -> Iterator[Question]:
     """Ask for what every deployment needs, and for the token where weights come from the Hub."""
-    wanted, of_it = needs(), needed(spec)
+    wanted, of_it = needs(), needed(spec, site.settings.google_service_account)
     yield checks.reachable(site)
     yield checks.apis(site, [api.name for api in wanted.apis if api.needed_by in of_it])
     yield checks.permissions(site, [one for one in wanted.permissions if one.needed_by in of_it])

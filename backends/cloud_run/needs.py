@@ -1,9 +1,8 @@
 """What a project must have before anything can be deployed to it, from `needs.toml`."""
 
-import tomllib
 from functools import cache
-from pathlib import Path
 
+from backends.common.needs import read_needs
 from backends.google.needs import Api, Permissions, Role
 from core.record import Record
 from core.records import DeploymentSpec
@@ -29,15 +28,14 @@ class Needs(Record):
 @cache
 def needs() -> Needs:
     """Read them, once."""
-    text = Path(__file__).with_name("needs.toml").read_text(encoding="utf-8")
-    return Needs.model_validate(tomllib.loads(text))
+    return Needs.model_validate(read_needs("cloud_run"))
 
 
-def needed(spec: DeploymentSpec) -> set[str]:
-    """Give which needs a deployment has: every, ollama, bucket; questions stop nothing."""
-    found: set[str] = {"every"}
-    if spec.engine == "ollama":
-        found.add("ollama")
+def needed(spec: DeploymentSpec, caller: str | None) -> set[str]:
+    """Give which needs a deployment has; `caller` is the account that is to ask its model."""
+    found: set[str] = {"every", "ollama" if spec.engine == "ollama" else "keyed"}
     if (spec.weights or "").startswith("gs://"):
         found.add("bucket")
+    if spec.access != "public":
+        found.add("granting" if caller else "asking")
     return found

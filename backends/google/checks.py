@@ -85,7 +85,7 @@ async def _apis(site: GoogleSite, names: Sequence[str]) -> Answer:
 
 async def _permissions(site: GoogleSite, wanted: Sequence[Permissions]) -> Answer:
     client = await site.clients.projects()
-    names = [name for one in wanted for name in one.names]
+    names = list(dict.fromkeys(name for one in wanted for name in one.names))
     with strictly("see which permissions you have"):
         answer = await client.test_iam_permissions(
             resource=f"projects/{site.clients.project}", permissions=names, **reading()
@@ -93,7 +93,7 @@ async def _permissions(site: GoogleSite, wanted: Sequence[Permissions]) -> Answe
     missing = [name for name in names if name not in answer.permissions]
     if not missing:
         return Answer(passed=True, detail=f"All {len(names)} permissions.")
-    roles = (one.role for one in wanted if set(one.names) & set(missing))
+    roles = dict.fromkeys(one.role for one in wanted if set(one.names) & set(missing))
     return Answer(
         passed=False,
         detail=f"Missing: {', '.join(missing)}.",

@@ -1,9 +1,8 @@
 """What a project must have before a chip can be asked for in it, from `needs.toml`."""
 
-import tomllib
 from functools import cache
-from pathlib import Path
 
+from backends.common.needs import read_needs
 from backends.google.needs import Api, Permissions, Role
 from backends.tpu.blueprint import Blueprint
 from core.record import Record
@@ -25,11 +24,11 @@ class Needs(Record):
 @cache
 def needs() -> Needs:
     """Read them, once."""
-    text = Path(__file__).with_name("needs.toml").read_text(encoding="utf-8")
-    return Needs.model_validate(tomllib.loads(text))
+    return Needs.model_validate(read_needs("tpu"))
 
 
 def needed(made: Blueprint) -> set[str]:
-    """Give which needs a deployment has: every, queued, compute, opened; questions stop nothing."""
-    opened = {"opened"} if made.opened else set()
-    return {"every", *(place.plane for place in made.places), *opened}
+    """Give which needs a deployment has: every, queued, compute, external, opened."""
+    planes = {place.plane for place in made.places}
+    external = {"external"} if made.external_ip and "compute" in planes else set()
+    return {"every", *planes, *external, *({"opened"} if made.opened else set())}

@@ -139,4 +139,5 @@ async def _test_permissions(
     _world: World, project: Project, request: iam_policy_pb2.TestIamPermissionsRequest
 ) -> iam_policy_pb2.TestIamPermissionsResponse:
     email_of(project, request.resource)
+    project.tested += request.permissions
     return policies.allowed(project, request)

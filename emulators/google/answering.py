@@ -72,6 +72,6 @@ def refused(project: Project, api: str, permission: str, resource: str) -> Respo
     """Give the refusal of a call to an API that is off, or by a caller who may not."""
     if api not in project.apis | ALWAYS_ENABLED:
         return of(disabled(project, api))
-    if permission in project.knobs.denied_permissions:
+    if project.denies(permission):
         return of(not_permitted(permission, resource))
     return None

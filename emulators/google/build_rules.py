@@ -93,7 +93,7 @@ def _check_account(project: Project, asked: Build) -> None:
     email = asked.service_account.rpartition("/")[2]
     if email not in {*project.accounts, project.caller}:
         raise Refused("NOT_FOUND", f"service account {email} was not found")
-    if _ACT_AS in project.knobs.denied_permissions:
+    if project.denies(_ACT_AS):
         words = f"caller does not have permission to act as service account {email}"
         raise Refused("PERMISSION_DENIED", words)
 

@@ -175,6 +175,8 @@ def seen(project: Project) -> dict[str, Any]:
         "instances": [one.model_dump(mode="json") for one in living],
         "log": [one.text for one in project.log[-_TOLD_LINES:]],
         "calls": list(project.calls),
+        "needed": list(project.needed),
+        "tested": list(project.tested),
     }
 
 

@@ -61,7 +61,7 @@ def admit(project: Project, request: Any, api: str, permission: str) -> None:
     """Refuse a call to an API that is off, or by a caller who may not."""
     if api and api not in project.apis | ALWAYS_ENABLED:
         raise disabled(project, api)
-    if permission in project.knobs.denied_permissions:
+    if project.denies(permission):
         message = type(request).pb(request) if hasattr(type(request), "pb") else request
         raise not_permitted(permission, next(_texts(message), f"projects/{project.id}"))
 
@@ -87,7 +87,7 @@ def check_billed(world: World, project: Project, api: str, billed: str) -> None:
             )
         return
     paying = world.project(billed)
-    if USE in paying.knobs.denied_permissions:
+    if paying.denies(USE):
         raise Refused(
             "PERMISSION_DENIED",
             f"Caller does not have required permission to use project {billed}. Grant the caller"

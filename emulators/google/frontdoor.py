@@ -104,7 +104,7 @@ class _Host:
     def _may_invoke(self, email: str | None) -> bool:
         project = self._project
         if email == project.caller:  # who owns the project
-            return _INVOKE not in project.knobs.denied_permissions
+            return not project.denies(_INVOKE)
         kept = [project.policy]
         if self._fleet.service.name in project.service_policies:
             kept.append(project.service_policies[self._fleet.service.name])

@@ -14,11 +14,17 @@ from google.longrunning.operations_pb2 import (
     WaitOperationRequest,
 )
 
-from emulators.google.refusing import Refused, not_found
+from emulators.google.refusing import Refused, not_found, not_permitted
 from emulators.google.serving import add, unary
 from emulators.google.state import Project, World
 
 _POLL_SECONDS: Final = 0.02
+_PERMISSIONS: Final = {
+    "run": "run.operations.get",
+    "tpu": "tpu.operations.get",
+    "cloudbuild": "cloudbuild.builds.get",
+}
+"""Source: iam-dataset's table of methods and permissions (2026-08), made of Google's own pages."""
 _LONGEST_WAIT_SECONDS: Final = 30.0
 
 
@@ -97,7 +103,15 @@ async def _get(_world: World, project: Project, request: GetOperationRequest) ->
     found: Operation | None = project.operations.get(request.name)
     if found is None:
         raise not_found("Operation", request.name)
+    permission = _permission(found.metadata.type_url)
+    if project.denies(permission):
+        raise not_permitted(permission, request.name)
     return found
+
+
+def _permission(kind: str) -> str:
+    """Give what a look at an operation takes, by the API that its metadata is of."""
+    return next((needed for part, needed in _PERMISSIONS.items() if f".{part}." in kind), "")
 
 
 async def _list(

@@ -64,4 +64,5 @@ async def _set_policy(
 async def _test_permissions(
     _world: World, project: Project, request: iam_policy_pb2.TestIamPermissionsRequest
 ) -> iam_policy_pb2.TestIamPermissionsResponse:
+    project.tested += request.permissions
     return policies.allowed(project, request)

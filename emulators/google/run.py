@@ -223,7 +223,7 @@ def _check(
     account = service.template.service_account
     ours = account.endswith(f"@{project.id}.iam.gserviceaccount.com")
     act = "iam.serviceAccounts.actAs"
-    if (ours and account not in project.accounts) or act in project.knobs.denied_permissions:
+    if project.denies(act) or (ours and account not in project.accounts):
         raise not_permitted(act, f"projects/-/serviceAccounts/{account}")
 
 

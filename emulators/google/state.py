@@ -179,6 +179,10 @@ class Project(_Kept):
     """Quota and region of each first deployment."""
     calls: list[str] = []
     """Methods called, such as google.cloud.run.v2.Services/CreateService, newest last."""
+    needed: list[str] = []
+    """Permissions that those calls took, newest last."""
+    tested: list[str] = []
+    """Permissions that the caller asked about on the project itself, newest last."""
 
     @property
     def caller(self) -> str:
@@ -223,6 +227,13 @@ class Project(_Kept):
             )
         )
         del self.log[:-_LOG_ENTRIES]
+
+    def denies(self, permission: str) -> bool:
+        """Say whether the caller lacks what a call takes; none if empty."""
+        if permission:
+            self.needed.append(permission)
+            del self.needed[:-_CALLS]
+        return permission in self.knobs.denied_permissions
 
     def called(self, method: str) -> None:
         """Remember a call."""

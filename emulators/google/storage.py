@@ -89,7 +89,7 @@ class _Door(RequestHandler):  # type: ignore[misc]  # without types
             return
         project = self._world.project(owner)
         project.called(permission)
-        if permission in project.knobs.denied_permissions:
+        if project.denies(permission):
             raise not_permitted(permission, f"projects/_/buckets/{bucket or ''}")
 
     def _own(self, bucket: str, maker: str) -> None:

@@ -149,7 +149,7 @@ def _accounts(body: dict[str, Any], call: Call) -> list[dict[str, Any]]:
 
 
 def _check_user(project: Project, email: str) -> None:
-    if "iam.serviceAccounts.actAs" in project.knobs.denied_permissions:
+    if project.denies("iam.serviceAccounts.actAs"):
         raise Denied(
             400,
             "serviceAccountAccessDenied",

@@ -42,7 +42,7 @@ class Call:
 
     def need(self, permission: str, path: str = "") -> None:
         """Refuse a caller who lacks one more permission."""
-        if permission in self.project.knobs.denied_permissions:
+        if self.project.denies(permission):
             raise lacking(permission, path or self.parent)
 
 

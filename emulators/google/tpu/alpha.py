@@ -104,7 +104,7 @@ async def _answered(world: World, project: Project, served: Served, request: Req
     if API not in project.apis:
         raise disabled(project, API)
     path = request.url.path.removeprefix("/v2alpha1/")
-    if served.permission in project.knobs.denied_permissions:
+    if project.denies(served.permission):
         raise not_permitted(served.permission, path)
     for name in request.query_params:
         if name not in served.query | _ANY_QUERY:

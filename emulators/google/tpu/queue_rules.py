@@ -180,7 +180,7 @@ def _check_network(project: Project, node: Node) -> None:
 
 def _check_account(project: Project, email: str) -> None:
     ours = email.endswith(f"@{project.id}.iam.gserviceaccount.com")
-    if (ours and email not in project.accounts) or _ACT in project.knobs.denied_permissions:
+    if project.denies(_ACT) or (ours and email not in project.accounts):
         raise not_permitted(_ACT, f"projects/-/serviceAccounts/{email or 'default'}")
 
 

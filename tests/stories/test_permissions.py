@@ -1,0 +1,104 @@
+"""What a preflight asks for is what a whole life takes: no permission less, and none more."""
+
+from typing import Any, Final
+
+import pytest
+
+from backends.cloud_run import checking
+from tests.backends.cloud_run.sites import opened, planned
+from tests.conversation import Agent, agent_of
+from tests.stories.chips import HERE
+from tests.stories.conftest import Cloud
+from tests.stories.life import MODEL, Life
+
+pytestmark = pytest.mark.anyio
+
+VLLM: Final = {"model": MODEL, "max_model_len": 4096}
+_CHIP: Final = {**VLLM, "zones": [HERE]}
+GOOGLE: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
+    ("cloud-run-l4", VLLM),
+    ("cloud-run-l4", {"model": "gemma3:4b", "engine": "ollama"}),
+    ("tpu-v6e-1", {**_CHIP, "control_plane": "compute"}),
+    ("tpu-v6e-1", {**_CHIP, "control_plane": "queued"}),
+    ("tpu-v6e-1-flex", {**_CHIP, "control_plane": "queued"}),
+)
+RARELY: Final = frozenset(
+    {
+        "compute.firewalls.update",  # other addresses are let in than before
+        "compute.globalOperations.get",  # a firewall rule that takes a while
+        "compute.zoneOperations.list",  # a VM that was refused a moment after it was asked for
+    }
+)
+"""What no usual life takes, though a deployment may."""
+
+
+@pytest.mark.life
+@pytest.mark.parametrize(("target", "wish"), GOOGLE)
+async def test_google_is_asked_for_what_the_calls_take(
+    cloud: Cloud, target: str, wish: dict[str, Any]
+) -> None:
+    """Deploy, look, read logs, scale, stop, start, destroy and purge take what was asked for."""
+    async with agent_of(cloud.settings) as agent:
+        await _checked(agent, cloud, target, wish)
+        seen = cloud.controls.get(cloud.project)
+        asked, before = set(seen["tested"]), len(seen["needed"])
+        await _lives(agent, target, wish)
+    every = cloud.controls.get(cloud.project)["needed"]
+    assert sorted(set(every[before:]) - asked) == []
+    assert asked - set(every) <= RARELY
+
+
+@pytest.mark.parametrize(
+    ("target", "permission"),
+    [
+        ("cloud-run-l4", "run.revisions.get"),
+        ("cloud-run-l4", "run.routes.invoke"),
+        ("cloud-run-l4", "secretmanager.versions.get"),
+        ("cloud-run-l4", "cloudbuild.builds.list"),
+        ("cloud-run-l4", "artifactregistry.dockerimages.list"),
+        ("tpu-v6e-1", "tpu.nodes.list"),
+        ("tpu-v6e-1", "tpu.acceleratortypes.list"),
+        ("tpu-v6e-1", "tpu.runtimeversions.list"),
+        ("tpu-v6e-1", "tpu.operations.get"),
+    ],
+)
+async def test_a_permission_that_a_look_takes_is_missed_before_anything_is_made(
+    cloud: Cloud, target: str, permission: str
+) -> None:
+    """A role of one's own may let somebody make what they cannot look at."""
+    cloud.set(denied_permissions=[permission])
+    async with agent_of(cloud.settings) as agent:
+        plan = await agent.call("plan_deployment", model=MODEL, target=target, check=True)
+    [row] = [
+        one for one in plan.data["checks"] if one["what"] == "You may do what a deployment takes"
+    ]
+    assert (row["outcome"], permission in row["detail"]) == ("fail", True), row
+
+
+async def _checked(agent: Agent, cloud: Cloud, target: str, wish: dict[str, Any]) -> None:
+    if "engine" in wish:  # which plan_deployment does not take
+        async with opened(cloud.controls.plane, cloud.project) as site:
+            found = await checking.preflight(site, planned(site, **wish))
+        assert not found.failed, found
+        return
+    plan = await agent.call("plan_deployment", target=target, check=True, **wish)
+    assert not plan.failed, plan
+    assert not [row for row in plan.data["checks"] if row["outcome"] == "fail"], plan
+
+
+async def _lives(agent: Agent, target: str, wish: dict[str, Any]) -> None:
+    life = Life(agent, target, at="http")
+    await life.call("deploy_vllm", **wish)
+    await life.becomes("ready")
+    assert (await life.call("verify_model_health")).data["healthy"]
+    await life.call("query_gemma4", prompt="What is Gemma?", max_tokens=8)
+    await life.call("get_logs", lines=50)
+    await agent.call("list_deployments", target=target)
+    if not target.startswith("tpu"):
+        await life.call("update_vllm_scaling", min_replicas=0, max_replicas=2)
+        await life.becomes_one_of("ready", "asleep")
+        await life.call("stop_vllm")
+        await life.becomes("stopped")
+        await life.call("start_vllm")
+        await life.becomes_one_of("ready", "asleep")
+    assert (await life.call("destroy_vllm", purge=True)).data["gone"]
