@@ -37,6 +37,15 @@ _LOGINS: Final[dict[str, dict[str, Any]]] = {
     "person-without-gcloud": {**_PERSON, "gcloud": ""},
 }
 """Of whoever calls Google; usually it is a machine's service account."""
+_STRICT: Final = "strict"
+_POLICIES: Final[dict[str, dict[str, Any]]] = {
+    "aca": {"organisation_forbids": ["shared-keys", "public-ingress"]},
+    "cloud-run": {"constraints": ["run.allowedIngress"]},
+    "tpu": {"constraints": ["compute.vmExternalIpAccess"]},
+}
+"""What a strict organisation forbids, by the first word of a target."""
+_ALLOWED: Final = {"aca": {"access": "internal", "weights": "hub:disk"}}
+"""What can be had there all the same."""
 _REAL_TIME: Final[dict[str, Any]] = {"probe_scale": 1, "cooldown_scale": 1}
 """Of Azure: a boot that takes as long as a real one needs the real patience of probes."""
 
@@ -44,9 +53,12 @@ _REAL_TIME: Final[dict[str, Any]] = {"probe_scale": 1, "cooldown_scale": 1}
 class Rehearsal(Story):
     """The same story as the demo's, with what only a cloud has."""
 
-    def __init__(self, client: Client[Any], target: str, engine: str) -> None:
+    def __init__(
+        self, client: Client[Any], target: str, engine: str, *, is_strict: bool = False
+    ) -> None:
         super().__init__(client)
         self._target = target
+        self._is_strict = is_strict
         self._engine = engine
         self._where: dict[str, Any] = {"target": target, "name": _NAME}
 
@@ -74,6 +86,12 @@ class Rehearsal(Story):
             await self.call("get_zones_with_available_quota", lines=40, target=self._target)
         deploy: dict[str, Any] = {**what, "name": _NAME, "engine": self._engine, "ttl_minutes": 60}
         told = await self.call("deploy_vllm", lines=60, **deploy)
+        if self._is_strict and told.get("code") == "CLOUD_REFUSED":
+            self.failed -= 1  # which is what should happen, before anything bills
+            if allowed := of_cloud(_ALLOWED, self._target):
+                await self.call("deploy_vllm", lines=60, **deploy, **allowed)
+                await self._settled("ready")
+            return False  # nobody outside the organisation's network can ask it anything
         return bool(told.get("ok")) and await self._settled("ready")
 
     async def _looked_at(self) -> None:
@@ -124,26 +142,34 @@ class Rehearsal(Story):
                 return state in wanted
 
 
-def _google(folder: Path, login: str) -> None:
-    """Say who calls Google."""
+def of_cloud(rows: dict[str, dict[str, Any]], target: str) -> dict[str, Any]:
+    """Return the row of a target's cloud, empty where there is none."""
+    return next((row for kind, row in rows.items() if target.startswith(kind)), {})
+
+
+def _google(folder: Path, login: str, policies: dict[str, Any]) -> None:
+    """Say who calls Google, and what their organisation forbids."""
     plane = GooglePlane.model_validate_json((folder / "google" / "plane.json").read_bytes())
     url = f"{plane.http}/rehearsal/projects/{Settings().google_cloud_project or 'rehearsal'}"
-    httpx2.put(url, json=_LOGINS[login]).raise_for_status()
+    httpx2.put(url, json={**_LOGINS[login], **policies}).raise_for_status()
     if login:
         print(f"\n(Who calls is a {login.replace('-', ' ')}.)", flush=True)
 
 
-def _azure(folder: Path, boot_seconds: float) -> None:
-    """Let boots take as long as they are to."""
+def _azure(folder: Path, boot_seconds: float | None, policies: dict[str, Any]) -> None:
+    """Let boots take as long as they are to, and policies forbid what they do."""
     plane = AzurePlane.model_validate_json((folder / "azure" / "plane.json").read_bytes())
     whose = Settings().azure_subscription_id or REHEARSED_SUBSCRIPTION
     url = f"{plane.http}/rehearsal/subscriptions/{whose}"
-    knobs = {"boot_seconds": boot_seconds, **_REAL_TIME}
-    httpx2.put(url, json=knobs).raise_for_status()
-    print(f"\n(Every boot takes {boot_seconds:g} s.)", flush=True)
+    slow = {"boot_seconds": boot_seconds, **_REAL_TIME} if boot_seconds else {}
+    httpx2.put(url, json={**slow, **policies}).raise_for_status()
+    if boot_seconds:
+        print(f"\n(Every boot takes {boot_seconds:g} s.)", flush=True)
 
 
-async def _rehearse(target: str, engine: str, boot_seconds: float | None, login: str) -> int:
+async def _rehearse(target: str, words: set[str], boot_seconds: float | None, login: str) -> int:
+    engine, is_strict = "ollama" if "ollama" in words else "vllm", _STRICT in words
+    policies = of_cloud(_POLICIES, target) if is_strict else {}
     chosen = {"REHEARSAL": "1", "TOOLSETS": "all", "CONFIRM": "ask", "VLLM_BASE_URL": ""}
     env = {**inherited_environment(), "VLLM_TARGET": "", **chosen}
     log = Settings(rehearsal=True)
@@ -157,13 +183,15 @@ async def _rehearse(target: str, engine: str, boot_seconds: float | None, login:
         log_file=folder / "server.log",
     )
     client = Client(server, elicitation_handler=say_yes, progress_handler=show_progress)
-    story = Rehearsal(client, target, engine)
+    story = Rehearsal(client, target, engine, is_strict=is_strict)
     async with client:
         await story.call("list_deployments")  # which starts the simulated clouds
     if not target.startswith("aca"):
-        _google(folder, login)
-    elif boot_seconds:
-        _azure(folder, boot_seconds)
+        _google(folder, login, policies)
+    elif boot_seconds or policies:
+        _azure(folder, boot_seconds, policies)
+    if policies:
+        print(f"\n(The organisation forbids {', '.join(*policies.values())}.)", flush=True)
     async with client:  # a server that logs in now
         with anyio.move_on_after(_STORY_SECONDS + 4 * (boot_seconds or 0)) as limit:
             await story.tell()
@@ -172,16 +200,16 @@ async def _rehearse(target: str, engine: str, boot_seconds: float | None, login:
 
 
 def main(arguments: list[str]) -> int:
-    """Tell it for `TARGET [ollama] [LOGIN] [BOOT_SECONDS]`, or `clean` up; give the exit status."""
+    """Tell it for `TARGET [ollama] [strict] [LOGIN] [SECONDS]`, or `clean`; return the status."""
     if arguments == ["clean"]:
         existed = Stage(Settings(rehearsal=True)).forget_rehearsal()
         print("The rehearsal's clouds are gone." if existed else "There was no rehearsal.")
         return 0
     target = arguments[0] if arguments else "cloud-run-l4"
-    engine = "ollama" if "ollama" in arguments[1:] else "vllm"
+    words = {"ollama", _STRICT} & {*arguments[1:]}
     login = next((one for one in arguments[1:] if one in _LOGINS), "")
-    numbers = [float(one) for one in arguments[1:] if one not in {"ollama", *_LOGINS}]
-    failed = anyio.run(_rehearse, target, engine, numbers[0] if numbers else None, login)
+    numbers = [float(one) for one in arguments[1:] if one not in {*words, *_LOGINS}]
+    failed = anyio.run(_rehearse, target, words, numbers[0] if numbers else None, login)
     print("The rehearsal succeeded." if not failed else f"{failed} things went wrong.")
     return 1 if failed else 0
 

@@ -12,7 +12,11 @@ from core.settings import ROOT
 
 pytestmark = pytest.mark.anyio
 
-TOLD: Final = ("cloud-run-l4 person", "aca-a100", "tpu-v6e-1")
+TOLD: Final = (
+    *("cloud-run-l4 person", "aca-a100", "tpu-v6e-1"),
+    *("cloud-run-l4 strict", "aca-a100 strict", "tpu-v6e-1 strict person"),
+)
+"""A target, who calls, and what their organisation forbids; each in a project that is new."""
 _MOST_TOKENS: Final = 7_500
 _LONGEST_SECONDS: Final = 400
 
