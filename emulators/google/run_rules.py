@@ -236,9 +236,9 @@ def _gpu(service: Service, container: Container) -> Iterator[_Problem]:
         yield "template.containers", f"all containers together may have {most} beside this GPU."
     if not rule.cpus[0] <= cpus(limits.get("cpu", "1")) <= rule.cpus[1]:
         yield f"{where}.limits.cpu", f"must be between {rule.cpus[0]:g} and {rule.cpus[1]:g}."
-    most = min(rule.memory[1], _GIB_PER_CPU * cpus(limits.get("cpu", "1")))
-    if not rule.memory[0] <= gibibytes(limits.get("memory", "512Mi")) <= most:
-        yield f"{where}.limits.memory", f"must be between {rule.memory[0]:g}Gi and {most:g}Gi."
+    largest = min(rule.memory[1], _GIB_PER_CPU * cpus(limits.get("cpu", "1")))
+    if not rule.memory[0] <= gibibytes(limits.get("memory", "512Mi")) <= largest:
+        yield f"{where}.limits.memory", f"must be between {rule.memory[0]:g}Gi and {largest:g}Gi."
 
 
 def _check_gpu_quota(

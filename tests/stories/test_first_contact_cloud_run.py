@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -175,7 +176,7 @@ async def test_a_region_that_is_not_listed_is_google_s_to_refuse(cloud: Cloud, r
 async def test_memory_and_processors_that_are_asked_for_are_planned_priced_and_given(
     agent: Agent,
 ) -> None:
-    asked = {"cpu": 8, "memory_gib": 24}
+    asked: dict[str, Any] = {"cpu": 8, "memory_gib": 24}
     usual, chosen = await checked(agent, L4), await checked(agent, L4, **asked)
     assert usual.data["foreseen"]["host"] == "8 vCPU, 32 GiB"
     assert chosen.data["foreseen"]["host"] == "8 vCPU, 24 GiB"

@@ -12,12 +12,14 @@ from tests.backends.cloud_run.planned import planned
 from tests.backends.cloud_run.preflights import the_only_failure
 from tests.backends.cloud_run.shelf import INDEX, ONE, TWO, below, model, safetensors, store
 from tests.backends.cloud_run.sites import opened
+from tests.google_plane import Controls
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def site(plane: GooglePlane, project: str) -> AsyncIterator[Site]:
+async def site(plane: GooglePlane, project: str, controls: Controls) -> AsyncIterator[Site]:
+    controls.set(project, quotas={"l4": 3})
     async with opened(plane, project) as site:
         yield site
 
