@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+import anyio
+
 from backends.aca import bodies, text
 from backends.aca.blueprint import Blueprint
 from backends.aca.failing import strictly
@@ -42,7 +44,9 @@ async def forbidden(site: Site, drawn: Blueprint) -> CloudRefused | None:
     Raises:
         CloudError: Azure does not tell: the provider of policies is not registered, or not for you.
     """
-    for one in _contents(drawn):
+    # The models of Azure's packages take a moment to be imported.
+    contents = await anyio.to_thread.run_sync(lambda: tuple(_contents(drawn)))
+    for one in contents:
         names = await _denied(site, one.body)
         if names:
             return CloudRefused(

@@ -37,7 +37,8 @@ def refuse(sub: Subscription, kind: str, name: str, body: Mapping[str, Any]) -> 
         raise Refused(
             403,
             "RequestDisallowedByPolicy",
-            f"Resource '{name}' was disallowed by policy. Policy identifiers: '{json.dumps(named)}'.",
+            f"Resource '{name}' was disallowed by policy. Policy identifiers:"
+            f" '{json.dumps(named)}'.",
         )
 
 

@@ -61,9 +61,10 @@ def test_the_account_goes_to_its_own_registry_alone() -> None:
         "username": "me",
         "passwordSecretRef": "registry-password",
     }
-    for image in (PATCHED, "mine.azurecr.io/vllm:1"):
-        there = sent(mine, **small(image=image))["properties"]["configuration"]
-        assert "passwordSecretRef" not in str(there)
+    for image, others in ((PATCHED, []), ("mine.azurecr.io/vllm:1", ["mine.azurecr.io"])):
+        there = sent(mine, **small(image=image))["properties"]["configuration"]["registries"]
+        assert [one["server"] for one in there] == [*others, "docker.io"]
+        assert [one["server"] for one in there if "passwordSecretRef" in one] == ["docker.io"]
     other = site(**_ACCOUNT, registry_server="ghcr.io")
     (sent_to,) = sent(other, **small(image=PATCHED))["properties"]["configuration"]["registries"]
     assert sent_to["server"] == "ghcr.io"

@@ -16,6 +16,7 @@ READS: Final = {
     "POST Microsoft.Storage/storageAccounts/listKeys",
     "POST Microsoft.Storage/checkNameAvailability",
     "POST Microsoft.KeyVault/checkNameAvailability",
+    "POST Microsoft.PolicyInsights/checkPolicyRestrictions",
 }
 """What is asked with POST and changes nothing."""
 MADE: Final = {

@@ -93,7 +93,7 @@ async def test_a_login_that_does_not_answer_is_unknown(
 async def test_what_azure_does_not_answer_in_time_is_unknown_and_the_rest_is_told(
     azure: AzurePlane, subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checking, "_ANSWERS_SECONDS", 1.5)
+    monkeypatch.setattr(checking, "_ANSWERS_SECONDS", 4)
     call = "GET Microsoft.App/locations/availableManagedEnvironmentsWorkloadProfileTypes"
     controls.set(subscription, faults=[fault(call, when="hang", times=-1)])
     found = await checks(azure, subscription)
