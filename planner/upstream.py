@@ -46,7 +46,7 @@ def upstream_doubts(
         asked = (one.accelerator, one.vllm_version, one.implementation)
         if asked == wanted and one.doubt and re.search(one.model, model, re.IGNORECASE):
             yield (
-                f"Upstream's tests of tpu-inference {vllm_version} on {accelerator} do not vouch for"
-                f" {model}: {one.doubt} ({one.source}). See that it answers well before you pay for"
-                " hours of it."
+                f"Upstream's tests of tpu-inference {vllm_version} on {accelerator} do not vouch"
+                f" for {model}: {one.doubt} ({one.source}). See that it answers well before you pay"
+                " for hours of it."
             )

@@ -4,7 +4,8 @@ import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 import anyio
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from backends.common import guard
 from core.settings import inherited_environment
 from emulators.common.programs import free_port
+from emulators.common.web import UNVERIFIED_TLS
 
 SPELLINGS: Final = (
     "//invocations",
@@ -86,7 +88,11 @@ async def raw(base_url: str, path: str, *, method: str = "GET", body: str = "") 
         f"{method} {path} HTTP/1.1\r\nHost: guard\r\nConnection: close\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}"
     )
-    async with await anyio.connect_tcp("127.0.0.1", int(base_url.rpartition(":")[2])) as stream:
+    url = urlsplit(base_url)
+    tls: dict[str, Any] = {"tls": False}
+    if url.scheme == "https":  # the certificate is not what is asked about
+        tls = {"tls": True, "ssl_context": UNVERIFIED_TLS, "tls_standard_compatible": False}
+    async with await anyio.connect_tcp(url.hostname, url.port, **tls) as stream:
         await stream.send(request.encode("latin-1"))
         answer = b"".join([piece async for piece in stream]).decode(errors="replace")
     return int(answer.split()[1]), answer

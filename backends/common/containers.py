@@ -52,10 +52,12 @@ class Probe(Record):
         return self.initial_delay_seconds + self.period_seconds * self.failures
 
 
-def serve(spec: DeploymentSpec, model: str, *more: str, host: str = EVERYWHERE) -> tuple[str, ...]:
+def serve(
+    spec: DeploymentSpec, model: str, *more: str, host: str = EVERYWHERE, port: int = PORT
+) -> tuple[str, ...]:
     """Give what follows `vllm` on its command line, `more` before the spec's own flags."""
     named = ("--served-model-name", spec.served_model_name)
-    listen = ("--host", host, "--port", str(PORT))
+    listen = ("--host", host, "--port", str(port))
     # Another image may hold another version, which need not know this flag.
     quiet = () if spec.image else (_QUIET,)
     return ("serve", model, *named, *more, *vllm_flags(spec), *listen, *quiet)

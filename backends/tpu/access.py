@@ -23,7 +23,7 @@ from core.records import Access
 
 _TLS: Final = "HTTPS with a certificate of its VM's own, the only one that is trusted for it"
 _PLAIN: Final = "plain HTTP, which whoever is on the way can read, the key included"
-_OPEN: Final = "/v1/* needs the key; /metrics, /health and /tokenize are open to whoever is let in"
+_OPEN: Final = "a proxy lets through what the key opens, and /health and /ping without one"
 _KNOWN_SECONDS: Final = 300.0
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from backends.tpu.site import Site
 
 _ASKED: Final = {"compute": "Compute Engine", "queued": "the queue of Cloud TPU"}
-_OPEN: Final = "/metrics, /health and /tokenize answer without a key to whoever is let in."
+_OPEN: Final = "a proxy before the engine answers nothing without it but /health and /ping."
 
 
 def engine_name(site: "Site") -> tuple[str, str]:
@@ -183,6 +183,6 @@ def _open(made: Blueprint) -> Iterator[str]:
             " tunnel, inside of which it speaks plain HTTP."
         )
     elif made.anybody:
-        yield f"Anybody on the internet reaches it (access=public): its key protects /v1; {_OPEN}"
+        yield f"Anybody on the internet reaches it (access=public), its key protects it: {_OPEN}"
     else:
-        yield f"Its firewall rule lets in your addresses alone, by HTTPS and with a key; {_OPEN}"
+        yield f"Its firewall rule lets in your addresses alone, by HTTPS and with a key: {_OPEN}"

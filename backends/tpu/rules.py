@@ -21,6 +21,12 @@ class Engine(Record):
     vllm: str
 
 
+class Guard(Record):
+    """The proxy that stands before the engine."""
+
+    image: str
+
+
 class Generation(Record):
     """What one generation of chips is called, and what its VMs are made of."""
 
@@ -109,6 +115,7 @@ class Rules(Record):
     """`rules.toml`."""
 
     engine: Engine
+    guard: Guard
     generations: dict[str, Generation]
     disk: Disk
     wait: Wait

@@ -4,13 +4,17 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from backends.common import guard
+from backends.common.containers import Container
 from backends.common.written import assigned
 from backends.tpu.blueprint import Blueprint
 from backends.tpu.names import LOG
 from backends.tpu.rules import rules
-from backends.tpu.serving import TLS_FOLDER
+from backends.tpu.serving import ENGINE_PORT
 
 _TEMPLATE: Final = Path(__file__).with_name("startup.sh")
+TLS_FOLDER: Final = "/tls"
+"""Of the proxy's container; the startup script makes what is in it."""
 DECIDED: Final = "# --- decided ---\n"
 TO_DO: Final = "# --- to do ---\n"
 
@@ -27,9 +31,7 @@ def docker_arguments(made: Blueprint) -> tuple[str, ...]:
     """Give what stands between `docker run` and the image; secrets by the names of variables."""
     chosen, container = rules().docker, made.container
     memory, folder = chosen.memory_folder.rpartition("/")[0], chosen.folder
-    mounted = [f"{memory}:{memory}", f"{folder}/cache:{rules().cache.mount_path}"]
-    if made.tls:
-        mounted.append(f"{folder}/tls:{TLS_FOLDER}:ro")
+    mounted = (f"{memory}:{memory}", f"{folder}/cache:{rules().cache.mount_path}")
     return (
         *("--name", made.id, "--label", f"deployment={made.spec.name}"),
         *("--privileged", "--net=host", f"--shm-size={chosen.shm_size}", "--restart=no"),
@@ -37,6 +39,28 @@ def docker_arguments(made: Blueprint) -> tuple[str, ...]:
         *(word for folder in mounted for word in ("-v", folder)),
         *(word for pair in assigned(container.env) for word in ("-e", pair)),
         *(word for variable in container.secrets for word in ("-e", variable)),
+    )
+
+
+def guard_of(made: Blueprint) -> Container:
+    """Return the proxy before the engine, which answers by the VM's certificate."""
+    tls = guard.Certificate(certificate=f"{TLS_FOLDER}/cert.pem", key=f"{TLS_FOLDER}/key.pem")
+    return guard.container(
+        rules().guard.image,
+        port=made.container.port,
+        engine_port=ENGINE_PORT,
+        tls=tls if made.tls else None,
+    )
+
+
+def guard_arguments(made: Blueprint) -> tuple[str, ...]:
+    """Give what stands between `docker run` and the proxy's image; it writes in memory alone."""
+    mounted = ("-v", f"{rules().docker.folder}/tls:{TLS_FOLDER}:ro") if made.tls else ()
+    return (
+        *("--name", f"{made.id}-guard", "--net=host", "--restart=always", "--read-only"),
+        *("--tmpfs", "/tmp", "--security-opt", "no-new-privileges", *mounted),  # noqa: S108
+        # nginx needs no lines, and each decision of the script is one.
+        *(w for pair in assigned(guard_of(made).env) for w in ("-e", " ".join(pair.split()))),
     )
 
 
@@ -63,9 +87,17 @@ def _decided(made: Blueprint, image: str) -> Iterable[str]:
         "TLS": "yes" if made.tls else "no",
         "LOG": LOG,
         "CACHE": f"{rules().docker.folder}/cache",
+        "GUARD_IMAGE": rules().guard.image,
+    }
+    before = guard_of(made)
+    lists = {
+        "DOCKER": docker_arguments(made),
+        "COMMAND": command(made),
+        "GUARD_DOCKER": guard_arguments(made),
+        "GUARD_COMMAND": (*before.command, *before.args),
     }
     yield from (f"readonly {name}={_quoted(word)}\n" for name, word in words.items())
-    for name, several in (("DOCKER", docker_arguments(made)), ("COMMAND", command(made))):
+    for name, several in lists.items():
         yield f"readonly {name}=({' '.join(map(_quoted, several))})\n"
 
 

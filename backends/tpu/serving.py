@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from backends.common.containers import PORT, Container, serve, size_known
+from backends.common.containers import LOOPBACK, PORT, Container, serve, size_known
 from backends.common.hub_cache import hub_environment
 from backends.common.words import said
 from backends.google.names import HF_SECRET
@@ -21,12 +21,8 @@ from planner.flags import Flags
 from planner.places import Place
 from planner.upstream import Implementation, upstream_doubts
 
-TLS_FOLDER: Final = "/tls"
-"""Of the container; the startup script makes what is in it."""
-_TLS: Final = (
-    *("--ssl-keyfile", f"{TLS_FOLDER}/key.pem"),
-    *("--ssl-certfile", f"{TLS_FOLDER}/cert.pem"),
-)
+ENGINE_PORT: Final = 8001
+"""Of the VM alone: what is asked from outside asks the proxy before it."""
 _WHOLE: Final = "--disable-chunked-mm-input"
 _BATCHED: Final = "--max-num-batched-tokens"
 _LIMIT: Final = "--limit-mm-per-prompt"
@@ -65,7 +61,6 @@ def serving(
     room = _room(weights, model, place, small_disk=small_disk)
     if spec.boot_disk_gb:
         room = _chosen_disk(spec.boot_disk_gb, weights, model, small_disk=small_disk)
-    tls = _TLS if spec.access != "internal" else ()
     fetch = weights.kind == "hub"
     secrets = {"VLLM_API_KEY": key_secret(spec.name)}
     return Serving(
@@ -73,7 +68,7 @@ def serving(
         container=Container(
             image=spec.image or rules().engine.image,
             command=("vllm",),
-            args=serve(whole, spec.model, *tls),
+            args=serve(whole, spec.model, host=LOOPBACK, port=ENGINE_PORT),
             env={**weights.env, **_environment(place, room, fetch=fetch), **spec.variables},
             secrets={**secrets, "HF_TOKEN": HF_SECRET} if fetch and hf_token else secrets,
             port=PORT,
@@ -173,10 +168,8 @@ def _chosen_disk(disk_gb: int, weights: Weights, model: ModelShape, *, small_dis
     if weights.kind == "hub" and size_known(model):
         needed = math.ceil(disk.image_gb + file_bytes(model) / 1e9)
         if disk_gb < needed:
-            doubts = (
-                f"boot_disk_gb={disk_gb} is less than the {needed} GB of image and weights: the VM"
-                " would be paid for and end with a full disk.",
-            )
+            short = f"boot_disk_gb={disk_gb} is less than the {needed} GB of image and weights"
+            doubts = (f"{short}: the VM would be paid for and end with a full disk.",)
     return _Room(disk_gb=disk_gb, on_node=not small_disk, doubts=doubts)
 
 

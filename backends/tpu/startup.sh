@@ -1,7 +1,8 @@
 #!/bin/bash
-# Makes a VM with TPU chips serve a model: docker, a certificate, the image, its secrets, vLLM.
+# Makes a VM with TPU chips serve a model: docker, a certificate, the images, its secrets, vLLM and the
+# proxy before it.
 # Runs at every boot. Each step is told to the console and to Cloud Logging.
-# shellcheck disable=SC2329  # some functions are called by way of `again` and `trap`
+# shellcheck disable=SC2016,SC2329  # another shell expands; `again` and `trap` call some functions
 set +x
 set -euo pipefail
 umask 077
@@ -18,6 +19,9 @@ readonly LOG='vllm-devops'
 readonly CACHE='/var/lib/vllm-devops/cache'
 readonly DOCKER=('--name' 'vllm-devops-gemma' '-e' 'VLLM_API_KEY')
 readonly COMMAND=('vllm' 'serve' 'google/gemma-4-E4B-it')
+readonly GUARD_IMAGE='docker.io/library/nginx:1.30.0-alpine-slim'
+readonly GUARD_DOCKER=('--name' 'vllm-devops-gemma-guard' '-e' 'GUARD_CONFIGURATION=')
+readonly GUARD_COMMAND=('/bin/sh' '-c' 'nginx')
 # --- to do ---
 
 readonly ROOT=${VLLM_DEVOPS_ROOT:-}
@@ -170,23 +174,26 @@ tell_certificate() {
   tell certificate "$(<"$STATE/tls/cert.pem")"
 }
 
-# Google's own registries are shown the VM's account; others are public.
+# log_in IMAGE: Google's own registries are shown the VM's account; others are public.
 log_in() {
-  case ${IMAGE%%/*} in
+  case ${1%%/*} in
     *.pkg.dev | gcr.io | *.gcr.io) ;;
     *) return 0 ;;
   esac
-  access_token | docker login --username oauth2accesstoken --password-stdin "https://${IMAGE%%/*}"
+  access_token | docker login --username oauth2accesstoken --password-stdin "https://${1%%/*}"
 }
 
 pulled() {
-  log_in >/dev/null && docker pull --quiet "$IMAGE" >/dev/null
+  log_in "$1" >/dev/null && docker pull --quiet "$1" >/dev/null
 }
 
 pull() {
+  local image
   export DOCKER_CONFIG=$STATE/docker
   tell 'pulling image' "$IMAGE"
-  again 6 20 'pulling image' pulled || give_up "$IMAGE cannot be pulled: $(last_words)"
+  for image in "$GUARD_IMAGE" "$IMAGE"; do
+    again 6 20 'pulling image' pulled "$image" || give_up "$image cannot be pulled: $(last_words)"
+  done
   rm -rf "$DOCKER_CONFIG"
 }
 
@@ -215,11 +222,13 @@ serve() {
 
 # started: docker refuses it while it may not log, as long as a grant is not known everywhere.
 started() {
-  docker rm --force "$NAME" >/dev/null 2>&1 || true
-  VLLM_API_KEY=$key HF_TOKEN=$token docker run --detach "${DOCKER[@]}" "$IMAGE" "${COMMAND[@]}" \
-    >/dev/null
+  docker rm --force "$NAME" "$NAME-guard" >/dev/null 2>&1 || true
+  docker run --detach "${GUARD_DOCKER[@]}" "$GUARD_IMAGE" "${GUARD_COMMAND[@]}" >/dev/null &&
+    VLLM_API_KEY=$key HF_TOKEN=$token docker run --detach "${DOCKER[@]}" "$IMAGE" "${COMMAND[@]}" \
+      >/dev/null
 }
 
+# healthy: through the proxy, as callers ask.
 healthy() {
   local address=http://127.0.0.1:$PORT/health trusted=()
   if [[ $TLS == yes ]]; then

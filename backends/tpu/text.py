@@ -103,8 +103,12 @@ def sources_of(site: "Site", made: Blueprint) -> tuple[str, ...]:
 
 def docker(made: Blueprint) -> str:
     """Give what the VM's startup script runs; the key comes from the shell's environment."""
+    before = script.guard_of(made)
+    asked = (*script.guard_arguments(made), before.image, *before.command, *before.args)
     image = (made.container.image, *script.command(made))
-    return shlex.join(("docker", "run", "--detach", *script.docker_arguments(made), *image))
+    run = ("docker", "run", "--detach")
+    proxy = shlex.join((*run, *asked))
+    return f"{proxy}\n{shlex.join((*run, *script.docker_arguments(made), *image))}"
 
 
 async def config(site: "Site", name: str) -> DeploymentConfig:

@@ -18,6 +18,9 @@ _SLOW: Final = (
     " model fits on it."
 )
 
+_USUAL_DISK_GIB: Final = 93
+"""Of a node where nobody says: 100 GB."""
+
 
 def steps(settings: Settings, serving: Serving, machine_type: str) -> tuple[Command, ...]:
     """Give every command, in order.
@@ -43,6 +46,12 @@ def _notes(serving: Serving) -> Iterator[str]:
     yield "Nothing was made: apply the manifest yourself. Its node bills until its pool shrinks."
     if "@" not in serving.image:
         yield f"{serving.image} is a tag, which may move: give `image` by digest to pin it."
+    if 2 * serving.disk_gib > _USUAL_DISK_GIB:
+        yield (
+            f"It keeps {serving.disk_gib} GiB on its node's boot disk, of which pods get about"
+            " half: with nodes of your own, one larger than GKE's usual 100 GB (the command takes"
+            f" {rules().node_disk_gb})."
+        )
     if serving.hosts > 1:
         yield _SLOW
     if serving.volume and serving.volume.claim:

@@ -241,6 +241,13 @@ def test_what_cannot_be_is_refused(wish: Json, words: str) -> None:
         made(**wish)
 
 
+@pytest.mark.parametrize(("model", "said"), [("e4b", False), ("31b", True)])
+def test_files_that_outgrow_a_usual_node_say_so(model: str, *, said: bool) -> None:
+    """A pod of 58 GiB of weights is never placed on a node of 100 GB."""
+    notes = made(model=model, gpus=2, hosts=2).warnings()
+    assert any("boot disk" in note and "100 GB" in note for note in notes) == said, notes
+
+
 def test_a_tag_is_told_to_move_and_a_digest_is_taken_as_it_is() -> None:
     """Who pins an image is not warned."""
     pinned = f"vllm/vllm-openai@sha256:{'0' * 64}"

@@ -6,6 +6,7 @@ from typing import Any, Final
 import httpx2
 import pytest
 
+from emulators.common.web import UNVERIFIED_TLS
 from tests.conversation import Agent, agent_of
 from tests.guarded import SPELLINGS, raw
 from tests.stories.conftest import Azure, Cloud
@@ -53,6 +54,15 @@ async def test_a_container_app(azure_agent: Agent, access: str) -> None:
     await refuses_all_without_the_key(life)
 
 
+@pytest.mark.parametrize("access", ["private", "public"])
+async def test_a_tpu_vm(google: Agent, cloud: Cloud, access: str) -> None:
+    """Whoever its firewall lets in has the key, or computes nothing."""
+    cloud.set(tpu_clock=6000)
+    life = Life(google, "tpu-v6e-1", at="https://127.77.")
+    await life.begins(access=access, max_model_len=4096, zones=["us-east5-b"])
+    await refuses_all_without_the_key(life)
+
+
 async def refuses_all_without_the_key(life: Life) -> None:
     """Ask for everything without a key; then see that with it nothing is missing."""
     url = str((await life.call("status_vllm")).data["url"])
@@ -63,7 +73,7 @@ async def refuses_all_without_the_key(life: Life) -> None:
             if status not in {400, 401, 403, 404, 405}:
                 answered[f"{method} {path}"] = answer[:80]
     assert answered == {}
-    async with httpx2.AsyncClient(base_url=url) as client:
+    async with httpx2.AsyncClient(base_url=url, verify=UNVERIFIED_TLS) as client:
         seen = {path: (await client.get(path)).status_code for path in ("/health", "/metrics")}
     assert seen == {"/health": 200, "/metrics": 401}
     assert (await life.call("verify_model_health")).data["healthy"]

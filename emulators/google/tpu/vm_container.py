@@ -10,8 +10,9 @@ from typing import Final
 import anyio
 
 from emulators.common.processes import EngineProcess
-from emulators.common.programs import Program, environment, flag, program
-from emulators.google.tpu import vm_docker, vm_tls
+from emulators.common.programs import CannotStart, Program, environment, flag, program
+from emulators.google.tpu import vm_docker
+from emulators.google.tpu.vm_guard import VmGuard
 from emulators.google.tpu.vm_machine import Machine
 from emulators.google.tpu.vm_script import Decided
 from emulators.google.tpu.vm_startup import Retries, Startup
@@ -28,7 +29,6 @@ _BACKOFF_SECONDS: Final = 0.1
 """Simulated, before docker starts it again; twice as long each time, a minute at most."""
 _RESTART: Final = "on-failure:3"
 """What the script sets once the engine has served."""
-_TLS_FLAGS: Final = ("--ssl-keyfile", "--ssl-certfile")
 _NO_TPU: Final = (
     "RuntimeError: Failed to infer device type, please set the environment variable"
     " `VLLM_LOGGING_LEVEL=DEBUG` to turn on verbose logging to help debug the issue."
@@ -76,9 +76,15 @@ class Container:
             ScriptFailed: Docker does not start it.
         """
         self._startup.tell("starting engine", self._words_said)
-        docker = await self._docker()
+        docker, before = await self._docker()
+        async with before.opened(lambda: self._process.url if self._process else ""):
+            await self._again_and_again(docker, before, secrets)
+
+    async def _again_and_again(
+        self, docker: vm_docker.DockerRun, before: VmGuard, secrets: Mapping[str, str]
+    ) -> None:
         for times in itertools.count():
-            status = await self._once(docker, secrets)
+            status = await self._once(docker, before, secrets)
             if self._leaving:
                 return
             if not self._starts_again(docker, status, times):
@@ -90,16 +96,17 @@ class Container:
             )
             await self._machine.takes(min(60.0, _BACKOFF_SECONDS * 2**times))
 
-    async def _docker(self) -> vm_docker.DockerRun:
+    async def _docker(self) -> tuple[vm_docker.DockerRun, VmGuard]:
         retries = Retries(6, 20, "starting engine", "The container cannot be started")
         await self._startup.again(retries, self._refused)
-        return vm_docker.read(self._decided.docker)
+        return vm_docker.read(self._decided.docker), VmGuard(self._machine, self._decided)
 
     async def _refused(self) -> str:
         """Say why docker does not start it now; empty if it does."""
         try:
             docker = vm_docker.read(self._decided.docker)
-        except vm_docker.DockerRefused as exc:
+            VmGuard(self._machine, self._decided)
+        except (vm_docker.DockerRefused, CannotStart) as exc:
             return str(exc)
         if self._machine.log.can_output(docker):
             return ""
@@ -117,7 +124,9 @@ class Container:
         match = re.fullmatch(r"on-failure(?::(\d+))?", restart)
         return bool(match and status and (match[1] is None or times < int(match[1])))
 
-    async def _once(self, docker: vm_docker.DockerRun, secrets: Mapping[str, str]) -> int:
+    async def _once(
+        self, docker: vm_docker.DockerRun, before: VmGuard, secrets: Mapping[str, str]
+    ) -> int:
         said = partial(self._machine.log.output, self._decided, docker)
         status, lines = self._refusal(docker)
         for line in lines:
@@ -125,11 +134,10 @@ class Container:
         if status:
             await self._machine.takes(1)
             return status
-        program = self._program(docker, secrets)
+        program = self._program(docker, before, secrets)
         process = self._process = EngineProcess()
-        port = int(flag(self._words, "--port") or 8000)
-        if docker.host_network:
-            self._machine.listens[port] = program.port
+        if docker.host_network and not program.loopback:
+            self._machine.listens.setdefault(program.listens, program.port)
         try:
             status = await process.run(
                 self._machine.world.nursery,
@@ -139,7 +147,8 @@ class Container:
             )
         finally:
             self._process = None
-            self._machine.listens.pop(port, None)
+            if self._machine.listens.get(program.listens) == program.port:
+                self._machine.listens.pop(program.listens)
         return 128 - status if status < 0 else status
 
     async def _until_healthy(self, process: EngineProcess, program: Program) -> None:
@@ -179,21 +188,18 @@ class Container:
         """What follows `vllm serve`, each flag with hyphens."""
         return tuple(_hyphened(word) for word in self._decided.command[2:])
 
-    def _program(self, docker: vm_docker.DockerRun, secrets: Mapping[str, str]) -> Program:
-        words, shown = _with_local_files(self._words, docker, self._machine)
-        by_tls = all(flag(self._words, name) for name in _TLS_FLAGS)
+    def _program(
+        self, docker: vm_docker.DockerRun, before: VmGuard, secrets: Mapping[str, str]
+    ) -> Program:
         made = program(
-            words,
+            self._words,
             self._environment(docker, secrets),
             port=self._decided.port,
             here=lambda path: path,
+            guard=before.rules,
         )
-        return replace(
-            made,
-            shown=(*made.shown, *shown),
-            tls=by_tls,
-            reachable=made.reachable and docker.host_network and by_tls == self._decided.tls,
-        )
+        joined = docker.host_network and before.reachable and before.tls == self._decided.tls
+        return replace(made, reachable=made.reachable and joined)
 
     def _environment(
         self, docker: vm_docker.DockerRun, secrets: Mapping[str, str]
@@ -218,18 +224,3 @@ class Container:
 def _hyphened(word: str) -> str:
     name, equals, value = word.partition("=")
     return name.replace("_", "-") + equals + value if word.startswith("--") else word
-
-
-def _with_local_files(
-    words: tuple[str, ...], docker: vm_docker.DockerRun, machine: Machine
-) -> tuple[list[str], list[tuple[str, str]]]:
-    """Let the flags of TLS name files here; gives the words, and how the log shows those files."""
-    found, shown = list(words), []
-    for place, word in enumerate(words[:-1]):
-        if word in _TLS_FLAGS:
-            outside = docker.outside(words[place + 1]) or ""
-            folder, _, file = outside.rpartition("/")
-            if folder == vm_tls.HOST_FOLDER:
-                found[place + 1] = str(machine.folder / file)
-                shown.append((found[place + 1], words[place + 1]))
-    return found, shown

@@ -28,6 +28,7 @@ _SEVERAL: Final = (
     "--device",
     "--cap-add",
     "--security-opt",
+    "--tmpfs",
     "--env-file",
     "--add-host",
 )

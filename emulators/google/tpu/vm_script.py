@@ -20,8 +20,9 @@ _WORDS: Final = (
     "TLS",
     "LOG",
     "CACHE",
+    "GUARD_IMAGE",
 )
-_LISTS: Final = ("DOCKER", "COMMAND")
+_LISTS: Final = ("DOCKER", "COMMAND", "GUARD_DOCKER", "GUARD_COMMAND")
 
 
 class BadScript(ValueError):
@@ -38,7 +39,7 @@ class Decided(NamedTuple):
     token_secret: str
     """Empty: the model needs no token."""
     port: int
-    """Where the engine is asked whether it is ready."""
+    """Where it is asked whether it is ready."""
     tls: bool
     log: str
     """Its id."""
@@ -46,6 +47,10 @@ class Decided(NamedTuple):
     """Arguments of `docker run` before the image."""
     command: tuple[str, ...]
     """What follows the image."""
+    guard_image: str
+    """Of the proxy before the engine."""
+    guard_docker: tuple[str, ...]
+    guard_command: tuple[str, ...]
 
 
 def read(script: str) -> Decided:
@@ -72,6 +77,9 @@ def read(script: str) -> Decided:
         log=words["LOG"],
         docker=_list("DOCKER", found["DOCKER"]),
         command=_list("COMMAND", found["COMMAND"]),
+        guard_image=words["GUARD_IMAGE"],
+        guard_docker=_list("GUARD_DOCKER", found["GUARD_DOCKER"]),
+        guard_command=_list("GUARD_COMMAND", found["GUARD_COMMAND"]),
     )
 
 

@@ -75,8 +75,9 @@ class Startup:
         if decided.tls:
             self.tell("certificate", self._certificate())
         self.tell("pulling image", decided.image)
-        retries = Retries(6, 20, "pulling image", f"{decided.image} cannot be pulled")
-        await self.again(retries, self._pull)
+        for image in (decided.guard_image, decided.image):
+            retries = Retries(6, 20, "pulling image", f"{image} cannot be pulled")
+            await self.again(retries, partial(self._pull, image))
         self.tell("reading secrets", f"{decided.key_secret} {decided.token_secret}")
         return await self._secrets()
 
@@ -114,12 +115,14 @@ class Startup:
             machine.folder, machine.spec.id, tuple(address for address in addresses if address)
         )
 
-    async def _pull(self) -> str:
-        machine, image = self._machine, self._decided.image
+    async def _pull(self, image: str) -> str:
+        machine = self._machine
         complaint = self._no_manifest(image)
         if complaint:
             await machine.takes(1)
             return f"{_DAEMON}{complaint}"
+        if image != self._decided.image:
+            return ""
         await machine.takes(_PULL_SECONDS)
         if machine.spec.disk_gb < _SMALLEST_DISK_GB:
             return (

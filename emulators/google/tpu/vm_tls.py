@@ -14,6 +14,8 @@ HOST_FOLDER: Final = "/var/lib/vllm-devops/tls"
 """On the VM."""
 KEY: Final = "key.pem"
 CERTIFICATE: Final = "cert.pem"
+BOTH: Final = "both.pem"
+"""Of this machine alone, for a server that wants key and certificate in one file."""
 _DAYS: Final = 3650
 _USAGE: Final = x509.KeyUsage(
     digital_signature=True,
@@ -35,14 +37,16 @@ def make(folder: Path, name: str, addresses: tuple[str, ...]) -> str:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     kept = folder / KEY
     kept.touch(mode=0o600)
-    kept.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
+    secret = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
     )
+    kept.write_bytes(secret)
     (folder / CERTIFICATE).write_bytes(certificate)
+    both = folder / BOTH
+    both.touch(mode=0o600)
+    both.write_bytes(secret + certificate)
     return certificate.decode("ascii")
 
 

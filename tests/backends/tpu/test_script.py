@@ -40,7 +40,7 @@ def test_what_is_decided_is_read_back_word_for_word(wish: str) -> None:
     said = _decided(startup(made, image="image@sha256:0"))
     assert list(said) == [
         *("DEPLOYMENT", "PROJECT", "IMAGE", "KEY_SECRET", "TOKEN_SECRET", "PORT", "TLS", "LOG"),
-        *("CACHE", "DOCKER", "COMMAND"),
+        *("CACHE", "GUARD_IMAGE", "DOCKER", "COMMAND", "GUARD_DOCKER", "GUARD_COMMAND"),
     ]
     assert said["DOCKER"] == list(docker_arguments(made))
     assert said["COMMAND"] == list(command(made))

@@ -47,7 +47,7 @@ async def test_what_stumbles_is_tried_again_and_each_try_is_told(tmp_path: Path)
     assert vm.phases.count("booting") == 1
     assert "DPkg::Lock::Timeout=900" in vm.called("apt-get")[0]
     ran, removed = vm.called("docker", "run"), vm.called("docker", "rm", "--force")
-    assert (len(ran), len(removed)) == (3, 3)
+    assert (len(ran), len(removed)) == (4, 3)  # twice the proxy alone
     assert vm.phases[-2:] == ["ready", "ended"]
 
 
@@ -144,7 +144,7 @@ async def test_an_engine_that_ends_at_once_is_told_with_its_code(vm: FakeVm) -> 
     assert done.returncode == 1
     assert vm.phases[-2:] == ["starting engine", "ended"]
     assert vm.told[-1][1] == "The engine ended with exit code 1."
-    assert len(vm.called("docker", "run")) == 1
+    assert len(vm.called("docker", "run")) == 2  # the proxy and the engine, once each
     assert not vm.called("docker", "update")
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from backends.tpu.script import command, docker_arguments, startup
+from backends.tpu.script import command, docker_arguments, guard_arguments, guard_of, startup
 from backends.tpu.site import Site
 from core.processes import Output, run
 from tests.backends.tpu.fake_vm import KEY, SECRETS, TOKEN, FakeVm
@@ -21,6 +21,9 @@ _HEALTH = ("curl", "--silent", "--fail", "--max-time", "10", "--output")
 
 def script(where: Site | str = "tpu-v6e-1", *, image: str = IMAGE, **said: Any) -> str:
     return startup(drawn(where, **said), image=image)
+
+
+GUARD = "vllm-devops-gemma-guard"
 
 
 @pytest.fixture
@@ -83,11 +86,16 @@ async def test_an_entry_is_found_by_its_deployment(booted: Booted) -> None:
 async def test_the_container_runs_as_it_was_decided(booted: Booted) -> None:
     """Word for word, JSON and all; an older container of that name goes first."""
     vm, made = booted.vm, drawn(offline("tpu-v6e-4", hf_token="hf_x"))
-    removed = vm.calls.index(["docker", "rm", "--force", "vllm-devops-gemma"])
-    (ran,) = vm.called("docker", "run")
-    assert removed < vm.calls.index(ran)
+    removed = vm.calls.index(["docker", "rm", "--force", "vllm-devops-gemma", GUARD])
+    before, ran = vm.called("docker", "run")
+    assert removed < vm.calls.index(before) < vm.calls.index(ran)
+    proxy = guard_of(made)
+    shown = (proxy.image, *proxy.command, *proxy.args)
+    assert before[2:] == ["--detach", *guard_arguments(made), *shown]
     assert ran[2:] == ["--detach", *docker_arguments(made), IMAGE, *command(made)]
-    assert vm.called("docker", "pull") == [["docker", "pull", "--quiet", IMAGE]]
+    assert vm.called("docker", "pull") == [
+        ["docker", "pull", "--quiet", image] for image in (proxy.image, IMAGE)
+    ]
     assert '{"image": 4, "audio": 1}' in ran
 
 
@@ -95,7 +103,7 @@ async def test_secrets_reach_the_container_and_nothing_else(booted: Booted) -> N
     """T45: they are in no argument of any program, no output, no log and no file."""
     vm, done = booted
     assert vm.read("run").split() == [f"key={KEY}", f"token={TOKEN}"]
-    (ran,) = vm.called("docker", "run")
+    _proxy, ran = vm.called("docker", "run")
     passed = [ran[at + 1] for at, word in enumerate(ran) if word == "-e"]
     assert passed[-2:] == ["VLLM_API_KEY", "HF_TOKEN"]
     left = [path.read_text() for path in vm.root.rglob("*") if path.is_file()]

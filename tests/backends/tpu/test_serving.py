@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from backends.tpu.script import guard_of
 from backends.tpu.serving import with_flags
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec, ModelShape
@@ -154,17 +155,15 @@ def test_the_token_of_the_hub_is_read_where_one_is_kept() -> None:
     assert "hf_secret" not in kept.model_dump_json()
 
 
-def test_it_speaks_tls_but_inside_a_tunnel() -> None:
-    """A key over plain HTTP can be read by whoever is on the way."""
-    for access in ("private", "public"):
+def test_the_proxy_speaks_tls_but_inside_a_tunnel() -> None:
+    """A key over plain HTTP can be read by whoever is on the way; the engine is on no way."""
+    for access in ("private", "public", "internal"):
         made = drawn(access=access)
         words = made.container.args
-        assert made.tls
-        assert words[words.index("--ssl-certfile") + 1] == "/tls/cert.pem"
-        assert words[words.index("--ssl-keyfile") + 1] == "/tls/key.pem"
-    inside = drawn(access="internal")
-    assert not inside.tls
-    assert not [word for word in inside.container.args if "ssl" in word]
+        assert words[words.index("--host") + 1] == "127.0.0.1"
+        assert not [word for word in words if "ssl" in word]
+        said = guard_of(made).env["GUARD_CONFIGURATION"]
+        assert ("ssl_certificate /tls/cert.pem" in said) == made.tls == (access != "internal")
 
 
 @pytest.mark.parametrize(

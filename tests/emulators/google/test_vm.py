@@ -23,6 +23,7 @@ from tests.emulators.google.vms import (
     command,
     docker,
     keep,
+    proxy,
     script,
     vms_in,
 )
@@ -110,7 +111,7 @@ async def test_a_node_has_docker_and_needs_not_install_it(vms: Vms) -> None:
 async def test_without_tls_it_speaks_plain_http(vms: Vms) -> None:
     """And makes no certificate."""
     vms.open("127.0.0.1/32")
-    vm = vms.start(script(TLS="no", COMMAND=command(tls=False)))
+    vm = vms.start(script(**proxy(tls=False)))
     await vms.until("ready")
     assert "certificate" not in vms.phases()
     async with httpx2.AsyncClient(trust_env=False) as client:
@@ -222,8 +223,6 @@ async def test_a_node_must_be_told_whose_log_it_is(vms: Vms, plane: str, status:
             135,
             "Fatal Python error: Bus error",
         ),
-        ({"DOCKER": docker("-v", "/var/lib/vllm-devops/tls:/tls:ro"), "COMMAND": command(chips=4)},
-         1, "FileNotFoundError: [Errno 2]"),
         ({"COMMAND": command("--bogus", chips=4)}, 2, "unrecognized arguments: --bogus"),
     ],
 )  # fmt: skip

@@ -11,7 +11,7 @@ from core.rehearsal import GooglePlane
 from tests.emulators.google.compute import SCOPE, ZONE, Compute, compute_of, instance
 from tests.emulators.google.conftest import Google
 from tests.emulators.google.run_services import account_of, keep_key
-from tests.emulators.google.vms import command, docker, script
+from tests.emulators.google.vms import docker, proxy, script
 from tests.google_plane import Controls
 
 pytestmark = pytest.mark.anyio
@@ -36,9 +36,8 @@ async def compute(
 def _asked(project: str, model: str = "STANDARD") -> dict[str, Any]:
     text = script(
         PROJECT=project,
-        TLS="no",
+        **proxy(tls=False),
         DOCKER=[word.replace("p-vm", project) for word in docker()],
-        COMMAND=command(tls=False),
     )
     return instance(
         NAME,

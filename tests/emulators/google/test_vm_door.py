@@ -10,11 +10,11 @@ import httpx2
 import pytest
 
 from emulators.google.tpu.vm_firewall import lets_in
-from tests.emulators.google.vms import ALL, Vms, bearer, command, docker, script, vms_in
+from tests.emulators.google.vms import ALL, Vms, bearer, docker, proxy, script, vms_in
 
 pytestmark = pytest.mark.anyio
 
-PLAIN = script(TLS="no", COMMAND=command(tls=False))
+PLAIN = script(**proxy(tls=False))
 US = "127.0.0.1/32"
 DENIES = {
     "name": "deny",
@@ -49,9 +49,9 @@ async def _open_later(vms: Vms) -> None:
 
 
 async def test_where_nobody_listens_a_connection_is_refused(vms: Vms) -> None:
-    """Before the engine is there, and when it has ended."""
+    """Before the proxy is there, and when the script has ended."""
     vms.open(US)
-    vm = vms.start(script(TLS="no", COMMAND=("vllm",)))
+    vm = vms.start(script(**proxy(tls=False), COMMAND=("vllm",)))
     async with httpx2.AsyncClient(trust_env=False) as client:
         for _ in range(2):
             with pytest.raises(httpx2.TransportError):
@@ -65,15 +65,19 @@ async def test_where_nobody_listens_a_connection_is_refused(vms: Vms) -> None:
         {"TLS": "yes"},
         {"PORT": "8123"},
         {"DOCKER": docker("--net=host")},
-        {"COMMAND": command("--host", "127.0.0.1", tls=False)},
+        proxy(tls=False, engine_port=8002),
+        proxy(tls=False, network="bridge"),
     ],
-    ids=["asked by TLS", "asked at another port", "in a network of its own", "alone with itself"],
+    ids=[
+        *("asked by TLS", "asked at another port", "in a network of its own"),
+        *("a proxy before nobody", "a proxy in a network of its own"),
+    ],
 )
 async def test_an_engine_that_cannot_be_asked_is_never_ready(
     vms: Vms, decided: Mapping[str, Any]
 ) -> None:
     """However well it runs; hence it is not started again either."""
-    vm = vms.start(script(**{"TLS": "no", "COMMAND": command(tls=False), **decided}))
+    vm = vms.start(script(**{**proxy(tls=False), **decided}))
     await vms.seen(lambda: "INFO:     Application startup complete." in vms.output())
     vms.start(PLAIN, id="vllm-devops-two")
     await vms.until("ready")  # the other one's: in that time the first could have been

@@ -11,6 +11,7 @@ import anyio
 from google.cloud.secretmanager_v1.types import Secret as SecretMessage
 from google.iam.v1.policy_pb2 import Binding, Policy
 
+from backends.common.guard import Certificate, container
 from emulators.google.controls import prepare
 from emulators.google.state import Entry, Project, Secret, Version, World
 from emulators.google.tpu.vm import Vm, VmSpec, start
@@ -24,18 +25,31 @@ _SECONDS: Final = 60
 _DOCKER: Final = (
     *("--detach", "--name", "vllm-devops-one", "--restart=no"),
     *("--privileged", "--net=host", "--shm-size=16g"),
-    *("-v", "/var/lib/vllm-devops/tls:/tls:ro", "-e", "VLLM_API_KEY", "-e", "HF_TOKEN"),
+    *("-v", "/var/lib/vllm-devops/cache:/cache", "-e", "VLLM_API_KEY", "-e", "HF_TOKEN"),
     *("--log-driver=gcplogs", "--log-opt", "gcp-project=p-vm", "--log-opt", "labels=deployment"),
     *("--label", "deployment=one"),
 )
-_TLS: Final = ("--ssl-keyfile", "/tls/key.pem", "--ssl-certfile", "/tls/cert.pem")
+_TLS: Final = Certificate(certificate="/tls/cert.pem", key="/tls/key.pem")
 
 
-def command(*more: str, tls: bool = True, chips: int = 1) -> tuple[str, ...]:
-    """What follows the image."""
-    flags = ("--served-model-name", "m", "--max-model-len", "4096", "--port", "8000")
-    ways = ("--tensor-parallel-size", str(chips))
-    return ("vllm", "serve", MODEL, *flags, *ways, *(_TLS if tls else ()), *more)
+def command(*more: str, chips: int = 1) -> tuple[str, ...]:
+    """What follows the image: an engine that listens for the VM alone."""
+    flags = ("--served-model-name", "m", "--max-model-len", "4096")
+    listens = ("--host", "127.0.0.1", "--port", "8001")
+    return ("vllm", "serve", MODEL, *flags, *listens, "--tensor-parallel-size", str(chips), *more)
+
+
+def proxy(*, tls: bool, engine_port: int = 8001, network: str = "host") -> dict[str, Any]:
+    """The proxy before it, by TLS or not."""
+    made = container("nginx", port=8000, engine_port=engine_port, tls=_TLS if tls else None)
+    mounted = ("-v", "/var/lib/vllm-devops/tls:/tls:ro")
+    said = (word for pair in made.env.items() for word in ("-e", "=".join(pair)))
+    return {
+        "TLS": "yes" if tls else "no",
+        "GUARD_IMAGE": "docker.io/library/nginx:1.30.0-alpine-slim",
+        "GUARD_DOCKER": ("--name", "guard", f"--net={network}", "--read-only", *mounted, *said),
+        "GUARD_COMMAND": (*made.command, *made.args),
+    }
 
 
 def script(**more: object) -> str:
@@ -47,7 +61,7 @@ def script(**more: object) -> str:
         "KEY_SECRET": "key",
         "TOKEN_SECRET": "",
         "PORT": "8000",
-        "TLS": "yes",
+        **proxy(tls=True),
         "LOG": "vllm-devops",
         "CACHE": "/var/cache/vllm-devops",
         "DOCKER": _DOCKER,
