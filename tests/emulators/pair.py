@@ -70,9 +70,9 @@ def environment() -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def running(*command: str) -> AsyncIterator[Running]:
+async def running(*command: str, flags: Sequence[str] = ()) -> AsyncIterator[Running]:
     port = _free_port()
-    argv = [*command, str(MODEL), "--port", str(port), *FLAGS]
+    argv = [*command, str(MODEL), "--port", str(port), *FLAGS, *flags]
     log: list[str] = []
 
     async def read(stream: anyio.abc.ByteReceiveStream) -> None:

@@ -33,7 +33,10 @@ def _environment() -> Iterator[None]:
 @pytest.fixture(scope="module", params=[(), PARSERS], ids=["plain", "parsers"])
 async def pair(request: pytest.FixtureRequest, _environment: None) -> AsyncIterator[Pair]:
     flags: Sequence[str] = request.param
-    async with running(*REAL, *flags) as real, running(*SIMULATED, *flags) as simulated:
+    async with (
+        running(*REAL, flags=flags) as real,
+        running(*SIMULATED, flags=flags) as simulated,
+    ):
         yield Pair(real, simulated)
 
 

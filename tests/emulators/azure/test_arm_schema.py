@@ -3,7 +3,7 @@
 import ssl
 import sys
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Any
 
 import httpx2
 import pytest
@@ -15,19 +15,9 @@ from emulators.azure.refusing import Refused
 from emulators.azure.schema import checked
 from tests.backends.aca import armschema
 from tests.emulators.azure.container_apps import NAME, created, small
+from tests.vendor_azure import NEWER, READ_ONLY
 
 pytestmark = pytest.mark.anyio
-READ_ONLY: Final = frozenset(
-    {
-        "id", "systemData", "principalId", "clientId", "provisioningState", "runningStatus",
-        "latestRevisionName", "latestReadyRevisionName", "latestRevisionFqdn", "fqdn",
-        "customDomainVerificationId", "outboundIpAddresses", "eventStreamEndpoint",
-        "ephemeralStorage", "defaultDomain", "staticIp", "name", "type",
-    }
-)  # fmt: skip
-"""What the schema leaves out, for nobody writes it; the models have all of it."""
-NEWER: Final = frozenset({"environmentMode"})
-"""What the SDK's version, 2026-07-01, has and that of the schema, 2026-01-01, lacks."""
 
 
 @pytest.fixture
