@@ -56,6 +56,17 @@ def _stranger(site: Site, words: str) -> Answer:
 async def _providers(site: Site, plan: Plan) -> Answer:
     states = await registrations(site, providers(share=_on_a_share(plan)))
     left = [name for name, state in states.items() if state != "registered"]
+    asked = [name for name in left if states[name] != "registering"]
+    granted = await _granted_on_subscription(site) if asked else ()
+    if may_not := missing(granted, [f"{name}/register/action" for name in asked]):
+        commands = " && ".join(f"az provider register --namespace {name}" for name in asked)
+        return Answer(
+            passed=False,
+            detail=f"Not registered, and none of your roles on the subscription has"
+            f" {', '.join(may_not)}.",
+            fix=f"A role on the resource group is not enough: let the subscription's owner run"
+            f" {commands}",
+        )
     if left:
         detail = f"Will be registered, which takes a minute or two: {', '.join(left)}."
         return Answer(passed=True, detail=detail)
@@ -92,6 +103,28 @@ async def _granted(site: Site) -> Sequence[Granted]:
         pages = client.permissions.list_for_resource_group(site.clients.group, **reading())
         async for one in pages:
             found.append(Granted(tuple(one.actions or ()), tuple(one.not_actions or ())))
+    return found
+
+
+async def _granted_on_subscription(site: Site) -> Sequence[Granted]:
+    """Give what your roles on the subscription allow; none where they cannot even be read.
+
+    Whoever has a built-in role there that registers a provider may read its assignments.
+    """
+    client, scope = await site.clients.roles(), f"/subscriptions/{site.clients.subscription}"
+    whose, found = f"atScope() and assignedTo('{await site.clients.caller()}')", list[Granted]()
+    try:
+        with translated("see which roles you have on the subscription"):
+            pages = client.role_assignments.list_for_scope(scope, filter=whose, **reading())
+            ids = {one.role_definition_id or "" async for one in pages}
+            for role_id in ids:
+                role = await client.role_definitions.get_by_id(role_id, **reading())
+                found += (
+                    Granted(tuple(one.actions or ()), tuple(one.not_actions or ()))
+                    for one in role.permissions or ()
+                )
+    except PermissionDenied:
+        return ()
     return found
 
 

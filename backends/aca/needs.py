@@ -1,15 +1,14 @@
 """What whoever deploys must be allowed to do, from `needs.toml`."""
 
 import re
-import tomllib
 from collections.abc import Iterable
 from functools import cache
-from pathlib import Path
 from typing import Literal, NamedTuple
 
+from backends.common.needs import read_needs
 from core.record import Record
 
-Who = Literal["every", "share", "ground"]
+Who = Literal["every", "share", "ground", "register", "purge"]
 
 
 class Permissions(Record):
@@ -46,8 +45,7 @@ class Granted(NamedTuple):
 @cache
 def needs() -> Needs:
     """Read them, once."""
-    text = Path(__file__).with_name("needs.toml").read_text(encoding="utf-8")
-    return Needs.model_validate(tomllib.loads(text))
+    return Needs.model_validate(read_needs("aca"))
 
 
 def missing(granted: Iterable[Granted], wanted: Iterable[str]) -> list[str]:

@@ -13,6 +13,7 @@ from emulators.azure import app_rules, fleet, policies, rollout
 from emulators.azure import app_shapes as shapes
 from emulators.azure.app_shapes import TYPE
 from emulators.azure.bodies import check_tags, merged, region_of
+from emulators.azure.faults import denied
 from emulators.azure.fleet_shapes import revisions_of
 from emulators.azure.operations import (
     async_header,
@@ -33,6 +34,11 @@ _GROUP: Final = f"/subscriptions/{{subscription}}/resourceGroups/{{group}}/provi
 ONE: Final = f"{_GROUP}/{{app}}"
 _STATUSES: Final = "containerappOperationStatuses"
 RESULTS: Final = "containerappOperationResults"
+_LINKED: Final = (
+    "Microsoft.App/managedEnvironments/join/action",
+    "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action",
+)
+"""What an app takes on what it is linked to."""
 _LETTERS: Final = string.ascii_lowercase + string.digits
 _ASKED: Final = ("location", "tags", "identity", "properties")
 
@@ -81,6 +87,15 @@ def _listed(call: Call, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 async def _put(call: Call) -> Response:
     there = call.sub.get(call.id)
+    for linked in _LINKED:
+        if denied(call.sub, linked):
+            raise Refused(
+                403,
+                "LinkedAuthorizationFailed",
+                f"The client has permission to perform action '{TYPE}/write' on scope"
+                f" '{call.path}', however it does not have permission to perform action(s)"
+                f" '{linked}' on the linked scope(s) or the linked scope(s) are invalid.",
+            )
     region_of(call.body, there)
     operation = _changed(call, _checked(call), there, _STATUSES)
     return JSONResponse(

@@ -114,4 +114,5 @@ def seen(sub: Subscription) -> dict[str, Any]:
         "log": [one.text for one in sub.log[-_TOLD_LINES:]],
         "events": [one.reason for one in sub.log[-_TOLD_LINES:] if one.reason],
         "calls": list(sub.calls),
+        "needed": list(sub.needed),
     }

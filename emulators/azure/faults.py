@@ -8,7 +8,7 @@ import anyio
 
 from emulators.azure.knobs import Fault
 from emulators.azure.refusing import Refused
-from emulators.azure.state import Subscription
+from emulators.azure.state import CALLS, Subscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,9 @@ def take_fault(sub: Subscription, method: str) -> Injected | None:
 
 
 def denied(sub: Subscription, action: str) -> bool:
-    """Whether the caller may not do this, such as Microsoft.App/containerApps/write."""
+    """Whether the caller may not do this, such as Microsoft.App/containerApps/write; noted."""
+    sub.needed.append(action)
+    del sub.needed[:-CALLS]
     return any(
         fnmatch.fnmatchcase(action.lower(), pattern.lower()) for pattern in sub.knobs.denied_actions
     )

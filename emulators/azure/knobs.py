@@ -79,6 +79,8 @@ class Knobs(Record):
     """How long a token is valid."""
     denied_actions: tuple[str, ...] = ()
     """What the caller, who owns the subscription, may nevertheless not do; `*` matches."""
+    group_alone: bool = False
+    """The caller's role is on resource groups, and none on the subscription."""
     role_seconds: float = Field(default=0, ge=0)
     """From a role's assignment until it takes effect."""
     cooldown_scale: float = Field(default=0.02, gt=0)

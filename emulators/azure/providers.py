@@ -46,8 +46,24 @@ def routes(world: World) -> Sequence[BaseRoute]:
     return (
         arm("GET", every, _list, type=_TYPE, world=world),
         arm("GET", one, _get, type=_TYPE, world=world),
-        arm("POST", f"{one}/register", _register, type=_TYPE, action="register", world=world),
-        arm("POST", f"{one}/unregister", _forget, type=_TYPE, action="unregister", world=world),
+        arm(
+            "POST",
+            f"{one}/register",
+            _register,
+            type=_TYPE,
+            action="register",
+            permission=f"{_TYPE}/read",
+            world=world,
+        ),
+        arm(
+            "POST",
+            f"{one}/unregister",
+            _forget,
+            type=_TYPE,
+            action="unregister",
+            permission=f"{_TYPE}/read",
+            world=world,
+        ),
     )
 
 
@@ -80,7 +96,7 @@ async def _forget(call: Call) -> dict[str, Any]:
 def _allowed(call: Call, action: str) -> str:
     namespace = _named(call)
     permission = f"{namespace}/{action}/action"
-    if denied(call.sub, permission):
+    if denied(call.sub, permission) or call.sub.knobs.group_alone:
         raise not_authorized(call.sub.caller_name, call.caller, permission, call.path)
     return namespace
 

@@ -11,8 +11,15 @@ from azure.mgmt.authorization.v2022_04_01 import models as M  # noqa: N812  as M
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 
-from emulators.azure.refusing import Refused, conflict, group_not_found, invalid, not_found
-from emulators.azure.roles_known import BY_GUID, Role
+from emulators.azure.refusing import (
+    Refused,
+    conflict,
+    group_not_found,
+    invalid,
+    not_authorized,
+    not_found,
+)
+from emulators.azure.roles_known import BY_GUID, OWNER, Role
 from emulators.azure.schema import checked
 from emulators.azure.serving import Call, arm
 from emulators.azure.state import Subscription, World
@@ -88,10 +95,14 @@ async def _get(call: Call) -> dict[str, Any]:
 
 async def _list(call: Call) -> dict[str, Any]:
     asked, scope = call.query.get("$filter", ""), _scope_of(call)
+    whole, caller = f"/subscriptions/{call.sub.id}", call.sub.caller
+    if call.sub.knobs.group_alone and scope.lower() == whole:
+        raise not_authorized(call.sub.caller_name, caller, f"{_TYPE}/read", whole)
+    owner = [] if call.sub.knobs.group_alone else [_shown(call.sub, whole, OWNER, caller, caller)]
     named = _PRINCIPAL.search(asked)
     rows = [
         one
-        for one in call.sub.of_type(_TYPE)
+        for one in (*call.sub.of_type(_TYPE), *owner)
         if _listed(one["properties"], scope, above_only="atscope()" in asked.lower())
         and (not named or one["properties"]["principalId"].lower() == named.group(1).lower())
     ]

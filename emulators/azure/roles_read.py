@@ -7,7 +7,7 @@ from typing import Any, Final
 from starlette.routing import BaseRoute
 
 from emulators.azure.refusing import Refused
-from emulators.azure.roles_known import BY_GUID, Role
+from emulators.azure.roles_known import BY_GUID, OWNER, Role
 from emulators.azure.serving import Call, arm
 from emulators.azure.state import Subscription, World
 
@@ -65,6 +65,11 @@ async def _permissions(call: Call) -> dict[str, Any]:
     }
 
 
+def _denied(sub: Subscription, role: Role) -> tuple[str, ...]:
+    """Give what the caller, who is an owner, may nevertheless not do."""
+    return sub.knobs.denied_actions if role == OWNER else ()
+
+
 def _shown(sub: Subscription, role: Role) -> dict[str, Any]:
     return {
         "id": f"/subscriptions/{sub.id}/providers/{_TYPE}/{role.guid}",
@@ -78,7 +83,7 @@ def _shown(sub: Subscription, role: Role) -> dict[str, Any]:
             "permissions": [
                 {
                     "actions": list(role.actions),
-                    "notActions": list(role.not_actions),
+                    "notActions": [*role.not_actions, *_denied(sub, role)],
                     "dataActions": list(role.data_actions),
                     "notDataActions": [],
                 }

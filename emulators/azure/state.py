@@ -19,7 +19,7 @@ __all__ = ["LogRow", "Operation", "Replica", "Secret", "Subscription", "Vault", 
 
 _LOG_ROWS: Final = 5000
 """How many a subscription keeps."""
-_CALLS: Final = 5000
+CALLS: Final = 5000
 _OWN: Final = uuid.UUID("5f0c1c55-6c1e-4c3c-9b5f-8f0a5f6f1f00")
 """What ids are derived from."""
 
@@ -55,6 +55,8 @@ class Subscription(Kept):
     """The port of each app's front door, by the app's id in lower case."""
     calls: list[str] = []
     """Such as `PUT Microsoft.App/containerApps`, newest last."""
+    needed: list[str] = []
+    """Actions that those calls took, newest last."""
 
     @property
     def tenant(self) -> str:
@@ -142,7 +144,7 @@ class Subscription(Kept):
     def called(self, method: str) -> None:
         """Remember a call."""
         self.calls.append(method)
-        del self.calls[:-_CALLS]
+        del self.calls[:-CALLS]
 
 
 @dataclass(slots=True, kw_only=True)

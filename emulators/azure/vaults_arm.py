@@ -32,6 +32,7 @@ def routes(world: World) -> Sequence[BaseRoute]:
     """Serve vaults, deleted ones, and whether a name is free."""
     provider = "/subscriptions/{subscription}/providers/Microsoft.KeyVault"
     here = "/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.KeyVault"
+    may = "Microsoft.KeyVault/locations/deletedVaults"
     deleted = f"{provider}/locations/{{location}}/deletedVaults/{{vault}}"
     one = f"{here}/vaults/{{vault}}"
     return (
@@ -41,8 +42,18 @@ def routes(world: World) -> Sequence[BaseRoute]:
         arm("GET", f"{here}/vaults", _list, type=TYPE, world=world),
         arm("GET", f"{provider}/vaults", _list, type=TYPE, world=world),
         arm("GET", f"{provider}/deletedVaults", _list_deleted, type=_DELETED_TYPE, world=world),
-        arm("GET", deleted, _get_deleted, type=_DELETED_TYPE, world=world),
-        arm("POST", f"{deleted}/purge", _purge, type=_DELETED_TYPE, action="purge", world=world),
+        arm(
+            "GET", deleted, _get_deleted, type=_DELETED_TYPE, permission=f"{may}/read", world=world
+        ),
+        arm(
+            "POST",
+            f"{deleted}/purge",
+            _purge,
+            type=_DELETED_TYPE,
+            action="purge",
+            permission=f"{may}/purge/action",
+            world=world,
+        ),
         arm(
             "POST",
             f"{provider}/checkNameAvailability",

@@ -5,10 +5,11 @@ from typing import Any, Final
 import pytest
 
 from backends.cloud_run import checking
+from backends.common.needs import read_needs
 from tests.backends.cloud_run.sites import opened, planned
 from tests.conversation import Agent, agent_of
 from tests.stories.chips import HERE
-from tests.stories.conftest import Cloud
+from tests.stories.conftest import Azure, Cloud
 from tests.stories.life import MODEL, Life
 
 pytestmark = pytest.mark.anyio
@@ -30,6 +31,23 @@ RARELY: Final = frozenset(
     }
 )
 """What no usual life takes, though a deployment may."""
+SHARE: Final = frozenset(
+    name.lower()
+    for row in read_needs("aca")["permissions"]
+    for name in row["names"]
+    if row["needed_by"] == "share"
+)
+"""What is there from an earlier deployment is looked at too."""
+RARELY_ON_AZURE: Final = frozenset(
+    name.lower()
+    for name in (
+        "Microsoft.App/containerApps/listSecrets/action",  # another deployment is put in its place
+        "Microsoft.App/containerApps/revisions/activate/action",  # one that was switched off
+        "Microsoft.App/containerApps/revisions/deactivate/action",  # one that failed
+        "Microsoft.App/locations/managedEnvironmentOperationStatuses/read",  # or …Results
+        "Microsoft.Storage/register/action",  # with a share alone
+    )
+)
 
 
 @pytest.mark.life
@@ -75,8 +93,8 @@ async def test_a_permission_that_a_look_takes_is_missed_before_anything_is_made(
     assert (row["outcome"], permission in row["detail"]) == ("fail", True), row
 
 
-async def _checked(agent: Agent, cloud: Cloud, target: str, wish: dict[str, Any]) -> None:
-    if "engine" in wish:  # which plan_deployment does not take
+async def _checked(agent: Agent, cloud: Cloud | None, target: str, wish: dict[str, Any]) -> None:
+    if cloud and "engine" in wish:  # which plan_deployment does not take
         async with opened(cloud.controls.plane, cloud.project) as site:
             found = await checking.preflight(site, planned(site, **wish))
         assert not found.failed, found
@@ -86,7 +104,7 @@ async def _checked(agent: Agent, cloud: Cloud, target: str, wish: dict[str, Any]
     assert not [row for row in plan.data["checks"] if row["outcome"] == "fail"], plan
 
 
-async def _lives(agent: Agent, target: str, wish: dict[str, Any]) -> None:
+async def _lives(agent: Agent, target: str, wish: dict[str, Any], *, purge: bool = True) -> None:
     life = Life(agent, target, at="http")
     await life.call("deploy_vllm", **wish)
     await life.becomes("ready")
@@ -101,4 +119,37 @@ async def _lives(agent: Agent, target: str, wish: dict[str, Any]) -> None:
         await life.becomes("stopped")
         await life.call("start_vllm")
         await life.becomes_one_of("ready", "asleep")
-    assert (await life.call("destroy_vllm", purge=True)).data["gone"]
+    assert (await life.call("destroy_vllm", purge=purge)).data["gone"]
+
+
+@pytest.mark.life
+@pytest.mark.parametrize("before", ["empty", "prepared"])
+async def test_azure_is_asked_for_what_the_calls_take(bare_azure: Azure, before: str) -> None:
+    """From an empty subscription, and on what is there already."""
+    bare_azure.set(prepared=before == "prepared")
+    async with agent_of(bare_azure.settings) as agent:
+        await _checked(agent, None, "aca-a100", VLLM)
+        await _lives(agent, "aca-a100", VLLM, purge=False)
+    taken = {one.lower() for one in bare_azure.get()["needed"]}
+    asked, rows = set[str](), read_needs("aca")["permissions"]
+    for row in rows:
+        if row["needed_by"] in (
+            {"every"} if before == "prepared" else {"every", "ground", "register"}
+        ):
+            asked |= {name.lower() for name in row["names"]}
+    assert sorted(taken - asked - SHARE) == []
+    assert sorted(asked - taken - RARELY_ON_AZURE) == []
+
+
+async def test_a_role_on_the_group_alone_does_not_register_providers(bare_azure: Azure) -> None:
+    """Registering is asked of the subscription, where the call is made."""
+    bare_azure.set(group_alone=True)
+    async with agent_of(bare_azure.settings) as agent:
+        plan = await agent.call("plan_deployment", target="aca-a100", check=True, **VLLM)
+        [row] = [
+            one for one in plan.data["checks"] if one["what"] == "Its providers are registered"
+        ]
+        assert (row["outcome"], "Microsoft.KeyVault/register" in row["detail"]) == ("fail", True)
+        bare_azure.set(prepared=True)
+        plan = await agent.call("plan_deployment", target="aca-a100", check=True, **VLLM)
+        assert not [one for one in plan.data["checks"] if one["outcome"] == "fail"], plan
