@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from backends.common.needs import read_needs
 from core.record import Record
 
-Who = Literal["every", "share", "ground", "register", "purge"]
+Who = Literal["every", "share", "ground", "register", "purge", "questions"]
 
 
 class Permissions(Record):
