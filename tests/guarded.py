@@ -92,7 +92,7 @@ async def raw(base_url: str, path: str, *, method: str = "GET", body: str = "") 
     tls: dict[str, Any] = {"tls": False}
     if url.scheme == "https":  # the certificate is not what is asked about
         tls = {"tls": True, "ssl_context": UNVERIFIED_TLS, "tls_standard_compatible": False}
-    async with await anyio.connect_tcp(url.hostname, url.port, **tls) as stream:
+    async with await anyio.connect_tcp(str(url.hostname), url.port or 443, **tls) as stream:
         await stream.send(request.encode("latin-1"))
         answer = b"".join([piece async for piece in stream]).decode(errors="replace")
     return int(answer.split()[1]), answer

@@ -83,7 +83,7 @@ async def test_a_queue_that_takes_spot_in_no_way_leads_to_compute_engine(
     assert "control_plane=compute" in failed.data["failure"]["fix"]
 
 
-UPSTREAM = {
+UPSTREAM: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "passes": ("tpu-v6e-1", MODEL, {}, ""),
     "fails as PyTorch": ("tpu-v6e-1", MODEL, {"env": ["MODEL_IMPL_TYPE=vllm"]}, "never passed"),
     "31B passes": ("tpu-v6e-8", "google/gemma-4-31B-it", {}, ""),

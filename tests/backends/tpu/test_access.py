@@ -42,7 +42,7 @@ async def test_whom_the_firewall_lets_in_is_said(stage: Stage) -> None:
     stage.opened("203.0.113.4/32", "198.51.100.0/24")
     said = (await access.access(stage.site, "gemma")).protection
     assert "lets in 203.0.113.4/32, 198.51.100.0/24" in said
-    assert "/metrics" in said
+    assert "/health and /ping" in said
     stage.opened("0.0.0.0/0")
     assert "lets in everybody" in (await access.access(stage.site, "gemma")).protection
     stage.project.firewalls.clear()
