@@ -4,7 +4,6 @@ import re
 import shlex
 from collections.abc import AsyncGenerator, Sequence
 from datetime import UTC, datetime
-from typing import Final
 
 import anyio
 
@@ -53,11 +52,6 @@ from planner.flags import Flags
 from planner.model import read_model
 from planner.near import free_gib
 from planner.overheads import GIB
-
-_PROTECTION: Final = (
-    "Listens on 127.0.0.1 only, over plain HTTP; /v1/* needs the key, and /metrics, /health and "
-    "/tokenize are open to every user of this machine."
-)
 
 
 class LocalBackend:
@@ -196,7 +190,7 @@ class LocalBackend:
             base_url=f"http://127.0.0.1:{made.port}",
             api_key=folder.api_key(),
             header_commands={KEY_HEADER: f"cat {shlex.quote(str(folder.path / 'api-key'))}"},
-            protection=_PROTECTION,
+            protection=rules.PROTECTION,
         )
 
     async def scale(self, name: str, *, min_replicas: int, max_replicas: int) -> Deployment:

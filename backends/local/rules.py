@@ -1,5 +1,7 @@
 """What this machine allows, warns of and leaves behind."""
 
+from typing import Final
+
 from backends.leaving import Leaving
 from backends.local.engine import Engine
 from backends.local.folder import Folder, Made
@@ -8,6 +10,15 @@ from core.errors import DoesNotFit, InvalidArgument, NextStep, PortInUse
 from core.plans import Check, MemoryPlan
 from core.records import SIMULATED, DeploymentSpec, Remainder
 from planner.model import is_path
+
+KEYLESS: Final = ("/invocations", "/generative_scoring")
+"""Where vLLM 0.32 computes without its key. source: tests/real/test_open.py asks every route."""
+PROTECTION: Final = (
+    "Listens on 127.0.0.1 only, over plain HTTP. vLLM's key protects /v1 alone: POST "
+    f"{' and POST '.join(KEYLESS)} compute for every user of this machine, and /metrics and "
+    "/tokenize answer them."
+)
+_SHARED: Final = "Every user of this machine can use it without its key, at POST /invocations."
 
 
 def check_port(port: int) -> Check:
@@ -22,8 +33,11 @@ def warnings(engine: Engine, spec: DeploymentSpec) -> tuple[str, ...]:
     if engine.kind == "simulated":
         return (SIMULATED,)
     if is_path(spec.model):
-        return ()
-    return (f"vLLM downloads {spec.model} from the Hugging Face Hub unless it is here already.",)
+        return (_SHARED,)
+    return (
+        _SHARED,
+        f"vLLM downloads {spec.model} from the Hugging Face Hub unless it is here already.",
+    )
 
 
 def stays(made: Made | None) -> tuple[Remainder, ...]:
