@@ -8,7 +8,7 @@ STAMP   := .venv/.installed
 # Settings given to make go on as environment variables; the rest of these steer make itself.
 SETTING := $(if $(filter vllm ollama,$(value ENGINE)),,ENGINE) READ_ONLY REHEARSAL TOOLSETS MODEL_NAME BUCKET_NAME ACCELERATOR_TYPE HF_TOKEN \
            VLLM_TARGET VLLM_BASE_URL VLLM_API_KEY VLLM_EXECUTABLE VLLM_DEVOPS_STATE_DIR \
-           GOOGLE_% AZURE_% ANALYST_% MCP_% TELEMETRY
+           GOOGLE_% AZURE_% REGISTRY_% ANALYST_% MCP_% TELEMETRY
 APART   := vllm or browser or sweep or azurite or gcloud
 STEER   := DEMO_OPEN YES JSON CLIENT WRITE URL PROJECT TOOL PYTHON SHELL MAKE%
 

@@ -34,9 +34,9 @@ DOCS: Final = ROOT / "docs"
 
 _QUESTIONS: Final[tuple[tuple[str, str, Mapping[str, Any]], ...]] = (
     (
-        "Which GPU for the 26B QAT and four users, at $3 an hour?",
+        "Which GPU for the 12B QAT and four users, at $3 an hour?",
         "recommend_deployment",
-        {"model": "26b qat", "users": 4, "max_model_len": 8192, "usd_per_hour": 3},
+        {"model": "12b qat", "users": 4, "max_model_len": 8192, "usd_per_hour": 3},
     ),
     (
         "What does an L4 cost a month at 60 hours?",
@@ -49,9 +49,9 @@ _QUESTIONS: Final[tuple[tuple[str, str, Mapping[str, Any]], ...]] = (
         {"model": "31b qat", "target": "cloud-run-l4"},
     ),
     (
-        "Is the 26B QAT better than the 12B QAT on an L4?",
+        "Is the 31B QAT better than the 12B QAT on an A100?",
         "compare_targets",
-        {"models": ["26b qat", "12b qat"], "targets": ["cloud-run-l4"]},
+        {"models": ["31b qat", "12b qat"], "targets": ["aca-a100"]},
     ),
 )
 """Asked of a server without clouds: each answer is the same on every machine."""

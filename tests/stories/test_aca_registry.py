@@ -1,6 +1,6 @@
 """An image that Docker Hub does not give to anybody, and one's own account there."""
 
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from pydantic import SecretStr
@@ -15,7 +15,10 @@ __all__ = ["trouble"]
 pytestmark = pytest.mark.anyio
 
 _PASSWORD: Final = "dckr_pat_0123456789abcdef"
-_ACCOUNT: Final = {"registry_username": "me", "registry_password": SecretStr(_PASSWORD)}
+_ACCOUNT: Final[dict[str, Any]] = {
+    "registry_username": "me",
+    "registry_password": SecretStr(_PASSWORD),
+}
 
 
 async def test_docker_hubs_limit_is_no_wrong_image(trouble: Azure) -> None:
