@@ -6,7 +6,7 @@ from typing import Final
 import anyio
 
 from backends.google import secrets
-from backends.tpu import firewall, removing, search_words, searching
+from backends.tpu import firewall, removing, search_words, searching, zones
 from backends.tpu import kept as memory
 from backends.tpu.kept import Kept
 from backends.tpu.site import Site
@@ -83,7 +83,9 @@ async def _end(site: Site, kept: Kept) -> None:
     await firewall.close(site, kept.name)
     if kept.key_made:
         await secrets.remove(site, site.key_secret(kept.name))
-    memory.keep(site, kept.model_copy(update={"failure": search_words.failure(kept)}))
+    asked = {place.zone for place in kept.blueprint.places}
+    failure = search_words.failure(kept, await zones.not_asked(site, asked))
+    memory.keep(site, kept.model_copy(update={"failure": failure}))
 
 
 def _give_up(site: Site, kept: Kept, exc: OpsError) -> None:

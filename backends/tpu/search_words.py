@@ -1,6 +1,6 @@
 """A search in words: where it is, what stood against it so far, and why it ended without a chip."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -13,6 +13,7 @@ _OWN: Final = frozenset({"API_DISABLED", "CLOUD_ERROR", "CLOUD_REFUSED", "PERMIS
 """What is not for lack of chips, and is the same elsewhere if nothing else stood against it."""
 _WORDS: Final = 300
 """Of Google's, of one place."""
+_OTHERS: Final = 8
 
 
 def told(kept: Kept, now: datetime) -> str:
@@ -37,15 +38,18 @@ def history(kept: Kept) -> tuple[str, ...]:
     return tuple(_line(one) for one in _over(kept))
 
 
-def failure(kept: Kept) -> Failure:
-    """Say why a search that has come to its end has no chip, with a line for each place."""
+def failure(kept: Kept, others: Sequence[str] = ()) -> Failure:
+    """Say why a search that has come to its end has no chip, with a line for each place.
+
+    `others` are zones that have such chips and were not asked.
+    """
     codes = {one.outcome for one in kept.attempts}
     code = kept.attempts[-1].outcome if codes <= _OWN else NoCapacity.code
     lines = "\n".join(history(kept))
     return Failure(
         code=code,
         cause=f"No chip in {_places(len(kept.attempts))}.\n{lines}",
-        fix=" ".join(dict.fromkeys(_fixes(kept, code))),
+        fix=" ".join(dict.fromkeys(_fixes(kept, code, others))),
     )
 
 
@@ -62,10 +66,13 @@ def _places(number: int) -> str:
     return "one place" if number == 1 else f"{number} places"
 
 
-def _fixes(kept: Kept, code: str) -> Iterator[str]:
+def _fixes(kept: Kept, code: str, others: Sequence[str]) -> Iterator[str]:
     if code == NoCapacity.code:
+        more = "give more zones (get_zones_with_available_quota)"
+        if others:
+            more = f"give zones={list(others[:_OTHERS])}, where Google lists such chips too,"
         yield (
-            "Deploy again to search anew: capacity changes by the minute; or give more zones or"
+            f"Deploy again to search anew: capacity changes by the minute; or {more} or"
             " a longer zone_wait_minutes, or take a -spot or -flex target."
         )
     yield from (one.fix for one in kept.attempts if one.fix and one.outcome != NoCapacity.code)

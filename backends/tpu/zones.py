@@ -1,6 +1,6 @@
 """Every zone that may have the target's chips, and what can be seen of each."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -46,6 +46,11 @@ async def look(site: Site) -> Sequence[Zone]:
     return sorted(rows, key=lambda row: (_rank(row), order[row.zone]))
 
 
+async def not_asked(site: Site, asked: Collection[str]) -> Sequence[str]:
+    """Name the other zones in which Google lists the machine; none where it does not say."""
+    return tuple(zone for zone in await _listed(site) if zone not in asked)
+
+
 async def _names(site: Site) -> Sequence[str]:
     """Give what is documented, reported, set or remembered, then what Google lists besides."""
     wanted = site.provisioning
@@ -68,7 +73,7 @@ async def _listed(site: Site) -> Sequence[str]:
         try:
             found = await _zones_with(site, machine)
         except CloudError as exc:
-            note(f"Only zones that are known here are shown: {why_unread(exc)}")
+            note(f"Which zones there are besides those known here is not known: {why_unread(exc)}")
     return found
 
 

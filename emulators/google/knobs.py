@@ -95,7 +95,7 @@ class Knobs(Record):
     vertex_models: tuple[dict[str, Any], ...] = ()
     """Vertex AI's registry."""
     tpu_zones: dict[str, TpuZone] = {}
-    """All that there are; empty is `tpu.capacity.ZONES`."""
+    """All that have, or may have, TPUs; empty is `tpu.capacity.ZONES`."""
     tpu_quotas: dict[str, int] = {}
     """Chips by pool: tpu, tpu-preemptible, compute, compute-preemptible; of one zone or region
     alone as POOL@WHERE. And gpus-all-regions."""

@@ -40,7 +40,8 @@ class Zones(Answer):
         """Name the zones that nothing is known against, once for all targets with the same."""
         found: dict[str, list[str]] = {}
         for target in dict.fromkeys(name for row in self.zones for name in row.targets):
-            found.setdefault(_listed(_usable(target, self.zones)), []).append(target)
+            said = _listed(_usable(target, self.zones)) or _to_try(target, self.zones)
+            found.setdefault(said or "no zone", []).append(target)
         said = " ".join(f"{', '.join(targets)}: {zones}." for zones, targets in found.items())
         return f"{said} {_BY_ASKING}" if said else "No zone is known."
 
@@ -118,7 +119,16 @@ def _bounded(seen: dict[str, Sequence[Zone]]) -> Zones:
 
 def _listed(zones: Sequence[str]) -> str:
     more = f" and {len(zones) - _NAMED} more" if len(zones) > _NAMED else ""
-    return f"{', '.join(zones[:_NAMED]) or 'no zone'}{more}"
+    return f"{', '.join(zones[:_NAMED])}{more}"
+
+
+def _to_try(target: str, rows: Sequence[ZoneRow]) -> str:
+    """Name zones that have the hardware and of which nothing else is known."""
+    zones = [
+        row.zone for row in rows if target in row.targets and row.hardware and row.usable is None
+    ]
+    why = "no zone that is known to give it; others have such chips: deploy_vllm with"
+    return f"{why} zones={zones[:_NAMED]}" if zones else ""
 
 
 def _whose(row: ZoneRow) -> Mapping[str, str]:

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import httpx2
 import pytest
+import yaml
 
 from emulators.common.web import UNVERIFIED_TLS
 from tests.conversation import Agent, agent_of
@@ -78,6 +79,13 @@ async def refuses_all_without_the_key(life: Life) -> None:
     assert seen == {"/health": 200, "/metrics": 401}
     assert (await life.call("verify_model_health")).data["healthy"]
     assert (await life.call("get_metrics")).data["metrics"]["requests_running"] == 0
-    assert "/invocations" not in (await life.call("get_endpoint")).text
+    endpoint = await life.call("get_endpoint")
+    assert "/invocations" not in endpoint.text
+    rules = (await life.call("get_alert_rules")).data
+    [scrape] = yaml.safe_load(rules["scrape_config"])["scrape_configs"]
+    file = scrape["authorization"]["credentials_file"]
+    shown, _, where = rules["steps"][0]["command"].partition(" > ")
+    assert (scrape["metrics_path"], where) == ("/metrics", file)
+    assert f'-H "Authorization: Bearer $({shown})"' in endpoint.text
     said: dict[str, Any] = (await life.call("query_vllm", prompt="Hi", max_tokens=4)).data
     assert said["completion_tokens"] == 4

@@ -1,10 +1,11 @@
 """What Cloud TPU may say otherwise than was read: the work goes well in either case."""
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
+from planner.places import places
 from tests.conversation import Agent, agent_of
 from tests.stories.conftest import Cloud
 from tests.stories.life import MODEL
@@ -107,6 +108,56 @@ async def test_what_upstream_does_not_vouch_for_is_said_before_it_is_paid(
     assert [("do not vouch" in text, words in text) for text in said] == [
         (bool(words), True) for _ in said
     ], said
+
+
+SOUTH: Final = "southamerica-west1-a"
+EMPTY: Final = {zone: {"free": 0} for zone in places()["tpu-v6e-1"].regions}
+
+
+async def test_an_empty_search_names_the_zones_that_it_did_not_ask(
+    agent: Agent, cloud: Cloud
+) -> None:
+    """Google's API lists more zones than its documentation; they are asked where somebody says."""
+    cloud.set(tpu_zones={**EMPTY, SOUTH: {}, "us-south1-a": {"accelerators": []}}, tpu_clock=6000)
+    chosen: dict[str, Any] = {"control_plane": "compute", "max_model_len": 4096}
+    target = "tpu-v6e-1"
+    await agent.call("deploy_vllm", target=target, name="one", model=MODEL, **chosen)
+    failed = await agent.settled("one", target=target)
+    assert (failed.state, failed.data["failure"]["code"]) == ("failed", "NO_CAPACITY"), failed
+    assert f"zones=['{SOUTH}']" in failed.data["failure"]["fix"]
+    assert SOUTH not in failed.data["failure"]["cause"]
+    assert "us-south1-a" not in failed.text
+    brief = await agent.brief("status_vllm", target=target, name="one")
+    assert f"zones=['{SOUTH}']" in brief.text
+    again = await agent.call(
+        "deploy_vllm", target=target, name="one", model=MODEL, zones=[SOUTH], **chosen
+    )
+    assert not again.failed, again
+    ready = await agent.settled("one", target=target)
+    assert (ready.state, ready.data["resources"]["zone"]) == ("ready", SOUTH), ready
+
+
+async def test_an_empty_search_ends_where_zones_cannot_be_listed(
+    agent: Agent, cloud: Cloud
+) -> None:
+    """It is a help alone: without the permission it is left out."""
+    cloud.set(tpu_zones=EMPTY, tpu_clock=6000, denied_permissions=["compute.machineTypes.list"])
+    await agent.call(
+        "deploy_vllm", target="tpu-v6e-1", name="one", model=MODEL, control_plane="compute"
+    )
+    failed = await agent.settled("one", target="tpu-v6e-1")
+    assert (failed.state, failed.data["failure"]["code"]) == ("failed", "NO_CAPACITY"), failed
+    assert "get_zones_with_available_quota" in failed.data["failure"]["fix"]
+
+
+async def test_zones_that_nobody_has_reported_are_named_where_no_other_can_be_used(
+    agent: Agent, cloud: Cloud
+) -> None:
+    """They have the hardware, and whether they give it shows only when they are asked."""
+    none = {zone: {"accelerators": []} for zone in EMPTY}
+    cloud.set(tpu_zones={**none, SOUTH: {}})
+    seen = await agent.brief("get_zones_with_available_quota", target="tpu-v6e-1")
+    assert f"deploy_vllm with zones=['{SOUTH}']" in seen.structured["summary"], seen
 
 
 async def test_a_boot_disk_is_as_large_as_it_is_asked_for(agent: Agent, cloud: Cloud) -> None:

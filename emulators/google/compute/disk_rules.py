@@ -27,7 +27,7 @@ def disks(
     params = given[0].get("initializeParams") or {}
     if "sourceImage" not in params:
         raise wrong(_AT, params, "A boot disk must have a source image.")
-    smallest = _image_gb(params["sourceImage"])
+    smallest = _image_gb(params["sourceImage"], zone)
     size = int(params.get("diskSizeGb") or given[0].get("diskSizeGb") or smallest)
     if size < smallest:
         words = f"Requested disk size cannot be smaller than the image size ({smallest} GB)"
@@ -36,10 +36,14 @@ def disks(
     return [_made(given[0], project, zone, str(body["name"]), size)]
 
 
-def _image_gb(link: str) -> int:
+def _image_gb(link: str, zone: str) -> int:
+    """Read a family's link: that of every zone, or what one zone sees of it, as gcloud writes it."""
     words = parts(link)
     shape = [words[0], *words[2:5]] if len(words) == 6 else []
-    known = shape == ["projects", "global", "images", "family"]
+    known = shape in (
+        ["projects", "global", "images", "family"],
+        ["projects", "zones", zone, "imageFamilyViews"],
+    )
     size = catalog()["images"].get(f"{words[1]}/{words[5]}") if known else None
     if size is None:
         raise wrong(f"{_AT}.sourceImage", link, "The referenced image resource cannot be found.")

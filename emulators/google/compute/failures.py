@@ -8,9 +8,9 @@ the TPU API here.
 from typing import Any, NamedTuple
 
 from emulators.google.compute.machine import Resource, provisioning_of, zone_of
-from emulators.google.compute.zones import region_of, zone_names
+from emulators.google.compute.zones import region_of
 from emulators.google.state import Project
-from emulators.google.tpu.capacity import limit_of, pool_of
+from emulators.google.tpu.capacity import ZONES, limit_of, pool_of
 
 
 class Failure(NamedTuple):
@@ -32,7 +32,7 @@ def stock_out(project: Project, vm: Resource) -> Failure:
         f"  '(resource type:compute)'. A {machine} VM instance is currently unavailable in the"
         f" {zone} zone (state:STOCKOUT, sub-state:STOCKOUT)."
     )
-    others = ",".join(one for one in zone_names(project) if one != zone)
+    others = ",".join(one for one in sorted(project.knobs.tpu_zones or ZONES) if one != zone)
     info = {
         "reason": "stockout",
         "domain": "compute.googleapis.com",

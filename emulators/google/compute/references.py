@@ -5,7 +5,8 @@ from typing import Final
 
 from emulators.google.compute.refusing import wrong
 
-_BEGIN: Final = re.compile(r"^https://(?:www|compute)\.googleapis\.com/compute/[a-z0-9]+/")
+_BEGIN: Final = re.compile(r"^https?://[^/]+/compute/[a-z0-9]+/")
+"""Of whichever host the API was called by: gcloud writes its own endpoint into links."""
 
 
 def parts(link: str) -> list[str]:

@@ -16,9 +16,11 @@ ZONES: Final[Mapping[str, TpuZone]] = {
     "europe-west4-a": TpuZone(),
     "us-east1-d": TpuZone(accepts=("on-demand", "spot")),
     "us-central1-b": TpuZone(accepts=("on-demand", "spot")),
+    "southamerica-west1-a": TpuZone(),
     "us-south1-a": TpuZone(accelerators=()),
 }
-"""Where no knob says otherwise; flex-start where it was accepted by public reports of 2026-08."""
+"""Where no knob says otherwise; flex-start where it was accepted by public reports of 2026-08. One
+has chips that Google's documentation of TPU zones does not name; Google's API does."""
 ALL_REGIONS: Final = "gpus-all-regions"
 """The quota of all accelerators together: at 0 a request may wait as in a stock-out. Only source: a
 guide of Google's TPU Builders, 2026-07."""

@@ -241,6 +241,26 @@ async def test_a_zone_without_the_hardware_does_not_know_the_machine(compute: Co
         await compute.insert(instance(zone="us-south1-a"), "us-south1-a")
 
 
+@pytest.mark.parametrize("zone", ["us-central1-a", "europe-west1-b", "asia-northeast1-b"])
+async def test_every_zone_is_known_and_has_no_such_machine(compute: Compute, zone: str) -> None:
+    """One that has no TPU is not an unknown one: 404 of the machine type."""
+    assert zone in {one.name for one in await compute.rows("zones")}
+    with pytest.raises(exceptions.NotFound, match=f"{zone}/machineTypes/ct6e-standard-1t' was not"):
+        await compute.call("machine_types", "get", zone=zone, machine_type="ct6e-standard-1t")
+
+
+@pytest.mark.parametrize("host", ["https://compute.mtls.googleapis.com", "http://127.0.0.1:8080"])
+async def test_links_are_those_of_whichever_host_was_called(compute: Compute, host: str) -> None:
+    """As gcloud writes them, with what a zone sees of a family of images."""
+    here, asked = f"{host}/compute/v1/projects/{compute.project}", instance()
+    family = IMAGE.rpartition("/")[2]
+    image = f"{host}/compute/v1/projects/ubuntu-os-accelerator-images/zones/{ZONE}"
+    asked["machine_type"] = f"{here}/zones/{ZONE}/machineTypes/ct6e-standard-1t"
+    asked["disks"][0]["initialize_params"]["source_image"] = f"{image}/imageFamilyViews/{family}"
+    asked["network_interfaces"][0]["network"] = f"{here}/global/networks/default"
+    assert errors_of(await compute.inserted(asked)) == []
+
+
 async def test_a_zone_that_there_is_not_is_unknown(compute: Compute) -> None:
     with pytest.raises(exceptions.BadRequest, match="Unknown zone"):
         await compute.insert(instance(zone="us-east9-z"), "us-east9-z")
