@@ -215,8 +215,8 @@ def _asleep(made: Blueprint, costs: Price) -> Iterator[str]:
     cost = (
         ""
         if price is None
-        else f", ${price * minutes / 60:,.2f} each time, up to ${price * most / 60:,.2f} with the"
-        " boot"
+        else f", ${price * minutes / 60:,.2f} for each wake, up to ${price * most / 60:,.2f} with"
+        " the boot"
     )
     yield (
         f"A replica stays for {minutes:.0f} min after its last request{cost}: with less,"

@@ -27,6 +27,7 @@ MODES: Final = {
     "hub-forbidden": "MODEL_GATED",
     "hub-not-found": "MODEL_NOT_FOUND",
     "hub-offline": "HUB_UNREACHABLE",
+    "disk-full": "DISK_FULL",
     "cpu-memory-taken": "CPU_MEMORY_TAKEN",
     "unknown-error": "ENGINE_CORE_DIED",
     "exit-in:compiling": "ENGINE_EXITED",

@@ -153,7 +153,7 @@ async def test_its_time_ends_it(alpha: Alpha) -> None:
         ({"runDuration": {"maxRunDuration": "604801s"}}, "7 days"),
         ({"runDuration": {}}, "requires run_duration"),
         ({"provisioningModel": "SPOT"}, "only supported for FLEX_START"),
-        ({"spot": {}}, "contradicts"),
+        ({"spot": {}}, "incompatible with spot requests"),
         ({"spot": {}, "guaranteed": {}}, "Only one of"),
         ({"bestEffort": {}}, "best effort"),
         ({"tpu": {"nodeSpec": {}}}, "node_spec"),
