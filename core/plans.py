@@ -118,6 +118,8 @@ class Plan(Record):
     steps: tuple[PlannedStep, ...]
     usd_per_hour: float | None = None
     """Of one running replica as planned; None where nobody has said."""
+    usd_per_hour_highest: float | None = None
+    """By the dearest source, where the price goes by region and the region is not known yet."""
     memory: MemoryPlan | None = None
     """None where model or accelerator are not known well enough to foresee it."""
     warnings: tuple[str, ...] = ()

@@ -3,6 +3,7 @@
 import datetime as dt
 import functools
 import tomllib
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -61,6 +62,12 @@ class Quote(Record):
     rates: tuple[Rate, ...]
     derivation: str
 
+    @property
+    def region(self) -> str:
+        """The one region that all of it is of; empty where nobody says, or there are several."""
+        regions = {rate.region for rate in self.rates}
+        return regions.pop() if len(regions) == 1 else ""
+
 
 class Price(Record):
     """What one running replica costs."""
@@ -90,8 +97,13 @@ class Price(Record):
 
     @property
     def short(self) -> str:
-        """What each source says, without the sources."""
-        return ", ".join(quote.derivation.partition(" = ")[0] for quote in self.quotes)
+        """What each source says, without the sources; one of another region says of which."""
+        first = self.quotes[0].region if self.quotes else ""
+        return ", ".join(
+            quote.derivation.partition(" = ")[0]
+            + (f" in {quote.region}" if quote.region not in {"", first} else "")
+            for quote in self.quotes
+        )
 
     def __str__(self) -> str:
         """Say it for a person, every source."""
@@ -133,10 +145,17 @@ def rates() -> dict[str, Rate]:
     return {name: valid(Rate, {"name": name, **row}) for name, row in rows.items()}
 
 
-def price(place: Place, size: Size | None = None, *, duty: float = 1.0) -> Price:
-    """Say what one replica costs there, by every source; a size left out is the smallest."""
+def price(
+    place: Place, size: Size | None = None, *, duty: float = 1.0, zones: Collection[str] = ()
+) -> Price:
+    """Say what one replica costs there, by every source; a size left out is the smallest.
+
+    Where `zones` say in which region it runs, by the sources of that region alone, if any.
+    """
     host = size or (place.sizes[0] if place.sizes else None)
     quotes = tuple(_quote(names, place, host) for names in _data()["quotes"].get(place.name, ()))
+    here = [quote for quote in quotes if quote.region and _all_in(quote.region, zones)]
+    quotes = tuple(here) or quotes
     known = [quote.usd_per_hour for quote in quotes if quote.usd_per_hour is not None]
     hourly = known[0] if known else None
     return Price(
@@ -193,6 +212,10 @@ def _quote(names: list[str], place: Place, host: Size | None) -> Quote:
         rates=used,
         derivation=f"{sign}{total:.3f}/h = {parts}",
     )
+
+
+def _all_in(region: str, zones: Collection[str]) -> bool:
+    return bool(zones) and all(zone.startswith(f"{region}-") for zone in zones)
 
 
 def _per_hour(rate: Rate, place: Place, host: Size | None) -> float:

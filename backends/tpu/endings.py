@@ -116,7 +116,8 @@ def engine_failed(seen: Look, said: Said, lines: Sequence[str]) -> Failure:
 
 def bills_on(seen: Look) -> None:
     """Note that nothing serves, and what is paid all the same."""
+    paid = spending.at_a_price(seen.site, seen.chip)
     note(
-        f"The VM of {seen.name} runs on and bills, {spending.at_a_price(seen.site)}, though nothing"
-        " serves there: call destroy_vllm, or deploy_vllm with what is corrected."
+        f"The VM of {seen.name} runs on and bills, {paid}, though nothing serves there:"
+        " call destroy_vllm, or deploy_vllm with what is corrected."
     )

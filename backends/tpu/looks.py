@@ -124,7 +124,7 @@ def deployment(
         replicas=int(runs),
         created_at=seen.created_at,
         expires_at=expires_at(seen),
-        usd_per_hour=spending.usd_per_hour(site),
+        usd_per_hour=spending.usd_per_hour(site, chip),
         usd_so_far=spending.usd_so_far(site, chip, until) if until else None,
         failure=failure,
         resources=resources(seen),

@@ -43,7 +43,7 @@ def make_plan(site: "Site", spec: DeploymentSpec, model: ModelShape) -> Plan:
         InvalidArgument: The platform or the model cannot take the spec.
     """
     made = blueprint(site, spec, model)
-    costs = price(site.offered)
+    costs = price(site.offered, zones=[place.zone for place in made.places])
     opened = (_firewall(site, made),) if made.opened else ()
     return Plan(
         spec=made.spec,
@@ -51,6 +51,7 @@ def make_plan(site: "Site", spec: DeploymentSpec, model: ModelShape) -> Plan:
         model=model,
         steps=(_key(made), _grant(made), *opened, *_requests(site, made)),
         usd_per_hour=costs.usd_per_hour,
+        usd_per_hour_highest=costs.usd_per_hour_highest,
         memory=_memory(site, made, model),
         warnings=tuple(_warnings(made, costs)),
     )

@@ -7,11 +7,11 @@ from backends.tpu.site import Site
 from planner.price import price
 
 
-def usd_per_hour(site: Site) -> float | None:
-    """Give the price of one VM of the target, None where nobody has said."""
+def usd_per_hour(site: Site, chip: Chip | None = None) -> float | None:
+    """Give the price of one VM of the target, where it is; None where nobody has said."""
     if site.target.usd_per_hour is not None:
         return site.target.usd_per_hour
-    hourly = price(site.offered).usd_per_hour
+    hourly = price(site.offered, zones=[chip.place.zone] if chip else ()).usd_per_hour
     return None if hourly is None else round(hourly, 4)
 
 
@@ -20,14 +20,14 @@ def usd_so_far(site: Site, chip: Chip | None, until: datetime) -> float | None:
 
     A request that waits costs nothing.
     """
-    hourly = usd_per_hour(site)
+    hourly = usd_per_hour(site, chip)
     if chip is None or chip.given_at is None or hourly is None:
         return None
     seconds = max(0.0, (until - chip.given_at).total_seconds())
     return round(seconds / 3600 * hourly, 4)
 
 
-def at_a_price(site: Site) -> str:
+def at_a_price(site: Site, chip: Chip | None) -> str:
     """Say what goes on to be paid, as the end of a sentence."""
-    hourly = usd_per_hour(site)
+    hourly = usd_per_hour(site, chip)
     return "at a price nobody knows" if hourly is None else f"at ${hourly:.2f} an hour"

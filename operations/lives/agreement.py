@@ -68,7 +68,8 @@ def to_deploy(wish: Wish, wanted: Plan) -> Preview | None:
     forced = wanted.memory is not None and not wanted.memory.fits
     if not replaces and not forced and (price == 0 or _stays(present)):
         return None
-    costs = f"{_price(price)}{_limit(wish.backend, spec)}"
+    highest = wanted.usd_per_hour_highest if price == wanted.usd_per_hour else None
+    costs = f"{_price(price, highest)}{_limit(wish.backend, spec)}"
     changes = tuple(differences(before, spec)) if before else ()
     what = f"Deploy {spec.model} as {spec.name} on {target.name} ({costs})"
     if present and replaces and changes:
@@ -210,5 +211,8 @@ def _stands(one: Deployment) -> str:
     return "; ".join(["", *found])
 
 
-def _price(usd_per_hour: float | None) -> str:
-    return "price not known" if usd_per_hour is None else f"${usd_per_hour:.2f} an hour"
+def _price(usd_per_hour: float | None, highest: float | None = None) -> str:
+    if usd_per_hour is None:
+        return "price not known"
+    most = f" to ${highest:.2f}" if highest and highest > usd_per_hour else ""
+    return f"${usd_per_hour:.2f}{most} an hour"

@@ -38,6 +38,27 @@ def test_sources_that_disagree_are_all_shown() -> None:
     assert "EUR 2.160/h" in str(found)
 
 
+@pytest.mark.parametrize(
+    ("where", "zones", "low", "high"),
+    [
+        ("tpu-v6e-1", (), 2.70, 2.97),
+        ("tpu-v6e-4", ("europe-west4-a",), 4 * 2.97, 4 * 2.97),
+        ("tpu-v6e-1-spot", ("europe-west4-a", "us-east5-b"), 1.4033, 1.78),
+        ("tpu-v6e-1-spot", ("europe-west4-a",), 1.78, 1.78),
+        ("tpu-v6e-1-spot", ("us-east5-a", "us-east5-b"), 1.4033, 1.4033),
+        ("tpu-v6e-1", ("us-east5-b",), 2.70, 2.97),
+    ],
+)
+def test_a_price_is_that_of_the_region_or_a_range(
+    where: str, zones: tuple[str, ...], low: float, high: float
+) -> None:
+    """Where no source names the region, every price counts; one of another region says so."""
+    found = price(place(where), zones=zones)
+    assert (found.usd_per_hour, found.usd_per_hour_highest) == pytest.approx((low, high))
+    assert found.disagree is (low != high)
+    assert ("in europe-west4" in found.short) is (low != high)
+
+
 def test_a_month_follows_its_duty() -> None:
     """Half of the hours cost half."""
     always, half = price(place("cloud-run-l4")), price(place("cloud-run-l4"), duty=0.5)

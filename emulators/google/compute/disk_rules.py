@@ -37,7 +37,7 @@ def disks(
 
 
 def _image_gb(link: str, zone: str) -> int:
-    """Read a family's link: that of every zone, or what one zone sees of it, as gcloud writes it."""
+    """Read a family's link: that of every zone, or what one zone sees of it (gcloud's)."""
     words = parts(link)
     shape = [words[0], *words[2:5]] if len(words) == 6 else []
     known = shape in (
