@@ -66,11 +66,14 @@ class Endpoint:
                 fix="Give it in VLLM_API_KEY without spaces, line ends and accents.",
             )
         with self._translated():
+            limits = httpx2.Limits(max_connections=64)
+            if access.socket:
+                transport = httpx2.AsyncHTTPTransport(uds=access.socket, limits=limits)
             self._client = httpx2.AsyncClient(
-                base_url=access.base_url,
+                base_url=access.http_url,
                 headers=headers,
                 timeout=timeout,
-                limits=httpx2.Limits(max_connections=64),
+                limits=limits,
                 transport=transport,
                 verify=trusted(access.certificate),
             )

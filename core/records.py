@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 from pydantic import Field, SecretStr, ValidationError
 
+from core.address import HTTP, socket_of
 from core.errors import InvalidArgument, NextStep
 from core.headers import IDENTITY_HEADER, KEY_HEADER
 from core.record import Record as Record  # noqa: PLC0414  said here too
@@ -377,7 +378,7 @@ class Access(Record):
     """Where the model answers, and what to show it; valid for at least five minutes."""
 
     base_url: str
-    """Without /v1 and without a slash at the end."""
+    """Without /v1 and without a slash at the end; `unix:PATH` for a unix socket."""
     api_key: SecretStr | None = None
     """The engine's own."""
     identity_token: SecretStr | None = None
@@ -390,6 +391,16 @@ class Access(Record):
     """For a person's own curl: shell commands that print what follows `Bearer` in a header."""
     protection: str
     """How it is protected, and what stays open, in one sentence."""
+
+    @property
+    def socket(self) -> str | None:
+        """Return the path of the unix socket through which it is asked."""
+        return socket_of(self.base_url)
+
+    @property
+    def http_url(self) -> str:
+        """Return what an HTTP client asks, through the socket where there is one."""
+        return HTTP if self.socket else self.base_url
 
     @property
     def headers(self) -> dict[str, str]:

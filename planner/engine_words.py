@@ -11,6 +11,7 @@ from planner.flags import READ
 _OURS: Final = {
     "--host": "it listens where the target can protect it",
     "--port": "give it as `port`",
+    "--uds": "on this machine access=internal makes it listen on a unix socket",
     "--root-path": "the engine's key protects paths by how they begin",
     "--api-key": "every deployment gets a random key of its own",
     "--served-model-name": "it follows from the model",

@@ -187,10 +187,10 @@ class LocalBackend:
         if made is None:
             raise self._not_found(name)
         return Access(
-            base_url=f"http://127.0.0.1:{made.port}",
+            base_url=made.url,
             api_key=folder.api_key(),
             header_commands={KEY_HEADER: f"cat {shlex.quote(str(folder.path / 'api-key'))}"},
-            protection=rules.PROTECTION,
+            protection=rules.SOCKET if made.socket else rules.PROTECTION,
         )
 
     async def scale(self, name: str, *, min_replicas: int, max_replicas: int) -> Deployment:
@@ -259,24 +259,28 @@ class LocalBackend:
         made = folder.made()
         if made is None:
             raise self._not_found(name)
-        return deployment_config(made.engine, made.started, made.port, folder.path / "api-key")
+        key = folder.path / "api-key"
+        return deployment_config(made.engine, made.started, made.socket or made.port, key)
 
     async def _start(
         self, folder: Folder, spec: DeploymentSpec, lock: int, model: ModelShape
     ) -> None:
         engine, here = self._engine(), self._devices(spec.name)
         cache = computed_cache(spec, foresee_here(engine, here, spec, model), here, model)
-        port = spec.port or free_port()
         made = folder.made()
         created_at = made.created_at if made else datetime.now(UTC)
         folder.fresh()
+        internal = spec.access == "internal"
+        socket = folder.socket() if internal else ""
+        port = 0 if internal else spec.port or free_port()
         folder.make(
             Made(
                 spec=spec,
                 engine=engine,
-                argv=serve_argv(engine, with_cache(spec, cache), port),
+                argv=serve_argv(engine, with_cache(spec, cache), socket or port),
                 env=serve_env(engine, spec),
                 port=port,
+                socket=socket,
                 created_at=created_at,
                 free_gib=free_gib(here.accelerator) if here and cache else None,
                 kv_cache_memory_bytes=cache,

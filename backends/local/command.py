@@ -15,13 +15,21 @@ _CONTAINER_PORT: Final = 8000
 _GPU_IMAGE: Final = "vllm/vllm-openai"
 _CPU_IMAGE: Final = "vllm/vllm-openai-cpu"
 _NOT_SIMULATED: Final = ("docker and compose run a real vLLM on a GPU, not the simulated one.",)
+_NOT_A_SOCKET: Final = (
+    "docker and compose listen on a port of 127.0.0.1, which every user of this machine reaches.",
+)
+"""A container's user is root, whose sockets nobody else may use."""
 _QUIET: Final = "--disable-access-log-for-endpoints=/health,/metrics,/ping"
 
 
-def serve_argv(engine: Engine, spec: DeploymentSpec, port: int | str) -> tuple[str, ...]:
-    """Give the command line; the key is not on it but in VLLM_API_KEY."""
-    where = ("--host", "127.0.0.1", "--port", str(port))
-    return (*engine.command, *_serve(spec, spec.model), *where, *_quiet(engine))
+def serve_argv(engine: Engine, spec: DeploymentSpec, where: int | str) -> tuple[str, ...]:
+    """Give the command line; the key is not on it but in VLLM_API_KEY.
+
+    `where` is a port, or the path of a socket for access=internal.
+    """
+    internal = spec.access == "internal"
+    listen = ("--uds", str(where)) if internal else ("--host", "127.0.0.1", "--port", str(where))
+    return (*engine.command, *_serve(spec, spec.model), *listen, *_quiet(engine))
 
 
 def serve_env(engine: Engine, spec: DeploymentSpec) -> dict[str, str]:
@@ -31,14 +39,15 @@ def serve_env(engine: Engine, spec: DeploymentSpec) -> dict[str, str]:
 
 
 def deployment_config(
-    engine: Engine, spec: DeploymentSpec, port: int, key_file: Path
+    engine: Engine, spec: DeploymentSpec, where: int | str, key_file: Path
 ) -> DeploymentConfig:
     """Write the same deployment as a shell line, a docker run line and a compose file."""
     env = " ".join(
         f"{name}={shlex.quote(value)}" for name, value in serve_env(engine, spec).items()
     )
     key = f'VLLM_API_KEY="$(cat {shlex.quote(str(key_file))})"'
-    serve = shlex.join(serve_argv(engine, spec, port))
+    serve = shlex.join(serve_argv(engine, spec, where))
+    port = where if isinstance(where, int) else _CONTAINER_PORT
     tag = (engine.version or "0.32.0").partition("+")[0]
     image = f"{_CPU_IMAGE if engine.cpu_only else _GPU_IMAGE}:v{tag}"
     return DeploymentConfig(
@@ -48,6 +57,7 @@ def deployment_config(
         notes=(
             f"Before production, pin the image by digest: docker buildx imagetools inspect {image}",
             "compose reads VLLM_API_KEY from the shell that starts it.",
+            *(_NOT_A_SOCKET if spec.access == "internal" else ()),
             *(_NOT_SIMULATED if engine.kind == "simulated" else ()),
         ),
     )

@@ -3,20 +3,28 @@
 import os
 import secrets
 import shutil
-from contextlib import AbstractAsyncContextManager
+import tempfile
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 from pydantic import SecretStr, ValidationError
 
 from backends.common.disk import on_disk, write_whole
 from backends.common.locking import locked
 from backends.local.engine import Engine
+from core.address import unix_url
 from core.errors import HostError
 from core.records import DeploymentSpec, Record
 
 R = TypeVar("R", bound=Record)
+
+_SOCKET: Final = "engine.sock"
+_SOCKET_BYTES: Final = 107
+"""What a socket's address has room for (man 7 unix: sun_path, and a zero at its end)."""
+_PREFIX: Final = "vllm-devops-"
+"""Of a folder for temporary files, where the deployment's own has too long a name."""
 
 
 class Made(Record):
@@ -27,12 +35,20 @@ class Made(Record):
     argv: tuple[str, ...]
     env: dict[str, str]
     """Beside the inherited one and the key."""
-    port: int
+    port: int = 0
+    """Of 127.0.0.1; 0 where it listens on a socket."""
+    socket: str = ""
+    """The path of its unix socket; empty where it listens on a port."""
     created_at: datetime
     free_gib: float | None = None
     """Memory that was free when it was started, where its KV cache was computed from that."""
     kv_cache_memory_bytes: int | None = None
     """That computed size; the spec does not name one."""
+
+    @property
+    def url(self) -> str:
+        """Return where it answers."""
+        return unix_url(self.socket) if self.socket else f"http://127.0.0.1:{self.port}"
 
     @property
     def started(self) -> DeploymentSpec:
@@ -134,6 +150,7 @@ class Folder:
         """Make ready for another start: the last log is kept as engine.1.log."""
         with on_disk(self.path):
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._remove_socket()
             for name in ("process.json", "exit.json"):  # first: they tell of another engine
                 (self.path / name).unlink(missing_ok=True)
             if self.log.is_file():
@@ -143,6 +160,35 @@ class Folder:
                 log.flush()
                 os.fsync(log.fileno())
 
+    def socket(self) -> str:
+        """Return the path of a new socket, in a folder that nobody but its owner enters.
+
+        Raises:
+            HostError: The folder for temporary files has too long a name as well.
+        """
+        with on_disk(self.path):
+            self.path.chmod(0o700)
+            path = self.path / _SOCKET
+            if len(os.fsencode(path)) > _SOCKET_BYTES:
+                path = Path(tempfile.mkdtemp(prefix=_PREFIX)) / _SOCKET  # for its owner alone
+        if len(os.fsencode(path)) > _SOCKET_BYTES:
+            path.parent.rmdir()
+            raise HostError(
+                f"No unix socket can have so long a path: {path}.",
+                fix="Set TMPDIR to a folder with a shorter name, or leave access=internal out.",
+            )
+        return str(path)
+
+    def _remove_socket(self) -> None:
+        made = self.made_if_readable()
+        if made is None or not made.socket:
+            return
+        path = Path(made.socket)
+        path.unlink(missing_ok=True)
+        if path.parent.name.startswith(_PREFIX):
+            with suppress(FileNotFoundError):
+                path.parent.rmdir()
+
     def api_key(self) -> SecretStr | None:
         """Give its key."""
         key = self._text("api-key")
@@ -150,6 +196,7 @@ class Folder:
 
     def remove(self) -> None:
         """Take the folder away; what says that it is wanted so goes last."""
+        self._remove_socket()
         for path in self.path.iterdir():
             if path.is_dir():
                 shutil.rmtree(path)

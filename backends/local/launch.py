@@ -27,7 +27,8 @@ async def launch(folder: Folder, hf_token: str | None, lock: int) -> None:
     """
     made = folder.made()
     assert made is not None
-    claim(made.port)
+    if made.port:
+        claim(made.port)
     seconds = 60 * (made.spec.ttl_minutes or 0)
     env = {**inherited_environment(), "PYTHONPATH": str(ROOT)}
     if hf_token:

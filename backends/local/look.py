@@ -62,7 +62,7 @@ class Looker:
     async def _serving(
         self, folder: Folder, made: Made, process: Process, boot: BootLog
     ) -> Deployment:
-        endpoint = Endpoint(Access(base_url=_url(made), api_key=folder.api_key(), protection=""))
+        endpoint = Endpoint(Access(base_url=made.url, api_key=folder.api_key(), protection=""))
         try:
             if not await endpoint.healthy():
                 return self._ill(folder, made, "Its /health says that the engine is dead.")
@@ -163,7 +163,7 @@ class Looker:
             served_model_name=made.spec.served_model_name,
             engine=made.engine.label,
             simulated=made.engine.kind == "simulated",
-            url=_url(made),
+            url=made.url,
             revision=made.spec.fingerprint,
             instance=f"pid {living.pid}" if living else None,
             replicas=1 if living else 0,
@@ -234,7 +234,3 @@ def _memory(made: Made) -> dict[str, str]:
         return {}
     size = made.kv_cache_memory_bytes / GIB
     return {"memory": f"KV cache {size:.2f} GiB, of {made.free_gib:.1f} GiB free at its start"}
-
-
-def _url(made: Made) -> str:
-    return f"http://127.0.0.1:{made.port}"

@@ -52,7 +52,8 @@ def make_plan(
     _refuse(spec, model)
     memory = foresee_here(engine, here, spec, model)
     started = with_cache(spec, computed_cache(spec, memory, here, model))
-    argv = serve_argv(engine, started, spec.port or "PORT")
+    internal = spec.access == "internal"
+    argv = serve_argv(engine, started, "SOCKET" if internal else spec.port or "PORT")
     step = PlannedStep(
         what="Start the engine as a process of this machine.",
         request={"argv": list(argv), "env": serve_env(engine, spec)},

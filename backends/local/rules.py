@@ -18,7 +18,15 @@ PROTECTION: Final = (
     f"{' and POST '.join(KEYLESS)} compute for every user of this machine, and /metrics and "
     "/tokenize answer them."
 )
-_SHARED: Final = "Every user of this machine can use it without its key, at POST /invocations."
+_LISTENS: Final = "listens on a unix socket that only you reach, and on no port"
+SOCKET: Final = (
+    f"It {_LISTENS}: its folder lets in nobody else but root. vLLM's key protects /v1 besides."
+)
+_INTERNAL: Final = f"access=internal: it {_LISTENS}."
+_SHARED: Final = (
+    "Every user of this machine can use it without its key, at POST /invocations; access=internal:"
+    " a unix socket that only you reach."
+)
 
 
 def check_port(port: int) -> Check:
@@ -30,12 +38,14 @@ def check_port(port: int) -> Check:
 
 
 def warnings(engine: Engine, spec: DeploymentSpec) -> tuple[str, ...]:
+    internal = spec.access == "internal"
     if engine.kind == "simulated":
-        return (SIMULATED,)
+        return (SIMULATED, _INTERNAL) if internal else (SIMULATED,)
+    reached = _INTERNAL if internal else _SHARED
     if is_path(spec.model):
-        return (_SHARED,)
+        return (reached,)
     return (
-        _SHARED,
+        reached,
         f"vLLM downloads {spec.model} from the Hugging Face Hub unless it is here already.",
     )
 
@@ -67,10 +77,16 @@ def refuse_clouds(spec: DeploymentSpec) -> None:
     """Refuse what only a cloud has; it would be taken here and mean nothing.
 
     Raises:
-        InvalidArgument: access, network, image, weights or engine is given.
+        InvalidArgument: network, image, weights, engine or access=public is given, or a port
+            beside a socket.
     """
+    if spec.access == "internal" and spec.port:
+        raise InvalidArgument(
+            "port: with access=internal it listens on a unix socket, and on no port.",
+            fix="Leave port or access out.",
+        )
     given = {
-        "access": spec.access != "private",
+        "access": spec.access == "public",
         "network": spec.network is not None,
         "image": spec.image is not None,
         "weights": spec.weights not in {None, "hub"},
@@ -80,7 +96,7 @@ def refuse_clouds(spec: DeploymentSpec) -> None:
     if names:
         raise InvalidArgument(
             f"{', '.join(names)}: this machine has no such choice. It serves vLLM from the Hub or"
-            " a folder, at 127.0.0.1 only.",
+            " a folder, at 127.0.0.1 or (access=internal) on a unix socket.",
             fix=f"Leave {', '.join(names)} out, or take a cloud's target (list_targets).",
             next_steps=(NextStep("list_targets"),),
         )

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from benchmark.client.exchange import Connection
 from benchmark.client.rows import Rows
 from benchmark.errors import Outcome
+from core.address import socket_of
 
 CONNECT_SECONDS: Final = 10.0
 """TCP and TLS together."""
@@ -48,6 +49,7 @@ class Pool:
     ) -> None:
         url = urlsplit(base_url)
         self._host = url.hostname or ""
+        self._socket = socket_of(base_url)
         self._port = url.port or (443 if url.scheme == "https" else 80)
         self._trust = _trust(ca_file) if url.scheme == "https" else None
         self._rows = rows
@@ -142,6 +144,8 @@ class Pool:
         return connection
 
     async def _resolve(self) -> list[Address]:
+        if self._socket:
+            return [(socket.AF_UNIX, self._socket)]
         if perf_counter() - self._resolved_at > _ADDRESSES_SECONDS:
             loop = asyncio.get_running_loop()
             try:
@@ -158,7 +162,8 @@ async def _connected(address: Address) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setblocking(False)  # noqa: FBT003  the library's own form
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         await asyncio.get_running_loop().sock_connect(sock, where)
     except BaseException:
         sock.close()

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from benchmark.client.shares import Share
 from benchmark.workload.prompts import bodies
+from core.address import HTTP, socket_of
 from core.headers import IDENTITY_HEADER, KEY_HEADER
 
 _HEADERS: Final = (KEY_HEADER.lower().encode(), IDENTITY_HEADER.lower().encode())
@@ -72,7 +73,7 @@ class _Credential:
 
 
 def _front(share: Share) -> bytes:
-    url = urlsplit(share.base_url)
+    url = urlsplit(HTTP if socket_of(share.base_url) else share.base_url)
     path = url.path.rstrip("/") + share.path
     host = url.netloc.rpartition("@")[2]
     return (

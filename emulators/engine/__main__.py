@@ -63,20 +63,34 @@ class _Quiet(logging.Filter):
 
 
 def _bind(flags: Namespace) -> socket.socket:
-    """Take the port before the boot, as vLLM does; nobody listens on it yet."""
+    """Take the port or the socket before the boot, as vLLM does; nobody listens on it yet."""
+    if flags.uds:
+        return _bound(socket.socket(socket.AF_UNIX), flags.uds)
     host = flags.host or "0.0.0.0"  # noqa: S104  vLLM's default
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # With the protocol named asyncio writes at once; else Nagle holds each stream for 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return _bound(listener, (host, flags.port))
+
+
+def _bound(listener: socket.socket, address: str | tuple[str, int]) -> socket.socket:
     try:
-        listener.bind((host, flags.port))
+        listener.bind(address)
     except OSError as error:
         listener.close()
         raise BootError(
             f"OSError: [Errno {error.errno}] {os.strerror(error.errno or 0)}"
         ) from error
     return listener
+
+
+def _address(flags: Namespace, listener: socket.socket) -> str:
+    if flags.uds:
+        return f"unix:{flags.uds}"
+    host, port = listener.getsockname()[:2]
+    scheme = "https" if flags.ssl_keyfile and flags.ssl_certfile else "http"
+    return f"{scheme}://{host}:{port}"
 
 
 def _greet(flags: Namespace) -> None:
@@ -113,9 +127,7 @@ async def _serve(flags: Namespace, knobs: Knobs, failure: Failure) -> None:
             flags, setup, plan, knobs, rehearsal.device(knobs) if rehearsal else None
         )
         app = build_app(served, flags, environment, knobs, failure)
-        host, port = listener.getsockname()[:2]
-        scheme = "https" if flags.ssl_keyfile and flags.ssl_certfile else "http"
-        log("APIServer", "entry.py:140", f"Starting vLLM server on {scheme}://{host}:{port}")
+        log("APIServer", "entry.py:140", f"Starting vLLM server on {_address(flags, listener)}")
         config = _loaded(_config(flags, app))
         # uvicorn raises the signal again when it has stopped; vLLM leaves with status 0.
         for number in (signal.SIGINT, signal.SIGTERM):

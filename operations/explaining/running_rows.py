@@ -12,6 +12,7 @@ _ACCESS: Final = {
     "public": "Whoever has the engine's key may call, from anywhere.",
     "internal": "Only the cloud's own network reaches it, and the engine's key is asked for.",
 }
+_ON_A_SOCKET: Final = "It listens on a unix socket that only its owner reaches, and on no port."
 _OTHERS: Final = {
     "image": ("image", "The engine's image in place of the target's own."),
     "network": ("network", "The network that a replica is attached to."),
@@ -162,9 +163,15 @@ def _access(case: Case) -> FlagRow:
         value=case.spec.access,
         default="private",
         differs=case.spec.access != "private",
-        does=_ACCESS[case.spec.access] if case.place.provider != "own" else case.place.network,
+        does=_reached(case),
         trades="Who can reach it against how easily.",
     )
+
+
+def _reached(case: Case) -> str:
+    if case.place.provider != "own":
+        return _ACCESS[case.spec.access]
+    return _ON_A_SOCKET if case.spec.access == "internal" else case.place.network
 
 
 def _weights(case: Case) -> FlagRow:

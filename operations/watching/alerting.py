@@ -184,10 +184,16 @@ def _readable(how: str, value: str) -> bool:
 
 async def _access(runtime: Runtime, found: Found) -> Access | None:
     try:
-        return runtime.keep_quiet(await found.backend.access(found.name))
+        access = runtime.keep_quiet(await found.backend.access(found.name))
     except NotReady as exc:
         note(f"Its address is not known yet. {exc.summary}")
         return None
+    if access.socket:
+        note(
+            "Prometheus scrapes no unix socket: put a proxy on a port before it, or deploy it"
+            " with access=private."
+        )
+    return access
 
 
 def _scrape(access: Access | None, labels: Mapping[str, str]) -> dict[str, Any]:

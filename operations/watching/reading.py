@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from backends.base import DeploymentConfig, HasLogs, LogLines, LogQuery, WritesConfig
+from core.address import socket_of
 from core.errors import OpsError, Unsupported
 from core.records import State
 from core.reply import note
@@ -53,7 +54,9 @@ class EndpointInfo(Located):
     def summary(self) -> str:
         """Say where, and whether it answers."""
         answers = "answers" if self.answers else f"does not answer: it is {self.state}"
-        return f"{self.openai_base_url} {answers}, as {self.served_model_name}."
+        path = socket_of(self.url)
+        where = f"{self.openai_base_url} (through {path})" if path else self.openai_base_url
+        return f"{where} {answers}, as {self.served_model_name}."
 
     def facts(self) -> Mapping[str, Any]:
         """Give what a client must know, and what detail="full" has beside it."""
@@ -128,7 +131,7 @@ async def endpoint_info(runtime: Runtime, found: Found) -> EndpointInfo:
         target=deployment.target,
         name=found.name,
         url=access.base_url,
-        openai_base_url=f"{access.base_url}/v1",
+        openai_base_url=f"{access.http_url}/v1",
         served_model_name=deployment.served_model_name,
         protection=access.protection,
         answers=deployment.state is State.READY,

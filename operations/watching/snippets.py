@@ -1,6 +1,7 @@
 """Code that asks a deployment, to be pasted: it fetches key, token and certificate itself."""
 
 import json
+import shlex
 from collections.abc import Mapping
 from typing import Final
 
@@ -14,6 +15,13 @@ _GEMINI_CLI: Final = (
 )
 """github.com/google-gemini/gemini-cli/pull/1814 and 16010, both closed, and issue 15299, open
 (read 2026-11-23)."""
+_HTTPX: Final = """
+try:
+    import httpx2 as httpx  # what the openai package stands on since its third version
+except ImportError:
+    import httpx
+
+from openai import DefaultHttpxClient, OpenAI"""
 _QUESTION: Final = [{"role": "user", "content": "What is Gemma?"}]
 
 
@@ -36,7 +44,8 @@ def curl(name: str, access: Access, path: str, *, body: str = "") -> str:
     if body:
         quoted = body.replace("'", "'\\''")
         data = f" -H 'Content-Type: application/json' -d '{quoted}'"
-    asked = f"{header}{data} {access.base_url}{path}"
+    through = f" --unix-socket {shlex.quote(access.socket)}" if access.socket else ""
+    asked = f"{through}{header}{data} {access.http_url}{path}"
     if not access.certificate_command:
         return f"curl -sS{asked}"
     file = f"{name}.pem"
@@ -51,7 +60,7 @@ def _python(name: str, access: Access, model: str) -> str:
     commands = dict(access.header_commands)
     key = commands.pop(KEY_HEADER, None)
     rows = [
-        f"    base_url={access.base_url + '/v1'!r},",
+        f"    base_url={access.http_url + '/v1'!r},",
         f"    api_key={f'str(printed({key!r}))' if key else repr('none')},",
     ]
     if commands:
@@ -65,6 +74,12 @@ def _python(name: str, access: Access, model: str) -> str:
             f"cadata=printed({access.certificate_command!r}))\n"
         )
         rows.append("    http_client=DefaultHttpxClient(verify=trusted),")
+    if access.socket:
+        imports = _HTTPX
+        rows.append(
+            "    http_client=DefaultHttpxClient("
+            f"transport=httpx.HTTPTransport(uds={access.socket!r})),"
+        )
     asked = f"model={model!r}, messages={_QUESTION!r}"
     return "\n".join(
         [
