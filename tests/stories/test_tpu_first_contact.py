@@ -154,7 +154,7 @@ async def test_zones_that_nobody_has_reported_are_named_where_no_other_can_be_us
     agent: Agent, cloud: Cloud
 ) -> None:
     """They have the hardware, and whether they give it shows only when they are asked."""
-    none = {zone: {"accelerators": []} for zone in EMPTY}
+    none: dict[str, Any] = {zone: {"accelerators": []} for zone in EMPTY}
     cloud.set(tpu_zones={**none, SOUTH: {}})
     seen = await agent.brief("get_zones_with_available_quota", target="tpu-v6e-1")
     assert f"deploy_vllm with zones=['{SOUTH}']" in seen.structured["summary"], seen

@@ -104,7 +104,7 @@ def test_an_end_that_google_does_not_keep_is_said() -> None:
     assert any(kept in warning for warning in planned(ONE).warnings)
     assert not any(kept in warning for warning in planned(f"{ONE}-flex").warnings)
     assert not any(kept in warning for warning in planned(control_plane="compute").warnings)
-    assert any("$10.80 at most" in warning for warning in planned(ONE).warnings)
+    assert any("$11.88 at most" in warning for warning in planned(ONE).warnings)
 
 
 def test_never_to_end_is_a_word_that_somebody_must_say() -> None:
