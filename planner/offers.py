@@ -12,6 +12,7 @@ from planner.boot import Boot, boot, file_bytes
 from planner.flags import Flags
 from planner.layouts import Arrangement, Change
 from planner.near import NearMiss, Offload
+from planner.parsers import parsers_for
 from planner.places import Place, Size
 from planner.price import Load, LoadCost, Price, load_cost, price
 from planner.published import unserved
@@ -103,13 +104,14 @@ def make_offer(model: ModelShape, site: Site, arranged: Arrangement, size: Size 
     together = max(1, min(full.kv_requests, arranged.memory.max_num_seqs))
     hourly = costs.usd_per_hour
     booting = boot(model, place, flags)
+    parsers = parsers_for(model.model_type, place.vllm_version, ())
     named = {"place": place.name, "title": place.title, "model": model.model}
     return Offer(
         **named,
         deployable=site.deployable,
         size=size,
         flags=flags,
-        engine_line=engine_line(model.model, flags),
+        engine_line=" ".join((engine_line(model.model, flags), *parsers.words)),
         memory=arranged.memory,
         changes=arranged.changes,
         decode=step,

@@ -35,7 +35,6 @@ from tools.surface import (
     said,
 )
 from tools.telling import heartbeat
-from tools.waking import awake
 
 Tokens = Annotated[int, Field(ge=1)]
 
@@ -57,30 +56,10 @@ def _also(old: str, tool: Callable[..., Awaitable[Any]], says: str) -> None:
     ops_tool("compat", annotations)(call)
 
 
+_also("check_vllm", observe.verify_model_health, "Let the model answer for real")
 _also("get_active_models", deploy.list_deployments, "List what is served")
 _also("get_system_details", observe.get_system_status, "Show deployments and their host")
 _also("run_vllm_benchmark", benchmark.run_benchmark, "Benchmark a deployment")
-
-
-@ops_tool("compat", ASKS)
-async def check_vllm(
-    target: Text = None,
-    name: Text = None,
-    wake: bool = False,
-    confirm: Text = None,
-    rt: Runtime = RT,
-) -> Answer:
-    """Let the model answer for real: verify_model_health by its old name.
-
-    Args:
-        wake: Start a paid GPU if it sleeps.
-    """
-    renamed("check_vllm", "verify_model_health")
-    found = await find(rt.stage, target, name)
-    found = await awake(rt, found, "verify_model_health", wake=wake, confirm=confirm)
-    from operations.watching import health
-
-    return await health.health(rt, found)
 
 
 @ops_tool("compat", LOOKS)

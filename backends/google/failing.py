@@ -248,7 +248,7 @@ def denied(words: str, what: str) -> OpsError:
         )
     if _DISABLED.search(words):
         return ApiDisabled(
-            f"The project has not enabled what is needed: {what}.",
+            f"The project has not enabled what is needed, which setup_target does: {what}.",
             cause=words,
             fix=f"Call setup_target (make setup), which enables it.{_elsewhere(words)}",
         )

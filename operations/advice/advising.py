@@ -30,7 +30,7 @@ from planner.catalog import entries, short_name
 from planner.goal import Goal, candidates, quality_of
 from planner.model import catalog_shape
 from planner.offers import Refusal, commonest, whose
-from planner.places import Place, places
+from planner.places import Place, place, places
 
 _OFFERS: Final = 3
 _NAMED: Final = 4
@@ -79,7 +79,7 @@ class Recommendation(Foresight):
     refused: tuple[Refused, ...]
     instead: tuple[Option, ...]
     """What comes nearest, where nothing does all that is asked for; and int4 weights that cost
-    less, where something does."""
+    less on demand, where something does."""
     more_offers: int
     """That are not shown."""
     more_refused: int
@@ -183,12 +183,13 @@ def _asked_for(
 
 
 def _beside(asked: Asked, offers: Sequence[Sized], ours: Sequence[Place]) -> Iterator[Sized]:
-    """Yield int4 weights of the model that was named where they cost less, and what can be deployed
-    where nothing of the offers can.
+    """Yield int4 weights of the model that was named where they cost less than it does without a
+    queue or an interruption, and what can be deployed where nothing of the offers can.
     """
     if not offers or asked.goal.model is None:
         return
-    least = offers[0].usd_per_hour
+    lasting = (one for one in offers if place(one.offer.place).provisioning == "on-demand")
+    least = next(lasting, offers[0]).usd_per_hour
     for each in asked.quantized().find()[0][:1]:
         if least and each.usd_per_hour and each.usd_per_hour < least:
             yield each._replace(misses=QAT)

@@ -31,7 +31,6 @@ from operations.plans.foreseeing import (
     Bill,
     Foresight,
     bill,
-    dollars,
     foreseen,
     guesses,
     load_words,
@@ -43,7 +42,7 @@ from operations.runtime import Runtime
 from planner.advise import consider
 from planner.goal import Goal, candidates
 from planner.offers import Offer
-from planner.places import Place
+from planner.places import Place, Size
 from planner.price import HOURS_PER_MONTH, Price, price
 
 HOURS: Final = frozenset(Hours.model_fields)
@@ -70,6 +69,10 @@ class CostEstimate(Foresight):
     """Where target or model were not given: what they were taken from."""
     region: str | None = None
     """That was asked for, and the one that the price is of."""
+    host: str | None
+    """That the price is of, where the target has several."""
+    larger_hosts: tuple[tuple[str, float], ...] = Field(exclude=True)
+    """With the price of an hour, where no model chooses one."""
     hours_per_month: float
     duty: str
     """What the hours outside of these cost."""
@@ -92,12 +95,11 @@ class CostEstimate(Foresight):
         hour, month = self.bill.usd_per_hour, self.bill.usd_per_month
         if hour is None or month is None:
             return f"No price is known for {self.target}."
-        say = self.money.say
         if self.volume:
             return f"{self._of_volume(self.volume)}{self._against_hosted()}"
         return (
-            f"{self.target} costs {say(hour)} an hour, {say(month)} a month {self._running()}"
-            f"{self._of_tokens()}.{self._against_hosted()}"
+            f"{self.target} costs {self._range(hour)} an hour, {self._range(month)} a month"
+            f" {self._running()}{self._hosts()}{self._of_tokens()}.{self._against_hosted()}"
         )
 
     def facts(self) -> Mapping[str, Any]:
@@ -147,6 +149,21 @@ class CostEstimate(Foresight):
         look = (self.look,) if self.look else ()
         return (*look, NextStep("recommend_deployment", arguments))
 
+    def _range(self, amount: float) -> str:
+        """Say an amount for every hour, as far as the sources of its price are apart."""
+        lowest, highest = self.bill.usd_per_hour, self.bill.usd_per_hour_highest
+        most = amount * highest / lowest if lowest and highest else amount
+        to = f" to {self.money.say(most)}" if self.bill.sources_disagree and most > amount else ""
+        return f"{self.money.say(amount)}{to}"
+
+    def _hosts(self) -> str:
+        """Say the host that this is the price of, and of others where no model chooses one."""
+        if self.host is None:
+            return ""
+        others = (f"{self.money.say(usd)} an hour with {host}" for host, usd in self.larger_hosts)
+        larger = "".join(f"; {each}, for larger models" for each in others)
+        return f" with {self.host}{larger}"
+
     def _of_volume(self, found: Volume) -> str:
         say, many = self.money.say, found.replicas
         least = found.usd_per_month_least
@@ -157,7 +174,8 @@ class CostEstimate(Foresight):
         )
         return (
             f"{found.said} a day on {self.target}:"
-            f" {say(found.usd_per_month)} a month with {many} replica{'s' if many > 1 else ''}"
+            f" {self._range(found.usd_per_month)} a month with {many}"
+            f" replica{'s' if many > 1 else ''}"
             f" {self._running()}{asleep} ({say(found.usd_per_million_tokens)} per million tokens)."
         )
 
@@ -187,7 +205,7 @@ class CostEstimate(Foresight):
         bill = self.bill
         each = (
             f", ${bill.usd_per_1000_requests} per 1,000 requests and"
-            f" {dollars(bill.usd_per_active_user_hour)} per active user and hour,"
+            f" {self._range(bill.usd_per_active_user_hour)} per active user and hour,"
             if bill.usd_per_active_user_hour is not None
             else ""
         )
@@ -243,6 +261,7 @@ def cost(
             "Which model? What a volume costs depends on it.", fix="Give `model`, such as 12b qat."
         )
     rate = found.price if found else price(where, duty=wanted.duty)
+    size = found.size if found else next(iter(where.sizes), None)
     seen = measured(runs, found.model, where, wanted.load, rate.usd_per_hour) if found else None
     users = goal.get("users")
     taken = volume(found, where, wanted, hours, users=users) if found else None
@@ -251,6 +270,8 @@ def cost(
         model=found.model if found else None,
         chosen=meant.chosen,
         region=_region(runtime, where, rate) if asked.region else None,
+        host=_host(size) if size and len(where.sizes) > 1 else None,
+        larger_hosts=() if found else tuple(_larger(where)),
         hours_per_month=wanted.hours_per_month,
         duty=_duty(where, wanted),
         load=load_words(wanted.load),
@@ -292,6 +313,17 @@ def _region(runtime: Runtime, where: Place, rate: Price) -> str:
     named = {each.region for quote in rate.quotes[:1] for each in quote.rates if each.region}
     of = f"that of {', '.join(sorted(named))}" if named else "of no region in particular"
     return f"{there or 'here'}{f' ({todo})' if todo else ''}; the price is {of}"
+
+
+def _host(size: Size) -> str:
+    return f"{size.vcpu} vCPU and {size.ram_gib} GiB"
+
+
+def _larger(where: Place) -> Iterator[tuple[str, float]]:
+    for size in where.sizes[1:]:
+        hourly = price(where, size).usd_per_hour
+        if hourly is not None:
+            yield _host(size), hourly
 
 
 def _doubts(found: Offer) -> Iterator[str]:

@@ -12,6 +12,8 @@ from operations.watching.answers import Located
 _UNFORESEEN: Final = " What that does to memory, speed, boot or cost, the planner cannot say here."
 LIVE: Final = frozenset({"min_replicas", "max_replicas"})
 """What update_vllm_scaling changes while it runs."""
+_BRIEF: Final = 2
+"""Effects of a change that its first line has all of; of more, the memory's comes below."""
 _FEW: Final = 3
 """Trade-offs and practices of a short answer; practices that are not followed come first."""
 Verdict = Literal["yes", "probably", "probably not", "no", "nothing ends it", "not known"]
@@ -173,7 +175,8 @@ class Explanation(Located):
             return "nothing differs."
         fits = " It does not fit." if self.comparison.fits is False else ""
         together = self.comparison.together
-        what = f" Together: {'; '.join(together[1:] or together)}." if together else _UNFORESEEN
+        shown = together[1:] if len(together) > _BRIEF else together
+        what = f" Together: {'; '.join(shown)}." if shown else _UNFORESEEN
         return f"{'; '.join(told)}.{fits}{what}"
 
     def warnings(self) -> tuple[str, ...]:

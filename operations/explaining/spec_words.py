@@ -9,6 +9,7 @@ from core.records import DeploymentSpec, valid
 from core.words import apart
 from planner.engine_words import check_words
 from planner.flags import size_in_bytes
+from planner.parsers import defaults
 
 _Pair = tuple[str, str | None]
 _SHORT: Final = {"-tp": "tensor_parallel_size", "-q": "quantization"}
@@ -50,8 +51,8 @@ def _put(spec: DeploymentSpec, pairs: Iterable[_Pair]) -> DeploymentSpec:
         else:
             values[field] = _value(field, flag, value)
     replaced = {flag for flag, *_ in others}
-    kept = [word for pair in _known(spec) if pair[0] not in replaced for word in pair]
-    added = [word for pair in others for word in pair]
+    kept = [word for pair in _known(spec) if pair[0] not in replaced for word in _written(pair)]
+    added = [word for pair in others for word in _written(pair)]
     update = {**spec.model_dump(), **values, "engine_args": (*kept, *added)}
     return valid(DeploymentSpec, update)
 
@@ -68,6 +69,11 @@ def plain(spec: DeploymentSpec) -> DeploymentSpec:
 def rest(spec: DeploymentSpec) -> tuple[str, ...]:
     """Give the other flags of a plain spec, one with its value each."""
     return tuple(" ".join(pair) for pair in _known(spec))
+
+
+def _written(pair: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a flag as it was given; one that is added by default as it is added: no difference."""
+    return ("=".join(pair),) if " ".join(pair) in defaults() else pair
 
 
 def _known(spec: DeploymentSpec) -> Iterator[tuple[str, ...]]:

@@ -23,6 +23,8 @@ class TargetRow(Target):
     look_seconds: float = Field(default=0.0, exclude=True)
     gpu: str | None = Field(default=None, exclude=True)
     """Accelerators and their memory, in a few words."""
+    may_cost_more: bool = Field(default=False, exclude=True)
+    """The price is that of its smallest host, or the lowest of sources that disagree."""
     regions: tuple[str, ...] = ()
     """As far as they are known."""
     missing: str | None = None
@@ -63,7 +65,8 @@ class Targets(Answer):
 
 
 def _line(row: TargetRow) -> str:
-    costs = None if row.usd_per_hour is None else f"{dollars(row.usd_per_hour)}/h"
+    least = "from " if row.may_cost_more else ""
+    costs = None if row.usd_per_hour is None else f"{least}{dollars(row.usd_per_hour)}/h"
     sleeps = "sleeps when idle" if row.min_replicas == 0 else "bills until deleted"
     words = (
         row.gpu,
@@ -105,6 +108,8 @@ def _known(target: Target) -> dict[str, Any]:
         "usd_per_hour": usd(said),
         "hardware": there,
         "gpu": gpu,
+        "may_cost_more": target.usd_per_hour is None
+        and (len(where.sizes) > 1 or price(where).disagree),
         "regions": where.regions,
     }
 

@@ -102,7 +102,7 @@ _TEN_HOURS_ON_WEEKDAYS: Final = 10 * 5 * 52 / 12
 
 FIGURES: Final[Mapping[str, Callable[[], Span]]] = {
     "l4_hour": lambda: _one(_hour("12b qat")),
-    "l4_hour_euros": lambda: (_hour("12b qat") * _EUROS, _hour("26b qat") * _EUROS),
+    "l4_hour_euros": lambda: (_hour("e2b qat") * _EUROS, _hour("12b qat") * _EUROS),
     "a100_ten_hours_month": lambda: _one(dollars_an_hour("26b", A100) * _TEN_HOURS_ON_WEEKDAYS),
     "a100_afternoon": lambda: _one(dollars_an_hour("26b", A100) * 6),
     "spot_hour": lambda: _one(dollars_an_hour("12b", "tpu-v6e-1-spot")),

@@ -116,7 +116,7 @@ async def test_a_change_with_which_nothing_starts_is_no_next_step(
 async def test_a_change_says_what_moves_and_nothing_of_what_does_not(
     changing: Callable[..., Any],
 ) -> None:
-    """No `274 s -> 274 s`; more replicas cost more; a larger host has its own price."""
+    """No `347 s -> 347 s`; more replicas cost more; a smaller host has its own price."""
     async with changing() as change:
         access = await change("access=public")
         replicas = await change("max_replicas=3")
@@ -125,11 +125,14 @@ async def test_a_change_says_what_moves_and_nothing_of_what_does_not(
         beyond = await change("--cpu-offload-gb=30")
     assert access.data["comparison"]["together"] == []
     assert "the planner cannot say" in access.structured["summary"]
-    assert "with all replicas: $1.05/h" in replicas.structured["summary"]
+    assert "with all replicas: $1.42/h" in replicas.structured["summary"]
     (step,) = replicas.structured["next"]
     assert (step["tool"], step["arguments"]["max_replicas"]) == ("update_vllm_scaling", 3)
-    assert "cold start: 274" in bucket.structured["summary"]
-    assert "8 vCPU and 32 GiB for $1.42/h" in offload.structured["summary"]
+    assert "cold start: 347" in bucket.structured["summary"]
+    smaller = "host: 8 vCPU and 32 GiB for $1.42/h -> 4 vCPU and 16 GiB for $1.05/h"
+    assert smaller in bucket.structured["summary"]
+    assert "requests of full length at once: " in offload.structured["summary"]
+    assert "host:" not in offload.structured["summary"]
     assert beyond.data["comparison"]["fits"] is False
     assert warned(beyond, "the host needs")
 

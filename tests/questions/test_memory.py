@@ -219,7 +219,7 @@ async def test_a_deployment_tells_the_host_that_it_has_not_the_largest(
     """Small weights need a small instance, which costs less."""
     async with asked(cloud.settings) as ask:
         question = ask("what are the A100 hardware details? Memory, VM, etc")
-        await deployed(question, L4, "e2b", max_model_len=4096)
+        await deployed(question, L4, "e2b qat", max_model_len=4096)
         runs = await question.call("get_model_details", target=L4, name="one")
     found = runs.data["hardware"]
     assert (found["vcpu"], found["ram_gib"]) == (4, 16)

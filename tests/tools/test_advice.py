@@ -89,7 +89,7 @@ async def test_what_is_recommended_the_plan_accepts(agent: Agent) -> None:
 
 async def test_what_are_high_level_recommendations_for_choosing_the_model(agent: Agent) -> None:
     """A quality names models; a budget refuses the dear ones by their price."""
-    reply = await recommend(agent, quality="large", usd_per_hour=2.0, scale_to_zero=True)
+    reply = await recommend(agent, quality="medium", usd_per_hour=2.0, scale_to_zero=True)
     assert reply.data["offers"][0]["usd_per_hour"] <= 2
     assert {each["why"] for each in reply.data["refused"]} >= {"price", "scale to zero", "memory"}
 
@@ -105,12 +105,12 @@ async def test_how_much_more_expensive_are_these_options(agent: Agent) -> None:
 
 
 async def test_is_26b_qat_better_than_12b_qat_on_l4_gpu_cloud_run(agent: Agent) -> None:
-    """Twice the weights and the host, slower to wake, dearer by the hour, cheaper by the token."""
+    """Twice the weights on the same host and price, slower to wake, cheaper by the token."""
     large, small = await rows(agent, "26B QAT", "12B QAT", targets=["Cloud Run L4"])
     assert large["weights_gib"] > 1.9 * small["weights_gib"]
-    assert (large["host_gib"], small["host_gib"]) == (32, 16)
+    assert (large["host_gib"], small["host_gib"]) == (32, 32)
     assert middle(large["boot_seconds"]) > middle(small["boot_seconds"]) + 40
-    assert large["usd_per_hour"] > 1.3 * small["usd_per_hour"]
+    assert large["usd_per_hour"] == small["usd_per_hour"]
     cheaper = "usd_per_million_tokens"
     assert middle(large[cheaper]) < middle(small[cheaper])
 
@@ -155,8 +155,8 @@ async def test_cost_per_token_per_1000_requests_per_active_user_and_hour_per_mon
     reply = await cost(agent, model="12B QAT", users=4, hours_per_month=73)
     bill = reply.data["bill"]
     assert reply.data["load"] == "4 at once, 1,024 tokens in, 256 out"
-    assert bill["usd_per_active_user_hour"] == pytest.approx(1.0465 / 4, abs=0.0001)
-    assert bill["usd_per_month"] == pytest.approx(1.0465 * 73, rel=0.001)
+    assert bill["usd_per_active_user_hour"] == pytest.approx(1.4209 / 4, abs=0.0001)
+    assert bill["usd_per_month"] == pytest.approx(1.4209 * 73, rel=0.001)
     per_token, per_request = (
         middle(bill[name]) for name in ("usd_per_million_tokens", "usd_per_1000_requests")
     )
@@ -165,7 +165,7 @@ async def test_cost_per_token_per_1000_requests_per_active_user_and_hour_per_mon
 
 async def test_sources_that_disagree_are_both_shown(agent: Agent) -> None:
     """A billing reading and an article are 30 % apart: warned of, and neither hidden."""
-    reply = await cost(agent, model="12B QAT")
+    reply = await cost(agent, model="E2B QAT")
     assert [line.partition("/h")[0] for line in reply.data["bill"]["sources"]] == [
         "$1.047",
         "$1.370",

@@ -21,7 +21,8 @@ async def test_this_machine_is_explained(served: Agent) -> None:
     assert_same_facts(reply)
     rows = {row["flag"]: row for row in reply.data["flags"]}
     assert "requests of that length at once" in rows["--max-model-len"]["does"]
-    assert rows["--max-model-len"]["value"] == "131,072"
+    details = await served.call("get_model_details")
+    assert rows["--max-model-len"]["value"] == f"{details.data['max_model_len']:,}"
     assert rows["--reasoning-parser"]["value"] == "gemma4"
     assert reply.data["boot"]["long_enough"] == "nothing ends it"
     assert "tokens" in reply.data["measured_capacity"]

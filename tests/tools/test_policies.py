@@ -21,6 +21,13 @@ __all__ = ["mode", "opened"]
 
 pytestmark = pytest.mark.anyio
 
+PARSERS: Final = (
+    "--enable-auto-tool-choice",
+    "--tool-call-parser=gemma4",
+    "--reasoning-parser=gemma4",
+)
+"""What a deployment has that was made today."""
+
 
 async def test_the_policy_token_never_asks_the_human(opened: Open, state_dir: Path) -> None:
     """An owner who wants every yes on record gets the token even where a human could be asked."""
@@ -63,7 +70,7 @@ async def test_the_policy_never_asks_nobody(opened: Open, state_dir: Path) -> No
 
 async def test_replacing_asks_and_the_same_again_does_not(opened: Open, state_dir: Path) -> None:
     """Deploying what is there is harmless; deploying something else in its place is not."""
-    plant(state_dir)
+    plant(state_dir, engine_args=PARSERS, max_model_len=1024)
     async with opened(yes) as agent:
         same = await agent.call("deploy_vllm", **ONE, model=MODEL)
         assert same.structured["ok"], same
@@ -71,7 +78,7 @@ async def test_replacing_asks_and_the_same_again_does_not(opened: Open, state_di
         other = await agent.call("deploy_vllm", **ONE, model=MODEL, max_model_len=512)
         assert other.data["revision"] != same.data["revision"]
     (question,) = agent.asked
-    assert "max_model_len: default -> 512" in question
+    assert "max_model_len: 1024 -> 512" in question
 
 
 async def test_a_no_to_replacing_keeps_the_old_one(opened: Open, state_dir: Path) -> None:

@@ -67,10 +67,11 @@ def plant(
     target: str = "local",
     wanted: str = "stopped",
     ttl_minutes: int | None = None,
+    **flags: Any,
 ) -> Folder:
     """Make a deployment that was stopped, without ever starting it."""
     folder = Folder(state_dir / "real" / target / name)
-    spec = DeploymentSpec(name=name, model=MODEL, ttl_minutes=ttl_minutes)
+    spec = DeploymentSpec(name=name, model=MODEL, ttl_minutes=ttl_minutes, **flags)
     engine: Engine = simulated(("/bin/false",))
     made = Made(spec=spec, engine=engine, argv=("/bin/false",), env={}, port=9, created_at=LONG_AGO)
     folder.path.mkdir(parents=True, mode=0o700)

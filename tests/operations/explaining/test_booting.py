@@ -63,11 +63,11 @@ def test_where_nothing_ends_a_boot_no_probe_is_too_short(tmp_path: Path) -> None
 
 
 def test_a_first_boot_that_downloads_takes_longer(tmp_path: Path) -> None:
-    """It is the one that the probe must be patient enough for."""
+    """It is the one that the probe must be patient enough for: 48 GiB come at 600 Mbps."""
     budget = round(seconds("high")) + 1
     assert checked(tmp_path, seconds=budget).long_enough == "yes"
     found = checked(tmp_path, seconds=budget, fetches_first=True)
-    assert found.long_enough == "probably"
+    assert found.long_enough == "probably not"
     assert "first boot" in found.verdict
 
 
