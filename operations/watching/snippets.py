@@ -17,7 +17,7 @@ _GEMINI_CLI: Final = (
 (read 2026-11-23)."""
 _HTTPX: Final = """
 try:
-    import httpx2 as httpx  # what the openai package stands on since its third version
+    import httpx2 as httpx  # what newer openai packages are built on
 except ImportError:
     import httpx
 

@@ -23,7 +23,8 @@ BODIES: Final[Mapping[str, Any]] = {
 
 async def test_every_route_is_asked_without_a_key(shared: Served) -> None:
     """Whatever makes the engine read a prompt is named in the plan's warning and the endpoint."""
-    await shared.deploy("open")
+    deployed = await shared.deploy("open")
+    assert any("access=internal" in said for said in deployed.structured["warnings"])
     ready, _ = await shared.until("open", "ready")
     assert ready.state == "ready", ready
     port = facts(shared.state_dir, "open", "deployment.json")["port"]

@@ -22,9 +22,6 @@ ASKED: Final = {"prompt": "Hello", "max_tokens": 2}
 
 async def test_only_its_socket_computes(served: Served, tmp_path: Path) -> None:
     """No port of its processes speaks HTTP; the printed curl and python are answered."""
-    plain = await served.deploy("port")
-    assert any("access=internal" in said for said in plain.structured["warnings"])
-    await served.call("destroy_vllm", target="local", name="port")
     await served.deploy("socket", access="internal")
     ready, _ = await served.until("socket", "ready")
     assert ready.state == "ready", ready
@@ -38,8 +35,11 @@ async def test_only_its_socket_computes(served: Served, tmp_path: Path) -> None:
     endpoint = (await served.call("get_endpoint", **here)).data
     assert "tiny-gemma-4" in (await run(("sh", "-c", endpoint["curl"]))).stdout
     program = tmp_path / "ask.py"
-    program.write_text(endpoint["snippets"]["python"], encoding="utf-8")
-    await run((str(PYTHON), str(program)))
+    text = endpoint["snippets"]["python"]
+    assert "create(model" in text
+    program.write_text(text.replace("create(model", "create(max_tokens=2, model"), encoding="utf-8")
+    answered = await run((str(PYTHON), str(program)))
+    assert answered.returncode == 0, answered
     socket = endpoint["url"].removeprefix("unix:")
     assert (await served.call("destroy_vllm", **here)).data["gone"] is True
     assert socket not in {one.laddr for one in psutil.net_connections(kind="unix")}
