@@ -68,4 +68,5 @@ def _unquoted(token: str) -> tuple[str, ...]:
     joined = _JOINED.match(word)
     if joined and re.search(r"\s", word):
         return word[: joined.end() - 1], word[joined.end() :]
-    return (word,)
+    # What would come apart once more, as a flag with an escaped blank, stays as it was written.
+    return (word,) if joined or apart(word) == (word,) else (token,)

@@ -66,7 +66,7 @@ async def test_where_a_server_dies_the_next_goes_on(bare_trouble: Azure, when: s
     for method in CALLS[when]:
         await _die_deploying(bare_trouble, method, when)
     async with agent_of(bare_trouble.settings) as agent:
-        await deploys(agent)
+        await deploys(agent, weights="hub:share")
         await becomes(agent, "ready")
         assert not (await agent.call("query_vllm", **ONE, prompt="Hello", max_tokens=2)).failed
         assert len(orphans(bare_trouble)) == 3, "An app, its replica and its key."
@@ -177,7 +177,7 @@ async def _die_deploying(azure: Azure, method: str, when: str) -> None:
 
     async def deploy() -> None:
         async with agent_of(azure.settings) as agent:
-            await agent.call("deploy_vllm", **WISH)
+            await agent.call("deploy_vllm", **WISH, weights="hub:share")
             while True:
                 await agent.call("status_vllm", **ONE, wait_s=1)
 
