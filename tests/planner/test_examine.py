@@ -17,11 +17,12 @@ def seen(model: str, where: Place | str, **flags: object) -> Offer | Refusal:
 
 
 def test_given_flags_are_foreseen_as_they_are() -> None:
-    """Nothing is tuned: the line is what was asked for."""
+    """Nothing is tuned: the line is what was asked for, with the parsers that Gemma 4 has."""
     found = seen("26b qat", "cloud-run-l4", max_model_len=8192, max_num_seqs=4)
     assert isinstance(found, Offer)
     assert found.engine_line == (
         "vllm serve google/gemma-4-26B-A4B-it-qat-w4a16-ct --max-model-len 8192 --max-num-seqs 4"
+        " --enable-auto-tool-choice --tool-call-parser=gemma4 --reasoning-parser=gemma4"
     )
     assert found.changes == ()
     assert found.memory.gpu_memory_utilization == 0.92

@@ -52,6 +52,7 @@ def cheap(portal: BlockingPortal, tmp_path_factory: pytest.TempPathFactory) -> I
             **OURS,
         )
         with portal.wrap_async_context_manager(agent_of(settings)) as agent:
+            agent.betrayed = True
             yield agent
 
 

@@ -335,4 +335,4 @@ async def test_a_price_says_which_host_it_is_of(agent: Agent) -> None:
     listed = await brief(agent, "list_targets")
     assert ", from $1.05/h, " in listed.data[L4]
     assert ", from $6.35/h, " in listed.data["aca-a100"]
-    assert ", $2.70/h, " in listed.data["tpu-v6e-1"]
+    assert ", from $2.70/h, " in listed.data["tpu-v6e-1"]
