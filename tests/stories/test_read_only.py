@@ -19,7 +19,7 @@ READS: Final = re.compile(
     r"|(?i:\S*[./](get|access|list|aggregatedlist)[a-z]*|metadata/(identity|list))"
 )
 """Such calls of either cloud change nothing; those of `app` are the model's own."""
-MOVING: Final = ("calls", "log", "events", "instances", "replicas")
+MOVING: Final = ("calls", "needed", "tested", "log", "events", "instances", "replicas")
 """What an engine that is looked at does by itself: it serves, and says so."""
 
 

@@ -89,6 +89,7 @@ async def test_no_sentinel_is_found_anywhere(
         )
         async with agent_of(settings) as plain:
             agent = Listener(plain.client)
+            agent.betrayed = True
             secrets = await _live(agent, state_dir / "real" / "local" / "one")
     said, errors, kept = "\n".join(agent.words), capfd.readouterr(), _kept(state_dir)
     for secret in secrets:
