@@ -89,9 +89,10 @@ bench-client: $(STAMP) ## Measure the load generator beside others (downloads th
 bench-logs: $(STAMP) ## Measure the reduction of a million lines beside others (downloads drain3; minutes)
 	@$(PY) -m tests.measure_logs
 
-measure: $(STAMP) ## Measure the budgets: start-up, calls, plans, answers
+measure: $(STAMP) ## Measure the budgets: start-up, calls, plans, answers; the load generator's truth (minutes)
 	@$(PY) -m tests.measure
 	@$(PY) -m tests.measure_planner
+	@$(PY) -m tests.measure_truth
 	@$(PY) -m pytest -qs tests/questions/test_first_line.py
 
 lint: $(STAMP) ## Check style, types, layers and shell scripts

@@ -87,14 +87,19 @@ def _latency(cell: CellResult) -> str | None:
     spreads = {name: spread for name, spread in named.items() if spread}
     if not spreads and cell.e2el:
         spreads = {"E2EL": cell.e2el}
+    bounds = cell.client.error_bounds if cell.client else {}
     for point in ("p50", "mean"):
-        said = [
-            f"{name} {seconds(value)}"
+        known = {
+            name: value
             for name, spread in spreads.items()
             if math.isfinite(value := getattr(spread, point))
-        ]
-        if said:
-            return f"{' and '.join(said)} ({point})"
+        }
+        moved = [bounds.get(f"{name.lower()}_{point}") for name in known]
+        by = " and ".join(seconds(one) for one in moved if one is not None)
+        client = f"; the client may have moved that by {by}" if by and None not in moved else ""
+        if known:
+            said = " and ".join(f"{name} {seconds(value)}" for name, value in known.items())
+            return f"{said} ({point}{client})"
     return None
 
 

@@ -9,8 +9,9 @@ from benchmark.errors import Outcome
 from benchmark.samples import Floats, Samples
 
 Delay = Callable[[Floats], Floats]
-_AT_ONCE_SECONDS: Final = 0.001
-"""Within which a loop that is not stalled has stamped what was there."""
+_DRAINED_SECONDS: Final = 0.004
+"""After a stall, within which the loop has stamped what waited: one round over its sockets, by
+when the next ring tells whether that was stalled as well."""
 _PERCENTILES: Final = (50, 90, 95, 99)
 """As a `Distribution` has them; its own module would load pydantic into every worker."""
 
@@ -19,8 +20,8 @@ def delays(rang: Floats, stalled: Floats) -> Delay:
     """Return the function that bounds how late a stamp is, by the pulse around it.
 
     Whatever came since the last ring can have waited no longer than since then, and no longer than
-    the stall that the next ring tells of. What came before that ring is stamped right after it,
-    as soon as the stall is over, and has waited through the ring's own stall as well.
+    the stall that the next ring tells of. What came before that ring is stamped in the
+    round after the stall, and has waited through the ring's own stall as well.
     """
     after = np.append(stalled, 0.0)
     before = np.insert(stalled, 0, 0.0)
@@ -29,7 +30,7 @@ def delays(rang: Floats, stalled: Floats) -> Delay:
     def of(stamps: Floats) -> Floats:
         place = np.searchsorted(rang, stamps)
         since = stamps - rings[place]
-        right_after = since <= after[place] + _AT_ONCE_SECONDS
+        right_after = since <= after[place] + _DRAINED_SECONDS
         waited = np.minimum(after[place], since) + np.where(right_after, before[place], 0.0)
         return np.asarray(waited, dtype=np.float64)
 

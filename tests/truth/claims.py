@@ -63,7 +63,7 @@ class Errors(NamedTuple):
         return [
             f"{name} {point} {value * 1e3:.3f} off by {off * 1e3:.3f}, bound {bound * 1e3:.3f} ms"
             for name, claimed in self.claimed.items()
-            for point, value, true in _figures(claimed, claimed - getattr(self, name))
+            for point, value, true in figures(claimed, claimed - getattr(self, name))
             if (off := abs(value - true)) > max(FLOOR_SECONDS, SHARE * value)
             and off > (bound := bounds[f"{name}_{point}"])
         ]
@@ -114,7 +114,7 @@ def compare(measured: Measured, truth: Truth, body: Callable[[int], bytes]) -> E
     )
 
 
-def _figures(claimed: Floats, true: Floats) -> Iterator[tuple[str, float, float]]:
+def figures(claimed: Floats, true: Floats) -> Iterator[tuple[str, float, float]]:
     """Yield each point with its value by the claims and by the truth, as far as it has meaning."""
     if not len(claimed):
         return
