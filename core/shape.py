@@ -43,6 +43,8 @@ class ModelShape(Record):
     architecture: str | None = None
     max_position_embeddings: int | None = None
     """The longest sequence it was made for, in tokens."""
+    rope_factor: float = 1.0
+    """How many times its positions the cache of its full layers' rotary embedding covers."""
     dtype: str | None = None
     quantization: str | None = None
     """The method named by its quantization_config."""

@@ -32,6 +32,7 @@ class Accelerator(Record):
     """Dense. Of int8 where there is no fp8."""
     sm: float | None = None
     """CUDA compute capability."""
+    multiprocessors: int = 0
     pcie_gb_per_s: float | None = None
     device_name: str = ""
     """As vLLM sees it where its defaults ask for the name."""

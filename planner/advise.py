@@ -292,6 +292,8 @@ def _doubts(goal: Goal, offer: Offer) -> Iterator[str]:
     if (goal.usd_per_hour or goal.usd_per_month) and offer.price.usd_per_hour is None:
         yield "Its price is not known."
     wanted, each = goal.tokens_per_second_per_user, offer.decode.tokens_per_second_per_user
+    if wanted and each.low >= wanted and offer.decode.beyond:
+        yield f"{wanted:g} tokens/s for each user is extrapolated: {offer.decode.beyond}."
     if wanted and each.low < wanted:
         yield f"{wanted:g} tokens/s for each user lies within the predicted range, {each}."
 

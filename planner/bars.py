@@ -60,7 +60,8 @@ def _shares(plan: MemoryPlan) -> Iterator[_Share]:
 
 
 _WORK: Final = frozenset(
-    {"activations", "sampler", "vision encoder", "CUDA graphs", "libraries", "processes"}
+    {"activations", "sampler", "vision encoder", "experts' workspace"}
+    | {"CUDA graphs", "libraries", "fused all-reduce", "processes"}
 )
 
 

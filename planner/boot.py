@@ -2,6 +2,7 @@
 
 import functools
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -12,6 +13,8 @@ from planner.flags import Flags
 from planner.places import Place
 
 _FILE: Final = Path(__file__).with_name("boot.toml")
+_KEEP_DISK: Final = frozenset({"own", "machine"})
+"""Hosts whose disk a later start finds as the one before left it; a container's is new."""
 
 
 class Span(Record):
@@ -42,7 +45,10 @@ class Boot(Record):
     weights_from: str
     phases: tuple[BootPhase, ...]
     seconds: Span
-    """Of all phases."""
+    """Of all phases, at a first start."""
+    again: Span | None
+    """Of a later start on the same disk: files and compiled code are there. None where a start
+    finds neither."""
     budget_seconds: int | None
     """That the place's startup probe allows; None where nothing ends a boot."""
     within_budget: Literal["yes", "probably", "probably not", "no"]
@@ -78,6 +84,7 @@ def boot(model: ModelShape, place: Place, flags: Flags, *, weights_from: str | N
         weights_from=source,
         phases=phases,
         seconds=_total(phases),
+        again=_again(model, place, flags),
         budget_seconds=place.startup_seconds_max,
         within_budget=_within(inside, place.startup_seconds_max),
         advice=_advice(inside, place, source),
@@ -150,8 +157,25 @@ def _engine(place: Place, flags: Flags) -> dict[Any, Span]:
     return {name: valid(Span, span) for name, span in _data()["engine"][row].items()}
 
 
+def _again(model: ModelShape, place: Place, flags: Flags) -> Span | None:
+    """Foresee a start that finds what the one before it left."""
+    host = _host(place)
+    if host not in _KEEP_DISK:
+        return None
+    spans = dict(_engine(place, flags))
+    if "compile" in spans:
+        spans["compile"] = valid(Span, _data()["compiled_before"])
+    here = valid(Span, _data()["hosts"][host])
+    phases = [*spans.values(), _loading(model, place, "local-disk")]
+    phases += [here] if host == "own" else []  # a machine that is there takes none
+    return _sum(phases)
+
+
 def _total(phases: tuple[BootPhase, ...]) -> Span:
-    spans = [phase.seconds for phase in phases]
+    return _sum([phase.seconds for phase in phases])
+
+
+def _sum(spans: Sequence[Span]) -> Span:
     return Span(
         low=sum(span.low for span in spans),
         expected=sum(span.expected for span in spans),

@@ -43,6 +43,8 @@ class Row(Record):
     requests_held: float | None = None
     """Of full length at once, on the low estimate."""
     tokens_per_second_per_user: Band | None = None
+    beyond: str | None = None
+    """What was measured nearest, where its speed lies above all that was measured there."""
     output_tokens_per_second: Band | None = None
     """Of all users, under the goal's load."""
     ttft_seconds: Band | None = None
@@ -69,7 +71,7 @@ class Comparison(Answer):
 
     def summary(self) -> str:
         """Say which is best at what."""
-        if self.fastest is None:
+        if not any(row.fits and not row.unserved for row in self.rows):
             fit = any(row.fits for row in self.rows)
             return f"None of them {'is served by published vLLM' if fit else 'fits'}."
         users = self.goal.users
@@ -81,7 +83,10 @@ class Comparison(Answer):
         )
         names = dict.fromkeys(name for name, _ in best if name)
         roles = (" and ".join(what for each, what in best if each == name) for name in names)
-        return "; ".join(f"{name} is {what}" for name, what in zip(names, roles, strict=True)) + "."
+        said = [f"{name} is {what}" for name, what in zip(names, roles, strict=True)]
+        if self.fastest is None:
+            said.append("which is fastest nobody can say: their speeds are extrapolated")
+        return "; ".join(said) + "."
 
 
 def compare(
@@ -106,20 +111,27 @@ def compare(
 
 
 def judged(goal: Goal, rows: Sequence[Row]) -> Comparison:
-    """Say which rows are best at what; hardware of one's own is never cheap, it costs nothing."""
+    """Say which rows are best at what; hardware of one's own is never cheap, it costs nothing.
+
+    A speed above all that was measured makes nobody the best.
+    """
     fitting = [row for row in rows if row.fits and not row.unserved]
     rented = [row for row in fitting if row.usd_per_hour]
+    known = [row for row in fitting if row.beyond is None]
     return Comparison(
         goal=goal,
         rows=tuple(rows),
         cheapest=_best(rented, lambda row: row.usd_per_hour),
-        best_value=_best(rented, lambda row: _middle(row.usd_per_million_tokens)),
-        fastest=_best(fitting, lambda row: -(_middle(row.tokens_per_second_per_user) or 0)),
+        best_value=_best(
+            [row for row in known if row.usd_per_hour],
+            lambda row: _middle(row.usd_per_million_tokens),
+        ),
+        fastest=_best(known, lambda row: -(_middle(row.tokens_per_second_per_user) or 0)),
     )
 
 
 def table(comparison: Comparison) -> str:
-    """Write it for a terminal, or as Markdown: it is both."""
+    """Write it for a terminal, or as Markdown: it is both; * is above all that was measured."""
     rows = [_cells(row) for row in comparison.rows]
     widths = [max(map(len, column)) for column in zip(_COLUMNS, *rows, strict=True)]
     lines = [_COLUMNS, tuple("-" * width for width in widths), *rows]
@@ -151,6 +163,7 @@ def _figures(shape: ModelShape, site: Place, offer: Offer) -> dict[str, Any]:
         "kv_cache_gib": offer.memory.kv_cache_gib.expected,
         "requests_held": offer.memory.kv_low.max_concurrency,
         "tokens_per_second_per_user": offer.decode.tokens_per_second_per_user,
+        "beyond": offer.decode.beyond,
         "output_tokens_per_second": cost.output_tokens_per_second if cost else None,
         "ttft_seconds": offer.prefill.ttft_seconds,
         "boot_seconds": offer.boot.seconds,
@@ -192,7 +205,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         f"{row.weights_gib:.2f}",
         f"{row.kv_cache_gib:.2f}",
         f"{row.requests_held:.1f}",
-        str(row.tokens_per_second_per_user),
+        f"{row.tokens_per_second_per_user}{' *' if row.beyond else ''}",
         str(row.output_tokens_per_second or "?"),
         str(row.boot_seconds),
         "?" if row.usd_per_hour is None else f"{row.usd_per_hour:.3f}",

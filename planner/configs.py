@@ -13,6 +13,7 @@ _PATTERN_OF_GEMMA: Final = 6
 _NAMES: Final = {"sliding_attention": "sliding", "full_attention": "full"}
 _MOST_LAYERS: Final = 10_000
 """Fifty times what the deepest published model has; each takes a record here."""
+_MOST_STRETCHED: Final = 1000
 _GEMMA4_FULL_HEAD: Final = 512
 _NOT_PLANNED: Final = {
     "kv_lora_rank": "It caches latent attention (MLA)",
@@ -70,12 +71,25 @@ class ModelConfig:
     @property
     def tied(self) -> bool:
         """Whether the output layer is the token embedding."""
-        return self.text.on("tie_word_embeddings", default=self.is_gemma)
+        return self.text.on(
+            "tie_word_embeddings", default=(self.model_type or "").startswith("gemma")
+        )
 
     @property
     def dtype(self) -> str | None:
         """What its numbers are stored as, by either name."""
         return self.text.word("dtype") or self.text.word("torch_dtype")
+
+    @property
+    def rope_factor(self) -> float:
+        """By how much linear scaling stretches its positions; vLLM caches as many of them."""
+        scaling = self.text.section("rope_scaling") or self.text.section("rope_parameters")
+        scaling = scaling.section("full_attention") or scaling
+        linear = "linear" in {scaling.word("rope_type"), scaling.word("type")}
+        factor = scaling.values.get("factor")
+        if not (linear and isinstance(factor, int | float) and 1 <= factor <= _MOST_STRETCHED):
+            return 1.0
+        return float(factor)
 
     @property
     def first_sharing(self) -> int:

@@ -25,6 +25,13 @@ _ELEMENT_BYTES: Final = {
 }
 
 
+_NO_FP16: Final = frozenset({"gemma2", "gemma3", "gemma3_text", "glm4"})
+"""Model types that vLLM does not run in float16: "numerical instability".
+
+source: vllm 0.32.0 config/model.py _FLOAT16_NOT_SUPPORTED_MODELS, read 2026-11-23
+"""
+
+
 class Resolved(NamedTuple):
     """Every flag that matters, with a value."""
 
@@ -54,6 +61,8 @@ def resolve(model: ModelShape, accelerator: Accelerator, flags: Flags) -> Resolv
             cause=" ".join(model.unknown),
         )
     row = profile(flags.vllm_version)
+    if needs_float32(model, accelerator, flags):
+        flags = flags.model_copy(update={"dtype": "float32"})
     own = positions(model, flags) or model.max_position_embeddings
     length = flags.max_model_len or own or 1
     seqs, batched, why = _batches(model, accelerator, flags, length)
@@ -71,6 +80,16 @@ def resolve(model: ModelShape, accelerator: Accelerator, flags: Flags) -> Resolv
         ask=ask._replace(tokens_logged=row.tokens_logged),
         derivation=(row.says(flags.vllm_version), *why),
     )
+
+
+def refuses_fp16(model: ModelShape) -> bool:
+    """Whether vLLM does not run this model in float16."""
+    return model.model_type in _NO_FP16
+
+
+def needs_float32(model: ModelShape, accelerator: Accelerator, flags: Flags) -> bool:
+    """Whether vLLM takes float32 by itself: neither bf16 nor fp16 is possible there."""
+    return not accelerator.bf16 and refuses_fp16(model) and (flags.dtype or "auto") == "auto"
 
 
 def most_tokens_of_an_item(model: ModelShape, flags: Flags) -> int:

@@ -99,20 +99,22 @@ def _cache(
         each for each in work if known.profile.graphs_estimated or each.name != "CUDA graphs"
     ]
     taken = sum(each.gib.expected for each in counted)
-    apart = sum(each.gib.high - each.gib.expected for each in (*held.parts, *counted))
+    less = sum(each.gib.high - each.gib.expected for each in (*held.parts, *counted))
+    more = sum(each.gib.expected - each.gib.low for each in (*held.parts, *counted))
     if accelerator.kind == "cpu" and flags.gpu_memory_utilization is None:
         return _cpu_cache(model, accelerator, known, requested - _needed_gib(held, work))
     expected = requested - held.gib - taken
     if next(_loading(accelerator, flags, held), None):
         return (0, 0, 0), ("Nothing is left for a cache: the model cannot be loaded.",)
-    return (_whole(expected - apart), _whole(expected), _whole(expected + apart)), (
+    return (_whole(expected - less), _whole(expected), _whole(expected + more)), (
         (
             f"requested = {accelerator.memory_gib} GiB x {known.gpu_memory_utilization} "
             f"= {requested:.2f} GiB"
         ),
         (
             f"KV cache = {requested:.2f} - {held.gib:.2f} weights - {taken:.2f} "
-            f"({', '.join(each.name for each in counted)}) = {expected:.2f} +- {apart:.2f} GiB"
+            f"({', '.join(each.name for each in counted)}) = {expected:.2f} GiB, "
+            f"{less:.2f} less to {more:.2f} more"
         ),
     )
 

@@ -128,6 +128,7 @@ def _figures(read: ModelConfig) -> dict[str, Any]:
     vision = read.whole.section("vision_config")
     return {
         "max_position_embeddings": read.number("max_position_embeddings") or None,
+        "rope_factor": read.rope_factor,
         "hidden_size": read.hidden or None,
         "intermediate_size": inner * (2 if wide else 1) or None,
         "num_attention_heads": read.heads or None,

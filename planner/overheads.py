@@ -18,7 +18,10 @@ class Uncertain(Record):
 
     weights: float
     experts: float
+    mxfp4: float
     activations: float
+    sampler: float
+    all_reduce: float
     graphs: float
     non_torch: float
     tpu_weights: float
@@ -30,10 +33,12 @@ class Overheads(Record):
 
     repack_slack_gib: float
     marlin_fp8_scale_bytes: float
-    sampler_copies: float
+    cublas_mib: float
+    cublas_mib_before_sm90: float
     graph_mib_per_layer: float
-    non_torch_gib: float
     nccl_gib: float
+    all_reduce_gib: float
+    mxfp4_outside_gib: float
     vision_patches: int
     tpu_programs_gib: float
     cpu_processes_gib: float

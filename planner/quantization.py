@@ -6,6 +6,8 @@ from typing import Final, NamedTuple
 from planner.sections import MOST, Section
 
 _IGNORING: Final = ("ignore", "modules_to_not_convert", "ignored_layers")
+MXFP4: Final = "mxfp4"
+"""Four bits and a scale of eight for every 32; vLLM reads experts so, and nothing else."""
 _WIDEST: Final = 64
 """Bits of a stored number."""
 
@@ -21,6 +23,8 @@ class Quantization(NamedTuple):
 
     def applies(self, module: str) -> bool:
         """Whether a linear layer of this name is quantized."""
+        if self.method == MXFP4:
+            return module.endswith(".experts")
         return not any(_matches(pattern, module) for pattern in self.ignored)
 
 
@@ -46,6 +50,8 @@ def _stored(method: str, config: Section) -> tuple[int | None, float | None]:
             bits = config.number("bits", default=4, least=1, most=_WIDEST)
             group = config.number("group_size", default=128, least=-MOST)
             return bits, bits / 8 + _scales(group, bits=bits, zeros=True)
+        case method if method == MXFP4:
+            return 4, 0.5 + 1 / 32
         case "fp8":
             block = config.numbers("weight_block_size", 2)
             return 8, 1 + (4 / (block[0] * block[1]) if block else 0)

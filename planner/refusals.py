@@ -4,9 +4,15 @@ from collections.abc import Iterator
 
 from core.records import ModelShape
 from planner.accelerators import Accelerator
-from planner.defaults import Resolved, most_tokens_of_an_item
+from planner.defaults import (
+    Resolved,
+    most_tokens_of_an_item,
+    needs_float32,
+    refuses_fp16,
+)
 from planner.flags import Flags, positions
 from planner.overheads import overheads
+from planner.quantization import MXFP4
 from planner.upstream import upstream_doubts
 from planner.versions import numbers
 
@@ -21,6 +27,7 @@ def refusals(
     util = known.gpu_memory_utilization
     if accelerator.kind == "gpu" and not flags.kv_cache_memory_bytes:
         yield from _utilization(accelerator, util)
+        yield from _mxfp4(model, accelerator, flags, known)
     if accelerator.kind == "tpu":
         yield from _tpu(model, accelerator, flags, util)
 
@@ -35,7 +42,12 @@ def warnings(
             f"{accelerator.title} has 64 KiB of shared memory: vLLM's Triton attention of heads "
             "beyond 256 needs 96 and dies (OutOfResources) unless patched."
         )
-    if not accelerator.bf16 and flags.dtype in {None, "auto", "bfloat16"}:
+    if needs_float32(model, accelerator, flags):
+        yield (
+            f"{accelerator.title} has no bf16, and vLLM does not run {model.model_type} in fp16:"
+            " it takes float32, which doubles weights and cache."
+        )
+    elif not accelerator.bf16 and flags.dtype in {None, "auto", "bfloat16"}:
         yield f"{accelerator.title} has no bf16: vLLM casts to fp16."
     if accelerator.kind == "gpu" and known.max_num_seqs >= 512 and flags.max_num_seqs is None:
         yield (
@@ -57,6 +69,13 @@ def _precision(model: ModelShape, accelerator: Accelerator, flags: Flags) -> Ite
     fp8 = flags.quantization == "fp8" or model.quantization_bits == 8
     if fp8 and accelerator.sm is not None and accelerator.sm < 8.0:
         yield f"fp8 weights need SM 8.0 or newer; {accelerator.title}{sm} has none."
+    if flags.dtype in {"float16", "half"} and refuses_fp16(model):
+        yield f"vLLM does not run {model.model_type} in float16 (numerical instability)."
+    if model.quantization and needs_float32(model, accelerator, flags):
+        yield (
+            f"{accelerator.title}{sm} has no bfloat16, vLLM does not run {model.model_type} in"
+            " float16, and quantized weights do not run in float32."
+        )
     if not accelerator.bf16 and flags.dtype == "bfloat16":
         yield f"{accelerator.title}{sm} has no bfloat16."
 
@@ -89,6 +108,23 @@ def _utilization(accelerator: Accelerator, util: float) -> Iterator[str]:
         yield (
             f"--gpu-memory-utilization {util} asks for {util * accelerator.memory_gib:.2f} GiB; "
             f"{free:.2f} of {accelerator.memory_gib:.2f} GiB are free at the start."
+        )
+
+
+def _mxfp4(
+    model: ModelShape, accelerator: Accelerator, flags: Flags, known: Resolved
+) -> Iterator[str]:
+    counted = known.profile.graphs_estimated or flags.enforce_eager
+    old = numbers(known.profile.version) < (0, 18)  # gpt-oss-120b ran at 0.95 with 0.11.0
+    if model.quantization != MXFP4 or counted or old or not accelerator.memory_gib:
+        return
+    share = accelerator.free_at_start - known.gpu_memory_utilization
+    need, outside = overheads().mxfp4_outside_gib, share * accelerator.memory_gib
+    if 0 <= outside < need:
+        yield (
+            f"vLLM {known.profile.version} does not count CUDA graphs, and a MXFP4 model needs"
+            f" about {need} GiB beside what --gpu-memory-utilization asks for:"
+            f" {known.gpu_memory_utilization} leaves {outside:.2f}."
         )
 
 

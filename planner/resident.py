@@ -1,5 +1,6 @@
 """What a loaded model holds on one accelerator, and what loading takes on top."""
 
+import math
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -11,11 +12,13 @@ from planner.defaults import Resolved
 from planner.flags import Flags
 from planner.groups import QUANTIZABLE
 from planner.overheads import GIB, overheads, part
+from planner.quantization import MXFP4
 
 _SHARDED: Final = frozenset({"linear", "experts", "embedding", "per_layer_embedding", "lm_head"})
 _SHARDED_ON_TPU: Final = _SHARDED | {"vision", "shared_kv"}
 # source: inferred from 18,523 blocks on v6e-4 (2026-11-20); on GPUs read in vllm 0.32.0.
 _TOWERS: Final = frozenset({"vision", "audio"})
+_HOPPER: Final = 9.0
 _STORED_ELEMENT: Final = {"float32": 4}
 _OFFLOADED: Final = QUANTIZABLE | {"other"}
 """Only decoder layers go to the host, each as it is made."""
@@ -62,7 +65,7 @@ def resident(
 def _weights(
     model: ModelShape, accelerator: Accelerator, flags: Flags, known: Resolved
 ) -> Iterator[MemoryPart]:
-    uncertain, ways = overheads().uncertain, known.tensor_parallel
+    ways = known.tensor_parallel
     for group in model.groups:
         size = _group_bytes(group, model, accelerator, flags, known)
         if not size:
@@ -74,10 +77,15 @@ def _weights(
             each,
             f"{group.parameters:,} parameters, {size:,.0f} bytes ({group.provenance})"
             + (f" over {ways} accelerators" if shared and ways > 1 else ""),
-            uncertain=uncertain.experts
-            if group.name == "experts" and model.quantization
-            else uncertain.weights,
+            uncertain=_uncertain(group, model),
         )
+
+
+def _uncertain(group: ParameterGroup, model: ModelShape) -> float:
+    shares = overheads().uncertain
+    if group.name != "experts" or not model.quantization:
+        return shares.weights
+    return shares.mxfp4 if model.quantization == MXFP4 else shares.experts
 
 
 def _group_bytes(
@@ -93,11 +101,29 @@ def _group_bytes(
     if tpu and group.name == "audio":  # tpu-inference loads text and vision only.
         return 0
     size: float = group.stored_bytes if tpu and group.name == "shared_kv" else group.resident_bytes
+    if model.quantization == MXFP4 and group.name == "experts" and accelerator.kind == "gpu":
+        return size * _padded(model, accelerator, known)
     if model.quantization and group.name in QUANTIZABLE:
         return size
     if flags.quantization == "fp8" and group.name in QUANTIZABLE:
         return group.parameters
     return size * known.element_bytes / _STORED_ELEMENT.get(model.dtype or "", 2)
+
+
+def _padded(model: ModelShape, accelerator: Accelerator, known: Resolved) -> float:
+    """Return how much larger MXFP4 experts are once vLLM has padded them for its kernels.
+
+    source: vllm 0.18.0 quantization/mxfp4.py and 0.28.0 fused_moe/oracle/mxfp4.py: Marlin, which
+    pads the most. Of Triton's layout on SM 9.0 inferred from gpt-oss-20b and -120b, 13.47 and
+    64.38 GiB with vLLM 0.11.0 (llm-d-planner docs/empirical-vllm-memory-results.md, 2026-04-27).
+    """
+    inner, hidden = model.moe_intermediate_size / known.tensor_parallel, model.hidden_size or 0
+    if not (inner and hidden):
+        return 1.0
+    wider = math.ceil(hidden / 256) * 256 / hidden
+    if accelerator.sm == _HOPPER and known.profile.mxfp4_on_hopper == "triton":
+        return wider
+    return wider * math.ceil(inner / 128) * 128 / inner
 
 
 def _extras(
@@ -107,7 +133,9 @@ def _extras(
     if accelerator.kind == "tpu":
         return
     heads = {(layer.attention, layer.head_size) for layer in model.layers}
-    width, positions = sum(size for _, size in heads), model.max_position_embeddings or 0
+    stretched = {"full": model.rope_factor, "sliding": 1.0}
+    width = round(sum(size * stretched[attention] for attention, size in heads))
+    positions = model.max_position_embeddings or 0
     rope = positions * width * known.element_bytes
     yield part("rope caches", rope, f"{positions:,} positions x {width} x {known.element_bytes}")
     if model.per_layer_embedding_size and model.vision:
@@ -148,6 +176,7 @@ def _repack(
 ) -> Iterator[MemoryPart]:
     numbers, linear, experts = overheads(), model.group("linear"), model.group("experts")
     int4 = model.quantization_bits == 4 and accelerator.sm is not None
+    int4 = int4 and model.quantization != MXFP4
     fp8 = model.quantization_bits == 8 or flags.quantization == "fp8"
     if fp8 and not accelerator.fp8_compute:
         both = sum(group.parameters for group in (linear, experts) if group)

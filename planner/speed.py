@@ -12,7 +12,7 @@ from core.records import ModelShape, Record
 from planner.accelerators import Accelerator
 from planner.flags import Flags
 from planner.groups import QUANTIZABLE
-from planner.reached import Band, Constants, constants, share
+from planner.reached import Band, Constants, beyond, constants, share
 from planner.reads import Part, Work
 
 _SEARCHED: Final = 8192
@@ -33,6 +33,8 @@ class Decode(Record):
     tokens_per_second_per_user: Band
     calibrated: bool
     """From measurements on this device; else a band below the roof."""
+    beyond: str | None
+    """What was measured nearest, where the band ends above all that was measured there."""
     derivation: tuple[str, ...]
 
 
@@ -134,14 +136,16 @@ def decode(
     work.check()
     step, how = _step(work, concurrency, context)
     seconds = step.seconds()
+    each = _inverse(seconds, 1)
     return Decode(
         concurrency=concurrency,
         context=context,
         bytes_read=round(step.memory_bytes + step.pcie_bytes),
         roof_tokens_per_second=concurrency / step.roof(),
         tokens_per_second=_inverse(seconds, concurrency),
-        tokens_per_second_per_user=_inverse(seconds, 1),
+        tokens_per_second_per_user=each,
         calibrated=step.constants is not None,
+        beyond=None if step.constants else beyond(accelerator, model.model, each.high),
         derivation=(*how, *_how_fast(step, seconds)),
     )
 

@@ -1,7 +1,8 @@
 """The tensors of a decoder, computed from its config.json: names and sizes as in its checkpoint.
 
 source: transformers 5.19 models/{gemma3,gemma4,llama,mistral,mixtral,qwen2,qwen3,qwen3_moe},
-counted on the meta device, 2026-11-20.
+counted on the meta device, 2026-11-20; gemma, gemma2, gpt_oss, granite, phi3 and qwen2_moe held
+against what vLLM 0.19.0 logged of their weights, 2026-11-23.
 """
 
 import math
@@ -12,10 +13,14 @@ from core.shape import LayerShape
 from planner.configs import ModelConfig
 
 GATED: Final = frozenset(
-    {"llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe"}
+    {"llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe"}
+    | {"gemma", "gemma2", "gpt_oss", "granite", "phi3"}
     | {"gemma3", "gemma3_text", "gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text"}
 )
 """Model types whose layers are known: grouped-query attention and a gated MLP or experts."""
+
+
+_QKV_BIAS: Final = frozenset({"qwen2", "qwen2_moe"})
 
 
 class Tensor(NamedTuple):
@@ -73,11 +78,11 @@ def _attention(config: ModelConfig, layer: LayerShape, prefix: str) -> Iterator[
     if config.is_gemma or (config.model_type or "").startswith("qwen3"):
         yield Tensor(f"{prefix}.q_norm.weight", (layer.head_size,))
         yield Tensor(f"{prefix}.k_norm.weight", (layer.head_size,))
-    if config.model_type == "qwen2" or config.text.on("attention_bias"):
+    if config.model_type in _QKV_BIAS or config.text.on("attention_bias"):
         yield Tensor(f"{prefix}.q_proj.bias", (query,))
         yield Tensor(f"{prefix}.k_proj.bias", (cached,))
         yield Tensor(f"{prefix}.v_proj.bias", (cached,))
-    if config.model_type != "qwen2" and config.text.on("attention_bias"):
+    if config.model_type not in _QKV_BIAS and config.text.on("attention_bias"):
         yield Tensor(f"{prefix}.o_proj.bias", (hidden,))
 
 
@@ -116,3 +121,6 @@ def _experts(config: ModelConfig, prefix: str) -> Iterator[Tensor]:
         yield Tensor(f"{prefix}.router.per_expert_scale", (count,))
     yield Tensor(f"{prefix}.experts.gate_up_proj", (count, 2 * inner, hidden))
     yield Tensor(f"{prefix}.experts.down_proj", (count, hidden, inner))
+    if shared := config.number("shared_expert_intermediate_size"):
+        yield Tensor(f"{prefix}.mlp.shared_expert.gate_up_proj", (2 * shared, hidden))
+        yield Tensor(f"{prefix}.mlp.shared_expert.down_proj", (hidden, shared))

@@ -24,6 +24,17 @@ class Profile(Record):
     """CUDA graphs are measured and taken off the KV cache."""
     tokens_logged: Literal["blocks", "concurrency"]
     """Blocks of one group times their length, or concurrency times length."""
+    sampler: Literal["sort", "mask", "v2"] = "mask"
+    """How the profiled sampler leaves out improbable tokens: all sorted, or masked in place; the
+    V2 model runner's leaves out none."""
+    keeps_workspace: bool = True
+    """What experts work in stays allocated while the sampler is profiled."""
+    fuses_all_reduce: bool = True
+    """On SM 9.0 and 10.x with several accelerators, in buffers of its own."""
+    mxfp4_on_hopper: Literal["triton", "marlin"] = "marlin"
+    """Whose layout MXFP4 experts are padded for on SM 9.0."""
+    libraries_gib: float = 0.25
+    """Growth of the CUDA context and libraries while profiling, on one H100."""
     log: str
 
     def says(self, asked: str | None) -> str:

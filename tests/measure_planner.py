@@ -1,32 +1,153 @@
-"""The planner's budgets, measured on this machine: `.venv/bin/python -m tests.measure_planner`."""
+"""The planner's budgets, and its plans beside boots that others published.
 
+`.venv/bin/python -m tests.measure_planner`; with `--rows` each row of the open part.
+"""
+
+import functools
 import sys
 import time
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
-from typing import Final
+from typing import Any, Final, Literal, NamedTuple
 
 import anyio
 
+from core.plans import MemoryPlan
 from core.processes import run
+from core.records import ModelShape
 from core.settings import ROOT
+from planner import catalog
 from planner.accelerators import accelerator
 from planner.advise import advise
 from planner.flags import Flags
 from planner.goal import Goal
 from planner.memory import plan_memory
-from planner.model import read_model
+from planner.model import catalog_shape, read_model, shape_of
 
 _PLAN_MS: Final = 5.0
 _ADVISE_MS: Final = 100.0
 _IMPORT_MS: Final = 50.0
 _TIMES: Final = 31
+_PUBLIC: Final = ROOT / "tests" / "data" / "public"
+_CATALOGUED: Final = {"gemma-4-26b": "26b"}
+_TOO_MUCH: Final = 0.02
+"""Of a cache's bytes: a plan that promises so much more than vLLM then had is too optimistic."""
 _IMPORT: Final = """\
 import time, pydantic, core.records
 began = time.perf_counter()
 import planner.memory, planner.model
 print((time.perf_counter() - began) * 1000)
 """
+
+
+class PublicRow(NamedTuple):
+    """One boot that somebody measured and published, and the plan for it."""
+
+    id: str
+    said: dict[str, Any]
+    plan: MemoryPlan
+    given: MemoryPlan | None
+    """The plan for the bytes that vLLM said it had."""
+
+    @property
+    def bytes_error(self) -> float | None:
+        """Of the cache's bytes, as a share: positive is too optimistic."""
+        real = self.said.get("kv_gib")
+        return self.plan.kv_cache_gib.expected / real - 1 if real else None
+
+    @property
+    def tokens_error(self) -> float | None:
+        """Of the tokens that vLLM's own bytes give."""
+        real = self.said.get("tokens")
+        return self.given.kv_expected.kv_tokens / real - 1 if real and self.given else None
+
+    @property
+    def fits_wrong(self) -> bool:
+        """Whether it was said to fit and did not start, or the other way round."""
+        return self.plan.fits is ("fails" in self.said)
+
+
+class Figures(NamedTuple):
+    """How far plans are from what was measured."""
+
+    rows: int
+    bytes_median: float
+    bytes_worst: float
+    tokens_median: float
+    tokens_worst: float
+    too_optimistic: int
+    of: int
+    fits_wrong: int
+
+
+@functools.cache
+def shapes() -> dict[str, ModelShape]:
+    """Return the models of the rows, by the rows' names for them."""
+    configs = tomllib.loads((_PUBLIC / "shapes.toml").read_text("utf-8"))
+    own = {name: shape_of(name, config) for name, config in configs.items()}
+    for name, alias in _CATALOGUED.items():
+        entry = catalog.find(alias)
+        assert entry
+        own[name] = catalog_shape(entry.model)
+    return own
+
+
+def public_rows(part: Literal["open", "held"]) -> Iterator[PublicRow]:
+    """Plan every row of a part."""
+    data = tomllib.loads((_PUBLIC / f"plans-{part}.toml").read_text("utf-8"))
+    for row in data["row"]:
+        card = accelerator(row["card"]).model_copy(update={"memory_gib": row["visible_gib"]})
+        model, flags = shapes()[row["model"]], Flags(**row["flags"])
+        size = int(row["kv_gib"] * 2**30) if "kv_gib" in row else None
+        with_bytes = flags.model_copy(update={"kv_cache_memory_bytes": size})
+        yield PublicRow(
+            row["id"],
+            row,
+            plan_memory(model, card, flags),
+            plan_memory(model, card, with_bytes) if size else None,
+        )
+
+
+def figures(rows: Sequence[PublicRow]) -> Figures:
+    """Return the errors of plans over rows."""
+    sizes = [row.bytes_error for row in rows if row.bytes_error is not None]
+    tokens = [abs(row.tokens_error) for row in rows if row.tokens_error is not None]
+    return Figures(
+        rows=len(rows),
+        bytes_median=median(map(abs, sizes)),
+        bytes_worst=max(sizes, key=abs),
+        tokens_median=median(tokens),
+        tokens_worst=max(tokens),
+        too_optimistic=sum(size > _TOO_MUCH for size in sizes),
+        of=len(sizes),
+        fits_wrong=sum(row.fits_wrong for row in rows),
+    )
+
+
+def told_rows(part: Literal["open", "held"]) -> None:
+    """Print the figures of a part; of what is held back nothing else."""
+    rows = list(public_rows(part))
+    found = figures(rows)
+    print(
+        f"plans beside published boots, {part}: {found.rows} rows; cache bytes off by"
+        f" {found.bytes_median:.1%} (median), {found.bytes_worst:+.1%} (worst); tokens for vLLM's"
+        f" own bytes by {found.tokens_median:.2%}, {found.tokens_worst:.2%}; more than"
+        f" {_TOO_MUCH:.0%} too optimistic {found.too_optimistic} of {found.of};"
+        f" fits right {found.rows - found.fits_wrong}, wrong {found.fits_wrong}"
+    )
+    if part == "open" and "--rows" in sys.argv:
+        for row in rows:
+            weights = row.said.get("weights_gib")
+            print(
+                f"  {row.id}: bytes {_share(row.bytes_error)}, tokens {_share(row.tokens_error)},"
+                f" weights {_share(row.plan.weights_gib / weights - 1 if weights else None)},"
+                f" fits {row.plan.fits}{' WRONG' if row.fits_wrong else ''}"
+            )
+
+
+def _share(error: float | None) -> str:
+    return "?" if error is None else f"{error:+.2%}"
 
 
 def milliseconds(work: Callable[[], object]) -> float:
@@ -55,7 +176,7 @@ def told(what: str, taken: float, budget: float) -> None:
 
 
 def main() -> None:
-    """Print every budget."""
+    """Print every budget and every error."""
     model, card = read_model("12b qat"), accelerator("l4")
     lengths = iter(range(1024, 10**6, 16))  # another plan each time: none is remembered
     told(
@@ -65,6 +186,8 @@ def main() -> None:
     )
     goal = Goal(model="26b qat", max_model_len=8192, users=4)
     told("advice over every place", milliseconds(lambda: advise(goal)), _ADVISE_MS)
+    told_rows("open")
+    told_rows("held")
     told("import of memory and models", anyio.run(import_milliseconds), _IMPORT_MS)
 
 

@@ -155,8 +155,9 @@ def _option(model: str, found: Comparison) -> Option:
         row for row in mine if row not in served and place(row.place).provisioning == "on-demand"
     ]
     hourly = sorted(served, key=_rank)
-    tokens = sorted(served, key=_token)
-    speed = sorted(served, key=lambda row: -_speed(row))
+    known = [row for row in served if row.beyond is None]
+    tokens = sorted(known, key=_token)
+    speed = sorted(known, key=lambda row: -_speed(row))
     first = hourly[:1]
     return Option(
         model=model,

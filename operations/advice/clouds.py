@@ -12,6 +12,7 @@ from planner.places import Place, place, places
 from planner.price import price
 
 _TITLES: Final = {"aws": "AWS", "google": "Google Cloud", "azure": "Azure"}
+_UNSAID: Final = "not said: speeds there end above all that was measured"
 _AS_HOUR: Final = "the one of the cheapest hour"
 
 
@@ -53,13 +54,15 @@ def price_doubts(rows: Sequence[Row]) -> Iterator[str]:
 
 def _cloud(name: str, rows: Sequence[Row]) -> Cloud:
     served = [row for row in rows if row.fits and not row.unserved]
-    hour, value = _best(served, lambda row: row.usd_per_hour), _best(served, _token)
-    speed = _best(served, lambda row: -_speed(row))
+    known = [row for row in served if row.beyond is None]
+    hour, value = _best(served, lambda row: row.usd_per_hour), _best(known, _token)
+    speed = _best(known, lambda row: -_speed(row))
+    unsaid = _UNSAID if served and not known else None
     return Cloud(
         cloud=_TITLES[name],
         cheapest_hour=_said(hour),
-        cheapest_token=_AS_HOUR if value and value is hour else _said(value),
-        fastest=_AS_HOUR if speed and speed is hour else _said(speed),
+        cheapest_token=_AS_HOUR if value and value is hour else _said(value) or unsaid,
+        fastest=_AS_HOUR if speed and speed is hour else _said(speed) or unsaid,
         cannot=None if served else (rows[0].unserved or rows[0].reason),
         known=_known([each for each in places().values() if each.provider == name]),
         price_from=_source(value),

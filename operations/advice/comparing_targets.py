@@ -39,6 +39,7 @@ _SHORT: Final = (
 )  # fmt: skip
 """Columns of the short form."""
 _HOST: Final = "host_needs_gib"
+_EACH: Final = "tokens_per_second_per_user"
 _DIGITS: Final = {"usd_per_hour": 4}
 """Of a row's figures; the others are told with two."""
 
@@ -107,6 +108,7 @@ def comparison(
     found = compare(models, widened(targets), wanted, backends=BACKENDS)
     rows = _shown(found.rows, len(models))
     seen = _seen(kept(runtime), rows, wanted)
+    found = _with_measured(found, rows, seen)
     own = _deployable(found)
     dead = dict.fromkeys(f"{row.place}: {row.unserved} {FIGURES}" for row in rows if row.unserved)
     simulated = any(each and each.simulated for each in seen)
@@ -125,8 +127,33 @@ def comparison(
         fastest=found.fastest,
         own_best=own.best_value,
         said=_said(found, own, several),
-        warned=(*dead, *price_doubts(rows), *((SIMULATED_RUN,) if simulated else ())),
+        warned=(
+            *dead,
+            *_extrapolated(found.rows),
+            *price_doubts(rows),
+            *((SIMULATED_RUN,) if simulated else ()),
+        ),
     )
+
+
+def _with_measured(
+    found: Comparison, rows: Sequence[Row], seen: Sequence[Measurement | None]
+) -> Comparison:
+    """Judge again where a measurement that is kept bears out what was extrapolated."""
+    real = {id(row) for row, each in zip(rows, seen, strict=True) if each and not each.simulated}
+    known = [
+        row.model_copy(update={"beyond": None}) if id(row) in real else row for row in found.rows
+    ]
+    return judged(found.goal, known)
+
+
+def _extrapolated(rows: Sequence[Row]) -> Iterator[str]:
+    """Say whose speeds lie above all that was measured, and what was measured nearest."""
+    if first := next((row for row in rows if row.beyond), None):
+        yield (
+            "Speeds with a * end above all that was measured: they make nobody the best"
+            f" ({first.place}: {first.beyond})."
+        )
 
 
 def _deployable(found: Comparison) -> Comparison:
@@ -225,13 +252,15 @@ def _told(rows: Sequence[Row], seen: Sequence[Measurement | None]) -> Iterator[d
 
 def _row(row: Row, seen: Measurement | None) -> dict[str, Any]:
     """Give a row's figures as a person reads them, without what others say already."""
-    hidden = {"unserved", "refusal", "usd_per_1000_requests"}
+    hidden = {"unserved", "refusal", "usd_per_1000_requests", "beyond"}
     hidden |= {"reason"} if row.fits else {"files_gib"}
     figures = {
         name: _figure(name, value)
         for name, value in row
         if value is not None and name not in hidden and not (name == _HOST and not value)
     }
+    if row.beyond:
+        figures[_EACH] = f"{figures[_EACH]} *"
     if row.unserved:
         figures["served"] = "only by an image of your own: see the warning"
     return figures | ({"measured": str(seen)} if seen else {})

@@ -62,6 +62,8 @@ class Foreseen(Record):
     """Of all users together."""
     ttft_seconds: str
     boot_seconds: str
+    boot_again_seconds: str | None
+    """Where the disk stays: files and compiled code are there already."""
     boot_within_probe: str | None
     """Whether the boot ends before the target's startup probe gives up."""
     kv_saturates_at_requests: int
@@ -75,6 +77,7 @@ class Foreseen(Record):
     """What was changed until it fitted, what that buys and costs."""
     doubts: tuple[str, ...]
     guessed: bool = Field(exclude=True)
+    beyond: str | None = Field(exclude=True)
     """Speeds are bands that no measurement narrows."""
     arguments: Mapping[str, Any] = Field(exclude=True)
     """The flags, as a next call takes them."""
@@ -147,7 +150,10 @@ def arguments(flags: Flags, engine_args: Sequence[str] = ()) -> dict[str, Any]:
 
 def guesses(offers: Collection[Foreseen]) -> Iterator[str]:
     """Warn where a speed that is told is no more than a share of a roof."""
-    if any(offer.guessed for offer in offers):
+    beyond = next((offer.beyond for offer in offers if offer.beyond), None)
+    if beyond:
+        yield f"{_GUESSED} They end above all that was measured: {beyond}."
+    elif any(offer.guessed for offer in offers):
         yield _GUESSED
 
 
@@ -268,12 +274,14 @@ def foreseen(offer: Offer) -> Foreseen:
         tokens_per_second=str(offer.decode.tokens_per_second),
         ttft_seconds=str(offer.prefill.ttft_seconds),
         boot_seconds=str(offer.boot.seconds),
+        boot_again_seconds=str(offer.boot.again) if offer.boot.again else None,
         boot_within_probe=_probe(offer.boot),
         kv_saturates_at_requests=offer.saturation.kv_requests,
         at_once=at_once(offer),
         changes=tuple(f"{c.flag}: {c.buys}; costs {c.costs}" for c in offer.changes),
         doubts=(*offer.doubts, *offer.warnings),
         guessed=offer.decode.tokens_per_second.expected is None,
+        beyond=offer.decode.beyond,
         arguments=arguments(offer.flags),
         **_costs(offer.price, offer.cost),
     )

@@ -148,6 +148,7 @@ class DeploymentPlan(Foresight):
             "kv_cache_dtypes": self.cache_types,
             "first_token_seconds": seen and seen.ttft_seconds,
             "boot_seconds": seen and seen.boot_seconds,
+            "boot_again_seconds": seen and seen.boot_again_seconds,
             "nearest": list(self.nearest[:2]),
             "layouts": self.standing,
             "offload": None if self.weights_load else self.offload,

@@ -19,9 +19,9 @@ _PRINTED_GIB: Final = 0.005
 _BLOCKS: Final = 0.005
 """Share by which tokens and requests may differ: a cache is divided into whole blocks."""
 _GRAPHS: Final = "CUDA graphs"
-_LIBRARIES: Final = "libraries"
-_PROFILED: Final = frozenset({"activations", "sampler", "vision encoder"})
-_WORK: Final = _PROFILED | {_GRAPHS, _LIBRARIES}
+_OUTSIDE: Final = frozenset({"libraries", "fused all-reduce"})
+_PROFILED: Final = frozenset({"activations", "sampler", "vision encoder", "experts' workspace"})
+_WORK: Final = _PROFILED | _OUTSIDE | {_GRAPHS}
 
 
 class Component(Record):
@@ -110,8 +110,8 @@ def _parts(plan: MemoryPlan, measured: Measured) -> Iterator[Component]:
     for part in plan.parts:
         if part.name == _GRAPHS:
             yield _gib(_GRAPHS, part.gib, measured.get("graphs_gib"))
-        elif part.name == _LIBRARIES:
-            yield _gib("outside PyTorch", part.gib, measured.get("non_torch_gib"))
+    if outside := [part for part in plan.parts if part.name in _OUTSIDE]:
+        yield _gib("outside PyTorch", _sum(outside), measured.get("non_torch_gib"))
 
 
 def _cache(plan: MemoryPlan, measured: Measured) -> Iterator[Component]:

@@ -82,3 +82,13 @@ def test_what_is_not_known_is_not_guessed() -> None:
         of("e2b", "cloud-run-l4", weights_from="floppy")
     with pytest.raises(InvalidArgument, match="How large"):
         boot(ModelShape(model="nobody/knows"), place("local"), Flags())
+
+
+def test_a_later_start_is_foreseen_where_the_disk_stays() -> None:
+    """Files and compiled code are there already; a container's disk is new each time."""
+    model = catalogued("12b qat")
+    own = boot(model, place("rtx-3090"), Flags(), weights_from="hub")
+    assert own.again
+    assert own.again.high < own.seconds.high
+    assert own.again.expected < own.seconds.expected / 2
+    assert boot(model, place("cloud-run-l4"), Flags()).again is None

@@ -14,9 +14,24 @@ from planner.flags import Flags, size_in_bytes
 from planner.memory import plan_memory
 from planner.model import read_model, shape_of
 from planner.versions import profile
-from tests.planner.shapes import FP8_BLOCK, LLAMA_8B, catalogued, with_quantization
+from tests.measure_planner import shapes
+from tests.planner.shapes import (
+    AWQ,
+    FP8_BLOCK,
+    LLAMA_8B,
+    catalogued,
+    gemma3,
+    with_quantization,
+)
 
 NAMES = ("e2b", "e2b qat", "e4b qat", "12b", "12b qat", "26b qat", "31b qat")
+
+GEMMA3_4B = shape_of("gemma-3-4b", gemma3(34, 2560, 8, 4, 10240))
+GEMMA3_4B_INT4 = shape_of(
+    "gemma-3-4b", {**gemma3(34, 2560, 8, 4, 10240), "quantization_config": AWQ}
+)
+GPT_OSS = shapes()["gpt-oss-20b"]
+BEFORE_GRAPHS = {"vllm_version": "0.19.0", "max_model_len": 8192}
 
 
 def plan(model: str | ModelShape, where: str, **flags: Any) -> MemoryPlan:
@@ -31,6 +46,10 @@ def plan(model: str | ModelShape, where: str, **flags: Any) -> MemoryPlan:
         ("e2b", "rtx-3090", {"kv_cache_dtype": "fp8_e4m3"}, "fp8 KV cache needs SM 8.9"),
         ("e2b", "t4", {"quantization": "fp8"}, "fp8 weights need SM 8.0"),
         ("e2b", "t4", {"dtype": "bfloat16"}, "no bfloat16"),
+        (GEMMA3_4B, "t4", {"dtype": "float16"}, "does not run gemma3_text in float16"),
+        (GEMMA3_4B, "l4", {"dtype": "half"}, "does not run gemma3_text in float16"),
+        (GEMMA3_4B_INT4, "t4", {}, "quantized weights do not run in float32"),
+        (GPT_OSS, "h100", {"gpu_memory_utilization": 0.95, **BEFORE_GRAPHS}, "about 3.6 GiB"),
         ("12b qat", "rtx-3090", {"gpu_memory_utilization": 0.9907}, "are free at the start"),
         ("12b qat", "l4", {"max_model_len": 300_000}, "beyond the model's 262,144"),
         ("12b qat", "l4", {"tensor_parallel_size": 3}, "cannot be shared by 3"),
@@ -50,7 +69,7 @@ def plan(model: str | ModelShape, where: str, **flags: Any) -> MemoryPlan:
     ],
 )
 def test_what_cannot_run_says_why(
-    model: str, where: str, flags: dict[str, Any], words: str
+    model: str | ModelShape, where: str, flags: dict[str, Any], words: str
 ) -> None:
     """The verdict is no, and a sentence gives the true reason."""
     made = plan(model, where, **flags)
@@ -64,6 +83,7 @@ def test_what_cannot_run_says_why(
         ("26b qat", "l4", {"max_model_len": 16_384, "max_num_seqs": 8, "kv_cache_dtype": "fp8"}),
         ("12b qat", "l4", {"max_model_len": 32_768}),
         ("26b", "a100-80", {}),
+        (GPT_OSS, "h100", {"gpu_memory_utilization": 0.90, **BEFORE_GRAPHS}),
         ("31b qat", "rtx-3090", {"tensor_parallel_size": 2, "max_model_len": 33_024}),
         ("31b qat", "l4", {"cpu_offload_gb": 14, "max_model_len": 8192}),
         ("31b", "h100", {"max_num_batched_tokens": 2496, "max_model_len": 32_768}),
@@ -72,7 +92,7 @@ def test_what_cannot_run_says_why(
         ("e2b", "v5e", {"disable_chunked_mm_input": True, "max_num_batched_tokens": 2496}),
     ],
 )
-def test_what_runs_fits(model: str, where: str, flags: dict[str, Any]) -> None:
+def test_what_runs_fits(model: str | ModelShape, where: str, flags: dict[str, Any]) -> None:
     """No reason against it is found."""
     assert plan(model, where, **flags).reasons == ()
 
@@ -137,7 +157,7 @@ def test_a_version_takes_the_row_nearest_below() -> None:
     """And the plan says which."""
     assert profile("0.32.0+cpu").version == "0.28.0"
     assert profile("v0.21.1rc1").version == "0.21.0"
-    assert profile("0.9").version == "0.20.0"
+    assert profile("0.8.5").version == "0.9.0"
     assert profile(None).version == "0.33.0"
     made = plan("e2b", "l4", vllm_version="0.23.0")
     assert "vLLM 0.23.0: planned as 0.21.0." in made.derivation
@@ -256,3 +276,11 @@ def assert_no_worse(better: MemoryPlan, worse: MemoryPlan) -> None:
     # Blocks are whole, so a TPU's concurrency may lose the part of one.
     shortfall = 1 if better.kv_is_shared else 0
     assert better.kv_low.max_concurrency + shortfall >= worse.kv_low.max_concurrency
+
+
+def test_a_model_that_refuses_fp16_takes_float32_where_there_is_no_bf16() -> None:
+    """Its weights and its cache take twice as much, and a warning says so."""
+    on_t4, on_l4 = (plan(GEMMA3_4B, where, max_model_len=2048) for where in ("t4", "l4"))
+    assert on_t4.weights_gib == pytest.approx(2 * on_l4.weights_gib, rel=0.01)
+    assert on_t4.kv_low.bytes_per_block == 2 * on_l4.kv_low.bytes_per_block
+    assert any("takes float32" in warning for warning in on_t4.warnings)

@@ -1,6 +1,6 @@
 """Plans beside figures that others measured and published."""
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pytest
 
@@ -9,6 +9,7 @@ from core.records import ModelShape
 from planner.accelerators import accelerator
 from planner.flags import Flags
 from planner.memory import plan_memory
+from tests.measure_planner import Figures, figures, public_rows
 from tests.planner.shapes import AWQ, FP8_BLOCK, catalogued, with_quantization
 
 GIB = 2**30
@@ -179,3 +180,32 @@ def test_a_tpu_needs_room_for_its_programs() -> None:
     assert roomy.fits
     assert not tight.fits
     assert "compiled programs" in tight.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("part", "limits"),
+    [
+        ("open", Figures(44, 0.005, 0.04, 0.0005, 0.001, 1, 42, 0)),
+        ("held", Figures(26, 0.005, 0.04, 0.0005, 0.001, 2, 24, 0)),
+    ],
+)
+def test_boots_that_others_published_are_foreseen(
+    part: Literal["open", "held"], limits: Figures
+) -> None:
+    """What vLLM had left for its cache, its tokens, and whether it started at all."""
+    found = figures(list(public_rows(part)))
+    assert (found.rows, found.of) == (limits.rows, limits.of)
+    errors = zip(found, limits, strict=True)
+    assert all(abs(error) <= most for error, most in errors), found
+
+
+def test_the_sampler_is_counted_by_version() -> None:
+    """A sort before 0.17 takes 38 bytes a logit, 50 with few sequences; masking takes 14."""
+    sizes = {}
+    for version, seqs in (("0.16.0", 1024), ("0.16.0", 64), ("0.17.0", 1024)):
+        made = plan(catalogued("e2b"), "h100", vllm_version=version, max_num_seqs=seqs)
+        (sampler,) = (each for each in made.parts if each.name == "sampler")
+        sizes[version, seqs] = sampler.derivation[0]
+    assert [
+        f"x {each} bytes" in said for each, said in zip((38, 50, 14), sizes.values(), strict=True)
+    ]

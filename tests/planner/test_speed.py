@@ -241,3 +241,15 @@ def test_a_longer_prompt_is_never_read_sooner(model: str, tokens: int) -> None:
     long = prefill(shape, device, Flags(), prompt_tokens=tokens + 100)
     assert short.ttft_seconds.low < long.ttft_seconds.low
     assert short.ttft_seconds.high < long.ttft_seconds.high
+
+
+def test_a_speed_above_all_that_was_measured_names_the_nearest() -> None:
+    """A model that was measured there is none; where nothing was, the nearest card is named."""
+    said = {
+        (name, where): decode(catalogued(name), accelerator(where), Flags()).beyond
+        for name, where in (("26b qat", "l4"), ("e2b qat", "l4"), ("e2b", "h100"), ("e2b", "v6e"))
+    }
+    assert said["26b qat", "l4"] is None
+    assert said["e2b", "v6e"] is None  # from the device's own constants
+    assert "the most that was measured there is 61.67 tokens/s" in (said["e2b qat", "l4"] or "")
+    assert "nothing was measured there; the nearest is" in (said["e2b", "h100"] or "")
