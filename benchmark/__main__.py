@@ -90,12 +90,10 @@ def _resume(words: Namespace) -> int:
 def _measure(folder: RunFolder, key: SecretStr | None) -> int:
     _log_to(folder.log_file)
     print(folder.path, file=sys.stderr)
-    if key is not None:
-        folder.keep_credential(key)
     show = live_on(sys.stdout, folder.manifest().plan, folder.cells())
 
     async def measured() -> End:
-        return await conclude(folder, show=show)
+        return await conclude(folder, show=show, key=key)
 
     end = anyio.run(measured)
     if end.error:
@@ -138,6 +136,7 @@ def _stop(words: Namespace) -> int:
 
 def _show(words: Namespace) -> int:
     folder = _found(words)
+    folder.forget_credential()
     print(_state(folder.path.name, state_of(folder)))
     print(brief.brief(folder.manifest(), folder.cells()))
     return 0
@@ -153,6 +152,7 @@ def _report(words: Namespace) -> int:
 def _list(words: Namespace) -> int:
     for manifest in sorted(_runs(words).glob("*/manifest.json")):
         folder = RunFolder(manifest.parent)
+        folder.forget_credential()
         print(_state(folder.path.name, state_of(folder)))
     return 0
 

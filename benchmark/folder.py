@@ -155,11 +155,32 @@ class RunFolder:
     def keep_credential(self, key: SecretStr | None, identity: SecretStr | None = None) -> None:
         """Leave key and identity token for the workers, a line each; none takes them away."""
         if key is None and identity is None:
-            self.credential_file.unlink(missing_ok=True)
+            for file in self.credential_files():
+                file.unlink(missing_ok=True)
             return
         lines = [secret.get_secret_value() if secret else "" for secret in (key, identity)]
         with _room(self.path):
             replace(self.credential_file, "\n".join(lines).rstrip("\n"), mode=_PRIVATE)
+
+    def credential_files(self) -> tuple[Path, ...]:
+        """Return where a credential is now, halves that a kill left of one included."""
+        return tuple(self.path.glob(f".{self.credential_file.name}.*")) + (
+            (self.credential_file,) if self.credential_file.exists() else ()
+        )
+
+    def forget_credential(self) -> bool:
+        """Take away what a killed run left of its credential; whether none is left.
+
+        A run that is measured, or just beginning, keeps its own.
+        """
+        if not self.credential_files():
+            return True
+        try:
+            with beginning(self.path.parent), self.locked():
+                self.keep_credential(None)
+        except Busy:
+            return False
+        return True
 
     def keep_certificate(self, pem: str | None) -> None:
         """Leave the one certificate that is to be trusted, if the endpoint signs for itself.
@@ -223,6 +244,27 @@ class RunFolder:
             except OSError:
                 return True
             return False
+
+
+@contextlib.contextmanager
+def beginning(runs: Path) -> Iterator[None]:
+    """Begin one run at a time below a folder: until it is measured, its own lock is nobody's.
+
+    Raises:
+        Busy: Another one is just beginning.
+        DiskFull: The folder cannot be written.
+    """
+    with _room(runs):
+        runs.mkdir(parents=True, exist_ok=True)
+        file = (runs / ".beginning").open("a")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            raise Busy(
+                "Another benchmark is just beginning.", fix="Try again in some seconds."
+            ) from exc
+        yield
 
 
 def replace(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:

@@ -196,7 +196,7 @@ class DiskFull(HostError):
 
 
 class JournalDamaged(HostError):
-    """The file of the journal is no journal any more."""
+    """The file of the journal is no journal, or out of reach."""
 
 
 class PortInUse(HostError):

@@ -1,17 +1,21 @@
 """What was asked for and done, in SQLite: the audit log and the memory between two lives."""
 
+import errno
 import hashlib
 import json
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from core.errors import DiskFull, JournalDamaged
+from pydantic import AwareDatetime, ValidationError
+
+from core.errors import Busy, DiskFull, JournalDamaged, OpsError
 from core.records import Record
 
 TOKEN_MINUTES: Final = 10
@@ -21,8 +25,25 @@ STARTED: Final = "started"
 """The result of a call that has not ended: it still runs, or its server died."""
 BROKEN_OFF: Final = "broken off"
 """The result of a call that its client took back, or whose server was told to end."""
+UNREADABLE: Final = "cannot be read"
+"""The result of a call whose row was edited, or written by another version."""
 _LATER: Final = ("about", "said", "ended_at")
 """Columns of `operations` that older journals lack."""
+
+_BESIDE: Final = ("-wal", "-shm", "-journal")
+"""Ends of the names of files that SQLite keeps beside a database."""
+_OUT_OF_REACH: Final = frozenset(
+    (
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_AUTH,
+    )
+)
+_QUOTED: Final = 60
+"""Characters of what stands in a row that cannot be read."""
+_NO_TIME: Final = datetime.fromtimestamp(0, UTC)
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS operations (
@@ -77,7 +98,16 @@ class Expiry(Record):
 
     target: str
     name: str
-    at: datetime
+    at: AwareDatetime
+
+
+class UnreadableExpiry(Record):
+    """A row that was to say that: edited, or of another version."""
+
+    target: str
+    name: str
+    at: str
+    """As it stands there, quoted."""
 
 
 class Journal:
@@ -126,19 +156,20 @@ class Journal:
         return tuple(_operation(row) for row in reversed(found))
 
     def record_phase(self, target: str, engine: str, phase: str, seconds: float) -> None:
-        """Keep how long one phase of one boot took."""
-        with self._open() as db:
+        """Keep how long one phase of one boot took, if that can be written down."""
+        with suppress(OpsError), self._open() as db:
             db.execute(
-                "INSERT INTO phases VALUES (?,?,?,?,?)",
+                "INSERT INTO phases (target, engine, phase, seconds, at) VALUES (?,?,?,?,?)",
                 (target, engine, phase, seconds, self._now()),
             )
 
     def usual_seconds(self, target: str, engine: str, phase: str) -> float | None:
-        """Give the median of the last ten, None where there is none."""
-        with self._open() as db:
+        """Give the median of the last ten, None where there is none that can be read."""
+        rows: list[tuple[float]] = []
+        with suppress(OpsError), self._open() as db:
             rows = db.execute(
                 "SELECT seconds FROM phases WHERE target = ? AND engine = ? AND phase = ?"
-                " ORDER BY at DESC LIMIT 10",
+                " AND typeof(seconds) IN ('real', 'integer') ORDER BY at DESC LIMIT 10",
                 (target, engine, phase),
             ).fetchall()
         return median(row[0] for row in rows) if rows else None
@@ -146,45 +177,74 @@ class Journal:
     def keep_pair(self, kind: str, key: str, pair_json: str) -> None:
         """Keep what was predicted beside what came of it; the same key replaces.
 
-        A read-only journal keeps nothing, quietly.
+        A journal that is read-only or cannot be used keeps nothing: an answer is worth more.
         """
         if self._read_only:
             return
-        with self._open() as db:
+        with suppress(OpsError), self._open() as db:
             row = (kind, key, self._now(), pair_json)
-            db.execute("INSERT OR REPLACE INTO pairs VALUES (?,?,?,?)", row)
+            db.execute("INSERT OR REPLACE INTO pairs (kind, key, at, pair) VALUES (?,?,?,?)", row)
 
     def pairs(self, kind: str) -> tuple[str, ...]:
-        """Give the pairs of a kind as they were kept, newest last."""
-        with self._open() as db:
-            # A journal that is only read may be older than this table.
-            if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'pairs'").fetchone():
-                return ()
-            rows = db.execute("SELECT pair FROM pairs WHERE kind = ? ORDER BY rowid", (kind,))
-            return tuple(pair for (pair,) in rows.fetchall())
+        """Give the pairs of a kind as they were kept, newest last; none where they cannot be read.
+
+        A journal that is only read may be older than their table.
+        """
+        rows: list[tuple[str]] = []
+        query = "SELECT pair FROM pairs WHERE kind = ? AND typeof(pair) = 'text' ORDER BY rowid"
+        with suppress(OpsError), self._open() as db:
+            rows = db.execute(query, (kind,)).fetchall()
+        return tuple(pair for (pair,) in rows)
 
     @property
     def exists(self) -> bool:
-        """Whether anything was ever written down."""
-        return self._path.exists()
+        """Whether anything was ever written down, be it out of reach now."""
+        try:
+            self._path.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True
+        return True
 
     def keep_expiry(self, expiry: Expiry) -> None:
         """Remember when a deployment's time is over; a later one takes its place."""
         row = (expiry.target, expiry.name, expiry.at.isoformat())
         with self._open() as db:
-            db.execute("INSERT OR REPLACE INTO expiries VALUES (?,?,?)", row)
+            db.execute("INSERT OR REPLACE INTO expiries (target, name, at) VALUES (?,?,?)", row)
 
     def expiries(self) -> tuple[Expiry, ...]:
-        """Give what is to be stopped, earliest first."""
-        with self._open() as db:
-            rows = db.execute("SELECT target, name, at FROM expiries ORDER BY at").fetchall()
-        return tuple(Expiry(target=target, name=name, at=at) for target, name, at in rows)
+        """Give what is to be stopped, earliest first; `unreadable_expiries` gives the rest."""
+        found = (_expiry(*row) for row in self._expiry_rows())
+        return tuple(sorted((one for one in found if one), key=lambda one: one.at))
+
+    def unreadable_expiries(self) -> tuple[UnreadableExpiry, ...]:
+        """Give the rows of which nobody can say when they are due."""
+        return tuple(
+            UnreadableExpiry(target=_word(target), name=_word(name), at=repr(at)[:_QUOTED])
+            for target, name, at in self._expiry_rows()
+            if _expiry(target, name, at) is None
+        )
 
     def forget_expiry(self, expiry: Expiry) -> None:
         """Forget it, unless another one has taken its place."""
-        row = (expiry.target, expiry.name, expiry.at.isoformat())
+        for row in self._expiry_rows():
+            if _expiry(*row) == expiry:
+                self._forget(row)
+
+    def forget_unreadable(self, target: str, name: str) -> None:
+        """Forget a row that cannot be read, of a deployment whose own time is known, or over."""
+        for row in self._expiry_rows():
+            if row[:2] == (target, name) and _expiry(*row) is None:
+                self._forget(row)
+
+    def _expiry_rows(self) -> list[tuple[Any, Any, Any]]:
         with self._open() as db:
-            db.execute("DELETE FROM expiries WHERE target = ? AND name = ? AND at = ?", row)
+            return db.execute("SELECT target, name, at FROM expiries").fetchall()
+
+    def _forget(self, row: tuple[Any, Any, Any]) -> None:
+        with self._open() as db:
+            db.execute("DELETE FROM expiries WHERE target IS ? AND name IS ? AND at IS ?", row)
 
     def mint(self, bound_to: str) -> str:
         """Give a token that says yes to exactly this, once, for ten minutes."""
@@ -193,7 +253,7 @@ class Journal:
         with self._open() as db:
             db.execute("DELETE FROM confirmations WHERE expires_at < ?", (self._now(),))
             db.execute(
-                "INSERT INTO confirmations VALUES (?,?,?)",
+                "INSERT INTO confirmations (digest, bound_to, expires_at) VALUES (?,?,?)",
                 (_digest(token), bound_to, expires.isoformat()),
             )
         return token
@@ -215,7 +275,9 @@ class Journal:
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         try:
+            self._refuse_obstacles()
             db = self._connect()
+            db.text_factory = _text
             try:
                 if not (self._read_only and self._path.exists()):
                     with suppress(sqlite3.OperationalError):  # another server is doing it now
@@ -225,16 +287,44 @@ class Journal:
                     yield db
             finally:
                 db.close()
-        except (sqlite3.OperationalError, OSError) as exc:
-            raise DiskFull(
+        except (sqlite3.DatabaseError, OSError) as exc:
+            raise self._trouble(exc) from exc
+
+    def _refuse_obstacles(self) -> None:
+        """Refuse what is no file: a link to nowhere would begin another journal, quietly.
+
+        Raises:
+            JournalDamaged: The journal, or a file that SQLite keeps beside it, is something else.
+        """
+        for path in (self._path, *(self._path.with_name(self._path.name + end) for end in _BESIDE)):
+            what = obstacle(path)
+            if what:
+                raise JournalDamaged(
+                    f"The journal cannot be used: {path} {what}.",
+                    fix=f"Move {path} away, which is made anew, or put back what was there.",
+                )
+
+    def _trouble(self, exc: sqlite3.DatabaseError | OSError) -> OpsError:
+        """Say what is wrong with the journal, and only of a full disk that it is full."""
+        code = getattr(exc, "sqlite_errorcode", 0) & 0xFF  # its extended codes say where
+        number = exc.errno if isinstance(exc, OSError) else None
+        if code == sqlite3.SQLITE_FULL or number in {errno.ENOSPC, errno.EDQUOT}:
+            return DiskFull(
                 f"The journal cannot be written: {exc}.",
                 fix=f"Make room on the disk of {self._path.parent}, or set VLLM_DEVOPS_STATE_DIR.",
-            ) from exc
-        except sqlite3.DatabaseError as exc:
-            raise JournalDamaged(
-                f"The journal {self._path} is damaged: {exc}.",
-                fix="Move that file away; a new one is made.",
-            ) from exc
+            )
+        if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+            return Busy(f"Another program holds the journal {self._path}: {exc}.", fix="Try again.")
+        if code in _OUT_OF_REACH or number is not None:
+            return JournalDamaged(
+                f"The journal {self._path} is out of reach: {exc}.",
+                fix=f"Give this user the right to read and write {self._path.parent} and what is"
+                " in it, or set VLLM_DEVOPS_STATE_DIR to another folder.",
+            )
+        return JournalDamaged(
+            f"The journal {self._path} is damaged: {exc}.",
+            fix="Move that file away; a new one is made.",
+        )
 
     def _connect(self) -> sqlite3.Connection:
         if self._read_only and self._path.exists():
@@ -251,10 +341,77 @@ class Journal:
         return self._clock().isoformat()
 
 
+R = TypeVar("R", bound=Record)
+
+
+def readable(texts: Iterable[str], record: type[R]) -> tuple[R, ...]:
+    """Return those texts of the journal that are such records; another version wrote the rest."""
+    found = []
+    for text in texts:
+        with suppress(ValidationError):
+            found.append(record.model_validate_json(text))
+    return tuple(found)
+
+
 def _operation(row: Mapping[str, Any]) -> Operation:
-    told = {name: row.get(name) for name in ("at", "client", "tool", "result", *_LATER)}
-    known = {name: value for name, value in told.items() if value is not None}
-    return Operation(**known, arguments=json.loads(row["arguments"]))
+    """Read a row; of one that was damaged what can be read, and that it was."""
+    told = {name: row.get(name) for name in ("client", "tool", "result", *_LATER)}
+    known = {name: value for name, value in told.items() if isinstance(value, str)}
+    at, ended = _time(row.get("at")), _time(known.pop("ended_at", None))
+    try:
+        arguments = json.loads(row["arguments"])
+    except (TypeError, ValueError, RecursionError):
+        arguments = None
+    lost = at is None or not isinstance(arguments, dict) or not {"tool", "result"} <= known.keys()
+    known = {"client": "", "tool": "", "result": "", **known}
+    return Operation(
+        **{**known, "result": UNREADABLE} if lost else known,
+        at=at or _NO_TIME,
+        ended_at=ended if at else None,
+        arguments=arguments if isinstance(arguments, dict) else {},
+    )
+
+
+def _time(text: object) -> datetime | None:
+    """Read a time as it is written here; None of one without a zone, which may be any."""
+    try:
+        at = datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return at if at and at.tzinfo else None
+
+
+def _expiry(target: object, name: object, at: object) -> Expiry | None:
+    """Read a row; None where it cannot be."""
+    when = _time(at)
+    if when is None or not (isinstance(target, str) and isinstance(name, str)):
+        return None
+    return Expiry(target=target, name=name, at=when)
+
+
+def _word(value: object) -> str:
+    """Write a name as it stands; what cannot be one is quoted."""
+    text = value if isinstance(value, str) else repr(value)
+    return text if text.isprintable() and len(text) <= _QUOTED else repr(text)[:_QUOTED]
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode(errors="replace")
+
+
+def obstacle(path: Path) -> str:
+    """Say what stands where a file should be; nothing where a file is, or nothing."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return (
+            f"is a link to {str(path.readlink())!r}, which is not there"
+            if (path.is_symlink())
+            else ""
+        )
+    if stat.S_ISDIR(mode):
+        return "is a folder"
+    return "" if stat.S_ISREG(mode) else "is neither a file nor a folder"
 
 
 def _add_columns(db: sqlite3.Connection) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Final
 
 _log: Final = logging.getLogger(__name__)
@@ -48,3 +48,8 @@ class Background:
         self._tasks.pop(work, None)
         if not task.cancelled() and (exc := task.exception()):
             _log.error("%s failed", work, exc_info=exc)
+
+
+async def outcomes(work: Iterable[Awaitable[None]]) -> list[BaseException | None]:
+    """Return what each piece of work failed with, done side by side: no fault ends another."""
+    return await asyncio.gather(*work, return_exceptions=True)

@@ -4,12 +4,12 @@ An engine counts requests and keeps no times, and a look at it would wake a plat
 so each look that is made anyway is remembered, and two of them tell whether it was used between.
 """
 
-from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
 
-from core.errors import OpsError
-from core.journal import utc_now
+from pydantic import AwareDatetime
+
+from core.journal import readable, utc_now
 from core.metrics import EngineMetrics
 from core.records import Deployment, Record, State, moment
 from operations.runtime import Runtime
@@ -22,15 +22,15 @@ class Look(Record):
 
     target: str
     name: str
-    at: datetime
+    at: AwareDatetime
     """Of the newest look at its counters."""
-    started_at: datetime | None = None
+    started_at: AwareDatetime | None = None
     """Of the engine that counted."""
     requests: int | None = None
     ours: int = 0
     """Requests that this server has sent since that look."""
-    used_after: datetime | None = None
-    used_by: datetime | None = None
+    used_after: AwareDatetime | None = None
+    used_by: AwareDatetime | None = None
     """It was last used between the two; equal where it was asked through this server."""
 
     def words(self) -> str:
@@ -83,16 +83,12 @@ def _first(deployment: Deployment, now: datetime) -> Look:
 
 def _known(runtime: Runtime, deployment: Deployment) -> Look | None:
     """Return the last look, None before the first; that of a former deployment is none."""
-    try:
-        kept = [Look.model_validate_json(row) for row in runtime.stage.journal.pairs(_KIND)]
-    except OpsError:
-        return None
+    kept = readable(runtime.stage.journal.pairs(_KIND), Look)
     here = (deployment.target, deployment.name)
     found = next((one for one in kept if (one.target, one.name) == here), None)
     return found if found and found.at >= deployment.created_at else None
 
 
 def _keep(runtime: Runtime, look: Look) -> None:
-    with suppress(OpsError):  # an answer is worth more than what is remembered of it
-        key = f"{look.target}/{look.name}"
-        runtime.stage.journal.keep_pair(_KIND, key, look.model_dump_json())
+    key = f"{look.target}/{look.name}"
+    runtime.stage.journal.keep_pair(_KIND, key, look.model_dump_json())

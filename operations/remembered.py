@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from core.errors import NextStep
+from core.errors import NextStep, OpsError
 from core.journal import Journal, Operation
+from core.reply import note
 
 NOT_LOOKED: Final = "as the journal has it, not looked at now"
 _READ: Final = 200
@@ -38,10 +39,19 @@ class Remembered(NamedTuple):
         return f"{self.model} was deployed on {self.target}{stopped}"
 
 
+def calls(journal: Journal) -> tuple[Operation, ...]:
+    """Return the newest mutating calls; of a journal that cannot be read none, which is noted."""
+    try:
+        return journal.operations(_READ) if journal.exists else ()
+    except OpsError as exc:
+        note(exc.summary)
+        return ()
+
+
 def deployed(journal: Journal) -> tuple[Remembered, ...]:
     """Return what was deployed and not destroyed since, oldest first."""
     there: dict[_Key, Remembered] = {}
-    for done in journal.operations(_READ) if journal.exists else ():
+    for done in calls(journal):
         if done.result == "ok":
             there = _after(there, done)
     return tuple(there.values())
@@ -58,11 +68,7 @@ def remembered(journal: Journal) -> tuple[Remembered, ...]:
 
 def ended(journal: Journal, name: str) -> str:
     """Say who destroyed the last deployment of a name, and when; empty where nobody did."""
-    done = [
-        one
-        for one in (journal.operations(_READ) if journal.exists else ())
-        if one.result == "ok" and subject_of(one)[1] == name
-    ]
+    done = [one for one in calls(journal) if one.result == "ok" and subject_of(one)[1] == name]
     if not done or done[-1].tool != "destroy_vllm":
         return ""
     last, target = done[-1], subject_of(done[-1])[0]

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Final, NamedTuple
 
 import anyio
@@ -14,7 +13,6 @@ from backends.registry import TITLES
 from core.errors import (
     Ambiguous,
     DeploymentNotFound,
-    HostError,
     InvalidArgument,
     NextStep,
     OpsError,
@@ -22,7 +20,7 @@ from core.errors import (
 )
 from core.records import NAME_PATTERN, Deployment
 from core.reply import note
-from operations.remembered import Remembered, deployed, ended
+from operations.remembered import deployed, ended
 from operations.stage import Stage
 
 EACH_SECONDS: Final = 15.0
@@ -278,10 +276,7 @@ def _require_no_other(
         Ambiguous: There is such another one.
     """
     fitting = [(one.deployment.target, one.name) for one in found if name in {None, one.name}]
-    remembered: tuple[Remembered, ...] = ()
-    if sight.failed:
-        with suppress(HostError):  # a damaged journal keeps nobody from ending what bills
-            remembered = deployed(stage.journal)
+    remembered = deployed(stage.journal) if sight.failed else ()
     hidden = [
         (one.target, one.name)
         for one in remembered
@@ -329,9 +324,7 @@ def _nothing(
         fix = f"There are: {', '.join(one.name for one in found)}."
     if name is None:
         return DeploymentNotFound(f"Nothing is deployed{where}.", fix=fix, next_steps=first)
-    past = ""
-    with suppress(HostError):
-        past = ended(stage.journal, name)
+    past = ended(stage.journal, name)
     words = f"No deployment named '{name}'{where}{f': {past}' if past else '.'}"
     return DeploymentNotFound(words, fix=fix, next_steps=first)
 

@@ -1,14 +1,12 @@
 """What was predicted beside what came of it, kept to learn from."""
 
 import hashlib
-from collections.abc import Iterable
-from contextlib import suppress
 from datetime import datetime
 from typing import ClassVar, Literal, Self, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from core.journal import Journal
+from core.journal import Journal, readable
 from core.plans import Gib, MemoryPlan
 from core.records import ModelShape, Record
 from planner.accelerators import Accelerator
@@ -186,13 +184,7 @@ def keep_decode(journal: Journal, pair: DecodePair) -> None:
 
 def kept(journal: Journal, kind: type[P]) -> tuple[P, ...]:
     """Give every pair of a kind, newest last; what another version wrote otherwise is left out."""
-    return tuple(_readable(journal.pairs(kind.kind), kind))
-
-
-def _readable(texts: Iterable[str], kind: type[P]) -> Iterable[P]:
-    for text in texts:
-        with suppress(ValidationError):
-            yield kind.model_validate_json(text)
+    return readable(journal.pairs(kind.kind), kind)
 
 
 def _where(actual: float, low: float, high: float, form: str, unit: str) -> str:

@@ -17,10 +17,11 @@ from mcp.types import (
 )
 
 from core.errors import (
+    Busy,
     Cancelled,
     ConfirmationRequired,
     ConfirmationStale,
-    JournalDamaged,
+    HostError,
     NextStep,
 )
 from core.journal import TOKEN_MINUTES
@@ -39,8 +40,8 @@ _UNASKED: Final = frozenset((INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS))
 """Errors of a client that refuses the question itself, so that no human has seen it. INTERNAL_ERROR
 is none: the SDKs of Python and TypeScript send it for whatever a handler raises, a no as well."""
 _ENDS_COST: Final = frozenset({"destroy_vllm", "stop_vllm"})
-"""The tools whose token is held in memory where the journal is damaged: else what bills stays.
-`tools.gate` lets it go ahead unwritten then."""
+"""The tools whose token is held in memory where the journal cannot be used: else what bills
+stays. `tools.gate` lets it go ahead unwritten then."""
 
 _SCHEMA: Final = {
     "type": "object",
@@ -57,7 +58,7 @@ async def agree(rt: Runtime, preview: Preview | None, token: str | None) -> None
             policy allows it, a token.
         ConfirmationStale: The token is not good for this, or not any more.
         Cancelled: The human said no, or the client answered with an error that may be a no.
-        JournalDamaged: No token can be kept, and what is wanted ends no cost.
+        HostError: No token can be kept, and what is wanted ends no cost.
         HumanNeeded: The client asks its human and calls again.
         HumanAgreed: The human said yes; the tool begins anew.
     """
@@ -161,14 +162,14 @@ def _is_good(rt: Runtime, preview: Preview, token: str) -> bool:
         return True
     try:
         return rt.stage.journal.redeem(token, preview.bound_to)
-    except JournalDamaged:
+    except (Busy, HostError):
         return False
 
 
 def _minted(rt: Runtime, preview: Preview) -> str:
     try:
         return rt.stage.journal.mint(preview.bound_to)
-    except JournalDamaged as exc:
+    except (Busy, HostError) as exc:
         if preview.tool not in _ENDS_COST:
             raise
         note(

@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import anyio
@@ -24,6 +25,7 @@ from backends.local.command import deployment_config, serve_argv, serve_env
 from backends.local.devices import Devices, devices
 from backends.local.engine import Engine
 from backends.local.folder import Folder, Made, with_cache
+from backends.local.identity import Seen
 from backends.local.launch import launch, runs
 from backends.local.look import Looker
 from backends.local.planning import (
@@ -61,7 +63,7 @@ class LocalBackend:
         self._target = target
         self._world = world
         self._root = world.folder / target.name
-        self._looker = Looker(target)
+        self._looker = Looker(target, read_only=world.settings.read_only)
 
     @property
     def target(self) -> Target:
@@ -91,7 +93,7 @@ class LocalBackend:
         engine, simulated = self.engine, self._world.simulated_memory_gib
         if engine and engine.kind == "simulated" and simulated is None:
             return self._found(None)
-        held = host.resident_bytes(session.members(self._folder(name).process()))
+        held = host.resident_bytes(session.members(self._folder(name)))
         memory = self._memory()
         return self._found(memory._replace(available=memory.available + held))
 
@@ -136,12 +138,13 @@ class LocalBackend:
         """Start the engine; what runs under that name with another spec is ended first."""
         folder = self._folder(plan.spec.name)
         async with folder.locked() as lock:
+            folder.check()
             made = folder.made()
             same = made is not None and made.spec.fingerprint == plan.spec.fingerprint
             if not (same and runs(folder)):
                 if plan.spec.port and not (made and made.port == plan.spec.port):
                     claim(plan.spec.port)  # before what runs now is ended for it
-                await self._end(folder)
+                await session.end(folder)
                 await self._start(folder, plan.spec, lock, plan.model)
         return await self.describe(plan.spec.name)
 
@@ -158,22 +161,31 @@ class LocalBackend:
         return [deployment for folder, deployment in seen if folder.exists]
 
     async def delete(self, name: str) -> Deleted:
-        """End the process, see that nothing of it lives, remove its folder."""
+        """End the process, see that nothing of it lives, remove its folder.
+
+        Of a damaged one what is proven to be its own is ended; what only works in its folder is
+        named.
+        """
         folder = self._folder(name)
         if not folder.touched:
             return Deleted(name=name, target=self._target.name, gone=True)
         async with folder.locked():
             existed, made = folder.exists, folder.made_if_readable()
+            damaged = not folder.is_whole or bool(session.unnamed(folder))
+            ended: tuple[Seen, ...] = ()
+            left: tuple[Seen, ...] = ()
             if folder.path.is_dir():
-                folder.want("deleted")
-                await self._end(folder)
+                with suppress(HostError):  # what cannot be written down can be done
+                    folder.want("deleted")
+                ended = await session.end(folder)
+                left = session.others(folder) if damaged else ()
                 folder.remove()
         return Deleted(
             name=name,
             target=self._target.name,
             gone=not folder.path.exists(),
-            removed=("its processes", "its folder with key and log") if existed else (),
-            stays=rules.stays(made),
+            removed=rules.removed(ended, damaged=damaged) if existed else (),
+            stays=(*rules.stays(made), *map(rules.left, left)),
         )
 
     def leaving(self, name: str) -> Leaving:
@@ -204,18 +216,19 @@ class LocalBackend:
         folder = self._known(name)
         async with folder.locked():
             folder.want("stopped")
-            await self._end(folder)
+            await session.end(folder)
         return await self.describe(name)
 
     async def start(self, name: str) -> Deployment:
         """Start the process again as it was asked for."""
         folder = self._known(name)
         async with folder.locked() as lock:
+            folder.check()
             made = folder.made()
             if made is None:
                 raise self._not_found(name)
             if not runs(folder):
-                await self._end(folder)  # what a dead server or engine left of it
+                await session.end(folder)  # what a dead server or engine left of it
                 model = await anyio.to_thread.run_sync(read_model, made.spec.model)
                 memory = foresee_here(self._engine(), self._devices(name), made.spec, model)
                 if memory and memory.accelerator == "cpu" and not memory.fits:
@@ -251,7 +264,7 @@ class LocalBackend:
     async def usage(self, name: str) -> Usage | None:
         """Say what its processes take."""
         folder = self._known(name)
-        return await host.usage(session.members(folder.process()), folder.log)
+        return await host.usage(session.members(folder), folder.log)
 
     async def config(self, name: str) -> DeploymentConfig:
         """Give shell, docker and compose."""
@@ -288,14 +301,6 @@ class LocalBackend:
         )
         folder.want("running")
         await launch(folder, self._hf_token(), lock)
-
-    async def _end(self, folder: Folder) -> None:
-        if not await session.end(folder.process()):
-            raise HostError(
-                f"The processes of {folder.name} do not end.",
-                fix="They may be stuck in the kernel (a driver, a network disk): look at them with"
-                f" `ps -s {getattr(folder.process(), 'session', '')}`.",
-            )
 
     def _hf_token(self) -> str | None:
         token = self._world.settings.hf_token

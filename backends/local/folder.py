@@ -1,25 +1,32 @@
 """The folder of one deployment: what was made, what runs, how it ended."""
 
 import os
+import re
 import secrets
 import shutil
 import tempfile
 from contextlib import AbstractAsyncContextManager, suppress
-from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal, TypeVar
 
-from pydantic import SecretStr, ValidationError
+from pydantic import AwareDatetime, ConfigDict, Field, SecretStr, ValidationError
 
 from backends.common.disk import on_disk, write_whole
 from backends.common.locking import locked
 from backends.local.engine import Engine
 from core.address import unix_url
 from core.errors import HostError
+from core.journal import obstacle
 from core.records import DeploymentSpec, Record
 
 R = TypeVar("R", bound=Record)
 
+_MADE: Final = "deployment.json"
+PROCESS: Final = "process.json"
+_LOG: Final = "engine.log"
+_WANTED: Final = ("running", "stopped", "deleted")
+_KEY: Final = re.compile(r"[!-~]{1,512}")
+"""What can be a key: one word, as it is sent in a header."""
 _SOCKET: Final = "engine.sock"
 _SOCKET_BYTES: Final = 107
 """What a socket's address has room for (man 7 unix: sun_path, and a zero at its end)."""
@@ -32,14 +39,14 @@ class Made(Record):
 
     spec: DeploymentSpec
     engine: Engine
-    argv: tuple[str, ...]
+    argv: tuple[str, ...] = Field(min_length=1)
     env: dict[str, str]
     """Beside the inherited one and the key."""
-    port: int = 0
+    port: int = Field(default=0, ge=0, le=65535)
     """Of 127.0.0.1; 0 where it listens on a socket."""
     socket: str = ""
     """The path of its unix socket; empty where it listens on a port."""
-    created_at: datetime
+    created_at: AwareDatetime
     free_gib: float | None = None
     """Memory that was free when it was started, where its KV cache was computed from that."""
     kv_cache_memory_bytes: int | None = None
@@ -64,16 +71,16 @@ def with_cache(spec: DeploymentSpec, size: int | None) -> DeploymentSpec:
 
 
 class Process(Record):
-    """The session that runs it, as its own watcher wrote it down."""
+    """The session that runs it, as its own watcher wrote it down, be it of another version."""
 
-    session: int
+    model_config = ConfigDict(extra="ignore")
+
+    session: int = Field(gt=1)
     """The watcher's pid: the leader of the session."""
     started: str
     """The watcher's identity."""
-    home: str = ""
-    """The folder that it runs in."""
-    at: datetime
-    engine: int | None = None
+    at: AwareDatetime
+    engine: int | None = Field(default=None, gt=1)
     """The engine's pid, once it was started."""
     engine_started: str | None = None
 
@@ -83,7 +90,7 @@ class Exit(Record):
 
     status: int | None = None
     """Exit status; negative for a signal."""
-    at: datetime
+    at: AwareDatetime
     reason: Literal["ended", "ttl", "not started"] = "ended"
     detail: str = ""
 
@@ -93,7 +100,6 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.log = path / "engine.log"
 
     @property
     def name(self) -> str:
@@ -107,26 +113,70 @@ class Folder:
             return any(self.path.iterdir())
         except (FileNotFoundError, NotADirectoryError):
             return False
+        except OSError:  # nobody may look into it, or its disk fails
+            return True
+
+    @property
+    def log(self) -> Path:
+        """The engine's log, be it there yet or not.
+
+        Raises:
+            HostError: Something that is no file stands there; reading it might never end.
+        """
+        path = self.path / _LOG
+        what = obstacle(path)
+        if what and not path.is_char_device():
+            raise self.damaged(_LOG, f"It {what}.")
+        return path
+
+    def check(self) -> None:
+        """Read everything that says what the deployment is and does.
+
+        Raises:
+            HostError: One of its files is damaged; the first one is named.
+        """
+        self.made(), self.process(), self.exit(), self.wanted(), self.api_key(), self.log
 
     @property
     def touched(self) -> bool:
         """Whether there is anything to take away, a lock that its dead holder left included."""
         return self.path.is_dir() or self._lock_path.exists()
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of it can be read."""
+        try:
+            self.check()
+        except HostError:
+            return False
+        return True
+
     def made(self) -> Made | None:
-        """Give what it was made with, None if it never was."""
-        return self._read("deployment.json", Made)
+        """Give what it was made with, None if it never was.
+
+        Raises:
+            HostError: Its file is damaged, or that of another deployment.
+        """
+        made = self._read(_MADE, Made)
+        if made and made.spec.name != self.name:
+            raise self.damaged(_MADE, f"It is of another deployment, {made.spec.name}.")
+        return made
 
     def made_if_readable(self) -> Made | None:
         """Give the same; None also if its file is damaged."""
-        try:
+        with suppress(HostError):
             return self.made()
-        except HostError:
-            return None
+        return None
 
     def process(self) -> Process | None:
         """Give the session that was started last."""
-        return self._read("process.json", Process)
+        return self._read(PROCESS, Process)
+
+    def process_if_readable(self) -> Process | None:
+        """Give the same; None also if its file is damaged."""
+        with suppress(HostError):
+            return self.process()
+        return None
 
     def exit(self) -> Exit | None:
         """Give how the last engine ended, None while it runs or when nobody saw it."""
@@ -134,7 +184,10 @@ class Folder:
 
     def wanted(self) -> str:
         """Give what was asked for last: running, stopped or deleted."""
-        return self._text("wanted") or "running"
+        text = self._text("wanted")
+        if text is not None and text not in _WANTED:
+            raise self.damaged("wanted", f"It says none of {', '.join(_WANTED)}.")
+        return text or "running"
 
     def want(self, wanted: Literal["running", "stopped", "deleted"]) -> None:
         """Write down what is asked for, before it is done."""
@@ -151,11 +204,12 @@ class Folder:
         with on_disk(self.path):
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._remove_socket()
-            for name in ("process.json", "exit.json"):  # first: they tell of another engine
+            for name in (PROCESS, "exit.json"):  # first: they tell of another engine
                 (self.path / name).unlink(missing_ok=True)
-            if self.log.is_file():
-                self.log.replace(self.path / "engine.1.log")
-            with self.log.open("a", encoding="utf-8") as log:
+            current = self.log
+            if current.is_file():
+                current.replace(self.path / "engine.1.log")
+            with current.open("a", encoding="utf-8") as log:
                 log.write("\n")  # a full disk is told now, not by an engine that cannot speak
                 log.flush()
                 os.fsync(log.fileno())
@@ -184,6 +238,8 @@ class Folder:
         if made is None or not made.socket:
             return
         path = Path(made.socket)
+        if path.name != _SOCKET or (path.exists() and not path.is_socket()):
+            return  # an edited file may name anything
         path.unlink(missing_ok=True)
         if path.parent.name.startswith(_PREFIX):
             with suppress(FileNotFoundError):
@@ -192,25 +248,34 @@ class Folder:
     def api_key(self) -> SecretStr | None:
         """Give its key."""
         key = self._text("api-key")
+        if key is not None and not _KEY.fullmatch(key):
+            raise self.damaged("api-key", "It holds no key.")
         return SecretStr(key) if key else None
 
     def remove(self) -> None:
-        """Take the folder away; what says that it is wanted so goes last."""
-        self._remove_socket()
-        for path in self.path.iterdir():
-            if path.is_dir():
-                shutil.rmtree(path)
-            elif path.name != "wanted":
-                path.unlink(missing_ok=True)
-        shutil.rmtree(self.path)
+        """Take the folder away, whatever its files are; what says that it is wanted so goes last.
 
-    def locked(self) -> AbstractAsyncContextManager[int]:
+        A folder that is a link to another place is left there: only the link is ours.
+        """
+        with on_disk(self.path.parent):
+            if self.path.is_symlink():
+                self.path.unlink()
+                return
+            self._remove_socket()
+            for path in sorted(self.path.iterdir(), key=lambda path: path.name == "wanted"):
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
+            self.path.rmdir()
+
+    def locked(self, *, seconds: float | None = None) -> AbstractAsyncContextManager[int]:
         """Keep other calls and other servers from changing it meanwhile; give the lock's handle.
 
         Raises:
-            Busy: Another one has been at it for `locking.LOCK_SECONDS`.
+            Busy: Another one has been at it for so many seconds, or else `locking.LOCK_SECONDS`.
         """
-        return locked(self._lock_path, self.name)
+        return locked(self._lock_path, self.name, seconds=seconds)
 
     @property
     def _lock_path(self) -> Path:
@@ -220,22 +285,38 @@ class Folder:
         """Write a file whole or not at all, for this user only."""
         write_whole(self.path / name, text)
 
-    def _text(self, name: str) -> str:
+    def _text(self, name: str) -> str | None:
+        """Give the text of a file, None if there is none."""
+        raw = self._bytes(name)
         try:
-            return (self.path / name).read_text(encoding="ascii")
-        except (FileNotFoundError, NotADirectoryError):
-            return ""
+            return None if raw is None else raw.decode("ascii")
+        except UnicodeDecodeError as exc:
+            raise self.damaged(name, str(exc)) from exc
 
     def _read(self, name: str, record: type[R]) -> R | None:
-        path = self.path / name
+        raw = self._bytes(name)
         try:
-            return record.model_validate_json(path.read_bytes())
+            return None if raw is None else record.model_validate_json(raw)
+        except ValidationError as exc:
+            raise self.damaged(name, str(exc).splitlines()[0]) from exc
+
+    def _bytes(self, name: str) -> bytes | None:
+        path = self.path / name
+        what = obstacle(path)
+        if what:
+            raise self.damaged(name, f"It {what}.")
+        try:
+            return path.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except ValidationError as exc:
-            raise HostError(
-                f"{path} cannot be read.",
-                fix=f"It was changed by hand or by another version: remove the folder {self.path}"
-                " once nothing of it runs.",
-                cause=str(exc).splitlines()[0],
-            ) from exc
+        except OSError as exc:
+            raise self.damaged(name, str(exc)) from exc
+
+    def damaged(self, name: str, cause: str) -> HostError:
+        """Make the error of a file that cannot be read."""
+        return HostError(
+            f"{self.path / name} cannot be read.",
+            fix="It was changed by hand or by another version: put it right; or destroy_vllm ends"
+            " what runs of it and takes its folder away.",
+            cause=cause,
+        )

@@ -24,27 +24,49 @@ def look(pid: int) -> Seen | None:
     return _look_linux(pid) if _BOOT_ID.exists() else _look_elsewhere(pid)
 
 
-def session(leader: int) -> Iterator[Seen]:
-    """Give every living process of a session."""
+def everyone() -> Iterator[Seen]:
+    """Give every living process."""
     for pid in _pids():
         seen = look(pid)
-        if seen and seen.session == leader:
+        if seen:
             yield seen
 
 
-def runs_in(pid: int, folder: str) -> bool:
-    """Whether a process works in a folder, be it removed since."""
+def runs_in(pid: int, folder: Path) -> bool:
+    """Whether a process works in this folder: the same one, whatever it is called there."""
     try:
-        if _BOOT_ID.exists():
-            return str((_PROC / str(pid) / "cwd").readlink()).removesuffix(" (deleted)") == folder
+        return _home(pid).samefile(folder)
     except OSError:
         return False
+
+
+def _home(pid: int) -> Path:
+    if _BOOT_ID.exists():
+        return _PROC / str(pid) / "cwd"
     import psutil
 
     try:
-        return str(psutil.Process(pid).cwd()) == folder
+        return Path(psutil.Process(pid).cwd())
+    except psutil.Error as exc:
+        raise ProcessLookupError(pid) from exc
+
+
+def words(pid: int) -> tuple[list[str], list[str]]:
+    """Give the command line and the environment of a process; none of one that keeps them."""
+    if _BOOT_ID.exists():
+        files = (_PROC / str(pid) / name for name in ("cmdline", "environ"))
+        try:
+            command, environment = (file.read_bytes().decode(errors="replace") for file in files)
+        except OSError:
+            return [], []
+        return command.split("\0"), environment.split("\0")
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        return process.cmdline(), [f"{key}={said}" for key, said in process.environ().items()]
     except psutil.Error:
-        return False
+        return [], []
 
 
 def _pids() -> list[int]:

@@ -31,14 +31,14 @@ async def launch(folder: Folder, hf_token: str | None, lock: int) -> None:
         claim(made.port)
     seconds = 60 * (made.spec.ttl_minutes or 0)
     env = {**inherited_environment(), "PYTHONPATH": str(ROOT)}
+    env[session.MARK] = str(folder.path)
     if hf_token:
         env["HF_TOKEN"] = hf_token
-    watcher = ("-m", "backends.local.watch", str(folder.path), str(seconds))
+    watcher = ("-m", session.WATCHER, str(folder.path), str(seconds))
     detach((sys.executable, "-P", *watcher), env=env, stdin=lock)
 
     async def look() -> bool:
-        process = folder.process()
-        return process is not None and not session.starting(process)
+        return folder.process() is not None and not session.starting(folder)
 
     await wait_until(
         look, bool, waiting_for="the engine's process to start", every=0.02, timeout=20

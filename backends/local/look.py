@@ -8,11 +8,12 @@ from typing import Final
 import anyio
 
 from backends.local import session
-from backends.local.folder import Folder, Made, Process
+from backends.local.folder import PROCESS, Folder, Made, Process
 from core.endpoint import Endpoint
-from core.errors import EndpointError, HostError, NotReady, WaitedTooLong
+from core.errors import EndpointError, HostError, NotReady, OpsError, WaitedTooLong
 from core.processes import reap
 from core.records import Access, Deployment, Failure, Phase, State, Target, expiry
+from core.reply import note
 from core.waiting import wait_until
 from logs.boot import WARMING, BootLog, read_boot
 from logs.catalogue import died_of, evidence, recognize
@@ -28,8 +29,9 @@ _LAST_WORD_SECONDS: Final = 0.5
 class Looker:
     """Remembers which engines have answered, so that looking costs them one answer each."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, *, read_only: bool) -> None:
         self._target = target
+        self._read_only = read_only
         self._answered: set[str] = set()
         self._asked: dict[str, anyio.Event] = {}
         """Engines that are being let answer just now."""
@@ -37,18 +39,41 @@ class Looker:
     async def look(self, folder: Folder) -> Deployment:
         """Say what a folder's deployment does now."""
         try:
-            made, process, _ = folder.made(), folder.process(), folder.exit()
-        except HostError as exc:
-            failure = Failure(code=exc.code, cause=f"{exc.summary} {exc.cause}", fix=exc.fix)
-            return self._never_made(folder, State.UNKNOWN, failure)
+            folder.check()
+            return await self._look(folder)
+        except HostError as exc:  # be it damaged while it is looked at
+            return self._damaged(folder, exc)
+
+    async def _look(self, folder: Folder) -> Deployment:
+        made, process = folder.made(), folder.process()
         if made is None:
             state = State.DELETING if folder.wanted() == "deleted" else State.FAILED
             return self._never_made(folder, state, _interrupted())
         living = session.engine(process)
-        if living or session.starting(process):
+        if living or session.starting(folder):
             return await self._alive(folder, made, process)
         await _ending(process)
-        return self._ended(folder, made)
+        if lost := session.unnamed(folder):
+            numbers = ", ".join(str(seen.pid) for seen in lost)
+            raise folder.damaged(PROCESS, f"Of what runs it does not name pid {numbers}.")
+        return await self._ended(folder, made)
+
+    def _damaged(self, folder: Folder, exc: HostError) -> Deployment:
+        """Say what is known all the same, and what runs: it may hold an accelerator."""
+        made, living = folder.made_if_readable(), session.members(folder)
+        failure = Failure(code=exc.code, cause=f"{exc.summary} {exc.cause}", fix=exc.fix)
+        found = self._never_made(folder, State.UNKNOWN, failure)
+        if made:
+            found = self._deployment(folder, made, State.UNKNOWN, found.since)
+        numbers = ", ".join(str(seen.pid) for seen in living)
+        return found.model_copy(
+            update={
+                "failure": failure,
+                "replicas": 1 if living else 0,
+                "instance": f"pid {numbers}" if living else None,
+                "usd_per_hour": self._target.usd_per_hour,
+            }
+        )
 
     async def _alive(self, folder: Folder, made: Made, process: Process | None) -> Deployment:
         assert process is not None
@@ -69,7 +94,7 @@ class Looker:
             await self._first(endpoint, made, process)
         except EndpointError as exc:
             if await _ending(process):
-                return self._ended(folder, made)
+                return await self._ended(folder, made)
             if process.started in self._answered:
                 return self._ill(folder, made, f"{exc.summary} {exc.cause}".strip())
             return self._booting(folder, made, process, boot, failure=_not_answering(exc))
@@ -121,20 +146,42 @@ class Looker:
         found = self._deployment(folder, made, State.UNKNOWN, datetime.now(UTC))
         return found.model_copy(update={"failure": failure})
 
-    def _ended(self, folder: Folder, made: Made) -> Deployment:
+    async def _ended(self, folder: Folder, made: Made) -> Deployment:
+        outlived = await self._outlived(folder)
         ended = folder.exit()
         at = ended.at if ended else _last_sign(folder, made)
         wanted = folder.wanted()
         if wanted == "deleted":
             return self._deployment(folder, made, State.DELETING, at)
         stopped = self._deployment(folder, made, State.STOPPED, at)
-        if wanted == "stopped":
-            return stopped
-        if ended and ended.reason == "ttl":
-            return stopped.model_copy(update={"expires_at": at})
+        if wanted == "stopped" or (ended and ended.reason == "ttl"):
+            if outlived:
+                note(f"{folder.name}: {outlived}")
+            return (
+                stopped if wanted == "stopped" else (stopped.model_copy(update={"expires_at": at}))
+            )
         failure = _death(folder)
+        failure = failure.model_copy(update={"cause": f"{failure.cause} {outlived}".strip()})
         found = self._deployment(folder, made, State.FAILED, at)
         return found.model_copy(update={"failure": failure})
+
+    async def _outlived(self, folder: Folder) -> str:
+        """End what outlived its engine, or say that it lives; nothing where nothing does."""
+        there = session.members(folder)
+        if not there or not _is_over(folder):
+            return ""
+        numbers = ", ".join(str(seen.pid) for seen in there)
+        of_it = f"of its processes (pid {numbers}), which may hold memory and the accelerator"
+        if self._read_only:
+            return f"{len(there)} {of_it}, live on; this server only looks, and ends none."
+        try:
+            async with folder.locked(seconds=0):  # whoever starts or ends it has it
+                if not _is_over(folder):
+                    return ""
+                await session.end(folder, politely=False)
+        except OpsError as exc:
+            return f"{len(there)} {of_it}, live on: {exc.summary}"
+        return f"{len(there)} {of_it}, had outlived it and were ended."
 
     def _never_made(self, folder: Folder, state: State, failure: Failure) -> Deployment:
         at = _changed(folder.path) or datetime.now(UTC)
@@ -152,7 +199,7 @@ class Looker:
         )
 
     def _deployment(self, folder: Folder, made: Made, state: State, since: datetime) -> Deployment:
-        process = folder.process()
+        process = folder.process_if_readable()
         living = session.engine(process)
         return Deployment(
             name=made.spec.name,
@@ -185,6 +232,12 @@ async def _ending(process: Process | None) -> bool:
         await wait_until(look, bool, waiting_for="its end", every=0.01, timeout=_LAST_WORD_SECONDS)
     reap()
     return session.engine(process) is None
+
+
+def _is_over(folder: Folder) -> bool:
+    """Whether engine and watcher are gone, and were written down."""
+    process = folder.process()
+    return process is not None and not (session.engine(process) or session.watcher(process))
 
 
 def _interrupted() -> Failure:
@@ -224,7 +277,7 @@ def _last_sign(folder: Folder, made: Made) -> datetime:
 def _changed(path: Path) -> datetime | None:
     try:
         return datetime.fromtimestamp(path.stat().st_mtime, UTC)
-    except FileNotFoundError:
+    except OSError:
         return None
 
 

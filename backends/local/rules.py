@@ -1,10 +1,12 @@
 """What this machine allows, warns of and leaves behind."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from backends.leaving import Leaving
 from backends.local.engine import Engine
 from backends.local.folder import Folder, Made
+from backends.local.identity import Seen
 from backends.local.ports import claim
 from core.errors import DoesNotFit, InvalidArgument, NextStep, PortInUse
 from core.plans import Check, MemoryPlan
@@ -55,6 +57,23 @@ def stays(made: Made | None) -> tuple[Remainder, ...]:
         return ()
     what = f"the files of {made.spec.model} in the Hugging Face cache of this machine"
     return (Remainder(what=what, usd_per_month=0.0, how_to_remove="hf cache rm"),)
+
+
+def removed(ended: Sequence[Seen], *, damaged: bool) -> tuple[str, ...]:
+    """Say what a deletion took away; of a damaged one which processes were found to be its own."""
+    processes, numbers = "its processes", ", ".join(str(one.pid) for one in ended)
+    if damaged:
+        processes += f" (found by its folder: pid {numbers})" if ended else " (none was found)"
+    return (processes, "its folder with key and log")
+
+
+def left(other: Seen) -> Remainder:
+    """Name a process that works in a damaged deployment's folder and may be anybody's."""
+    return Remainder(
+        what=f"process {other.pid}, which worked in its folder and is not proven to be its own",
+        usd_per_month=0.0,
+        how_to_remove=f"Look at it with `ps {other.pid}`, and end it if it is an engine.",
+    )
 
 
 def leaving(folder: Folder) -> Leaving:

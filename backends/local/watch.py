@@ -27,7 +27,6 @@ def main(folder: Path, ttl_seconds: int) -> None:
     me = look(os.getpid())
     process: dict[str, Any] = {
         "session": os.getpid(),
-        "home": os.getcwd(),  # noqa: PTH109  text, as the kernel tells it of others
         "started": me.started if me else "",
         "at": _now(),
     }

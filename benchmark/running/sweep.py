@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 import anyio
+from pydantic import SecretStr
 
 from benchmark.client.fleet import Fleet
 from benchmark.folder import RunFolder
@@ -63,13 +64,16 @@ async def conclude(
     folder: RunFolder,
     *,
     show: Live | None = None,
+    key: SecretStr | None = None,
     crew: Crew = Fleet,
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> End:
-    """As `sweep`, and say why it ended."""
+    """As `sweep`, and say why it ended; `key` is left for the workers once the run is ours."""
     manifest = folder.manifest()
     async with contextlib.AsyncExitStack() as held:
         await _lock(folder, held)
+        if key is not None:
+            folder.keep_credential(key)
         run = _Sweep(folder, manifest, crew=crew, patience_seconds=patience_seconds)
         run.show = show
         return await run.end()

@@ -1,19 +1,16 @@
 """Benchmarks begun: the run's folder, and the process that measures."""
 
-import fcntl
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 import anyio
 
-from benchmark.folder import RunFolder
+from benchmark.folder import RunFolder, beginning
 from benchmark.runs import RunPlan
 from benchmark.server.subject import Seen
-from core.errors import Busy, DiskFull, Unsupported, WaitedTooLong
+from core.errors import Unsupported, WaitedTooLong
 from core.processes import detach
 from core.records import Access
 from core.settings import ROOT, inherited_environment
@@ -37,7 +34,7 @@ async def begin(runtime: Runtime, wanted: Wish) -> RunFolder:
         EndpointError: It does not say what it serves.
         WaitedTooLong: It, or the process, did not come to it in time.
     """
-    with _alone(runtime):
+    with beginning(folder_of_runs(runtime)):
         require_idle(runtime, wanted.found)
         access = runtime.keep_quiet(await wanted.found.backend.access(wanted.found.name))
         folder = wanted.folder or await _made(runtime, wanted, _without_password(access))
@@ -111,25 +108,6 @@ async def _launch(folder: RunFolder, access: Access) -> None:
         folder.keep_credential(None)
         exc.fix = f"Try again with resume={folder.path.name!r}; {folder.log_file} may say more."
         raise
-
-
-@contextmanager
-def _alone(runtime: Runtime) -> Iterator[None]:
-    """Begin one run at a time, so that no two begin on the same deployment."""
-    runs = folder_of_runs(runtime)
-    try:
-        runs.mkdir(parents=True, exist_ok=True)
-        file = (runs / ".beginning").open("a")
-    except OSError as exc:
-        raise DiskFull(f"{runs} cannot be written.", fix="Make room.", cause=str(exc)) from exc
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as exc:
-            raise Busy(
-                "Another benchmark is just beginning.", fix="Try again in some seconds."
-            ) from exc
-        yield
 
 
 def _without_password(access: Access) -> str:

@@ -14,7 +14,7 @@ from benchmark.runs import Manifest, Progress, RunState
 from core.errors import NextStep, NotFound
 from core.records import SIMULATED, Answer, Record
 from core.reply import note
-from operations.benchmarks.credentials import keep_credential_fresh
+from operations.benchmarks.credentials import forget_credentials, keep_credential_fresh
 from operations.benchmarks.kept import folder_of_runs, folders
 from operations.runtime import Runtime
 
@@ -206,12 +206,14 @@ async def watch(
     """Wait for its end, at most until the deadline on anyio's clock; say what is there then."""
     if state_of(folder).state is RunState.RUNNING:
         keep_credential_fresh(runtime, folder)
+    forget_credentials(runtime, [folder])
     return await _over(folder, deadline, tell)
 
 
 def list_all(runtime: Runtime) -> BenchmarkRuns:
     """Give every run, newest first."""
     known = folders(runtime)
+    forget_credentials(runtime, known)
     rows = [row for folder in known[:_LISTED] if (row := _row(folder))]
     return BenchmarkRuns(
         runs=tuple(rows),
@@ -227,7 +229,7 @@ async def stop(folder: RunFolder, tell: Tell) -> BenchmarkRun:
         DiskFull: It cannot be told.
     """
     if state_of(folder).state is not RunState.RUNNING:
-        folder.keep_credential(None)
+        folder.forget_credential()
         return look(folder)
     folder.write(folder.stop_file, "")
     seen = await _over(folder, anyio.current_time() + _STOP_SECONDS, tell)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Final, Literal
 
@@ -202,7 +202,7 @@ async def destroy(runtime: Runtime, found: Found, *, purge: bool) -> Deleted:
     """
     await runtime.background.cancel(following(found.deployment))
     with _in_time(found.backend, f"delete {found.name}"):
-        deleted = await found.backend.delete(found.name)
+        deleted = _forgotten(runtime, await found.backend.delete(found.name))
         return await _purged(found.backend, deleted) if purge and deleted.gone else deleted
 
 
@@ -235,7 +235,15 @@ async def find_to_destroy(
         if exc.code != "DEPLOYMENT_NOT_FOUND" or not (target and (name or purge)):
             raise
         # A server that died before it made anything may have left a lock.
-        return await runtime.stage.backend(target).delete(name or _LEFT)
+        return _forgotten(runtime, await runtime.stage.backend(target).delete(name or _LEFT))
+
+
+def _forgotten(runtime: Runtime, deleted: Deleted) -> Deleted:
+    """Forget a time that nobody can read of what is gone; the watch forgets the others."""
+    if deleted.gone and runtime.stage.journal.exists:
+        with suppress(OpsError):  # a damaged journal keeps nobody from ending what bills
+            runtime.stage.journal.forget_unreadable(deleted.target, deleted.name)
+    return deleted
 
 
 def usual(runtime: Runtime, deployment: Deployment) -> Deployment:

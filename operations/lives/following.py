@@ -10,6 +10,7 @@ from core.cloud_errors import CloudError
 from core.errors import DeploymentNotFound, OpsError
 from core.journal import Expiry
 from core.records import Deployment, State
+from core.reply import note
 from operations.resolve import Found, find
 from operations.runtime import Runtime
 
@@ -33,10 +34,19 @@ def keep_expiry(runtime: Runtime, deployment: Deployment) -> None:
     """Remember when its time is over, so that a server of this machine stops it then.
 
     What is being deleted keeps the time that it had, so that what is left of it goes then as well.
+    A journal that cannot be written is told: the deployment is there all the same.
     """
-    if deployment.expires_at and deployment.state is not State.DELETING:
-        where, name, at = deployment.target, deployment.name, deployment.expires_at
-        runtime.stage.journal.keep_expiry(Expiry(target=where, name=name, at=at))
+    where, name, at = deployment.target, deployment.name, deployment.expires_at
+    if deployment.state is State.DELETING:
+        return
+    try:
+        if at:
+            runtime.stage.journal.keep_expiry(Expiry(target=where, name=name, at=at))
+        elif deployment.state is not State.UNKNOWN and runtime.stage.journal.exists:
+            runtime.stage.journal.forget_unreadable(where, name)
+    except OpsError as exc:
+        if at:
+            note(f"Nothing here stops {name} when its time is over: {exc.summary} {exc.fix}")
 
 
 def following(deployment: Deployment) -> str:

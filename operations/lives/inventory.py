@@ -13,6 +13,7 @@ from core.errors import NextStep, OpsError
 from core.records import Answer, Deployment, Remainder, usd
 from core.reply import note
 from operations.lives.deploying import usual
+from operations.lives.overdue import note_what_is_not_known
 from operations.resolve import EACH_SECONDS, Sight, look_around
 from operations.runtime import Runtime
 from operations.stage import Stage
@@ -80,6 +81,7 @@ async def list_deployments(runtime: Runtime, target: str | None) -> Deployments:
         OpsError: The one target that was named cannot be looked at.
     """
     stage = runtime.stage
+    note_what_is_not_known(stage)
     sights: list[Sight] = []
     found: list[Leftover] = []
 

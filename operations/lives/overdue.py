@@ -1,23 +1,32 @@
 """Deployments whose time is over: stopped while a server lives, or at its next start."""
 
 import logging
-from collections.abc import Callable
-from typing import Final
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
 
 import anyio
 
 from backends.base import Backend, Stops
 from backends.cloud_abilities import Ends
 from core.errors import DeploymentNotFound, OpsError
-from core.journal import Expiry, Outcome, utc_now
-from core.records import State
+from core.journal import Expiry, Outcome, UnreadableExpiry, utc_now
+from core.records import NAME_PATTERN, State
+from core.reply import note
+from operations.background import outcomes
 from operations.stage import Stage
 
 _LOOK_SECONDS: Final = 15.0
 _ITSELF: Final = "this server, when its time was over"
 _log: Final = logging.getLogger(__name__)
 
+_NAMED: Final = 5
+"""Deployments that one warning names."""
+
+R = TypeVar("R", Expiry, UnreadableExpiry)
 Tell = Callable[[str], None]
+Heard = dict[Expiry | UnreadableExpiry, str]
+"""What came of each row."""
 
 
 async def watch(stage: Stage, tell: Tell) -> None:
@@ -25,7 +34,7 @@ async def watch(stage: Stage, tell: Tell) -> None:
 
     A journal that cannot be read is told once, and looked at again: it may be mended meanwhile.
     """
-    heard: dict[Expiry, str] = {}
+    heard: Heard = {}
     trouble = ""
     while True:
         try:
@@ -33,20 +42,80 @@ async def watch(stage: Stage, tell: Tell) -> None:
             trouble = ""
         except OpsError as exc:
             if exc.summary != trouble:
-                tell(f"Nothing is stopped when its time is over: {exc.summary} {exc.fix}")
+                tell(_nothing_is_stopped(exc))
             trouble = exc.summary
         await anyio.sleep(_LOOK_SECONDS)
 
 
-async def _look(stage: Stage, heard: dict[Expiry, str], tell: Tell) -> None:
+def note_what_is_not_known(stage: Stage) -> None:
+    """Warn of what nobody here can stop in time, for the journal does not say when that is."""
     if not stage.journal.exists:
         return
-    for expiry in stage.journal.expiries():
-        if expiry.at <= utc_now():
-            await _end(stage, expiry, heard, tell)
+    try:
+        lost = stage.journal.unreadable_expiries()
+    except OpsError as exc:
+        note(_nothing_is_stopped(exc))
+        return
+    if lost:
+        named = ", ".join(f"{one.name} on {one.target} ({one.at})" for one in lost[:_NAMED])
+        more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
+        note(
+            f"Unreadable in the journal when it ends, so overdue unknown: {named}{more}."
+            " status_vllm reads it from the deployment itself."
+        )
 
 
-async def _end(stage: Stage, expiry: Expiry, heard: dict[Expiry, str], tell: Tell) -> None:
+def _nothing_is_stopped(exc: OpsError) -> str:
+    return f"Nothing is stopped when its time is over: {exc.summary} {exc.fix}"
+
+
+async def _look(stage: Stage, heard: Heard, tell: Tell) -> None:
+    if not stage.journal.exists:
+        return
+    journal = stage.journal
+    lost = [one for one in journal.unreadable_expiries() if one not in heard]
+    await _each(lost, lambda one: _read_anew(stage, one, heard, tell), tell)
+    due = [one for one in journal.expiries() if one.at <= utc_now()]
+    await _each(due, lambda one: _end(stage, one, heard, tell), tell)
+
+
+async def _each(rows: Sequence[R], do: Callable[[R], Awaitable[None]], tell: Tell) -> None:
+    """Do it for every row; what fails with one of them keeps none of the others."""
+    for row, exc in zip(rows, await outcomes([do(row) for row in rows]), strict=True):
+        if isinstance(exc, OpsError):
+            raise exc
+        if exc:
+            _log.error("%s on %s failed", row.name, row.target, exc_info=exc)
+            tell(
+                f"{row.name} on {row.target} may be overdue and could not be stopped:"
+                f" {type(exc).__name__}, a bug of this server."
+            )
+
+
+async def _read_anew(stage: Stage, lost: UnreadableExpiry, heard: Heard, tell: Tell) -> None:
+    """Let the deployment itself say when it ends, where the journal's row cannot be read."""
+    where = f"{lost.name} on {lost.target}"
+    if lost.target not in stage.targets or not re.fullmatch(NAME_PATTERN, lost.name):
+        heard[lost] = "it is nothing that could be here."
+        return
+    try:
+        now = await stage.backend(lost.target).describe(lost.name)
+    except DeploymentNotFound:
+        heard[lost] = "it is gone."
+        return
+    except OpsError as exc:
+        _log.warning("Whether %s is overdue is not known: %s", where, exc.summary)
+        return
+    heard[lost] = f"it is {now.state}."
+    if now.expires_at:
+        stage.journal.keep_expiry(Expiry(target=now.target, name=now.name, at=now.expires_at))
+        tell(
+            f"When {where} ends was unreadable in the journal ({lost.at}), so overdue unknown: it"
+            f" itself says {now.expires_at:%F %H:%M} UTC."
+        )
+
+
+async def _end(stage: Stage, expiry: Expiry, heard: Heard, tell: Tell) -> None:
     """End one; what is `heard` of it already is not told again while it goes on being deleted."""
     where = f"{expiry.name} on {expiry.target}"
     try:

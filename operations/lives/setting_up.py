@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 from pydantic import Field
 
@@ -14,10 +14,8 @@ from core.errors import NextStep
 from core.records import Answer, Target
 from operations.abilities import chosen
 from operations.lives.agreement import Preview, preview
+from operations.remembered import calls
 from operations.runtime import Runtime
-
-_READ: Final = 50
-"""Calls of the journal, the newest."""
 
 
 class SetupReport(Answer):
@@ -115,15 +113,14 @@ def _things(those: Sequence[object]) -> str:
 
 def _refused(runtime: Runtime, target: str) -> NextStep | None:
     """Return the newest call of deploy_vllm for a target if its setup was lacking then."""
-    journal = runtime.stage.journal
-    calls = [
+    tried = [
         one
-        for one in (journal.operations(_READ) if journal.exists else ())
+        for one in calls(runtime.stage.journal)
         if one.tool == "deploy_vllm" and one.arguments.get("target") == target
     ]
-    if not calls or calls[-1].result != ApiDisabled.code:
+    if not tried or tried[-1].result != ApiDisabled.code:
         return None
-    arguments = {name: said for name, said in calls[-1].arguments.items() if name != "confirm"}
+    arguments = {name: said for name, said in tried[-1].arguments.items() if name != "confirm"}
     return NextStep("deploy_vllm", arguments)
 
 

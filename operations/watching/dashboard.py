@@ -17,6 +17,7 @@ from operations.lives.inventory import (
     running_words,
     with_use,
 )
+from operations.lives.overdue import note_what_is_not_known
 from operations.resolve import find, sight_of
 from operations.runtime import Runtime
 from operations.watching.dashboard_looks import View
@@ -164,6 +165,7 @@ async def system_status(runtime: Runtime, target: str | None, name: str | None) 
         OpsError: The one target that was named cannot be looked at.
     """
     stage = runtime.stage
+    note_what_is_not_known(stage)
     if name is not None:
         with in_time(target or "A target", f"describe {name}", _FIND_SECONDS, fix=_AGAIN):
             found = await find(stage, target, name)

@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import anyio
+from pydantic import AwareDatetime
 
-from core.errors import InvalidArgument, OpsError
-from core.journal import utc_now
+from core.errors import InvalidArgument
+from core.journal import readable, utc_now
 from core.metrics import (
     CacheConfig,
     Counters,
@@ -55,8 +55,8 @@ class _Look(Record):
 
     target: str
     name: str
-    at: datetime
-    started_at: datetime | None
+    at: AwareDatetime
+    started_at: AwareDatetime | None
     """Of the engine: another one counts anew."""
     histograms: dict[str, Histogram]
 
@@ -210,10 +210,7 @@ def _looked(
     runtime: Runtime, deployment: Deployment, seen: EngineMetrics, latest: datetime
 ) -> _Look | None:
     """Return the newest look at this engine that was not later."""
-    try:
-        kept = [_Look.model_validate_json(row) for row in runtime.stage.journal.pairs(_LOOKS)]
-    except OpsError:
-        return None
+    kept = readable(runtime.stage.journal.pairs(_LOOKS), _Look)
     here = (deployment.target, deployment.name, seen.started_at)
     fitting = [
         one for one in kept if (one.target, one.name, one.started_at) == here and one.at <= latest
@@ -237,8 +234,7 @@ def _keep(
         histograms=histograms,
     )
     slot = f"{deployment.target}/{deployment.name}/{now:%a %H%M}"[:-1]
-    with suppress(OpsError):  # an answer is worth more than what is remembered of it
-        runtime.stage.journal.keep_pair(_LOOKS, slot, look.model_dump_json())
+    runtime.stage.journal.keep_pair(_LOOKS, slot, look.model_dump_json())
     return look
 
 

@@ -70,24 +70,51 @@ async def test_the_watcher_ends_the_workers_of_a_killed_engine(
         assert (await status(agent, "ready-worker")).data["failure"]["code"] == "KILLED"
 
 
+async def test_workers_that_outlive_engine_and_watcher_are_ended_by_whoever_sees_it(
+    state_dir: Path, halting: Settings
+) -> None:
+    """One that only looks says that they live; the next one ends them and says so."""
+    async with agent_of(halting) as agent:
+        worker = await _worker_alone(state_dir, agent)
+    async with agent_of(halting.model_copy(update={"read_only": True})) as agent:
+        cause = (await status(agent, "ready-worker")).data["failure"]["cause"]
+        assert f"pid {worker}" in cause
+        assert "live on" in cause
+        assert lives(worker)
+    async with agent_of(halting) as agent:
+        failed = (await status(agent, "ready-worker")).data["failure"]
+        assert failed["code"] == "ENGINE_GONE"
+        assert f"pid {worker}" in failed["cause"]
+        assert "had outlived it and were ended" in failed["cause"]
+        assert not lives(worker)
+        await agent.call("destroy_vllm", target="local", name="ready-worker")
+    assert_nothing_left(state_dir)
+
+
 @pytest.mark.parametrize("then", ["destroy_vllm", "deploy_vllm", "start_vllm"])
-async def test_a_worker_that_outlives_engine_and_watcher_is_ended_by_the_next_call(
+async def test_what_outlives_engine_and_watcher_is_ended_by_the_next_call(
     state_dir: Path, halting: Settings, then: str
 ) -> None:
-    """It is not taken for the engine: status says failed, and a new start clears it away."""
+    """It is not taken for the engine, and a new start clears it away."""
     async with agent_of(halting) as agent:
-        await deploy(agent, "ready-worker")
-        process = facts(state_dir, "ready-worker")
-        leader = process["engine"]
-        await seen(lambda: bool(psutil.Process(leader).children()), "its worker")
-        worker = psutil.Process(leader).children()[0].pid
-        kill(process["session"])
-        kill(leader)
-        assert (await agent.settled("ready-worker")).data["failure"]["code"] == "ENGINE_GONE"
-        assert lives(worker)
+        worker = await _worker_alone(state_dir, agent)
         more = {"model": MODEL} if then == "deploy_vllm" else {}
         reply = await agent.call(then, target="local", name="ready-worker", **more)
         assert not reply.failed, reply
         assert not lives(worker)
         await agent.call("destroy_vllm", target="local", name="ready-worker")
     assert_nothing_left(state_dir)
+
+
+async def _worker_alone(state_dir: Path, agent: Agent) -> int:
+    """Kill watcher and engine of one that has a worker; give that worker."""
+    await deploy(agent, "ready-worker")
+    process = facts(state_dir, "ready-worker")
+    leader = process["engine"]
+    await seen(lambda: bool(psutil.Process(leader).children()), "its worker")
+    worker = psutil.Process(leader).children()[0].pid
+    kill(process["session"])
+    kill(leader)
+    await seen(lambda: not (lives(leader) or lives(process["session"])), "both to be gone")
+    assert lives(worker)
+    return worker

@@ -6,11 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
+from benchmark.folder import RunFolder, beginning
 from benchmark.records import Code
-from benchmark.runs import Manifest
+from benchmark.runs import Manifest, RunState
+from core.settings import Settings
+from core.waiting import wait_until
 from tests.benchmark.made import a_grid, with_verdict
-from tests.conversation import Agent
+from tests.conversation import Agent, agent_of
 from tests.tools.calls import ARTICLE, RUNS
 from tests.tools.world import assert_envelope, assert_same_facts, plant_run, plant_runs
 
@@ -184,3 +188,67 @@ async def test_an_articles_figures_are_shown_and_recommend_nothing(agent: Agent)
     assert "| (40.1)" in reply.data["report"]
     assert "recommended" not in reply.data
     assert not [each for each in reply.data["action_items"] if "workers" in each]
+
+
+def _left(state_dir: Path) -> RunFolder:
+    """A run that was killed: its last word is that it runs, and its credential is there."""
+    folder = plant_run(state_dir, state=RunState.RUNNING)
+    folder.keep_credential(SecretStr("sk-planted"))
+    folder.path.joinpath(".credential.4711").write_text("sk-half-written")
+    return folder
+
+
+def _secrets(folder: RunFolder) -> set[str]:
+    return {path.name for path in folder.path.iterdir() if "credential" in path.name}
+
+
+@pytest.mark.parametrize("tool", ["get_benchmark", "list_benchmarks", "stop_benchmark"])
+async def test_a_killed_run_keeps_no_credential_once_somebody_looks(
+    agent: Agent, state_dir: Path, tool: str
+) -> None:
+    """Nor half of one, which a kill left while it was renewed."""
+    folder = _left(state_dir)
+    reply = await agent.call(tool, **({} if tool == "list_benchmarks" else {"run": RUNS[0]}))
+    assert not reply.failed, reply
+    assert _secrets(folder) == set()
+
+
+async def test_a_server_that_starts_takes_away_what_killed_runs_left(
+    settings: Settings, state_dir: Path
+) -> None:
+    """Nobody has to call anything."""
+    folder = _left(state_dir)
+    async with agent_of(settings):
+
+        async def left() -> set[str]:
+            return _secrets(folder)
+
+        await wait_until(left, lambda some: not some, waiting_for="its end", every=0.02, timeout=20)
+
+
+@pytest.mark.parametrize("measured", [True, False], ids=["measured", "beginning"])
+async def test_a_run_that_is_measured_or_just_beginning_keeps_its_credential(
+    settings: Settings, state_dir: Path, *, measured: bool
+) -> None:
+    """By another server: its locks say so."""
+    folder = _left(state_dir)
+    with folder.locked() if measured else beginning(folder.path.parent):
+        async with agent_of(settings) as agent:
+            await agent.call("get_benchmark", run=RUNS[0])
+            await agent.call("list_benchmarks")
+            assert folder.credential() == "sk-planted"
+
+
+async def test_a_server_that_only_looks_says_which_credential_it_leaves(
+    settings: Settings, state_dir: Path
+) -> None:
+    """It is nobody's to remove there."""
+    folder = _left(state_dir)
+    async with agent_of(settings.model_copy(update={"read_only": True})) as agent:
+        for tool in ("get_benchmark", "list_benchmarks"):
+            reply = await agent.call(tool)
+            assert any(
+                RUNS[0] in one and "credential" in one for one in reply.structured["warnings"]
+            )
+            assert "sk-planted" not in reply.text
+    assert _secrets(folder) == {"credential", ".credential.4711"}

@@ -122,6 +122,7 @@ async def test_a_killed_run_goes_on_with_the_cell_it_was_at(ready: Agent, state_
         psutil.wait_procs([process], timeout=5)
     lost = await ready.call("get_benchmark")
     assert lost.state == "interrupted"
+    assert not folder_of(lost).credential_file.exists()
     measured = cells_of(lost)
     assert measured == CELLS[: len(measured)] != CELLS
     (step,) = lost.structured["next"]

@@ -17,6 +17,7 @@ from operations.lives import overdue
 from operations.stage import Stage
 from server import build
 from tests.conversation import agent_of
+from tests.tools.asked import token_of
 from tests.tools.recorded import recorded
 from tests.tools.world import assert_envelope, assert_same_facts
 
@@ -142,19 +143,22 @@ async def test_what_the_server_ends_by_itself_is_written_down(asking: Settings) 
     assert (row["tool"], row["said"]) == ("stop_vllm", "it was told to stop and is stopped now.")
 
 
-async def test_a_journal_that_cannot_be_written_gives_no_token(
+async def test_a_full_disk_keeps_nobody_from_ending_a_cost(
     asking: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What ends a cost may still be asked for; the error says what to do, and nothing is done."""
+    """Its token is held in memory; what begins one is refused, with what to do."""
 
     def full(*_arguments: object) -> sqlite3.Connection:
-        raise sqlite3.OperationalError("database or disk is full")
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
 
     async with agent_of(asking.model_copy(update={"confirm": "token"})) as agent:
         monkeypatch.setattr(Journal, "_connect", full)
-        for tool in ("destroy_vllm", "start_vllm"):
-            reply = await agent.call(tool, **ONE)
-            assert reply.code == DiskFull.code
-            assert "confirm" not in reply.data
-            assert "Make room" in reply.structured["fix"]
+        reply = await agent.call("start_vllm", **ONE)
+        assert reply.code == DiskFull.code
+        assert "confirm" not in reply.data
+        assert "Make room" in reply.structured["fix"]
         assert not (await agent.call("stop_vllm", **ONE)).failed
+        token = token_of(await agent.call("destroy_vllm", **ONE))
+        assert (await agent.call("destroy_vllm", **ONE, confirm=token)).data["gone"] is True

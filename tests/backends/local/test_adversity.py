@@ -47,7 +47,7 @@ async def test_workers_of_a_dead_engine_are_killed_by_its_watcher(machine: Machi
 
 
 async def test_workers_are_found_after_watcher_and_engine_died(machine: Machine) -> None:
-    """By their session and their folder: stopping ends them too."""
+    """By their session and their folder: whoever sees that the engine is gone ends them."""
     await machine.apply("has-a-worker")
     await machine.says("asleep\nasleep")
     process = machine.folder().process()
@@ -57,9 +57,9 @@ async def test_workers_are_found_after_watcher_and_engine_died(machine: Machine)
     watcher.suspend()  # so that it cannot end the worker
     engine.kill()
     watcher.kill()
-    await machine.until(State.FAILED)
-    assert len(machine.processes()) == 1
-    await machine.backend.stop("one")
+    failed = await machine.until(State.FAILED)
+    assert failed.failure is not None
+    assert "had outlived it and were ended" in failed.failure.cause
     assert machine.processes() == []
 
 
@@ -162,7 +162,9 @@ def stranger() -> Iterator[psutil.Process]:
 async def test_a_stranger_with_our_numbers_is_never_signalled(
     machine: Machine, stranger: psutil.Process
 ) -> None:
-    """A pid and a session are given away again; the start of a process is not."""
+    """A pid and a session are given away again; the start of a process is not, and its own engine
+    is still found.
+    """
     await machine.apply("boots")
     path = machine.folder().path / "process.json"
     before = json.loads(path.read_text())
@@ -170,12 +172,25 @@ async def test_a_stranger_with_our_numbers_is_never_signalled(
     numbers = {"session": stranger.pid, "engine": stranger.pid}
     starts = {"started": f"{boot}:1", "engine_started": f"{boot}:2"}
     path.write_text(json.dumps({**before, **numbers, **starts}))
-    assert (await machine.backend.describe("one")).replicas == 0
+    seen = await machine.backend.describe("one")
+    assert (seen.state, seen.replicas) == (State.UNKNOWN, 1)
+    assert str(before["engine"]) in str(seen.instance)
     assert (await machine.backend.stop("one")).state is State.STOPPED
     assert stranger.is_running()
     assert stranger.status() != psutil.STATUS_ZOMBIE
+    assert machine.processes() == []
+
+
+async def test_a_look_ends_no_engine_whose_number_was_written_wrong(machine: Machine) -> None:
+    """It lives below its watcher: the file is damaged, not the engine gone."""
+    await machine.apply("boots")
+    path = machine.folder().path / "process.json"
+    before = json.loads(path.read_text())
+    path.write_text(json.dumps({**before, "engine": 2**22 + 1}))
+    seen = await machine.backend.describe("one")
+    assert (seen.state, seen.replicas) == (State.UNKNOWN, 1)
     path.write_text(json.dumps(before))
-    assert (await machine.backend.describe("one")).replicas == 1
+    assert (await machine.backend.describe("one")).state is State.LOADING
 
 
 async def test_a_plan_asks_nothing_that_the_model_or_machine_cannot_do(machine: Machine) -> None:

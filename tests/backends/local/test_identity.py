@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from backends.local import identity
-from backends.local.identity import look, runs_in, session
+from backends.local.identity import everyone, look, runs_in, words
 from core.processes import detach, reap
 from tests.core.conftest import open_null
 
@@ -39,7 +39,7 @@ def test_a_living_process_has_one_identity() -> None:
     assert me is not None
     assert me == look(os.getpid())
     assert (me.pid, me.parent, me.session) == (os.getpid(), os.getppid(), os.getsid(0))
-    assert me in list(session(os.getsid(0)))
+    assert me in list(everyone())
 
 
 def test_processes_of_one_boot_share_the_beginning_of_their_identity() -> None:
@@ -52,10 +52,10 @@ def test_processes_of_one_boot_share_the_beginning_of_their_identity() -> None:
 
 
 def test_nobody_is_none() -> None:
-    """Neither a process nor a session nor a place."""
+    """Neither a process nor a place nor words."""
     assert look(NOBODY) is None
-    assert list(session(NOBODY)) == []
-    assert not runs_in(NOBODY, "/")
+    assert not runs_in(NOBODY, Path("/"))
+    assert words(NOBODY) == ([], [])
 
 
 def test_an_exit_status_that_nobody_took_is_no_process() -> None:
@@ -67,9 +67,24 @@ def test_an_exit_status_that_nobody_took_is_no_process() -> None:
 
 
 def test_a_process_is_known_by_where_it_works(tmp_path: Path) -> None:
-    """Also after that folder was removed."""
-    assert runs_in(os.getpid(), str(Path.cwd()))
-    assert not runs_in(os.getpid(), str(tmp_path))
+    """Whatever that folder is called there."""
+    here = tmp_path / "here"
+    here.symlink_to(Path.cwd())
+    assert runs_in(os.getpid(), here)
+    assert not runs_in(os.getpid(), tmp_path)
+
+
+def test_a_process_is_known_by_its_words() -> None:
+    """Its command line, and the environment that it was started with."""
+    child = os.posix_spawn("/bin/sleep", ["sleep", "60"], {"MARK": "a b"})
+    try:
+        while not any(found := words(child)[1]):  # it is just beginning
+            assert look(child)
+        assert "MARK=a b" in found
+        assert words(child)[0][:2] == ["sleep", "60"]
+    finally:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
 
 
 def test_a_process_may_have_any_name(tmp_path: Path) -> None:
