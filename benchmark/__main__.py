@@ -175,7 +175,9 @@ def _compare(words: Namespace) -> int:
 
 def _import(words: Namespace) -> int:
     said = {n: v for n, v in vars(words).items() if n in Claims.model_fields and v is not None}
-    imported = imports.import_file(words.file, claims=valid(Claims, said))
+    manifests = sorted(_runs(words).glob("*/manifest.json"), reverse=True)
+    others = list(imports.earlier(RunFolder(each.parent) for each in manifests))
+    imported = imports.import_file(words.file, claims=valid(Claims, said), others=others)
     folder = RunFolder(_runs(words) / imported.manifest.run_id)
     imports.save_import(imported, folder)
     report.write_all(folder)

@@ -79,21 +79,42 @@ class Limits(Record):
 class CellSpec(Record):
     """One point of the grid."""
 
-    context: Positive
-    """Prompt tokens of each request."""
+    context: Annotated[int, Field(ge=0, le=10**9)]
+    """Prompt tokens of each request; 0 where another tool's file does not say."""
     load: Load
+    output_tokens: Positive | None = None
+    """Asked for, only where the cells of an imported run differ in it."""
 
     @property
     def id(self) -> str:
         """Name it in files and tables: 1024x64 (closed), 1024x64-once, 1024-poisson-12.5.
 
-        Of bursts: 1024x64-bursts-12.5.
+        Of bursts: 1024x64-bursts-12.5. Of imports also: unknownx4-out16.
         """
         load = self.load
-        head = f"{self.context}x{load.concurrency}" if load.concurrency else f"{self.context}"
+        prompt = str(self.context or "unknown")
+        head = f"{prompt}x{load.concurrency}" if load.concurrency else prompt
         how = "" if load.arrivals is Arrivals.CLOSED else f"-{load.arrivals}"
         rate = f"-{load.requests_per_second:g}" if load.requests_per_second else ""
-        return f"{head}{how}{rate}"
+        answer = f"-out{self.output_tokens}" if self.output_tokens else ""
+        return f"{head}{how}{rate}{answer}"
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """What rows of tables are ordered and told apart by."""
+        return self.context, self.output_tokens or 0
+
+    @property
+    def length_label(self) -> str:
+        """Say the lengths at the head of a row: 1,024, or 1,024 → 16, or unknown."""
+        prompt = f"{self.context:,}" if self.context else "unknown"
+        return f"{prompt} → {self.output_tokens:,}" if self.output_tokens else prompt
+
+    @property
+    def prompt_words(self) -> str:
+        """Say the length of the prompts in a sentence."""
+        known = f"{self.context:,} prompt tokens" if self.context else "prompts of unknown length"
+        return f"{known}, {self.output_tokens:,} output tokens" if self.output_tokens else known
 
 
 class Distribution(Record):
@@ -201,6 +222,8 @@ class Code(StrEnum):
     SATURATED_ROW = "SATURATED_ROW"
     IMPOSSIBLE_SPEED = "IMPOSSIBLE_SPEED"
     DUPLICATED_GRID = "DUPLICATED_GRID"
+    CONTRADICTORY = "CONTRADICTORY"
+    TOOL_WARNING = "TOOL_WARNING"
 
 
 MARKS: Final = frozenset(
@@ -211,6 +234,7 @@ MARKS: Final = frozenset(
         Code.SIMULATED,
         Code.SATURATED_ROW,
         Code.LENGTH_CAPPED,
+        Code.TOOL_WARNING,
     }
 )
 """Codes that describe; every other one says that the figures are not what they seem."""

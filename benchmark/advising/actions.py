@@ -116,5 +116,6 @@ _REMEDIES: Final[Mapping[Code, str]] = {
     Code.CLOCK_STEPPED: "Measure again: the clock was set meanwhile",
     Code.ARTICLE_METHOD: "Measure with run_benchmark: one burst decides nothing",
     Code.IMPOSSIBLE_SPEED: "Do not use these figures: they are faster than the hardware",
+    Code.CONTRADICTORY: "Do not use these figures: they contradict one another",
     Code.DUPLICATED_GRID: "Ask where the file comes from: its figures stand in another one",
 }

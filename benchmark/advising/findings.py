@@ -106,7 +106,7 @@ def _saturation(valid: Sequence[Row]) -> Iterator[Finding]:
             cells=tuple(cell.id for row in reached for cell in (row.saturation, row.best)),
         )
     if growing := [row for row in long if not row.saturated]:
-        lengths = listed([f"{row.context:,}" for row in growing], most=6)
+        lengths = listed([row.label for row in growing], most=6)
         last = growing[-1].cells[-1]
         yield Finding(
             kind="saturation",

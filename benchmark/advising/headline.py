@@ -66,7 +66,7 @@ def _best(manifest: Manifest, row: Row) -> str:
     head = "" if cell.valid else "relative only, "
     return (
         f"{head}{_rate(manifest, row, cell)}{interval} with "
-        f"{load_in_words(cell.spec.load)} at {cell.spec.context:,} prompt tokens"
+        f"{load_in_words(cell.spec.load)} at {cell.spec.prompt_words}"
     )
 
 

@@ -32,7 +32,7 @@ def operating_findings(manifest: Manifest, valid: Sequence[Row]) -> Iterator[Fin
             cells=tuple(cell.id for cell in met.values()),
         )
     if missed := [row for row in valid if best[row.context] is None]:
-        lengths = listed([f"{row.context:,}" for row in missed], most=6)
+        lengths = listed([row.label for row in missed], most=6)
         yield Finding(
             kind="operating_point",
             text=f"At {lengths} prompt tokens no measured load keeps {limit_words} for "
@@ -63,8 +63,7 @@ def _strongest(valid: Sequence[Row]) -> Iterator[Finding]:
     found = [row.strongest for row in chosen if row.strongest.e2el]
     if found:
         where = "; ".join(
-            f"{load_in_words(cell.spec.load)} at {cell.spec.context:,} prompt tokens "
-            f"({_speed(cell)})"
+            f"{load_in_words(cell.spec.load)} at {cell.spec.prompt_words} ({_speed(cell)})"
             for cell in found[:_SHOWN]
         )
         more = f" and {len(found) - _SHOWN} more lengths" if len(found) > _SHOWN else ""

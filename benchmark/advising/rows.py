@@ -20,6 +20,11 @@ class Row(NamedTuple):
     cells: tuple[CellResult, ...]
 
     @property
+    def label(self) -> str:
+        """Its lengths, as at the head of a table's row."""
+        return self.cells[0].spec.length_label
+
+    @property
     def unit(self) -> str:
         """Of its throughput."""
         return "output tokens/s" if self._has_tokens else "requests/s"
@@ -57,13 +62,13 @@ class Row(NamedTuple):
 
 def rows(cells: Iterable[CellResult]) -> tuple[Row, ...]:
     """Sort cells that have a throughput into rows."""
-    kinds: dict[tuple[int, Arrivals], list[CellResult]] = defaultdict(list)
+    kinds: dict[tuple[tuple[int, int], Arrivals], list[CellResult]] = defaultdict(list)
     for cell in cells:
         if cell.request_throughput:
-            kinds[cell.spec.context, cell.spec.load.arrivals].append(cell)
+            kinds[cell.spec.lengths, cell.spec.load.arrivals].append(cell)
     return tuple(
-        Row(context, arrivals, tuple(sorted(row, key=_size)))
-        for (context, arrivals), row in sorted(kinds.items())
+        Row(lengths[0], arrivals, tuple(sorted(row, key=_size)))
+        for (lengths, arrivals), row in sorted(kinds.items())
     )
 
 

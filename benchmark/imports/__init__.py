@@ -1,27 +1,32 @@
 """Other people's results in our form, audited: whatever tool wrote them."""
 
+import csv
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import ValidationError
+
 from benchmark.folder import RunFolder
-from benchmark.imports import aiperf, article, guidellm, vllm_bench
+from benchmark.imports import aiperf, guidellm, table
 from benchmark.imports.audit import Run, audit
 from benchmark.imports.claims import Claims as Claims
 from benchmark.imports.form import Imported as Imported
 from benchmark.imports.form import Read, slug
 from benchmark.records import CellResult, Load
 from benchmark.runs import Host, Manifest, Progress, Provenance, RunPlan, RunState, Subject
-from core.errors import InvalidArgument
+from core.errors import InvalidArgument, NotFound
 from planner.model import full_name
 
-_MOST_BYTES: Final = 256 * 2**20
-"""guidellm keeps every request in its report; more than this nobody has seen."""
-_JSON_FORMS: Final = (vllm_bench, guidellm, aiperf)
-_LOOKED_FOR: Final = "; ".join(form.LOOKED_FOR for form in (article, *_JSON_FORMS))
+_MOST_BYTES: Final = 64 * 2**20
+"""guidellm can keep every request in its report; parsed, it takes ten times its size."""
+_JSON_FORMS: Final = (guidellm, aiperf)
+_LOOKED_FOR: Final = "; ".join(form.LOOKED_FOR for form in (table, *_JSON_FORMS))
 _UNKNOWN: Final = "not known"
+_COMPARED: Final = 50
+"""Other imports that a new one is held against."""
 
 
 def import_file(path: Path, *, claims: Claims, others: Sequence[Run] = ()) -> Imported:
@@ -69,6 +74,22 @@ def save_import(imported: Imported, folder: RunFolder) -> None:
     )
 
 
+def earlier(folders: Iterable[RunFolder]) -> Iterator[Run]:
+    """Give the first imports among some runs: it is among them that copies are found."""
+    found = 0
+    for folder in folders:
+        if found == _COMPARED:
+            return
+        try:
+            manifest = folder.manifest()
+        except NotFound:
+            continue
+        if manifest.host.versions.get("tool"):
+            found += 1
+            called = f"{manifest.run_id} ({manifest.subject.model})"
+            yield Run(called, folder.cells(), manifest.run_id)
+
+
 def _text(path: Path) -> str:
     try:
         if path.exists() and not path.is_file():  # a pipe or a device has no end
@@ -90,13 +111,21 @@ def _unreadable(path: Path, cause: str) -> InvalidArgument:
 
 
 def _read(text: str, path: Path, claims: Claims) -> Read:
-    if article.reads(text):
-        return article.read(text, claims)
-    documents = list(_documents(text))
-    for form in _JSON_FORMS:
-        if form.reads(documents):
-            found: Read = form.read(documents, claims)
-            return found
+    try:
+        documents = list(_documents(text))
+        for form in _JSON_FORMS:
+            if form.reads(documents):
+                found: Read = form.read(documents, claims)
+                return found
+        rows = table.from_documents(documents) if documents else table.from_csv(text)
+        if rows is not None:
+            return table.read(rows, claims)
+    except (csv.Error, ArithmeticError, RecursionError, ValidationError) as exc:
+        raise InvalidArgument(
+            f"{path.name} holds figures that no benchmark can have.",
+            fix=f"Give {_LOOKED_FOR}.",
+            cause=type(exc).__name__,
+        ) from exc
     raise InvalidArgument(
         f"{path.name} is of no form that is read here.",
         fix=f"Give one of these: {_LOOKED_FOR}.",
@@ -134,7 +163,7 @@ def _manifest(path: Path, read: Read, claims: Claims) -> Manifest:
         base_url=read.base_url or f"imported:{path.name}",
         plan=RunPlan(
             profile=read.profile,
-            contexts=tuple(dict.fromkeys(cell.spec.context for cell in cells)),
+            contexts=tuple(dict.fromkeys(c.spec.context for c in cells if c.spec.context)),
             loads=_loads(cells),
             workload=read.workload,
         ),

@@ -4,15 +4,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from benchmark.imports.cells import make_cell
 from benchmark.imports.claims import Claims
 from benchmark.imports.form import (
     Figures,
     Json,
     Read,
-    make_cell,
     nested,
     number,
+    plain,
     spread,
+    warnings_in,
     whole,
 )
 from benchmark.records import Arrivals, CellSpec, Distribution, Load, Workload
@@ -22,6 +24,7 @@ LOOKED_FOR: Final = (
     "aiperf's profile_export_aiperf.json: an object whose request_throughput and request_latency "
     "have `unit` and `avg`"
 )
+_DEEPEST: Final = 12
 _SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "seconds": 1.0}
 _TIMES: Final = {
     "ttft": "time_to_first_token",
@@ -91,7 +94,14 @@ def _figures(export: Json) -> Figures:
         concurrency_mean=_average(export, "effective_concurrency"),
         goodput=_average(export, "goodput"),
         times={ours: _spread(export, theirs, succeeded) for ours, theirs in _TIMES.items()},
+        warnings=tuple(_warnings(export)),
     )
+
+
+def _warnings(export: Json) -> Iterator[str]:
+    yield from warnings_in(export)
+    if export.get("was_cancelled") is True:
+        yield "aiperf: the run was cancelled before its end"
 
 
 def _load(export: Json) -> Load:
@@ -121,25 +131,28 @@ def _settings(export: Json, names: tuple[str, ...]) -> Iterator[Any]:
     yield from _found(export.get("input_config"), names)
 
 
-def _found(value: Any, names: tuple[str, ...]) -> Iterator[Any]:
+def _found(value: Any, names: tuple[str, ...], depth: int = 0) -> Iterator[Any]:
+    if depth > _DEEPEST:
+        return
     if isinstance(value, Mapping):
         yield from (value[name] for name in names if value.get(name) is not None)
         for key, inner in value.items():
             if "warmup" not in str(key):
-                yield from _found(inner, names)
+                yield from _found(inner, names, depth + 1)
     elif isinstance(value, list):
         for inner in value:
             if nested(inner, "name") != "warmup":
-                yield from _found(inner, names)
+                yield from _found(inner, names, depth + 1)
 
 
 def _name(model: Any) -> str | None:
     """Give the first model of whatever shape the configuration has: a name, a list, `items`."""
-    if isinstance(model, Mapping):
-        return _name(model.get("name") or model.get("items"))
-    if isinstance(model, list):
-        return _name(model[0]) if model else None
-    return model if isinstance(model, str) else None
+    for _ in range(_DEEPEST):
+        if isinstance(model, Mapping):
+            model = model.get("name") or model.get("items")
+        elif isinstance(model, list):
+            model = model[0] if model else None
+    return plain(model) if isinstance(model, str) else None
 
 
 def _average(export: Json, metric: str) -> float | None:
@@ -155,7 +168,7 @@ def _scale(export: Json, metric: str) -> float:
     unit = str(nested(export, metric, "unit"))
     if unit not in _SECONDS:
         raise InvalidArgument(
-            f"{metric} is given in {unit[:20]}, which is no unit of time that is read here.",
+            f"{metric} is given in {plain(unit, 20)}, which is no unit of time that is read here.",
             fix=f"Import an export in {', '.join(_SECONDS)}.",
         )
     return _SECONDS[unit]
@@ -173,5 +186,5 @@ def _spread(export: Json, metric: str, succeeded: int) -> Distribution | None:
 def _when(text: object) -> datetime | None:
     try:
         return datetime.fromisoformat(str(text)).astimezone()
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

@@ -2,14 +2,24 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations, product
+from statistics import median
 from typing import Final, NamedTuple
 
+from benchmark.advising.hardware import Known
 from benchmark.advising.rows import Row, rows
-from benchmark.imports.claimed import Found, impossible, is_burst, prompts_not_read
+from benchmark.imports.claimed import (
+    Found,
+    ground_of,
+    honest_seconds,
+    impossible,
+    is_burst,
+    prompts_not_read,
+)
 from benchmark.imports.claims import Claims
 from benchmark.imports.failures import failures
-from benchmark.records import CellResult, CellSpec, CellState, Code, Verdict
+from benchmark.records import CellResult, CellSpec, CellState, Code, Load, Verdict
 from benchmark.wording import figure, percent, seconds
 
 _CLIENT_CEILING: Final = ((64, 244.0), (256, 171.0), (1024, 64.0))
@@ -22,13 +32,25 @@ _FELL: Final = 0.9
 _NEAR_CEILING: Final = 0.5
 """Where throughput falls as requests grow, so much of the ceiling is enough."""
 _COLD: Final = 3.0
-"""Times the time of a neighbour that has more to do."""
+"""Times what a request must take at most."""
+_OVERHEAD: Final = 1.0
+"""Seconds that the way there, a scheduler and a client may add to any request."""
+_FAILED: Final = 0.01
+_SLOWEST: Final = 1.0
+"""Requests/s below which no engine is held back by anything but its model."""
+_SMALL: Final = 64
+"""Requests at once: of more, time is waiting, and neither caches nor compiling show in a mean."""
+_SLOW_PREFILL: Final = 500.0
+"""Prompt tokens/s below which no accelerator that serves is known to read."""
 _FEWEST: Final = 30
 """Answers, as of our own cells."""
 _COPIED: Final = 0.8
 """Share of common cells with the same figures."""
 _COMMON: Final = 6
 _DIGITS: Final = 4
+_NOT_ONE: Final = 0.01
+_SAME_RATIO: Final = 1e-4
+"""Spread of the ratios of two columns, of which one is the other times a number."""
 
 
 class Run(NamedTuple):
@@ -58,10 +80,12 @@ def _all(cells: Sequence[CellResult], claims: Claims, others: Sequence[Run]) -> 
     yield from prompts_not_read(cells, claims)
     yield from impossible(cells, claims)
     yield from failures(cells, claims)
-    yield from _cold(cells)
+    yield from _cold(cells, claims)
     yield from _client(cells)
     yield from _few(cells)
     yield from _copied(cells, others)
+    yield from _copied_inside(cells)
+    yield from _reckoned(cells)
 
 
 def _bursts(cells: Sequence[CellResult]) -> Iterator[Found]:
@@ -82,24 +106,75 @@ def _few(cells: Sequence[CellResult]) -> Iterator[Found]:
             yield place, Verdict(code=Code.TOO_FEW_SAMPLES, because=words)
 
 
-def _cold(cells: Sequence[CellResult]) -> Iterator[Found]:
-    """Find cells far slower than the next load and the next length, which both have more to do."""
-    grid = {cell.spec: cell for cell in cells if cell.e2el}
+def _cold(cells: Sequence[CellResult], claims: Claims) -> Iterator[Found]:
+    """Find cells that took far longer than their prompts and answers must take on this hardware.
+
+    Where model or hardware is not known, a cell is held against the next load and the next length
+    instead, which both have more to do, and against a prompt that is read slowly.
+    """
+    ground = ground_of(claims)
     for place, cell in enumerate(cells):
-        slower = [found for spec in _next(cell.spec, grid) if (found := grid[spec].e2el)]
-        if cell.e2el is None or not slower:
+        took = cell.e2el.mean if cell.e2el else math.nan
+        if math.isnan(took) or (cell.spec.load.concurrency or 0) > _SMALL or _half_failed(cell):
             continue
-        most = max(each.mean for each in slower)
-        if cell.e2el.mean > _COLD * most:
-            words = (
-                f"{seconds(cell.e2el.mean)} a request, where more load and longer prompts take "
-                f"{seconds(most)} at most: compiling or loading was measured"
-            )
-            yield place, Verdict(code=Code.COLD, because=words)
+        words = _beyond(ground, cells, cell, claims) if ground else _among(cells, cell, took)
+        if words:
+            because = f"{seconds(took)} a request, {words}: compiling or loading was measured"
+            yield place, Verdict(code=Code.COLD, because=because)
 
 
-def _next(spec: CellSpec, grid: dict[CellSpec, CellResult]) -> list[CellSpec]:
-    alike = [each for each in grid if each.load.arrivals is spec.load.arrivals]
+def _half_failed(cell: CellResult) -> bool:
+    """Whether failures may explain how long the others took."""
+    counts = cell.counts
+    return counts is not None and counts.succeeded < (1 - _FAILED) * counts.measured
+
+
+def _beyond(
+    ground: Known, cells: Sequence[CellResult], cell: CellResult, claims: Claims
+) -> str | None:
+    took, users = cell.e2el.mean if cell.e2el else 0.0, cell.spec.load.concurrency or 1
+    honest = honest_seconds(ground, cell, _answer(cell, claims))
+    if honest is None or took <= _COLD * honest + _OVERHEAD + users / _pace(cells, cell):
+        return None
+    return (
+        f"where {cell.spec.load.concurrency} prompts of {cell.spec.context:,} tokens that are in "
+        f"no cache take {seconds(honest)} at most on this hardware"
+    )
+
+
+def _pace(cells: Sequence[CellResult], cell: CellResult) -> float:
+    """Give the requests/s that engine and client reached with prompts as long or longer."""
+    rates = (
+        each.request_throughput or 0.0
+        for each in cells
+        if each.spec.context >= cell.spec.context
+        and each.spec.output_tokens == cell.spec.output_tokens
+    )
+    return max(_SLOWEST, *rates)
+
+
+def _answer(cell: CellResult, claims: Claims) -> float:
+    requests, output = cell.request_throughput, cell.output_token_throughput
+    known = output / requests if requests and output else 1.0
+    return max(known, claims.output_tokens or 1, cell.spec.output_tokens or 1)
+
+
+def _among(cells: Sequence[CellResult], cell: CellResult, took: float) -> str | None:
+    grid = {each.spec: each.e2el.mean for each in cells if each.e2el}
+    slower = [grid[spec] for spec in _next(cell.spec, grid) if not math.isnan(grid[spec])]
+    users = cell.spec.load.concurrency or 1
+    read = users * max(cell.spec.context, 1) / _SLOW_PREFILL
+    if len(slower) < 2 or took <= _COLD * max(*slower, read) + _OVERHEAD:
+        return None
+    return f"where more load and longer prompts take {seconds(max(slower))} at most"
+
+
+def _next(spec: CellSpec, grid: Iterable[CellSpec]) -> list[CellSpec]:
+    alike = [
+        each
+        for each in grid
+        if each.load.arrivals is spec.load.arrivals and each.output_tokens == spec.output_tokens
+    ]
     loads = [each for each in alike if each.context == spec.context and _load(each) > _load(spec)]
     lengths = [each for each in alike if each.load == spec.load and each.context > spec.context]
     nearest = [min(loads, key=_load, default=None), min(lengths, key=_context, default=None)]
@@ -152,7 +227,8 @@ def _like_the_script(cell: CellResult, row: Row) -> str | None:
     if not least <= rate / ceiling <= _AT_CEILING[1]:
         return None
     falls = f", after {figure(max(before))} with fewer" if fell else ""
-    took = f" and {seconds(cell.e2el.mean)} each" if cell.e2el else ""
+    known = cell.e2el is not None and not math.isnan(cell.e2el.mean)
+    took = f" and {seconds(cell.e2el.mean)} each" if cell.e2el and known else ""
     return (
         f"{figure(rate)} requests/s{took} at {sent} at once{falls}; a script of this kind (httpx) "
         f"reaches {figure(ceiling)} against a server that does nothing"
@@ -160,23 +236,122 @@ def _like_the_script(cell: CellResult, row: Row) -> str | None:
 
 
 def _copied(cells: Sequence[CellResult], others: Sequence[Run]) -> Iterator[Found]:
-    mine = {cell.spec: _print(cell) for cell in cells if cell.request_throughput}
+    """Find figures that stand in another run, as they are or times one number."""
+    mine = {cell.spec: cell for cell in cells if cell.request_throughput}
     for other in others:
-        theirs = {cell.spec: _print(cell) for cell in other.cells if cell.request_throughput}
-        common = mine.keys() & theirs.keys()
-        same = {spec for spec in common if mine[spec] == theirs[spec]}
-        if len(common) < _COMMON or len(same) < _COPIED * len(common):
-            continue
-        words = (
-            f"{len(same)} of {len(common)} common cells ({percent(len(same) / len(common))}) have "
-            f"the figures of {other.name} to {_DIGITS} digits"
-        )
+        theirs = {cell.spec: cell for cell in other.cells if cell.request_throughput}
+        common = [spec for spec in mine if spec in theirs]
+        pairs = {spec: (mine[spec], theirs[spec]) for spec in common}
+        same = {spec for spec, (one, two) in pairs.items() if _print(one) == _print(two)}
+        if len(common) >= _COMMON and len(same) >= _COPIED * len(common):
+            said = f"have the figures of {other.name} to {_DIGITS} digits"
+        else:
+            same, said = _scaled(pairs, other.name)
+        words = f"{len(same)} of {len(common)} common cells "
         for place, cell in enumerate(cells):
             if cell.spec in same:
-                yield place, Verdict(code=Code.DUPLICATED_GRID, because=words)
+                share = percent(len(same) / len(common))
+                because = f"{words}({share}) {said}"
+                yield place, Verdict(code=Code.DUPLICATED_GRID, because=because)
+
+
+Pairs = Mapping[CellSpec, tuple[CellResult, CellResult]]
+
+
+def _scaled(pairs: Pairs, name: str) -> tuple[set[CellSpec], str]:
+    """Give the cells of which one figure is always the same multiple of another run's."""
+    for metric, value in _METRICS.items():
+        ratios = {
+            spec: ours / theirs
+            for spec, (one, two) in pairs.items()
+            if (ours := value(one)) and (theirs := value(two)) and ours > 0 and theirs > 0
+            if max(_digits(ours), _digits(theirs)) >= _DIGITS
+        }
+        if len(ratios) < _COMMON:
+            continue
+        middle = median(ratios.values())
+        same = {spec for spec, each in ratios.items() if abs(each / middle - 1) <= _SAME_RATIO}
+        if len(same) >= max(_COMMON, _COPIED * len(ratios)):
+            return same, f"have {figure(middle)} times the {metric} of {name}, to {_DIGITS} digits"
+    return set(), ""
+
+
+def _copied_inside(cells: Sequence[CellResult]) -> Iterator[Found]:
+    """Find rows of one file that are another of its rows times one number."""
+    every: dict[tuple[int, int], dict[Load, tuple[int, CellResult]]] = defaultdict(dict)
+    for place, cell in enumerate(cells):
+        if cell.request_throughput:
+            every[cell.spec.lengths][cell.spec.load] = place, cell
+    table = {lengths: row for lengths, row in every.items() if len(row) >= _COMMON}
+    marked: set[tuple[int, int]] = set()
+    for one, two in combinations(sorted(table), 2):
+        common = [load for load in table[one] if load in table[two]]
+        pairs = {
+            table[two][load][1].spec: (table[two][load][1], table[one][load][1]) for load in common
+        }
+        label = table[one][common[0]][1].spec.length_label if common else ""
+        same, words = _scaled(pairs, f"the row of {label} tokens")
+        for load in common:
+            place, cell = table[two][load]
+            if cell.spec in same and two not in marked:
+                because = f"{len(same)} of {len(common)} cells of the row {words}"
+                yield place, Verdict(code=Code.DUPLICATED_GRID, because=because)
+        if same:
+            marked.add(two)
+
+
+def _reckoned(cells: Sequence[CellResult]) -> Iterator[Found]:
+    """Find percentiles that are the mean times one number in cell after cell."""
+    for name, point in product(("e2el", "ttft", "tpot"), ("p50", "p90", "p95", "p99")):
+        ratios = {
+            place: getattr(spread, point) / spread.mean
+            for place, cell in enumerate(cells)
+            if (spread := getattr(cell, name)) is not None
+            and spread.count > 1
+            and spread.mean > 0
+            and getattr(spread, point) > 0
+            and max(_digits(spread.mean), _digits(getattr(spread, point))) >= _DIGITS
+        }
+        middle = median(ratios.values()) if ratios else 1.0
+        same = [place for place, each in ratios.items() if abs(each / middle - 1) <= _SAME_RATIO]
+        if len(same) < max(_COMMON, _COPIED * len(ratios)) or abs(middle - 1) < _NOT_ONE:
+            continue
+        words = (
+            f"{name.upper()} {point} is {middle:.4g} times the mean in {len(same)} of "
+            f"{len(ratios)} cells: computed, not measured"
+        )
+        for place in same:
+            yield place, Verdict(code=Code.CONTRADICTORY, because=words)
+
+
+def _digits(value: float) -> int:
+    """Count the digits that a figure was written with.
+
+    >>> _digits(13.5), _digits(0.0012345)
+    (3, 5)
+    """
+    return len(f"{value:.9e}".partition("e")[0].replace(".", "").rstrip("0"))
 
 
 def _print(cell: CellResult) -> tuple[str, ...]:
     """Take a cell's fingerprint: figures that two measurements never share to four digits."""
-    figures = (cell.request_throughput, cell.e2el and cell.e2el.mean, cell.ttft and cell.ttft.mean)
+    figures = (value(cell) for value in _METRICS.values())
     return tuple(f"{value:.{_DIGITS}g}" for value in figures if value)
+
+
+def _mean(name: str) -> Callable[[CellResult], float | None]:
+    """Make the reader of one mean; None where it is not known."""
+
+    def read(cell: CellResult) -> float | None:
+        found = getattr(cell, name)
+        return None if found is None or math.isnan(found.mean) else float(found.mean)
+
+    return read
+
+
+_METRICS: Final[Mapping[str, Callable[[CellResult], float | None]]] = {
+    "requests/s": lambda cell: cell.request_throughput,
+    "mean E2EL": _mean("e2el"),
+    "mean TTFT": _mean("ttft"),
+}
+"""Figures by which a copy is known."""

@@ -1,5 +1,6 @@
 """Published cells held against what the hardware can do: prompts read, tokens written."""
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -11,7 +12,7 @@ from core.errors import OpsError
 from planner import claims as planner_claims
 from planner.flags import Flags
 from planner.reads import Work
-from planner.speed import decode
+from planner.speed import decode, prefill
 
 Found = tuple[int, Verdict]
 """The place of a cell in its file, and what is said of it."""
@@ -39,9 +40,39 @@ def prompts_not_read(cells: Sequence[CellResult], claims: Claims) -> Iterator[Fo
     ground = ground_of(claims)
     for place, cell in enumerate(cells):
         roof = prefill_roof(ground, cell.spec.context) if ground else None
+        if not ground or not roof or not cell.spec.context:
+            continue
         rate = (cell.request_throughput or 0.0) * cell.spec.context
-        if ground and roof and rate > roof * _ROUNDING:
+        least = cell.spec.context / roof
+        if rate > roof * _ROUNDING:
             yield place, _verdict(Code.PREFIX_CACHED, _prefill_words(ground, rate, roof))
+        elif cell.ttft and 0 < cell.ttft.mean * _ROUNDING < least:
+            yield (
+                place,
+                _verdict(
+                    Code.PREFIX_CACHED,
+                    f"mean TTFT is {seconds(cell.ttft.mean)}; {_device(ground)} cannot read "
+                    f"{cell.spec.context:,} tokens of this model in less than {seconds(least)}: "
+                    f"most prompts were found in the prefix cache",
+                ),
+            )
+
+
+def honest_seconds(ground: Known, cell: CellResult, tokens: float) -> float | None:
+    """Give the longest a request takes that waits for all others' prompts; None: not known.
+
+    All prompts of the load are read one after another, none from a cache, at the low end of the
+    planner's speeds; then `tokens` are decoded.
+    """
+    users, context = cell.spec.load.concurrency, cell.spec.context
+    if not users or not context:
+        return None
+    try:
+        read = prefill(*ground, prompt_tokens=context).seconds.high
+        step = decode(*ground, concurrency=users, context=context)
+    except OpsError:
+        return None
+    return users * read + max(0.0, tokens - 1) / step.tokens_per_second_per_user.low
 
 
 def prefill_roof(ground: Known, prompt_tokens: int) -> float | None:
@@ -64,6 +95,8 @@ def _too_many(cell: CellResult) -> str | None:
     """Little's law: rate times time is what is in flight, and no more than was allowed can be."""
     rate, allowed, load = cell.request_throughput, cell.spec.load.concurrency, cell.spec.load
     if not rate or not allowed or cell.e2el is None or load.requests_per_second:
+        return None
+    if math.isnan(cell.e2el.mean):
         return None
     if rate * cell.e2el.mean <= allowed * _IN_FLIGHT:
         return None

@@ -1,5 +1,6 @@
 """Why published requests failed: the client's patience, the model's length, or something else."""
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,13 @@ _AGREE: Final = 0.15
 """Relative spread of the time-outs that single cells imply."""
 _OFF: Final = 0.1
 """Between the success that a time-out foresees and the one that is published."""
+_EXACT: Final = 0.02
+"""How far beyond a time-out a burst ends that time alone ended."""
+_LATE: Final = 1.2
+"""How far, where connecting and leaving took their time."""
+_SEVERAL: Final = 2
+_MANY: Final = 20
+"""Requests of which the slowest twentieth is more than one."""
 _SOME: Final = 0.01
 """Share of failures from which latencies are of survivors."""
 
@@ -41,6 +49,9 @@ def failures(cells: Sequence[CellResult], claims: Claims) -> Iterator[Found]:
     patience = timeout_of(fates, claims)
     capped = _capped(fates, claims, patience)
     for fate in fates:
+        if pinned := _pinned(fate.cell):
+            yield fate.place, Verdict(code=Code.TIMEOUTS, because=pinned)
+            continue
         if fate.place in capped:
             yield fate.place, Verdict(code=Code.LENGTH_CAPPED, because=capped[fate.place])
         elif fate.share < 1 - _SOME:
@@ -50,9 +61,27 @@ def failures(cells: Sequence[CellResult], claims: Claims) -> Iterator[Found]:
 
 
 def timeout_of(fates: Sequence[Fate], claims: Claims) -> float | None:
-    """Find the client's time-out in seconds: the one that all half-failed bursts agree on."""
+    """Find the client's time-out in seconds, from what all cells with failures have in common."""
     if claims.timeout_seconds:
         return claims.timeout_seconds
+    return _from_walls(fates) or _from_shares(fates)
+
+
+def _from_walls(fates: Sequence[Fate]) -> float | None:
+    """Find the usual time-out that several failing bursts lasted for, or one of them exactly."""
+    walls = [
+        fate.cell.wall_seconds
+        for fate in fates
+        if fate.share < 1 and is_burst(fate.cell) and fate.cell.wall_seconds
+    ]
+    ended = {t: [w for w in walls if t * (1 - _EXACT) <= w <= t * _LATE] for t in _USUAL_TIMEOUTS}
+    most = max(ended, key=lambda t: (len(ended[t]), -t))
+    exact = any(wall <= most * (1 + _EXACT) for wall in ended[most])
+    return most if len(ended[most]) >= _SEVERAL and exact else None
+
+
+def _from_shares(fates: Sequence[Fate]) -> float | None:
+    """Find the time-out that all half-failed bursts imply by the share that succeeded."""
     implied = sorted(each for fate in fates if is_burst(fate.cell) and (each := fate.implied))
     if not implied:
         return None
@@ -62,6 +91,19 @@ def timeout_of(fates: Sequence[Fate], claims: Claims) -> float | None:
     if len(implied) > 1 and len(agreeing) * 3 >= len(implied) * 2:
         return usual or middle
     return usual if len(implied) == 1 else None
+
+
+def _pinned(cell: CellResult) -> str | None:
+    """Say where the slowest requests all end at one number of seconds that people write down."""
+    if cell.e2el is None or cell.e2el.count < _MANY:
+        return None
+    slow = [v for v in (cell.e2el.p95, cell.e2el.p99, cell.e2el.max) if not math.isnan(v)]
+    if len(slow) < _SEVERAL or max(slow) > min(slow) * (1 + _EXACT):
+        return None
+    usual = next((t for t in _USUAL_TIMEOUTS if abs(slow[0] / t - 1) <= _EXACT), None)
+    if usual is None:
+        return None
+    return f"the slowest requests all end after {seconds(slow[0])}: a limit of {seconds(usual)}"
 
 
 def _fate(place: int, cell: CellResult) -> Fate | None:
@@ -81,7 +123,13 @@ def _late(fate: Fate, patience: float) -> str | None:
         return ended if waited >= patience * (1 - _AGREE) else None
     foreseen = min(1.0, patience * (cell.request_throughput or 0.0) / sent)
     if abs(foreseen - fate.share) > _OFF:
-        return None
+        lasted = cell.wall_seconds or 0.0
+        if lasted < patience * (1 - _EXACT):
+            return None
+        return (
+            f"{percent(1 - fate.share)} failed in a burst that lasted {seconds(lasted)}, longer "
+            f"than the client's time-out of {seconds(patience)}"
+        )
     return (
         f"{percent(fate.share)} succeeded; at {figure(cell.request_throughput or 0)} requests/s "
         f"{percent(foreseen)} of {sent} end within a time-out of {seconds(patience)}"

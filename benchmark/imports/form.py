@@ -2,18 +2,21 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from benchmark.imports.claims import Claims
-from benchmark.records import CellResult, CellSpec, CellState, Counts, Distribution, Workload
+from benchmark.records import CellResult, Distribution, Workload
 from benchmark.runs import Manifest, Profile
 
 Json = Mapping[str, Any]
+POINTS: Final = ("mean", "p50", "p90", "p95", "p99", "max")
+_WARNINGS: Final = 5
+_MOST: Final = 10**12
+"""A count beyond it is none."""
+_LAST_SECOND: Final = 253_402_300_000.0
+"""The end of the year 9999."""
 NOT_KNOWN: Final = float("nan")
-UNKNOWN_ERROR: Final = "unknown"
-"""Class of failures that a file counts without saying what they were."""
 
 
 class Imported(NamedTuple):
@@ -49,37 +52,50 @@ class Figures(NamedTuple):
     requests_per_second: float | None = None
     output_tokens_per_second: float | None = None
     input_tokens_per_second: float | None = None
+    total_tokens_per_second: float | None = None
+    sent: int | None = None
+    """Where the file says how many were sent beside how many succeeded and failed."""
+    share: float | None = None
+    """Of requests that succeeded, where the file says it beside their numbers."""
+    input_tokens: float | None = None
+    output_tokens: float | None = None
+    """Of all successful requests together."""
+    answer_tokens: float | None = None
+    """Of one answer, where every one was asked to be exactly or up to so long."""
     concurrency_mean: float | None = None
     goodput: float | None = None
     times: Mapping[str, Distribution | None] = {}
     """ttft, tpot, itl and e2el, as far as they are given."""
+    whole_run: bool = True
+    """Whether rates are counts over the duration, not of a steady part of it."""
+    warnings: Sequence[str] = ()
+    """What the tool itself said against the cell."""
 
 
-def make_cell(spec: CellSpec, figures: Figures, claims: Claims) -> CellResult:
-    """Put a cell together; where nothing succeeded it failed and has no figure."""
-    errors = dict(figures.errors) or ({UNKNOWN_ERROR: figures.failed} if figures.failed else {})
-    total = figures.succeeded + figures.failed
-    seen = {
-        "spec": spec,
-        "wall_seconds": figures.wall_seconds,
-        "counts": Counts(sent=total, measured=total, succeeded=figures.succeeded, errors=errors),
-    }
-    if not figures.succeeded or not figures.requests_per_second:
-        reason = f"none of {total} requests succeeded"
-        return CellResult.model_validate({**seen, "state": CellState.FAILED, "reason": reason})
-    rates = _rates(spec, figures)
-    return CellResult.model_validate(
-        {
-            **seen,
-            "state": CellState.MEASURED,
-            "window_seconds": figures.wall_seconds,
-            **figures.times,
-            "concurrency_mean": figures.concurrency_mean,
-            "goodput": figures.goodput,
-            **rates,
-            **_prices(rates, claims.usd_per_hour),
-        }
-    )
+def plain(text: object, most: int = 120) -> str:
+    r"""Make a file's own words one bounded line without control characters.
+
+    >>> plain("over\n saturated\x1b[31m")
+    'over saturated[31m'
+    """
+    line = " ".join(str(text)[: 4 * most].split())
+    return "".join(letter for letter in line if letter.isprintable())[:most]
+
+
+def warnings_in(value: Json) -> Iterator[str]:
+    """Give what a file says under `warning` or `warnings`, as it is or as `message`."""
+    for name in ("warning", "warnings"):
+        said = value.get(name)
+        for each in said[:_WARNINGS] if isinstance(said, list) else [said]:
+            words = nested(each, "message") or each
+            if isinstance(words, str) and words.strip():
+                yield f"the tool's own warning: {plain(words)}"
+
+
+def moment(seconds: float | None) -> datetime | None:
+    """Read Unix seconds; None where there are none, or none of this age."""
+    known = seconds is not None and 0 < seconds < _LAST_SECOND
+    return datetime.fromtimestamp(seconds, UTC) if known and seconds is not None else None
 
 
 def number(value: object) -> float | None:
@@ -104,13 +120,13 @@ def whole(value: object) -> int | None:
     (64, 64, None)
     """
     read = number(value)
-    return int(read) if read is not None and read == int(read) and read >= 0 else None
+    return int(read) if read is not None and 0 <= read <= _MOST and read == int(read) else None
 
 
 def spread(count: int, values: Mapping[str, object], *, scale: float = 1.0) -> Distribution | None:
-    """Make a distribution of what is given of it by our names; None without a mean."""
-    known = {name: number(values.get(name)) for name in ("mean", "p50", "p90", "p95", "p99", "max")}
-    if known["mean"] is None or known["mean"] <= 0:
+    """Make a distribution of what is given of it by our names; None where all of it is 0."""
+    known = {name: number(values.get(name)) for name in POINTS}
+    if known["mean"] == 0 or not any(known.values()):
         return None
     return Distribution.model_validate(
         {"count": count}
@@ -137,26 +153,3 @@ def slug(text: str) -> str:
 def same(values: Sequence[int]) -> int | None:
     """Give the one value that all have, None if they differ."""
     return values[0] if len(set(values)) == 1 else None
-
-
-def _rates(spec: CellSpec, figures: Figures) -> dict[str, float | None]:
-    requests = figures.requests_per_second or 0.0
-    given = figures.input_tokens_per_second
-    return {
-        "request_throughput": requests,
-        "input_token_throughput": requests * spec.context if given is None else given,
-        "output_token_throughput": figures.output_tokens_per_second,
-    }
-
-
-def _prices(rates: Mapping[str, float | None], usd_per_hour: float | None) -> dict[str, float]:
-    requests, output = rates["request_throughput"] or 0.0, rates["output_token_throughput"]
-    if usd_per_hour is None:
-        return {}
-    each = usd_per_hour / 3600
-    prices = {"usd_per_1000_requests": 1000 * each / requests}
-    if output:
-        both = output + (rates["input_token_throughput"] or 0.0)
-        prices["usd_per_million_output_tokens"] = 1e6 * each / output
-        prices["usd_per_million_tokens"] = 1e6 * each / both
-    return prices

@@ -1,27 +1,33 @@
 """guidellm's report: one benchmark for each strategy, statistics by what became of requests."""
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from benchmark.imports.cells import make_cell
 from benchmark.imports.claims import Claims
 from benchmark.imports.form import (
     Figures,
     Json,
     Read,
-    make_cell,
+    moment,
     nested,
     number,
+    plain,
     spread,
+    warnings_in,
     whole,
 )
 from benchmark.records import Arrivals, CellResult, CellSpec, Distribution, Load, Workload
+from benchmark.wording import percent, seconds
 from core.errors import InvalidArgument
 
 LOOKED_FOR: Final = (
     "guidellm's JSON: an object with `benchmarks`, each with metrics.requests_per_second and "
     "metrics.prompt_token_count"
 )
+_LATE: Final = 0.1
+"""Share of a request's time from which a late start is a bottleneck of the client."""
+_DEEPEST: Final = 12
 _OPEN: Final = {
     "constant": Arrivals.CONSTANT,
     "async": Arrivals.CONSTANT,
@@ -53,9 +59,16 @@ def read(documents: Sequence[Json], claims: Claims) -> Read:
     """
     report = documents[0]
     benchmarks: list[Json] = report["benchmarks"]
-    cells = tuple(_cell(each, claims) for each in benchmarks)
+    readable = [each for each in benchmarks if _mean(each, "prompt_token_count")]
+    if not readable:
+        raise InvalidArgument(
+            "No benchmark in the file has a successful request with a prompt length.",
+            fix="Import a report whose metrics.prompt_token_count.successful.mean is above 0.",
+        )
+    cells = tuple(_cell(each, claims) for each in readable)
+    left = len(benchmarks) - len(readable)
     tokens = [_mean(each, "output_token_count") for each in benchmarks]
-    began = number(benchmarks[0].get("start_time"))
+    began = number(nested(benchmarks[0], "start_time"))
     model = _first(benchmarks[0], report, ("model",))
     return Read(
         tool="guidellm",
@@ -65,9 +78,10 @@ def read(documents: Sequence[Json], claims: Claims) -> Read:
             output_tokens=claims.output_tokens or max(1, round(max(t or 0 for t in tokens))),
             fixed_output=False,
         ),
-        model=model if isinstance(model, str) else None,
-        created_at=datetime.fromtimestamp(began, UTC) if began else None,
+        model=plain(model) if isinstance(model, str) else None,
+        created_at=moment(began),
         notes=(
+            *((f"{left} benchmarks had no successful request and are left out.",) if left else ()),
             "TPOT is guidellm's inter-token latency: the same quotient, weighted by tokens.",
             "Whether answers were of a fixed length is not in the file.",
         ),
@@ -75,24 +89,23 @@ def read(documents: Sequence[Json], claims: Claims) -> Read:
 
 
 def _cell(benchmark: Json, claims: Claims) -> CellResult:
-    context = _mean(benchmark, "prompt_token_count")
-    if not context:
-        raise InvalidArgument(
-            "A benchmark in the file has no successful request with a prompt length.",
-            fix="Import a report whose metrics.prompt_token_count.successful.mean is above 0.",
-        )
-    totals = nested(benchmark, "metrics", "request_totals") or {}
-    succeeded = whole(totals.get("successful")) or _count(benchmark)
+    context = _mean(benchmark, "prompt_token_count") or 1
+    totals = ("metrics", "request_totals")
+    succeeded = whole(nested(benchmark, *totals, "successful")) or _count(benchmark)
     figures = Figures(
         succeeded=succeeded,
-        failed=whole(totals.get("errored")) or 0,
-        wall_seconds=number(benchmark.get("duration")),
+        failed=whole(nested(benchmark, *totals, "errored")) or 0,
+        wall_seconds=number(nested(benchmark, "duration")),
         requests_per_second=_mean(benchmark, "requests_per_second"),
         output_tokens_per_second=_mean(benchmark, "output_tokens_per_second"),
         concurrency_mean=_mean(benchmark, "request_concurrency"),
         times={ours: _spread(benchmark, *theirs) for ours, theirs in _TIMES.items()},
+        whole_run=False,
+        warnings=tuple(_warnings(benchmark)),
     )
-    return make_cell(CellSpec(context=round(context), load=_load(benchmark)), figures, claims)
+    return make_cell(
+        CellSpec(context=max(1, round(context)), load=_load(benchmark)), figures, claims
+    )
 
 
 def _load(benchmark: Json) -> Load:
@@ -109,7 +122,7 @@ def _load(benchmark: Json) -> Load:
         seen = _mean(benchmark, "request_concurrency") or 1
         return Load(concurrency=max(1, whole(nested(strategy, "max_concurrency")) or round(seen)))
     raise InvalidArgument(
-        f"A benchmark in the file has the strategy {kind[:40]}, which is not read here.",
+        f"A benchmark in the file has the strategy {plain(kind, 40)}, which is not read here.",
         fix="Import synchronous, concurrent, throughput, constant or poisson benchmarks.",
     )
 
@@ -137,7 +150,30 @@ def _count(benchmark: Json) -> int:
 
 
 def _spread(benchmark: Json, metric: str, scale: float) -> Distribution | None:
-    found = nested(benchmark, "metrics", metric, "successful") or {}
-    points = {**(nested(found, "percentiles") or {})}
-    values = {"mean": found.get("mean"), "max": found.get("max"), "p50": found.get("median")}
-    return spread(whole(found.get("count")) or 0, points | values, scale=scale)
+    found = nested(benchmark, "metrics", metric, "successful")
+    inner = nested(found, "percentiles")
+    points = dict(inner) if isinstance(inner, Mapping) else {}
+    named = {"mean": "mean", "max": "max", "p50": "median"}
+    values = {ours: nested(found, theirs) for ours, theirs in named.items()}
+    return spread(whole(nested(found, "count")) or 0, points | values, scale=scale)
+
+
+def _warnings(benchmark: Json) -> Iterator[str]:
+    """Give what guidellm itself says against a benchmark, wherever a version writes it."""
+    yield from warnings_in(benchmark)
+    if _says(benchmark, "is_over_saturated", 0):
+        yield "guidellm: over-saturated, requests came faster than they were answered"
+    late = number(nested(benchmark, "scheduler_metrics", "request_targeted_start_delay_avg"))
+    took = number(nested(benchmark, "scheduler_metrics", "request_time_avg"))
+    if late and took and late > _LATE * took:
+        yield (
+            f"guidellm's own workers started requests {seconds(late)} late on average, "
+            f"{percent(late / took)} of a request: the client is a bottleneck"
+        )
+
+
+def _says(value: Any, name: str, depth: int) -> bool:
+    """Whether a flag is set anywhere in what is not a list of single requests."""
+    if not isinstance(value, Mapping) or depth > _DEEPEST:
+        return False
+    return value.get(name) is True or any(_says(v, name, depth + 1) for v in value.values())

@@ -32,7 +32,7 @@ _GREY: Final = "#a0a0a0"
 class _Line(NamedTuple):
     """The cells of one prompt length, by load."""
 
-    context: int
+    length: str
     cells: tuple[CellResult, ...]
     colour: str
     marker: str
@@ -103,19 +103,20 @@ def _title(manifest: Manifest) -> str:
 
 
 def _lines(cells: Sequence[CellResult]) -> list[_Line]:
-    contexts = sorted({cell.spec.context for cell in cells})
-    few = len(contexts) <= _MOST_BANDS
+    labels = {cell.spec.lengths: cell.spec.length_label for cell in cells}
+    rows = sorted(labels)
+    few = len(rows) <= _MOST_BANDS
     return [
         _Line(
-            context,
-            tuple(sorted((c for c in cells if c.spec.context == context), key=_load)),
+            labels[lengths],
+            tuple(sorted((c for c in cells if c.spec.lengths == lengths), key=_load)),
             _COLOURS[number % len(_COLOURS)],
             _MARKERS[number % len(_MARKERS)],
             _DASHES[number // len(_COLOURS) % len(_DASHES)],
             size=100 - 5 * min(number, 11),
-            band=few or context in {contexts[0], contexts[-1]},
+            band=few or lengths in {rows[0], rows[-1]},
         )
-        for number, context in enumerate(contexts)
+        for number, lengths in enumerate(rows)
     ]
 
 
@@ -207,7 +208,7 @@ def _figure_axis(axes: Axes) -> None:
 
 def _legend(figure: Figure, lines: Sequence[_Line]) -> None:
     entries = [
-        Line2D([], [], color=e.colour, linestyle=e.dashes, marker=e.marker, label=f"{e.context:,}")
+        Line2D([], [], color=e.colour, linestyle=e.dashes, marker=e.marker, label=e.length)
         for e in lines
     ]
     worths = {cell.worth for line in lines for cell in line.cells}

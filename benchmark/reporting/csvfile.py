@@ -56,7 +56,7 @@ def _error_bounds(cell: CellResult) -> Field:
 
 
 _ARTICLES: Final[Mapping[str, Read]] = {
-    "context_size": lambda c: c.spec.context,
+    "context_size": lambda c: c.spec.context or None,
     "concurrency": lambda c: c.spec.load.concurrency,
     "success_rate": _success_rate,
     "avg_latency": point("e2el", "mean"),

@@ -76,9 +76,9 @@ def embedded(data: object) -> Markup:
     return Markup(words)  # noqa: S704  no letter of it is markup any more
 
 
-def _place(cell: CellResult) -> tuple[str, int, float, int]:
+def _place(cell: CellResult) -> tuple[str, tuple[int, int], float, int]:
     arrivals, rate, concurrency = load_order(cell.spec.load)
-    return arrivals, cell.spec.context, rate, concurrency
+    return arrivals, cell.spec.lengths, rate, concurrency
 
 
 def _hash(words: str) -> str:
@@ -144,10 +144,12 @@ def _cell(cell: CellResult) -> Json:
     return {
         "id": cell.id,
         "context": cell.spec.context,
+        "answer": cell.spec.output_tokens or 0,
+        "length": cell.spec.length_label,
         "load": load_label(load),
         "size": load.requests_per_second or load.concurrency or 0,
         "arrivals": load.arrivals.value,
-        "words": f"{cell.spec.context:,} prompt tokens, {load_in_words(load)}",
+        "words": f"{cell.spec.prompt_words}, {load_in_words(load)}",
         "state": cell.state.value,
         "reason": cell.reason,
         "kind": cell.worth.value,

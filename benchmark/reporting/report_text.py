@@ -139,10 +139,10 @@ def _matrices(cells: Sequence[CellResult]) -> Iterator[Table]:
 def _by_rate(cells: Sequence[CellResult]) -> Iterator[Table]:
     shown = [m for m in map(METRICS.__getitem__, _SHOWN) if any(map(m.shown, cells))]
     notes = numbers(cells)
-    ordered = sorted(cells, key=lambda cell: (cell.spec.context, load_order(cell.spec.load)))
+    ordered = sorted(cells, key=lambda cell: (cell.spec.lengths, load_order(cell.spec.load)))
     rows = [
         [
-            f"{cell.spec.context:,}",
+            cell.spec.length_label,
             load_label(cell.spec.load),
             "" if cell.concurrency_mean is None else figure(cell.concurrency_mean),
             *(in_cell(cell, metric.shown, notes=notes) for metric in shown),

@@ -173,14 +173,15 @@ def matrix(cells: Sequence[CellResult], value: Value, *, corner: str = "Prompt t
         corner: The first column's heading.
     """
     notes = numbers(cells)
-    last = {(cell.spec.context, cell.spec.load): cell for cell in cells}
+    last = {(cell.spec.lengths, cell.spec.load): cell for cell in cells}
+    labels = {cell.spec.lengths: cell.spec.length_label for cell in cells}
     loads = sorted({load for _, load in last}, key=load_order)
     rows = [
         [
-            f"{context:,}",
-            *(in_cell(last.get((context, load)), value, notes=notes) for load in loads),
+            labels[lengths],
+            *(in_cell(last.get((lengths, load)), value, notes=notes) for load in loads),
         ]
-        for context in sorted({context for context, _ in last})
+        for lengths in sorted(labels)
     ]
     return table([corner, *map(load_label, loads)], rows)
 

@@ -1,28 +1,20 @@
 """Runs set side by side, and other people's results brought in as runs."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import anyio
 
 from benchmark.folder import RunFolder
-from benchmark.records import CellResult
-from core.errors import InvalidArgument, NotFound
+from core.errors import InvalidArgument
 from core.records import Answer, valid
 from core.reply import note
 from operations.benchmarks.kept import file_of, folder_of_runs, folders
 from operations.benchmarks.runs import BenchmarkRun, look
 from operations.runtime import Runtime
 
-_OTHERS: Final = 50
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,118}\.md")
-
-
-class _Other(NamedTuple):
-    name: str
-    cells: tuple[CellResult, ...]
-    run_id: str
 
 
 async def compare(runtime: Runtime, benchmarks: Sequence[str], file: str | None) -> Answer:
@@ -59,14 +51,13 @@ async def import_file(runtime: Runtime, file: str, claims: Mapping[str, Any]) ->
         DiskFull: It cannot be kept.
     """
     from benchmark import imports
-    from benchmark.imports.audit import Run
     from benchmark.reporting import report
 
     path, said = file_of(file), valid(imports.Claims, claims)
 
     def read_and_keep() -> tuple[RunFolder, Sequence[str]]:
         imported = imports.import_file(
-            path, claims=said, others=[Run(*other) for other in _others(runtime)]
+            path, claims=said, others=list(imports.earlier(folders(runtime)))
         )
         folder = RunFolder(folder_of_runs(runtime) / imported.manifest.run_id)
         imports.save_import(imported, folder)
@@ -77,19 +68,3 @@ async def import_file(runtime: Runtime, file: str, claims: Mapping[str, Any]) ->
     for warning in notes:
         note(warning)
     return look(folder)
-
-
-def _others(runtime: Runtime) -> Iterator[_Other]:
-    """Give the newest imports: it is among other people's grids that copies are found."""
-    from benchmark.reporting.run_facts import imported_from
-
-    found = 0
-    for folder in folders(runtime):
-        try:
-            manifest = folder.manifest()
-        except NotFound:
-            continue
-        if imported_from(manifest) and found < _OTHERS:
-            found += 1
-            called = f"{manifest.run_id} ({manifest.subject.model})"
-            yield _Other(called, folder.cells(), manifest.run_id)

@@ -89,7 +89,11 @@ class Evidence(NamedTuple):
 
     def valid_cells(self) -> tuple[CellResult, ...]:
         """Give those that nothing is said against."""
-        return tuple(cell for cell in self.folder.cells() if cell.valid and cell.request_throughput)
+        return tuple(
+            cell
+            for cell in self.folder.cells()
+            if cell.valid and cell.request_throughput and cell.spec.context
+        )
 
 
 class Measurement(Record):

@@ -1,10 +1,12 @@
 """Results to be audited, made by a known law, with flaws planted in them."""
 
+import math
 from collections.abc import Sequence
 
+from benchmark.imports.cells import make_cell
 from benchmark.imports.claimed import ground_of, prefill_roof
 from benchmark.imports.claims import Claims
-from benchmark.imports.form import Figures, make_cell, spread
+from benchmark.imports.form import Figures, spread
 from benchmark.records import Arrivals, CellResult, CellSpec, Code, Load
 
 A100 = Claims(model="12b qat", accelerator="A100", output_tokens=1)
@@ -23,7 +25,7 @@ def burst(
 ) -> CellResult:
     """A row of an article's grid: a burst, its rate, the mean time of a request."""
     well = concurrency if succeeded is None else succeeded
-    mean = concurrency / rate * 0.6 if seconds is None and rate else seconds
+    mean = well / rate * 0.6 if seconds is None and rate else seconds
     figures = Figures(
         succeeded=well,
         failed=concurrency - well,
@@ -51,7 +53,8 @@ def clean(
         assert roof is not None
         best = min(most, 0.5 * roof / context)
         for users in bursts:
-            rate = users / (alone + users / best)
+            chance = 1 + 0.004 * math.sin(context + 7 * users)  # no two measurements are equal
+            rate = chance * users / (alone + users / best)
             made.append(burst(context, users, rate, seconds=0.8 * users / rate))
     return made
 

@@ -1,14 +1,20 @@
 """The audit: clean figures pass, every planted flaw is found with the figures that show it."""
 
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmark.imports import table
 from benchmark.imports.audit import Run, audit, client_ceiling
+from benchmark.imports.cells import make_cell
 from benchmark.imports.claimed import ground_of, prefill_roof
 from benchmark.imports.claims import Claims
-from benchmark.imports.form import Figures, make_cell
-from benchmark.records import CellSpec, Code, Load
+from benchmark.imports.form import Figures
+from benchmark.records import CellResult, CellSpec, Code, Load, Worth
 from tests.benchmark.audited import A100, because, burst, clean, closed, codes
+from tests.benchmark.planted import HONEST, PLANTED, PUBLIC
 
 
 @given(
@@ -143,3 +149,59 @@ def test_few_answers_of_other_tools_are_too_few() -> None:
     few, enough = audit(cells, Claims())
     assert because(few, Code.TOO_FEW_SAMPLES) == "29 answers, 30 wanted"
     assert codes([enough]) == set()
+
+
+def read_alone(fields: dict[str, Any], claims: Claims) -> CellResult:
+    """The cell that one row of a table becomes, audited."""
+    rows = table.from_documents([fields])
+    assert rows is not None
+    return audit(table.read(rows, claims).cells, claims)[0]
+
+
+@pytest.mark.parametrize("flaw", PLANTED)
+def test_figures_that_cannot_all_be_true_are_found(flaw: str) -> None:
+    """Whatever was measured: one row, one planted contradiction."""
+    assert Code.CONTRADICTORY not in codes([read_alone(HONEST, Claims())])
+    found = read_alone(HONEST | PLANTED[flaw], Claims())
+    assert Code.CONTRADICTORY in codes([found])
+    assert found.worth is Worth.SPOILED
+
+
+@pytest.mark.parametrize("place", range(len(PUBLIC)))
+def test_no_public_row_is_falsely_accused(place: int) -> None:
+    """Published figures add up, and prompts that were read honestly are not cold."""
+    model, accelerator, fields = PUBLIC[place]
+    said = codes([read_alone(fields, Claims(model=model, accelerator=accelerator))])
+    assert not said & {Code.CONTRADICTORY, Code.COLD, Code.IMPOSSIBLE_SPEED}
+
+
+@given(st.floats(0.5, 2.0))
+def test_a_copy_times_a_number_is_a_copy(factor: float) -> None:
+    """Rates of another file, all of them times one number."""
+    copy = [
+        cell.model_copy(update={"request_throughput": (cell.request_throughput or 0) * factor})
+        for cell in clean()
+    ]
+    found = audit(copy, Claims(), others=[Run("the other", clean())])
+    assert Code.DUPLICATED_GRID in codes(found)
+
+
+def test_a_row_that_is_another_row_times_a_number_is_found() -> None:
+    """Nobody measures two prompt lengths to four digits of one ratio."""
+    rates = [1.2345, 7.1234, 14.321, 17.654, 18.765, 18.432]
+    cells = [burst(8, 2**n, rate) for n, rate in enumerate(rates)]
+    copies = [burst(512, 2**n, rate * 0.83) for n, rate in enumerate(rates)]
+    found = audit([*cells, *copies], Claims())
+    assert codes(found[: len(rates)]) == set()
+    assert all(Code.DUPLICATED_GRID in codes([cell]) for cell in found[len(rates) :])
+    words = because(found[-1], Code.DUPLICATED_GRID)
+    assert "have 0.83 times the requests/s of the row of 8 tokens" in words
+
+
+def test_a_first_token_before_its_prompt_can_be_read_came_from_a_cache() -> None:
+    """A 12B reads 4,096 tokens in 0.3 s on an A100 at the very best."""
+    fields = {"concurrency": 4, "input_len": 4096, "rps": 1.0, "completed": 100}
+    quick = read_alone(fields | {"mean_ttft_ms": 40.0}, A100)
+    slow = read_alone(fields | {"mean_ttft_ms": 700.0}, A100)
+    assert "cannot read 4,096 tokens" in because(quick, Code.PREFIX_CACHED)
+    assert Code.PREFIX_CACHED not in codes([slow])

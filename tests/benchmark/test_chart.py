@@ -84,7 +84,7 @@ def test_many_lines_differ_in_more_than_colour() -> None:
     lines = chart._lines(a_grid(contexts, (1, 8)))
     assert len({(line.marker, line.dashes) for line in lines}) == 12
     assert len({(line.colour, line.dashes) for line in lines}) == 12
-    assert [line.context for line in lines if line.band] == [8, 16384]
+    assert [line.length for line in lines if line.band] == ["8", "16,384"]
 
 
 def test_colours_are_those_that_colour_blind_people_tell_apart() -> None:

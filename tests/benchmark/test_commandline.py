@@ -7,13 +7,14 @@ import pytest
 
 from benchmark import __main__ as program
 from benchmark.folder import RunFolder
-from benchmark.records import Arrivals, Limits
+from benchmark.records import Arrivals, Code, Limits
 from benchmark.running.commandline import base_url_from, parser, plan_from
 from benchmark.running.profiles import plan_of
 from benchmark.running.state import state_of
 from benchmark.runs import RunState
 from core.errors import InvalidArgument
 from core.processes import Output, run
+from tests.benchmark.importing import ARTICLE
 from tests.benchmark.made import a_grid, a_manifest
 from tests.benchmark.sweeping import open_door
 
@@ -161,6 +162,21 @@ def test_compare_and_import_write_their_files(
     table.write_text("nothing,known\n1,2\n")
     assert program.main(["import", str(table), f"--folder={tmp_path}"]) == 1
     assert "benchmark_sweep_results.csv" in capsys.readouterr().err
+
+
+def test_a_second_name_for_one_grid_is_recognised_on_the_command_line(tmp_path: Path) -> None:
+    """It is held against the imports that are in the same folder, its own earlier one not."""
+    folder, copy = f"--folder={tmp_path / 'runs'}", tmp_path / "another.csv"
+    copy.write_bytes(ARTICLE.read_bytes())
+    for file in (ARTICLE, ARTICLE, copy):
+        assert program.main(["import", str(file), folder]) == 0
+    runs = {path.parent.name: RunFolder(path.parent) for path in tmp_path.rglob("manifest.json")}
+    copied = {
+        name: sum(v.code is Code.DUPLICATED_GRID for c in run.cells() for v in c.verdicts)
+        for name, run in runs.items()
+    }
+    assert sorted(number > 0 for number in copied.values()) == [False, True]
+    assert next(name for name, number in copied.items() if number).endswith("another")
 
 
 async def cli(*argv: str, state: Path) -> Output:

@@ -1,5 +1,6 @@
 """The JSON of each tool, read."""
 
+import contextlib
 import json
 import math
 from pathlib import Path
@@ -8,9 +9,9 @@ from typing import Any
 import pytest
 
 from benchmark.imports import Claims, import_file
-from benchmark.records import Arrivals
+from benchmark.records import Arrivals, Code, Worth
 from core.errors import InvalidArgument
-from tests.benchmark.importing import HERE, aiperf, cells_of, guidellm, written
+from tests.benchmark.importing import HERE, aiperf, cells_of, codes, guidellm, written
 
 
 def test_a_vllm_result_is_one_closed_loop_cell() -> None:
@@ -140,7 +141,7 @@ def test_a_guidellm_benchmark_that_is_no_cell_is_refused(tmp_path: Path) -> None
     with pytest.raises(InvalidArgument, match="strategy replay"):
         import_file(written(tmp_path, replayed, "g.json"), claims=Claims())
     empty = guidellm(metrics={"requests_per_second": {}})
-    with pytest.raises(InvalidArgument, match="no successful request"):
+    with pytest.raises(InvalidArgument, match="No benchmark in the file has a successful request"):
         import_file(written(tmp_path, empty, "g.json"), claims=Claims())
 
 
@@ -149,3 +150,163 @@ def test_a_vllm_result_without_a_success_is_refused(tmp_path: Path) -> None:
     text = json.dumps(json.loads((HERE / "vllm_bench.json").read_text()) | {"completed": 0})
     with pytest.raises(InvalidArgument, match="no request that succeeded"):
         import_file(written(tmp_path, text, "v.json"), claims=Claims())
+
+
+TIMED = "mean_ttft_ms,median_ttft_ms,p99_ttft_ms,mean_tpot_ms"
+FORMS = {
+    # https://github.com/xbill9/gemma4-tips-azure, the scripts that write them, read 2026-11-23
+    "matrix": (
+        (
+            "concurrency,context_size,success_rate,avg_latency,p95_latency,throughput_req_sec,"
+            "tokens_per_sec\n1,8,1.0,3.3,3.4,0.3,38.4\n8,8,1.0,3.4,3.5,2.3,294.4\n"
+        ),
+        ("8x8-once", 2.3, 294.4, None, 3.4),
+    ),
+    "grid": (
+        (
+            "concurrency,context_len,success_rate,throughput,avg_latency,p95_latency,errors\n"
+            "4,512,1.0,11.9,0.31,0.33,0\n"
+        ),
+        ("512x4-once", 11.9, 11.9, None, 0.31),
+    ),
+    "results": (
+        (
+            "timestamp,concurrency,total_requests,success_rate,avg_latency,p95_latency,req_per_sec,"
+            "tokens_per_sec\n2026-06-01T10:00:00.5,4,20,1.0,2.0,2.2,1.9,243.2\n"
+        ),
+        ("unknownx4", 1.9, 243.2, None, 2.0),
+    ),
+    "custom": (
+        (
+            "concurrency,max_tokens,success_rate,avg_latency,p95_latency,throughput_req_sec,"
+            "tokens_sec\n2,4,1.0,1.1,1.4,1.6,6.4\n2,16,1.0,2.6,4.4,0.7,11.2\n"
+        ),
+        ("unknownx2-once-out16", 0.7, 11.2, None, 2.6),
+    ),
+    "fast": (
+        (
+            "concurrency,context_len,throughput_req_sec,avg_latency_s,status\n"
+            "64,16384,0.0,0.0,skipped_capacity_limit\n8,64,5.5,1.4,success\n"
+        ),
+        ("64x8-once", 5.5, 5.5, None, 1.4),
+    ),
+    # vllm/benchmarks/sweep/serve.py of vLLM 0.20: the results of each run beside its settings
+    "sweep": (
+        (
+            f",run_number,max_num_seqs,max_concurrency,request_rate,completed,duration,num_prompts,"
+            f"total_input_tokens,total_output_tokens,request_throughput,output_throughput,{TIMED}\n"
+            "0,0,16,8,inf,200,40.0,200,102400,12800,5.0,320.0,50.0,48.0,90.0,20.0\n"
+            "1,0,32,8,inf,200,40.0,200,102400,12800,5.0,320.0,50.0,48.0,90.0,20.0\n"
+        ),
+        ("512x8", 5.0, 320.0, 0.05, None),
+    ),
+    # python/sglang/bench_serving.py of sgl-project/sglang, read 2026-11-23
+    "sglang": (
+        (
+            '{"backend": "sglang", "dataset_name": "random", "request_rate": Infinity,'
+            ' "max_concurrency": 16, "sharegpt_output_len": null, "random_input_len": 1024,'
+            ' "duration": 50.0, "completed": 100, "total_input_tokens": 51200,'
+            ' "total_output_tokens": 12800, "request_throughput": 2.0, "output_throughput": 256.0,'
+            ' "mean_e2e_latency_ms": 2590.0, "mean_ttft_ms": 50.0, "median_ttft_ms": 49.0,'
+            ' "mean_tpot_ms": 20.0, "concurrency": 5.2, "accept_length": null}\n'
+        ),
+        ("512x16", 2.0, 256.0, 0.05, 2.59),
+    ),
+    # token_benchmark_ray.py of ray-project/llmperf, read 2026-11-23
+    "llmperf": (
+        (
+            '{"version": "2023-08-31", "name": "a_550_150_summary", "model": "a/b",'
+            ' "mean_input_tokens": 550, "num_concurrent_requests": 5,'
+            ' "results_inter_token_latency_s_mean": 0.012, "results_ttft_s_mean": 0.24,'
+            ' "results_ttft_s_quantiles_p99": 0.5, "results_end_to_end_latency_s_mean": 1.2,'
+            ' "results_number_input_tokens_mean": 551.0, "results_num_requests_started": 50,'
+            ' "results_number_errors": 0, "results_mean_output_throughput_token_per_s": 400.0,'
+            ' "results_num_completed_requests": 50,'
+            ' "results_num_completed_requests_per_min": 240.0}'
+        ),
+        ("551x5", 4.0, 400.0, 0.24, 1.2),
+    ),
+    # inference_perf/reportgen/base.py of kubernetes-sigs/inference-perf, read 2026-11-23
+    "inference-perf": (
+        (
+            '{"load_summary": {"count": 483, "requested_rate": 1.0, "achieved_rate": 1.0},'
+            ' "benchmark_time_seconds": 240.0, "successes": {"count": 480, "latency":'
+            ' {"request_latency": {"mean": 3.3, "median": 2.1, "p90": 5.9},'
+            ' "time_to_first_token": {"mean": 0.8, "median": 0.2}}, "prompt_len": {"mean": 512.0},'
+            ' "throughput": {"requests_per_sec": 2.0, "output_tokens_per_sec": 128.0}},'
+            ' "failures": {"count": 3, "request_latency": {"mean": 9.9}}}'
+        ),
+        ("512-poisson-1", 2.0, 128.0, 0.8, 3.3),
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_a_table_is_read_by_its_columns(tmp_path: Path, form: str) -> None:
+    """Load, lengths, rates and means of its last cell; what no column says is not known."""
+    text, (name, requests, output, ttft, whole) = FORMS[form]
+    cell = list(cells_of(written(tmp_path, text, f"{form}.txt")).values())[-1]
+    assert cell.id == name
+    assert cell.request_throughput == pytest.approx(requests)
+    assert cell.output_token_throughput == pytest.approx(output)
+    assert (cell.ttft.mean if cell.ttft else None) == (ttft and pytest.approx(ttft))
+    assert (cell.e2el.mean if cell.e2el else None) == (whole and pytest.approx(whole))
+    assert Code.CONTRADICTORY not in codes(cell)
+    streamed = form in {"sweep", "sglang", "llmperf", "inference-perf"}
+    assert (Code.ARTICLE_METHOD in codes(cell)) is not streamed
+
+
+@pytest.mark.parametrize("form", ["matrix", "grid", "results", "custom", "fast"])
+def test_cells_of_the_articles_method_are_relative_only(tmp_path: Path, form: str) -> None:
+    """Their figures stay to be compared with one another; none is struck out for the method."""
+    cells = cells_of(written(tmp_path, FORMS[form][0])).values()
+    assert {cell.worth for cell in cells} <= {Worth.RELATIVE, Worth.UNMEASURED}
+
+
+def test_a_sweep_over_the_engines_settings_says_what_no_cell_names(tmp_path: Path) -> None:
+    """Two runs of one load differ in --max-num-seqs."""
+    imported = import_file(written(tmp_path, FORMS["sweep"][0], "summary.csv"), claims=Claims())
+    assert imported.manifest.host.versions["tool"] == "vllm bench sweep"
+    assert any("differ in max_num_seqs" in note for note in imported.notes)
+
+
+def test_results_inside_a_report_are_found_with_their_model(tmp_path: Path) -> None:
+    """Rows may lie in lists or under names, and the model above them."""
+    row = {"input_len": 128, "request_rate_rps": 0.9, "output_tok_per_s": 115.2}
+    cells = {f"u{n}": {**row, "concurrency": n, "ttft_ms": {"mean": 45.0}} for n in (1, 4)}
+    text = json.dumps({"hardware": {"chips": 1}, "google/gemma-4-E2B-it": {"cells": cells}})
+    imported = import_file(written(tmp_path, text, "report.json"), claims=Claims())
+    assert [cell.id for cell in imported.cells] == ["128x1", "128x4"]
+    assert imported.manifest.subject.model == "google/gemma-4-E2B-it"
+
+
+def test_a_tools_own_warning_is_passed_on(tmp_path: Path) -> None:
+    """guidellm knows when it sent too late, and when requests piled up."""
+    late = {"request_targeted_start_delay_avg": 0.6, "request_time_avg": 1.2}
+    state = {"end_queuing_constraints": {"over": {"metadata": {"is_over_saturated": True}}}}
+    text = guidellm(scheduler_metrics=late, scheduler_state=state, warnings=["few\nsamples"])
+    (cell,) = cells_of(written(tmp_path, text, "g.json")).values()
+    said = " ".join(v.because for v in cell.verdicts if v.code is Code.TOOL_WARNING)
+    for words in ("few samples", "over-saturated", "the client is a bottleneck"):
+        assert words in said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "concurrency,rps,latency\n" + f"1,2,{'9' * 200_000}\n",
+        '{"a":' * 900 + '{"concurrency": 1, "rps": 2}' + "}" * 900,
+        json.dumps([{"concurrency": 1e300, "rps": 1e308, "latency": 1e308}]),
+        json.dumps([{"concurrency": -1, "rps": [1], "latency": {"mean": {}}}]),
+        json.dumps({"benchmarks": [{"metrics": {"requests_per_second": [], "request_totals": 3}}]}),
+        guidellm(start_time=1e300, config=[]),
+        guidellm(metrics={"requests_per_second": 1, "prompt_token_count": {"successful": 7}}),
+        aiperf(input_config=json.loads('{"a":' * 400 + "1" + "}" * 400)),
+        aiperf(start_time="0001-01-01T00:00:00+23:59", input_sequence_length={"avg": 1e308}),
+        json.dumps([{"concurrency": 1, "rps": 1.0}] * 5_001),
+    ],
+)
+def test_a_hostile_file_is_read_or_refused_with_a_code(tmp_path: Path, text: str) -> None:
+    """Huge, deep, not finite, of wrong types: no other error ever ends an import."""
+    with contextlib.suppress(InvalidArgument):
+        import_file(written(tmp_path, text, "h.json"), claims=Claims())

@@ -110,12 +110,11 @@ function curve(lines, { id, title, words, xWords, yWords, ticks }) {
 }
 
 function linesOf(cells, across, up, words) {
-  const contexts = [...new Set(cells.map((cell) => cell.context))].sort((a, b) => a - b);
-  return contexts.map((context, number) => ({
-    context,
+  return lengthsOf(cells).map(({ length }, number) => ({
+    length,
     number,
     points: cells
-      .filter((cell) => cell.context === context && cell.kind !== "unmeasured")
+      .filter((cell) => cell.length === length && cell.kind !== "unmeasured")
       .sort((a, b) => a.size - b.size)
       .map((cell) => ({ cell, x: across(cell), y: up(cell) }))
       .filter((point) => point.x && point.y)
@@ -154,7 +153,7 @@ function curveKey(lines) {
     const entry = make("li", null, { class: `c${line.number % COLOURS}` });
     const svg = draw("svg", { viewBox: "0 0 12 12", "aria-hidden": "true" });
     svg.append(draw("path", { class: "dot", d: marker(MARKERS[line.number % 4], 6, 6) }));
-    entry.append(svg, make("span", `${line.context.toLocaleString("en-GB")} prompt tokens`));
+    entry.append(svg, make("span", `${line.length} prompt tokens`));
     return entry;
   });
   document.getElementById("curve-key").replaceChildren(...entries);

@@ -40,27 +40,32 @@ function heatCell(cell, metric, scale) {
   return td;
 }
 
+// One cell of each row of the grid: its label is `length`.
+function lengthsOf(cells) {
+  const first = [...new Map(cells.map((cell) => [cell.length, cell])).values()];
+  return first.sort((a, b) => a.context - b.context || a.answer - b.answer);
+}
+
 function heatmap(cells, metric) {
   const shown = cells.filter((cell) => isShown(cell));
   const values = shown.map((cell) => cell.values[metric.key]).filter((value) => value !== undefined);
   const scale = scaleOf(values.length ? values : [0]);
   const loads = [...new Map(cells.map((cell) => [cell.load, cell])).values()].sort((a, b) => a.size - b.size);
-  const contexts = [...new Set(cells.map((cell) => cell.context))].sort((a, b) => a - b);
   const table = document.getElementById("heatmap");
   const caption = make("caption", `${metric.title} (${metric.unit}): prompt tokens down, load across`, { id: "map-title" });
   const head = make("tr");
   head.append(make("th", ""));
   for (const load of loads) head.append(make("th", load.load, { scope: "col" }));
-  const rows = contexts.map((context) => heatRow(context, loads, shown, (cell) => heatCell(cell, metric, scale)));
+  const rows = lengthsOf(cells).map(({ length }) => heatRow(length, loads, shown, (cell) => heatCell(cell, metric, scale)));
   table.replaceChildren(caption, head, ...rows);
   legend(metric, scale, values.length);
 }
 
-function heatRow(context, loads, shown, td) {
+function heatRow(length, loads, shown, td) {
   const row = make("tr");
-  row.append(make("th", context.toLocaleString("en-GB"), { scope: "row" }));
+  row.append(make("th", length, { scope: "row" }));
   for (const { load } of loads) {
-    const cell = shown.find((each) => each.context === context && each.load === load);
+    const cell = shown.find((each) => each.length === length && each.load === load);
     row.append(cell ? td(cell) : make("td", "", { class: "none", role: "gridcell" }));
   }
   return row;

@@ -1,0 +1,242 @@
+"""What another tool's cell becomes, and which of its figures cannot all be true."""
+
+import math
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Final
+
+from benchmark.imports.claims import Claims
+from benchmark.imports.form import POINTS, Figures
+from benchmark.records import (
+    Arrivals,
+    CellResult,
+    CellSpec,
+    CellState,
+    Code,
+    Counts,
+    Distribution,
+    Verdict,
+)
+from benchmark.wording import figure, percent, seconds
+
+UNKNOWN_ERROR: Final = "unknown"
+"""Class of failures that a file counts without saying what they were."""
+_SAID: Final = 3
+"""Contradictions that one verdict names."""
+_ROUNDED: Final = 1.03
+"""Figures of two or three digits may be apart so far by rounding alone."""
+_APART: Final = 1.1
+"""Two ways to one figure, of which one is rounded or of a slightly other window."""
+_SUM_APART: Final = 2.0
+"""Mean TTFT and TPOT may miss mean E2EL so far where answers differ in length."""
+_FIXED_APART: Final = 1.2
+"""The same where all answers have one length: then the means add up exactly, but for rounding."""
+_COUNTED_APART: Final = 0.02
+"""Between a share that is said and the counts beside it."""
+_RATES: Final = {
+    "requests_per_second": "requests/s",
+    "output_tokens_per_second": "output tokens/s",
+    "input_tokens_per_second": "input tokens/s",
+    "total_tokens_per_second": "tokens/s",
+    "wall_seconds": "seconds",
+    "output_tokens": "output tokens",
+    "input_tokens": "input tokens",
+    "succeeded": "successes",
+    "failed": "failures",
+}
+
+
+def make_cell(spec: CellSpec, figures: Figures, claims: Claims) -> CellResult:
+    """Put a cell together; where nothing succeeded it failed and has no figure.
+
+    What cannot be, such as a negative rate, is left out and said.
+    """
+    against = list(contradictions(spec, figures))
+    said = [Verdict(code=Code.TOOL_WARNING, because=words) for words in figures.warnings]
+    if against:
+        said.append(Verdict(code=Code.CONTRADICTORY, because="; ".join(against[:_SAID])))
+    figures = _possible(figures)
+    errors = dict(figures.errors) or ({UNKNOWN_ERROR: figures.failed} if figures.failed else {})
+    total = figures.succeeded + figures.failed
+    seen = {
+        "spec": spec,
+        "wall_seconds": figures.wall_seconds,
+        "counts": Counts(sent=total, measured=total, succeeded=figures.succeeded, errors=errors),
+        "verdicts": tuple(said),
+    }
+    if not figures.succeeded:
+        reason = f"none of {total} requests succeeded"
+        return CellResult.model_validate({**seen, "state": CellState.FAILED, "reason": reason})
+    rates = _rates(spec, figures)
+    return CellResult.model_validate(
+        {
+            **seen,
+            "state": CellState.MEASURED,
+            "window_seconds": figures.wall_seconds,
+            **figures.times,
+            "concurrency_mean": figures.concurrency_mean,
+            "goodput": figures.goodput,
+            **rates,
+            **_prices(rates, claims.usd_per_hour),
+        }
+    )
+
+
+def _possible(figures: Figures) -> Figures:
+    """Leave out what is below 0; requests/s follow from count and duration where not given."""
+    wall = _not_below(figures.wall_seconds)
+    rate = _not_below(figures.requests_per_second)
+    times = {
+        name: each
+        for name, each in figures.times.items()
+        if each is not None and not any(getattr(each, point) < 0 for point in POINTS)
+    }
+    return figures._replace(
+        wall_seconds=wall,
+        requests_per_second=rate or (figures.succeeded / wall if wall else None),
+        output_tokens_per_second=_not_below(figures.output_tokens_per_second),
+        input_tokens_per_second=_not_below(figures.input_tokens_per_second),
+        concurrency_mean=_not_below(figures.concurrency_mean),
+        goodput=_not_below(figures.goodput),
+        times=times,
+    )
+
+
+def _not_below(value: float | None) -> float | None:
+    return value if value is not None and value >= 0 else None
+
+
+def _rates(spec: CellSpec, figures: Figures) -> dict[str, float | None]:
+    requests = figures.requests_per_second
+    given = figures.input_tokens_per_second
+    if given is None and requests and spec.context:
+        given = requests * spec.context
+    return {
+        "request_throughput": requests,
+        "input_token_throughput": given,
+        "output_token_throughput": figures.output_tokens_per_second,
+    }
+
+
+def _prices(rates: Mapping[str, float | None], usd_per_hour: float | None) -> dict[str, float]:
+    requests, output = rates["request_throughput"] or 0.0, rates["output_token_throughput"]
+    if usd_per_hour is None:
+        return {}
+    each, read = usd_per_hour / 3600, rates["input_token_throughput"]
+    prices = {"usd_per_1000_requests": 1000 * each / requests} if requests else {}
+    if output:
+        prices["usd_per_million_output_tokens"] = 1e6 * each / output
+    if output and read:
+        prices["usd_per_million_tokens"] = 1e6 * each / (output + read)
+    return prices
+
+
+def contradictions(spec: CellSpec, figures: Figures) -> Iterator[str]:
+    """Give each contradiction in words, the plainest first."""
+    yield from _below_zero(figures)
+    yield from _counted(figures)
+    for name, spread in figures.times.items():
+        if spread is not None:
+            yield from _falling(name.upper(), spread)
+    yield from _rated(figures)
+    if figures.succeeded:
+        yield from _timed(spec, figures)
+
+
+def _below_zero(figures: Figures) -> Iterator[str]:
+    for name, words in _RATES.items():
+        value = getattr(figures, name)
+        if value is not None and value < 0:
+            yield f"{figure(value)} {words}"
+    for name, spread in figures.times.items():
+        below = [point for point in POINTS if spread and getattr(spread, point) < 0]
+        if spread and below:
+            yield f"{name.upper()} {below[0]} is {seconds(getattr(spread, below[0]))}"
+
+
+def _counted(figures: Figures) -> Iterator[str]:
+    well, sent = figures.succeeded, figures.sent
+    if sent is not None and well > sent:
+        yield f"{well:,} of {sent:,} requests succeeded"
+    elif sent is not None and well + figures.failed > sent:
+        yield f"{well:,} succeeded and {figures.failed:,} failed of {sent:,} requests"
+    total, share = well + figures.failed, figures.share
+    if share is not None and total and abs(share - well / total) > _COUNTED_APART + 1 / total:
+        yield f"{percent(share)} of requests are said to succeed; {well:,} of {total:,} did"
+
+
+def _falling(name: str, spread: Distribution) -> Iterator[str]:
+    known = [
+        (point, value) for point in POINTS[1:] if not math.isnan(value := getattr(spread, point))
+    ]
+    for (low, less), (high, more) in pairwise(known):
+        if more < less / _ROUNDED:
+            yield f"{name} {high} of {seconds(more)} is below {low} of {seconds(less)}"
+    if spread.mean > spread.max * _ROUNDED:  # false where either is not known
+        yield f"mean {name} of {seconds(spread.mean)} is above its maximum {seconds(spread.max)}"
+
+
+def _rated(figures: Figures) -> Iterator[str]:
+    """Hold each rate against the count and the duration that it is the quotient of."""
+    wall = figures.wall_seconds if figures.whole_run else None
+    for rate, count, what in (
+        (figures.requests_per_second, figures.succeeded, "requests"),
+        (figures.output_tokens_per_second, figures.output_tokens, "output tokens"),
+        (figures.input_tokens_per_second, figures.input_tokens, "input tokens"),
+    ):
+        if not (rate and count and wall and wall > 0 and rate > 0 and count > 0):
+            continue
+        reckoned = count / wall
+        # A rate over a steady window may well be above the mean of a whole short run.
+        slack = _APART + 2 / count if what == "requests" else _APART
+        if not 1 / slack <= rate / reckoned <= slack:
+            yield (
+                f"{figure(rate)} {what}/s are said; {figure(count)} in {seconds(wall)} are "
+                f"{figure(reckoned)}"
+            )
+    total, output = figures.total_tokens_per_second, figures.output_tokens_per_second
+    if total and output and output > total * _ROUNDED:
+        yield f"{figure(output)} output tokens/s are more than all {figure(total)} tokens/s"
+
+
+def _timed(spec: CellSpec, figures: Figures) -> Iterator[str]:
+    whole, first = figures.times.get("e2el"), figures.times.get("ttft")
+    wall = figures.wall_seconds
+    if whole is None:
+        return
+    longest = max((v for point in POINTS if (v := getattr(whole, point)) > 0), default=0.0)
+    if wall and wall > 0 and longest > wall * _APART and spec.load.arrivals is Arrivals.ONCE:
+        yield f"requests of {seconds(longest)} in a run of {seconds(wall)}"
+    if first is None:
+        return
+    for point in ("mean", "p50"):
+        early, late = getattr(first, point), getattr(whole, point)
+        if late > 0 and early > late * _ROUNDED:
+            yield f"{point} TTFT of {seconds(early)} is above {point} E2EL of {seconds(late)}"
+            return
+    yield from _summed(figures, first.mean, whole.mean)
+
+
+def _summed(figures: Figures, first: float, whole: float) -> Iterator[str]:
+    each, (tokens, fixed) = figures.times.get("tpot"), _answer_tokens(figures)
+    if each is None or tokens is None or tokens <= 1 or not (first > 0 and whole > 0):
+        return
+    reckoned = first + each.mean * (tokens - 1)
+    apart = max(reckoned / whole, whole / reckoned)
+    if apart > (_FIXED_APART if fixed else _SUM_APART):
+        yield (
+            f"TTFT {seconds(first)} and {figure(tokens - 1)} further tokens of "
+            f"{seconds(each.mean)} make {seconds(reckoned)}, mean E2EL is {seconds(whole)}"
+        )
+
+
+def _answer_tokens(figures: Figures) -> tuple[float | None, bool]:
+    """Give the tokens of a usual answer, and whether all answers are as long."""
+    count, wanted = figures.succeeded, figures.answer_tokens
+    if figures.output_tokens and figures.output_tokens > 0 and count > 0:
+        mean = figures.output_tokens / count
+        return mean, count > 1 and mean == (wanted or int(mean))
+    rate, output = figures.requests_per_second, figures.output_tokens_per_second
+    if rate and output and rate > 0:
+        return output / rate, False
+    return wanted, False
