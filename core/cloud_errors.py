@@ -13,6 +13,7 @@ CloudError
 ├── NotOurs
 ├── PermissionDenied
 ├── QuotaExceeded
+├── TargetFault
 └── ZoneRefused
 """
 
@@ -105,3 +106,9 @@ class ZoneRefused(CloudError):
     """This zone does not have the hardware, or does not give it in this way; another may."""
 
     code = "ZONE_REFUSED"
+
+
+class TargetFault(CloudError):
+    """One target could not be read, through a fault of this server; the others can be."""
+
+    code = "TARGET_FAULT"

@@ -1,11 +1,11 @@
 """A client of one OpenAI-compatible engine; its errors are ours."""
 
-import json
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
+import anyio
 import httpx2
 
 from core.errors import (
@@ -18,11 +18,24 @@ from core.errors import (
     Unauthorized,
     Unreachable,
 )
+from core.foreign import MOST_JSON_BYTES, NotJson, in_quotes, read_json
 from core.records import Access, Record
 from core.trust import trusted
 
 LOOK_SECONDS: Final = 5.0
 """A look at a healthy engine takes milliseconds; a hung one must not hang us."""
+_MOST_BYTES: Final[Mapping[str, int]] = {"/metrics": 4 * 2**20}
+"""Of an answer, unpacked, where it is no JSON: of 32 engines' metrics together."""
+_MOST_STREAM_BYTES: Final = 32 * 2**20
+"""Of all events of an answer: 100,000 tokens take 30 MB."""
+_MOST_LINE_BYTES: Final = 2**20
+"""Of one event; vLLM's take some hundred, some thousand with log probabilities."""
+_MOST_REFUSAL_BYTES: Final = 64 * 2**10
+_MOST_MODELS: Final = 2_000
+_LONGEST_ID: Final = 200
+_MOST_WORDS: Final = 6
+"""Of a model's name: it stands in sentences, and what is longer is one itself."""
+_VERSION: Final = re.compile(r"[\w.+-]{1,60}", re.ASCII)
 _GATEWAY: Final = "RBAC: access denied"
 """So Envoy, the proxy before Container Apps, refuses an address."""
 _NO_TOOLS: Final = (
@@ -47,8 +60,27 @@ class ServedModel(Record):
     root: str | None = None
 
 
+class _Reply(NamedTuple):
+    """An answer that was read to its end, or to our bound."""
+
+    url: str
+    status: int
+    body: bytes
+    truncated: bool
+
+    @property
+    def is_success(self) -> bool:
+        """Whether its status says that all is well."""
+        return 200 <= self.status < 300
+
+    @property
+    def text(self) -> str:
+        """Return it as text, whatever its bytes are."""
+        return self.body.decode(errors="replace")
+
+
 class Endpoint:
-    """Speaks to one base URL with one credential."""
+    """Speaks to one base URL with one credential; whatever it sends is read within bounds."""
 
     def __init__(
         self,
@@ -60,6 +92,7 @@ class Endpoint:
         """Open it; `timeout` is of a look, in seconds."""
         headers = access.headers
         self.base_url: Final = access.base_url
+        self._seconds = timeout
         if not all(re.fullmatch(r"Bearer [!-~]+", value) for value in headers.values()):
             raise Unauthorized(
                 f"The key for {self.base_url} holds what no HTTP header can carry.",
@@ -71,7 +104,7 @@ class Endpoint:
                 transport = httpx2.AsyncHTTPTransport(uds=access.socket, limits=limits)
             self._client = httpx2.AsyncClient(
                 base_url=access.http_url,
-                headers=headers,
+                headers={**headers, "accept-encoding": "identity"},
                 timeout=timeout,
                 limits=limits,
                 transport=transport,
@@ -84,14 +117,14 @@ class Endpoint:
 
     async def healthy(self) -> bool:
         """Whether /health says so; a wrong answer is False, silence raises `Unreachable`."""
-        with self._translated():
-            return (await self._client.get("/health")).is_success
+        return (await self._ask("GET", "/health")).is_success
 
     async def version(self) -> str | None:
         """Give vLLM's version, None where the server has no /version."""
-        with self._translated():
-            reply = await self._client.get("/version")
-        return str(_json(reply).get("version")) if reply.is_success else None
+        reply = await self._ask("GET", "/version")
+        found = _json(reply).get("version") if reply.is_success else None
+        word = _VERSION.match(found) if isinstance(found, str) else None
+        return word[0] if word else None
 
     async def models(self) -> tuple[ServedModel, ...]:
         """Give what is served here.
@@ -100,19 +133,21 @@ class Endpoint:
             Unauthorized: The key is wrong.
             BadReply: It is no OpenAI-compatible server.
         """
-        body = await self._get_json("/v1/models")
-        rows = body.get("data")
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        reply = await self._ask("GET", "/v1/models")
+        self._check(reply, "/v1/models")
+        rows = _json(reply).get("data")
+        found = [row for row in rows if _is_named(row)] if isinstance(rows, list) else []
+        if rows != [] and not found:
             raise BadReply(
                 f"{self.base_url}/v1/models has no list of models.",
                 fix="Check that the URL is that of an OpenAI-compatible server.",
+                cause=in_quotes(reply.text, 200),
             )
-        return tuple(_served(row) for row in rows)
+        return tuple(_served(row) for row in found[:_MOST_MODELS])
 
     async def metrics_text(self) -> str:
         """Give the whole /metrics page."""
-        with self._translated():
-            reply = await self._client.get("/metrics")
+        reply = await self._ask("GET", "/metrics")
         self._check(reply, "/metrics")
         return reply.text
 
@@ -129,8 +164,7 @@ class Endpoint:
         self, path: str, body: Mapping[str, Any], *, timeout: float = 30
     ) -> dict[str, Any]:
         """Send JSON, give the JSON that comes back; `timeout` in seconds."""
-        with self._translated():
-            reply = await self._client.post(path, json=body, timeout=timeout)
+        reply = await self._ask("POST", path, body, seconds=timeout)
         self._check(reply, path)
         return _json(reply)
 
@@ -148,27 +182,59 @@ class Endpoint:
         with self._translated():
             async with self._client.stream("POST", path, json=body, timeout=timeout) as reply:
                 if not reply.is_success:
-                    await reply.aread()
-                    self._check(reply, path)
+                    with anyio.fail_after(timeout):
+                        refusal = await self._read(reply, path)
+                    self._check(refusal, path)
                 yield self._events(reply)
 
     async def _events(self, reply: httpx2.Response) -> AsyncIterator[dict[str, Any]]:
         with self._broken():
             async for line in _lines(reply):
-                data = line.removeprefix("data:").strip() if line.startswith("data:") else ""
-                if data == "[DONE]":
+                data = line.removeprefix(b"data:").strip() if line.startswith(b"data:") else b""
+                if data == b"[DONE]":
                     return
                 if data:
                     yield _event(data)
         raise _broken_stream("the connection closed")
 
-    async def _get_json(self, path: str) -> dict[str, Any]:
-        with self._translated():
-            reply = await self._client.get(path)
-        self._check(reply, path)
-        return _json(reply)
+    async def _ask(
+        self, method: str, path: str, body: Any = None, *, seconds: float | None = None
+    ) -> _Reply:
+        """Send one request and read its answer; `seconds` is of the longest silence, and of both.
 
-    def _check(self, reply: httpx2.Response, path: str) -> None:
+        A second more is for the client to say in which step it waited.
+        """
+        seconds = seconds or self._seconds
+        given = {} if body is None else {"json": body}
+        with self._translated(), anyio.fail_after(seconds + 1):
+            async with self._client.stream(method, path, timeout=seconds, **given) as reply:
+                return await self._read(reply, path)
+
+    async def _read(self, reply: httpx2.Response, path: str) -> _Reply:
+        """Read an answer up to the bound of its kind, which is that of what it is unpacked to.
+
+        Raises:
+            BadReply: It is longer.
+        """
+        most = _MOST_BYTES.get(path, MOST_JSON_BYTES)
+        most = most if reply.is_success else _MOST_REFUSAL_BYTES
+        pieces, size = [], 0
+        async for piece in reply.aiter_bytes():
+            pieces.append(piece)
+            size += len(piece)
+            if size > most:
+                break
+        body = b"".join(pieces)
+        found = _Reply(str(reply.url), reply.status_code, body[:most], truncated=len(body) > most)
+        if found.truncated and found.is_success:
+            raise BadReply(
+                f"{self.base_url}{path} answered with more than {most >> 20} MiB.",
+                fix="Check that the URL is that of an OpenAI-compatible server.",
+                cause=in_quotes(found.text[:1_000], 200),
+            )
+        return found
+
+    def _check(self, reply: _Reply, path: str) -> None:
         if not reply.is_success:
             _refuse(reply, f"{self.base_url}{path}")
 
@@ -176,16 +242,16 @@ class Endpoint:
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except httpx2.TimeoutException as exc:
+        except (httpx2.TimeoutException, TimeoutError) as exc:
             raise Unreachable(
                 f"{self.base_url} gave no answer in time.",
                 fix="Call get_system_status; the engine may be busy, booting or hung.",
-                cause=type(exc).__name__,
+                cause="Timeout" if isinstance(exc, TimeoutError) else type(exc).__name__,
             ) from exc
         except httpx2.TransportError as exc:
             words = str(exc) or type(exc).__name__
             said, fix = _STRANGER if "CERTIFICATE_VERIFY_FAILED" in words else _SILENT
-            raise Unreachable(said.format(self.base_url), fix=fix, cause=words) from exc
+            raise Unreachable(said.format(self.base_url), fix=fix, cause=in_quotes(words)) from exc
         except httpx2.DecodingError as exc:
             raise BadReply(
                 f"{self.base_url} sent what cannot be decoded.",
@@ -205,34 +271,53 @@ class Endpoint:
             raise _broken_stream(str(exc) or type(exc).__name__) from exc
 
 
-async def _lines(reply: httpx2.Response) -> AsyncIterator[str]:
+async def _lines(reply: httpx2.Response) -> AsyncIterator[bytes]:
     """Split where server-sent events do, and not at U+2028 or U+0085, which answers may hold."""
-    rest = b""
+    rest, size = b"", 0
     async for piece in reply.aiter_bytes():
+        size += len(piece)
         *lines, rest = re.split(rb"[\r\n]", rest + piece)
         for line in lines:
-            yield line.decode(errors="replace")
-    yield rest.decode(errors="replace")
+            if line:
+                yield line
+        if len(rest) > _MOST_LINE_BYTES or size > _MOST_STREAM_BYTES:
+            raise _broken_stream(f"it has more than {size >> 20} MiB, or a line of that length")
+    yield rest
 
 
-def _event(data: str) -> dict[str, Any]:
+def _event(data: bytes) -> dict[str, Any]:
     try:
-        event = json.loads(data)
-    except ValueError as exc:
-        raise _broken_stream(f"not JSON: {data[:120]!r}") from exc
+        event = read_json(data)
+    except NotJson as exc:
+        raise _broken_stream(f"not JSON: {_excerpt(data)}") from exc
     if not isinstance(event, dict):
-        raise _broken_stream(f"not an object: {data[:120]!r}")
-    if "error" in event:
+        raise _broken_stream(f"not an object: {_excerpt(data)}")
+    if event.get("error"):
         raise _broken_stream(_words(event))
     return event
+
+
+def _excerpt(data: bytes) -> str:
+    return in_quotes(data[:1_000].decode(errors="replace"), 120)
+
+
+def _is_named(row: object) -> bool:
+    """Whether a row of /v1/models has a name that can be written and asked for."""
+    name = row.get("id") if isinstance(row, dict) else None
+    return type(name) is int or (isinstance(name, str) and _is_name(name))
+
+
+def _is_name(text: str) -> bool:
+    words = len(text.split())
+    return len(text) <= _LONGEST_ID and text.isprintable() and 0 < words <= _MOST_WORDS
 
 
 def _served(row: Mapping[str, Any]) -> ServedModel:
     length, root = row.get("max_model_len"), row.get("root")
     return ServedModel(
-        id=str(row.get("id")),
-        max_model_len=length if isinstance(length, int) else None,
-        root=root if isinstance(root, str) else None,
+        id=str(row["id"]),
+        max_model_len=length if type(length) is int and length > 0 else None,
+        root=root if isinstance(root, str) and _is_name(root) else None,
     )
 
 
@@ -244,63 +329,63 @@ def _broken_stream(cause: str) -> BrokenStream:
     )
 
 
-def _json(reply: httpx2.Response) -> dict[str, Any]:
+def _json(reply: _Reply) -> dict[str, Any]:
     try:
-        body = reply.json()
-    except ValueError as exc:
+        body = read_json(reply.body)
+    except NotJson as exc:
         raise _bad_reply(reply) from exc
     if not isinstance(body, dict):
         raise _bad_reply(reply)
     return body
 
 
-def _bad_reply(reply: httpx2.Response) -> BadReply:
+def _bad_reply(reply: _Reply) -> BadReply:
     return BadReply(
         f"{reply.url} answered with something that is no JSON object.",
         fix="Check that the URL is vLLM's own and that no login page or proxy stands before it.",
-        cause=reply.text[:200],
+        cause=_excerpt(reply.body),
     )
 
 
-def _refuse(reply: httpx2.Response, url: str) -> NoReturn:
-    if reply.status_code < 400:
+def _refuse(reply: _Reply, url: str) -> NoReturn:
+    if reply.status < 400:
         raise _bad_reply(reply)
     words = _words_of(reply)
-    if reply.status_code == 403 and _GATEWAY in words:
+    if reply.status == 403 and _GATEWAY in words:
         raise AddressNotAllowed(
             f"{url} does not let in the address that this machine is seen with.",
             fix="Call deploy_vllm again, which lets it in; or set AZURE_ALLOWED_ADDRESSES before.",
             cause=words,
         )
-    if reply.status_code in {401, 403}:
+    if reply.status in {401, 403}:
         fix = "Give the right key in VLLM_API_KEY."
         raise Unauthorized(f"{url} refuses the key.", fix=fix, cause=words)
-    if reply.status_code == 404 and "model" in words:
+    if reply.status == 404 and "model" in words:
         raise ModelNotServed(
             "The endpoint does not serve that model.",
             fix="Call get_model_details for the id that it serves.",
             cause=words,
         )
-    if reply.status_code < 500:
-        said = f"The engine refuses the request ({reply.status_code})."
+    if reply.status < 500:
+        said = f"The engine refuses the request ({reply.status})."
         fix = _NO_TOOLS if "--tool-call-parser" in words else "Change what its own words point to."
         raise RequestRefused(said, fix=fix, cause=words)
     raise EndpointError(
-        f"{url} failed with status {reply.status_code}.",
+        f"{url} failed with status {reply.status}.",
         fix="Call get_logs for what the engine says of it.",
         cause=words,
     )
 
 
-def _words_of(reply: httpx2.Response) -> str:
+def _words_of(reply: _Reply) -> str:
     try:
-        body = reply.json()
-    except ValueError:
-        return reply.text[:300]
-    return _words(body) if isinstance(body, dict) else reply.text[:300]
+        body = read_json(reply.body)
+    except NotJson:
+        body = None
+    return _words(body) if isinstance(body, dict) else in_quotes(reply.text)
 
 
 def _words(body: Mapping[str, Any]) -> str:
     error = body.get("error", body.get("detail", body))
     message = error.get("message", error) if isinstance(error, dict) else error
-    return str(message)[:600]
+    return in_quotes(message, 600)

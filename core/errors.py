@@ -34,6 +34,7 @@ OpsError
     ├── RequestRefused
     ├── ModelNotServed
     ├── BadReply
+    ├── TimedOut
     └── BrokenStream
 """
 
@@ -290,6 +291,12 @@ class BadReply(EndpointError):
     """The endpoint's reply is not what an OpenAI-compatible server sends."""
 
     code = "BAD_REPLY"
+
+
+class TimedOut(EndpointError):
+    """It was asked, and nothing was answered in the time that there is."""
+
+    code = "TIMED_OUT"
 
 
 class BrokenStream(EndpointError):

@@ -6,11 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from fnmatch import fnmatch
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from core.errors import BadReply
+from core.foreign import in_quotes, one_line
 from core.records import Record
 
 _HISTOGRAMS: Final = {
@@ -23,6 +24,13 @@ _HISTOGRAMS: Final = {
 """Our name: vLLM's (0.32). What an engine lacks is None in the answer."""
 
 
+_MOST_LINES: Final = 40_000
+"""Of a page; one engine has about a thousand."""
+_LONGEST_LINE: Final = 8_000
+_ODD: Final = (ValueError, IndexError, KeyError, TypeError, AttributeError)
+"""What prometheus-client 0.26 raises at what is no page, an IndexError at `{,`."""
+_NO_SIZE: Final = 1e15
+"""No engine has so many tokens, blocks or requests."""
 _FAR_FUTURE: Final = 1e11
 """Seconds since 1970: what is later is no time."""
 
@@ -129,17 +137,15 @@ class MetricsPage:
 
     def __init__(self, text: str) -> None:
         self._samples: dict[str, list[Sample]] = defaultdict(list)
+        lines = text.split("\n", _MOST_LINES)
+        if len(lines) > _MOST_LINES or max(map(len, lines)) > _LONGEST_LINE:
+            raise _no_page("It has too many lines, or too long ones.")
         try:
             for family in text_string_to_metric_families(text):
                 for sample in family.samples:
-                    row = Sample(name=sample.name, labels=sample.labels, value=sample.value)
-                    self._samples[sample.name].append(row)
-        except (ValueError, IndexError) as exc:  # prometheus-client 0.26 on `{,`
-            raise BadReply(
-                "The metrics page is not Prometheus text.",
-                fix="Check that the URL is vLLM's own and that no proxy stands before it.",
-                cause=str(exc)[:200],
-            ) from exc
+                    self._samples[sample.name].append(_sample(sample))
+        except _ODD as exc:
+            raise _no_page(in_quotes(exc, 200)) from exc
 
     def engine(self) -> EngineMetrics:
         """Give the numbers an operator acts on."""
@@ -181,12 +187,15 @@ class MetricsPage:
         return tuple(row for row in rows if fnmatch(row.name, wanted))
 
     def _sum(self, name: str) -> float | None:
-        rows = self._samples.get(name)
-        return sum(row.value for row in rows) if rows else None
+        rows = self._finite(name)
+        total = sum(row.value for row in rows)
+        return total if rows and math.isfinite(total) else None
 
     def _largest(self, name: str) -> float | None:
-        rows = self._samples.get(name)
-        return max(row.value for row in rows) if rows else None
+        return max((row.value for row in self._finite(name)), default=None)
+
+    def _finite(self, name: str) -> list[Sample]:
+        return [row for row in self._samples.get(name, ()) if math.isfinite(row.value)]
 
     def _by(self, name: str, label: str) -> dict[str, int] | None:
         rows = self._samples.get(name)
@@ -194,7 +203,7 @@ class MetricsPage:
             return None
         totals: dict[str, int] = defaultdict(int)
         for row in rows:
-            totals[row.labels.get(label, "")] += _whole(row.value) or 0
+            totals[_word(row.labels, label) or ""] += _whole(row.value) or 0
         return dict(totals)
 
     def histograms(self) -> dict[str, Histogram]:
@@ -204,9 +213,9 @@ class MetricsPage:
             buckets: dict[float, float] = defaultdict(float)
             for row in self._samples.get(f"{name}_bucket", ()):
                 bound = math.inf if row.labels.get("le") == "+Inf" else _number(row.labels, "le")
-                if bound is not None and math.isfinite(row.value):
+                if bound is not None and row.value >= 0:
                     buckets[bound] += row.value
-            if buckets:
+            if buckets and math.isfinite(sum(buckets.values())):
                 total = self._sum(f"{name}_sum") or 0.0
                 found[ours] = Histogram(buckets=dict(buckets), total=total)
         return found
@@ -221,7 +230,7 @@ class MetricsPage:
 
     def _sleep_state(self) -> str | None:
         rows = self._samples.get("vllm:engine_sleep_state", [])
-        return next((row.labels.get("sleep_state") for row in rows if row.value == 1), None)
+        return next((_word(row.labels, "sleep_state") for row in rows if row.value == 1), None)
 
     def _cache_config(self) -> CacheConfig:
         rows = self._samples.get("vllm:cache_config_info")
@@ -229,7 +238,7 @@ class MetricsPage:
         return CacheConfig(
             num_gpu_blocks=_whole(_number(labels, "num_gpu_blocks")),
             block_size=_whole(_number(labels, "block_size")),
-            cache_dtype=labels.get("cache_dtype"),
+            cache_dtype=_word(labels, "cache_dtype"),
             kv_cache_size_tokens=_whole(_number(labels, "kv_cache_size_tokens")),
             kv_cache_max_concurrency=_number(labels, "kv_cache_max_concurrency"),
             enable_prefix_caching=_flag(labels, "enable_prefix_caching"),
@@ -279,13 +288,37 @@ def _bound(bounds: Iterable[tuple[float, float]], q: float) -> float | None:
     return None if math.isinf(bound) else bound
 
 
+def _sample(sample: Any) -> Sample:
+    """Keep one line of the page; its words are others'."""
+    return Sample(
+        name=one_line(sample.name, 200),
+        labels={one_line(name, 100): one_line(said, 500) for name, said in sample.labels.items()},
+        value=sample.value,
+    )
+
+
+def _no_page(cause: str) -> BadReply:
+    return BadReply(
+        "The metrics page is not Prometheus text.",
+        fix="Check that the URL is vLLM's own and that no proxy stands before it.",
+        cause=cause,
+    )
+
+
 def _whole(value: float | None) -> int | None:
     return int(value) if value is not None and math.isfinite(value) else None
 
 
 def _number(labels: Mapping[str, str], name: str) -> float | None:
     text = labels.get(name, "")
-    return float(text) if re.fullmatch(r"-?\d+(\.\d+)?(e[+-]?\d+)?", text) else None
+    value = float(text) if re.fullmatch(r"-?\d+(\.\d+)?(e[+-]?\d+)?", text) else math.inf
+    return value if abs(value) < _NO_SIZE else None
+
+
+def _word(labels: Mapping[str, str], name: str) -> str | None:
+    """Return a label whose values are words of the engine's code, and nothing else."""
+    text = labels.get(name, "")
+    return text if re.fullmatch(r"[\w.-]{1,40}", text, re.ASCII) else None
 
 
 def _flag(labels: Mapping[str, str], name: str) -> bool | None:

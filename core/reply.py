@@ -1,7 +1,8 @@
 """The two halves of every answer: a structured envelope and the same facts as Markdown."""
 
+import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, Protocol
@@ -10,12 +11,21 @@ from warnings import warn
 from pydantic_core import to_jsonable_python
 
 from core.errors import NextStep, OpsError
+from core.foreign import harmless, printable
 from core.records import Answer
+from core.redaction import redact
 
 MAX_CHARACTERS: Final = 28_000
 """Of one half: about 7,000 tokens, so that no client cuts it (state of 2026-11)."""
 MAX_WARNINGS: Final = 3
 """Of an answer that was not asked for in full; those about money and data come first."""
+_TYPED: Final = frozenset(
+    (
+        *("command", "commands", "docker_run", "yaml", "manifest", "curl", "python"),
+        *("gemini_cli", "engine_line", "certificate"),
+    )
+)
+"""Fields of several lines that a person types or saves as they stand: ours, word by word."""
 MAX_ROW: Final = 240
 """Characters of a row that is written on one line."""
 _URGENT: Final = re.compile(
@@ -137,7 +147,7 @@ def few(said: Sequence[str]) -> list[str]:
 def _tidy(value: Any) -> Any:
     """Leave out what has no value, and round as people do."""
     if isinstance(value, float):
-        return _rounded(value)
+        return _rounded(value) if math.isfinite(value) else None
     if isinstance(value, Mapping):
         tidy = {name: _tidy(item) for name, item in value.items()}
         return {name: item for name, item in tidy.items() if item not in (None, "", [], {})}
@@ -155,6 +165,11 @@ def _rounded(number: float) -> float | int:
     if abs(number) >= 1000:
         return round(number)
     return float(f"{number:.3g}")
+
+
+def outgoing(envelope: Json, secrets: Iterable[str]) -> Json:
+    """Return the envelope as it may leave: nothing in it hides, betrays a secret or is too long."""
+    return bounded(redact(harmless(envelope), secrets))
 
 
 def bounded(envelope: Json) -> Json:
@@ -208,7 +223,7 @@ def markdown(envelope: Mapping[str, Any]) -> str:
         lines += ["", f"More: detail='{envelope['detail']}'"]
     if envelope.get("truncated"):
         lines += ["", "truncated: true"]
-    return "\n".join(lines)
+    return printable("\n".join(lines), keep="\n\t")
 
 
 def _call(step: Mapping[str, Any]) -> str:
@@ -226,7 +241,7 @@ def _block(value: Mapping[str, Any], indent: str) -> Iterator[str]:
             yield from _items(item, indent + "  ")
         elif isinstance(item, str) and "\n" in item:
             yield f"{indent}- {name}:"
-            yield from _fenced(item)
+            yield from _fenced(item) if name in _TYPED else _spoken(item)
         else:
             yield f"{indent}- {name}: {_scalar(item)}"
 
@@ -244,7 +259,7 @@ def _items(items: list[Any], indent: str) -> Iterator[str]:
             yield from _items(item, indent + "  ")
         elif isinstance(item, str) and "\n" in item:
             yield f"{indent}-"
-            yield from _fenced(item)
+            yield from _spoken(item)
         else:
             yield f"{indent}- {_scalar(item)}"
 
@@ -255,6 +270,11 @@ def _row(item: Mapping[str, Any]) -> str:
         return ""
     row = ", ".join(f"{name}: {_scalar(value)}" for name, value in item.items())
     return row if len(row) <= MAX_ROW and "\n" not in row else ""
+
+
+def _spoken(text: str) -> Iterator[str]:
+    """Mark each line, so that none passes for one of ours, whoever wrote it."""
+    yield from (f"> {line}" for line in text.rstrip("\n").split("\n"))
 
 
 def _fenced(text: str) -> Iterator[str]:

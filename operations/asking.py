@@ -1,6 +1,7 @@
 """The served model asked, and each answer timed token by token."""
 
 import json
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import pairwise
@@ -12,16 +13,18 @@ from backends.endpoint import NAME as ENDPOINT
 from core.endpoint import Endpoint
 from core.errors import (
     BadReply,
+    BrokenStream,
     EndpointError,
     InvalidArgument,
     NextStep,
     NotReady,
+    TimedOut,
     Unauthorized,
     Unreachable,
 )
+from core.foreign import in_quotes
 from core.not_running import not_running
 from core.records import Answer, Record, State
-from logs.readable import printable, quoted
 from operations.resolve import Found
 from operations.runtime import Runtime
 from operations.waking import asleep
@@ -29,6 +32,11 @@ from operations.waking import asleep
 ANSWER_SECONDS: Final = 40.0
 """A call ends before a client cuts it; what has come by then is given."""
 MAX_ANSWER_CHARACTERS: Final = 20_000
+_LAST_SECONDS: Final = 2.0
+"""Of a call, to say what came."""
+_MOST_PIECES: Final = 100_000
+"""Of an answer; the fastest engine makes 80,000 tokens in that time."""
+_MOST_TOKENS: Final = 10**9
 _QUOTED: Final = 160
 """Characters of an answer in the first line."""
 _ONLY_THOUGHTS: Final = (
@@ -88,8 +96,7 @@ class ModelAnswer(Answer):
         if self.reasoning and not self.answer:
             return f"{head}, all of them thoughts: there is no answer yet."
         if timing is None or timing.ttft_seconds is None:
-            words = " ".join(printable(self.answer).split())
-            return f'{head}: "{quoted(words, _QUOTED)}"'
+            return f"{head}: {in_quotes(self.answer, _QUOTED) or 'no text'}."
         ttft = f"{timing.ttft_seconds * 1000:.0f} ms"
         speed = timing.tpot_seconds and f", then {1 / timing.tpot_seconds:.3g} tokens/s"
         said = f"{head}: first token after {ttft}{speed or ''}"
@@ -103,7 +110,7 @@ class ModelAnswer(Answer):
     def warnings(self) -> tuple[str, ...]:
         """Warn of an answer that is not whole."""
         if self.finish_reason == "deadline":
-            return (f"The answer was cut off after {ANSWER_SECONDS:.0f} s; ask for fewer tokens.",)
+            return ("The answer was cut off where a call must end; ask for fewer tokens.",)
         if self.finish_reason == "length":
             if self.reasoning and not self.answer:
                 return (_ONLY_THOUGHTS,)
@@ -173,26 +180,35 @@ class _Heard:
         self._content_at: list[float] = []
         self._reasoning_at: list[float] = []
         self.finish_reason: str | None = None
+        self.chunks = 0
         self.usage: Mapping[str, Any] = {}
 
     def take(self, chunk: Mapping[str, Any]) -> None:
         """Take one chunk in."""
         at = self._clock() - self._sent
-        self.usage = chunk.get("usage") or self.usage
-        for choice in chunk.get("choices") or ():
-            delta = choice.get("delta") or {}
+        self.chunks += 1
+        self.usage = _object(chunk.get("usage")) or self.usage
+        choices = chunk.get("choices")
+        for choice in map(_object, choices if isinstance(choices, list) else ()):
+            delta = _object(choice.get("delta"))
             self._keep(
                 self.content, self._content_at, delta.get("content") or choice.get("text"), at
             )
             thought = delta.get("reasoning") or delta.get("reasoning_content")
             self._keep(self.reasoning, self._reasoning_at, thought, at)
-            self.finish_reason = choice.get("finish_reason") or self.finish_reason
+            self.finish_reason = _reason(choice.get("finish_reason")) or self.finish_reason
+            if len(self.content) + len(self.reasoning) > _MOST_PIECES:
+                raise BrokenStream(
+                    "The answer has no end.",
+                    fix="Ask for fewer tokens; call verify_model_health for what it answers.",
+                    cause=f"More than {_MOST_PIECES} pieces of text came.",
+                )
 
     def timing(self) -> Timing:
         """Give the arithmetic of it."""
         end = self._clock() - self._sent
         stamps = sorted(self._content_at + self._reasoning_at)
-        tokens = self.usage.get("completion_tokens")
+        tokens = _count(self.usage, "completion_tokens")
         gaps = sorted(late - early for early, late in pairwise(stamps))
         decode = stamps[-1] - stamps[0] if stamps else 0.0
         return Timing(
@@ -233,7 +249,8 @@ async def ask(
     model = found.deployment.served_model_name
     async with runtime.endpoint(found.backend, found.name) as endpoint:
         gathered = _Heard(clock)
-        await _listen(endpoint, question, model, gathered, heard)
+        here = {"target": found.deployment.target, "name": found.name}
+        await _listen(endpoint, question, model, gathered, heard, here)
     return _answer(found, model, gathered, timed=timed)
 
 
@@ -267,10 +284,17 @@ def require_ready(found: Found) -> None:
 
 
 async def _listen(
-    endpoint: Endpoint, question: Question, model: str, gathered: _Heard, heard: Heard
+    endpoint: Endpoint,
+    question: Question,
+    model: str,
+    gathered: _Heard,
+    heard: Heard,
+    here: Mapping[str, str],
 ) -> None:
     path = "/v1/chat/completions" if question.mode == "chat" else "/v1/completions"
-    with anyio.move_on_after(ANSWER_SECONDS) as limit:
+    left = anyio.current_effective_deadline() - anyio.current_time() - _LAST_SECONDS
+    seconds = max(1.0, min(ANSWER_SECONDS, left))
+    with anyio.move_on_after(seconds) as limit:
         try:
             async with endpoint.stream(
                 path, question.body(model), timeout=_SILENCE_SECONDS
@@ -282,13 +306,28 @@ async def _listen(
             if said := "".join(gathered.content):
                 exc.data["answer_so_far"] = said[-MAX_ANSWER_CHARACTERS:]
             raise
+    came = bool(gathered.content or gathered.reasoning)
     if limit.cancelled_caught:
+        if not came:
+            raise TimedOut(
+                f"{model} answered nothing within {seconds:.0f} s.",
+                fix="Call verify_model_health for whether it answers at all, then ask again.",
+                cause=f"{gathered.chunks} events came, none of them with text.",
+                next_steps=(NextStep("verify_model_health", here),),
+            )
         gathered.finish_reason = "deadline"
+    elif not came and gathered.finish_reason is None:
+        raise BrokenStream(
+            f"{model} ended its answer without a word of it.",
+            fix="Call verify_model_health for whether it answers at all, then ask again.",
+            cause=f"{gathered.chunks} events came, none with text or a reason why it ended.",
+            next_steps=(NextStep("verify_model_health", here),),
+        )
 
 
 def _answer(found: Found, model: str, gathered: _Heard, *, timed: bool) -> ModelAnswer:
     text = "".join(gathered.content)
-    details = gathered.usage.get("prompt_tokens_details") or {}
+    details = _object(gathered.usage.get("prompt_tokens_details"))
     return ModelAnswer(
         target=found.deployment.target,
         name=found.name,
@@ -297,11 +336,26 @@ def _answer(found: Found, model: str, gathered: _Heard, *, timed: bool) -> Model
         reasoning="".join(gathered.reasoning)[-MAX_ANSWER_CHARACTERS:] or None,
         finish_reason=gathered.finish_reason,
         truncated=len(text) > MAX_ANSWER_CHARACTERS,
-        prompt_tokens=gathered.usage.get("prompt_tokens"),
-        completion_tokens=gathered.usage.get("completion_tokens"),
-        cached_prompt_tokens=details.get("cached_tokens"),
+        prompt_tokens=_count(gathered.usage, "prompt_tokens"),
+        completion_tokens=_count(gathered.usage, "completion_tokens"),
+        cached_prompt_tokens=_count(details, "cached_tokens"),
         timing=gathered.timing() if timed else None,
     )
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    """Return what is an object, and an empty one for what should be and is not."""
+    return value if isinstance(value, dict) else {}
+
+
+def _count(usage: Mapping[str, Any], name: str) -> int | None:
+    value = usage.get(name)
+    return value if type(value) is int and 0 <= value < _MOST_TOKENS else None
+
+
+def _reason(value: object) -> str | None:
+    """Return why an answer ended, which is one word of the engine's."""
+    return value if isinstance(value, str) and re.fullmatch(r"\w{1,40}", value) else None
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float | None:

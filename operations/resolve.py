@@ -1,7 +1,9 @@
 """`target` and `name` left out: what a person means who types just «status»."""
 
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 import anyio
@@ -10,6 +12,7 @@ from backends.base import Backend
 from backends.common.in_time import in_time
 from backends.endpoint import NAME as ENDPOINT
 from backends.registry import TITLES
+from core.cloud_errors import TargetFault
 from core.errors import (
     Ambiguous,
     DeploymentNotFound,
@@ -23,6 +26,7 @@ from core.reply import note
 from operations.remembered import deployed, ended
 from operations.stage import Stage
 
+_log: Final = logging.getLogger(__name__)
 EACH_SECONDS: Final = 15.0
 """For one target to list what it has, where the others are answered without it."""
 ALONE_SECONDS: Final = 22.0
@@ -38,6 +42,7 @@ _WHY: Final = {
     "NOT_AUTHENTICATED": "not logged in, or the login has expired",
     "PERMISSION_DENIED": "permission denied (403)",
     "CLOUD_TIMEOUT": "no answer in time",
+    "TARGET_FAULT": "a fault of this server, whose standard error has the traceback",
 }
 """By code, where the error's own words name one call of many."""
 
@@ -198,10 +203,32 @@ async def look(stage: Stage, target: str, seconds: float) -> Sequence[Deployment
     Raises:
         TargetNotFound: The target is not configured.
         CloudTimeout: It did not say within so many seconds.
+        TargetFault: What it said is none that this server understands: a bug, but of one target.
         OpsError: It cannot be looked at.
     """
-    with in_time(target, "list what is deployed", seconds, fix=_AGAIN):
-        return await stage.backend(target).list()
+    backend = stage.backend(target)
+    with fault_of(target), in_time(target, "list what is deployed", seconds, fix=_AGAIN):
+        return await backend.list()
+
+
+@contextmanager
+def fault_of(target: str) -> Iterator[None]:
+    """Let what nobody foresaw be an error of this target alone: the others are still looked at.
+
+    Raises:
+        TargetFault: Something failed within that is no error of ours.
+    """
+    try:
+        yield
+    except OpsError:
+        raise
+    except Exception as exc:
+        _log.exception("%s could not be read.", target)
+        raise TargetFault(
+            f"{target} could not be read for a reason that this server does not know.",
+            fix="This is a bug of the server: its standard error has the traceback; report it.",
+            cause=type(exc).__name__,
+        ) from exc
 
 
 def _unseen(

@@ -9,7 +9,7 @@ from fastmcp.server.dependencies import get_http_request
 from mcp.types import Implementation
 
 from core import VERSION
-from logs.readable import printable
+from core.foreign import one_line
 
 _CHARACTERS: Final = 80
 """Of a client's name and version, which it may choose freely."""
@@ -21,7 +21,7 @@ def caller(context: Context) -> str:
     info = getattr(params, "client_info", None)
     request = _request()
     name = f"{info.name} {info.version}" if info else _agent(request)
-    return f"{printable(name)[:_CHARACTERS]} ({_user(request)})"
+    return f"{one_line(name, _CHARACTERS)} ({_user(request)})"
 
 
 def command(name: str) -> Implementation:

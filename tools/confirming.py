@@ -24,10 +24,10 @@ from core.errors import (
     HostError,
     NextStep,
 )
+from core.foreign import in_quotes
 from core.journal import TOKEN_MINUTES
 from core.redaction import redact
 from core.reply import note
-from logs.readable import printable
 from operations.lives.agreement import Preview
 from operations.runtime import Runtime
 from tools.patience import a_humans_time
@@ -96,7 +96,7 @@ async def _asked(rt: Runtime, ctx: Context, preview: Preview) -> bool:
     try:
         heard = await _heard(ctx, question)
     except MCPError as exc:
-        said = f"the client answered '{printable(str(exc))[:100]}'"
+        said = f"the client answered {in_quotes(exc, 100)}"
         if exc.code not in _UNASKED:
             raise _not_agreed(preview, said) from exc
         note(f"Nobody could be asked: {said}.")

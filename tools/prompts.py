@@ -10,9 +10,9 @@ from fastmcp.server.providers import SkillsDirectoryProvider
 from pydantic import Field, TypeAdapter
 from pydantic import ValidationError as PydanticValidationError
 
+from core.foreign import one_line
 from core.records import NAME_PATTERN
 from core.redaction import redact
-from logs.readable import printable
 from tools.skills import Skill, skills
 from tools.surface import TOOLS, runtime
 
@@ -114,4 +114,4 @@ def _front(skill: Skill, said: Mapping[str, str]) -> str:
 
 def _line(text: str) -> str:
     """Keep what a person said on one line, so that it can never pass for a step."""
-    return printable(" ".join(text.split()))
+    return one_line(text, 2_000)

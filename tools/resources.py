@@ -9,16 +9,19 @@ from fastmcp.exceptions import NotFoundError, ResourceError
 from fastmcp.resources import Resource, ResourceTemplate
 
 from core.errors import InvalidArgument, NotFound, OpsError
+from core.foreign import one_line
 from core.records import Answer
 from core.redaction import redact
 from core.rehearsal import REHEARSAL
-from core.reply import bounded, collecting_notes, in_full, success
+from core.reply import collecting_notes, in_full, outgoing, success
 from operations import failures
 from operations.benchmarks import reports
 from operations.plans import targets
 from operations.watching import overview
 from tools.surface import offered, runtime
 
+_LONGEST: Final = 2_000
+"""Characters of an error."""
 _JSON: Final = "application/json"
 _MARKDOWN: Final = "text/markdown"
 
@@ -39,14 +42,14 @@ async def _json(looking: Awaitable[Answer]) -> str:
             envelope = success(answer, notes, offered(rt))
     news = [REHEARSAL] if rt.settings.rehearsal else []
     envelope["warnings"] = [*news, *envelope["warnings"]]
-    return json.dumps(bounded(redact(envelope, rt.secrets)), ensure_ascii=False, indent=1)
+    return json.dumps(outgoing(envelope, rt.secrets), ensure_ascii=False, indent=1)
 
 
 def _readable(exc: OpsError) -> ResourceError:
     """Put an error of ours into the protocol's words; where nothing is, there is one for that."""
     if isinstance(exc, NotFound | InvalidArgument):
-        return Missing(exc.summary, log_level=DEBUG)
-    words = f"{exc.code}: {exc.summary} {exc.fix}"
+        return Missing(one_line(exc.summary, _LONGEST), log_level=DEBUG)
+    words = one_line(f"{exc.code}: {exc.summary} {exc.fix}", _LONGEST)
     return ResourceError(redact(words, runtime().secrets), log_level=DEBUG)
 
 

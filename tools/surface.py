@@ -18,9 +18,8 @@ from pydantic.json_schema import SkipJsonSchema
 
 from core.errors import NextStep, OpsError
 from core.records import Answer
-from core.redaction import redact
 from core.rehearsal import REHEARSAL
-from core.reply import Json, Listed, bounded, collecting_notes, failure, few, markdown, success
+from core.reply import Json, Listed, collecting_notes, failure, few, markdown, outgoing, success
 from core.settings import Toolset
 from operations.runtime import Runtime
 from tools.titles import title
@@ -219,7 +218,7 @@ def result(envelope: Json, rt: Runtime) -> ToolResult:
     warnings = few([*rt.told, *envelope["warnings"]])
     rt.told.clear()
     envelope = _with_toolsets({**envelope, "warnings": [*news, *warnings]}, rt)
-    quiet = bounded(redact(envelope, rt.secrets))
+    quiet = outgoing(envelope, rt.secrets)
     return ToolResult(content=markdown(quiet), structured_content=quiet, is_error=not quiet["ok"])
 
 

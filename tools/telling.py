@@ -7,6 +7,7 @@ from typing import Final
 import anyio
 from fastmcp.server.context import Context
 
+from core.foreign import one_line
 from core.records import Deployment
 
 _EVERY_SECONDS: Final = 5.0
@@ -24,7 +25,7 @@ class _Beat:
         if message == self._said and now - self._last < _EVERY_SECONDS:
             return
         self._last, self._said, self._count = now, message, self._count + 1
-        await self._ctx.report_progress(self._count, None, message[:200])
+        await self._ctx.report_progress(self._count, None, one_line(message, 200))
 
 
 def heartbeat(ctx: Context) -> Callable[[Deployment], Awaitable[None]]:

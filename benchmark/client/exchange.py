@@ -42,6 +42,11 @@ _OK: Final = Outcome.OK
 _GAP: Final = b"\n\n"
 _MOST_WORDS: Final = 65536
 """Bytes kept of an answer that is none; refusals are shorter."""
+_MOST_HEAD: Final = 2**18
+_MOST_PENDING: Final = 2**20
+"""Bytes of an event; vLLM's have some hundred."""
+_MOST_EVENTS: Final = 2_000_000
+"""Of an answer: twice the longest context that any model has."""
 
 
 class Connection(asyncio.Protocol):
@@ -136,8 +141,15 @@ class Connection(asyncio.Protocol):
             self._begin(now, data)
         elif self._buffer:
             self._go_on(now, data)
-        if self._complete:
+        if self._is_endless():
+            self.fail(Outcome.GARBAGE, now)
+        elif self._complete:
             self._finish(now)
+
+    def _is_endless(self) -> bool:
+        """Whether more has come than any answer has, which would be kept until its time is over."""
+        pending = self._splitter.pending > _MOST_PENDING
+        return pending or len(self._head) > _MOST_HEAD or len(self.times) > _MOST_EVENTS
 
     def _go_on(self, now: float, data: bytes) -> None:
         body = b"".join(self._buffer)

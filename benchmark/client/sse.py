@@ -40,6 +40,11 @@ class Splitter:
         self._started = False
 
     @property
+    def pending(self) -> int:
+        """Return how many bytes wait for the end of their event."""
+        return len(self._rest) + sum(map(len, self._data or ()))
+
+    @property
     def whole(self) -> bool:
         """Whether no event is half here."""
         return not self._rest and self._data is None

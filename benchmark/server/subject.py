@@ -67,7 +67,7 @@ async def look(endpoint: Endpoint, model: str | None) -> Seen:
 def _chosen(served: Sequence[ServedModel], model: str | None) -> ServedModel:
     fitting = [one for one in served if model in {None, one.id}]
     if not fitting:
-        names = ", ".join(one.id for one in served) or "no model"
+        names = ", ".join(one.id for one in served[:10]) or "no model"
         raise ModelNotServed(
             f"The endpoint serves {names}, not {model or 'a model'}.",
             fix="Name a model that it serves, or none.",

@@ -9,6 +9,7 @@ import anyio
 
 from backends.base import LogQuery
 from core.errors import OpsError
+from core.foreign import one_line
 from core.redaction import redact
 from logs.catalogue import WRITERS, Writer
 from logs.finding import Finder, Finding
@@ -17,7 +18,7 @@ from logs.masking import mask
 from logs.reduced import Reduced, times
 from logs.reducing import Reducer
 from operations.analysis.records import Recognized
-from operations.analyst.words import Row, one_line
+from operations.analyst.words import Row
 from operations.diagnosis.calls import calls
 from operations.diagnosis.records import Call
 from operations.resolve import Found

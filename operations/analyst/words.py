@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from core.foreign import one_line
 from core.record import Record
 from operations.diagnosis.records import Call
 
@@ -73,16 +74,6 @@ class Words(Record):
     """What was dropped, cut or left out, and why."""
 
 
-def one_line(text: str, most: int) -> str:
-    r"""Give a text on one line, without what is not printed, cut.
-
-    >>> one_line("a\tb\x1b\n\u202ec", 4)
-    'a b…'
-    """
-    line = " ".join("".join(_printed(sign) for sign in text).split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
-
-
 def plain(text: str, most: int) -> str:
     """Give a model's words on one line, without addresses: nobody is sent anywhere by them.
 
@@ -90,9 +81,3 @@ def plain(text: str, most: int) -> str:
     'see [address left out] now'
     """
     return one_line(_ADDRESS.sub("[address left out]", text), most)
-
-
-def _printed(sign: str) -> str:
-    if sign.isprintable():
-        return sign
-    return " " if sign.isspace() else ""

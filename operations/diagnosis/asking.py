@@ -7,6 +7,7 @@ from typing import Any, Final
 from backends.base import Stops
 from core.endpoint import Endpoint
 from core.errors import EndpointError, ModelNotServed, OpsError, Unauthorized, Unreachable
+from core.foreign import in_quotes
 from core.metrics import EngineMetrics, MetricsPage
 from core.records import Failure, Step
 from core.reply import note
@@ -25,6 +26,8 @@ from operations.lives.ending import anew, anew_steps
 SLOW_HEALTH_SECONDS: Final = 2.0
 """/health of vLLM says what it knows, in milliseconds; a new TLS connection may take one second."""
 _HEALTH_SECONDS: Final = 10.0
+_NAMED: Final = 10
+"""Models of a sentence."""
 _ANSWER_SECONDS: Final = 12.0
 """For one token: a warm engine needs a tenth of a second, a busy one some."""
 
@@ -78,7 +81,7 @@ async def _one_token(case: Case, endpoint: Endpoint) -> Looked:
     reply = await endpoint.post("/v1/completions", body, timeout=_ANSWER_SECONDS)
     seconds = time.perf_counter() - began
     if not _is_text(reply):
-        return failed(_nonsense(case), condition(f"It answered: {str(reply)[:200]}", case.now))
+        return failed(_nonsense(case), condition(f"It answered: {in_quotes(reply, 200)}", case.now))
     spec = await case.spec()
     if spec and not spec.min_replicas:
         note(f"{case.found.name} was asked for one token, which keeps its replica a while longer.")
@@ -138,7 +141,9 @@ async def _refused(case: Case, endpoint: Endpoint, exc: EndpointError) -> Failur
 
 async def _served(endpoint: Endpoint) -> str:
     try:
-        return ", ".join(row.id for row in await endpoint.models()) or "no model"
+        rows = await endpoint.models()
+        more = f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
+        return ", ".join(row.id for row in rows[:_NAMED]) + more or "no model"
     except EndpointError:
         return "another model"
 

@@ -13,8 +13,12 @@ from core.errors import NextStep, OpsError
 from core.records import Answer, Deployment, Remainder, usd
 from core.reply import note
 from operations.lives.deploying import usual
+<<<<<<< HEAD
 from operations.lives.overdue import note_what_is_not_known
 from operations.resolve import EACH_SECONDS, Sight, look_around
+=======
+from operations.resolve import EACH_SECONDS, Sight, fault_of, look_around
+>>>>>>> hostile
 from operations.runtime import Runtime
 from operations.stage import Stage
 
@@ -113,7 +117,7 @@ async def leftovers(stage: Stage, targets: Sequence[str]) -> list[Leftover]:
 
     async def look(target: str, backend: KeepsPaid) -> None:
         try:
-            with anyio.move_on_after(EACH_SECONDS):
+            with fault_of(target), anyio.move_on_after(EACH_SECONDS):
                 for one in await backend.paid_leftovers():
                     row = Leftover(target=target, in_use=False, **one.model_dump())
                     found.setdefault(one.what, row)

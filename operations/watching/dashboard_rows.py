@@ -269,7 +269,10 @@ def _seconds(now: datetime, since: datetime) -> float:
 
 
 def _cut(text: str, most: int = _WORDS) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    if len(text) <= most:
+        return text
+    words = f"{text[: most - 1]}…"
+    return f'{words}"' if words.count('"') % 2 else words  # words of others stay in quotes
 
 
 def now_utc() -> datetime:

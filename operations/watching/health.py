@@ -19,6 +19,8 @@ from operations.watching.probing import Probe, probe
 _WARM_SECONDS: Final = 2.0
 """A first answer slower than this was a cold one: a warm engine says a few tokens in far less."""
 
+_LONGEST_ANSWER: Final = 1_000
+"""Characters of eight tokens, and then some."""
 _WAIT: Final = "Wait for it with status_vllm."
 
 
@@ -159,6 +161,8 @@ async def _one_answer(endpoint: Endpoint, model: str) -> tuple[str, float]:
     began = time.perf_counter()
     reply = await endpoint.post("/v1/completions", body, timeout=30)
     choices = reply.get("choices")
-    if not isinstance(choices, list) or not choices:
+    first = choices[0] if isinstance(choices, list) and choices else None
+    text = first.get("text", "") if isinstance(first, dict) else None
+    if not isinstance(text, str):
         raise EndpointError("The model's answer has no text.", fix="Call get_logs.")
-    return str(choices[0].get("text", "")), time.perf_counter() - began
+    return text[:_LONGEST_ANSWER], time.perf_counter() - began

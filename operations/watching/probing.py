@@ -1,7 +1,6 @@
 """A few short questions that show what clients rely on: tools, a JSON schema, thoughts, images."""
 
 import base64
-import json
 import struct
 import zlib
 from collections.abc import Callable, Mapping
@@ -11,8 +10,8 @@ import anyio
 
 from core.endpoint import Endpoint
 from core.errors import EndpointError, RequestRefused, Unreachable
+from core.foreign import NotJson, in_quotes, read_json
 from core.records import Record
-from logs.readable import printable, quoted
 
 _PATH: Final = "/v1/chat/completions"
 _SECONDS: Final = 20.0
@@ -84,7 +83,7 @@ async def _asked(
     except RequestRefused as exc:
         return _refused(what, exc.cause)
     except EndpointError as exc:
-        detail = f"{exc.summary} {_excerpt(exc.cause)}".strip()
+        detail = f"{exc.summary} {exc.cause}".strip()
         return Probe(what=what, outcome="fail", detail=detail)
     return judge(reply, made_up).model_copy(update={"what": what})
 
@@ -95,18 +94,19 @@ def _refused(what: str, words: str) -> Probe:
         detail = "The engine has no tool-call parser: deploy it with --tool-call-parser."
         return Probe(what=what, outcome="not tested", detail=detail)
     if what == "image" and ("multimodal" in words or "at most 0" in words.lower()):
-        detail = f"The engine takes no images: {_excerpt(words)}"
+        detail = f"The engine takes no images: {words}"
         return Probe(what=what, outcome="not tested", detail=detail)
-    return Probe(what=what, outcome="fail", detail=f"The engine refuses it: {_excerpt(words)}")
+    return Probe(what=what, outcome="fail", detail=f"The engine refuses it: {words}")
 
 
 def _tools(reply: Mapping[str, Any], made_up: str) -> Probe:
     message = _message(reply)
     text = _text(message, "content")
-    calls = message.get("tool_calls") or ()
-    for call in calls[:1]:
-        said = call.get("function") or {}
-        shown = f"{said.get('name')}({_excerpt(str(said.get('arguments')))})"
+    calls = message.get("tool_calls")
+    for call in calls[:1] if isinstance(calls, list) else ():
+        found = call.get("function") if isinstance(call, dict) else None
+        said = found if isinstance(found, dict) else {}
+        shown = f"{_excerpt(said.get('name'))}({_excerpt(said.get('arguments'))})"
         right = said.get("name") == "get_weather" and _is_call(said.get("arguments"))
         return _probe("pass" if right else "fail", shown if right else f"A call amiss: {shown}")
     if "get_weather" in text:
@@ -118,8 +118,8 @@ def _tools(reply: Mapping[str, Any], made_up: str) -> Probe:
 
 def _is_call(arguments: object) -> bool:
     try:
-        given = json.loads(str(arguments))
-    except ValueError:
+        given = read_json(str(arguments).encode(errors="replace"))
+    except NotJson:
         return False
     return isinstance(given, dict) and isinstance(given.get("city"), str)
 
@@ -128,8 +128,8 @@ def _schema(reply: Mapping[str, Any], _made_up: str) -> Probe:
     """Judge the form alone: the grammar makes any model say one of the two words."""
     text = _text(_message(reply), "content")
     try:
-        held = json.loads(text) in _WORDS
-    except ValueError:
+        held = read_json(text.encode(errors="replace")) in _WORDS
+    except NotJson:
         held = False
     if held:
         return _probe("pass", f"{_excerpt(text)}, as the schema wants.")
@@ -144,7 +144,8 @@ def _reasoning(reply: Mapping[str, Any], made_up: str) -> Probe:
         return _probe("fail", f"Thoughts are in `content`: {_excerpt(text)}")
     if thoughts:
         return _probe("pass", f"Thoughts apart from the answer: {_excerpt(thoughts)}")
-    if not (reply.get("usage") or {}).get("completion_tokens_details"):
+    usage = reply.get("usage")
+    if not (isinstance(usage, dict) and usage.get("completion_tokens_details")):
         why = "No thoughts came and the engine counts none: it seems to have no reasoning parser."
         return _probe("not tested", why)
     why = f"no thoughts came; {made_up}" if made_up else "the model gave no thoughts"
@@ -175,8 +176,8 @@ def _text(message: Mapping[str, Any], field: str) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _excerpt(text: str) -> str:
-    return quoted(" ".join(printable(text).split()), _EXCERPT) or "nothing"
+def _excerpt(text: object) -> str:
+    return in_quotes(text, _EXCERPT) or "nothing"
 
 
 def _red_png(size: int = 64) -> str:

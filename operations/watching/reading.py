@@ -7,11 +7,11 @@ from typing import Any, Final
 from backends.base import DeploymentConfig, HasLogs, LogLines, LogQuery, WritesConfig
 from core.address import socket_of
 from core.errors import OpsError, Unsupported
+from core.foreign import printable, shortened
 from core.records import State
 from core.reply import note
 from logs.catalogue import error_lines, recognize
 from logs.lines import Line
-from logs.readable import printable, shortened
 from logs.reducing import Reducer
 from logs.severity import body_of
 from operations.limits import MAX_LOG_LINES

@@ -79,6 +79,11 @@ CLASSES: dict[str, tuple[Behaviour, Outcome]] = {
     "json but no object": (faulty.streamed(b"data: [1]\n\n" + DONE), Outcome.GARBAGE),
     "odd choices": (faulty.streamed(b'data: {"choices":7}\n\n' + DONE), Outcome.GARBAGE),
     "no sse": (faulty.streamed(b'{"choices":[{"text":"all at once"}]}'), Outcome.GARBAGE),
+    "no end of a line": (faulty.raw(HEAD, *[chunk(b"a" * 65_536)] * 40), Outcome.GARBAGE),
+    "no end of the head": (
+        faulty.raw(b"HTTP/1.1 200 OK\r\n", *[b"a: b\r\n" * 999] * 99),
+        Outcome.GARBAGE,
+    ),
     "bad chunks": (faulty.raw(HEAD + b"zz\r\n"), Outcome.GARBAGE),
     "redirect": (faulty.status(307, b"", b"location: http://x/"), Outcome.REDIRECT),
     "no key": (faulty.status(401, b'{"error":"Unauthorized"}'), Outcome.UNAUTHORIZED),

@@ -122,7 +122,7 @@ async def test_what_an_engine_was_started_without_is_not_tested(state_dir: Path)
     ]  # fmt: skip
     assert "--tool-call-parser" in found["forced tool call"][1]
     refused = await outcomes(state_dir, WHOLE, response_format="Grammar error: no")
-    assert refused["structured output"] == ("fail", "The engine refuses it: Grammar error: no")
+    assert refused["structured output"] == ("fail", 'The engine refuses it: "Grammar error: no"')
 
 
 async def test_a_simulated_model_is_judged_by_form_alone(agent: Agent) -> None:

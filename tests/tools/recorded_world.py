@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from backends.cloud_abilities import QueuedResource
-from core.errors import OpsError
 from core.records import Deployment, Remainder, State
 from tests.tools.calls import MODEL
 
@@ -33,7 +32,7 @@ class Kept:
     is_set_up: bool = False
     hangs: bool = False
     """Nothing that is asked of it ever answers."""
-    broken: dict[str, OpsError | None] = field(default_factory=dict)
+    broken: dict[str, Exception | None] = field(default_factory=dict)
     """What each of these targets says to everything; None is never anything."""
     paid: dict[str, Remainder] = field(default_factory=dict)
     """By target: what is there and bills by the month until a purge."""

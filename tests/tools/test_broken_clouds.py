@@ -10,7 +10,6 @@ import pytest
 from backends.google.failing import denied, unknown_caller
 from backends.registry import BACKENDS
 from core.cloud_errors import CloudTimeout
-from core.errors import OpsError
 from core.records import BY_PURGE, Remainder, State
 from core.settings import Settings
 from operations import resolve
@@ -23,12 +22,13 @@ from tests.tools.recorded_cloud import RecordedCloud, RecordedQueue
 pytestmark = pytest.mark.anyio
 
 CLOUDS: Final = {"run": "Cloud Run", "app": "Container Apps", "chip": "Cloud TPU"}
-BREAKS: Final[dict[str, Callable[[], OpsError | None]]] = {
+BREAKS: Final[dict[str, Callable[[], Exception | None]]] = {
     "no login": lambda: unknown_caller("Reauthentication is needed.", "Log in."),
     "API off": lambda: denied("SERVICE_DISABLED", "list queued resources"),
     "403": lambda: denied("Permission 'run.services.list' denied", "list services"),
     "time-out": lambda: CloudTimeout("It did not answer within 9 s.", fix="Call again."),
     "silence": lambda: None,
+    "a fault of ours": lambda: RecursionError("\x1b[31mno end\n"),
 }
 SUBSETS: Final = [those for size in (1, 2) for those in combinations(CLOUDS, size)]
 NOTHING: Final = "Nothing found on what could be looked at; "

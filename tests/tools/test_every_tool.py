@@ -242,12 +242,12 @@ async def test_an_error_of_our_own_is_masked(
 ) -> None:
     """A bug is told as one, and its words stay on this side."""
 
-    async def broken(_self: LocalBackend) -> NoReturn:
+    async def broken(_self: LocalBackend, _name: str) -> NoReturn:
         raise RuntimeError("the-inner-words")
 
-    monkeypatch.setattr(LocalBackend, "list", broken)
+    monkeypatch.setattr(LocalBackend, "describe", broken)
     async with agent_of(served_settings) as agent:
-        reply = await agent.call("status_vllm")
+        reply = await agent.call("status_vllm", target="local", name="one")
     assert reply.code == "INTERNAL_ERROR"
     assert_envelope(reply)
     assert "the-inner-words" not in reply.text + str(reply.structured)

@@ -99,12 +99,12 @@ def test_what_is_no_object_says_nothing(text: str) -> None:
 
 def test_words_are_bounded_and_lead_nowhere() -> None:
     """Addresses, control characters and long texts of a model are not passed on."""
-    text = "See https://evil.example/?a=1 \x1b[31m\u202enow\n# Heading " + "x" * 9_000
+    text = "See https://evil.example/?a=1 \x1b[31m\u202enow\n# Heading " + "x " * 9_000
     kept = FORM.read(json_of({**CLAIM, "text": text}))
     assert kept
     said = kept.claims[0].text
-    assert said.startswith("See [address left out] [31mnow # Heading x")
-    assert len(said) == WIDE.characters
+    assert said.startswith("See [address left out] now # Heading")
+    assert WIDE.characters - 2 <= len(said) <= WIDE.characters
 
 
 def test_no_more_is_kept_than_was_asked_for() -> None:

@@ -1,0 +1,1 @@
+"""An endpoint that means no good, and every tool that reads one."""

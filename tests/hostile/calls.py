@@ -1,0 +1,146 @@
+"""Every tool that reads an endpoint, called while it misbehaves: a process whose memory is its own.
+
+Prints one JSON line for each call, and a last one with the most memory that it ever took.
+"""
+
+import asyncio
+import json
+import resource
+import selectors
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+
+from backends.local.engine import simulated
+from backends.local.folder import Folder, Made
+from core.journal import utc_now
+from core.records import DeploymentSpec
+from core.settings import Settings
+from tests.conversation import Agent, agent_of
+from tests.hostile.endpoint import NAMES
+from tests.tools.calls import CLOUD, EVERY, MODEL, OLD
+from tools.surface import TOOLS
+
+SPEED: Final = int(sys.argv[1]) if __name__ == "__main__" else 1
+"""Seconds of this process's loop in one of the world: with 8, a wait of 40 s takes 5."""
+_AT_ONCE: Final = 6
+_NO_END: Final = 100
+"""Of its seconds: a call ends at 45, and a busy machine takes some more to say so."""
+_BEYOND: Final = {"contexts": [4_000_000], "concurrencies": [1], "wait_s": 0}
+"""What is refused once the endpoint was looked at, so that nothing is left that measures."""
+
+
+class _Selector(selectors.DefaultSelector):
+    def select(self, timeout: float | None = None) -> Any:
+        return super().select(timeout / SPEED if timeout else timeout)
+
+
+class QuickLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock runs faster than the world's."""
+
+    def __init__(self) -> None:
+        super().__init__(_Selector())
+
+    def time(self) -> float:
+        """Return its own time, in seconds."""
+        return super().time() * SPEED
+
+
+def arguments(tool: str) -> Iterator[dict[str, Any]]:
+    """Give each way in which a tool may come to ask the endpoint."""
+    right = {**EVERY, **CLOUD, **OLD}[tool]
+    if tool in {"run_benchmark", "run_vllm_benchmark"}:
+        right = _BEYOND
+    known = TOOLS[tool].parameters
+    here = {"target": "endpoint"} if "target" in known else {}
+    here = {name: value for name, value in {**right, **here}.items() if name != "name"}
+    yield here
+    if "deep" in known:
+        yield {**here, "deep": True}
+    if "raw" in known:
+        yield {**here, "raw": "*"}
+    if tool in {"analyze_cloud_logging", "analyze_gpu_logs", "suggest_sre_remediation"}:
+        yield {"target": "local", "name": "one"}
+
+
+def plant_failed(state_dir: Path) -> None:
+    """Make a deployment on this machine whose log a model is asked to read."""
+    folder = Folder(state_dir / "real" / "local" / "one")
+    spec = DeploymentSpec(name="one", model=MODEL)
+    made = Made(
+        spec=spec, engine=simulated(("x",)), argv=("x",), env={}, port=9, created_at=utc_now()
+    )
+    folder.path.mkdir(parents=True, mode=0o700)
+    folder.make(made)
+    folder.write("wanted", "running")
+    folder.log.write_text("ERROR EngineCore failed to start.\nValueError: no\n" * 20, "utf-8")
+
+
+def settings_at(url: str, state_dir: Path) -> Settings:
+    return Settings(
+        vllm_base_url=url,
+        analyst_base_url=url,
+        analyst_model=MODEL,
+        vllm_devops_state_dir=state_dir,
+        engine="simulated",
+        toolsets=("all",),
+        confirm="never",
+    )
+
+
+async def called(agent: Agent, tool: str, given: dict[str, Any]) -> dict[str, Any]:
+    with anyio.move_on_after(_NO_END):
+        began = anyio.current_time()
+        reply = await agent.client.call_tool(tool, given, raise_on_error=False)
+        text = "\n".join(getattr(block, "text", "") for block in reply.content)
+        seconds = anyio.current_time() - began
+        return {"structured": reply.structured_content, "text": text, "seconds": seconds}
+    return {"structured": {"code": "NO_END"}, "text": "", "seconds": _NO_END}
+
+
+async def _all_calls(
+    url: str, wanted: list[str], readers: list[tuple[str, dict[str, Any]]]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        state_dir = Path(folder)
+        plant_failed(state_dir)
+        limit = anyio.CapacityLimiter(_AT_ONCE)
+
+        async def call(agent: Agent, tool: str, given: dict[str, Any], here: list[str]) -> None:
+            async with limit:
+                said = await called(agent, tool, given)
+            print(json.dumps({"behaviour": here, "tool": tool, "given": given, **said}))
+
+        async def behave(where: str, name: str) -> None:
+            there = f"{url}/{where}/{NAMES.index(name)}"
+            async with (
+                agent_of(settings_at(there, state_dir)) as agent,
+                anyio.create_task_group() as group,
+            ):
+                for tool, given in readers:
+                    group.start_soon(call, agent, tool, given, [where, name])
+
+        rooms = anyio.CapacityLimiter(4)
+
+        async def in_turn(where: str, name: str) -> None:
+            async with rooms:
+                await behave(where, name)
+
+        async with anyio.create_task_group() as group:
+            for name in wanted:
+                for where in ("all", "later"):
+                    group.start_soon(in_turn, where, name)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(json.dumps({"peak_mib": peak / (1024 if sys.platform == "linux" else 2**20)}))
+
+
+if __name__ == "__main__":
+    anyio.run(
+        _all_calls,
+        *json.load(sys.stdin),
+        backend_options={"loop_factory": QuickLoop},
+    )
