@@ -29,7 +29,7 @@ tool  = @$(PY) server.py call $(1) --make $@ $(words) $(if $(call on,JSON),--jso
         metrics query logs destroy targets list health stats stop start call broken prices plan advise measure \
         benchmark benchmarks bench-client test-lives test-failed test-browser test-sweep test-azurite test-gcloud \
         setup quotas zones rehearse rehearse-clean first-contact diagnose alerts bench-logs \
-        http doctor conformance clients
+        http doctor conformance clients find
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -85,6 +85,9 @@ clients: $(STAMP) ## Connect real MCP clients, without keys, and see them list a
 
 bench-client: $(STAMP) ## Measure the load generator beside others (downloads them; minutes)
 	@$(PY) -m tests.measure_client
+
+find: $(STAMP) ## Say why what wrote a log ended, without a deployment (LOG="FILE...", WRITER)
+	@$(PY) -m logs find $(if $(WRITER),--writer $(WRITER)) -- $(LOG)
 
 bench-logs: $(STAMP) ## Measure the reduction of a million lines beside others (downloads drain3; minutes)
 	@$(PY) -m tests.measure_logs

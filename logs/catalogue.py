@@ -2,23 +2,33 @@
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
 from core.records import Failure, Record, Step
-from logs.lines import clean
 from logs.readable import quoted
-from logs.severity import body_of, gravity
+from logs.severity import Gravity, Severity
+from logs.words import branches
 
-Writer = Literal["engine", "cloud_run", "aca", "tpu"]
-"""Who writes the lines that a file of `failures/` knows: an engine, or one platform."""
+Writer = Literal["engine", "cloud_run", "aca", "tpu", "ollama"]
+"""Who writes the lines that a file of `failures/` knows: vLLM, one platform, or Ollama."""
 
 WRITERS: Final[tuple[Writer, ...]] = get_args(Writer)
+SPEAKERS: Final[Mapping[Writer, tuple[Writer, ...]]] = {
+    "engine": ("engine",),
+    "ollama": ("ollama", "engine"),
+    "cloud_run": ("cloud_run", "engine", "ollama"),
+    "aca": ("aca", "engine"),
+    "tpu": ("tpu", "engine"),
+}
+"""Whose lines a log holds: a platform's holds its engine's as well."""
+_PLATFORMS: Final = ("cloud_run", "aca", "tpu")
 LINE_CHARACTERS: Final = 2_000
 """Of a line that are looked at: what failed stands at its beginning, and no pattern gets more."""
-RANKS: Final = ("cause", "result", "warning")
+Rank = Literal["cause", "result", "end", "warning"]
+RANKS: Final[tuple[Rank, ...]] = get_args(Rank)
 """In the order in which they are told."""
 USERS: Final = re.compile(
     r"Received request |Request \S+ details: prompt|Generated response "
@@ -27,8 +37,14 @@ USERS: Final = re.compile(
 )
 """Lines that repeat what a user wrote: request logger, access log, dumps of batches, and the name
 of a model that is not served."""
+RETRIED: Final = re.compile(
+    r"(?i)(?<!not )\bretrying\b|\bretry \d+ ?(?:/|of) ?\d+|\bretry\(total=[1-9]"
+    r"|\b(?:attempt|try) \d+ ?(?:/|of) ?\d+|\bwill (?:be )?retr|thrown while requesting"
+    r"|^(?:.{0,80}\s)?error while downloading from|trying to resume|\breconnect(?:ing|ed)\b"
+)
+"""What was tried again ended nothing; the last try raises, and says so in other words."""
+_OF_ANY: Final = ("error", "exception", "fatal", "panic", "core dumped", "exit code")
 _FOLDER: Final = Path(__file__).with_name("failures")
-_EVIDENCE_LINES: Final = 12
 _ERRORS: Final = 3
 _SAME_CHARACTERS: Final = 120
 """By which an error is known again that two processes log."""
@@ -49,22 +65,35 @@ class Pattern(Record):
     empty one is left out, whatever was asked for before."""
     hints: tuple[str, ...] = ()
     """Words in lower case of which every line that fits holds one, whatever its case."""
-    rank: Literal["cause", "result", "warning"] = "cause"
-    """A result comes of another failure, which says more; a warning ends nothing by itself."""
+    rank: Rank = "cause"
+    """A result comes of another failure, which says more; an end says only that it ended; a
+    warning ends nothing by itself."""
+    levels: tuple[Severity, ...] = ()
+    """Of the lines that name their level, those that mean it: only error where none is given, and
+    any for a warning. A line without a level may always mean it."""
     seen: str
     """Where the wording was seen: engine or cloud, versions, date."""
 
 
 @cache
 def hints(writer: Writer = "engine") -> tuple[str, ...]:
-    """Give few words of which every line that any entry fits holds one, whatever its case.
+    """Return few words of which every line that any entry fits holds one, whatever its case."""
+    own = (entry for by in SPEAKERS[writer] for entry in catalogue(by))
+    return tuple(sorted({word for entry in own for word in entry.hints}))
 
-    A platform's are its own and the engine's: its log holds both.
+
+@cache
+def asked_words(writer: Writer = "engine") -> tuple[str, ...]:
+    """Return what a cloud is asked for: words that every line of weight holds one of, no two alike.
+
+    Beside the hints they are those that any exception, known or not, is written with.
     """
-    writers = dict.fromkeys((writer, WRITERS[0]))
-    return tuple(
-        sorted({word for one in writers for entry in catalogue(one) for word in entry.hints})
-    )
+    words = sorted({*hints(writer), *_OF_ANY}, key=len)
+    kept: list[str] = []
+    for word in words:
+        if not any(one in word for one in kept):
+            kept.append(word)
+    return tuple(sorted(kept))
 
 
 @cache
@@ -87,45 +116,89 @@ def meaning(writer: Writer, message: str) -> Pattern | None:
     return next((one for one in catalogue(writer) if re.search(one.pattern, cut)), None)
 
 
-def recognize(
-    lines: Iterable[str], writer: Writer = "engine", *, on: Writer = "engine"
-) -> Failure | None:
-    """Give the catalogue's words for the first entry that any line fits, None without one.
+def fits(entry: Pattern, text: str, grave: Gravity) -> bool:
+    """Whether a line on which an entry's pattern fits is as grave as what the entry means.
 
-    `on` is the platform that an engine runs on, which may know better what to do there.
-
-    What a user wrote, as a request logger repeats it, fits none.
+    Engines look for what need not be there and write of it, and try again what failed.
     """
-    cleaned = [clean(line[:LINE_CHARACTERS]) for line in lines]
-    own = [line for line in cleaned if not USERS.search(line)]
-    for entry in catalogue(writer):
-        wanted = re.compile(entry.pattern)
-        for line in own:
-            if match := wanted.search(line):
-                return told(advised(entry, on), match, cleaned)
-    return None
+    if entry.rank == "warning":
+        return not entry.levels or grave.severity in entry.levels
+    if RETRIED.search(text):
+        return False
+    return not grave.is_spoken or grave.severity in (entry.levels or ("error",))
 
 
-def told(entry: Pattern, match: re.Match[str], lines: Sequence[str] = ()) -> Failure:
-    """Say what an entry means, with the figures of the line that it fits."""
+class Row(NamedTuple):
+    """An entry of the catalogue as a log is judged by it."""
+
+    place: tuple[int, bool, int]
+    """Among all failures: its rank, whether a platform says it, its number."""
+    writer: Writer
+    entry: Pattern
+    wanted: re.Pattern[str]
+    of_platform: bool
+    """Only the platform's own lines can say it."""
+
+    def match(self, text: str, low: str) -> re.Match[str] | None:
+        """Find it in a line, of which `low` is the lower case."""
+        return self.wanted.search(text) if any(word in low for word in self.entry.hints) else None
+
+
+@cache
+def rows(writer: Writer) -> tuple[Row, ...]:
+    """Return the entries that lines of one writer's log are judged by, in the order for a line."""
+    return tuple(
+        Row(
+            (RANKS.index(entry.rank), by in _PLATFORMS, number + 10_000 * (by != writer)),
+            by,
+            entry,
+            re.compile(entry.pattern),
+            by in _PLATFORMS,
+        )
+        for by in SPEAKERS[writer]
+        for number, entry in enumerate(catalogue(by))
+    )
+
+
+def known_by(
+    rows_of: Sequence[Row], text: str, grave: Gravity, *, platform: str
+) -> tuple[Row, re.Match[str]] | None:
+    """Return the first entry that a line fits, and where; a cause before what says it ended."""
+    low, found = text.lower(), None
+    for row in rows_of:
+        if (row.of_platform and not platform) or (found and row.entry.rank != "cause"):
+            continue
+        if (match := row.match(text, low)) and fits(row.entry, text, grave):
+            found = row, match
+            if row.entry.rank in {"cause", "warning"}:
+                break
+    return found
+
+
+@cache
+def hinted(writer: Writer) -> re.Pattern[str]:
+    """Make one expression of all hints, branching letter by letter; each begins a word.
+
+    That one character before it is of a known kind doubles the speed.
+    """
+    return re.compile(f"[^a-z0-9]{branches(hints(writer))}")
+
+
+def told(entry: Pattern, match: re.Match[str], errors: Sequence[str] = ()) -> Failure:
+    """Say what an entry means, with the figures of the line that it fits, and errors beside it."""
     groups = {name: text or "" for name, text in match.groupdict().items()}
     line = quoted(match.string.strip(), 400)
     cause = _worded(entry.cause, groups) if entry.cause else line
-    seen = [one for one in error_lines(lines) if one[:_SAME_CHARACTERS] not in line]
-    if entry.rank == "result" and seen:
-        cause = _with_error(cause, seen)
+    seen = [one for one in errors if one[:_SAME_CHARACTERS] not in line][:_ERRORS]
+    if entry.rank in {"result", "end"} and seen:
+        cause = f"{cause.removesuffix('.')}: {quoted(seen[0], 200)}"
     return Failure(
         code=entry.code,
         cause=cause,
         fix=_worded(entry.fix, groups),
         next=tuple(_filled(step, groups) for step in entry.next),
-        evidence=(*seen, line) if entry.rank == "result" else (line, *seen),
+        evidence=(*seen, line) if entry.rank in {"result", "end"} else (line, *seen),
     )
-
-
-def _with_error(cause: str, errors: Sequence[str]) -> str:
-    """Say after the fact the error that it comes of."""
-    return f"{cause.removesuffix('.')}: {quoted(errors[0], 200)}"
 
 
 def _worded(words: str, groups: Mapping[str, str]) -> str:
@@ -152,62 +225,3 @@ def _filled(step: Step, groups: dict[str, str]) -> Step:
         else:
             given[name] = value
     return step.model_copy(update={"arguments": given})
-
-
-def evidence(lines: Sequence[str]) -> tuple[str, ...]:
-    """Return the errors that say why an engine ended, without a traceback's frames, newest first.
-
-    Where there are none, the last lines that say anything, newest last.
-    """
-    if errors := error_lines(lines):
-        return errors
-    spoken = [quoted(clean(line).rstrip(), 400) for line in lines if line.strip()]
-    return tuple(spoken[-_EVIDENCE_LINES:])
-
-
-def error_lines(lines: Iterable[str]) -> tuple[str, ...]:
-    """Return the newest errors, newest first: exceptions by their last line, not by their frames.
-
-    What says only that something ended, and what repeats a user's words, is none of them.
-    """
-    errors: dict[str, str] = {}
-    for line in lines:
-        text = clean(line[:LINE_CHARACTERS]).strip()
-        grave = gravity(text)
-        if grave.severity != "error" or grave.is_detail or USERS.search(text):
-            continue
-        words = body_of(text)
-        if not words.startswith("Traceback (") and not _says_only_the_end(words):
-            errors.setdefault(words[:_SAME_CHARACTERS], quoted(words, 400))
-    return tuple(reversed(errors.values()))[:_ERRORS]
-
-
-def _says_only_the_end(text: str) -> bool:
-    return any(one.rank == "result" and re.search(one.pattern, text) for one in catalogue())
-
-
-def died_of(status: int | None, lines: Sequence[str]) -> Failure:
-    """Say why an engine ended; `status` is its exit status, negative for a signal.
-
-    >>> died_of(-9, []).cause
-    'It was killed by signal 9 (often the kernel, for lack of memory).'
-    """
-    if known := recognize(lines):
-        return known
-    fix = "Call get_logs for what it wrote, then deploy_vllm to start it again."
-    if status == -9:
-        cause = "It was killed by signal 9 (often the kernel, for lack of memory)."
-        return Failure(code="KILLED", cause=cause, fix=fix, evidence=evidence(lines))
-    if status is not None and status < 0:
-        cause = f"It was ended by signal {-status}."
-        return Failure(code="KILLED", cause=cause, fix=fix, evidence=evidence(lines))
-    if status is None:
-        cause = "The engine is gone and nobody saw how: its watcher or the machine died too."
-        return Failure(code="ENGINE_GONE", cause=cause, fix=fix, evidence=evidence(lines))
-    cause = f"The engine ended by itself (exit status {status})."
-    return Failure(
-        code="ENGINE_EXITED",
-        cause=_with_error(cause, errors) if (errors := error_lines(lines)) else cause,
-        fix=fix,
-        evidence=evidence(lines),
-    )

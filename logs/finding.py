@@ -3,24 +3,24 @@
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from functools import cache
-from typing import Final, NamedTuple
+from typing import Final
 
 from core.records import Failure, Record
 from logs.catalogue import (
     LINE_CHARACTERS,
-    RANKS,
     USERS,
-    Pattern,
+    Row,
     Writer,
     advised,
-    catalogue,
-    hints,
+    hinted,
+    known_by,
+    rows,
     told,
 )
 from logs.lines import Line, clean
 from logs.readable import quoted
-from logs.words import branches
+from logs.severity import gravity
+from logs.shippers import bare
 
 _COLOUR: Final = "\x1b"
 """Begins one; its end is a letter, right before the first word."""
@@ -45,12 +45,9 @@ class Finder:
 
     def __init__(self, writer: Writer | None = None) -> None:
         """Know whose platform the lines come from; none is an engine without one."""
-        platform = _entries(writer) if writer and writer != "engine" else ()
-        self._engines = _entries("engine")
-        self._platforms = (*platform, *self._engines)
         self._platform: Writer = writer or "engine"
-        self._words = hints(writer or "engine")
-        self._hints = _combined(self._words)
+        self._rows = rows(self._platform)
+        self._hints = hinted(self._platform)
         self._found: dict[tuple[int, bool, int], Finding] = {}
 
     def feed(self, page: Sequence[Line]) -> None:
@@ -85,14 +82,12 @@ class Finder:
     def _judge(self, line: Line, text: str) -> None:
         if USERS.search(text):
             return
-        low = text.lower()
-        held = {word for word in self._words if word in low}
-        for one in self._platforms if line.platform else self._engines:
-            if not held.isdisjoint(one.entry.hints) and (match := one.wanted.search(text)):
-                self._keep(one, match, line)
-                return
+        text = bare(text)
+        grave = gravity(text, line.platform)
+        if known := known_by(self._rows, text, grave, platform=line.platform):
+            self._keep(*known, line)
 
-    def _keep(self, one: "_Entry", match: re.Match[str], line: Line) -> None:
+    def _keep(self, one: Row, match: re.Match[str], line: Line) -> None:
         new = Finding(
             failure=told(advised(one.entry, self._platform), match),
             writer=one.writer,
@@ -105,16 +100,6 @@ class Finder:
         self._found[one.place] = _merged(old, new) if old else new
 
 
-class _Entry(NamedTuple):
-    """An entry of the catalogue and its place among all findings."""
-
-    place: tuple[int, bool, int]
-    """Its rank, whether a platform says it, its number in the file."""
-    writer: Writer
-    entry: Pattern
-    wanted: re.Pattern[str]
-
-
 def _merged(old: Finding, new: Finding) -> Finding:
     """Count lines of one failure together; the words are those of the older record."""
     return old.model_copy(
@@ -124,25 +109,3 @@ def _merged(old: Finding, new: Finding) -> Finding:
             "count": old.count + new.count,
         }
     )
-
-
-@cache
-def _entries(writer: Writer) -> tuple[_Entry, ...]:
-    return tuple(
-        _Entry(
-            (RANKS.index(entry.rank), writer != "engine", number),
-            writer,
-            entry,
-            re.compile(entry.pattern),
-        )
-        for number, entry in enumerate(catalogue(writer))
-    )
-
-
-@cache
-def _combined(words: tuple[str, ...]) -> re.Pattern[str]:
-    """Make one expression of all words, branching letter by letter; each begins a word.
-
-    That one character before it is of a known kind doubles the speed.
-    """
-    return re.compile(f"[^a-z0-9]{branches(words)}")

@@ -3,6 +3,8 @@
 import re
 from typing import Final, Literal, NamedTuple
 
+from logs.shippers import bare, shipped
+
 Severity = Literal["error", "warning", "info"]
 
 GRAVEST_FIRST: Final[tuple[Severity, ...]] = ("error", "warning", "info")
@@ -17,14 +19,14 @@ _LEVELS: Final[dict[str, Severity]] = {
 }
 _NAMES: Final = "|".join(name for name in _LEVELS if len(name) > 1)
 _LEAD: Final = (
-    r"(?:\([^()]{1,80}\)\s+|\[[^\[\]]{1,80}\]\s+|[0-9][0-9T:.,Z+-]{4,35}\s+"
-    r"|(?![A-Z]+ - )[\w.]+ - |- )*+"
+    r"(?:\([^()]{1,80}\)\s+|\[(?![IWEF]\d{4} )[^\[\]]{1,80}\]\s+|[0-9][0-9T:.,Z+-]{4,35}\s+"
+    r"|(?![A-Z]+ - )[\w.]+ - |- |\| )*+"
 )
 _SPOKEN: Final = (
     # vLLM, uvicorn, Python's logging: «(EngineCore pid=1) ERROR 11-20 …», «INFO:     …».
     re.compile(rf"{_LEAD}\[?({_NAMES})\]?(?=[\s:,]|$)"),
     # glog and abseil: «E1120 11:32:07», and XLA's «2026-11-20 …: E external/xla/…».
-    re.compile(rf"{_LEAD}([IWEF])\d{{4}} \d\d:\d\d:\d\d"),
+    re.compile(rf"{_LEAD}\[?([IWEF])\d{{4}} \d\d:\d\d:\d\d"),
     re.compile(r"[0-9][0-9 T:.,Z+-]{9,35}: ([IWEF]) [\w/.-]+:\d+\]"),
     # Structured lines, of Cloud Logging, of Go programs and of proxies.
     re.compile(
@@ -39,12 +41,33 @@ _STATUS: Final = re.compile(
     re.VERBOSE | re.ASCII,
 )
 _STATUS_NAMES: Final = ("code", "status", "exit", "signal", "errno", "cuda error")
+_PROCESS: Final = re.compile(r"\A(?:\([^()]{1,80}\) ?)*+")
+"""Who writes: «(APIServer pid=1) », «(EngineCore_DP0 pid=33) (RayWorkerWrapper pid=7, ip=…) »."""
+_EXCEPTION: Final = re.compile(
+    r"""\ {0,3}(?:Exception\ in\ thread\ \S{1,80}\ |Process\ \S{1,80}\ )?
+        (?:(?:[A-Za-z_]\w*\.)*\w*(?:Error|Exception|Interrupt|Exit|OutOfResources)(?:\(|:|\s*$)
+          |(?:[a-z_]\w*\.)+[A-Z]\w*(?::|\s*$)
+          |Value\ error,\ )""",
+    re.VERBOSE,
+)
+"""The line of a traceback that says what happened; pydantic's says «  Value error, …»."""
+_REFUSED: Final = re.compile(
+    r"""^[^\s:][^:]{0,60}:\ error:\ (?=\S)
+      | ^(?:docker|nvidia-container-cli|nvcc|ptxas|runc|podman|ninja|g\+\+|cc1plus)\b.{0,80}?
+        \b(?:[Ee]rror|ERROR|fatal|stopped|failed|not\ found)\b
+      | ^\S{1,60}(?::\ \S{1,40}){1,3}:\ (?:command\ )?not\ found$ | ^OCI\ runtime
+      | ^terminate\ called\ after | ^Fatal\ Python\ error
+      | [Ee]rror\ response\ from\ daemon | \bfatal\ error:
+    """,
+    re.VERBOSE,
+)
+"""How programs refuse: argparse, compilers, shells, Docker, the C++ runtime."""
 _GRAVE: Final = re.compile(
     r"""^\s*Traceback\ \(most\ recent
-      | ^\s*(?:[A-Za-z_]\w*\.)*\w*(?:Error|Exception|Interrupt|Exit|OutOfResources)(?::|$)
       | \b(?:Segmentation\ fault|core\ dumped|Out\ of\ memory|OutOfMemory|OOMKilled|Killed\b
         |RESOURCE_EXHAUSTED|No\ space\ left|CrashLoopBackOff|ImagePullBackOff|ErrImagePull
-        |panic:|fatal\ error|SIGKILL|SIGSEGV|SIGABRT|Maximum\ Allowed\ Cores|Terminated)
+        |panic:|SIGKILL|SIGSEGV|SIGABRT|SIGILL|SIGBUS|Illegal\ instruction|Bus\ error|Aborted\b
+        |Segfault\ encountered|Maximum\ Allowed\ Cores|Terminated)
       | (?i:\b(?:fail(?:ed|ure|s)?|fatal|error:|denied|unhealthy|exceeded|cannot|crash(?:ed|ing)?
         |evicted|preempt(?:ed|ion)|exception|not\ enough|insufficient|unable\ to)\b)
     """,
@@ -54,7 +77,10 @@ _DOUBTFUL: Final = re.compile(
     r"\w*Warning:|(?i:\b(?:warning|deprecated|retry(?:ing)?|time(?:d[ -])?out|slow|unhealthy"
     r"|throttl\w+|back-?off|restart(?:ed|ing)?|deadline)\b)"
 )
-_DETAIL: Final = re.compile(r"\s{2,}\S|\s*File \"|\s*[\^~]+\s*$|\s*$")
+_GLOG: Final = re.compile(rf"{_LEAD}\[?[IWEF]\d{{4}} [^\]]{{1,120}}\] ")
+_WARNS: Final = re.compile(r"\S{1,300}:\d{1,6}: \w*Warning: |\w*Warning: ")
+"""Python's own way to warn."""
+_DETAIL: Final = re.compile(r"\s{2,}(?!Value error, )\S|\s*File \"|\s*[\^~]+\s*$|\s*$")
 
 
 class Gravity(NamedTuple):
@@ -75,6 +101,8 @@ def gravity(text: str, platform: str = "") -> Gravity:
     >>> gravity('INFO:     10.0.0.7:5 - "POST /v1/completions HTTP/1.1" 500 Internal').severity
     'error'
     """
+    line = shipped(text)
+    text = line.text.partition("\n")[0]
     for pattern in _SPOKEN:
         if match := pattern.match(text):
             severity = _LEVELS[match[1].upper()]
@@ -83,9 +111,23 @@ def gravity(text: str, platform: str = "") -> Gravity:
                 return Gravity(_by_status(text) or severity, is_spoken=True)
             is_detail = bool(_DETAIL.match(_body(body)))
             return Gravity(severity, is_spoken=True, is_detail=is_detail)
+    text = _PROCESS.sub("", text, count=1)
     if text.lstrip().startswith('File "'):
         return Gravity("error", is_detail=True)
-    return Gravity(_by_words(text, platform))
+    if _WARNS.match(text):
+        return Gravity("warning", is_spoken=True)
+    if (by_words := _by_words(text, platform or line.platform)) != "error" and line.level:
+        return Gravity(_LEVELS.get(line.level.upper(), by_words))
+    return Gravity(by_words)
+
+
+def is_exception(text: str) -> bool:
+    """Whether a line is the one of a traceback that says what happened.
+
+    >>> is_exception("(APIServer pid=1) ValueError: no"), is_exception("    raise ValueError(no)")
+    (True, False)
+    """
+    return bool(_EXCEPTION.match(body_of(text)))
 
 
 def decisive(text: str) -> re.Match[str] | None:
@@ -118,13 +160,15 @@ def _by_status(text: str) -> Severity | None:
 def _by_words(text: str, platform: str) -> Severity:
     if by_status := _by_status(text):
         return by_status
+    if _EXCEPTION.match(text) or _REFUSED.search(text):
+        return "error"
     found = _GRAVE.search(text)
     if found and (platform or not found[0].islower()):
         return "error"
     return "warning" if found or _DOUBTFUL.search(text) else "info"
 
 
-_PLACE: Final = re.compile(r"(?:[\s:]*(?:\d\d-\d\d )?[\d:.,]*)?\s*\[[\w./-]+:\d+\] ?|[\s:]{0,5}")
+_PLACE: Final = re.compile(r"(?:[\s:]*(?:\d\d-\d\d )?[\d:.,]*)?\s*\[?[\w./-]+:\d+\] ?|[\s:]{0,5}")
 
 
 def body_of(text: str) -> str:
@@ -133,8 +177,12 @@ def body_of(text: str) -> str:
     >>> body_of("(EngineCore pid=7) ERROR 11-20 11:32:07 [core.py:1] ValueError: no")
     'ValueError: no'
     """
-    match = _SPOKEN[0].match(text)
-    return _body(text[match.end() :]) if match else text
+    text = bare(text)
+    if match := _SPOKEN[0].match(text):
+        return _body(text[match.end() :])
+    if match := _GLOG.match(text):
+        return text[match.end() :]
+    return _PROCESS.sub("", text, count=1)
 
 
 def _body(text: str) -> str:

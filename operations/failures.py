@@ -11,6 +11,7 @@ _ABOUT: Final[dict[Writer, str]] = {
     "cloud_run": "what Cloud Run says when it refuses, gives up or suffers",
     "aca": "the same of Azure Container Apps",
     "tpu": "the same of Cloud TPU",
+    "ollama": "what Ollama says when it cannot fetch, load or run a model",
 }
 
 

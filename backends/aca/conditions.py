@@ -12,8 +12,8 @@ from backends.aca.streams import Event
 from core.record import Record
 from core.records import Failure
 from logs.boot import STARTING
-from logs.catalogue import evidence, recognize
 from logs.catalogue import meaning as wording_for
+from logs.verdict import evidence, recognize
 
 _FILE: Final = Path(__file__).with_name("conditions.toml")
 
@@ -160,7 +160,7 @@ def failure(said: Sequence[Said], events: Sequence[Event], log_lines: Sequence[s
         return hostless
     heard = [*said, *(Said(one.text, reason=one.reason) for one in reversed(events))]
     told, meaning = _most_telling(heard)
-    known = recognize(log_lines, on="aca")
+    known = recognize(log_lines, "aca")
     if known and meaning.code in _VAGUE:
         return known
     return Failure(

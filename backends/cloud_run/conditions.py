@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from backends.google.moments import when
 from core.record import Record
 from core.records import Failure
-from logs.catalogue import evidence, recognize
 from logs.catalogue import meaning as wording_for
+from logs.verdict import evidence, recognize
 
 if TYPE_CHECKING:
     from google.cloud.run_v2 import Condition, Revision, Service
@@ -130,7 +130,7 @@ def ready_at(service: "Service", revision: "Revision | None") -> datetime:
 def failure(service: "Service", revision: "Revision | None", log_lines: Sequence[str]) -> Failure:
     """Say why it failed: the engine's own reason first, then Google's most telling one."""
     condition, told = _most_telling([service.terminal_condition, *_failed(service, revision)])
-    known = recognize(log_lines)
+    known = recognize(log_lines, "cloud_run")
     if known and told.code in _RESULTS:
         return known
     return Failure(

@@ -16,8 +16,8 @@ from core.records import Access, Deployment, Failure, Phase, State, Target, expi
 from core.reply import note
 from core.waiting import wait_until
 from logs.boot import WARMING, BootLog, read_boot
-from logs.catalogue import died_of, evidence, recognize
 from logs.files import head_lines, newest_lines
+from logs.verdict import died_of, evidence, recognize
 from planner.overheads import GIB
 
 _TAIL: Final = 400

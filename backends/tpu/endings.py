@@ -14,7 +14,7 @@ from backends.tpu.names import vm_id
 from backends.tpu.phases import ENDED
 from core.records import Failure
 from core.reply import note
-from logs.catalogue import died_of, evidence, recognize
+from logs.verdict import died_of, evidence
 
 _EXIT: Final = re.compile(r"exit code (-?[0-9]{1,6})")
 _CAUSES: Final = {
@@ -110,8 +110,7 @@ def engine_failed(seen: Look, said: Said, lines: Sequence[str]) -> Failure:
     match = _EXIT.search(said.message) if said.phase == ENDED else None
     status = int(match[1]) if match else None
     # docker says 128 + the signal's number
-    known = recognize(lines)
-    return known or died_of(128 - status if status and status > 128 else status, lines)
+    return died_of(128 - status if status and status > 128 else status, lines)
 
 
 def bills_on(seen: Look) -> None:

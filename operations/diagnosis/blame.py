@@ -9,23 +9,23 @@ from logs.finding import Finding
 from operations.diagnosis.records import Layer
 
 SETTINGS: Final = frozenset(
-    """ADDRESS_NOT_ALLOWED API_DISABLED NOT_AUTHENTICATED NOT_CONFIGURED PERMISSION_DENIED
-    UNAUTHORIZED""".split()  # noqa: SIM905  forty codes in a column would be a page
+    """ADDRESS_NOT_ALLOWED API_DISABLED API_NOT_ENABLED BILLING_MISSING CALLER_NOT_ALLOWED
+    NOT_AUTHENTICATED NOT_CONFIGURED PERMISSION_DENIED UNAUTHORIZED""".split()  # noqa: SIM905  forty codes in a column would be a page
 )
 _RESOURCE: Final = frozenset(
     """CLOUD_ERROR CLOUD_REFUSED CLOUD_TIMEOUT CLOUD_UNAVAILABLE CONCURRENT_CHANGE
-    GPU_HOST_NOT_ASSIGNED HOST_ERROR INTERRUPTED NOT_OURS NO_CAPACITY QUOTA_EXCEEDED
+    ENVIRONMENT_FAULT PROFILE_REFUSED GPU_HOST_NOT_ASSIGNED HOST_ERROR INTERRUPTED NOT_OURS NO_CAPACITY QUOTA_EXCEEDED
     TOO_MANY_REVISIONS ZONE_REFUSED""".split()  # noqa: SIM905  as above
 )
 _CONTAINER: Final = frozenset(
     """CRASH_LOOP ENGINE_GONE KILLED NEVER_STARTED NOT_STARTED OUT_OF_HOST_MEMORY PROBE_REFUSED
     STARTUP_PROBE_FAILED""".split()  # noqa: SIM905  as above
 )
-_BOOT: Final = frozenset(("BOOT_CUT_OFF", "BOOT_FAILED", "ENGINE_EXITED"))
+_BOOT: Final = frozenset(("BOOT_CUT_OFF", "BOOT_FAILED", "ENGINE_EXITED", "UNKNOWN_CAUSE"))
 _VAGUE: Final = frozenset(
     """BOOT_CUT_OFF BOOT_FAILED CRASH_LOOP ENGINE_CORE_DIED ENGINE_EXITED ENGINE_GONE KILLED
     NEVER_STARTED PROGRESS_DEADLINE REVISION_FAILED ROLLOUT_FAILED STARTUP_PROBE_FAILED
-    UNHEALTHY""".split()  # noqa: SIM905  as above
+    UNHEALTHY UNKNOWN_CAUSE""".split()  # noqa: SIM905  as above
 )
 """They say that it ended, not why: the log may know more."""
 
@@ -43,7 +43,7 @@ def is_cause(finding: Finding) -> bool:
 
 def is_end(finding: Finding) -> bool:
     """Whether a line says that something ended, and not why."""
-    return finding.failure.code in _codes(finding.writer, "result")
+    return finding.failure.code in _codes(finding.writer, "result", "end")
 
 
 @cache
@@ -61,7 +61,7 @@ def layer_of(code: str, deployment: Deployment, *, cloud: bool) -> Layer | None:
         return _of_unknown(code, cloud=cloud)
     if code in _CONTAINER:
         return "container"
-    if code in _BOOT or code in _codes("engine"):
+    if not code.startswith("IMAGE_") and (code in _BOOT or code in _codes("engine")):
         return "engine boot"
     return "revision or VM" if cloud else "engine boot"
 

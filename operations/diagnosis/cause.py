@@ -8,9 +8,10 @@ from backends.base import LogQuery
 from core.errors import OpsError
 from core.records import Failure, State
 from logs.boot import BEGINS
-from logs.catalogue import LINE_CHARACTERS, hints
+from logs.catalogue import LINE_CHARACTERS, Writer, asked_words
 from logs.finding import Finder, Finding
 from logs.lines import Line
+from logs.verdict import UNKNOWN_CAUSE, Judge
 from operations.diagnosis.blame import is_cause, is_end, is_vague, layer_of
 from operations.diagnosis.case import Case, Fault, condition, lines
 from operations.diagnosis.records import Evidence, Layer
@@ -40,6 +41,8 @@ class Found(NamedTuple):
     marks: "Marks"
     said: str
     """What was not read, and why."""
+    lines: tuple[Line, ...] = ()
+    """Those that were read, oldest first."""
 
     @property
     def served(self) -> bool:
@@ -56,6 +59,28 @@ class Found(NamedTuple):
     def end(self) -> Finding | None:
         """The first of the engine's own words on how the newest boot ended."""
         return next((one for one in self._ends if one.writer == "engine"), None)
+
+    def unknown(self, writer: Writer) -> Finding | None:
+        """Return what the newest boot says in its own words where the catalogue knows no cause."""
+        lines = [one for one in self.lines if not self.marks.begun or one.at >= self.marks.begun]
+        if self.served and lines:
+            end = min((one.last for one in self._ends), default=lines[-1].at)
+            lines = [one for one in lines if one.at >= end - _AT_THE_END]
+        judge = Judge(writer)
+        for number, line in enumerate(lines):
+            judge.take(line.text, number, line.platform)
+        verdict = judge.verdict()
+        if verdict is None or verdict.failure.code != UNKNOWN_CAUSE:
+            return None
+        at = lines[verdict.number].at
+        return Finding(
+            failure=verdict.failure,
+            writer=verdict.writer,
+            line=verdict.line,
+            first=at,
+            last=at,
+            count=1,
+        )
 
     @property
     def earlier(self) -> Finding | None:
@@ -122,22 +147,30 @@ async def search(case: Case) -> Found:
     """Look through the log of the last boot for what the catalogue knows."""
     finder, marks = Finder(case.writer), Marks()
     since = max(case.deployment.created_at, case.deployment.since - _BEFORE_THE_END)
-    query = LogQuery(since=since, contains=(*hints(case.writer or "engine"), _STARTED, *_BEGINS))
+    words = (*asked_words(case.writer or "engine"), _STARTED, *_BEGINS)
+    query, pages = LogQuery(since=since, contains=words), list[Sequence[Line]]()
     seconds = min(_SECONDS, case.left * _SHARE)
     try:
         read = await read_log(
-            case.found, query, (finder.feed, marks.feed), most_lines=_MOST_LINES, seconds=seconds
+            case.found,
+            query,
+            (finder.feed, marks.feed, pages.append),
+            most_lines=_MOST_LINES,
+            seconds=seconds,
         )
     except OpsError as exc:
         return Found((), marks, said=f"Its log could not be read: {exc.summary}")
-    return Found(finder.findings(), marks, read.left_out)
+    lines = tuple(line for page in reversed(pages) for line in page)
+    return Found(finder.findings(), marks, read.left_out, lines)
 
 
 async def _by_the_log(
     case: Case, failure: Failure, layer: Layer, seen: tuple[Evidence, ...]
 ) -> Fault:
     found = await search(case)
-    told = found.cause or found.end
+    told = found.cause or (None if failure.code == "KILLED" else _unknown(case, found)) or found.end
+    if told is None and failure.code == UNKNOWN_CAUSE:
+        return Fault(_where(layer, served=found.served), failure, seen)
     if told is None:
         unknown = f"{failure.cause} No line of its log is one that the catalogue of failures knows."
         left_out = f" {found.said}" if found.said else ""
@@ -151,6 +184,10 @@ async def _by_the_log(
     why = told.failure.model_copy(update={"cause": cause})
     evidence = Evidence(kind="line", text=told.line[:400], at=told.last)
     return Fault(where, why, (evidence, *seen))
+
+
+def _unknown(case: Case, found: Found) -> Finding | None:
+    return found.unknown(case.writer or "engine")
 
 
 def _before(found: Found) -> str:

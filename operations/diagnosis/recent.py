@@ -4,7 +4,7 @@ from typing import Final
 
 from backends.base import HasHost, LogQuery, StreamsLogs
 from core.records import State
-from logs.catalogue import hints
+from logs.catalogue import asked_words
 from logs.finding import Finder, Finding
 from operations.diagnosis.booting import disk_evidence, disk_full
 from operations.diagnosis.case import Case, Looked, ago, failed, healthy, skipped
@@ -24,7 +24,9 @@ async def recent_logs(case: Case) -> Looked:
     if not isinstance(case.backend, StreamsLogs):
         return skipped("It keeps no logs that can be read from here.")
     finder = Finder(case.writer)
-    query = LogQuery(since=ago(case, minutes=_MINUTES), contains=hints(case.writer or "engine"))
+    query = LogQuery(
+        since=ago(case, minutes=_MINUTES), contains=asked_words(case.writer or "engine")
+    )
     seconds = min(_SECONDS, case.left - 1)
     read = await read_log(
         case.found, query, (finder.feed,), most_lines=_MOST_LINES, seconds=seconds

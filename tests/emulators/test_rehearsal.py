@@ -24,7 +24,7 @@ from emulators.engine.rehearsal_refusals import Case, refusal
 from emulators.engine.scheduler import Request, Scheduler
 from emulators.engine.setup import resolve
 from emulators.engine.wire.served import Served
-from logs.catalogue import recognize
+from logs.verdict import recognize
 from planner.accelerators import accelerator
 from planner.flags import Flags
 from planner.memory import plan_memory

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from emulators.engine.__main__ import main
-from logs.catalogue import WRITERS, Writer, meaning, recognize
+from logs.catalogue import WRITERS, Writer
 from logs.files import head_lines
+from logs.verdict import Judge, recognize
 from tests.emulators.test_boot import boot
 from tests.emulators.test_boot_tpu import boot as boot_on_tpu
 from tests.logs.failures import found, healthy
@@ -25,9 +26,10 @@ def test_the_log_of_a_real_boot_is_no_failure(real_log: Path) -> None:
 @pytest.mark.parametrize(("writer", "line"), HEALTHY)
 def test_a_line_that_only_sounds_bad_is_no_failure(writer: Writer, line: str) -> None:
     """Neither of its own writer, nor of an engine whose platform passes it on."""
-    assert meaning(writer, line) is None
-    assert meaning("engine", line) is None
     assert found([line], writer) == ()
+    judge = Judge(writer, mixed=True)
+    judge.feed([line, *["(APIServer pid=1) INFO 11-20 12:00:00 [x.py:1] on"] * 6])
+    assert judge.verdict() is None
 
 
 @pytest.mark.anyio

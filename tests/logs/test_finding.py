@@ -6,14 +6,12 @@ import tracemalloc
 from collections.abc import Iterator
 from datetime import timedelta
 from itertools import islice
-from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logs import finding
-from logs.catalogue import LINE_CHARACTERS, WRITERS, Pattern, Writer, catalogue
+from logs.catalogue import WRITERS, Pattern, Writer, catalogue
 from logs.finding import Finder
 from logs.lines import Line
 from tests.logs.conftest import NOW
@@ -81,8 +79,8 @@ def test_the_cause_is_told_before_its_results_and_warnings_last() -> None:
         finder.feed(order)
         assert codes(finder) == [
             "DISK_FULL",
-            "ENGINE_CORE_DIED",
             "STARTUP_PROBE_FAILED",
+            "ENGINE_CORE_DIED",
             "REQUESTS_WAIT",
         ]
 
@@ -139,38 +137,6 @@ def test_colours_and_breaks_do_not_hide_a_failure() -> None:
     finder = Finder()
     finder.feed([Line(NOW, two), Line(NOW + timedelta(seconds=1), "well")])
     assert [(one.failure.code, one.first) for one in finder.findings()] == [("DISK_FULL", NOW)]
-
-
-def test_no_pattern_is_given_more_than_the_beginning_of_a_line(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A megabyte without an end of line costs no more than 2,000 characters of it."""
-    given: list[int] = []
-
-    class Watched:
-        def __init__(self, pattern: str) -> None:
-            self.pattern = re.compile(pattern)
-
-        def search(self, text: str) -> re.Match[str] | None:
-            given.append(len(text))
-            return self.pattern.search(text)
-
-    entries: dict[Writer, Any] = {
-        writer: tuple(
-            one._replace(wanted=cast("re.Pattern[str]", Watched(one.entry.pattern)))
-            for one in finding._entries(writer)
-        )
-        for writer in WRITERS
-    }
-    monkeypatch.setattr(finding, "_entries", entries.__getitem__)
-    words = " ".join(word for entry in catalogue() for word in entry.hints)
-    finder = Finder("tpu")
-    for platform in ("", PLATFORM):
-        finder.feed([Line(NOW, f"{words} {'a' * 1_000_000}", platform)])
-        finder.feed([Line(NOW, f"{'a' * 1_000_000} {words} {FULL}", platform)])
-    assert len(given) > 50
-    assert max(given) == LINE_CHARACTERS
-    assert "DISK_FULL" not in codes(finder)
 
 
 @pytest.mark.parametrize("filler", ["a", " '", "0,", "a b ", "secret quota huggingface.co "])

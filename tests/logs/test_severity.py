@@ -36,6 +36,35 @@ from logs.severity import Severity, gravity
         ("/usr/lib/x.py:12: FutureWarning: hm", "warning"),
         ("RESOURCE_EXHAUSTED: HBM", "error"),
         ("Loading safetensors checkpoint shards:  50% Completed", "info"),
+        ("(APIServer pid=1) ValueError: no", "error"),
+        ("(EngineCore_DP0 pid=33) torch.OutOfMemoryError: no", "error"),
+        ("(Worker_TP0 pid=3)   Value error, max_model_len is odd", "error"),
+        ("(EngineCore pid=9) (RayWorkerWrapper pid=7, ip=10.0.0.1) ERROR 11-20 no", "error"),
+        ("(pid=7) torch._dynamo.exc.Unsupported: no", "error"),
+        ("vllm-1  | (EngineCore_DP0 pid=33) ERROR 11-20 11:32:07 [core.py:1] no", "error"),
+        ("vllm-1  | (APIServer pid=1) INFO 11-20 11:32:07 [x.py:1] it failed to fail", "info"),
+        ("2026-11-20T11:00:00.123456789Z (APIServer pid=1) ValueError: no", "error"),
+        ("2026-11-20T11:00:00.1Z stderr F (APIServer pid=1) ValueError: no", "error"),
+        ("[pod/vllm-0/vllm] (APIServer pid=1) ValueError: no", "error"),
+        ("[rank0]: ValueError: no", "error"),
+        ("[rank0]:[W1120 12:00:00.0 ProcessGroupNCCL.cpp:1496] Warning: an Error", "warning"),
+        ("Nov 20 12:00:00 gpu-1 vllm[12]: (APIServer pid=1) RuntimeError: no", "error"),
+        ('{"log":"(APIServer pid=1) RuntimeError: no\\n","stream":"stderr","time":"t"}', "error"),
+        ('{"log":"(APIServer pid=1) INFO 11-20 fine\\n","stream":"stderr","time":"t"}', "info"),
+        ('{"textPayload":"(APIServer pid=1) INFO 11-20 fine","severity":"ERROR"}', "info"),
+        ('{"textPayload":"it ended","severity":"ERROR"}', "error"),
+        ("[1;36m(EngineCore_0 pid=1)[0;0m ERROR 11-20 11:32:07 [core.py:1] no", "error"),
+        ("\x1b[1;36m(EngineCore_0 pid=1)\x1b[0;0m ValueError: no", "error"),
+        ("2026-11-20 12:00:00.123 | ERROR    | app:run:12 - no", "error"),
+        ("vllm serve: error: unrecognized arguments: --no-such-flag", "error"),
+        ("usage: vllm serve [model_tag] [options]", "info"),
+        ("Illegal instruction (core dumped)", "error"),
+        ("terminate called after throwing an instance of 'c10::Error'", "error"),
+        ("/bin/sh: 1: nvcc: not found", "error"),
+        ("docker: Error response from daemon: could not select device driver", "error"),
+        ("huggingface_hub.errors.OfflineModeIsEnabled: no", "error"),
+        ('time=2026-11-20T11:00:00Z level=ERROR source=sched.go:1 msg="no"', "error"),
+        ("WARNING:urllib3.connectionpool:Retrying (Retry(total=4", "warning"),
     ],
 )
 def test_a_line_is_as_grave_as_it_says(line: str, severity: Severity) -> None:
@@ -57,6 +86,8 @@ def test_frames_of_a_traceback_are_details() -> None:
     assert gravity(f"{lead}           ^^^^^").is_detail
     assert not gravity(f"{lead}ValueError: no").is_detail
     assert not gravity(f"{lead}Traceback (most recent call last):").is_detail
+    assert gravity('(EngineCore pid=7)   File "x.py", line 1, in y').is_detail
+    assert gravity("(EngineCore pid=7)     raise ValueError(").severity == "info"
 
 
 def test_a_boot_that_went_well_has_no_errors(real_log: Path) -> None:

@@ -26,10 +26,10 @@ MODES: Final = {
     "hub-gated": "MODEL_GATED",
     "hub-forbidden": "MODEL_GATED",
     "hub-not-found": "MODEL_NOT_FOUND",
-    "hub-offline": "HUB_UNREACHABLE",
+    "hub-offline": "HUB_OFFLINE",
     "disk-full": "DISK_FULL",
     "cpu-memory-taken": "CPU_MEMORY_TAKEN",
-    "unknown-error": "ENGINE_CORE_DIED",
+    "unknown-error": "UNKNOWN_CAUSE",
     "exit-in:compiling": "ENGINE_EXITED",
     "kill-in:loading": "KILLED",
 }

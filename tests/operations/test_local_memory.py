@@ -129,7 +129,7 @@ async def test_a_failure_that_no_catalogue_knows_is_shown_by_its_error_not_its_f
 ) -> None:
     """Its error stands far before the log's last lines; no answer needs `detail` to show it."""
     monkeypatch.setenv("SIMULATED_ENGINE_FAIL", "unknown-error")
-    error = "KeyError: 'model.layers.0.self_attn.sink_weight'"
+    error = "RuntimeError: the attention sink of layer 0 was left dangling"
     async with agent_of(settings) as agent:
         await agent.call("deploy_vllm", **ONE, model="acme/a-model")
         failed = await agent.settled("one")

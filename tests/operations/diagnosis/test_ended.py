@@ -8,7 +8,7 @@ import pytest
 from backends.base import LogQuery
 from core.errors import Unsupported
 from core.records import Failure, State
-from logs.catalogue import hints
+from logs.catalogue import asked_words
 from tests.operations.diagnosis.made import (
     Somewhere,
     Writes,
@@ -72,7 +72,7 @@ async def test_its_log_is_asked_for_suspicious_lines_alone(tmp_path: Path) -> No
     now = deployment(State.FAILED, failure=failed("ENGINE_EXITED"))
     await diagnosed(wrote, now, tmp_path)
     query: LogQuery = wrote.queries[0]
-    assert set(hints()) <= set(query.contains)
+    assert set(asked_words()) <= set(query.contains)
     assert query.since
     assert query.since >= now.created_at
 

@@ -1,0 +1,427 @@
+"""Why what wrote a log ended: what the catalogue knows, else the log's own words."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from core.records import Failure, Record, Step
+from core.redaction import redact
+from logs.boot import BEGINS
+from logs.catalogue import (
+    LINE_CHARACTERS,
+    RETRIED,
+    USERS,
+    Rank,
+    Row,
+    Writer,
+    advised,
+    hinted,
+    known_by,
+    rows,
+    told,
+)
+from logs.lines import clean
+from logs.masking import mask
+from logs.readable import quoted
+from logs.severity import Gravity, Severity, body_of, gravity, is_exception
+from logs.shippers import shipped
+
+UNKNOWN_CAUSE: Final = "UNKNOWN_CAUSE"
+_TRACKERS: Final[dict[Writer, str]] = {
+    "engine": "vllm-project/vllm",
+    "cloud_run": "vllm-project/vllm",
+    "aca": "vllm-project/vllm",
+    "tpu": "vllm-project/tpu-inference",
+    "ollama": "ollama/ollama",
+}
+"""Where failures of that log's engine are reported."""
+_STARTED: Final = re.compile(r"Application startup complete|msg=\"?Listening on ")
+_OLLAMA_BEGINS: Final = re.compile(r"source=routes\.go:\d+ msg=\"server config\"")
+_LIVES: Final = re.compile(
+    r"\"(?:POST /v1/\S{1,80}|GET /health) HTTP/[\d.]+\" 200|Avg (?:prompt|generation) throughput"
+)
+"""What only an engine that serves writes; a second such line says that it outlived what was."""
+_CHAINED: Final = "the above exception"
+_OTHERS_WORDS: Final = re.compile(
+    r"(?:[A-Za-z_.]*\.)?(?:KeyError|IndexError|LookupError|StopIteration|AttributeError)\b"
+)
+"""What a look-up that failed says little of, where another exception was made of it."""
+_CLOSED: Final = re.compile(r"(?i)shut(?:ting)? ?down|exiting|finished|waiting for|destroy|cleanup")
+_OUTLIVED: Final = 5
+"""Lines of calm after which a word of error, that was no exception, ended nothing."""
+_MOST_KINDS: Final = 1_000
+_OF_ENGINE: Final = re.compile(
+    r"\(\w[\w ]{0,40}(?:rank=\d+ )?pid=\d+|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d "
+    r"|INFO:    "
+)
+"""What no platform writes."""
+_BAD_NEWS: Final = re.compile(
+    r"(?:^|[\s(\"':])(?:Error|Failed to (?:deploy|provision|create|pull|start|mount|update|resolve"
+    r"|schedule)|(?!Probe)[A-Z][a-z]\w*(?:Failed|Failure|Error|Denied|Exceeded|Invalid\w*|NotFound|Forbidden"
+    r"|NotSupported|NotAllowed))\b"
+)
+"""A platform's line without a level that is no mere probe or warning."""
+_BAD_WORDS: Final = re.compile(
+    r"(?i)\b(?:fail\w*|errors?|cannot|can't|could ?n[o']t|unable|denied|invalid|not found|missing"
+    r"|refused|unsupported|not supported|aborted|exceed\w*|no such|forbidden|not allowed|unknown)\b"
+)
+_NEAR: Final = 400
+"""Lines before its end, of one that served: what is older it outlived."""
+_OFTEN: Final = 4
+"""One exception is logged by each process that it passes through; what comes more often is
+of many requests."""
+_EVIDENCE: Final = 6
+_LAST_LINES: Final = 12
+_VARIES: Final = re.compile(r"0x[0-9a-fA-F]+|[0-9a-f]{8,}|\d+")
+_UNSEARCHED: Final = re.compile(
+    r"""https?://\S+ | (?:[\w.~-]*/){2,}[\w.~-]* | 0x[0-9a-fA-F]+ | \b[0-9a-f]{8,}\b
+      | \b\w*\d\w*\b | [^\w.-]+""",
+    re.VERBOSE,
+)
+_QUOTED: Final = re.compile(
+    r"'[^']{0,200}'|\"[^\"]{0,200}\"|`[^`]{0,200}`"
+    r"|\[(?:redacted|prompt|email|address|card|phone|user)\]"
+)
+_SEARCHED_WORDS: Final = 10
+_CUT_WORD: Final = re.compile(r"[A-Za-z_][\w.-]*[A-Za-z]")
+
+
+class Verdict(Record):
+    """What a log says of the end of its last boot."""
+
+    failure: Failure
+    writer: Writer
+    """Whose file of the catalogue knows it; of an unknown cause, whose log it is."""
+    line: str
+    """The line that says so, cut."""
+    number: int
+    """Its place in the log, from 1."""
+    level: Severity
+    rank: Rank = "cause"
+    search: str = ""
+    """Of an unknown cause: words for the issues of the engine's project."""
+
+
+class _Known(NamedTuple):
+    row: Row
+    match: re.Match[str]
+    number: int
+    level: Severity
+    is_quiet: bool
+    """Whether the line itself names a level below warning."""
+
+    @property
+    def rank(self) -> Rank:
+        return self.row.entry.rank
+
+
+class _Grave:
+    """Lines of one kind that say that something went wrong."""
+
+    def __init__(self, text: str, number: int, level: Severity, *, exception: bool = False) -> None:
+        self.text, self.number, self.level = text, number, level
+        self.last, self.count = number, 1
+        self.exception, self.chained = exception, False
+        self.more = ""
+        """The next line, of an exception that goes on."""
+
+
+class _Boot:
+    """What was seen of one boot."""
+
+    def __init__(self) -> None:
+        self.started = False
+        self.known: _Known | None = None
+        self.ended: int | None = None
+        self.graves: dict[str, _Grave] = {}
+        self.newest: _Grave | None = None
+        self.doubtful: list[_Grave] = []
+        """The last lines that sound bad and name no level: they count right before an end."""
+        self.number = self.calm = self.lives = 0
+
+    @property
+    def tells(self) -> bool:
+        return bool(self.known or self.graves or self.started)
+
+    def outlive(self) -> None:
+        """Forget what it went on after."""
+        self.known, self.graves, self.newest, self.doubtful = None, {}, None, []
+
+
+class Judge:
+    """Takes the lines of a log, oldest first, and says why its last boot ended.
+
+    What it holds grows with the kinds of failures, not with the lines.
+    """
+
+    def __init__(self, writer: Writer = "engine", *, mixed: bool = False) -> None:
+        """Know whose log it is, and whether lines of its engine and platform are told apart.
+
+        In a mixed one, a line without level and process may be either's.
+        """
+        self._mixed: Final = mixed and writer not in {"engine", "ollama"}
+        self._writer: Final[Writer] = writer
+        self._rows: Final = rows(writer)
+        self._hinted: Final = hinted(writer)
+        self._boot = _Boot()
+        self._before = _Boot()
+        self.lines = 0
+
+    def feed(self, lines: Iterable[str], platform: str = "") -> None:
+        """Take lines, oldest first."""
+        for text in lines:
+            self.take(text, self.lines + 1, platform)
+
+    def take(self, text: str, number: int, platform: str = "") -> None:
+        """Take the next line, which has this number; a shipper's line may hold several."""
+        self.lines += 1
+        written = shipped(text[: 8 * LINE_CHARACTERS])
+        by = platform or written.platform
+        for piece in written.text.split("\n")[:_NEAR]:
+            if piece.strip():
+                self._take(piece[:LINE_CHARACTERS], number, by)
+
+    def _take(self, text: str, number: int, platform: str) -> None:
+        if BEGINS.search(text) or _OLLAMA_BEGINS.search(text):
+            self._before = self._boot if self._boot.tells else self._before
+            self._boot = _Boot()
+        boot = self._boot
+        boot.number = number
+        if USERS.search(text):
+            self._goes_on(text)
+            return
+        if _STARTED.search(text):
+            boot.outlive()
+            boot.started = True
+        grave = gravity(text, platform)
+        if self._mixed and not platform and not _OF_ENGINE.match(text):
+            platform = self._writer
+        if known := self._knows(text, number, grave, platform) or self._joined(
+            text, grave, platform
+        ):
+            self._keep(known)
+        elif grave.severity == "error" and self._is_news(text, grave, platform):
+            self._remember(text, number, grave)
+        elif _CHAINED in text and boot.newest:
+            boot.newest.chained = True
+        else:
+            self._calm(text, number, grave, platform)
+        self._goes_on(text)
+
+    def _knows(self, text: str, number: int, grave: Gravity, platform: str) -> _Known | None:
+        if not self._hinted.search(f" {text.lower()}"):
+            return None
+        known = known_by(self._rows, text, grave, platform=platform)
+        quiet = grave.is_spoken and grave.severity == "info"
+        return _Known(*known, number, grave.severity, quiet) if known else None
+
+    def _is_news(self, text: str, grave: Gravity, platform: str) -> bool:
+        """Whether a line of error may end something: a platform tells of every probe that fails."""
+        if RETRIED.search(text):
+            return False
+        spoken = grave.is_spoken or is_exception(text) or not platform
+        return spoken or bool(_BAD_NEWS.search(text))
+
+    def _joined(self, text: str, grave: Gravity, platform: str) -> _Known | None:
+        """Find what one line of error says in two or three, as terminals break them."""
+        newest = self._boot.newest
+        if newest is None or not newest.exception or grave.is_spoken or grave.is_detail:
+            return None
+        if newest.last + 2 < self._boot.number or is_exception(text) or _CHAINED in text:
+            return None
+        whole = f"{newest.text} {newest.more} {body_of(text).strip()}"
+        return self._knows(whole, newest.number, Gravity("error"), platform)
+
+    def _keep(self, known: _Known) -> None:
+        boot = self._boot
+        if known.rank in {"result", "end"}:
+            boot.ended = boot.ended or known.number
+        if boot.known is None or known.row.place < boot.known.row.place:
+            boot.known = known
+
+    def _remember(self, text: str, number: int, grave: Gravity) -> None:
+        boot, words = self._boot, body_of(text).strip()
+        if grave.is_detail or words.startswith(("Traceback (", 'File "')) or not words:
+            return
+        boot.calm = 0
+        key = _VARIES.sub("0", words[:160])
+        old = boot.graves.get(key)
+        if old:
+            old.count, old.last = old.count + 1, number
+            boot.newest = old
+        elif len(boot.graves) < _MOST_KINDS:
+            new = _Grave(words, number, grave.severity, exception=is_exception(text))
+            boot.graves[key] = boot.newest = new
+
+    def _calm(self, text: str, number: int, grave: Gravity, platform: str) -> None:
+        """Count the lines after a word of error that say that all goes on."""
+        boot, newest = self._boot, self._boot.newest
+        words = _BAD_NEWS if platform else _BAD_WORDS
+        if not grave.is_spoken and boot.ended is None and words.search(text):
+            boot.doubtful = [*boot.doubtful[-2:], _Grave(body_of(text).strip(), number, "warning")]
+        if newest and newest.exception and not newest.more and not grave.is_spoken:
+            newest.more = body_of(text).strip()
+        if grave.is_spoken and grave.severity == "info" and not _CLOSED.search(text):
+            boot.calm += 1
+            boot.doubtful = []
+            if boot.calm == _OUTLIVED and boot.ended is None:
+                boot.graves = {key: one for key, one in boot.graves.items() if one.exception}
+
+    def _goes_on(self, text: str) -> None:
+        boot = self._boot
+        if boot.ended is None and (boot.known or boot.graves) and _LIVES.search(text):
+            boot.lives += 1
+            if boot.lives > 1:
+                boot.outlive()
+                boot.lives = 0
+
+    def verdict(self) -> Verdict | None:
+        """Say why it ended, None where no line says that anything did."""
+        boot = self._boot
+        if not boot.tells:
+            boot = self._before
+        known = boot.known
+        unknown = _near(boot)
+        if known and known.rank == "end" and not unknown:
+            unknown = boot.doubtful[::-1]
+        if known and known.rank == "warning" and (known.is_quiet or (unknown and boot.ended)):
+            known = None
+        if known and (not unknown or _says_more(known, unknown[0])):
+            return self._of_known(known, boot)
+        return self._of_unknown(unknown) if unknown else None
+
+    def errors(self) -> tuple[str, ...]:
+        """Return the lines of error of the last boot, what says most first."""
+        return tuple(quoted(one.text, 400) for one in _near(self._boot))
+
+    def _of_known(self, known: _Known, boot: _Boot) -> Verdict:
+        graves = [one.text for one in _near(boot)] if known.rank != "warning" else []
+        failure = told(advised(known.row.entry, self._writer), known.match, graves)
+        line = quoted(known.match.string.strip(), 400)
+        return Verdict(
+            failure=failure,
+            writer=known.row.writer,
+            line=line,
+            number=known.number,
+            level=known.level,
+            rank=known.rank,
+        )
+
+    def _of_unknown(self, graves: Sequence[_Grave]) -> Verdict:
+        first = graves[0]
+        words = search_words(first.text)
+        texts = [text for one in graves for text in (one.text, one.more) if text]
+        evidence = tuple(dict.fromkeys(quoted(one, 400) for one in texts))[:_EVIDENCE]
+        return Verdict(
+            failure=Failure(
+                code=UNKNOWN_CAUSE,
+                cause=f"Unknown cause; in its own words: {quoted(first.text, 300)}",
+                fix=f"Search the issues of github.com/{_TRACKERS[self._writer]} for: {words}."
+                " Call get_logs for what stands around that line.",
+                next=(Step(tool="get_logs"), Step(tool="deploy_vllm")),
+                evidence=evidence,
+            ),
+            writer=self._writer,
+            line=quoted(first.text, 400),
+            number=first.number,
+            level=first.level,
+            search=words,
+        )
+
+
+def judged(lines: Iterable[str], writer: Writer = "engine") -> Verdict | None:
+    """Return what some lines, oldest first, say of the end of their last boot."""
+    judge = Judge(writer)
+    judge.feed(lines)
+    return judge.verdict()
+
+
+def recognize(lines: Iterable[str], writer: Writer = "engine") -> Failure | None:
+    """Return why something ended, known or not; None where no line tells of an end."""
+    verdict = judged(lines, writer)
+    return verdict.failure if verdict and verdict.rank != "warning" else None
+
+
+def search_words(text: str) -> str:
+    """Return what of a line others would have written too, for a search of issues.
+
+    >>> search_words("ValueError: Layer 'model.layers.3' of /data/m/x.bin has 7 odd heads")
+    'ValueError Layer of has odd heads'
+    """
+    plain = _UNSEARCHED.sub(" ", _QUOTED.sub(" ", mask(str(redact(body_of(text))))))
+    words = [found[0] for word in plain.split() if (found := _CUT_WORD.fullmatch(word.strip(".-")))]
+    return " ".join(words[:_SEARCHED_WORDS])
+
+
+def died_of(status: int | None, lines: Sequence[str]) -> Failure:
+    """Say why an engine ended; `status` is its exit status, negative for a signal.
+
+    >>> died_of(-9, []).cause
+    'It was killed by signal 9 (often the kernel, for lack of memory).'
+    """
+    known, how = recognize(lines), _how(status)
+    if known is None:
+        return how.model_copy(update={"evidence": last_lines(lines)})
+    if known.code != UNKNOWN_CAUSE:
+        return known
+    if status in {-9, -15}:  # whoever sent it did not ask what the engine wrote
+        return how.model_copy(update={"evidence": known.evidence})
+    return known.model_copy(update={"cause": f"{known.cause} {how.cause}"})
+
+
+def _how(status: int | None) -> Failure:
+    """Say how an engine ended that wrote nothing of it."""
+    fix = "Call get_logs for what it wrote, then deploy_vllm to start it again."
+    if status == -9:
+        cause = "It was killed by signal 9 (often the kernel, for lack of memory)."
+        return Failure(code="KILLED", cause=cause, fix=fix)
+    if status is not None and status < 0:
+        return Failure(code="KILLED", cause=f"It was ended by signal {-status}.", fix=fix)
+    if status is None:
+        cause = "The engine is gone and nobody saw how: its watcher or the machine died too."
+        return Failure(code="ENGINE_GONE", cause=cause, fix=fix)
+    cause = f"The engine ended by itself (exit status {status})."
+    return Failure(code="ENGINE_EXITED", cause=cause, fix=fix)
+
+
+def error_lines(lines: Iterable[str]) -> tuple[str, ...]:
+    """Return the errors that say why something ended, the most telling first, without frames."""
+    judge = Judge()
+    judge.feed(lines)
+    return judge.errors()[:3]
+
+
+def last_lines(lines: Sequence[str]) -> tuple[str, ...]:
+    """Return the last lines that say anything, newest last."""
+    spoken = [quoted(clean(line).rstrip(), 400) for line in lines[-4 * _LAST_LINES :]]
+    return tuple([one for one in spoken if one.strip()][-_LAST_LINES:])
+
+
+def evidence(lines: Sequence[str]) -> tuple[str, ...]:
+    """Return the errors that say why an engine ended; where there are none, its last lines."""
+    return error_lines(lines) or last_lines(lines)
+
+
+def _near(boot: _Boot) -> list[_Grave]:
+    """Give the lines of error of an end, what says most of it first."""
+    graves = list(boot.graves.values())
+    if boot.started and graves:
+        end = boot.ended or max(one.last for one in graves)
+        graves = [one for one in graves if one.last >= end - _NEAR]
+    exceptions = [one for one in graves if one.exception]
+    often = max(_OFTEN, min((one.count for one in exceptions), default=0))
+    rare = [one for one in exceptions if one.count <= often]
+    whole = [one for one in rare if not (one.chained and _OTHERS_WORDS.match(one.text))]
+    others = sorted((one for one in graves if not one.exception), key=lambda one: one.count)
+    first = (whole or rare)[:1]
+    rest = [one for one in rare if one not in first]
+    # Of a long chain, what it began with and what it came to.
+    rest = rest if len(rest) <= 3 else [*rest[:1], *rest[-2:]]
+    frequent = [one for one in exceptions if one not in rare]
+    return [*first, *rest, *others[:3], *frequent]
+
+
+def _says_more(known: _Known, unknown: _Grave) -> bool:
+    if known.rank in {"cause", "warning"}:
+        return known.row.entry.code != "REQUESTS_FAIL"
+    return known.rank == "result" and not unknown.exception

@@ -1,0 +1,88 @@
+"""`python -m logs find`, as it is typed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.processes import run
+from core.settings import ROOT
+from logs.__main__ import main
+
+FULL = "OSError: [Errno 28] No space left on device: '/data/x'"
+ODD = "ValueError: the flux of hf_abcdefghijklmnopqrstuvwx is odd"
+CLOUD = [
+    {"timestamp": "2026-11-20T12:00:02Z", "textPayload": "RuntimeError: Engine core initialization"
+     " failed. See root cause above.", "resource": {"type": "cloud_run_revision"}},
+    {"timestamp": "2026-11-20T12:00:01Z", "severity": "ERROR", "textPayload": "Memory limit of"
+     " 32768 MiB exceeded with 33000 MiB used.",
+     "logName": "projects/p/logs/run.googleapis.com%2Fvarlog%2Fsystem"},
+]  # fmt: skip
+
+
+def rows(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[dict[str, Any]]]:
+    status = main(["find", "--json", *arguments])
+    return status, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_each_file_is_judged_by_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Code, cause, fix, line, number and level of each; the status says that one failed."""
+    logs = {
+        "known.log": f"fine\nvllm-1  | {FULL}\n",
+        "docker.json": json.dumps({"log": f"{FULL}\n", "stream": "stderr", "time": "t"}),
+        "unknown.log": f"{ODD}\n",
+        "export.json": json.dumps(CLOUD, indent=1),
+        "compact.json": json.dumps(CLOUD),
+        "fine.log": (ROOT / "tests/data/boot-default.log").read_text(),
+    }
+    for name, text in logs.items():
+        (tmp_path / name).write_text(text)
+    status, found = rows(capsys, *(str(tmp_path / name) for name in logs))
+    assert status == 1
+    assert [(row["writer"], row["code"], row["number"], row["level"]) for row in found] == [
+        ("engine", "DISK_FULL", 2, "error"),
+        ("engine", "DISK_FULL", 1, "error"),
+        ("engine", "UNKNOWN_CAUSE", 1, "error"),
+        ("cloud_run", "OUT_OF_HOST_MEMORY", 2, "error"),
+        ("cloud_run", "OUT_OF_HOST_MEMORY", 2, "error"),
+        ("engine", None, None, None),
+    ]
+    assert found[0]["line"] == FULL
+    assert all(row["cause"] and row["fix"] for row in found[:5])
+    assert found[2]["search"] == "ValueError the flux of is odd"
+    assert "hf_abc" not in json.dumps(found)
+
+
+def test_what_is_not_wrong_or_cannot_be_read_shows_in_the_status(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """0 where all is fine, 2 where a file is not there; the others are judged all the same."""
+    fine = tmp_path / "fine.log"
+    fine.write_bytes(b"INFO:     up\n\xff\xfe\n")
+    assert rows(capsys, str(fine)) == (
+        0,
+        [{"file": str(fine), "writer": "engine", "lines": 2, "code": None, "cause": None,
+          "fix": None, "line": None, "number": None, "level": None, "evidence": []}],
+    )  # fmt: skip
+    status, found = rows(capsys, str(tmp_path / "none.log"), str(fine))
+    assert (status, len(found)) == (2, 1)
+
+
+def test_no_file_is_too_odd(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Deep JSON, a line of megabytes, nothing at all."""
+    odd = {"deep": "[{" + '"a":[' * 100_000, "long": "x" * 3_000_000 + f"\n{FULL}\n", "empty": ""}
+    for name, text in odd.items():
+        (tmp_path / name).write_text(text)
+    status, found = rows(capsys, *(str(tmp_path / name) for name in odd))
+    assert (status, [row["code"] for row in found]) == (2, ["DISK_FULL", None])
+
+
+@pytest.mark.anyio
+async def test_make_says_the_same_in_words(tmp_path: Path) -> None:
+    """What is wrong, what to do, and the line that says so."""
+    log = tmp_path / "engine.log"
+    log.write_text(f"{FULL}\n")
+    done = await run(["make", "-s", "-C", str(ROOT), "find", f"LOG={log}"], timeout=60)
+    assert done.stdout.startswith(f"{log}: DISK_FULL: A disk is full.\n  Fix: Make room")
+    assert f"  Line 1 (error): {FULL}" in done.stdout

@@ -1,0 +1,125 @@
+"""Why a log's writer ended: known causes, unknown ones in their own words, and no alarm."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from logs.verdict import UNKNOWN_CAUSE, Judge, Verdict, died_of, judged, search_words
+
+BEGUN = "(APIServer pid=1) INFO 11-20 11:32:07 [api_server.py:1] vLLM API server version 0.11.0"
+UP = "(APIServer pid=1) INFO:     Application startup complete."
+SERVED = '(APIServer pid=1) INFO:     10.0.0.7:5 - "POST /v1/completions HTTP/1.1" 200 OK'
+LOADED = "(EngineCore pid=2) INFO 11-20 11:32:08 [default_loader.py:1] Loading weights took 3 s"
+FULL = "(EngineCore pid=2) OSError: [Errno 28] No space left on device: '/data/x'"
+ODD = "(EngineCore pid=2) ERROR 11-20 11:32:09 [core.py:7] RuntimeError: the flux is 7 of 9 at /a/b"
+OWN = "RuntimeError: the flux is 7 of 9 at /a/b"
+FRAMES = [
+    "(EngineCore pid=2) ERROR 11-20 11:32:09 [core.py:7] Traceback (most recent call last):",
+    '(EngineCore pid=2) ERROR 11-20 11:32:09 [core.py:7]   File "/opt/core.py", line 9, in run',
+    "(EngineCore pid=2) ERROR 11-20 11:32:09 [core.py:7]     raise RuntimeError(words)",
+]
+DEAD = [
+    "(APIServer pid=1) Traceback (most recent call last):",
+    "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above.",
+]
+DURING = "During handling of the above exception, another exception occurred:"
+
+LOGS: dict[str, tuple[Sequence[str], str | None]] = {
+    "a known cause": ([BEGUN, FULL, *DEAD], "DISK_FULL"),
+    "an unknown one": ([BEGUN, LOADED, *FRAMES, ODD, *DEAD], UNKNOWN_CAUSE),
+    "only that it ended": ([BEGUN, *DEAD], "ENGINE_CORE_DIED"),
+    "a boot that went on": ([BEGUN, FULL, UP], None),
+    "errors of single requests": ([BEGUN, UP, ODD, SERVED, SERVED], None),
+    "the end of one that served": ([BEGUN, UP, SERVED, ODD, *DEAD, SERVED, SERVED], UNKNOWN_CAUSE),
+    "of two boots the last": ([BEGUN, FULL, *DEAD, BEGUN, ODD, *DEAD], UNKNOWN_CAUSE),
+    "a boot that has only begun": ([BEGUN, FULL, *DEAD, BEGUN], "DISK_FULL"),
+    "one that failed before the last came up": ([BEGUN, FULL, *DEAD, BEGUN, UP], None),
+    "what was tried again": (["Retrying in 1s [Retry 1/5]: No space left on device"], None),
+    "a look for what need not be there": (
+        ["(APIServer pid=1) WARNING 11-20 11:32:07 [cuda.py:1] No CUDA GPUs are available"],
+        None,
+    ),
+    "what it depends on": (["(APIServer pid=1) RuntimeError: No CUDA GPUs are available"],
+                           "NO_ACCELERATOR"),
+    "a word of error in a boot that goes on": ([ODD.replace("RuntimeError: ", ""), *[LOADED] * 6],
+                                               None),
+    "what a user wrote": ([f"INFO 11-20 [logger.py:1] Received request a: prompt: '{FULL}'"], None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LOGS)
+def test_a_log_says_why_its_last_boot_ended(case: str) -> None:
+    """What it outlived, tried again or only looked for ended nothing."""
+    lines, code = LOGS[case]
+    verdict = judged(lines)
+    assert (verdict.failure.code if verdict else None) == code
+
+
+def unknown(lines: Sequence[str]) -> Verdict:
+    verdict = judged(lines)
+    assert verdict
+    assert verdict.failure.code == UNKNOWN_CAUSE
+    return verdict
+
+
+def test_an_unknown_cause_is_told_in_the_engines_own_words() -> None:
+    """The line, its place, words for a search, and a call; frames and consequences are none."""
+    verdict = unknown([BEGUN, *FRAMES, ODD, *[one.replace("ERROR", "INFO") for one in DEAD]])
+    assert (verdict.line, verdict.number, verdict.level) == (OWN, 5, "error")
+    assert verdict.failure.evidence == (OWN,)
+    assert verdict.search == "RuntimeError the flux is of at"
+    assert verdict.search in verdict.failure.fix
+    assert [step.tool for step in verdict.failure.next] == ["get_logs", "deploy_vllm"]
+
+
+def test_of_chained_exceptions_the_first_is_told_and_the_last_is_beside_it() -> None:
+    """What a look-up that failed says alone is little: then it is the one made of it."""
+    first, last = "OSError: the disk sings", "RuntimeError: the engine cannot begin"
+    verdict = unknown(["Traceback (most recent call last):", first, "", DURING, "", last, *DEAD])
+    assert (verdict.line, verdict.failure.evidence) == (first, (first, last))
+    verdict = unknown(["KeyError: 'odd'", "", DURING, "", last, *DEAD])
+    assert (verdict.line, verdict.failure.evidence) == (last, (last, "KeyError: 'odd'"))
+
+
+def test_what_many_requests_say_does_not_hide_what_ended_it() -> None:
+    """The rare line of error is the one that counts."""
+    often = "(APIServer pid=1) ValueError: the request has 9 tokens too many"
+    verdict = unknown([BEGUN, UP, *[often] * 50, ODD, *DEAD])
+    assert verdict.line == OWN
+
+
+def test_the_status_of_an_end_is_told_with_its_own_words() -> None:
+    """Of one that was killed nobody asked what it wrote."""
+    told = died_of(1, [BEGUN, ODD])
+    assert (told.code, OWN in told.cause, "exit status 1" in told.cause) == (
+        UNKNOWN_CAUSE,
+        True,
+        True,
+    )
+    assert died_of(-9, [BEGUN, ODD]).code == "KILLED"
+    assert died_of(-9, [BEGUN, FULL]).code == "DISK_FULL"
+
+
+def test_a_platforms_log_holds_its_engines_lines_too() -> None:
+    """Whose a line is shows by its level or its process; no container speaks for its platform."""
+    spoken = "Memory limit of 32768 MiB exceeded with 33000 MiB used."
+    for line, code in ((spoken, "OUT_OF_HOST_MEMORY"), (f"(APIServer pid=1) INFO {spoken}", None)):
+        judge = Judge("cloud_run", mixed=True)
+        judge.feed([line])
+        verdict = judge.verdict()
+        assert (verdict.failure.code if verdict else None) == code
+
+
+def test_search_words_name_nobody() -> None:
+    """Numbers, paths, addresses and what is quoted are of this one case."""
+    line = "ValueError: Layer 'a.b' of /home/ann/m7/x.bin: 12 != 14 at 0xdeadbeef, see https://h/x"
+    assert search_words(line) == "ValueError Layer of at see"
+
+
+def test_what_is_held_does_not_grow_with_the_lines() -> None:
+    """A thousand kinds of words of error at most, whatever is written."""
+    judge = Judge()
+    judge.feed(f"RuntimeError: {'x' * (number % 1500)} {number}" for number in range(5_000))
+    verdict = judge.verdict()
+    assert verdict
+    assert len(verdict.failure.evidence) <= 6

@@ -1,0 +1,221 @@
+"""How well diagnosis knows public failures: `.venv/bin/python -m tests.measure_diagnosis [--open]`.
+
+`tests/data/public` holds failures as people posted them: one to three decisive lines each, their
+source, and the cause that the report's resolution tells, judged before anything was run. A third
+is held back from whoever writes the catalogue; of it only numbers are printed. Each case's lines
+stand in a log made for it: a boot, lines that only sound bad, frames of a traceback before them,
+and after them what a dying engine or its platform writes whatever it died of.
+"""
+
+import random
+import sys
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from logs.catalogue import Writer, catalogue
+from logs.verdict import UNKNOWN_CAUSE, Judge, Verdict
+
+DATA: Final = Path(__file__).parent / "data"
+_LEAD: Final = "(EngineCore pid=102) ERROR 11-20 11:32:17 [core.py:1510] "
+_FRAMES: Final = (
+    "Traceback (most recent call last):",
+    '  File "/opt/vllm/v1/engine/core.py", line 1502, in run_engine_core',
+    "    engine_core = EngineCoreProc(*args, **kwargs)",
+    "                  ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^",
+    '  File "/opt/vllm/v1/executor/abstract.py", line 105, in __init__',
+    "    self._init_executor()",
+)
+_AFTER: Final[Mapping[str, Sequence[str]]] = {
+    "engine": (
+        "(EngineCore pid=102) Process EngineCore:",
+        "(APIServer pid=101) Traceback (most recent call last):",
+        '(APIServer pid=101)   File "/opt/vllm/bin/vllm", line 8, in <module>',
+        "(APIServer pid=101)     sys.exit(main())",
+        "(APIServer pid=101) RuntimeError: Engine core initialization failed. See root cause.",
+        "/usr/lib/python3.12/multiprocessing/resource_tracker.py:254: UserWarning: 1 leaked object",
+    ),
+    "cloud_run": ("Container called exit(1).",),
+    "aca": ("ContainerTerminated: Container 'vllm' was terminated with exit code '1'",),
+    "tpu": ("The engine ended with exit code 1",),
+    "ollama": (
+        '[GIN] 2025/11/20 - 11:00:09 | 500 |  1.2s |  127.0.0.1 | POST     "/api/generate"',
+    ),
+}  # fmt: skip
+_UP: Final = "(APIServer pid=101) INFO:     Application startup complete."
+_SAME: Final = {
+    "CPU_INSTRUCTIONS_MISSING": "CPU_TOO_OLD",
+    "CONTAINER_COMMAND_NOT_FOUND": "ENTRYPOINT_BROKEN",
+}
+"""Two names that collectors gave one kind."""
+
+
+class Case(NamedTuple):
+    """A public failure, or a log of what was healthy."""
+
+    id: str
+    writer: Writer
+    lines: Sequence[str]
+    kind: str = ""
+    ours: bool = True
+    """Whether a platform of this project can have it."""
+
+
+class Figures(NamedTuple):
+    """What a set of cases came to."""
+
+    cases: int
+    right: int
+    wrong: int
+    """Told as another known failure."""
+    unknown: int
+    quoted: int
+    """Of the unknown, those whose decisive line is in the evidence."""
+    healthy: int
+    alarms: int
+    missed: Mapping[str, Sequence[str]]
+    """By kind, of those that are not right: the case, and what was told instead."""
+    kinds: Mapping[str, tuple[int, int]]
+    """Right and all."""
+
+    @property
+    def recall(self) -> float:
+        """Cases whose kind was told."""
+        return self.right / max(1, self.cases)
+
+    @property
+    def precision(self) -> float:
+        """Of the known failures that were told, those that were right."""
+        return self.right / max(1, self.right + self.wrong)
+
+    @property
+    def evidence(self) -> float:
+        """Of the unknown, the share whose decisive line is shown."""
+        return self.quoted / max(1, self.unknown)
+
+    def __str__(self) -> str:
+        """In one line."""
+        return (
+            f"{self.cases} failures: recall {self.recall:.1%}, precision {self.precision:.1%},"
+            f" {self.unknown} unknown (decisive line shown in {self.evidence:.1%});"
+            f" {self.healthy} healthy logs: {self.alarms} false alarms"
+        )
+
+
+def cases(part: str, what: str = "case") -> list[Case]:
+    """Read the failures, or with `healthy` the logs of what was, of one part: open or held."""
+    wanted = (f"healthy-{part}.toml",) if what == "healthy" else (
+        f"engine-{part}.toml", f"clouds-{part}.toml")  # fmt: skip
+    rows = (
+        row
+        for name in wanted
+        for row in tomllib.loads((DATA / "public" / name).read_text("utf-8")).get("case", [])
+    )
+    keys = Case._fields
+    return [Case(**{key: row[key] for key in keys if key in row}) for row in rows]
+
+
+def log_of(case: Case) -> list[str]:
+    """Return a log in which the case's lines stand, the same each time."""
+    draw = random.Random(case.id)
+    scary = draw.sample(_healthy(case.writer), k=min(4, len(_healthy(case.writer))))
+    begin = list(_boot()) if case.writer == "engine" else []
+    warns = _rank(case.kind, case.writer) == "warning"
+    if begin:
+        begin = [*begin, _UP] if warns else begin[: draw.randrange(20, len(begin))]
+    for line in scary:
+        begin.insert(draw.randrange(len(begin) + 1), line)
+    if warns or case.writer != "engine" or not any(map(_is_of_traceback, case.lines)):
+        frames: list[str] = []
+    else:
+        frames = [f"{_LEAD}{frame}" for frame in _FRAMES]
+    return [*begin, *frames, *case.lines, *(() if warns else _AFTER[case.writer])]
+
+
+def judged(lines: Iterable[str], writer: Writer) -> Verdict | None:
+    """Judge a log as `python -m logs find --writer` does."""
+    judge = Judge(writer, mixed=True)
+    judge.feed(lines)
+    return judge.verdict()
+
+
+def measured(part: str) -> Figures:
+    """Judge every case of one part."""
+    right, wrong, unknown, quoted = 0, 0, 0, 0
+    missed: dict[str, list[str]] = defaultdict(list)
+    kinds: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    every = [case for case in cases(part) if case.ours]
+    for case in every:
+        verdict = judged(log_of(case), case.writer)
+        code = verdict.failure.code if verdict else "nothing"
+        is_right = _SAME.get(code, code) == _SAME.get(case.kind, case.kind)
+        is_unknown = code in {UNKNOWN_CAUSE, "nothing"}
+        right, wrong = right + is_right, wrong + (not is_right and not is_unknown)
+        unknown += is_unknown
+        quoted += bool(is_unknown and verdict and _is_quoted(case, verdict))
+        old = kinds[case.kind]
+        kinds[case.kind] = (old[0] + is_right, old[1] + 1)
+        if not is_right:
+            missed[case.kind].append(f"{case.id}: {code}")
+    healthy = cases(part, "healthy")
+    alarms = [case.id for case in healthy if judged(case.lines, case.writer)]
+    missed["false alarm"] = alarms
+    return Figures(
+        len(every), right, wrong, unknown, quoted, len(healthy), len(alarms), missed, kinds
+    )
+
+
+def _is_quoted(case: Case, verdict: Verdict) -> bool:
+    """Whether one of the decisive lines is in the evidence, by its words."""
+    shown = " ".join(verdict.failure.evidence)
+    return any(one in line for line in case.lines for one in verdict.failure.evidence) or any(
+        line.strip()[:100] in shown for line in case.lines
+    )
+
+
+def _is_of_traceback(line: str) -> bool:
+    return "Error" in line or "Exception" in line
+
+
+@cache
+def _rank(code: str, writer: Writer) -> str:
+    own = [one.rank for by in (writer, "engine") for one in catalogue(by) if one.code == code]
+    return own[0] if own else "cause"
+
+
+@cache
+def _boot() -> tuple[str, ...]:
+    lines = (DATA / "boot-default.log").read_text("utf-8").splitlines()
+    end = next(at for at, line in enumerate(lines) if "Supported tasks" in line)
+    return tuple(line for line in lines[:end] if line.strip())
+
+
+@cache
+def _healthy(writer: Writer) -> tuple[str, ...]:
+    lines = (DATA / "healthy" / f"{writer}.txt").read_text("utf-8").splitlines()
+    return tuple(line for line in lines if not line.startswith("#"))
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print the figures of the open part and, with numbers only, of the one that is held back."""
+    parts = ("open",) if "--open" in arguments else ("open", "held")
+    for part in parts:
+        found: Figures = measured(part)
+        _print(f"diagnosis, {part}: {found}")
+        if part == "open" and "--missed" in arguments:
+            for kind, rows in sorted(found.missed.items()):
+                for row in rows:
+                    _print(f"  {kind}: {row}")
+    whole: dict[str, Any] = {kind: f"{r}/{n}" for kind, (r, n) in measured("open").kinds.items()}
+    _print("open, by kind: " + ", ".join(f"{kind} {n}" for kind, n in sorted(whole.items())))
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
