@@ -7,8 +7,6 @@ import re
 import unicodedata
 from typing import Any, Final
 
-import orjson
-
 MOST_JSON_BYTES: Final = 2 * 2**20
 """Objects made of it take up to thirty times as much memory."""
 _DEEPEST: Final = 64
@@ -34,9 +32,11 @@ def read_json(text: bytes) -> Any:
     """
     if len(text) > MOST_JSON_BYTES:
         raise NotJson("It is too large.")
+    from orjson import JSONDecodeError, loads  # noqa: PLC0415  what listing the tools need not pay
+
     try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError as exc:
+        value = loads(text)
+    except JSONDecodeError as exc:
         raise NotJson(exc.msg) from exc
     if text.count(b"[") + text.count(b"{") > _DEEPEST and _is_deep(value):
         raise NotJson("It is nested too deeply.")
