@@ -13,12 +13,8 @@ from core.errors import NextStep, OpsError
 from core.records import Answer, Deployment, Remainder, usd
 from core.reply import note
 from operations.lives.deploying import usual
-<<<<<<< HEAD
 from operations.lives.overdue import note_what_is_not_known
-from operations.resolve import EACH_SECONDS, Sight, look_around
-=======
 from operations.resolve import EACH_SECONDS, Sight, fault_of, look_around
->>>>>>> hostile
 from operations.runtime import Runtime
 from operations.stage import Stage
 
