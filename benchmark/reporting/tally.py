@@ -16,7 +16,7 @@ class Tally(NamedTuple):
     """Cells of a run by what they are worth."""
 
     planned: int | None
-    """None where the next cell depends on the last."""
+    """None where the next cell depends on the last, or no length is known."""
     decided: int
     measured: int
     valid: int
@@ -56,7 +56,7 @@ def tally(manifest: Manifest, cells: Sequence[CellResult]) -> Tally:
     measured = states.count(CellState.MEASURED)
     return Tally(
         planned=None
-        if plan.profile == "find-capacity"
+        if plan.profile == "find-capacity" or not plan.contexts
         else len(set(plan.contexts)) * len(set(plan.loads)),
         decided=len(cells),
         measured=measured,

@@ -10,6 +10,7 @@ import pytest
 
 from benchmark.imports import Claims, import_file
 from benchmark.records import Arrivals, Code, Worth
+from benchmark.reporting.run_facts import validity
 from core.errors import InvalidArgument
 from tests.benchmark.importing import HERE, aiperf, cells_of, codes, guidellm, written
 
@@ -261,6 +262,8 @@ def test_cells_of_the_articles_method_are_relative_only(tmp_path: Path, form: st
     """Their figures stay to be compared with one another; none is struck out for the method."""
     cells = cells_of(written(tmp_path, FORMS[form][0])).values()
     assert {cell.worth for cell in cells} <= {Worth.RELATIVE, Worth.UNMEASURED}
+    imported = import_file(tmp_path / "results.csv", claims=Claims())
+    assert "of 0 planned" not in validity(imported.manifest, imported.cells)
 
 
 def test_a_sweep_over_the_engines_settings_says_what_no_cell_names(tmp_path: Path) -> None:
