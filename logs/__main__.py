@@ -16,10 +16,10 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Final
 
+from core.foreign import printable
 from core.redaction import redact
 from logs.catalogue import WRITERS, Writer
 from logs.masking import mask
-from logs.readable import printable
 from logs.shippers import entry
 from logs.verdict import Judge, Verdict
 

@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, get_args
 
+from core.foreign import quoted
 from core.records import Failure, Record, Step
-from logs.readable import quoted
 from logs.severity import Gravity, Severity
 from logs.words import branches
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from core.foreign import shortened
 from logs.lines import Line
-from logs.readable import shortened
 from logs.stamps import Stamps
 from logs.words import branches
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
+from core.foreign import quoted
 from core.records import Failure, Record
 from logs.catalogue import (
     LINE_CHARACTERS,
@@ -18,7 +19,6 @@ from logs.catalogue import (
     told,
 )
 from logs.lines import Line, clean
-from logs.readable import quoted
 from logs.severity import gravity
 from logs.shippers import bare
 

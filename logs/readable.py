@@ -2,9 +2,7 @@
 
 from typing import Final
 
-from core.foreign import printable
-from core.foreign import quoted as quoted  # noqa: PLC0414  said here too
-from core.foreign import shortened as shortened  # noqa: PLC0414  said here too
+from core.foreign import printable, shortened
 
 LONGEST: Final = 2_000
 """Characters of a line that count; vLLM's longest, its configuration, has some 3,000."""

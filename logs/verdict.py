@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from core.foreign import quoted
 from core.records import Failure, Record, Step
 from core.redaction import redact
 from logs.boot import BEGINS
@@ -22,7 +23,6 @@ from logs.catalogue import (
 )
 from logs.lines import clean
 from logs.masking import mask
-from logs.readable import quoted
 from logs.severity import Gravity, Severity, body_of, gravity, is_exception
 from logs.shippers import shipped
 

@@ -15,8 +15,9 @@ FINDINGS: Final = {
         *("3.1", "3.2", "3.3", "3.4", "3.5", "4.1", "5", "6.1", "7.1", "7.2", "8.1"),
     ),
     "contracts": ("3.1", "3.2", "3.3", "3.4", "3.5", "4"),
+    "redteam": tuple(f"R{number}" for number in range(1, 13)),
 }
-"""What two reviews against real clouds, engines and command lines found."""
+"""What two reviews against real clouds, engines and command lines found, and one that attacked."""
 _FOLDER: Final = ROOT / "tests" / "traps"
 
 

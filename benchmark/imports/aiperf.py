@@ -7,18 +7,19 @@ from typing import Any, Final
 from benchmark.imports.cells import make_cell
 from benchmark.imports.claims import Claims
 from benchmark.imports.form import (
+    WORDS,
     Figures,
     Json,
     Read,
     nested,
     number,
-    plain,
     spread,
     warnings_in,
     whole,
 )
 from benchmark.records import Arrivals, CellSpec, Distribution, Load, Workload
 from core.errors import InvalidArgument
+from core.foreign import one_line
 
 LOOKED_FOR: Final = (
     "aiperf's profile_export_aiperf.json: an object whose request_throughput and request_latency "
@@ -152,7 +153,7 @@ def _name(model: Any) -> str | None:
             model = model.get("name") or model.get("items")
         elif isinstance(model, list):
             model = model[0] if model else None
-    return plain(model) if isinstance(model, str) else None
+    return one_line(model, WORDS) if isinstance(model, str) else None
 
 
 def _average(export: Json, metric: str) -> float | None:
@@ -168,7 +169,7 @@ def _scale(export: Json, metric: str) -> float:
     unit = str(nested(export, metric, "unit"))
     if unit not in _SECONDS:
         raise InvalidArgument(
-            f"{metric} is given in {plain(unit, 20)}, which is no unit of time that is read here.",
+            f"{metric} is given in {one_line(unit, 20)}, which is no unit of time read here.",
             fix=f"Import an export in {', '.join(_SECONDS)}.",
         )
     return _SECONDS[unit]

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from benchmark.records import CellResult, Distribution, Workload
 from benchmark.runs import Manifest, Profile
+from core.foreign import one_line
 
 Json = Mapping[str, Any]
 POINTS: Final = ("mean", "p50", "p90", "p95", "p99", "max")
@@ -72,14 +73,8 @@ class Figures(NamedTuple):
     """What the tool itself said against the cell."""
 
 
-def plain(text: object, most: int = 120) -> str:
-    r"""Make a file's own words one bounded line without control characters.
-
-    >>> plain("over\n saturated\x1b[31m")
-    'over saturated[31m'
-    """
-    line = " ".join(str(text)[: 4 * most].split())
-    return "".join(letter for letter in line if letter.isprintable())[:most]
+WORDS: Final = 120
+"""Characters of a file's own words."""
 
 
 def warnings_in(value: Json) -> Iterator[str]:
@@ -89,7 +84,7 @@ def warnings_in(value: Json) -> Iterator[str]:
         for each in said[:_WARNINGS] if isinstance(said, list) else [said]:
             words = nested(each, "message") or each
             if isinstance(words, str) and words.strip():
-                yield f"the tool's own warning: {plain(words)}"
+                yield f"the tool's own warning: {one_line(words, WORDS)}"
 
 
 def moment(seconds: float | None) -> datetime | None:

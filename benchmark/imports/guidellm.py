@@ -6,13 +6,13 @@ from typing import Any, Final
 from benchmark.imports.cells import make_cell
 from benchmark.imports.claims import Claims
 from benchmark.imports.form import (
+    WORDS,
     Figures,
     Json,
     Read,
     moment,
     nested,
     number,
-    plain,
     spread,
     warnings_in,
     whole,
@@ -20,6 +20,7 @@ from benchmark.imports.form import (
 from benchmark.records import Arrivals, CellResult, CellSpec, Distribution, Load, Workload
 from benchmark.wording import percent, seconds
 from core.errors import InvalidArgument
+from core.foreign import one_line
 
 LOOKED_FOR: Final = (
     "guidellm's JSON: an object with `benchmarks`, each with metrics.requests_per_second and "
@@ -78,7 +79,7 @@ def read(documents: Sequence[Json], claims: Claims) -> Read:
             output_tokens=claims.output_tokens or max(1, round(max(t or 0 for t in tokens))),
             fixed_output=False,
         ),
-        model=plain(model) if isinstance(model, str) else None,
+        model=one_line(model, WORDS) if isinstance(model, str) else None,
         created_at=moment(began),
         notes=(
             *((f"{left} benchmarks had no successful request and are left out.",) if left else ()),
@@ -122,7 +123,7 @@ def _load(benchmark: Json) -> Load:
         seen = _mean(benchmark, "request_concurrency") or 1
         return Load(concurrency=max(1, whole(nested(strategy, "max_concurrency")) or round(seen)))
     raise InvalidArgument(
-        f"A benchmark in the file has the strategy {plain(kind, 40)}, which is not read here.",
+        f"A benchmark in the file has the strategy {one_line(kind, 40)}, which is not read here.",
         fix="Import synchronous, concurrent, throughput, constant or poisson benchmarks.",
     )
 

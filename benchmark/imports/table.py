@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from benchmark.imports.cells import make_cell
 from benchmark.imports.claims import Claims
-from benchmark.imports.form import Figures, Json, Read, number, plain, spread, warnings_in, whole
+from benchmark.imports.form import WORDS, Figures, Json, Read, number, spread, warnings_in, whole
 from benchmark.records import (
     Arrivals,
     CellResult,
@@ -34,6 +34,7 @@ from benchmark.records import (
     Workload,
 )
 from core.errors import InvalidArgument
+from core.foreign import one_line
 
 LOOKED_FOR: Final = (
     "a CSV or JSON with one row or object for each load, which has a concurrency, max_concurrency, "
@@ -199,7 +200,9 @@ class Row(NamedTuple):
         """Say why it was not measured, in its own words."""
         status = str(self.value("status") or "")
         return (
-            plain(status) if re.match(r"skip|infeasible|not.?run", status, re.IGNORECASE) else None
+            one_line(status, WORDS)
+            if re.match(r"skip|infeasible|not.?run", status, re.IGNORECASE)
+            else None
         )
 
 
@@ -299,7 +302,7 @@ def _normal(name: object) -> str:
 def _model(row: Row) -> str | None:
     names = (*_NAMES["model"], "model_name", "model_id", "model_hf_id")
     found = (row.fields.get(name) for name in names)
-    return next((plain(each) for each in found if isinstance(each, str) and each), None)
+    return next((one_line(each, WORDS) for each in found if isinstance(each, str) and each), None)
 
 
 def read(rows: Sequence[Row], claims: Claims) -> Read:
@@ -561,7 +564,7 @@ def _swept(rows: Sequence[Row], articles: bool) -> list[str]:  # noqa: FBT001
     several = [alike for alike in kinds.values() if len(alike) > 1]
     names = {name for alike in several for row in alike for name in row.fields}
     return sorted(
-        plain(name, 40)
+        one_line(name, 40)
         for name in names - known - {""}
         if not _time(name)
         and not re.search(r"_ms$|^std_|^p\d|throughput|total|max_concurrent|max_output|peak", name)
