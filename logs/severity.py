@@ -19,14 +19,14 @@ _LEVELS: Final[dict[str, Severity]] = {
 }
 _NAMES: Final = "|".join(name for name in _LEVELS if len(name) > 1)
 _LEAD: Final = (
-    r"(?:\([^()]{1,80}\)\s+|\[(?![IWEF]\d{4} )[^\[\]]{1,80}\]\s+|[0-9][0-9T:.,Z+-]{4,35}\s+"
+    r"(?:\([^()]{1,80}\)\s+|\[(?![IWEF]\d{3,4} )[^\[\]]{1,80}\]\s+|[0-9][0-9T:.,Z+-]{4,35}\s+"
     r"|(?![A-Z]+ - )[\w.]+ - |- |\| )*+"
 )
 _SPOKEN: Final = (
     # vLLM, uvicorn, Python's logging: «(EngineCore pid=1) ERROR 11-20 …», «INFO:     …».
     re.compile(rf"{_LEAD}\[?({_NAMES})\]?(?=[\s:,]|$)"),
     # glog and abseil: «E1120 11:32:07», and XLA's «2026-11-20 …: E external/xla/…».
-    re.compile(rf"{_LEAD}\[?([IWEF])\d{{4}} \d\d:\d\d:\d\d"),
+    re.compile(rf"{_LEAD}\[?([IWEF])\d{{3,4}} \d\d:\d\d:\d\d"),
     re.compile(r"[0-9][0-9 T:.,Z+-]{9,35}: ([IWEF]) [\w/.-]+:\d+\]"),
     # Structured lines, of Cloud Logging, of Go programs and of proxies.
     re.compile(
@@ -77,7 +77,7 @@ _DOUBTFUL: Final = re.compile(
     r"\w*Warning:|(?i:\b(?:warning|deprecated|retry(?:ing)?|time(?:d[ -])?out|slow|unhealthy"
     r"|throttl\w+|back-?off|restart(?:ed|ing)?|deadline)\b)"
 )
-_GLOG: Final = re.compile(rf"{_LEAD}\[?[IWEF]\d{{4}} [^\]]{{1,120}}\] ")
+_GLOG: Final = re.compile(rf"{_LEAD}\[?[IWEF]\d{{3,4}} [^\]]{{1,120}}\] ")
 _WARNS: Final = re.compile(r"\S{1,300}:\d{1,6}: \w*Warning: |\w*Warning: ")
 """Python's own way to warn."""
 _DETAIL: Final = re.compile(r"\s{2,}(?!Value error, )\S|\s*File \"|\s*[\^~]+\s*$|\s*$")
