@@ -14,7 +14,8 @@ _DEEPEST: Final = 40
 _TIME: Final = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
 _HEADS: Final = re.compile(
     rf"""
-    (?: (?!(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|TRACE)\b)[\w.-]{{1,80}}\ {{0,40}}\|\ ?                             # docker compose: «vllm-1  | »
+    (?: (?!(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|TRACE)\b)
+        [\w.-]{{1,80}}\ {{0,40}}\|\ ?                             # docker compose: «vllm-1  | »
       | \[pod/[^\]\s]{{1,200}}\]\ ?                               # kubectl logs --prefix
       | {_TIME}\ (?:stdout|stderr)\ [FP]\ ?                       # a node's own files (CRI)
       | {_TIME}[ \t](?!-\ |:)(?:\|\ |\S{{1,80}}\ [\w./@-]{{1,60}}\[\d+\]:\ )?  # kubectl, short-iso

@@ -41,6 +41,7 @@ _LIVES: Final = re.compile(
     r"\"(?:POST /v1/\S{1,80}|GET /health) HTTP/[\d.]+\" 200|Avg (?:prompt|generation) throughput"
 )
 """What only an engine that serves writes; a second such line says that it outlived what was."""
+_BARE: Final = re.compile(r"[\w.]+:?")
 _CHAINED: Final = "the above exception"
 _OTHERS_WORDS: Final = re.compile(
     r"(?:[A-Za-z_.]*\.)?(?:KeyError|IndexError|LookupError|StopIteration|AttributeError)\b"
@@ -61,6 +62,10 @@ _BAD_NEWS: Final = re.compile(
     r"|NotSupported|NotAllowed))\b"
 )
 """A platform's line without a level that is no mere probe or warning."""
+_LAST_WORDS: Final = re.compile(
+    r"(?i)^\W{0,3}(?:error|fatal|failed|failure|cannot|can't|could not|unable to|exception|denied"
+    r"|aborted|panic|invalid)\b|\berror[\"']?\s?[:=]|\b(?:failed|failure):"
+)
 _BAD_WORDS: Final = re.compile(
     r"(?i)\b(?:fail\w*|errors?|cannot|can't|could ?n[o']t|unable|denied|invalid|not found|missing"
     r"|refused|unsupported|not supported|aborted|exceed\w*|no such|forbidden|not allowed|unknown)\b"
@@ -135,6 +140,10 @@ class _Boot:
         self.ended: int | None = None
         self.graves: dict[str, _Grave] = {}
         self.newest: _Grave | None = None
+        self.last_words: _Grave | None = None
+        """A line that sounds like an end; it counts where the log ends with it."""
+        self.frame = ""
+        """The newest line of a traceback's code: what an exception without words is of."""
         self.doubtful: list[_Grave] = []
         """The last lines that sound bad and name no level: they count right before an end."""
         self.number = self.calm = self.lives = 0
@@ -146,6 +155,7 @@ class _Boot:
     def outlive(self) -> None:
         """Forget what it went on after."""
         self.known, self.graves, self.newest, self.doubtful = None, {}, None, []
+        self.last_words = None
 
 
 class Judge:
@@ -242,6 +252,7 @@ class Judge:
     def _remember(self, text: str, number: int, grave: Gravity) -> None:
         boot, words = self._boot, body_of(text).strip()
         if grave.is_detail or words.startswith(("Traceback (", 'File "')) or not words:
+            boot.frame = words or boot.frame
             return
         boot.calm = 0
         key = _VARIES.sub("0", words[:160])
@@ -251,11 +262,15 @@ class Judge:
             boot.newest = old
         elif len(boot.graves) < _MOST_KINDS:
             new = _Grave(words, number, grave.severity, exception=is_exception(text))
+            if new.exception and _BARE.fullmatch(words):
+                new.more = boot.frame
             boot.graves[key] = boot.newest = new
 
     def _calm(self, text: str, number: int, grave: Gravity, platform: str) -> None:
         """Count the lines after a word of error that say that all goes on."""
         boot, newest = self._boot, self._boot.newest
+        if not grave.is_spoken and (_BAD_NEWS if platform else _LAST_WORDS).search(text):
+            boot.last_words = _Grave(body_of(text).strip(), number, "warning")
         words = _BAD_NEWS if platform else _BAD_WORDS
         if not grave.is_spoken and boot.ended is None and words.search(text):
             boot.doubtful = [*boot.doubtful[-2:], _Grave(body_of(text).strip(), number, "warning")]
@@ -286,6 +301,9 @@ class Judge:
             unknown = boot.doubtful[::-1]
         if known and known.rank == "warning" and (known.is_quiet or (unknown and boot.ended)):
             known = None
+        last = boot.last_words
+        if not known and not unknown and last and last.number + 2 >= boot.number:
+            unknown = [last]
         if known and (not unknown or _says_more(known, unknown[0])):
             return self._of_known(known, boot)
         return self._of_unknown(unknown) if unknown else None

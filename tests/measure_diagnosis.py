@@ -73,7 +73,7 @@ class Figures(NamedTuple):
     """Told as another known failure."""
     unknown: int
     quoted: int
-    """Of the unknown, those whose decisive line is in the evidence."""
+    """Of the unknown (with no cause told), those whose decisive line is in the evidence."""
     healthy: int
     alarms: int
     missed: Mapping[str, Sequence[str]]
@@ -152,7 +152,9 @@ def measured(part: str) -> Figures:
         verdict = judged(log_of(case), case.writer)
         code = verdict.failure.code if verdict else "nothing"
         is_right = _SAME.get(code, code) == _SAME.get(case.kind, case.kind)
-        is_unknown = code in {UNKNOWN_CAUSE, "nothing"}
+        is_unknown = not is_right and (
+            verdict is None or code == UNKNOWN_CAUSE or verdict.rank == "end"
+        )
         right, wrong = right + is_right, wrong + (not is_right and not is_unknown)
         unknown += is_unknown
         quoted += bool(is_unknown and verdict and _is_quoted(case, verdict))
