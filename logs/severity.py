@@ -19,7 +19,8 @@ _LEVELS: Final[dict[str, Severity]] = {
 }
 _NAMES: Final = "|".join(name for name in _LEVELS if len(name) > 1)
 _LEAD: Final = (
-    r"(?:\([^()]{1,80}\)\s+|\[(?![IWEF]\d{3,4} )[^\[\]]{1,80}\]\s+|[0-9][0-9T:.,Z+-]{4,35}\s+"
+    r"(?:\([^()]{1,80}\)\s+|\[(?![IWEF]\d{3,4} |[A-Z]{1,9}\])[^\[\]]{1,80}\]\s+"
+    r"|[0-9][0-9T:.,Z+-]{4,35}\s+"
     r"|(?![A-Z]+ - )[\w.]+ - |- |\| )*+"
 )
 _SPOKEN: Final = (
@@ -46,7 +47,7 @@ _PROCESS: Final = re.compile(r"\A(?:\([^()]{1,80}\) ?)*+")
 _EXCEPTION: Final = re.compile(
     r"""\ {0,3}(?:Exception\ in\ thread\ \S{1,80}\ |Process\ \S{1,80}\ )?
         (?:(?:[A-Za-z_]\w*\.)*\w*(?:Error|Exception|Interrupt|Exit|OutOfResources)(?:\(|:|\s*$)
-          |(?:[a-z_]\w*\.)+[A-Z]\w*(?::|\s*$)
+          |(?:[a-z_]\w*\.)+(?:[A-Z]\w*|\w*error|timeout)(?::|\s*$)
           |Value\ error,\ )""",
     re.VERBOSE,
 )

@@ -15,7 +15,7 @@ _TIME: Final = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:
 _HEADS: Final = re.compile(
     rf"""
     (?: (?!(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|TRACE)\b)
-        [\w.-]{{1,80}}\ {{0,40}}\|\ ?                             # docker compose: «vllm-1  | »
+        \ {{0,3}}[\w.-]{{1,80}}\ {{0,40}}\|\ ?                     # docker compose: «vllm-1  | »
       | \[pod/[^\]\s]{{1,200}}\]\ ?                               # kubectl logs --prefix
       | {_TIME}\ (?:stdout|stderr)\ [FP]\ ?                       # a node's own files (CRI)
       | {_TIME}[ \t](?!-\ |:)(?:\|\ |\S{{1,80}}\ [\w./@-]{{1,60}}\[\d+\]:\ )?  # kubectl, short-iso
@@ -23,7 +23,9 @@ _HEADS: Final = re.compile(
         [\w./@-]{{1,60}}(?:\[\d+\])?:\ ?
       | [A-Z][a-z]{{2}}\ [\ \d]\d\ {{1,2}}\d\d:\d\d:\d\d\.\d{{3}}\ ?(?=\()          # Modal
       | \[rank\d+\]:\ ?                                           # torchrun, PyTorch
-      | [A-Z]{{4,9}}\ {_TIME}\ (?:\[[\w.]{{1,60}}:\ [^\]]{{0,80}}\]\ )*  # Logs Explorer, as text
+      | [A-Z]{{4,9}}\ \d{{4}}-\d\d-\d\dT[\d:.]{{8,18}}Z\                 # Logs Explorer, as text
+        (?:\[[\w.]{{1,60}}:\ [^\]]{{0,80}}\]\ )*
+      | \s{{0,8}}"(?:Log_s|Log|textPayload|Msg|message)"\s?:\s?"
       | textPayload:\ ['"]?                                       # gcloud logging read, as YAML
     )""",
     re.VERBOSE | re.ASCII,

@@ -27,6 +27,8 @@ from logs.severity import Gravity, Severity, body_of, gravity, is_exception
 from logs.shippers import shipped
 
 UNKNOWN_CAUSE: Final = "UNKNOWN_CAUSE"
+_REQUESTS: Final = "REQUESTS_FAIL"
+"""Says no more than that a request failed."""
 _TRACKERS: Final[dict[Writer, str]] = {
     "engine": "vllm-project/vllm",
     "cloud_run": "vllm-project/vllm",
@@ -62,9 +64,11 @@ _BAD_NEWS: Final = re.compile(
     r"|NotSupported|NotAllowed))\b"
 )
 """A platform's line without a level that is no mere probe or warning."""
+_FRAME: Final = re.compile(r"\s{2,}|.{0,60}(?:\)|\])\s{2,}|Traceback|.{0,80}\d+%|\W*$")
+"""A line of a traceback, of a progress bar, or of no word."""
 _LAST_WORDS: Final = re.compile(
     r"(?i)^\W{0,3}(?:error|fatal|failed|failure|cannot|can't|could not|unable to|exception|denied"
-    r"|aborted|panic|invalid)\b|\berror[\"']?\s?[:=]|\b(?:failed|failure):"
+    r"|aborted|panic|invalid)\b|\b(?:error|message)[\"']?\s?[:=]|\b(?:failed|failure):"
 )
 _BAD_WORDS: Final = re.compile(
     r"(?i)\b(?:fail\w*|errors?|cannot|can't|could ?n[o']t|unable|denied|invalid|not found|missing"
@@ -140,6 +144,8 @@ class _Boot:
         self.ended: int | None = None
         self.graves: dict[str, _Grave] = {}
         self.newest: _Grave | None = None
+        self.recent: list[str] = []
+        """The last lines without a level, before the first that says that it ended."""
         self.last_words: _Grave | None = None
         """A line that sounds like an end; it counts where the log ends with it."""
         self.frame = ""
@@ -271,6 +277,8 @@ class Judge:
         boot, newest = self._boot, self._boot.newest
         if not grave.is_spoken and (_BAD_NEWS if platform else _LAST_WORDS).search(text):
             boot.last_words = _Grave(body_of(text).strip(), number, "warning")
+        if not grave.is_spoken and boot.ended is None and not _FRAME.match(text):
+            boot.recent = [*boot.recent[-2:], quoted(body_of(text).strip(), 400)]
         words = _BAD_NEWS if platform else _BAD_WORDS
         if not grave.is_spoken and boot.ended is None and words.search(text):
             boot.doubtful = [*boot.doubtful[-2:], _Grave(body_of(text).strip(), number, "warning")]
@@ -297,7 +305,8 @@ class Judge:
             boot = self._before
         known = boot.known
         unknown = _near(boot)
-        if known and known.rank == "end" and not unknown:
+        says_little = known and (known.rank == "end" or known.row.entry.code == _REQUESTS)
+        if says_little and not unknown:
             unknown = boot.doubtful[::-1]
         if known and known.rank == "warning" and (known.is_quiet or (unknown and boot.ended)):
             known = None
@@ -316,6 +325,9 @@ class Judge:
         graves = [one.text for one in _near(boot)] if known.rank != "warning" else []
         failure = told(advised(known.row.entry, self._writer), known.match, graves)
         line = quoted(known.match.string.strip(), 400)
+        if known.rank == "end" and not graves:
+            seen = tuple(dict.fromkeys((line, *reversed(boot.recent))))
+            failure = failure.model_copy(update={"evidence": seen})
         return Verdict(
             failure=failure,
             writer=known.row.writer,
@@ -441,5 +453,5 @@ def _near(boot: _Boot) -> list[_Grave]:
 
 def _says_more(known: _Known, unknown: _Grave) -> bool:
     if known.rank in {"cause", "warning"}:
-        return known.row.entry.code != "REQUESTS_FAIL"
+        return known.row.entry.code != _REQUESTS
     return known.rank == "result" and not unknown.exception
