@@ -3,7 +3,7 @@
 from typing import Final
 
 from core.errors import NotFound
-from core.records import Answer, Record
+from core.records import Answer
 from logs.catalogue import WRITERS, Pattern, Writer, catalogue
 
 _ABOUT: Final[dict[Writer, str]] = {
@@ -20,33 +20,23 @@ class KnownFailures(Answer):
 
     codes: dict[str, tuple[str, ...]]
     about: dict[str, str]
-    more: str = "vllm://failures/WRITER has cause and fix of each, …/WRITER/CODE all of one."
+    more: str = "vllm://failures/WRITER has the causes of each, …/WRITER/CODE all of one."
 
     def summary(self) -> str:
         """Count them."""
         return f"{sum(map(len, self.codes.values()))} failures are recognized in logs."
 
 
-class FailureRow(Record):
-    """What one kind of line means."""
-
-    code: str
-    cause: str
-    """{name} stands for what the line says there; empty is the line itself."""
-    fix: str
-    rank: str
-    """A result comes of another failure; a warning ends nothing by itself."""
-
-
 class FailuresOf(Answer):
     """The failures of one writer, in the order in which they are looked for."""
 
     writer: str
-    failures: tuple[FailureRow, ...]
+    causes: dict[str, tuple[str, ...]]
+    """By code; {name} stands for what the line says there, and empty is the line itself."""
 
     def summary(self) -> str:
         """Say whose."""
-        return f"{len(self.failures)} kinds of lines of {self.writer} are understood."
+        return f"{len(self.causes)} failures of {self.writer} are understood."
 
 
 class FailureMeaning(Answer):
@@ -74,16 +64,15 @@ def known_failures() -> KnownFailures:
 
 
 def failures_of(writer: str) -> FailuresOf:
-    """Give cause and fix of all of one writer.
+    """Return the causes of all of one writer, by code.
 
     Raises:
         NotFound: There is no such writer.
     """
-    rows = (
-        FailureRow(code=one.code, cause=one.cause, fix=one.fix, rank=one.rank)
-        for one in catalogue(_known(writer))
-    )
-    return FailuresOf(writer=writer, failures=tuple(rows))
+    causes: dict[str, dict[str, None]] = {}
+    for one in catalogue(_known(writer)):
+        causes.setdefault(one.code, {})[one.cause] = None
+    return FailuresOf(writer=writer, causes={code: tuple(said) for code, said in causes.items()})
 
 
 def failure(writer: str, code: str) -> FailureMeaning:

@@ -140,7 +140,7 @@ TEMPLATES: Final = (
         "vllm://failures/{writer}",
         "failures-of",
         "Failures of one writer",
-        "Cause and fix of what an engine or a platform says when it fails; `failures` lists both.",
+        "What each failure of an engine or a platform means, by code; `failures` lists both.",
     ),
     _template(
         _failure,

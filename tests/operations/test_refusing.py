@@ -131,7 +131,8 @@ async def test_a_journal_that_cannot_be_written_stops_the_call(
     (state_dir / "real" / "journal.db").mkdir(parents=True)
     async with agent_of(settings) as agent:
         reply = await deploy(agent)
-    assert reply.code == "DISK_FULL"
+    assert reply.code == "HOST_ERROR"
+    assert "journal.db" in reply.structured["summary"]
     assert processes_of(state_dir) == []
 
 

@@ -28,7 +28,18 @@ Done = Callable[..., None]
 
 async def imported(agent: Agent, folder: Path) -> str:
     """Import a file of a strange L4, as slow as one is; give the run."""
-    slow = {"request_throughput": 2.0, "output_throughput": 128.0, "mean_tpot_ms": 50.0}
+    slow = {
+        "duration": 100.0,
+        "request_throughput": 2.0,
+        "output_throughput": 128.0,
+        "total_token_throughput": 1152.0,
+        "mean_tpot_ms": 50.0,
+        "median_tpot_ms": 48.5,
+        "p99_tpot_ms": 80.0,
+        "mean_itl_ms": 50.0,
+        "median_itl_ms": 48.5,
+        "p99_itl_ms": 80.0,
+    }
     file = folder / "theirs.json"
     file.write_text(json.dumps(json.loads((HERE / "vllm_bench.json").read_text()) | slow))
     reply = await agent.call(
