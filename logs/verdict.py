@@ -1,7 +1,7 @@
 """Why what wrote a log ended: what the catalogue knows, else the log's own words."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from core.foreign import quoted
@@ -170,14 +170,17 @@ class Judge:
     What it holds grows with the kinds of failures, not with the lines.
     """
 
-    def __init__(self, writer: Writer = "engine", *, mixed: bool = False) -> None:
+    def __init__(
+        self, writer: Writer = "engine", *, mixed: bool = False, without: Collection[str] = ()
+    ) -> None:
         """Know whose log it is, and whether lines of its engine and platform are told apart.
 
-        In a mixed one, a line without level and process may be either's.
+        In a mixed one, a line without level and process may be either's. Codes of the catalogue
+        that it is to do without count as unknown.
         """
         self._mixed: Final = mixed and writer not in {"engine", "ollama"}
         self._writer: Final[Writer] = writer
-        self._rows: Final = rows(writer)
+        self._rows: Final = [row for row in rows(writer) if row.entry.code not in without]
         self._hinted: Final = hinted(writer)
         self._boot = _Boot()
         self._before = _Boot()
