@@ -49,6 +49,7 @@ _ERRORS: Final = 3
 _SAME_CHARACTERS: Final = 120
 """By which an error is known again that two processes log."""
 _GROUPS: Final = re.compile(r"(?:\{\w+\})+")
+_CLAUSE: Final = re.compile(r"\[([^][{}]*(?:\{\w+\})+[^][]*)\]")
 
 
 class Pattern(Record):
@@ -204,14 +205,21 @@ def told(entry: Pattern, match: re.Match[str], errors: Sequence[str] = ()) -> Fa
 def _worded(words: str, groups: Mapping[str, str]) -> str:
     """Put the groups in; of groups that stand together any one suffices.
 
-    >>> _worded("It is {this}{that}, of {whom}.", {"this": "", "that": "late", "whom": ""})
-    'It is late, of not said.'
+    What stands in brackets is left out where the line does not say one of its groups.
+
+    >>> _worded("It is {this}{that}[, of {whom}].", {"this": "", "that": "late", "whom": ""})
+    'It is late.'
     """
+
+    def clause(match: re.Match[str]) -> str:
+        runs = _GROUPS.findall(match[1])
+        said = all(any(groups[name] for name in re.findall(r"\w+", run)) for run in runs)
+        return match[1] if said else ""
 
     def told_of(run: re.Match[str]) -> str:
         return "".join(groups[name] for name in re.findall(r"\w+", run[0])) or "not said"
 
-    return _GROUPS.sub(told_of, words)
+    return _GROUPS.sub(told_of, _CLAUSE.sub(clause, words))
 
 
 def _filled(step: Step, groups: dict[str, str]) -> Step:
