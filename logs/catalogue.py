@@ -162,18 +162,25 @@ def rows(writer: Writer) -> tuple[Row, ...]:
 
 
 def known_by(
-    rows_of: Sequence[Row], text: str, grave: Gravity, *, platform: str
+    rows_of: Sequence[Row], text: str, grave: Gravity, *, platform: str, unsure: bool = False
 ) -> tuple[Row, re.Match[str]] | None:
-    """Return the first entry that a line fits, and where; a cause before what says it ended."""
-    low, found = text.lower(), None
+    """Return the first entry that a line fits, and where; a cause before what says it ended.
+
+    With `unsure` also a cause that the line names and is not grave enough to mean.
+    """
+    low, found, named = text.lower(), None, None
     for row in rows_of:
         if (row.of_platform and not platform) or (found and row.entry.rank != "cause"):
             continue
-        if (match := row.match(text, low)) and fits(row.entry, text, grave):
+        if (match := row.match(text, low)) is None:
+            continue
+        if fits(row.entry, text, grave):
             found = row, match
             if row.entry.rank in {"cause", "warning"}:
                 break
-    return found
+        elif row.entry.rank == "cause":
+            named = named or (row, match)
+    return found or (named if unsure else None)
 
 
 @cache

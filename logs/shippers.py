@@ -18,11 +18,19 @@ _HEADS: Final = re.compile(
         \ {{0,3}}[\w.-]{{1,80}}\ {{0,40}}\|\ ?                     # docker compose: «vllm-1  | »
       | \[pod/[^\]\s]{{1,200}}\]\ ?                               # kubectl logs --prefix
       | {_TIME}\ (?:stdout|stderr)\ [FP]\ ?                       # a node's own files (CRI)
+      | -\ {_TIME}\ (?=[A-Z(])                                     # endpoints of hubs
+      | \d{{4}}/\d\d/\d\d\ \d\d:\d\d:\d\d\ ~[ ]
+      | <\d{{1,3}}>1\ {_TIME}\ (?:\S{{1,80}}\ ){{4}}(?:-|\[[^\]]{{0,200}}\])[ ]  # syslog
+      | (?:\+\ )?[a-z0-9][\w.-]{{0,80}}-[a-z0-9]{{5}}\ (?:\S\ )?[a-z][\w.-]{{0,60}}\    # stern
+        (?=[A-Z(]|\ {{2,}}|[\w.]{{1,80}}(?:Error|Exception)\b)
+      | \[{_TIME}\]\ (?=\(|[\w.]{{1,80}}(?:Error|Exception)\b|\ {{2,}})
       | {_TIME}[ \t](?!-\ |:)(?:\|\ |\S{{1,80}}\ [\w./@-]{{1,60}}\[\d+\]:\ )?  # kubectl, short-iso
       | [A-Z][a-z]{{2}}\ [\ \d]\d\ \d\d:\d\d:\d\d\ \S{{1,80}}\                 # journald
         [\w./@-]{{1,60}}(?:\[\d+\])?:\ ?
-      | [A-Z][a-z]{{2}}\ [\ \d]\d\ {{1,2}}\d\d:\d\d:\d\d\.\d{{3}}\ ?(?=\()          # Modal
-      | \[rank\d+\]:\ ?                                           # torchrun, PyTorch
+      | [A-Z][a-z]{{2}}\ [\ \d]\d\ {{1,2}}\d\d:\d\d:\d\d\.\d{{3}}\         # Modal
+        (?!\S{{1,80}}\ [\w./@-]{{1,60}}\[\d)
+      | \[(?:rank|default)\d+\]:\ ?                                # torchrun, PyTorch
+      | \d{{1,4}}:\ (?=\(|[\w.]{{1,80}}(?:Error|Exception)\b|[A-Z]{{4,7}}\ )  # srun --label
       | [A-Z]{{4,9}}\ \d{{4}}-\d\d-\d\dT[\d:.]{{8,18}}Z\                 # Logs Explorer, as text
         (?:\[[\w.]{{1,60}}:\ [^\]]{{0,80}}\]\ )*
       | \s{{0,8}}"(?:Log_s|Log|textPayload|Msg|message)"\s?:\s?"
@@ -30,15 +38,29 @@ _HEADS: Final = re.compile(
     )""",
     re.VERBOSE | re.ASCII,
 )
+_ENGINES: Final = re.compile(
+    r"\((?:API[Ss]erver|ApiServer|EngineCore|Worker|VllmWorker|DPCoordinator|RayWorker)"
+    r"\w{0,20}[ \w=]{0,40}pid=\d+"
+    r"|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d "
+)
+"""How vLLM's own lines begin; what stands before is some shipper's or manager's."""
+_WHOLE: Final = re.compile(
+    r"\((?!Ray)\w[\w ]{0,40}pid=|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|[^\"'`]*+[\"'`]"
+)
+"""A line that begins so is whole, and what is quoted is no line."""
+_MOST_BEFORE: Final = 240
 _LOST: Final = re.compile(r"(?:^|(?<=\) )|(?<=\)))\[[0-9;]{1,9}m|\[0(?:;0)?m ?")
 """Colours whose escape was lost on the way."""
 _MOST_HEADS: Final = 8
 _OWN: Final = ("log", "textPayload", "Log", "Log_s", "Msg", "MESSAGE")
 """What only shippers call a line."""
-_ANY: Final = ("message", "msg", "line", "body")
+_ANY: Final = ("message", "msg", "line", "body", "event")
 """What an error of an API may be called as well, which has no time and no level."""
 _TIMES: Final = ("timestamp", "time", "ts", "TimeStamp", "TimeGenerated", "asctime", "@timestamp")
 _LEVELS: Final = ("severity", "level", "lvl", "Level", "levelname", "log_level")
+_OF_PROGRAMS: Final = ("level", "levelname", "log_level", "lvl")
+"""Levels that a program gives its own lines; a shipper's are of the stream that they came by."""
+_SPOKEN: Final = ("DEBUG", "INFO", "NOTICE", "WARN", "WARNING", "ERROR", "CRITICAL", "FATAL")
 _FAULTS: Final = ("error", "err", "exc_info", "exception", "stack_trace")
 _CUT: Final = re.compile(
     r'"(?:log|textPayload|Log|Log_s|Msg|message|msg)"\s?:\s?"((?:[^"\\]|\\.)*+)'
@@ -72,7 +94,7 @@ def bare(text: str) -> str:
 
 def shipped(text: str) -> Shipped:
     """Return what was written, by whom and how grave the shipper calls it."""
-    text = clean(text)
+    text = clean(text.rstrip().replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text)
     if "m" in text[:200] and "[" in text[:200]:
         text = _LOST.sub("", text)
     level = platform = at = ""
@@ -85,6 +107,9 @@ def shipped(text: str) -> Shipped:
             break
         text, level = clean(found.text), level or found.level
         platform, at = platform or found.platform, at or found.at
+    match = _ENGINES.search(text, 0, _MOST_BEFORE)
+    if match and not _WHOLE.match(text, 0, match.start() + 1):
+        text = text[match.start() :]
     return Shipped(text, level, platform, at)
 
 
@@ -99,11 +124,15 @@ def entry(row: Mapping[str, Any]) -> Shipped | None:
         text = inner["status"].get("message")
     if not _is_text(text):
         return None
-    faults = [str(one[key]) for one in rows for key in _FAULTS if _is_text(one.get(key))]
-    faults = [fault for fault in faults if fault != text]
+    given = [one.get(key) for one in rows for key in _FAULTS]
+    words = [one.get("message") if isinstance(one, Mapping) else one for one in given]
+    faults = [str(fault) for fault in words if _is_text(fault) and fault != text]
     reason = row.get("Reason") or row.get("Reason_s")
     said = ": ".join([*([str(reason)] if reason else []), str(text), *faults[:2]])
     level = next((str(one[key]) for one in rows for key in _LEVELS if one.get(key)), "")
+    own = next((str(one[key]).upper() for one in rows for key in _OF_PROGRAMS if one.get(key)), "")
+    if own in _SPOKEN and not _ENGINES.match(said):
+        said = "\n".join(f"{own} {line}" for line in said.split("\n"))
     at = next((str(row[key]) for key in _TIMES if row.get(key)), "")
     by = "Container Apps" if reason else _cloud(row)
     return Shipped(said, level, by, at)

@@ -16,6 +16,7 @@ from logs.catalogue import (
     Row,
     Writer,
     advised,
+    fits,
     hinted,
     known_by,
     rows,
@@ -45,6 +46,28 @@ _LIVES: Final = re.compile(
 """What only an engine that serves writes; a second such line says that it outlived what was."""
 _BARE: Final = re.compile(r"[\w.]+:?")
 _CHAINED: Final = "the above exception"
+_IGNORED: Final = "Exception ignored in"
+"""Python tells so of what fails while it tidies up; the traceback after it ended nothing."""
+_NO_NEWS: Final = re.compile(
+    r"Unable to register cu\w{2,6} factory|computation placer already registered"
+    r"|NVLink detection (?:failed|not possible)|leaked \w{1,20} objects?"
+)
+"""What some libraries call an error at each healthy start."""
+_TOLD_TO_STOP: Final = re.compile(
+    r"(?i:received|got|caught) (?i:signal )?(?:SIGTERM|SIGINT|signal 15|signal 2)\b"
+    r"|INFO: {2,6}Shutting down$|Shutting down FastAPI HTTP server|Gracefully stopping"
+)
+"""Whoever is told to stop while nothing is wrong ends well, whatever falls over meanwhile."""
+_CODE: Final = re.compile(r"\s{3,}(?!Value error|assert )\S|\s*File \"")
+"""A line of a traceback that shows code, which names failures that it could raise."""
+_NEXT: Final = 2
+"""Lines further on that are of the same words still."""
+_DYING: Final = re.compile(r"(?:^|\) )Process [A-Z][\w -]{1,40}:$")
+"""Python's, before it tells why a process of its own ended."""
+_MOST_FRAMES: Final = 80
+"""Lines of a traceback that is ignored."""
+_TIDYING: Final = 20
+"""Lines after the first that says that it ended in which its cause may stand."""
 _OTHERS_WORDS: Final = re.compile(
     r"(?:[A-Za-z_.]*\.)?(?:KeyError|IndexError|LookupError|StopIteration|AttributeError)\b"
 )
@@ -80,6 +103,8 @@ _OFTEN: Final = 4
 """One exception is logged by each process that it passes through; what comes more often is
 of many requests."""
 _EVIDENCE: Final = 6
+_UNSURE_LINES: Final = 4
+"""Lines before an end that nothing else explains, in which what was tried again is its cause."""
 _LAST_LINES: Final = 12
 _VARIES: Final = re.compile(r"0x[0-9a-fA-F]+|[0-9a-f]{8,}|\d+")
 _UNSEARCHED: Final = re.compile(
@@ -141,18 +166,30 @@ class _Boot:
     def __init__(self) -> None:
         self.started = False
         self.known: _Known | None = None
+        self.unsure: _Known | None = None
+        """The newest cause that a line named which was not grave."""
         self.ended: int | None = None
+        self.told_to_stop = self.ignores = False
         self.graves: dict[str, _Grave] = {}
         self.newest: _Grave | None = None
         self.recent: list[str] = []
         """The last lines without a level, before the first that says that it ended."""
         self.last_words: _Grave | None = None
         """A line that sounds like an end; it counts where the log ends with it."""
-        self.frame = ""
-        """The newest line of a traceback's code: what an exception without words is of."""
+        self.frames: list[str] = []
+        """The newest lines of a traceback's code: what an exception without words is of."""
         self.doubtful: list[_Grave] = []
         """The last lines that sound bad and name no level: they count right before an end."""
+        self.said: list[str] = []
+        """The last lines that are no frame, whatever their level."""
+        self.raised: list[str] = []
+        """Those before the first line that says that it ended."""
+        self.closed: int | None = None
+        """The first line that says that it ended after a cause was told."""
         self.number = self.calm = self.lives = 0
+        self.spoken = self.spares = self.unsure_at = self.framed = 0
+        self.dying = False
+        """Whether a line has said that it ends."""
 
     @property
     def tells(self) -> bool:
@@ -161,7 +198,7 @@ class _Boot:
     def outlive(self) -> None:
         """Forget what it went on after."""
         self.known, self.graves, self.newest, self.doubtful = None, {}, None, []
-        self.last_words = None
+        self.last_words = self.unsure = None
 
 
 class Judge:
@@ -212,11 +249,14 @@ class Judge:
         if _STARTED.search(text):
             boot.outlive()
             boot.started = True
+        if self._is_of_a_good_end(text, platform):
+            return
         grave = gravity(text, platform)
         if self._mixed and not platform and not _OF_ENGINE.match(text):
             platform = self._writer
+        self._hear(text, grave)
         if known := self._knows(text, number, grave, platform) or self._joined(
-            text, grave, platform
+            text, number, grave, platform
         ):
             self._keep(known)
         elif grave.severity == "error" and self._is_news(text, grave, platform):
@@ -227,41 +267,90 @@ class Judge:
             self._calm(text, number, grave, platform)
         self._goes_on(text)
 
+    def _is_of_a_good_end(self, text: str, platform: str) -> bool:
+        """Whether a line is of a stop that was asked for, or of what Python does not mind."""
+        boot = self._boot
+        if boot.told_to_stop:
+            return not platform
+        if boot.ignores:
+            boot.spares += 1
+            goes_on = boot.spares > 1 or "Traceback (most recent" in text
+            boot.ignores = goes_on and not is_exception(text) and boot.spares < _MOST_FRAMES
+            if goes_on:
+                return True
+        if _IGNORED in text:
+            boot.ignores, boot.spares = True, 0
+            return True
+        calm = boot.known is None or boot.known.rank == "warning"
+        if boot.started and calm and not boot.graves and _TOLD_TO_STOP.search(text):
+            boot.told_to_stop = not platform
+        return boot.told_to_stop
+
+    def _hear(self, text: str, grave: Gravity) -> None:
+        """Hold what was said last before the first line that says that it ended."""
+        boot = self._boot
+        boot.dying = boot.dying or boot.ended is not None or bool(_DYING.search(text))
+        if boot.dying or grave.is_detail or _FRAME.match(text):
+            return
+        boot.spoken += 1
+        boot.said = [*boot.said[-3:], text]
+
     def _knows(self, text: str, number: int, grave: Gravity, platform: str) -> _Known | None:
         if not self._hinted.search(f" {text.lower()}"):
             return None
-        known = known_by(self._rows, text, grave, platform=platform)
+        found = known_by(self._rows, text, grave, platform=platform, unsure=True)
+        if found is None:
+            return None
         quiet = grave.is_spoken and grave.severity == "info"
-        return _Known(*known, number, grave.severity, quiet) if known else None
+        known = _Known(*found, number, grave.severity, quiet)
+        is_code = not platform and _is_code(text)
+        if fits(known.row.entry, text, grave) and not is_code:
+            return known
+        if not platform and not self._boot.dying and known.rank == "cause":
+            self._boot.unsure, self._boot.unsure_at = known, self._boot.spoken
+        return None
 
     def _is_news(self, text: str, grave: Gravity, platform: str) -> bool:
         """Whether a line of error may end something: a platform tells of every probe that fails."""
-        if RETRIED.search(text):
+        if RETRIED.search(text) or _NO_NEWS.search(text):
             return False
         spoken = grave.is_spoken or is_exception(text) or not platform
         return spoken or bool(_BAD_NEWS.search(text))
 
-    def _joined(self, text: str, grave: Gravity, platform: str) -> _Known | None:
-        """Find what one line of error says in two or three, as terminals break them."""
-        newest = self._boot.newest
-        if newest is None or not newest.exception or grave.is_spoken or grave.is_detail:
+    def _joined(self, text: str, number: int, grave: Gravity, platform: str) -> _Known | None:
+        """Find what one line of error says in two or three, as terminals break them.
+
+        What an exception without words is of shows in the code that raised it.
+        """
+        boot, newest = self._boot, self._boot.newest
+        words = body_of(text).strip()
+        is_of_them = boot.frames and boot.number <= boot.framed + _NEXT
+        if is_of_them and is_exception(text) and _BARE.fullmatch(words):
+            return self._knows(f"{words} {' '.join(boot.frames)}", number, grave, platform)
+        if newest is None or not newest.exception or grave.is_spoken:
             return None
-        if newest.last + 2 < self._boot.number or is_exception(text) or _CHAINED in text:
+        if grave.is_detail and not (_BARE.fullmatch(newest.text) and words.startswith('File "')):
             return None
-        whole = f"{newest.text} {newest.more} {body_of(text).strip()}"
+        if newest.last + _NEXT < boot.number or is_exception(text) or _CHAINED in text:
+            return None
+        whole = f"{newest.text} {newest.more} {words}"
         return self._knows(whole, newest.number, Gravity("error"), platform)
 
     def _keep(self, known: _Known) -> None:
         boot = self._boot
         if known.rank in {"result", "end"}:
             boot.ended = boot.ended or known.number
+            if boot.known and boot.known.rank == "cause":
+                boot.closed = boot.closed or known.number
+        elif boot.closed and known.number > boot.closed + _TIDYING:
+            return  # what falls over when the end is told already is no cause of it
         if boot.known is None or known.row.place < boot.known.row.place:
             boot.known = known
 
     def _remember(self, text: str, number: int, grave: Gravity) -> None:
         boot, words = self._boot, body_of(text).strip()
         if grave.is_detail or words.startswith(("Traceback (", 'File "')) or not words:
-            boot.frame = words or boot.frame
+            self._frame(words)
             return
         boot.calm = 0
         key = _VARIES.sub("0", words[:160])
@@ -272,12 +361,24 @@ class Judge:
         elif len(boot.graves) < _MOST_KINDS:
             new = _Grave(words, number, grave.severity, exception=is_exception(text))
             if new.exception and _BARE.fullmatch(words):
-                new.more = boot.frame
+                new.more = " ".join(boot.frames)
             boot.graves[key] = boot.newest = new
+
+    def _frame(self, words: str) -> None:
+        """Hold the newest line of a traceback's code, and the newest that raises."""
+        boot = self._boot
+        if words.startswith("Traceback ("):
+            boot.frames = []
+        elif words.strip("^~ "):
+            is_next = boot.number <= boot.framed + _NEXT
+            boot.frames, boot.framed = [*(boot.frames[-1:] if is_next else []), words], boot.number
+            boot.raised = boot.raised if boot.dying else boot.frames
 
     def _calm(self, text: str, number: int, grave: Gravity, platform: str) -> None:
         """Count the lines after a word of error that say that all goes on."""
         boot, newest = self._boot, self._boot.newest
+        if not grave.is_spoken and _is_code(text):
+            self._frame(body_of(text).strip())
         if not grave.is_spoken and (_BAD_NEWS if platform else _LAST_WORDS).search(text):
             boot.last_words = _Grave(body_of(text).strip(), number, "warning")
         if not grave.is_spoken and boot.ended is None and not _FRAME.match(text):
@@ -309,6 +410,9 @@ class Judge:
         known = boot.known
         unknown = _near(boot)
         says_little = known and (known.rank == "end" or known.row.entry.code == _REQUESTS)
+        unsure = boot.unsure if boot.spoken - boot.unsure_at <= _UNSURE_LINES else None
+        if says_little and not unknown and unsure and _may_end(unsure.match.string):
+            return self._of_known(unsure, boot)
         if says_little and not unknown:
             unknown = boot.doubtful[::-1]
         if known and known.rank == "warning" and (known.is_quiet or (unknown and boot.ended)):
@@ -318,7 +422,7 @@ class Judge:
             unknown = [last]
         if known and (not unknown or _says_more(known, unknown[0])):
             return self._of_known(known, boot)
-        return self._of_unknown(unknown) if unknown else None
+        return self._of_unknown(unknown, boot) if unknown else None
 
     def errors(self) -> tuple[str, ...]:
         """Return the lines of error of the last boot, what says most first."""
@@ -328,9 +432,9 @@ class Judge:
         graves = [one.text for one in _near(boot)] if known.rank != "warning" else []
         failure = told(advised(known.row.entry, self._writer), known.match, graves)
         line = quoted(known.match.string.strip(), 400)
-        if known.rank == "end" and not graves:
-            seen = tuple(dict.fromkeys((line, *reversed(boot.recent))))
-            failure = failure.model_copy(update={"evidence": seen})
+        if not graves and (known.rank == "end" or known.row.entry.code == _REQUESTS):
+            seen = dict.fromkeys((line, *reversed(boot.recent), *_last_said(boot)))
+            failure = failure.model_copy(update={"evidence": tuple(seen)})
         return Verdict(
             failure=failure,
             writer=known.row.writer,
@@ -340,11 +444,13 @@ class Judge:
             rank=known.rank,
         )
 
-    def _of_unknown(self, graves: Sequence[_Grave]) -> Verdict:
+    def _of_unknown(self, graves: Sequence[_Grave], boot: _Boot) -> Verdict:
         first = graves[0]
         words = search_words(first.text)
         texts = [text for one in graves for text in (one.text, one.more) if text]
-        evidence = tuple(dict.fromkeys(quoted(one, 400) for one in texts))[:_EVIDENCE]
+        doubtful = [one.text for one in boot.doubtful[-2:]]
+        seen = dict.fromkeys(quoted(one, 400) for one in (*texts[:_EVIDENCE], *doubtful))
+        evidence = tuple(seen)
         return Verdict(
             failure=Failure(
                 code=UNKNOWN_CAUSE,
@@ -452,6 +558,23 @@ def _near(boot: _Boot) -> list[_Grave]:
     rest = rest if len(rest) <= 3 else [*rest[:1], *rest[-2:]]
     frequent = [one for one in exceptions if one not in rare]
     return [*first, *rest, *others[:3], *frequent]
+
+
+def _last_said(boot: _Boot) -> list[str]:
+    """Give the last lines before an end that no line of error explains, frames last."""
+    unsure = [boot.unsure.match.string] if boot.unsure else []
+    said = (*unsure, *reversed(boot.raised), *reversed(boot.said[-2:]))
+    return [quoted(body_of(one).strip(), 400) for one in said]
+
+
+def _may_end(text: str) -> bool:
+    """Whether a line that is no cause by itself is one where nothing else is: a retry, or code."""
+    return bool(RETRIED.search(text)) or _is_code(text)
+
+
+def _is_code(text: str) -> bool:
+    body = body_of(text)
+    return bool(_CODE.match(body)) and not is_exception(body.strip())
 
 
 def _says_more(known: _Known, unknown: _Grave) -> bool:

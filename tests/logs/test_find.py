@@ -31,6 +31,15 @@ def test_each_file_is_judged_by_itself(tmp_path: Path, capsys: pytest.CaptureFix
     logs = {
         "known.log": f"fine\nvllm-1  | {FULL}\n",
         "docker.json": json.dumps({"log": f"{FULL}\n", "stream": "stderr", "time": "t"}),
+        "windows.log": f"fine\r\n{FULL}\r\nbar 1\rbar 2\r\n",
+        "logger.json": json.dumps(
+            {
+                "level": "ERROR",
+                "message": "it ended",
+                "exc_info": f"Traceback (most recent call last):\n  x\n{FULL}",
+                "ts": 1,
+            }
+        ),
         "unknown.log": f"{ODD}\n",
         "export.json": json.dumps(CLOUD, indent=1),
         "compact.json": json.dumps(CLOUD),
@@ -43,14 +52,16 @@ def test_each_file_is_judged_by_itself(tmp_path: Path, capsys: pytest.CaptureFix
     assert [(row["writer"], row["code"], row["number"], row["level"]) for row in found] == [
         ("engine", "DISK_FULL", 2, "error"),
         ("engine", "DISK_FULL", 1, "error"),
+        ("engine", "DISK_FULL", 2, "error"),
+        ("engine", "DISK_FULL", 1, "error"),
         ("engine", "UNKNOWN_CAUSE", 1, "error"),
         ("cloud_run", "OUT_OF_HOST_MEMORY", 2, "error"),
         ("cloud_run", "OUT_OF_HOST_MEMORY", 2, "error"),
         ("engine", None, None, None),
     ]
     assert found[0]["line"] == FULL
-    assert all(row["cause"] and row["fix"] for row in found[:5])
-    assert found[2]["search"] == "ValueError the flux of is odd"
+    assert all(row["cause"] and row["fix"] for row in found[:7])
+    assert found[4]["search"] == "ValueError the flux of is odd"
     assert "hf_abc" not in json.dumps(found)
 
 

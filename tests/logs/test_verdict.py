@@ -24,6 +24,16 @@ DEAD = [
 ]
 DURING = "During handling of the above exception, another exception occurred:"
 
+TRIED = (
+    "(EngineCore pid=2) WARNING Retrying in 8s [Retry 5/5]: Temporary failure in name resolution"
+)
+STOPPED = "(APIServer pid=1) INFO:     Shutting down"
+SOURCE = "(EngineCore pid=2)     raise OSError('No space left on device')"
+GONE = "(EngineCore pid=2) RuntimeError: NCCL error: remote process exited"
+FROM = (
+    '(EngineCore pid=2)   File "/opt/vllm/v1/core/kv.py", line 9, in unify_kv_cache_spec_page_size'
+)
+
 LOGS: dict[str, tuple[Sequence[str], str | None]] = {
     "a known cause": ([BEGUN, FULL, *DEAD], "DISK_FULL"),
     "an unknown one": ([BEGUN, LOADED, *FRAMES, ODD, *DEAD], UNKNOWN_CAUSE),
@@ -43,6 +53,24 @@ LOGS: dict[str, tuple[Sequence[str], str | None]] = {
                            "NO_ACCELERATOR"),
     "a word of error in a boot that goes on": ([ODD.replace("RuntimeError: ", ""), *[LOADED] * 6],
                                                None),
+    "retries, and nothing else before the end": ([BEGUN, TRIED, *DEAD], "DNS_FAILED"),
+    "retries long before an end": ([BEGUN, TRIED, *[LOADED] * 9, *DEAD], "ENGINE_CORE_DIED"),
+    "retries before a cause": ([BEGUN, TRIED, *FRAMES, ODD, *DEAD], UNKNOWN_CAUSE),
+    "a stop that was asked for": ([BEGUN, UP, SERVED, STOPPED, ODD, *DEAD], None),
+    "a stop after an error": ([BEGUN, UP, ODD, *DEAD, STOPPED], UNKNOWN_CAUSE),
+    "what Python does not mind": (
+        [BEGUN, UP, "Exception ignored in: <function X.__del__ at 0x1>", *FRAMES[:1], SOURCE, OWN],
+        None,
+    ),
+    "what falls over after the end": ([BEGUN, GONE, *DEAD, *[LOADED] * 25, FULL], "NCCL_FAILED"),
+    "code that could say what it did not": ([BEGUN, *FRAMES[:2], SOURCE, ODD, *DEAD],
+                                            UNKNOWN_CAUSE),
+    "an exception without words": ([BEGUN, *FRAMES[:1], FROM, "(EngineCore pid=2) AssertionError",
+                                    *DEAD], "KV_PAGE_SIZES"),
+    "what a library calls an error at each start": (
+        ["E0000 00:00:17.1 7 cuda_dnn.cc:8] Unable to register cuDNN factory: once is enough"],
+        None,
+    ),
     "what a user wrote": ([f"INFO 11-20 [logger.py:1] Received request a: prompt: '{FULL}'"], None),
 }  # fmt: skip
 
