@@ -35,6 +35,8 @@ _SIGNS: Final[tuple[tuple[Writer, tuple[str, ...]], ...]] = (
     ("tpu", ("google_metadata_script_runner", "tpu.googleapis.com", "vllm-devops: ")),
     ("ollama", ("source=routes.go", "llama_model_load", "ollama", "level=INFO source=")),
 )  # fmt: skip
+_SYSTEM_ROWS: Final = ('"TimeStamp"', '"Type"', '"Msg"', '"Reason"')
+"""Names that together only Container Apps' system log has."""
 Written = tuple[int, str, str]
 """A line's number, its text, and the platform where that wrote it."""
 
@@ -158,6 +160,8 @@ def _entries(rows: Any) -> Iterator[tuple[int, Any]]:
 
 def _guessed(begin: str) -> Writer:
     """Say whose log it is by words that only its writer has; vLLM's where nobody's are there."""
+    if all(name in begin for name in _SYSTEM_ROWS):
+        return "aca"
     return next((by for by, words in _SIGNS if any(word in begin for word in words)), "engine")
 
 

@@ -105,9 +105,14 @@ def catalogue(writer: Writer = "engine") -> tuple[Pattern, ...]:
 
 
 def advised(entry: Pattern, platform: Writer) -> Pattern:
-    """Return an engine's entry with a platform's own advice where that knows the same cause."""
+    """Return an engine's entry with a platform's own advice where that knows the same cause.
+
+    Advice that quotes a line of the platform's is no other line's.
+    """
+    if platform == "engine" or entry.rank != "cause" or entry in catalogue(platform):
+        return entry
     same = (one for one in catalogue(platform) if one.code == entry.code and one.rank == "cause")
-    own = next(same, None) if platform != "engine" and entry.rank == "cause" else None
+    own = next((one for one in same if "{" not in one.fix), None)
     return entry.model_copy(update={"fix": own.fix, "next": own.next}) if own else entry
 
 

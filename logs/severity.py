@@ -81,6 +81,10 @@ _DOUBTFUL: Final = re.compile(
 _GLOG: Final = re.compile(rf"{_LEAD}\[?[IWEF]\d{{3,4}} [^\]]{{1,120}}\] ")
 _WARNS: Final = re.compile(r"\S{1,300}:\d{1,6}: \w*Warning: |\w*Warning: ")
 """Python's own way to warn."""
+_LOAD_FAILED: Final = re.compile(
+    r"\bsource=(?:sched|server|llama_server|routes)\.go:\d+ msg=(?!.*context canceled).*? error="
+)
+"""Ollama calls INFO what ends a request's load; its search for GPUs, in other files, may fail."""
 _DETAIL: Final = re.compile(r"\s{2,}(?!Value error, )\S|\s*File \"|\s*[\^~]+\s*$|\s*$")
 
 
@@ -109,6 +113,8 @@ def gravity(text: str, platform: str = "") -> Gravity:
             severity = _LEVELS[match[1].upper()]
             body = text[match.end() :]
             if severity == "info":
+                if _LOAD_FAILED.search(text):
+                    return Gravity("error", is_spoken=True)
                 return Gravity(_by_status(text) or severity, is_spoken=True)
             is_detail = bool(_DETAIL.match(_body(body)))
             return Gravity(severity, is_spoken=True, is_detail=is_detail)

@@ -13,6 +13,7 @@ from logs.catalogue import (
     WRITERS,
     Pattern,
     Writer,
+    advised,
     asked_words,
     catalogue,
     hints,
@@ -97,6 +98,25 @@ def test_the_placeholders_of_an_entry_are_groups_of_its_pattern(
     for text in (entry.cause, entry.fix, *filter(None, arguments)):
         assert text.format(**names) or text == entry.cause
     assert writer in WRITERS
+
+
+@pytest.mark.parametrize(("writer", "entry"), ENTRIES)
+def test_the_advice_of_a_platform_quotes_nothing_that_the_line_has_not(
+    writer: Writer, entry: Pattern
+) -> None:
+    """A platform's own line keeps its own advice; what its engine says may get that platform's."""
+    names = dict.fromkeys(re.compile(entry.pattern).groupindex, "x")
+    assert advised(entry, writer) is entry
+    assert all(advised(entry, platform).fix.format(**names) for platform in WRITERS)
+
+
+def test_each_refusal_of_one_code_keeps_its_own_advice() -> None:
+    """Two limits of Azure: processors of a region, and environments of a subscription."""
+    lines = ("Maximum Allowed Cores exceeded for the Managed Environment",
+             "The subscription 's' cannot have more than 1 environments.")  # fmt: skip
+    told = [judged([line], "aca") for line in lines]
+    assert [one.failure.code for one in told if one] == ["QUOTA_EXCEEDED"] * 2
+    assert len({one.failure.fix for one in told if one}) == 2
 
 
 def test_causes_stand_before_what_comes_of_them() -> None:

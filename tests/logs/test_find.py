@@ -65,6 +65,44 @@ def test_each_file_is_judged_by_itself(tmp_path: Path, capsys: pytest.CaptureFix
     assert "hf_abc" not in json.dumps(found)
 
 
+def test_what_ollama_logs_of_a_failed_load_at_info_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The request's status says less; and an unknown error of a load is told in its own words."""
+    load = 'time=2024-09-18T01:00:00Z level=INFO source=sched.go:450 msg="NewLLMServer failed"'
+    short = "model requires more system memory (20.1 GiB) than is available (15.2 GiB)"
+    answer = '[GIN] 2024/09/18 - 01:00:09 | 500 |  1.2s |  127.0.0.1 | POST     "/api/generate"'
+    for name, error in {"known": short, "unknown": "the flux is odd"}.items():
+        (tmp_path / name).write_text(f'{load} model=/x error="{error}"\n{answer}\n')
+    status, found = rows(capsys, str(tmp_path / "known"), str(tmp_path / "unknown"))
+    assert status == 1
+    assert [(row["writer"], row["code"], row["number"]) for row in found] == [
+        ("ollama", "OUT_OF_HOST_MEMORY", 1),
+        ("ollama", "UNKNOWN_CAUSE", 1),
+    ]
+    assert "the flux is odd" in found[1]["cause"]
+
+
+def test_the_system_log_of_container_apps_is_known_by_its_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As JSON lines and as an export, also where no row names the app."""
+    system = [
+        {"TimeStamp": "2026-06-22 02:24:38 +0000 UTC", "Type": "Normal",
+         "Msg": "Successfully connected to events server", "Reason": "ConnectedToEventsServer"},
+        {"TimeStamp": "2026-06-22 02:24:40 +0000 UTC", "Type": "Warning",
+         "Msg": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
+         "Reason": "FailedScheduling"},
+    ]  # fmt: skip
+    (tmp_path / "export").write_text(json.dumps(system, indent=1))
+    (tmp_path / "lines").write_text("".join(f"{json.dumps(row)}\n" for row in system))
+    status, found = rows(capsys, str(tmp_path / "export"), str(tmp_path / "lines"))
+    assert status == 1
+    assert [(row["writer"], row["code"], row["number"]) for row in found] == [
+        ("aca", "GPU_HOST_NOT_ASSIGNED", 2)
+    ] * 2
+
+
 def test_what_is_not_wrong_or_cannot_be_read_shows_in_the_status(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,6 +7,8 @@ import pytest
 from logs.lines import clean
 from logs.severity import Severity, gravity
 
+OLLAMA = "time=2026-11-20T11:00:00Z level=INFO"
+
 
 @pytest.mark.parametrize(
     ("line", "severity"),
@@ -84,6 +86,9 @@ from logs.severity import Severity, gravity
         ("docker: Error response from daemon: could not select device driver", "error"),
         ("huggingface_hub.errors.OfflineModeIsEnabled: no", "error"),
         ('time=2026-11-20T11:00:00Z level=ERROR source=sched.go:1 msg="no"', "error"),
+        (f'{OLLAMA} source=sched.go:450 msg="NewLLMServer failed" model=/x error="odd"', "error"),
+        (f'{OLLAMA} source=sched.go:641 msg="Load failed" error="odd: context canceled"', "info"),
+        (f'{OLLAMA} source=runner.go:522 msg="failure during GPU discovery" error="odd"', "info"),
         ("WARNING:urllib3.connectionpool:Retrying (Retry(total=4", "warning"),
     ],
 )
