@@ -53,6 +53,11 @@ _NO_NEWS: Final = re.compile(
     r"|NVLink detection (?:failed|not possible)|leaked \w{1,20} objects?"
 )
 """What some libraries call an error at each healthy start."""
+_CALLERS: Final = re.compile(
+    r"\b(?:CancelledError|ConnectionResetError|BrokenPipeError|ClientDisconnect(?:ed)?|EndOfStream"
+    r"|WouldBlock)\b"
+)
+"""What is written of one that serves when a caller goes away."""
 _TOLD_TO_STOP: Final = re.compile(
     r"(?i:received|got|caught) (?i:signal )?(?:SIGTERM|SIGINT|signal 15|signal 2)\b"
     r"|INFO: {2,6}Shutting down$|Shutting down FastAPI HTTP server|Gracefully stopping"
@@ -281,6 +286,8 @@ class Judge:
         if _IGNORED in text:
             boot.ignores, boot.spares = True, 0
             return True
+        if boot.started and not boot.dying and not platform and _CALLERS.search(text):
+            return True
         calm = boot.known is None or boot.known.rank == "warning"
         if boot.started and calm and not boot.graves and _TOLD_TO_STOP.search(text):
             boot.told_to_stop = not platform
@@ -420,6 +427,9 @@ class Judge:
         last = boot.last_words
         if not known and not unknown and last and last.number + 2 >= boot.number:
             unknown = [last]
+        serves = boot.started and not boot.ended
+        if not known and unknown and serves and not unknown[0].exception:
+            return None  # no word of error ends what serves
         if known and (not unknown or _says_more(known, unknown[0])):
             return self._of_known(known, boot)
         return self._of_unknown(unknown, boot) if unknown else None
@@ -568,8 +578,8 @@ def _last_said(boot: _Boot) -> list[str]:
 
 
 def _may_end(text: str) -> bool:
-    """Whether a line that is no cause by itself is one where nothing else is: a retry, or code."""
-    return bool(RETRIED.search(text)) or _is_code(text)
+    """Whether a line that is no cause by itself is one where nothing else is."""
+    return bool(RETRIED.search(text)) or "CUDA initialization: " in text or _is_code(text)
 
 
 def _is_code(text: str) -> bool:
