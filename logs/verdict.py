@@ -309,6 +309,7 @@ class Judge:
         if found is None:
             return None
         quiet = grave.is_spoken and grave.severity == "info"
+        quiet = quiet and "info" not in found[0].entry.levels
         known = _Known(*found, number, grave.severity, quiet)
         is_code = not platform and _is_code(text)
         if fits(known.row.entry, text, grave) and not is_code:

@@ -169,7 +169,7 @@ def measured(
         is_quoted = bool(verdict and _is_quoted(case, verdict))
         says_little = code in {UNKNOWN_CAUSE, "REQUESTS_FAIL"}
         is_open = verdict is None or says_little or verdict.rank == "end"
-        told = not case.unknown or bool(case.also)
+        told = not case.unknown or bool(case.also) or code == case.kind
         is_right = case.allows(code) if told else False
         is_right = is_right or (is_open and is_quoted and (case.unknown or case.kind == _BUG))
         is_unknown = not is_right and is_open
