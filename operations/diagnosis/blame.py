@@ -29,6 +29,8 @@ _VAGUE: Final = frozenset(
     UNHEALTHY UNKNOWN_CAUSE""".split()  # noqa: SIM905  as above
 )
 """They say that it ended, not why: the log may know more."""
+_BEFORE_BOOT: Final = ("COMPOSE_", "CONTAINER_", "IMAGE_", "REGISTRY_", "SECRET_", "VOLUME_")
+"""Who starts the container says these: the engine never began."""
 
 
 def is_vague(code: str) -> bool:
@@ -62,7 +64,7 @@ def layer_of(code: str, deployment: Deployment, *, cloud: bool) -> Layer | None:
         return _of_unknown(code, cloud=cloud)
     if code in _CONTAINER:
         return "container"
-    if not code.startswith("IMAGE_") and (code in _BOOT or code in _codes("engine")):
+    if not code.startswith(_BEFORE_BOOT) and (code in _BOOT or code in _codes("engine")):
         return "engine boot"
     return "revision or VM" if cloud else "engine boot"
 

@@ -94,7 +94,7 @@ async def test_an_old_environment_that_takes_no_gpu_names_the_setting_for_a_new_
 @pytest.mark.parametrize(
     ("rollout", "code", "words"),
     [
-        ("probe-fails", "STARTUP_PROBE_FAILED", "ProbeFailure"),
+        ("probe-fails", "STARTUP_PROBE_FAILED", "startup probe"),
         ("image-missing", "IMAGE_NOT_FOUND", "MANIFEST_UNKNOWN"),
     ],
 )
