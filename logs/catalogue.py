@@ -168,6 +168,17 @@ def rows(writer: Writer) -> tuple[Row, ...]:
     )
 
 
+@cache
+def rows_of_severity(writer: Writer, severity: Severity) -> tuple[Row, ...]:
+    """Return those that can fit a line that names this severity: of most lines, few."""
+    return tuple(
+        row
+        for row in rows(writer)
+        if severity in (row.entry.levels or ("error",))
+        or (row.entry.rank == "warning" and not row.entry.levels)
+    )
+
+
 def known_by(
     rows_of: Sequence[Row], text: str, grave: Gravity, *, platform: str, unsure: bool = False
 ) -> tuple[Row, re.Match[str]] | None:

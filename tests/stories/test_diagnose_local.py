@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 ENGINES: Final = [one for one in SEEN if one.writer == "engine"]
 
 
-ENDING: Final = seen_of("engine", "cause", "result")
+ENDING: Final = seen_of("engine", "cause", "result", "end")
 WARNING: Final = seen_of("engine", "warning")
 SOME: Final = 20
 """Entries of one test: ten seconds."""
