@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, get_args
@@ -129,10 +129,12 @@ def fits(entry: Pattern, text: str, grave: Gravity) -> bool:
 
     Engines look for what need not be there and write of it, and try again what failed.
     """
+    return _is_as_grave(entry, grave) and (entry.rank == "warning" or not RETRIED.search(text))
+
+
+def _is_as_grave(entry: Pattern, grave: Gravity) -> bool:
     if entry.rank == "warning":
         return not entry.levels or grave.severity in entry.levels
-    if RETRIED.search(text):
-        return False
     return not grave.is_spoken or grave.severity in (entry.levels or ("error",))
 
 
@@ -147,9 +149,34 @@ class Row(NamedTuple):
     of_platform: bool
     """Only the platform's own lines can say it."""
 
-    def match(self, text: str, low: str) -> re.Match[str] | None:
-        """Find it in a line, of which `low` is the lower case."""
-        return self.wanted.search(text) if any(word in low for word in self.entry.hints) else None
+
+class Table:
+    """Entries by which lines are judged, found by the hints that a line holds."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        """Know under which hint each stands; of those that begin alike the shortest counts."""
+        self._rows: Final = tuple(rows)
+        words = {word for row in self._rows for word in row.entry.hints}
+        self._by: Final[dict[str, set[int]]] = {}
+        for number, row in enumerate(self._rows):
+            for word in row.entry.hints:
+                heads = (word[:end] for end in range(1, len(word) + 1))
+                head = next(head for head in heads if head in words)
+                self._by.setdefault(head, set()).add(number)
+        self._hints: Final = re.compile(f"[^a-z0-9](?=({branches(words)}))")
+
+    def likely(self, text: str) -> Iterator[Row]:
+        """Give those that a line may fit, in their order."""
+        found: set[int] = set()
+        for match in self._hints.finditer(f" {text.lower()}"):
+            found |= self._by[match[1]]
+        return map(self._rows.__getitem__, sorted(found))
+
+
+@cache
+def table(writer: Writer) -> Table:
+    """Return what lines of one writer's log are judged by."""
+    return Table(rows(writer))
 
 
 @cache
@@ -168,29 +195,19 @@ def rows(writer: Writer) -> tuple[Row, ...]:
     )
 
 
-@cache
-def rows_of_severity(writer: Writer, severity: Severity) -> tuple[Row, ...]:
-    """Return those that can fit a line that names this severity: of most lines, few."""
-    return tuple(
-        row
-        for row in rows(writer)
-        if severity in (row.entry.levels or ("error",))
-        or (row.entry.rank == "warning" and not row.entry.levels)
-    )
-
-
 def known_by(
-    rows_of: Sequence[Row], text: str, grave: Gravity, *, platform: str, unsure: bool = False
+    known: Table, text: str, grave: Gravity, *, platform: str, unsure: bool = False
 ) -> tuple[Row, re.Match[str]] | None:
     """Return the first entry that a line fits, and where; a cause before what says it ended.
 
     With `unsure` also a cause that the line names and is not grave enough to mean.
     """
-    low, found, named = text.lower(), None, None
-    for row in rows_of:
+    found, named = None, None
+    for row in known.likely(text):
         if (row.of_platform and not platform) or (found and row.entry.rank != "cause"):
             continue
-        if (match := row.match(text, low)) is None:
+        able = unsure or _is_as_grave(row.entry, grave)
+        if not able or (match := row.wanted.search(text)) is None:
             continue
         if fits(row.entry, text, grave):
             found = row, match

@@ -15,8 +15,7 @@ from logs.catalogue import (
     advised,
     hinted,
     known_by,
-    rows,
-    rows_of_severity,
+    table,
     told,
 )
 from logs.lines import Line, clean
@@ -47,6 +46,7 @@ class Finder:
     def __init__(self, writer: Writer | None = None) -> None:
         """Know whose platform the lines come from; none is an engine without one."""
         self._platform: Writer = writer or "engine"
+        self._table = table(self._platform)
         self._hints = hinted(self._platform)
         self._found: dict[tuple[int, bool, int], Finding] = {}
 
@@ -84,9 +84,8 @@ class Finder:
             return
         text = bare(text)
         grave = gravity(text, line.platform)
-        own = self._platform
-        able = rows_of_severity(own, grave.severity) if grave.is_spoken else rows(own)
-        if known := known_by(able, text, grave, platform=line.platform):
+        known = known_by(self._table, text, grave, platform=line.platform)
+        if known:
             self._keep(*known, line)
 
     def _keep(self, one: Row, match: re.Match[str], line: Line) -> None:

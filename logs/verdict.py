@@ -14,12 +14,14 @@ from logs.catalogue import (
     USERS,
     Rank,
     Row,
+    Table,
     Writer,
     advised,
     fits,
     hinted,
     known_by,
     rows,
+    table,
     told,
 )
 from logs.lines import clean
@@ -222,7 +224,8 @@ class Judge:
         """
         self._mixed: Final = mixed and writer not in {"engine", "ollama"}
         self._writer: Final[Writer] = writer
-        self._rows: Final = [row for row in rows(writer) if row.entry.code not in without]
+        able = (row for row in rows(writer) if row.entry.code not in without)
+        self._table: Final = Table(able) if without else table(writer)
         self._hinted: Final = hinted(writer)
         self._boot = _Boot()
         self._before = _Boot()
@@ -305,7 +308,7 @@ class Judge:
     def _knows(self, text: str, number: int, grave: Gravity, platform: str) -> _Known | None:
         if not self._hinted.search(f" {text.lower()}"):
             return None
-        found = known_by(self._rows, text, grave, platform=platform, unsure=True)
+        found = known_by(self._table, text, grave, platform=platform, unsure=True)
         if found is None:
             return None
         quiet = grave.is_spoken and grave.severity == "info"

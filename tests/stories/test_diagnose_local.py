@@ -22,7 +22,7 @@ ENGINES: Final = [one for one in SEEN if one.writer == "engine"]
 
 ENDING: Final = seen_of("engine", "cause", "result", "end")
 WARNING: Final = seen_of("engine", "warning")
-SOME: Final = 20
+SOME: Final = 3
 """Entries of one test: ten seconds."""
 
 
