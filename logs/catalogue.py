@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from core.foreign import quoted
 from core.records import Failure, Record, Step
@@ -45,7 +45,14 @@ RETRIED: Final = re.compile(
 )
 """What was tried again ended nothing; the last try raises, and says so in other words. Nor did what
 a caller gave up."""
-_OF_ANY: Final = ("error", "exception", "fatal", "panic", "core dumped", "exit code")
+_OF_ANY: Final = (
+    *("error", "exception", "fatal", "panic", "core dumped", "exit code", "traceback", "fail"),
+    *("cannot", "could not", "unable", "denied", "refused", "killed", "terminated", "exceed"),
+    *("insufficient", "not enough", "exhaust", "does not", "must be", "unhealthy", "crash"),
+    *("abort", "out of memory", "no space", "not supported", "unsupported", "invalid", "missing"),
+    *("not available", "out of capacity", "requires"),
+)
+"""Words one of which nearly every line holds that says why something failed."""
 _FOLDER: Final = Path(__file__).with_name("failures")
 _ERRORS: Final = 3
 _SAME_CHARACTERS: Final = 120
@@ -89,11 +96,12 @@ def hints(writer: Writer = "engine") -> tuple[str, ...]:
 def asked_words(writer: Writer = "engine") -> tuple[str, ...]:
     """Return what a cloud is asked for: words that every line of weight holds one of, no two alike.
 
-    Beside the hints they are those that any exception, known or not, is written with.
+    Those with which any failure is written, known or not, and those of the few known ones that are
+    written without: how many there are does not grow with the catalogue.
     """
-    words = sorted({*hints(writer), *_OF_ANY}, key=len)
+    words = {*_OF_ANY, *(word for by in SPEAKERS[writer] for word in _read(by).get("asked", []))}
     kept: list[str] = []
-    for word in words:
+    for word in sorted(words, key=len):
         if not any(one in word for one in kept):
             kept.append(word)
     return tuple(sorted(kept))
@@ -102,8 +110,12 @@ def asked_words(writer: Writer = "engine") -> tuple[str, ...]:
 @cache
 def catalogue(writer: Writer = "engine") -> tuple[Pattern, ...]:
     """Give the entries of one writer in their order; the first that fits wins."""
-    rows = tomllib.loads((_FOLDER / f"{writer}.toml").read_text("utf-8")).get("failure", [])
-    return tuple(Pattern.model_validate(row) for row in rows)
+    return tuple(Pattern.model_validate(row) for row in _read(writer).get("failure", []))
+
+
+@cache
+def _read(writer: Writer) -> dict[str, Any]:
+    return tomllib.loads((_FOLDER / f"{writer}.toml").read_text("utf-8"))
 
 
 def advised(entry: Pattern, platform: Writer) -> Pattern:

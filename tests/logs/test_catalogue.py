@@ -66,8 +66,8 @@ def test_every_entry_has_a_line_that_it_recognizes(writer: Writer) -> None:
 
 
 @pytest.mark.parametrize("seen", SEEN, ids=str)
-def test_a_cloud_that_filters_by_the_hints_sends_every_line_that_counts(seen: Seen) -> None:
-    """The hints of its platform hold a word of it, and so do those of the entry itself."""
+def test_a_cloud_that_is_asked_for_words_sends_every_line_that_counts(seen: Seen) -> None:
+    """One of those asked for stands in it, and so does a hint of the entry itself."""
     entry = meaning(seen.writer, seen.line)
     assert entry is not None
     low = seen.line.lower()

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.measure_diagnosis import measured
+from logs.catalogue import asked_words
+from tests.measure_diagnosis import cases, measured
 
 LIMITS = {  # recall, precision, decisive line shown, alarms
     ("open", 2): (0.93, 0.97, 0.70, 0),
@@ -26,3 +27,14 @@ def test_an_unknown_kind_is_seldom_told_as_another_and_its_line_is_shown() -> No
     found = measured("open", blind=True, step=4)
     assert found.wrong <= 0.15 * found.cases, str(found)
     assert found.evidence >= 0.9, str(found)
+
+
+def test_a_cloud_that_is_asked_for_words_sends_a_line_of_each_public_failure() -> None:
+    """However many failures are known, few words find them."""
+    lack = [
+        case.id
+        for case in cases("open")
+        if case.ours
+        and not any(w in line.lower() for line in case.lines for w in asked_words(case.writer))
+    ]
+    assert lack == []

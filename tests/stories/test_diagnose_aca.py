@@ -28,7 +28,8 @@ pytestmark = pytest.mark.anyio
 
 CAUSES: Final = seen_of("aca", "cause")
 OTHERS: Final = seen_of("aca", "result", "warning")
-SOME: Final = 3
+EACH: Final = 6
+"""Of the causes one of so many: `tests/logs` asks all of them. Ten seconds each."""
 _EVENT: Final = re.compile(r"([A-Z]\w+): (.*)")
 
 
@@ -57,11 +58,8 @@ def patient(trouble: Azure, monkeypatch: pytest.MonkeyPatch) -> Azure:
     return trouble
 
 
-@pytest.mark.parametrize("first", range(0, len(CAUSES), SOME))
-async def test_every_cause_that_azure_tells_is_recognized_in_a_noisy_log(
-    first: int, patient: Azure
-) -> None:
-    """Its probe failed, and an event among all the lines says why. Five seconds each."""
+async def test_a_cause_that_azure_tells_is_recognized_in_a_noisy_log(patient: Azure) -> None:
+    """Its probe failed, and an event among all the lines says why."""
     patient.set(rollout="probe-fails", probe_scale=0.0005)
     async with agent_of(patient.settings) as agent:
         await deploys(agent)
@@ -70,7 +68,7 @@ async def test_every_cause_that_azure_tells_is_recognized_in_a_noisy_log(
         lines, text = list(noise(lasts=lasts(failed))), ""
         assert len(lines) == LINES
         says(patient, lines)
-        for seen in CAUSES[first : first + SOME]:
+        for seen in CAUSES[::EACH]:
             text = event(patient, seen, datetime.now(UTC).timestamp(), without=text)
             data = told(await agent.call("diagnose", **ONE))
             assert (data["code"], data["healthy"]) == (seen.code, False), (

@@ -26,7 +26,10 @@ ONE: Final = {"target": "cloud-run-l4", "name": "one"}
 WISH: Final = {**ONE, "model": "google/gemma-4-E2B-it", "max_model_len": 4096}
 CAUSES: Final = seen_of("cloud_run", "cause")
 OTHERS: Final = seen_of("cloud_run", "result", "warning")
-OF_ENGINES: Final = seen_of("engine", "cause")[::8]
+OF_ENGINES: Final = seen_of("engine", "cause")
+EACH: Final = 5
+OF_ENGINES_EACH: Final = 40
+"""Of the causes one of so many: `tests/logs` asks all of them. Three seconds each."""
 
 
 async def deployed(agent: Agent, state: str) -> Reply:
@@ -50,10 +53,10 @@ def says(cloud: Cloud, lines: Sequence[Said], **more: Any) -> None:
     cloud.controls.say(cloud.project, lines, service=ONE["name"], **more)
 
 
-async def test_every_cause_that_google_or_an_engine_tells_is_recognized_in_a_noisy_log(
+async def test_a_cause_that_google_or_an_engine_tells_is_recognized_in_a_noisy_log(
     cloud: Cloud,
 ) -> None:
-    """Its probe failed, and one line among all says why. Three seconds each."""
+    """Its probe failed, and one line among all says why."""
     cloud.set(rollout="probe-fails", probe_scale=0.0005)
     async with agent_of(cloud.settings) as agent:
         failed = await deployed(agent, "failed")
@@ -61,7 +64,7 @@ async def test_every_cause_that_google_or_an_engine_tells_is_recognized_in_a_noi
         assert len(lines) == LINES
         says(cloud, lines)
         at = lines[-1][0]
-        for seen in (*CAUSES, *OF_ENGINES):
+        for seen in (*CAUSES[::EACH], *OF_ENGINES[::OF_ENGINES_EACH]):
             line = stamped(seen.line, at)
             says(cloud, [(at, line)], platform=seen.writer != "engine", without=text)
             text = line

@@ -31,7 +31,8 @@ CAUSES: Final = seen_of("tpu", "cause")
 OTHERS: Final = seen_of("tpu", "result", "warning")
 OF_ENGINES: Final = [one for one in seen_of("engine", "cause") if one.code.startswith("TPU_")]
 EVERY: Final = (*CAUSES, *OF_ENGINES)
-SOME: Final = 8
+EACH: Final = 6
+"""Of the causes one of so many: `tests/logs` asks all of them. Three seconds each."""
 _PHASE: Final = re.compile(r"(?:vllm-devops: )?(failed|ended): (.*)")
 
 
@@ -72,18 +73,15 @@ def say(cloud: Cloud, seen: Seen, at: float, *, without: str = "") -> str:
     return text
 
 
-@pytest.mark.parametrize("first", range(0, len(EVERY), SOME))
-async def test_every_cause_on_a_chip_is_recognized_in_a_noisy_log(
-    first: int, agent: Agent, cloud: Cloud
-) -> None:
-    """Its engine ended, and one line among all says why. Three seconds each."""
+async def test_a_cause_on_a_chip_is_recognized_in_a_noisy_log(agent: Agent, cloud: Cloud) -> None:
+    """Its engine ended, and one line among all says why."""
     ends = {"SIMULATED_ENGINE_FAIL": "exit-in:loading"}
     cloud.set(engine_environment={"SIMULATED_ENGINE_TIME_SCALE": "0", **ends})
     failed = await deployed(agent, "failed")
     lines, text = list(noise(lasts=lasts(failed))), ""
     assert len(lines) == LINES
     says(cloud, lines)
-    for seen in EVERY[first : first + SOME]:
+    for seen in EVERY[::EACH]:
         text = say(cloud, seen, datetime.now(UTC).timestamp(), without=text)
         data = told(await agent.call("diagnose", **ONE))
         assert (data["code"], data["healthy"]) == (seen.code, False), (seen, data)
