@@ -69,6 +69,8 @@ class Figures(NamedTuple):
     """ttft, tpot, itl and e2el, as far as they are given."""
     whole_run: bool = True
     """Whether rates are counts over the duration, not of a steady part of it."""
+    recounted: bool = False
+    """Whether the tool counts tokens anew from each piece of text, which may double them."""
     warnings: Sequence[str] = ()
     """What the tool itself said against the cell."""
 

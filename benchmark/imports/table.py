@@ -349,12 +349,16 @@ def _tool(rows: Sequence[Row], *, articles: bool) -> str:
     marks = (
         ("the articles' sweep script", articles),
         ("llmperf", any(name.startswith("results_") for name in first)),
-        ("inference-perf", any(name.startswith("successes_") for name in first)),
+        ("inference-perf", bool(rows) and _is_of_inference_perf(rows[0])),
         ("sglang bench_serving", "sharegpt_output_len" in first or "accept_length" in first),
         ("vllm bench sweep", "run_number" in first),
         ("vllm bench serve", {"request_throughput", "completed"} <= first.keys()),
     )
     return next((tool for tool, holds in marks if holds), "a table of results")
+
+
+def _is_of_inference_perf(row: Row) -> bool:
+    return any(name.startswith("successes_") for name in row.fields)
 
 
 def _cell(
@@ -417,6 +421,7 @@ def _figures(row: Row, claims: Claims, *, percent: bool, articles: bool) -> Figu
         concurrency_mean=_in_flight(row),
         goodput=row.number("goodput"),
         times={name: _spread(succeeded, points) for name, points in row.times().items()},
+        recounted=_is_of_inference_perf(row),
         warnings=tuple(warnings_in(row.detail)),
     )
 

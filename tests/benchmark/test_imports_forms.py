@@ -257,6 +257,20 @@ def test_every_form_of_a_table_is_read_by_its_columns(tmp_path: Path, form: str)
     assert (Code.ARTICLE_METHOD in codes(cell)) is not streamed
 
 
+@pytest.mark.parametrize(("each", "said"), [(0.0081, set()), (0.003, {Code.CONTRADICTORY})])
+def test_a_tool_that_counts_tokens_twice_halves_the_time_of_each(
+    tmp_path: Path, each: float, said: set[Code]
+) -> None:
+    """That is no contradiction of inference-perf's figures; a quarter of the time is one."""
+    latency = {"request_latency": {"mean": 1.09}, "time_to_first_token": {"mean": 0.04}}
+    latency["time_per_output_token"] = {"mean": each}
+    rates = {"requests_per_sec": 2.0, "output_tokens_per_sec": 125.4}
+    well = {"count": 480, "latency": latency, "throughput": rates, "prompt_len": {"mean": 512.0}}
+    row = {"load_summary": {"count": 480}, "benchmark_time_seconds": 240.0, "successes": well}
+    (cell,) = cells_of(written(tmp_path, json.dumps(row), "stage_0.json")).values()
+    assert codes(cell) == said
+
+
 @pytest.mark.parametrize("form", ["matrix", "grid", "results", "custom", "fast"])
 def test_cells_of_the_articles_method_are_relative_only(tmp_path: Path, form: str) -> None:
     """Their figures stay to be compared with one another; none is struck out for the method."""
