@@ -60,6 +60,8 @@ _CALLERS: Final = re.compile(
     r"|WouldBlock)\b"
 )
 """What is written of one that serves when a caller goes away."""
+_GONE: Final = re.compile(r"\b(?:requests\.ClientDisconnect|anyio\.(?:EndOfStream|WouldBlock))\b")
+"""The same in a log that begins while it served."""
 _TOLD_TO_STOP: Final = re.compile(
     r"(?i:received|got|caught) (?i:signal )?(?:SIGTERM|SIGINT|signal 15|signal 2)\b"
     r"|INFO: {2,6}Shutting down$|Shutting down FastAPI HTTP server|Gracefully stopping"
@@ -289,12 +291,21 @@ class Judge:
         if _IGNORED in text:
             boot.ignores, boot.spares = True, 0
             return True
-        if boot.started and not boot.dying and not platform and _CALLERS.search(text):
+        if self._is_of_a_caller(text, platform):
+            since = boot.number - (boot.known.number if boot.known else 0)
+            if boot.known and boot.known.row.entry.code == _REQUESTS and since <= _MOST_FRAMES:
+                boot.known = None  # whose request it was went away
             return True
         calm = boot.known is None or boot.known.rank == "warning"
         if boot.started and calm and not boot.graves and _TOLD_TO_STOP.search(text):
             boot.told_to_stop = not platform
         return boot.told_to_stop
+
+    def _is_of_a_caller(self, text: str, platform: str) -> bool:
+        """Whether a caller went away, of whom only what serves can tell."""
+        if self._boot.dying or platform:
+            return False
+        return bool((self._boot.started and _CALLERS.search(text)) or _GONE.search(text))
 
     def _hear(self, text: str, grave: Gravity) -> None:
         """Hold what was said last before the first line that says that it ended."""

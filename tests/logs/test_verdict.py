@@ -33,8 +33,14 @@ GONE = "(EngineCore pid=2) RuntimeError: NCCL error: remote process exited"
 FROM = (
     '(EngineCore pid=2)   File "/opt/vllm/v1/core/kv.py", line 9, in unify_kv_cache_spec_page_size'
 )
+ASGI = "(APIServer pid=1) ERROR:    Exception in ASGI application"
+LEFT = "(APIServer pid=1) starlette.requests.ClientDisconnect"
+READ = "(APIServer pid=1) anyio.EndOfStream"
 
 LOGS: dict[str, tuple[Sequence[str], str | None]] = {
+    "a caller that went away": ([BEGUN, UP, ASGI, LEFT], None),
+    "a caller that went away, in a log cut before it": ([ASGI, LEFT, SERVED], None),
+    "a request that failed": ([ASGI, READ, DURING, f"(APIServer pid=1) {OWN}"], UNKNOWN_CAUSE),
     "a known cause": ([BEGUN, FULL, *DEAD], "DISK_FULL"),
     "an unknown one": ([BEGUN, LOADED, *FRAMES, ODD, *DEAD], UNKNOWN_CAUSE),
     "only that it ended": ([BEGUN, *DEAD], "ENGINE_CORE_DIED"),
