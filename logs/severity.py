@@ -19,16 +19,21 @@ _LEVELS: Final[dict[str, Severity]] = {
 }
 _NAMES: Final = "|".join(name for name in _LEVELS if len(name) > 1)
 _LEAD: Final = (
-    r"(?:\([^()]{1,80}\)\s+|\[(?![IWEF]\d{3,4} |[A-Z]{1,9}\])[^\[\]]{1,80}\]\s+"
-    r"|[0-9][0-9T:.,Z+-]{4,35}\s+"
+    r"\s{0,2}(?:\([^()]{1,80}\)\s+|\[(?![IWEF]\d{3,8} |[A-Z]{1,9}\]|(?i:warn|error|info|debug))"
+    r"[^\[\]]{1,80}\]\s+|[0-9][0-9T:.,Z/+-]{4,35}\s+|[a-z_]\w*(?:\.\w+)+\s+(?=[A-Z]{4,8}[\s:])"
     r"|(?![A-Z]+ - )[\w.]+ - |- |\| )*+"
 )
 _SPOKEN: Final = (
     # vLLM, uvicorn, Python's logging: «(EngineCore pid=1) ERROR 11-20 …», «INFO:     …».
-    re.compile(rf"{_LEAD}\[?({_NAMES})\]?(?=[\s:,]|$)"),
+    re.compile(rf"{_LEAD}\[?({_NAMES})\]?(?=[\s:,|\[]|$)"),
     # glog and abseil: «E1120 11:32:07», and XLA's «2026-11-20 …: E external/xla/…».
-    re.compile(rf"{_LEAD}\[?([IWEF])\d{{3,4}} \d\d:\d\d:\d\d"),
+    re.compile(rf"{_LEAD}\[?([IWEF])\d{{3,8}} \d\d:\d\d:\d\d"),
     re.compile(r"[0-9][0-9 T:.,Z+-]{9,35}: ([IWEF]) [\w/.-]+:\d+\]"),
+    # Ray's and Rust's «[2026-11-20 11:32:07,036 W 55 55] …», nginx's and Lightning's «[warn] …».
+    re.compile(
+        rf"(?:\([^()]{{1,80}}\)\s+)?\[[0-9][0-9 T:.,Z+-]{{9,35}}\s({_NAMES}|[IWEF])\s[^\]]{{1,60}}\]"
+    ),
+    re.compile(rf"{_LEAD}\[((?i:{_NAMES}))\]"),
     # Structured lines, of Cloud Logging, of Go programs and of proxies.
     re.compile(
         rf"""[^=:]{{0,40}}(?:[=:].{{0,160}}?)??\b(?:severity|level|lvl)(?:=|["']\s?:\s?)["']?({_NAMES})\b""",
@@ -78,9 +83,21 @@ _DOUBTFUL: Final = re.compile(
     r"\w*Warning:|(?i:\b(?:warning|deprecated|retry(?:ing)?|time(?:d[ -])?out|slow|unhealthy"
     r"|throttl\w+|back-?off|restart(?:ed|ing)?|deadline)\b)"
 )
-_GLOG: Final = re.compile(rf"{_LEAD}\[?[IWEF]\d{{3,4}} [^\]]{{1,120}}\] ")
-_WARNS: Final = re.compile(r"\S{1,300}:\d{1,6}: \w*Warning: |\w*Warning: ")
-"""Python's own way to warn."""
+_GLOG: Final = re.compile(rf"{_LEAD}\[?[IWEF]\d{{3,8}} [^\]]{{1,120}}\] ")
+_WARNS: Final = re.compile(
+    r"\S{1,300}:\d{1,6}: \w*[Ww]arning: |(?:\S{1,80}: )?\w*[Ww]arning: |W: |\[W\] "
+    r"|[^\w\s(]{1,3} ?WARNING\b|\S{1,30}: WARNING\b"
+)
+"""The ways to warn of Python, compilers, apt and those that print."""
+_GOES_ON: Final = re.compile(
+    r"(?i)\bfall(?:ing|s)?[ -]?back to\b|\b(?:will be|is|are) ignored\b|\bignor(?:ing|ed) error"
+    r"|^(?:skipping|ignoring|defaulting to|continuing|overriding|overwriting)\b"
+    r"|[.,;)] (?:skipping|ignoring|defaulting to|continuing|overriding|overwriting|removing it)\b"
+    r"|\b(?:will|being) be (?:disabled|skipped|overridden|used instead)\b"
+    r"|\bwe will (?:override|default|use)\b|\busing \S{1,80} instead\b|\bwill run on the CPU\b"
+    r"|\bsafely ignore"
+)
+"""What says how it goes on has ended nothing; an exception may advise the like."""
 _LOAD_FAILED: Final = re.compile(
     r"\bsource=(?:sched|server|llama_server|routes)\.go:\d+ msg=(?!.*context canceled).*? error="
 )
@@ -123,7 +140,11 @@ def gravity(text: str, platform: str = "") -> Gravity:
         return Gravity("error", is_detail=True)
     if _WARNS.match(text):
         return Gravity("warning", is_spoken=True)
-    if (by_words := _by_words(text, platform or line.platform)) != "error" and line.level:
+    platform = platform or line.platform
+    by_words = _by_words(text, platform)
+    if not platform and _is_note(text):
+        return Gravity("warning", is_spoken=True)
+    if by_words != "error" and line.level:
         return Gravity(_LEVELS.get(line.level.upper(), by_words))
     return Gravity(by_words)
 
@@ -162,6 +183,10 @@ def _by_status(text: str) -> Severity | None:
     if name.startswith(("http/", "status")):
         return "error" if number >= 500 else "warning" if number >= 400 else None
     return "error" if number and "exit" in name else None
+
+
+def _is_note(text: str) -> bool:
+    return bool(_GOES_ON.search(text)) and not (_EXCEPTION.match(text) or _REFUSED.search(text))
 
 
 def _by_words(text: str, platform: str) -> Severity:

@@ -61,6 +61,8 @@ _LEVELS: Final = ("severity", "level", "lvl", "Level", "levelname", "log_level")
 _OF_PROGRAMS: Final = ("level", "levelname", "log_level", "lvl")
 """Levels that a program gives its own lines; a shipper's are of the stream that they came by."""
 _SPOKEN: Final = ("DEBUG", "INFO", "NOTICE", "WARN", "WARNING", "ERROR", "CRITICAL", "FATAL")
+_OF_NO_STREAM: Final = ("DEBUG", "NOTICE", "WARN", "WARNING")
+"""Nothing is called so by where it came from, so the program said it."""
 _FAULTS: Final = ("error", "err", "exc_info", "exception", "stack_trace")
 _CUT: Final = re.compile(
     r'"(?:log|textPayload|Log|Log_s|Msg|message|msg)"\s?:\s?"((?:[^"\\]|\\.)*+)'
@@ -130,11 +132,13 @@ def entry(row: Mapping[str, Any]) -> Shipped | None:
     reason = row.get("Reason") or row.get("Reason_s")
     said = ": ".join([*([str(reason)] if reason else []), str(text), *faults[:2]])
     level = next((str(one[key]) for one in rows for key in _LEVELS if one.get(key)), "")
+    by = "Container Apps" if reason else _cloud(row)
     own = next((str(one[key]).upper() for one in rows for key in _OF_PROGRAMS if one.get(key)), "")
+    if not (own or by) and level.upper() in _OF_NO_STREAM:
+        own = level.upper()
     if own in _SPOKEN and not _ENGINES.match(said):
         said = "\n".join(f"{own} {line}" for line in said.split("\n"))
     at = next((str(row[key]) for key in _TIMES if row.get(key)), "")
-    by = "Container Apps" if reason else _cloud(row)
     return Shipped(said, level, by, at)
 
 
