@@ -31,7 +31,8 @@ _SPOKEN: Final = (
     re.compile(r"[0-9][0-9 T:.,Z+-]{9,35}: ([IWEF]) [\w/.-]+:\d+\]"),
     # Ray's and Rust's «[2026-11-20 11:32:07,036 W 55 55] …», nginx's and Lightning's «[warn] …».
     re.compile(
-        rf"(?:\([^()]{{1,80}}\)\s+)?\[[0-9][0-9 T:.,Z+-]{{9,35}}\s({_NAMES}|[IWEF])\s[^\]]{{1,60}}\]"
+        rf"(?:\([^()]{{1,80}}\)\s+)?\[[0-9][0-9 T:.,Z+-]{{9,35}}\s({_NAMES}|[IWEF])"
+        r"\s[^\]]{1,60}\]"
     ),
     re.compile(rf"{_LEAD}\[((?i:{_NAMES}))\]"),
     # Structured lines, of Cloud Logging, of Go programs and of proxies.
@@ -95,6 +96,7 @@ _GOES_ON: Final = re.compile(
     r"|[.,;)] (?:skipping|ignoring|defaulting to|continuing|overriding|overwriting|removing it)\b"
     r"|\b(?:will|being) be (?:disabled|skipped|overridden|used instead)\b"
     r"|\bwe will (?:override|default|use)\b|\busing \S{1,80} instead\b|\bwill run on the CPU\b"
+    r"|[.,;)] using (?:the )?cached\b"
     r"|\bsafely ignore"
 )
 """What says how it goes on has ended nothing; an exception may advise the like."""

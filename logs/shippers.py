@@ -62,12 +62,16 @@ _OF_PROGRAMS: Final = ("level", "levelname", "log_level", "lvl")
 """Levels that a program gives its own lines; a shipper's are of the stream that they came by."""
 _SPOKEN: Final = ("DEBUG", "INFO", "NOTICE", "WARN", "WARNING", "ERROR", "CRITICAL", "FATAL")
 _OF_NO_STREAM: Final = ("DEBUG", "NOTICE", "WARN", "WARNING")
-"""Nothing is called so by where it came from, so the program said it."""
+"""Nothing is called so by where it came from, so the program said it; on Cloud Run no level is."""
 _FAULTS: Final = ("error", "err", "exc_info", "exception", "stack_trace")
 _CUT: Final = re.compile(
     r'"(?:log|textPayload|Log|Log_s|Msg|message|msg)"\s?:\s?"((?:[^"\\]|\\.)*+)'
 )
 """Of a line of JSON that was cut and is none any more."""
+_CUT_LEVEL: Final = re.compile(
+    r'"(?:severity|level|levelname)"\s?:\s?"((?i:DEBUG|NOTICE|WARN(?:ING)?))"'
+)
+_OF_CLOUD: Final = re.compile(r'varlog%2Fsystem|activity|"Reason(?:_s)?"')
 
 
 class Shipped(NamedTuple):
@@ -134,7 +138,8 @@ def entry(row: Mapping[str, Any]) -> Shipped | None:
     level = next((str(one[key]) for one in rows for key in _LEVELS if one.get(key)), "")
     by = "Container Apps" if reason else _cloud(row)
     own = next((str(one[key]).upper() for one in rows for key in _OF_PROGRAMS if one.get(key)), "")
-    if not (own or by) and level.upper() in _OF_NO_STREAM:
+    is_run = "run.googleapis.com%2Fstd" in str(row.get("logName", ""))
+    if not (own or by) and (level.upper() in _OF_NO_STREAM or is_run):
         own = level.upper()
     if own in _SPOKEN and not _ENGINES.match(said):
         said = "\n".join(f"{own} {line}" for line in said.split("\n"))
@@ -159,7 +164,12 @@ def _unwrapped(text: str) -> Shipped | None:
     if isinstance(row, dict):
         return entry(row)
     found = _CUT.match(text, text.find('"')) or _CUT.search(text)
-    return Shipped(found[1].replace("\\n", "\n").replace('\\"', '"')) if found else None
+    if found is None:
+        return None
+    written = found[1].replace("\\n", "\n").replace('\\"', '"')
+    level = _CUT_LEVEL.search(text)
+    is_own = level and not _OF_CLOUD.search(text) and not _ENGINES.match(written)
+    return Shipped(f"{level[1].upper()} {written}" if level and is_own else written)
 
 
 def _is_text(value: object) -> bool:

@@ -41,6 +41,14 @@ _TRACKERS: Final[dict[Writer, str]] = {
 }
 """Where failures of that log's engine are reported."""
 _STARTED: Final = re.compile(r"Application startup complete|msg=\"?Listening on ")
+_READY: Final = re.compile(
+    r"\bRevisionReady\b|\bContainerAppReady\b|Running state reached for app"
+    r"|(?:STARTUP|LIVENESS|READINESS) .{0,20}probe succeeded after"
+    r"|Ready condition status changed to True for (?:Revision|Service)"
+)
+"""A platform's word that what failed before has come up."""
+_IDLE: Final = "SCALED_TO_NONE"
+"""Is how one that was ready rests."""
 _OLLAMA_BEGINS: Final = re.compile(r"source=routes\.go:\d+ msg=\"server config\"")
 _LIVES: Final = re.compile(
     r"\"(?:POST /v1/\S{1,80}|GET /health) HTTP/[\d.]+\" 200|Avg (?:prompt|generation) throughput"
@@ -199,6 +207,8 @@ class _Boot:
         self.spoken = self.spares = self.unsure_at = self.framed = 0
         self.dying = False
         """Whether a line has said that it ends."""
+        self.is_ready = False
+        """Whether its platform has said that it came up."""
 
     @property
     def tells(self) -> bool:
@@ -259,6 +269,9 @@ class Judge:
         if _STARTED.search(text):
             boot.outlive()
             boot.started = True
+        elif _READY.search(text):
+            boot.outlive()
+            boot.ended, boot.is_ready = None, True
         if self._is_of_a_good_end(text, platform):
             return
         grave = gravity(text, platform)
@@ -438,6 +451,8 @@ class Judge:
         if says_little and not unknown:
             unknown = boot.doubtful[::-1]
         if known and known.rank == "warning" and (known.is_quiet or (unknown and boot.ended)):
+            known = None
+        if known and known.row.entry.code == _IDLE and (boot.started or boot.is_ready):
             known = None
         last = boot.last_words
         if not known and not unknown and last and last.number + 2 >= boot.number:

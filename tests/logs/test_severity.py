@@ -7,6 +7,8 @@ import pytest
 from logs.lines import clean
 from logs.severity import Severity, gravity
 
+RUN = '"timestamp":"t","logName":"projects/p/logs/run.googleapis.com%2Fstdout"'
+SYSTEM = '"timestamp":"t","logName":"projects/p/logs/run.googleapis.com%2Fvarlog%2Fsystem"'
 OLLAMA = "time=2026-11-20T11:00:00Z level=INFO"
 
 
@@ -44,6 +46,9 @@ OLLAMA = "time=2026-11-20T11:00:00Z level=INFO"
         ("W: Failed to fetch http://deb.debian.org/x", "warning"),
         ("** WARNING: CUDA out of memory", "warning"),
         ('{"severity":"WARNING","message":"CUDA out of memory"}', "warning"),
+        ('{"severity":"WARNING","message":"CUDA out of memory","labels":{"a', "warning"),
+        (f'{{"severity":"INFO","message":"cannot be an error",{RUN}}}', "info"),
+        (f'{{"severity":"WARNING","message":"Memory limit exceeded",{SYSTEM}}}', "error"),
         ("CUDA kernel unsupported, falling back to eager", "warning"),
         ("Failed to load cv_utils kernel. Filling of holes will be skipped.", "warning"),
         ("ValueError: out of range, will be ignored", "error"),

@@ -37,6 +37,10 @@ ASGI = "(APIServer pid=1) ERROR:    Exception in ASGI application"
 LEFT = "(APIServer pid=1) starlette.requests.ClientDisconnect"
 READ = "(APIServer pid=1) anyio.EndOfStream"
 
+CRASHED = "ContainerTerminated: Container 'vllm' was terminated with exit code '1'"
+READY = "RevisionReady: Successfully provisioned revision 'gemma--1'"
+TO_NONE = "KEDAScaleTargetDeactivated: Deactivated apps/v1.Deployment k8se-apps/g--1 from 1 to 0"
+
 LOGS: dict[str, tuple[Sequence[str], str | None]] = {
     "a caller that went away": ([BEGUN, UP, ASGI, LEFT], None),
     "a caller that went away, in a log cut before it": ([ASGI, LEFT, SERVED], None),
@@ -79,6 +83,25 @@ LOGS: dict[str, tuple[Sequence[str], str | None]] = {
     ),
     "what a user wrote": ([f"INFO 11-20 [logger.py:1] Received request a: prompt: '{FULL}'"], None),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lines", "code"),
+    [
+        ([CRASHED, READY], None),
+        ([READY, CRASHED], "ENGINE_EXITED"),
+        ([TO_NONE], "SCALED_TO_NONE"),
+        ([READY, TO_NONE], None),
+    ],
+)
+def test_what_was_before_its_platform_called_it_ready_ended_nothing(
+    lines: Sequence[str], code: str | None
+) -> None:
+    """A crash of an earlier container, and the rest of one that is idle."""
+    judge = Judge("aca", mixed=True)
+    judge.feed(lines)
+    verdict = judge.verdict()
+    assert (verdict.failure.code if verdict else None) == code
 
 
 @pytest.mark.parametrize("case", LOGS)
