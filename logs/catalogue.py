@@ -41,7 +41,7 @@ RETRIED: Final = re.compile(
     r"(?i)(?<!not )\bretrying\b|\bretry \d+ ?(?:/|of) ?\d+|\bretry\(total=[1-9]"
     r"|\b(?:attempt|try) \d+ ?(?:/|of) ?\d+|\bwill (?:be )?retr|thrown while requesting"
     r"|^(?:.{0,80}\s)?error while downloading from|trying to resume|\breconnect(?:ing|ed)\b"
-    r"|: context canceled\b"
+    r"|^(?!.{0,80}pull image ).*(?:: |error=\"?)context canceled\b"
 )
 """What was tried again ended nothing; the last try raises, and says so in other words. Nor did what
 a caller gave up."""

@@ -35,6 +35,8 @@ _SPOKEN: Final = (
         r"\s[^\]]{1,60}\]"
     ),
     re.compile(rf"{_LEAD}\[((?i:{_NAMES}))\]"),
+    # zap's «2026-07-25T15:02:37.267Z<tab>warn<tab>…», whose tabs syslog writes as numbers.
+    re.compile(r"[0-9][0-9T:.,+-]{9,35}Z?(?:#011|\t)(debug|info|warn|error|fatal)(?:#011|\t)"),
     # Structured lines, of Cloud Logging, of Go programs and of proxies.
     re.compile(
         rf"""[^=:]{{0,40}}(?:[=:].{{0,160}}?)??\b(?:severity|level|lvl)(?:=|["']\s?:\s?)["']?({_NAMES})\b""",

@@ -40,18 +40,23 @@ _TRACKERS: Final[dict[Writer, str]] = {
     "ollama": "ollama/ollama",
 }
 """Where failures of that log's engine are reported."""
-_STARTED: Final = re.compile(r"Application startup complete|msg=\"?Listening on ")
+_STARTED: Final = re.compile(
+    r"Application startup complete|msg=\"?Listening on |routes\.go:\d+: Listening on "
+)
 _READY: Final = re.compile(
     r"\bRevisionReady\b|\bContainerAppReady\b|Running state reached for app"
-    r"|(?:STARTUP|LIVENESS|READINESS) .{0,20}probe succeeded after"
-    r"|Ready condition status changed to True for (?:Revision|Service)"
+    r"|(?:STARTUP|LIVENESS|READINESS) .{0,20}probe succeeded"
+    r"|Ready condition status changed to True"
 )
 """A platform's word that what failed before has come up."""
 _IDLE: Final = "SCALED_TO_NONE"
 """Is how one that was ready rests."""
-_OLLAMA_BEGINS: Final = re.compile(r"source=routes\.go:\d+ msg=\"server config\"")
+_OLLAMA_BEGINS: Final = re.compile(
+    r"routes\.go:\d+(?: msg=\"|: INFO )server config|images\.go:\d+(?: msg=\"|: )total blobs: "
+)
 _LIVES: Final = re.compile(
     r"\"(?:POST /v1/\S{1,80}|GET /health) HTTP/[\d.]+\" 200|Avg (?:prompt|generation) throughput"
+    r"|- \d\d:\d\d:\d\d \| 200 \|.{1,80}\bPOST +\"/(?:api/(?:chat|generate|embed)|v1/)"
 )
 """What only an engine that serves writes; a second such line says that it outlived what was."""
 _BARE: Final = re.compile(r"[\w.]+:?")
@@ -109,6 +114,9 @@ _FRAME: Final = re.compile(r"\s{2,}|.{0,60}(?:\)|\])\s{2,}|Traceback|.{0,80}\d+%
 _LAST_WORDS: Final = re.compile(
     r"(?i)^\W{0,3}(?:error|fatal|failed|failure|cannot|can't|could not|unable to|exception|denied"
     r"|aborted|panic|invalid)\b|\b(?:error|message)[\"']?\s?[:=]|\b(?:failed|failure):"
+)
+_CALLED_ERROR: Final = re.compile(
+    r"(?i)^\W{0,3}(?:error|fatal|panic)\b|[\"']error\\?[\"']\s?:|\berror="
 )
 _BAD_WORDS: Final = re.compile(
     r"(?i)\b(?:fail\w*|errors?|cannot|can't|could ?n[o']t|unable|denied|invalid|not found|missing"
@@ -214,10 +222,16 @@ class _Boot:
     def tells(self) -> bool:
         return bool(self.known or self.graves or self.started)
 
+    @property
+    def ends_badly(self) -> bool:
+        """Whether its last words call themselves an error."""
+        return bool(self.last_words and _CALLED_ERROR.search(self.last_words.text))
+
     def outlive(self) -> None:
         """Forget what it went on after."""
         self.known, self.graves, self.newest, self.doubtful = None, {}, None, []
-        self.last_words = self.unsure = None
+        self.last_words = self.unsure = self.ended = self.closed = None
+        self.dying = False
 
 
 class Judge:
@@ -271,7 +285,7 @@ class Judge:
             boot.started = True
         elif _READY.search(text):
             boot.outlive()
-            boot.ended, boot.is_ready = None, True
+            boot.is_ready = True
         if self._is_of_a_good_end(text, platform):
             return
         grave = gravity(text, platform)
@@ -414,7 +428,8 @@ class Judge:
         boot, newest = self._boot, self._boot.newest
         if not grave.is_spoken and _is_code(text):
             self._frame(body_of(text).strip())
-        if not grave.is_spoken and (_BAD_NEWS if platform else _LAST_WORDS).search(text):
+        words = _BAD_NEWS if platform else _LAST_WORDS
+        if not grave.is_spoken and words.search(text) and not RETRIED.search(text):
             boot.last_words = _Grave(body_of(text).strip(), number, "warning")
         if not grave.is_spoken and boot.ended is None and not _FRAME.match(text):
             boot.recent = [*boot.recent[-2:], quoted(body_of(text).strip(), 400)]
@@ -431,7 +446,8 @@ class Judge:
 
     def _goes_on(self, text: str) -> None:
         boot = self._boot
-        if boot.ended is None and (boot.known or boot.graves) and _LIVES.search(text):
+        able = boot.ended is None or bool(boot.known and boot.known.row.writer == "ollama")
+        if able and (boot.known or boot.graves) and _LIVES.search(text):
             boot.lives += 1
             if boot.lives > 1:
                 boot.outlive()
@@ -440,7 +456,7 @@ class Judge:
     def verdict(self) -> Verdict | None:
         """Say why it ended, None where no line says that anything did."""
         boot = self._boot
-        if not boot.tells:
+        if not boot.tells and (self._before.tells or not boot.ends_badly):
             boot = self._before
         known = boot.known
         unknown = _near(boot)

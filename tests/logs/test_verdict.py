@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from logs.catalogue import Writer
 from logs.verdict import UNKNOWN_CAUSE, Judge, Verdict, died_of, judged, search_words
 
 BEGUN = "(APIServer pid=1) INFO 11-20 11:32:07 [api_server.py:1] vLLM API server version 0.11.0"
@@ -109,6 +110,47 @@ def test_a_log_says_why_its_last_boot_ended(case: str) -> None:
     """What it outlived, tried again or only looked for ended nothing."""
     lines, code = LOGS[case]
     verdict = judged(lines)
+    assert (verdict.failure.code if verdict else None) == code
+
+
+RAN = '[GIN] 2026/08/20 - 11:00:09 | 200 |  1.2s |  127.0.0.1 | POST     "/api/chat"'
+BROKE = '[GIN] 2026/08/20 - 11:00:08 | 500 |  1.2s |  127.0.0.1 | POST     "/api/chat"'
+ABORT = (
+    'time=2026-08-20T11:00:07Z level=ERROR source=sched.go:734 msg="error loading llama server"'
+    ' error="llama runner process has terminated: exit status 2"'
+)
+CONFIG = '2025/02/25 17:49:00 routes.go:1186: INFO server config env="map[OLLAMA_DEBUG:false]"'
+BLOBS = "2024/04/07 15:45:52 images.go:996: total blobs: 10"
+TAKEN = "Error: listen tcp 127.0.0.1:11434: bind: address already in use"
+ODDER = "Error: the llamas sing"
+PULLING = 'Failed to pull image "x.azurecr.io/i:1": dial tcp 10.0.0.5:443: i/o timeout'
+READY = "RevisionReady: Successfully provisioned revision 'gemma--1'"
+
+PLATFORMS: dict[str, tuple[Writer, Sequence[str], str | None]] = {
+    "a runner that died": ("ollama", [ABORT, BROKE], "OLLAMA_RUNNER_FAULT"),
+    "one request that was answered then": ("ollama", [ABORT, BROKE, RAN], "OLLAMA_RUNNER_FAULT"),
+    "one after which all goes on": ("ollama", [ABORT, BROKE, RAN, RAN], None),
+    "one that dies again": ("ollama", [ABORT, RAN, RAN, ABORT, BROKE], "OLLAMA_RUNNER_FAULT"),
+    "a start of an older Ollama": ("ollama", [TAKEN, CONFIG, ODDER], UNKNOWN_CAUSE),
+    "a start of the oldest": ("ollama", [TAKEN, BLOBS, ODDER], UNKNOWN_CAUSE),
+    "a line that calls itself an error": ("ollama", ['{"error":"llamas sing"}'], UNKNOWN_CAUSE),
+    "an image that was pulled at last": ("aca", [PULLING, READY], None),
+    "an image that cannot be pulled": ("aca", [READY, PULLING], "REGISTRY_UNREACHABLE"),
+    "a pull that was given up": (
+        "aca", [PULLING.replace("dial tcp 10.0.0.5:443: i/o timeout", "context canceled")],
+        "REGISTRY_UNREACHABLE",
+    ),
+    "zap's warning": ("tpu", ['2026-07-25T15:02:37.2Z#011warn#011x.go:1#011{"error": "x"}'], None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", PLATFORMS)
+def test_what_went_on_after_a_failure_outlived_it(case: str) -> None:
+    """Ollama's server goes on after its runner, an app after what a platform tried again."""
+    writer, lines, code = PLATFORMS[case]
+    judge = Judge(writer, mixed=True)
+    judge.feed(lines)
+    verdict = judge.verdict()
     assert (verdict.failure.code if verdict else None) == code
 
 
