@@ -74,6 +74,8 @@ OLLAMA = "time=2026-11-20T11:00:00Z level=INFO"
         ("[pod/vllm-0/vllm] (APIServer pid=1) ValueError: no", "error"),
         ("[rank0]: ValueError: no", "error"),
         ("[rank0]:[W1120 12:00:00.0 ProcessGroupNCCL.cpp:1496] Warning: an Error", "warning"),
+        ("[W socket.cpp:663] [c10d] The client socket has failed to connect", "warning"),
+        ("[rank1]:[E ProcessGroupNCCL.cpp:523] it is well", "error"),
         ("Nov 20 12:00:00 gpu-1 vllm[12]: (APIServer pid=1) RuntimeError: no", "error"),
         ('{"log":"(APIServer pid=1) RuntimeError: no\\n","stream":"stderr","time":"t"}', "error"),
         ('{"log":"(APIServer pid=1) INFO 11-20 fine\\n","stream":"stderr","time":"t"}', "info"),
