@@ -76,8 +76,9 @@ _CALLERS: Final = re.compile(
 _GONE: Final = re.compile(r"\b(?:requests\.ClientDisconnect|anyio\.(?:EndOfStream|WouldBlock))\b")
 """The same in a log that begins while it served."""
 _TOLD_TO_STOP: Final = re.compile(
-    r"(?i:received|got|caught) (?i:signal )?(?:SIGTERM|SIGINT|signal 15|signal 2)\b"
+    r"(?i:received|got|caught) (?i:signal[ =])?(?:SIGTERM|SIGINT|signal 15|signal 2)\b"
     r"|INFO: {2,6}Shutting down$|Shutting down FastAPI HTTP server|Gracefully stopping"
+    r"|\[shutdown\] API server: shutdown triggered"
 )
 """Whoever is told to stop while nothing is wrong ends well, whatever falls over meanwhile."""
 _CODE: Final = re.compile(r"\s{3,}(?!Value error|assert )\S|\s*File \"")
@@ -278,6 +279,7 @@ class Judge:
         boot = self._boot
         boot.number = number
         if USERS.search(text):
+            boot.started = boot.started or bool(_LIVES.search(text))
             self._goes_on(text)
             return
         if _STARTED.search(text):

@@ -68,6 +68,7 @@ LOGS: dict[str, tuple[Sequence[str], str | None]] = {
     "retries long before an end": ([BEGUN, TRIED, *[LOADED] * 9, *DEAD], "ENGINE_CORE_DIED"),
     "retries before a cause": ([BEGUN, TRIED, *FRAMES, ODD, *DEAD], UNKNOWN_CAUSE),
     "a stop that was asked for": ([BEGUN, UP, SERVED, STOPPED, ODD, *DEAD], None),
+    "a stop of what was seen to serve": ([SERVED, STOPPED, ODD, *DEAD], None),
     "a stop after an error": ([BEGUN, UP, ODD, *DEAD, STOPPED], UNKNOWN_CAUSE),
     "what Python does not mind": (
         [BEGUN, UP, "Exception ignored in: <function X.__del__ at 0x1>", *FRAMES[:1], SOURCE, OWN],
