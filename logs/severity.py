@@ -19,13 +19,9 @@ _LEVELS: Final[dict[str, Severity]] = {
 }
 _NAMES: Final = "|".join(name for name in _LEVELS if len(name) > 1)
 _LEAD: Final = (
-<<<<<<< HEAD
-    r"\s{0,2}(?:\([^()]{1,80}\)\s+|\[(?![IWEF]\d{3,8} |[A-Z]{1,9}\]|(?i:warn|error|info|debug))"
-    r"[^\[\]]{1,80}\]\s+|[0-9][0-9T:.,Z/+-]{4,35}\s+|[a-z_]\w*(?:\.\w+)+\s+(?=[A-Z]{4,8}[\s:])"
-=======
-    r"(?:\([^()]{1,80}\)\s+|\[(?![IWEF](?:\d{3,4})? |[A-Z]{1,9}\])[^\[\]]{1,80}\]\s+"
-    r"|[0-9][0-9T:.,Z+-]{4,35}\s+"
->>>>>>> wengine
+    r"\s{0,2}(?:\([^()]{1,80}\)\s+"
+    r"|\[(?![IWEF](?:\d{3,8})? |[A-Z]{1,9}\]|(?i:warn|error|info|debug))[^\[\]]{1,80}\]\s+"
+    r"|[0-9][0-9T:.,Z/+-]{4,35}\s+|[a-z_]\w*(?:\.\w+)+\s+(?=[A-Z]{4,8}[\s:])"
     r"|(?![A-Z]+ - )[\w.]+ - |- |\| )*+"
 )
 _SPOKEN: Final = (
@@ -34,7 +30,6 @@ _SPOKEN: Final = (
     # glog and abseil: «E1120 11:32:07», and XLA's «2026-11-20 …: E external/xla/…».
     re.compile(rf"{_LEAD}\[?([IWEF])\d{{3,8}} \d\d:\d\d:\d\d"),
     re.compile(r"[0-9][0-9 T:.,Z+-]{9,35}: ([IWEF]) [\w/.-]+:\d+\]"),
-<<<<<<< HEAD
     # Ray's and Rust's «[2026-11-20 11:32:07,036 W 55 55] …», nginx's and Lightning's «[warn] …».
     re.compile(
         rf"(?:\([^()]{{1,80}}\)\s+)?\[[0-9][0-9 T:.,Z+-]{{9,35}}\s({_NAMES}|[IWEF])"
@@ -43,10 +38,8 @@ _SPOKEN: Final = (
     re.compile(rf"{_LEAD}\[((?i:{_NAMES}))\]"),
     # zap's «2026-07-25T15:02:37.267Z<tab>warn<tab>…», whose tabs syslog writes as numbers.
     re.compile(r"[0-9][0-9T:.,+-]{9,35}Z?(?:#011|\t)(debug|info|warn|error|fatal)(?:#011|\t)"),
-=======
     # Torch before 2.3: «[rank0]:[W socket.cpp:663] …».
     re.compile(rf"{_LEAD}(?:\[rank\d+\]:)?\[([IWEF]) [\w/.-]+:\d+\]"),
->>>>>>> wengine
     # Structured lines, of Cloud Logging, of Go programs and of proxies.
     re.compile(
         rf"""[^=:]{{0,40}}(?:[=:].{{0,160}}?)??\b(?:severity|level|lvl)(?:=|["']\s?:\s?)["']?({_NAMES})\b""",

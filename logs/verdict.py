@@ -49,8 +49,6 @@ _READY: Final = re.compile(
     r"|Ready condition status changed to True"
 )
 """A platform's word that what failed before has come up."""
-_IDLE: Final = "SCALED_TO_NONE"
-"""Is how one that was ready rests."""
 _OLLAMA_BEGINS: Final = re.compile(
     r"routes\.go:\d+(?: msg=\"|: INFO )server config|images\.go:\d+(?: msg=\"|: )total blobs: "
 )
@@ -216,7 +214,6 @@ class _Boot:
         self.spoken = self.spares = self.unsure_at = self.framed = 0
         self.dying = False
         """Whether a line has said that it ends."""
-        self.is_ready = False
         """Whether its platform has said that it came up."""
 
     @property
@@ -287,7 +284,6 @@ class Judge:
             boot.started = True
         elif _READY.search(text):
             boot.outlive()
-            boot.is_ready = True
         if self._is_of_a_good_end(text, platform):
             return
         grave = gravity(text, platform)
@@ -469,8 +465,6 @@ class Judge:
         if says_little and not unknown:
             unknown = boot.doubtful[::-1]
         if known and known.rank == "warning" and (known.is_quiet or (unknown and boot.ended)):
-            known = None
-        if known and known.row.entry.code == _IDLE and (boot.started or boot.is_ready):
             known = None
         last = boot.last_words
         if not known and not unknown and last and last.number + 2 >= boot.number:

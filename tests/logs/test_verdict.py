@@ -92,8 +92,7 @@ LOGS: dict[str, tuple[Sequence[str], str | None]] = {
     [
         ([CRASHED, READY], None),
         ([READY, CRASHED], "ENGINE_EXITED"),
-        ([TO_NONE], "SCALED_TO_NONE"),
-        ([READY, TO_NONE], None),
+        ([TO_NONE], None),
     ],
 )
 def test_what_was_before_its_platform_called_it_ready_ended_nothing(
