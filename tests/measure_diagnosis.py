@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from logs.catalogue import SPEAKERS, WRITERS, Writer, catalogue
+from logs.shippers import bare
 from logs.verdict import UNKNOWN_CAUSE, Judge, Verdict
 
 DATA: Final = Path(__file__).parent / "data"
@@ -191,10 +192,11 @@ def measured(
 
 
 def _is_quoted(case: Case, verdict: Verdict) -> bool:
-    """Whether one of the decisive lines is in the evidence, by its words."""
+    """Whether one of the decisive lines is in the evidence, in its writer's words."""
     shown = " ".join(verdict.failure.evidence)
-    return any(one in line for line in case.lines for one in verdict.failure.evidence) or any(
-        line.strip()[:100] in shown for line in case.lines
+    written = [*case.lines, *map(bare, case.lines)]
+    return any(one in line for line in written for one in verdict.failure.evidence) or any(
+        line.strip()[:100] in shown for line in written
     )
 
 
