@@ -57,6 +57,8 @@ _LIVES: Final = re.compile(
     r"|- \d\d:\d\d:\d\d \| 200 \|.{1,80}\bPOST +\"/(?:api/(?:chat|generate|embed)|v1/)"
 )
 """What only an engine that serves writes; a second such line says that it outlived what was."""
+_ANSWERS: Final = re.compile(r"\"(?:POST /v1/\S{1,80}|GET /health) HTTP/[\d.]+\" 200")
+"""It is written as an answer begins, so one is enough."""
 _BARE: Final = re.compile(r"[\w.]+:?")
 _CHAINED: Final = "the above exception"
 _IGNORED: Final = "Exception ignored in"
@@ -447,7 +449,7 @@ class Judge:
         able = boot.ended is None or bool(boot.known and boot.known.row.writer == "ollama")
         if able and (boot.known or boot.graves) and _LIVES.search(text):
             boot.lives += 1
-            if boot.lives > 1:
+            if boot.lives > 1 or _ANSWERS.search(text):
                 boot.outlive()
                 boot.lives = 0
 

@@ -51,6 +51,7 @@ LOGS: dict[str, tuple[Sequence[str], str | None]] = {
     "only that it ended": ([BEGUN, *DEAD], "ENGINE_CORE_DIED"),
     "a boot that went on": ([BEGUN, FULL, UP], None),
     "errors of single requests": ([BEGUN, UP, ODD, SERVED, SERVED], None),
+    "an error that an answer follows": ([BEGUN, UP, ODD, SERVED], None),
     "the end of one that served": ([BEGUN, UP, SERVED, ODD, *DEAD, SERVED, SERVED], UNKNOWN_CAUSE),
     "of two boots the last": ([BEGUN, FULL, *DEAD, BEGUN, ODD, *DEAD], UNKNOWN_CAUSE),
     "a boot that has only begun": ([BEGUN, FULL, *DEAD, BEGUN], "DISK_FULL"),
