@@ -27,7 +27,7 @@ from tools.surface import TOOLS
 
 SPEED: Final = int(sys.argv[1]) if __name__ == "__main__" else 1
 """Seconds of this process's loop in one of the world: with 8, a wait of 40 s takes 5."""
-_AT_ONCE: Final = 6
+_AT_ONCE: Final = 4
 _NO_END: Final = 100
 """Of its seconds: a call ends at 45, and a busy machine takes some more to say so."""
 _BEYOND: Final = {"contexts": [4_000_000], "concurrencies": [1], "wait_s": 0}

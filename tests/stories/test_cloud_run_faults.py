@@ -108,7 +108,7 @@ async def test_a_service_that_is_not_ours_is_left_alone(cloud: Cloud) -> None:
 
 async def test_a_revision_whose_probe_fails_says_why(cloud: Cloud) -> None:
     """A code, what Google and the engine said, and what to do; then it goes without a trace."""
-    cloud.set(rollout="probe-fails", probe_scale=0.0005)
+    cloud.set(rollout="probe-fails", probe_scale=0.002)
     async with agent_of(cloud.settings) as agent:
         assert not (await agent.call("deploy_vllm", **WISH)).failed
         failed = await settled(agent)
