@@ -84,8 +84,7 @@ class Finder:
             return
         text = bare(text)
         grave = gravity(text, line.platform)
-        known = known_by(self._table, text, grave, platform=line.platform)
-        if known:
+        if known := known_by(self._table, text, grave, platform=line.platform):
             self._keep(*known, line)
 
     def _keep(self, one: Row, match: re.Match[str], line: Line) -> None:

@@ -18,7 +18,6 @@ from logs.catalogue import (
     Writer,
     advised,
     fits,
-    hinted,
     known_by,
     rows,
     table,
@@ -52,13 +51,13 @@ _READY: Final = re.compile(
 _OLLAMA_BEGINS: Final = re.compile(
     r"routes\.go:\d+(?: msg=\"|: INFO )server config|images\.go:\d+(?: msg=\"|: )total blobs: "
 )
+_ANSWERS: Final = re.compile(r"\"(?:POST /v1/\S{1,80}|GET /health) HTTP/[\d.]+\" 200")
+"""What only an engine that serves writes, as an answer begins: it outlived what was before."""
 _LIVES: Final = re.compile(
-    r"\"(?:POST /v1/\S{1,80}|GET /health) HTTP/[\d.]+\" 200|Avg (?:prompt|generation) throughput"
+    rf"{_ANSWERS.pattern}|Avg (?:prompt|generation) throughput"
     r"|- \d\d:\d\d:\d\d \| 200 \|.{1,80}\bPOST +\"/(?:api/(?:chat|generate|embed)|v1/)"
 )
-"""What only an engine that serves writes; a second such line says that it outlived what was."""
-_ANSWERS: Final = re.compile(r"\"(?:POST /v1/\S{1,80}|GET /health) HTTP/[\d.]+\" 200")
-"""It is written as an answer begins, so one is enough."""
+"""What may have begun before it; a second such line says that it outlived what was."""
 _BARE: Final = re.compile(r"[\w.]+:?")
 _CHAINED: Final = "the above exception"
 _IGNORED: Final = "Exception ignored in"
@@ -216,7 +215,6 @@ class _Boot:
         self.spoken = self.spares = self.unsure_at = self.framed = 0
         self.dying = False
         """Whether a line has said that it ends."""
-        """Whether its platform has said that it came up."""
 
     @property
     def tells(self) -> bool:
@@ -252,7 +250,6 @@ class Judge:
         self._writer: Final[Writer] = writer
         able = (row for row in rows(writer) if row.entry.code not in without)
         self._table: Final = Table(able) if without else table(writer)
-        self._hinted: Final = hinted(writer)
         self._boot = _Boot()
         self._before = _Boot()
         self.lines = 0
@@ -284,13 +281,14 @@ class Judge:
         if _STARTED.search(text):
             boot.outlive()
             boot.started = True
-        elif _READY.search(text):
+        by_platform = bool(platform) or (self._mixed and not _OF_ENGINE.match(text))
+        if by_platform and _READY.search(text):
             boot.outlive()
         if self._is_of_a_good_end(text, platform):
             return
         grave = gravity(text, platform)
-        if self._mixed and not platform and not _OF_ENGINE.match(text):
-            platform = self._writer
+        if by_platform:
+            platform = platform or self._writer
         self._hear(text, grave)
         if known := self._knows(text, number, grave, platform) or self._joined(
             text, number, grave, platform
@@ -344,8 +342,6 @@ class Judge:
         boot.said = [*boot.said[-3:], text]
 
     def _knows(self, text: str, number: int, grave: Gravity, platform: str) -> _Known | None:
-        if not self._hinted.search(f" {text.lower()}"):
-            return None
         found = known_by(self._table, text, grave, platform=platform, unsure=True)
         if found is None:
             return None

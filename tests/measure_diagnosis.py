@@ -54,6 +54,7 @@ _SAME: Final = {
 """Two names that collectors gave one kind."""
 
 
+_REQUESTS: Final = "REQUESTS_FAIL"
 _BUG: Final = "ENGINE_BUG"
 """A fault inside the engine that nobody has named: its own words are as good an answer."""
 
@@ -76,18 +77,32 @@ class Case(NamedTuple):
         """Whether a code is right."""
         return _SAME.get(code, code) in {_SAME.get(one, one) for one in (self.kind, *self.also)}
 
+    @property
+    def is_nameable(self) -> bool:
+        """Whether an entry is to tell it; else its line is as good an answer."""
+        return not self.unknown and self.kind != _BUG
+
+    def is_told_by(self, code: str) -> bool:
+        """Whether a code names it."""
+        return self.allows(code) and (not self.unknown or bool(self.also) or code == self.kind)
+
 
 class Figures(NamedTuple):
     """What a set of cases came to."""
 
     cases: int
+    nameable: int
+    """Those whose kind some entry is to tell; the others are of no kind that has a name."""
+    named: int
+    """Of these, those whose kind was told."""
     right: int
+    """All whose kind was told, also where the line alone would have been enough."""
     wrong: int
     """Told as another known failure."""
     unknown: int
+    """Told to have ended, or that a request failed, and not why."""
     quoted: int
-    """Of the unknown (only that it ended, or that a request failed), those whose decisive line is
-    in the evidence."""
+    """Of the unknown those whose decisive line is in the evidence."""
     healthy: int
     alarms: int
     missed: Mapping[str, Sequence[str]]
@@ -97,12 +112,12 @@ class Figures(NamedTuple):
 
     @property
     def recall(self) -> float:
-        """Cases whose kind was told."""
-        return self.right / max(1, self.cases)
+        """Of the cases that have a named kind, those whose kind was told."""
+        return self.named / max(1, self.nameable)
 
     @property
     def precision(self) -> float:
-        """Of the known failures that were told, those that were right."""
+        """Of the causes that were told, those that were right."""
         return self.right / max(1, self.right + self.wrong)
 
     @property
@@ -112,9 +127,11 @@ class Figures(NamedTuple):
 
     def __str__(self) -> str:
         """In one line."""
+        shown = f" (decisive line shown in {self.evidence:.1%})" if self.unknown else ""
         return (
-            f"{self.cases} failures: recall {self.recall:.1%}, precision {self.precision:.1%},"
-            f" {self.unknown} unknown (decisive line shown in {self.evidence:.1%});"
+            f"{self.cases} failures: recall {self.recall:.1%} of {self.nameable} with a named kind,"
+            f" precision {self.precision:.1%} of {self.right + self.wrong} told,"
+            f" {self.unknown} unknown{shown};"
             f" {self.healthy} healthy logs: {self.alarms} false alarms"
         )
 
@@ -160,7 +177,7 @@ def measured(
 
     Blind, as if nobody had ever seen a failure of its kind.
     """
-    right, wrong, unknown, quoted = 0, 0, 0, 0
+    counts = dict.fromkeys(("nameable", "named", "right", "wrong", "unknown", "quoted"), 0)
     missed: dict[str, list[str]] = defaultdict(list)
     kinds: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
     every = [case for case in cases(part) if case.ours and writer in {None, case.writer}][::step]
@@ -169,25 +186,29 @@ def measured(
         verdict = judged(log_of(case), case.writer, own)
         code = verdict.failure.code if verdict else "nothing"
         is_quoted = bool(verdict and _is_quoted(case, verdict))
-        says_little = code in {UNKNOWN_CAUSE, "REQUESTS_FAIL"}
-        is_open = verdict is None or says_little or verdict.rank == "end"
-        told = not case.unknown or bool(case.also) or code == case.kind
-        is_right = case.allows(code) if told else False
-        is_right = is_right or (is_open and is_quoted and (case.unknown or case.kind == _BUG))
-        is_unknown = not is_right and is_open
-        right, wrong = right + is_right, wrong + (not is_right and not is_unknown)
-        unknown += is_unknown
+        is_right = case.is_told_by(code)
+        is_open = verdict is None or code in {UNKNOWN_CAUSE, _REQUESTS} or verdict.rank == "end"
+        is_unknown = is_open and not is_right
+        counts["right"] += is_right
+        counts["wrong"] += not is_right and not is_unknown
+        counts["unknown"] += is_unknown
+        counts["quoted"] += is_unknown and is_quoted
+        counts["nameable"] += case.is_nameable
+        counts["named"] += case.is_nameable and is_right
         old = kinds[case.kind]
         kinds[case.kind] = (old[0] + is_right, old[1] + 1)
-        is_shown = is_unknown and is_quoted
-        quoted += is_shown
-        if not is_right and not (blind and is_shown):
+        if not is_right and not (is_unknown and is_quoted and (blind or not case.is_nameable)):
             missed[case.kind].append(f"{case.id}: {code}")
     healthy = [case for case in cases(part, "healthy") if writer in {None, case.writer}]
     alarms = [case.id for case in healthy if judged(case.lines, case.writer)]
     missed["false alarm"] = alarms
     return Figures(
-        len(every), right, wrong, unknown, quoted, len(healthy), len(alarms), missed, kinds
+        len(every),
+        healthy=len(healthy),
+        alarms=len(alarms),
+        missed=missed,
+        kinds=kinds,
+        **counts,
     )
 
 

@@ -94,12 +94,19 @@ LOGS: dict[str, tuple[Sequence[str], str | None]] = {
         ([CRASHED, READY], None),
         ([READY, CRASHED], "ENGINE_EXITED"),
         ([TO_NONE], None),
+        (
+            [
+                f"(EngineCore pid=9) ERROR 11-20 11:32:17 [core.py:1] {OWN}",
+                f"(EngineCore pid=9) INFO 11-20 11:32:18 [core.py:1] {READY}",
+            ],
+            UNKNOWN_CAUSE,
+        ),
     ],
 )
 def test_what_was_before_its_platform_called_it_ready_ended_nothing(
     lines: Sequence[str], code: str | None
 ) -> None:
-    """A crash of an earlier container, and the rest of one that is idle."""
+    """A crash of an earlier container, and the rest of one that is idle. No engine says it is."""
     judge = Judge("aca", mixed=True)
     judge.feed(lines)
     verdict = judge.verdict()
@@ -125,7 +132,6 @@ BLOBS = "2024/04/07 15:45:52 images.go:996: total blobs: 10"
 TAKEN = "Error: listen tcp 127.0.0.1:11434: bind: address already in use"
 ODDER = "Error: the llamas sing"
 PULLING = 'Failed to pull image "x.azurecr.io/i:1": dial tcp 10.0.0.5:443: i/o timeout'
-READY = "RevisionReady: Successfully provisioned revision 'gemma--1'"
 
 PLATFORMS: dict[str, tuple[Writer, Sequence[str], str | None]] = {
     "a runner that died": ("ollama", [ABORT, BROKE], "OLLAMA_RUNNER_FAULT"),

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import pytest
 
-from operations.diagnosis import cause
 from tests.conversation import Reply, agent_of
 from tests.logs.failures import Seen
 from tests.stories.conftest import Azure
@@ -50,26 +49,18 @@ def event(azure: Azure, seen: Seen, at: float, *, without: str = "") -> str:
     return text
 
 
-@pytest.fixture
-def patient(trouble: Azure, monkeypatch: pytest.MonkeyPatch) -> Azure:
-    """Give the log more time: the simulated Log Analytics takes five seconds where it takes one."""
-    monkeypatch.setattr(cause, "_SECONDS", 30.0)
-    monkeypatch.setattr(cause, "_SHARE", 0.9)
-    return trouble
-
-
-async def test_a_cause_that_azure_tells_is_recognized_in_a_noisy_log(patient: Azure) -> None:
+async def test_a_cause_that_azure_tells_is_recognized_in_a_noisy_log(trouble: Azure) -> None:
     """Its probe failed, and an event among all the lines says why."""
-    patient.set(rollout="probe-fails", probe_scale=0.0005)
-    async with agent_of(patient.settings) as agent:
+    trouble.set(rollout="probe-fails", probe_scale=0.0005)
+    async with agent_of(trouble.settings) as agent:
         await deploys(agent)
         failed = await becomes(agent, "failed")
-        patient.set(probe_scale=1.0)  # it starts again and again, from now on slowly
+        trouble.set(probe_scale=1.0)  # it starts again and again, from now on slowly
         lines, text = list(noise(lasts=lasts(failed))), ""
         assert len(lines) == LINES
-        says(patient, lines)
+        says(trouble, lines)
         for seen in CAUSES[::EACH]:
-            text = event(patient, seen, datetime.now(UTC).timestamp(), without=text)
+            text = event(trouble, seen, datetime.now(UTC).timestamp(), without=text)
             data = told(await agent.call("diagnose", **ONE))
             assert (data["code"], data["healthy"]) == (seen.code, False), (
                 seen,
@@ -80,15 +71,15 @@ async def test_a_cause_that_azure_tells_is_recognized_in_a_noisy_log(patient: Az
             assert text in data["evidence"][0]["text"], (seen, data)
 
 
-async def test_what_azure_told_of_one_that_is_well_now_is_only_remarked(patient: Azure) -> None:
+async def test_what_azure_told_of_one_that_is_well_now_is_only_remarked(trouble: Azure) -> None:
     """Without such events nothing is remarked of all those lines; with them each is, once."""
-    async with agent_of(patient.settings) as agent:
+    async with agent_of(trouble.settings) as agent:
         await deploys(agent)
         ready = await becomes(agent, "ready")
         lines = list(noise(lasts=lasts(ready)))
-        says(patient, lines)
-        says(patient, list(platform_noise("aca", 500, lasts=lasts(ready))), table="system")
+        says(trouble, lines)
+        says(trouble, list(platform_noise("aca", 500, lasts=lasts(ready))), table="system")
         assert remarked(await agent.call("diagnose", **ONE)) == set()
         for seen in OTHERS:
-            event(patient, seen, lines[LINES // 2][0])
+            event(trouble, seen, lines[LINES // 2][0])
         assert remarked(await agent.call("diagnose", **ONE)) == {one.code for one in OTHERS}
