@@ -65,8 +65,14 @@ _IGNORED: Final = "Exception ignored in"
 _NO_NEWS: Final = re.compile(
     r"Unable to register cu\w{2,6} factory|computation placer already registered"
     r"|NVLink detection (?:failed|not possible)|leaked \w{1,20} objects?"
+    r"|xla_bridge\.py:\d+\W{1,2}Unable to initialize backend"
 )
-"""What some libraries call an error at each healthy start."""
+"""What some libraries call an error at each healthy start, or say as they look for devices."""
+_NATIVE: Final = re.compile(
+    r"(?:\([^()]{1,80}\) )?(?:[0-9][0-9 T:.,Z+-]{9,35}: E |\[?E\d{3,8} \d\d:\d\d:\d)"
+    r"[^\]]{0,120}\.(?:cc|cpp|h):\d+\] "
+)
+"""An error of a library in C++, which goes on unless it says that it is fatal (F) or raises."""
 _CALLERS: Final = re.compile(
     r"\b(?:CancelledError|ConnectionResetError|BrokenPipeError|ClientDisconnect(?:ed)?|EndOfStream"
     r"|WouldBlock)\b"
@@ -98,6 +104,8 @@ _CLOSED: Final = re.compile(r"(?i)shut(?:ting)? ?down|exiting|finished|waiting f
 _OUTLIVED: Final = 5
 """Lines of calm after which a word of error, that was no exception, ended nothing."""
 _MOST_KINDS: Final = 1_000
+_GOES_ON: Final = re.compile(r"(?:\([^()]{1,80}\) )?(?:INFO|WARNING) \d\d-\d\d ")
+"""What the engine itself writes while all goes on."""
 _OF_ENGINE: Final = re.compile(
     r"\(\w[\w ]{0,40}(?:rank=\d+ )?pid=\d+|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d "
     r"|INFO:    "
@@ -177,10 +185,20 @@ class _Known(NamedTuple):
 class _Grave:
     """Lines of one kind that say that something went wrong."""
 
-    def __init__(self, text: str, number: int, level: Severity, *, exception: bool = False) -> None:
+    def __init__(
+        self,
+        text: str,
+        number: int,
+        level: Severity,
+        *,
+        exception: bool = False,
+        bare: bool = True,
+    ) -> None:
         self.text, self.number, self.level = text, number, level
         self.last, self.count = number, 1
         self.exception, self.chained = exception, False
+        self.bare = bare
+        """Whether the line names no level."""
         self.more = ""
         """The next line, of an exception that goes on."""
 
@@ -211,7 +229,7 @@ class _Boot:
         """Those before the first line that says that it ended."""
         self.closed: int | None = None
         """The first line that says that it ended after a cause was told."""
-        self.number = self.calm = self.lives = 0
+        self.number = self.calm = self.lives = self.after = 0
         self.spoken = self.spares = self.unsure_at = self.framed = 0
         self.dying = False
         """Whether a line has said that it ends."""
@@ -357,7 +375,7 @@ class Judge:
 
     def _is_news(self, text: str, grave: Gravity, platform: str) -> bool:
         """Whether a line of error may end something: a platform tells of every probe that fails."""
-        if RETRIED.search(text) or _NO_NEWS.search(text):
+        if RETRIED.search(text) or _NO_NEWS.search(text) or _NATIVE.match(text):
             return False
         spoken = grave.is_spoken or is_exception(text) or not platform
         return spoken or bool(_BAD_NEWS.search(text))
@@ -397,14 +415,15 @@ class Judge:
         if grave.is_detail or words.startswith(("Traceback (", 'File "')) or not words:
             self._frame(words)
             return
-        boot.calm = 0
+        boot.calm = boot.after = 0
         key = _VARIES.sub("0", words[:160])
         old = boot.graves.get(key)
         if old:
             old.count, old.last = old.count + 1, number
             boot.newest = old
         elif len(boot.graves) < _MOST_KINDS:
-            new = _Grave(words, number, grave.severity, exception=is_exception(text))
+            raised, bare = is_exception(text), not grave.is_spoken
+            new = _Grave(words, number, grave.severity, exception=raised, bare=bare)
             if new.exception and _BARE.fullmatch(words):
                 new.more = " ".join(boot.frames)
             boot.graves[key] = boot.newest = new
@@ -429,11 +448,16 @@ class Judge:
             boot.last_words = _Grave(body_of(text).strip(), number, "warning")
         if not grave.is_spoken and boot.ended is None and not _FRAME.match(text):
             boot.recent = [*boot.recent[-2:], quoted(body_of(text).strip(), 400)]
+            tried = boot.unsure and not boot.dying and RETRIED.search(boot.unsure.match.string)
+            if boot.unsure and tried and boot.unsure.number < number:
+                boot.unsure = None  # what was said since is as likely the cause
         words = _BAD_NEWS if platform else _BAD_WORDS
-        if not grave.is_spoken and boot.ended is None and words.search(text):
+        is_bare = not grave.is_spoken or bool(_NATIVE.match(text))
+        if is_bare and boot.ended is None and words.search(text):
             boot.doubtful = [*boot.doubtful[-2:], _Grave(body_of(text).strip(), number, "warning")]
         if newest and newest.exception and not newest.more and not grave.is_spoken:
             newest.more = body_of(text).strip()
+        boot.after += bool(_GOES_ON.match(text)) and not _CLOSED.search(text)
         if grave.is_spoken and grave.severity == "info" and not _CLOSED.search(text):
             boot.calm += 1
             boot.doubtful = []
@@ -470,6 +494,8 @@ class Judge:
         serves = boot.started and not boot.ended
         if not known and unknown and serves and not unknown[0].exception:
             return None  # no word of error ends what serves
+        if not known and unknown and boot.after and not (boot.ended or boot.dying):
+            unknown = [one for one in unknown if one.exception or not one.bare]
         if known and (not unknown or _says_more(known, unknown[0])):
             return self._of_known(known, boot)
         return self._of_unknown(unknown, boot) if unknown else None

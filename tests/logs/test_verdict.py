@@ -84,6 +84,22 @@ LOGS: dict[str, tuple[Sequence[str], str | None]] = {
         ["E0000 00:00:17.1 7 cuda_dnn.cc:8] Unable to register cuDNN factory: once is enough"],
         None,
     ),
+    "a library's error that it goes on after": (
+        ["E0000 00:00:17.1 7 common_lib.cc:8] Could not set metric server port: INVALID_ARGUMENT"],
+        None,
+    ),
+    "a look for devices": (
+        ["xla_bridge.py:8] Unable to initialize backend 'tpu': INTERNAL: Failed to open libtpu.so"],
+        None,
+    ),
+    "a word of error without a level, and the engine goes on": (
+        ["(Worker pid=7) Failed to get device capability: it needs CUDA >= 12.9.", LOADED], None,
+    ),
+    "a word of error without a level, and nothing after it": (
+        ["(Worker pid=7) Failed to get device capability: it needs CUDA >= 12.9."], UNKNOWN_CAUSE,
+    ),
+    "retries that something else follows": ([BEGUN, TRIED, "a and b must have one size", *DEAD],
+                                            "ENGINE_CORE_DIED"),
     "what a user wrote": ([f"INFO 11-20 [logger.py:1] Received request a: prompt: '{FULL}'"], None),
 }  # fmt: skip
 
