@@ -165,6 +165,16 @@ def is_exception(text: str) -> bool:
     return bool(_EXCEPTION.match(body_of(text)))
 
 
+def process_of(text: str) -> str:
+    """Return how the process that writes a line names itself, "" where it does not.
+
+    >>> process_of("(Worker pid=7) (Worker_TP2 pid=7) it died")
+    '(Worker pid=7) (Worker_TP2 pid=7) '
+    """
+    found = _PROCESS.match(text)
+    return found[0] if found else ""
+
+
 def decisive(text: str) -> re.Match[str] | None:
     """Find the number that decides what a line means (group 1): no template masks it.
 

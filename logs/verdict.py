@@ -25,7 +25,7 @@ from logs.catalogue import (
 )
 from logs.lines import clean
 from logs.masking import mask
-from logs.severity import Gravity, Severity, body_of, gravity, is_exception
+from logs.severity import Gravity, Severity, body_of, gravity, is_exception, process_of
 from logs.shippers import shipped
 
 UNKNOWN_CAUSE: Final = "UNKNOWN_CAUSE"
@@ -60,14 +60,21 @@ _LIVES: Final = re.compile(
 """What may have begun before it; a second such line says that it outlived what was."""
 _BARE: Final = re.compile(r"[\w.]+:?")
 _CHAINED: Final = "the above exception"
-_IGNORED: Final = "Exception ignored in"
-"""Python tells so of what fails while it tidies up; the traceback after it ended nothing."""
+_IGNORED: Final = "Exception ignored "
+"""Python tells so of what fails while it tidies up; the traceback after it ended nothing, nor
+did an exception that stands in its place."""
+_WAITS: Final = re.compile(r"\bFailedScheduling\b|\b0/\d+ nodes are available")
+_PLACED: Final = re.compile(r"\bStarted container\b|\bSuccessfully assigned \S+ to ")
+"""Kubernetes says so when a wait for a node has ended."""
+_POD: Final = re.compile(r"\bpod/(\S+)")
 _NO_NEWS: Final = re.compile(
     r"Unable to register cu\w{2,6} factory|computation placer already registered"
     r"|NVLink detection (?:failed|not possible)|leaked \w{1,20} objects?"
     r"|xla_bridge\.py:\d+\W{1,2}Unable to initialize backend"
+    r"|^\W*(?:severity|level|lvl)\W+\w+\W*$"
 )
-"""What some libraries call an error at each healthy start, or say as they look for devices."""
+"""What some libraries call an error at each healthy start, or say as they look for devices; and a
+level alone, of JSON that was broken into lines."""
 _NATIVE: Final = re.compile(
     r"(?:\([^()]{1,80}\) )?(?:[0-9][0-9 T:.,Z+-]{9,35}: E |\[?E\d{3,8} \d\d:\d\d:\d)"
     r"[^\]]{0,120}\.(?:cc|cpp|h):\d+\] "
@@ -209,10 +216,14 @@ class _Boot:
     def __init__(self) -> None:
         self.started = False
         self.known: _Known | None = None
+        self.before_wait: _Known | None = None
+        """What was known before a wait for a node took its place."""
         self.unsure: _Known | None = None
         """The newest cause that a line named which was not grave."""
         self.ended: int | None = None
         self.told_to_stop = self.ignores = False
+        self.ignored_of = ""
+        """The process, as it names itself, that wrote of what Python does not mind."""
         self.graves: dict[str, _Grave] = {}
         self.newest: _Grave | None = None
         self.recent: list[str] = []
@@ -302,6 +313,7 @@ class Judge:
         by_platform = bool(platform) or (self._mixed and not _OF_ENGINE.match(text))
         if by_platform and _READY.search(text):
             boot.outlive()
+        self._end_wait(text)
         if self._is_of_a_good_end(text, platform):
             return
         grave = gravity(text, platform)
@@ -328,11 +340,12 @@ class Judge:
         if boot.ignores:
             boot.spares += 1
             goes_on = boot.spares > 1 or "Traceback (most recent" in text
+            goes_on = goes_on or (is_exception(text) and process_of(text) == boot.ignored_of)
             boot.ignores = goes_on and not is_exception(text) and boot.spares < _MOST_FRAMES
             if goes_on:
                 return True
         if _IGNORED in text:
-            boot.ignores, boot.spares = True, 0
+            boot.ignores, boot.spares, boot.ignored_of = True, 0, process_of(text)
             return True
         if self._is_of_a_caller(text, platform):
             since = boot.number - (boot.known.number if boot.known else 0)
@@ -407,8 +420,21 @@ class Judge:
                 boot.closed = boot.closed or known.number
         elif boot.closed and known.number > boot.closed + _TIDYING:
             return  # what falls over when the end is told already is no cause of it
-        if boot.known is None or known.row.place < boot.known.row.place:
+        old = boot.known
+        if old is None or known.row.place < old.row.place:
+            if old is None or not _WAITS.search(old.match.string):
+                boot.before_wait = old
             boot.known = known
+
+    def _end_wait(self, text: str) -> None:
+        """Forget a wait for a node that this line ends, unless they name two pods."""
+        boot = self._boot
+        if boot.known is None or not _PLACED.search(text):
+            return
+        waited = boot.known.match.string
+        pods = {found[1] for found in (_POD.search(waited), _POD.search(text)) if found}
+        if _WAITS.search(waited) and len(pods) < 2:
+            boot.known = boot.before_wait
 
     def _remember(self, text: str, number: int, grave: Gravity) -> None:
         boot, words = self._boot, body_of(text).strip()

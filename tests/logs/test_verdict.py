@@ -38,6 +38,16 @@ ASGI = "(APIServer pid=1) ERROR:    Exception in ASGI application"
 LEFT = "(APIServer pid=1) starlette.requests.ClientDisconnect"
 READ = "(APIServer pid=1) anyio.EndOfStream"
 
+IGNORED = "(Worker pid=7) Exception ignored in: <function X.__del__ at 0x1>"
+FAREWELL = "(Worker pid=7) ImportError: sys.meta_path is None, Python is likely shutting down"
+UNPLACED = (
+    "Warning  FailedScheduling  41m  default-scheduler  0/8 nodes are available: 8 Insufficient"
+    " nvidia.com/gpu. preemption: 0/8 nodes are available: 8 No preemption victims found."
+)
+PLACED = "Normal   Started           38m                kubelet            Started container worker"
+UNPLACED_POD = "41m  Warning  FailedScheduling  pod/a-1  8 Insufficient nvidia.com/gpu."
+OTHER_PLACED = "38m  Normal   Started           pod/b-1  Started container worker"
+
 CRASHED = "ContainerTerminated: Container 'vllm' was terminated with exit code '1'"
 READY = "RevisionReady: Successfully provisioned revision 'gemma--1'"
 TO_NONE = "KEDAScaleTargetDeactivated: Deactivated apps/v1.Deployment k8se-apps/g--1 from 1 to 0"
@@ -75,6 +85,22 @@ LOGS: dict[str, tuple[Sequence[str], str | None]] = {
         [BEGUN, UP, "Exception ignored in: <function X.__del__ at 0x1>", *FRAMES[:1], SOURCE, OWN],
         None,
     ),
+    "what Python does not mind, without its frames": ([BEGUN, IGNORED, FAREWELL], None),
+    "what Python of a newer version does not mind": (
+        [IGNORED.replace("in:", "while calling deallocator"), *FRAMES[:1], SOURCE, FAREWELL], None,
+    ),
+    "another process that died as one tidied up": ([BEGUN, IGNORED, f"(EngineCore pid=2) {OWN}"],
+                                                   UNKNOWN_CAUSE),
+    "a death before Python tidied up": ([BEGUN, *FRAMES, ODD, IGNORED, FAREWELL], UNKNOWN_CAUSE),
+    "a death after Python tidied up": ([BEGUN, IGNORED, FAREWELL, f"(Worker pid=7) {OWN}"],
+                                       UNKNOWN_CAUSE),
+    "a level alone, of JSON in lines": (['"severity": "ERROR",', '  "level": "error"'], None),
+    "a level beside words": (['"severity": "ERROR", "text": "the llamas sing"'], UNKNOWN_CAUSE),
+    "a wait for a node that ended": ([UNPLACED, PLACED], None),
+    "a wait for a node that goes on": ([PLACED, UNPLACED], "TOO_FEW_ACCELERATORS"),
+    "a wait while another pod started": ([UNPLACED_POD, OTHER_PLACED], "TOO_FEW_ACCELERATORS"),
+    "a death after a wait": ([UNPLACED, PLACED, FULL], "DISK_FULL"),
+    "a death before a wait that ended": ([FULL, *DEAD, UNPLACED, PLACED], "DISK_FULL"),
     "what falls over after the end": ([BEGUN, GONE, *DEAD, *[LOADED] * 25, FULL], "NCCL_FAILED"),
     "code that could say what it did not": ([BEGUN, *FRAMES[:2], SOURCE, ODD, *DEAD],
                                             UNKNOWN_CAUSE),
