@@ -78,10 +78,11 @@ def test_a_cloud_that_is_asked_for_words_sends_every_line_that_counts(seen: Seen
 
 @pytest.mark.parametrize(("writer", "entry"), ENTRIES)
 def test_an_entry_says_all_that_is_wanted_of_it(writer: Writer, entry: Pattern) -> None:
-    """A hint in lower case, a fix, where it was seen and when, and a tool that ends nothing."""
+    """A hint in lower case, a short fix, where it was seen and when, a tool that ends nothing."""
     assert entry.hints
     assert all(word == word.lower() and len(word) > 1 for word in entry.hints)
     assert entry.fix
+    assert len(entry.fix) <= 420 or writer == "engine"
     assert entry.next
     assert re.search(r"\d|Linux|Python", entry.seen)
     assert not ENDING & {step.tool for step in entry.next}
