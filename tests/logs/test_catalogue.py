@@ -82,7 +82,7 @@ def test_an_entry_says_all_that_is_wanted_of_it(writer: Writer, entry: Pattern) 
     assert entry.hints
     assert all(word == word.lower() and len(word) > 1 for word in entry.hints)
     assert entry.fix
-    assert len(entry.fix) <= 420 or writer == "engine"
+    assert len(entry.fix) <= 420
     assert entry.next
     assert re.search(r"\d|Linux|Python", entry.seen)
     assert not ENDING & {step.tool for step in entry.next}
