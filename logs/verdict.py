@@ -75,8 +75,8 @@ _NO_NEWS: Final = re.compile(
     r"|error decoding gguf file: \W{0,4}EOF\b"
 )
 """What some libraries call an error at each healthy start, or say as they look for devices; and a
-level alone, of JSON that was broken into lines. Ollama before 0.1.30 called the end of a whole file an
-error (ollama PR 3250)."""
+level alone, of JSON that was broken into lines. Ollama before 0.1.30 called the end of a whole file
+an error (ollama PR 3250)."""
 _NATIVE: Final = re.compile(
     r"(?:\([^()]{1,80}\) )?(?:[0-9][0-9 T:.,Z+-]{9,35}: E |\[?E\d{3,8} \d\d:\d\d:\d)"
     r"[^\]]{0,120}\.(?:cc|cpp|h):\d+\] "
