@@ -20,8 +20,9 @@ _LEVELS: Final[dict[str, Severity]] = {
 _NAMES: Final = "|".join(name for name in _LEVELS if len(name) > 1)
 _LEAD: Final = (
     r"\s{0,2}(?:\([^()]{1,80}\)\s+"
-    r"|\[(?![IWEF](?:\d{3,8})? |[A-Z]{1,9}\]|(?i:warn|error|info|debug))[^\[\]]{1,80}\]\s+"
-    r"|[0-9][0-9T:.,Z/+-]{4,35}\s+|[a-z_]\w*(?:\.\w+)+\s+(?=[A-Z]{4,8}[\s:])"
+    r"|\[(?![IWEF](?:\d{3,8})? |[A-Z]{1,9}\]|(?i:warn|error|info|debug))[^\[\]]{1,80}\]"
+    r"(?:\s+|(?=\[))|\{[^{}]{1,80}\}\s+|[0-9][0-9T:.,Z/+-]{4,35}\s+"
+    r"|[a-z_]\w*(?:\.\w+)+\s+(?=[A-Z]{4,8}[\s:])|[\w.=/-]{2,60}(?:\[\d+\])?:?\s+(?=INFO[\s:])"
     r"|(?![A-Z]+ - )[\w.]+ - |- |\| )*+"
 )
 _SPOKEN: Final = (
@@ -33,9 +34,14 @@ _SPOKEN: Final = (
     # Ray's and Rust's «[2026-11-20 11:32:07,036 W 55 55] …», nginx's and Lightning's «[warn] …».
     re.compile(
         rf"(?:\([^()]{{1,80}}\)\s+)?\[[0-9][0-9 T:.,Z+-]{{9,35}}\s({_NAMES}|[IWEF])"
-        r"\s[^\]]{1,60}\]"
+        r"(?:[\s/][^\]]{1,60})?\]"
     ),
+    # Python's logging as many set it: «2026-11-20 11:32:07,036:INFO:jax:…».
+    re.compile(rf"[0-9][0-9 T:.,Z+-]{{9,35}}:({_NAMES}):"),
     re.compile(rf"{_LEAD}\[((?i:{_NAMES}))\]"),
+    # Tornado's «[I 2026-11-20 11:32:07 …] …», and those who print «info: …».
+    re.compile(r"\[([IWEF]) [0-9][^\[\]]{4,60}\]"),
+    re.compile(r"(info|debug|notice)(?::| -) "),
     # zap's «2026-07-25T15:02:37.267Z<tab>warn<tab>…», whose tabs syslog writes as numbers.
     re.compile(r"[0-9][0-9T:.,+-]{9,35}Z?(?:#011|\t)(debug|info|warn|error|fatal)(?:#011|\t)"),
     # Torch before 2.3: «[rank0]:[W socket.cpp:663] …».
