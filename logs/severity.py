@@ -46,9 +46,9 @@ _SPOKEN: Final = (
     re.compile(r"[0-9][0-9T:.,+-]{9,35}Z?(?:#011|\t)(debug|info|warn|error|fatal)(?:#011|\t)"),
     # Torch before 2.3: «[rank0]:[W socket.cpp:663] …».
     re.compile(rf"{_LEAD}(?:\[rank\d+\]:)?\[([IWEF]) [\w/.-]+:\d+\]"),
-    # Structured lines, of Cloud Logging, of Go programs and of proxies.
+    # Structured lines, of Cloud Logging, of Go programs and of proxies; no program's refusal.
     re.compile(
-        rf"""[^=:]{{0,40}}(?:[=:].{{0,160}}?)??\b(?:severity|level|lvl)(?:=|["']\s?:\s?)["']?({_NAMES})\b""",
+        rf"""(?![^:]{{1,60}}:\serror:\s)[^=:]{{0,40}}(?:[=:].{{0,160}}?)??\b(?:severity|level|lvl)(?:=|["']\s?:\s?)["']?({_NAMES})\b""",
         re.IGNORECASE,
     ),
 )

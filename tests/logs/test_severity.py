@@ -49,6 +49,7 @@ OLLAMA = "time=2026-11-20T11:00:00Z level=INFO"
         ("[I 2026-11-20 12:00:00 jax.py:12] it failed", "info"),
         ("2026-11-20 12:00:00,123 jax[123] INFO it failed", "info"),
         ("info: it failed", "info"),
+        ("vllm serve: error: argument --uvicorn-log-level=info: hm", "error"),
         ("W20261120 11:32:07.036 7 x.cc:12] it failed", "warning"),
         ("/opt/x.c:12:3: warning: it failed", "warning"),
         ("W: Failed to fetch http://deb.debian.org/x", "warning"),
