@@ -29,7 +29,7 @@ CAUSES: Final = seen_of("aca", "cause")
 OTHERS: Final = seen_of("aca", "result", "warning")
 EACH: Final = 6
 """Of the causes one of so many: `tests/logs` asks all of them. Ten seconds each."""
-_EVENT: Final = re.compile(r"([A-Z]\w+): (.*)")
+_EVENT: Final = re.compile(r"([A-Z]\w*[a-z]\w*): (.*)")
 
 
 def lasts(reply: Reply) -> float:
@@ -80,6 +80,8 @@ async def test_what_azure_told_of_one_that_is_well_now_is_only_remarked(trouble:
         says(trouble, lines)
         says(trouble, list(platform_noise("aca", 500, lasts=lasts(ready))), table="system")
         assert remarked(await agent.call("diagnose", **ONE)) == set()
+        codes = list(dict.fromkeys(one.code for one in OTHERS))[:8]  # so many are remarked at most
         for seen in OTHERS:
-            event(trouble, seen, lines[LINES // 2][0])
-        assert remarked(await agent.call("diagnose", **ONE)) == {one.code for one in OTHERS}
+            if seen.code in codes:
+                event(trouble, seen, lines[LINES // 2][0])
+        assert remarked(await agent.call("diagnose", **ONE)) == set(codes)
