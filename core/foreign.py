@@ -27,7 +27,7 @@ class NotJson(ValueError):
 
 
 def read_json(text: bytes) -> Any:
-    """Read JSON of a bounded size, depth and number of parts; numbers that are none, such as NaN, are no JSON.
+    """Read JSON of a bounded size, depth and number of parts; NaN and the like are no JSON.
 
     Raises:
         NotJson: It is something else.
