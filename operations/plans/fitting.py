@@ -88,6 +88,8 @@ def with_usual_length(backend: Backend, spec: DeploymentSpec, model: ModelShape)
         return spec
     if "max_model_len" in engine_flags(spec.engine_args):
         return spec
+    if backend.plan(spec, model).memory is None:
+        return spec  # a simulated engine holds no weights, however full this machine is
     flags = Flags.of(spec, vllm_version=_version(spec, backend.target.name))
     length = usual_length(Ground(model, *known), flags)
     if length is None:

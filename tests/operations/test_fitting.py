@@ -7,7 +7,14 @@ from typing import Any, Final
 
 import pytest
 
+from backends.base import World
+from backends.local.backend import LocalBackend
+from core.records import DeploymentSpec
 from core.settings import Settings
+from operations.plans.fitting import with_usual_length
+from planner.accelerators import Accelerator, accelerators
+from planner.model import read_model
+from tests.backends.local.conftest import TARGET
 from tests.conftest import processes_of
 from tests.conversation import Agent, Human, Reply, agent_of
 from tests.tools.world import assert_envelope, assert_same_facts, still_engine
@@ -176,3 +183,21 @@ async def test_a_model_that_nobody_has_read_is_not_judged(on_l4: Agent) -> None:
     refused = await deploy(on_l4, "somebody/else", layout="speed")
     assert refused.code == "UNSUPPORTED"
     assert (await deploy(on_l4, "somebody/else")).state == "loading"
+
+
+class SmallMachine(LocalBackend):
+    """This machine, if it had little memory."""
+
+    def hardware_known(self) -> tuple[Accelerator, int]:
+        return accelerators()["cpu"].model_copy(update={"memory_gib": 8.0}), 1
+
+
+@pytest.mark.parametrize(("memory", "shortened"), [(None, False), ((8.0, 7.0), True)])
+def test_a_simulated_engine_is_shortened_for_simulated_memory_alone(
+    state_dir: Path, memory: tuple[float, float] | None, *, shortened: bool
+) -> None:
+    """It holds no weights: a full machine is no reason for a shorter context."""
+    world = World(Settings(engine="simulated"), state_dir, ("x",), simulated_memory_gib=memory)
+    spec = DeploymentSpec(name="one", model="google/gemma-4-E2B-it")
+    made = with_usual_length(SmallMachine(TARGET, world), spec, read_model(spec.model))
+    assert (made.max_model_len is not None) is shortened
