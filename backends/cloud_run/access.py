@@ -1,19 +1,25 @@
-"""Where a service answers, and the two credentials that it wants to see."""
+"""Where a service answers, the credentials that it wants, and waking it."""
 
 import shlex
+from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from backends.cloud_run import looking
-from backends.cloud_run.service import is_open
-from backends.cloud_run.site import Site
+from backends.cloud_run.service import get_service, is_open
+from backends.cloud_run.site import ANYWHERE, Site
+from backends.common.answering import ask
+from backends.common.looked import Answer, Question
 from backends.google import secrets
 from backends.google.names import key_secret
-from core.errors import NextStep, NotReady
+from core.cloud_errors import ApiDisabled, NotAuthenticated, PermissionDenied
+from core.errors import NextStep, NotReady, OpsError
 from core.headers import IDENTITY_HEADER, KEY_HEADER
-from core.records import Access
+from core.records import Access, DeploymentSpec
+from core.reply import note
 
 if TYPE_CHECKING:
     from google.cloud.run_v2 import Service
+
 
 _PRIVATE: Final = (
     "HTTPS; Google accepts only callers with an ID token of an identity that has roles/run.invoker"
@@ -38,7 +44,7 @@ async def access(site: Site, name: str) -> Access:
         NotAuthenticated: Whoever asks cannot mint an ID token.
         CloudError: Google refused.
     """
-    service = await looking.service_named(site, name)
+    service = await get_service(site, name)
     url = service.uri.rstrip("/")
     if not url:
         raise NotReady(
@@ -85,3 +91,74 @@ def _protection(*, public: bool, keyed: bool) -> str:
         if keyed
         else (f"{_PRIVATE}; the engine behind it has no key.")
     )
+
+
+_ONE_PERSON: Final = (
+    "Run `gcloud auth login` and `gcloud auth application-default login` as one person."
+)
+
+
+def access_question(site: Site) -> Question:
+    """Ask for a token that a private service would take."""
+    return Question("You can call what you deploy", partial(_answer, site))
+
+
+async def refuse_uncallable(site: Site, spec: DeploymentSpec) -> None:
+    """Refuse a private service that this login could only pay for.
+
+    Raises:
+        NotAuthenticated, PermissionDenied, ApiDisabled: No ID token can be minted.
+        CloudUnavailable, CloudTimeout: Google does not answer.
+    """
+    if spec.access == "public":
+        return
+    try:
+        minted = await site.identity.minted(ANYWHERE)
+    except OpsError as exc:
+        exc.summary = f"{exc.summary} Nothing was made."
+        raise
+    if other := await site.identity.unlike(minted.email):
+        note(_two_people(other, minted.email))
+
+
+async def advise(site: Site) -> None:
+    """Say how a person without gcloud gets an account that may call what they deploy."""
+    try:
+        how = await site.identity.how_to_call()
+    except OpsError:
+        return  # the preflight tells it
+    if how:
+        note(f"Your login cannot call private services of Cloud Run. To let it: {how}")
+
+
+async def _answer(site: Site) -> Answer:
+    try:
+        minted = await site.identity.minted(ANYWHERE)
+    except (NotAuthenticated, PermissionDenied, ApiDisabled) as exc:
+        return Answer(passed=False, detail=exc.summary, fix=exc.fix)
+    if other := await site.identity.unlike(minted.email):
+        return Answer(passed=None, detail=_two_people(other, minted.email), fix=_ONE_PERSON)
+    return Answer(passed=True, detail=f"An ID token was minted for {minted.email}.")
+
+
+def _two_people(deploys: str, calls: str) -> str:
+    return (
+        f"{deploys} deploys and gcloud's {calls} would call: that one needs roles/run.invoker too."
+    )
+
+
+_LONGEST_REQUEST_SECONDS: Final = 1800.0
+"""Cloud Run holds a request while an instance starts; source: its startup limit with a GPU."""
+
+
+async def wake(site: Site, name: str) -> None:
+    """Ask for the list of models until it comes; an instance stays about 15 minutes after it.
+
+    Raises:
+        EndpointError: The model did not answer.
+        DeploymentNotFound: There is no such service.
+    """
+    service = await get_service(site, name)
+    await ask(await access(site, name), timeout=_LONGEST_REQUEST_SECONDS)
+    site.answered.add(service.latest_ready_revision)
+    site.woken[name] = datetime.now(UTC)

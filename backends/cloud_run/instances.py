@@ -1,17 +1,31 @@
-"""How many instances run, as Cloud Monitoring has seen it."""
+"""Instances: how many run, what one has, what they cost and how long a boot may take."""
 
+import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
+from backends.base import EngineFacts, Hardware, Prediction
+from backends.boot_abilities import BootBudget
+from backends.cloud_run.container import place_of, rules, weights_of
+from backends.cloud_run.logs import boot_lines
+from backends.cloud_run.service import engine_in, find_revision, get_service, read_spec, version_of
 from backends.cloud_run.site import Site
+from backends.common.engine_facts import facts_of, hardware_of, predict
 from backends.google.failing import translated
 from backends.google.moments import when
 from backends.google.waiting import reading
 from core.record import Record
+from logs.boot import boot_of
+from planner.accelerators import Accelerator, accelerator
+from planner.places import Size
+from planner.price import price
 
 if TYPE_CHECKING:
     from google.cloud.monitoring_v3 import Aggregation, TimeSeries
+    from google.cloud.run_v2 import Service
+
 
 FRESH_SECONDS: Final = 300.0
 """A point is taken each 60 s and seen up to 180 s later; source: Google's list of metrics."""
@@ -35,19 +49,19 @@ class Reading(Record):
         return max(0.0, (now - self.at).total_seconds())
 
 
-async def read(site: Site, name: str, now: datetime) -> Reading | None:
+async def read_instances(site: Site, name: str, now: datetime) -> Reading | None:
     """Give the newest reading of a service, None where there is none of the last half hour.
 
     Raises:
         CloudError: Cloud Monitoring cannot be asked.
     """
-    found = await series(
+    found = await read_series(
         site, name, "instance_count", begin=now - _WINDOW, end=now, what="read its instances"
     )
-    return newest_of(found)
+    return newest_reading(found)
 
 
-def newest_of(found: Sequence["TimeSeries"]) -> Reading | None:
+def newest_reading(found: Sequence["TimeSeries"]) -> Reading | None:
     """Add up the newest points of all revisions and states, None where there is no point."""
     newest = [
         (
@@ -73,7 +87,7 @@ def newest_of(found: Sequence["TimeSeries"]) -> Reading | None:
     )
 
 
-async def series(
+async def read_series(
     site: Site,
     name: str,
     metric: str,
@@ -107,3 +121,165 @@ async def series(
             return [row async for row in pager]
     except NotFound:  # so it says of a metric that the project never had a point of
         return ()
+
+
+_MINUTE: Final = 60
+_MEMORY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(Ki|Mi|Gi|k|M|G)?B?")
+_GIB: Final = {"Ki": 2**-20, "Mi": 2**-10, "Gi": 1.0, "k": 1e3 / 2**30, "M": 1e6 / 2**30,
+               "G": 1e9 / 2**30, None: 2**-30}  # fmt: skip
+
+
+def usd_per_hour(site: Site, service: "Service") -> float | None:
+    """Give the price of one running instance, None where nobody has said."""
+    if site.target.usd_per_hour is not None:
+        return site.target.usd_per_hour
+    hourly = price(place_of(site.target), size_of(service)).usd_per_hour
+    return None if hourly is None else round(hourly, 4)
+
+
+def size_of(service: "Service") -> Size | None:
+    """Give the processors and memory of an instance, all of its containers together.
+
+    >>> from google.cloud import run_v2
+    >>> limits = {"cpu": "8000m", "memory": "32768Mi"}
+    >>> made = run_v2.Container(resources=run_v2.ResourceRequirements(limits=limits))
+    >>> size_of(run_v2.Service(template=run_v2.RevisionTemplate(containers=[made])))
+    Size(vcpu=8, ram_gib=32)
+    """
+    vcpu = ram_gib = 0.0
+    for container in service.template.containers:
+        limits = container.resources.limits
+        memory = _MEMORY.fullmatch(limits.get("memory", ""))
+        cpu = re.fullmatch(r"([0-9]+)(m?)", limits.get("cpu", ""))
+        if not memory or not cpu:
+            return None
+        vcpu += int(cpu[1]) / (1000 if cpu[2] else 1)
+        ram_gib += float(memory[1]) * _GIB[memory[2]]
+    return Size(vcpu=ceil(vcpu), ram_gib=ceil(ram_gib)) if vcpu else None
+
+
+async def usd_so_far(site: Site, service: "Service", now: datetime) -> float | None:
+    """Give what its instances were billed since it was made, some minutes late.
+
+    Raises:
+        CloudError: Cloud Monitoring cannot be asked.
+    """
+    hourly = usd_per_hour(site, service)
+    if hourly is None:
+        return None
+    seconds = await billed_seconds(site, service, now)
+    return round(seconds / 3600 * hourly, 4)
+
+
+async def billed_seconds(site: Site, service: "Service", now: datetime) -> float:
+    """Give how long instances of a service were billed, all of them together.
+
+    Raises:
+        CloudError: Cloud Monitoring cannot be asked.
+    """
+    lived = max(1, ceil((now - when(service.create_time)).total_seconds() / _MINUTE)) * _MINUTE
+    await site.clients.monitoring()
+    from google.cloud.monitoring_v3 import Aggregation
+    from google.protobuf.duration_pb2 import Duration
+
+    found = await read_series(
+        site,
+        service.name.rpartition("/")[2],
+        "billable_instance_time",
+        begin=when(service.create_time),
+        end=now,
+        what="read what was billed",
+        aggregation=Aggregation(
+            alignment_period=Duration(seconds=lived),
+            per_series_aligner=Aggregation.Aligner.ALIGN_SUM,
+            cross_series_reducer=Aggregation.Reducer.REDUCE_SUM,
+        ),
+    )
+    return sum(point.value.double_value for row in found for point in row.points)
+
+
+async def engine_facts(site: Site, name: str) -> EngineFacts:
+    """Give what the log of the serving revision's first boot tells.
+
+    Raises:
+        DeploymentNotFound: There is no such service.
+        CloudError: Cloud Logging cannot be asked.
+    """
+    service = await get_service(site, name)
+    revision = await find_revision(site, service.latest_ready_revision)
+    if revision is None:
+        return EngineFacts()
+    return facts_of(boot_of(await boot_lines(site, name, revision, newest=False)))
+
+
+async def hardware(site: Site, name: str) -> Hardware:
+    """Give what an instance of a service has.
+
+    Raises:
+        DeploymentNotFound: There is no such service.
+    """
+    service = await get_service(site, name)
+    return hardware_of(place_of(site.target), size_of(service))
+
+
+def hardware_known(site: Site) -> tuple[Accelerator, int]:
+    """Give the accelerator of one instance."""
+    place = place_of(site.target)
+    return accelerator(place.accelerator), place.count
+
+
+async def predicted(site: Site, name: str) -> Prediction | None:
+    """Give what was to be expected of a deployment's memory, None where too little is known.
+
+    Raises:
+        DeploymentNotFound: There is no such service.
+        InvalidArgument: The model cannot be read.
+    """
+    service = await get_service(site, name)
+    version = version_of(site, service)
+    return await predict(read_spec(service), hardware_known(site)[0], version)
+
+
+_DEFAULT_SECONDS = 240
+"""Of the TCP probe that Cloud Run makes where none is said."""
+
+
+async def boot_budget(site: Site, name: str) -> BootBudget:
+    """Read the startup probe of the service.
+
+    Raises:
+        DeploymentNotFound: There is no such service.
+        CloudError: Cloud Run cannot be asked.
+    """
+    service = await get_service(site, name)
+    spec = read_spec(service)
+    seconds, probe = _probe(service)
+    held = service.template.timeout.seconds
+    return BootBudget(
+        seconds=seconds,
+        probe=probe,
+        longest_seconds=rules().limits.startup_seconds,
+        weights_from=weights_of(spec).boot_source if spec and spec.engine == "vllm" else "hub",
+        stays_seconds=int(IDLE.total_seconds()),
+        notes=(
+            "Cloud Run counts from the container's start: host and image come before it.",
+            f"A request that wakes it is held meanwhile, for at most {held:,} s.",
+        ),
+    )
+
+
+def _probe(service: "Service") -> tuple[int, str]:
+    engine = engine_in(service)
+    if engine:
+        probe = engine.startup_probe
+        if probe.failure_threshold:
+            seconds = probe.initial_delay_seconds + probe.period_seconds * probe.failure_threshold
+            return seconds, (
+                f"{probe.failure_threshold} failures of {probe.http_get.path or 'TCP'},"
+                f" {probe.period_seconds} s apart"
+            )
+    return _DEFAULT_SECONDS, "Cloud Run's own: a TCP probe"
+
+
+IDLE: Final = timedelta(minutes=15)
+"""An instance without requests is kept no longer; source: Cloud Run, about instance autoscaling."""

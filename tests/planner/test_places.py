@@ -3,7 +3,7 @@
 import pytest
 
 from backends.aca.rules import rules as aca_rules
-from backends.cloud_run.rules import rules as cloud_run_rules
+from backends.cloud_run.container import rules as cloud_run_rules
 from backends.tpu.rules import rules as tpu_rules
 from core.errors import InvalidArgument
 from planner.accelerators import accelerators

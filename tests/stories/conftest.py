@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from backends.cloud_run import removing, waiting
+from backends.cloud_run import deployment
 from core.rehearsal import AzurePlane, GooglePlane
 from core.settings import Settings
 from operations.benchmarks import runs
@@ -45,7 +45,7 @@ def bare_cloud(
         return plane
 
     monkeypatch.setattr(Rehearsal, "google", google)
-    for module in (following, removing, waiting):
+    for module in (following, deployment, deployment):
         monkeypatch.setattr(module, "_LOOK_SECONDS", 0.05)
     monkeypatch.setattr(load, "RATE_WINDOW_SECONDS", 0.01)
     monkeypatch.setattr(runs, "_LOOK_SECONDS", 0.05)

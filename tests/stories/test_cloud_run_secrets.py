@@ -8,7 +8,8 @@ import anyio
 import pytest
 from fastmcp import Client
 
-from backends.cloud_run import access, looking
+from backends.cloud_run import access
+from backends.cloud_run.service import get_service
 from backends.google import secrets
 from backends.google.names import HF_SECRET
 from tests.backends.cloud_run.sites import opened
@@ -89,7 +90,7 @@ async def known(cloud: Cloud) -> Known:
     async with opened(cloud.controls.plane, cloud.project) as site:
         given = await access.access(site, "one")
         hub = await secrets.read(site, HF_SECRET)
-        service = await looking.service_named(site, "one")
+        service = await get_service(site, "one")
     assert given.api_key
     assert given.identity_token
     return Known(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backends.cloud_run import conditions
+from backends.cloud_run import status
 from tests.conversation import Agent, Reply, agent_of
 from tests.stories.conftest import Cloud
 from tests.stories.life import MODEL, Life
@@ -96,7 +96,7 @@ async def test_a_key_that_cannot_be_read_yet_is_tried_again_by_itself(
     state: str,
 ) -> None:
     """Google checks the key when it makes a revision, and a grant takes minutes: twice more."""
-    monkeypatch.setattr(conditions, "_TRY_AGAIN_SECONDS", (0.0, 1.1))
+    monkeypatch.setattr(status, "_TRY_AGAIN_SECONDS", (0.0, 1.1))
     cloud.set(grant_seconds=grant_seconds)
     life = Life(agent, L4)
     deployed = await life.call("deploy_vllm", model=MODEL, max_model_len=4096)
@@ -115,7 +115,7 @@ async def test_a_server_that_may_change_nothing_tries_nothing_again(
     async with agent_of(cloud.settings) as agent:
         await Life(agent, L4).call("deploy_vllm", model=MODEL, max_model_len=4096)
     made = len(cloud.set()["revisions"])
-    monkeypatch.setattr(conditions, "_TRY_AGAIN_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(status, "_TRY_AGAIN_SECONDS", (0.0, 0.0))
     looking = cloud.settings.model_copy(update={"read_only": True})
     async with agent_of(looking) as reader:
         told = await Life(reader, L4).call("status_vllm", wait_s=2)

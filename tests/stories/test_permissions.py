@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import pytest
 
-from backends.cloud_run import checking
+from backends.cloud_run import checks
 from backends.common.needs import read_needs
 from tests.backends.cloud_run.sites import opened, planned
 from tests.conversation import Agent, agent_of
@@ -96,7 +96,7 @@ async def test_a_permission_that_a_look_takes_is_missed_before_anything_is_made(
 async def _checked(agent: Agent, cloud: Cloud | None, target: str, wish: dict[str, Any]) -> None:
     if cloud and "engine" in wish:  # which plan_deployment does not take
         async with opened(cloud.controls.plane, cloud.project) as site:
-            found = await checking.preflight(site, planned(site, **wish))
+            found = await checks.preflight(site, planned(site, **wish))
         assert not found.failed, found
         return
     plan = await agent.call("plan_deployment", target=target, check=True, **wish)

@@ -10,7 +10,7 @@ import pytest
 from google.api_core.exceptions import ServiceUnavailable
 from google.api_core.retry import AsyncRetry, if_exception_type
 
-from backends.cloud_run import changing, removing, waiting
+from backends.cloud_run import deployment
 from backends.google import clients, secrets
 from backends.google import waiting as google_waiting
 from backends.google.names import key_secret
@@ -113,9 +113,9 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
 
     monkeypatch.setattr(clients, "_let_timeouts_end", tap)
     monkeypatch.setattr(google_waiting, "patient", impatient)
-    monkeypatch.setattr(waiting, "_LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(removing, "_LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(changing, "_REFUSAL_SECONDS", 0.05)
+    monkeypatch.setattr(deployment, "_WAITING_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(deployment, "_DELETE_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(deployment, "_REFUSAL_SECONDS", 0.05)
     monkeypatch.setattr(secrets, "_PEER_SECONDS", 0.2)
     return wire
 

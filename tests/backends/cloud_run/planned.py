@@ -7,12 +7,9 @@ from typing import Any
 from google.cloud import run_v2
 
 from backends.base import World
-from backends.cloud_run.blueprint import Blueprint, blueprint
-from backends.cloud_run.clients import Clients
-from backends.cloud_run.identity import IdentityTokens
-from backends.cloud_run.planning import make_plan
-from backends.cloud_run.service import service_of
-from backends.cloud_run.site import Site
+from backends.cloud_run.plan import make_plan
+from backends.cloud_run.service import Blueprint, blueprint, service_of
+from backends.cloud_run.site import Clients, IdentityTokens, Site
 from core.plans import Plan
 from core.records import DeploymentSpec, ModelShape, Target
 from core.settings import ROOT, Settings

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from backends.cloud_run import checking
+from backends.cloud_run import checks
 from backends.cloud_run.site import Site
 from core.plans import Check, Preflight
 from tests.backends.cloud_run.planned import planned
@@ -12,7 +12,7 @@ WHOLE = "Google would take this service"
 
 async def checked(site: Site, **said: Any) -> Preflight:
     """Check a plan of a deployment named gemma."""
-    return await checking.preflight(site, planned(site, **said))
+    return await checks.preflight(site, planned(site, **said))
 
 
 def row(preflight: Preflight, words: str) -> Check:

@@ -6,13 +6,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from backends.base import World
-from backends.cloud_run import applying, looking
-from backends.cloud_run.blueprint import blueprint
-from backends.cloud_run.clients import Clients
-from backends.cloud_run.identity import IdentityTokens
-from backends.cloud_run.planning import make_plan
-from backends.cloud_run.service import service_of
-from backends.cloud_run.site import Site
+from backends.cloud_run import deployment
+from backends.cloud_run.plan import make_plan
+from backends.cloud_run.service import blueprint, get_service, service_of
+from backends.cloud_run.site import Clients, IdentityTokens, Site
 from core.plans import Plan
 from core.records import DeploymentSpec, Target
 from core.rehearsal import GooglePlane
@@ -80,7 +77,7 @@ async def foreign_service(site: Site, name: str = "gemma", **labels: str) -> Non
 
 async def deployed(site: Site, **said: Any) -> None:
     """Deploy, and wait until it stands."""
-    await applying.apply(site, planned(site, **said))
+    await deployment.apply(site, planned(site, **said))
     failure = await settled(site, said.get("name", "gemma"))
     assert not failure
 
@@ -88,7 +85,7 @@ async def deployed(site: Site, **said: Any) -> None:
 async def settled(site: Site, name: str = "gemma") -> str:
     """Wait until Google is through with a service; why it failed, empty if it did not."""
     service = await wait_until(
-        lambda: looking.service_named(site, name),
+        lambda: get_service(site, name),
         lambda seen: not seen.reconciling,
         waiting_for="the rollout",
         every=0.05,

@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 from google.auth import jwt
 
-from backends.cloud_run import access, applying, changing, looking
+from backends.cloud_run import access, deployment, service
 from backends.cloud_run.site import Site
 from backends.google import secrets
 from backends.google.names import MANAGED_BY, TARGET_LABEL, key_secret
@@ -89,13 +89,13 @@ async def test_no_address_yet_is_not_ready(
     """Cloud Run hands out the URL a moment after the service."""
     async with opened(plane, project) as site:
         await deployed(site)
-        seen = await looking.service_named(site, "gemma")
+        seen = await service.get_service(site, "gemma")
         seen.uri = ""
 
         async def without(_site: Site, _name: str) -> Any:
             return seen
 
-        monkeypatch.setattr(looking, "service_named", without)
+        monkeypatch.setattr(access, "get_service", without)
         with pytest.raises(NotReady):
             await access.access(site, "gemma")
 
@@ -130,8 +130,8 @@ async def test_a_stream_outlives_its_token_and_the_next_request_has_another(
 async def test_a_stopped_one_still_says_where_it_was(plane: GooglePlane, project: str) -> None:
     """Its address is kept for the next start."""
     async with opened(plane, project) as site:
-        await applying.apply(site, planned(site))
-        await changing.stop(site, "gemma")
+        await deployment.apply(site, planned(site))
+        await deployment.stop(site, "gemma")
         assert (await access.access(site, "gemma")).base_url
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from backends.cloud_run import access, applying, building, looking, removing
+from backends.cloud_run import access, build, deployment, status
+from backends.cloud_run.service import get_service
 from backends.cloud_run.site import Site
 from core.cloud_errors import CloudError
 from core.errors import DeploymentNotFound
@@ -32,14 +33,14 @@ async def test_a_build_comes_first_and_the_service_follows(
 ) -> None:
     """Meanwhile it is being made; the service runs the image of that build, without a key."""
     async with opened(plane, project) as site:
-        await applying.apply(site, small(site))
-        seen = await looking.describe(site, "gemma")
+        await deployment.apply(site, small(site))
+        seen = await status.describe(site, "gemma")
         assert seen.state is State.CREATING
         assert seen.phase
         assert seen.phase.name == "building image"
         await _built(site)
-        await applying.go_on(site, "gemma")
-        service = await looking.service_named(site, "gemma")
+        await deployment.go_on(site, "gemma")
+        service = await get_service(site, "gemma")
         given = await access.access(site, "gemma")
     assert service.template.containers[0].image.startswith(
         f"us-east4-docker.pkg.dev/{project}/vllm-devops/gemma@sha256:"
@@ -53,13 +54,13 @@ async def test_going_on_is_harmless_at_any_time(
 ) -> None:
     """Before anything, while it is built, and twice afterwards; another server can do it."""
     async with opened(plane, project) as site:
-        await applying.go_on(site, "gemma")
-        await applying.apply(site, small(site))
-        await applying.go_on(site, "gemma")
+        await deployment.go_on(site, "gemma")
+        await deployment.apply(site, small(site))
+        await deployment.go_on(site, "gemma")
         await _built(site)
     async with opened(plane, project) as another:
-        await applying.go_on(another, "gemma")
-        await applying.go_on(another, "gemma")
+        await deployment.go_on(another, "gemma")
+        await deployment.go_on(another, "gemma")
     assert controls.get(project)["calls"].count("google.cloud.run.v2.Services/CreateService") == 1
 
 
@@ -68,11 +69,11 @@ async def test_the_same_plan_again_builds_nothing_twice(
 ) -> None:
     """While it is built, and when the image is there."""
     async with opened(plane, project) as site:
-        await applying.apply(site, small(site))
-        await applying.apply(site, small(site))
+        await deployment.apply(site, small(site))
+        await deployment.apply(site, small(site))
         await _built(site)
-        await applying.apply(site, small(site))
-        assert await looking.service_named(site, "gemma")
+        await deployment.apply(site, small(site))
+        assert await get_service(site, "gemma")
     assert controls.get(project)["calls"].count(CREATE_BUILD) == 1
 
 
@@ -85,8 +86,8 @@ async def test_a_build_whose_answer_got_lost_is_not_made_twice(
     async with opened(plane, project) as site:
         if when == "before":
             with pytest.raises(CloudError):
-                await applying.apply(site, small(site))
-        await applying.apply(site, small(site))
+                await deployment.apply(site, small(site))
+        await deployment.apply(site, small(site))
     assert len(controls.get(project)["builds"]) == 1
 
 
@@ -96,11 +97,11 @@ async def test_a_deletion_while_it_is_built_ends_the_build(
     """Nothing comes of it later."""
     controls.set(project, boot_seconds=30)
     async with opened(plane, project) as site:
-        await applying.apply(site, small(site))
-        deleted = await removing.delete(site, "gemma")
-        await applying.go_on(site, "gemma")
+        await deployment.apply(site, small(site))
+        deleted = await deployment.delete(site, "gemma")
+        await deployment.go_on(site, "gemma")
         with pytest.raises(DeploymentNotFound):
-            await looking.describe(site, "gemma")
+            await status.describe(site, "gemma")
     assert deleted.removed == ("its build",)
     assert not controls.get(project)["services"]
 
@@ -110,15 +111,15 @@ async def test_the_image_stays_until_it_is_purged(
 ) -> None:
     """Its size and price are said; while the service runs it is kept."""
     async with opened(plane, project) as site:
-        await applying.apply(site, small(site))
+        await deployment.apply(site, small(site))
         await _built(site)
-        await applying.go_on(site, "gemma")
+        await deployment.go_on(site, "gemma")
         await settled(site)
-        assert await removing.purge(site, "gemma") == ()
-        deleted = await removing.delete(site, "gemma")
+        assert await deployment.purge(site, "gemma") == ()
+        deleted = await deployment.delete(site, "gemma")
         assert "GB" in deleted.stays[0].what
-        assert await removing.purge(site, "gemma") == ("its image",)
-        assert await removing.purge(site, "gemma") == ()
+        assert await deployment.purge(site, "gemma") == ("its image",)
+        assert await deployment.purge(site, "gemma") == ()
     assert not controls.get(project)["images"]
 
 
@@ -134,13 +135,13 @@ async def test_a_project_that_cannot_build_has_nothing_of_a_build(
         ]
         controls.set(project, faults=answers)
         async with opened(plane, project) as site:
-            assert await removing.purge(site, "gemma") == ()
-            assert (await removing.delete(site, "gemma")).gone
+            assert await deployment.purge(site, "gemma") == ()
+            assert (await deployment.delete(site, "gemma")).gone
 
 
 async def _built(site: Site) -> None:
     await wait_until(
-        lambda: building.newest(site, "gemma"),
+        lambda: build.latest_build(site, "gemma"),
         lambda build: build is not None and build.status.name == "SUCCESS",
         waiting_for="the build",
         every=0.05,

@@ -7,7 +7,7 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from pydantic import SecretStr
 
-from backends.cloud_run.setup_steps import steps
+from backends.cloud_run.checks import steps
 from backends.google import clients, secrets, setup
 from core.rehearsal import GooglePlane
 from tests.backends.cloud_run.sites import opened

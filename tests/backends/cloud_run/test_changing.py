@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from backends.cloud_run import applying, changing, looking
-from backends.cloud_run.telling import is_stopped
+from backends.cloud_run import deployment, status
+from backends.cloud_run.service import get_service, read_spec
+from backends.cloud_run.status import is_stopped
 from backends.google.names import SPEC_LABEL
 from core.cloud_errors import ConcurrentChange, NotOurs, PermissionDenied, QuotaExceeded
 from core.errors import DeploymentNotFound
@@ -30,9 +31,9 @@ async def test_scaling_changes_the_service_and_what_it_says_of_itself(
     """No revision is made, and the spec's label stays true."""
     async with opened(plane, project) as site:
         await deployed(site, max_replicas=3)
-        await changing.scale(site, "gemma", 1, 2)
-        service = await looking.service_named(site, "gemma")
-        spec = looking.spec_in(service)
+        await deployment.scale(site, "gemma", 1, 2)
+        service = await get_service(site, "gemma")
+        spec = read_spec(service)
     assert (service.scaling.min_instance_count, service.scaling.max_instance_count) == (1, 2)
     assert spec == planned(site, min_replicas=1, max_replicas=2).spec
     assert service.labels[SPEC_LABEL] == spec.fingerprint
@@ -46,15 +47,15 @@ async def test_what_is_started_again_has_its_time_anew(
     """Else what was stopped for its age would run for ever once it is started."""
     async with opened(plane, project) as site:
         await deployed(site, ttl_minutes=5)
-        before = (await looking.describe(site, "gemma")).expires_at
-        await changing.stop(site, "gemma")
+        before = (await status.describe(site, "gemma")).expires_at
+        await deployment.stop(site, "gemma")
         later = time.time() + 7200
-        monkeypatch.setattr("backends.cloud_run.changing.time.time", lambda: later)
+        monkeypatch.setattr("backends.cloud_run.deployment.time.time", lambda: later)
         if again == "start":
-            await changing.start(site, "gemma")
+            await deployment.start(site, "gemma")
         else:
-            await changing.scale(site, "gemma", 0, 1)
-        after = (await looking.describe(site, "gemma")).expires_at
+            await deployment.scale(site, "gemma", 0, 1)
+        after = (await status.describe(site, "gemma")).expires_at
     assert before is not None
     assert after == datetime.fromtimestamp(int(later) + 300, UTC)
 
@@ -66,8 +67,8 @@ async def test_more_than_the_revision_was_made_for_boots_another(
     async with opened(plane, project) as site:
         await deployed(site)
         with collecting_notes() as notes:
-            await changing.scale(site, "gemma", 0, 2)
-        service = await looking.service_named(site, "gemma")
+            await deployment.scale(site, "gemma", 0, 2)
+        service = await get_service(site, "gemma")
     assert service.template.scaling.max_instance_count == 2
     assert len(controls.get(project)["revisions"]) == 2
     assert notes
@@ -80,10 +81,10 @@ async def test_more_than_the_quota_is_refused_and_nothing_is_changed(
     async with opened(plane, project) as site:
         await deployed(site)
         with pytest.raises(QuotaExceeded):
-            await changing.scale(site, "gemma", 0, 9)
-        service = await looking.service_named(site, "gemma")
+            await deployment.scale(site, "gemma", 0, 9)
+        service = await get_service(site, "gemma")
     assert service.scaling.max_instance_count == 1
-    assert looking.spec_in(service) == planned(site).spec
+    assert read_spec(service) == planned(site).spec
 
 
 async def test_a_stop_is_no_instance_by_hand_and_a_start_what_was_asked_for(
@@ -93,11 +94,11 @@ async def test_a_stop_is_no_instance_by_hand_and_a_start_what_was_asked_for(
     async with opened(plane, project) as site:
         await deployed(site, min_replicas=1, max_replicas=2)
         for _ in range(2):
-            await changing.stop(site, "gemma")
-            assert is_stopped(await looking.service_named(site, "gemma"))
+            await deployment.stop(site, "gemma")
+            assert is_stopped(await get_service(site, "gemma"))
         for _ in range(2):
-            await changing.start(site, "gemma")
-            service = await looking.service_named(site, "gemma")
+            await deployment.start(site, "gemma")
+            service = await get_service(site, "gemma")
             assert not is_stopped(service)
             now = service.scaling
             assert (now.min_instance_count, now.max_instance_count) == (1, 2)
@@ -107,17 +108,17 @@ async def test_at_most_none_is_a_stop(plane: GooglePlane, project: str) -> None:
     """A maximum of 0 would mean Google's default of 100."""
     async with opened(plane, project) as site:
         await deployed(site)
-        await changing.scale(site, "gemma", 0, 0)
-        assert is_stopped(await looking.service_named(site, "gemma"))
+        await deployment.scale(site, "gemma", 0, 0)
+        assert is_stopped(await get_service(site, "gemma"))
 
 
 async def test_scaling_starts_what_is_stopped(plane: GooglePlane, project: str) -> None:
     """Whoever says how many is not content with none."""
     async with opened(plane, project) as site:
         await deployed(site)
-        await changing.stop(site, "gemma")
-        await changing.scale(site, "gemma", 0, 1)
-        assert not is_stopped(await looking.service_named(site, "gemma"))
+        await deployment.stop(site, "gemma")
+        await deployment.scale(site, "gemma", 0, 1)
+        assert not is_stopped(await get_service(site, "gemma"))
 
 
 async def test_a_change_by_somebody_else_is_read_anew_once(
@@ -127,23 +128,23 @@ async def test_a_change_by_somebody_else_is_read_anew_once(
     async with opened(plane, project) as site:
         await deployed(site)
         controls.set(project, faults=[fault("UpdateService", "ABORTED")])
-        await changing.stop(site, "gemma")
+        await deployment.stop(site, "gemma")
         controls.set(project, faults=[fault("UpdateService", "ABORTED", times=2)])
         with pytest.raises(ConcurrentChange):
-            await changing.start(site, "gemma")
+            await deployment.start(site, "gemma")
 
 
 async def test_two_changes_at_once_undo_neither(plane: GooglePlane, project: str) -> None:
     """An outdated copy is not written: the etag goes with it."""
     async with opened(plane, project) as site:
         await deployed(site)
-        client, old = await site.clients.run(), await looking.service_named(site, "gemma")
-        await changing.stop(site, "gemma")
+        client, old = await site.clients.run(), await get_service(site, "gemma")
+        await deployment.stop(site, "gemma")
         old.labels["mine"] = "too-late"
         with pytest.raises(ConcurrentChange):
-            await changing.write(site, old, "write what was read before")
+            await deployment.write_service(site, old, "write what was read before")
         assert client
-        assert is_stopped(await looking.service_named(site, "gemma"))
+        assert is_stopped(await get_service(site, "gemma"))
 
 
 async def test_what_is_not_there_or_not_ours_is_not_changed(
@@ -152,7 +153,7 @@ async def test_what_is_not_there_or_not_ours_is_not_changed(
     """Neither a name that there is not, nor a stranger, nor another target's."""
     async with opened(plane, project) as site, opened(plane, project, target=OTHER) as other:
         await foreign_service(site, "stranger")
-        await applying.apply(other, planned(other, name="theirs"))
+        await deployment.apply(other, planned(other, name="theirs"))
         before = controls.get(project)["calls"].count(UPDATE)
         for name, kind in {
             "nobody": DeploymentNotFound,
@@ -160,7 +161,7 @@ async def test_what_is_not_there_or_not_ours_is_not_changed(
             "theirs": DeploymentNotFound,
         }.items():
             with pytest.raises(kind):
-                await changing.stop(site, name)
+                await deployment.stop(site, name)
     assert controls.get(project)["calls"].count(UPDATE) == before
 
 
@@ -172,5 +173,5 @@ async def test_a_refusal_inside_the_operation_is_told(
     async with opened(plane, project) as site:
         await deployed(site)
         with pytest.raises(PermissionDenied):
-            await changing.stop(site, "gemma")
-        assert not is_stopped(await looking.service_named(site, "gemma"))
+            await deployment.stop(site, "gemma")
+        assert not is_stopped(await get_service(site, "gemma"))

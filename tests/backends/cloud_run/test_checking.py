@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from backends.cloud_run import checking
+from backends.cloud_run import checks
 from backends.google import secrets
 from core.rehearsal import GooglePlane
 from tests.backends.cloud_run.planned import RTX, planned
@@ -182,7 +182,7 @@ async def test_what_google_does_not_answer_is_unknown_and_never_a_pass(
 async def test_what_takes_too_long_is_unknown_and_the_rest_is_told(
     plane: GooglePlane, project: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checking, "_DEADLINE", 2.0)
+    monkeypatch.setattr(checks, "_DEADLINE", 2.0)
     controls.set(project, faults=[fault("Projects/GetProject", when="hang")])
     async with opened(plane, project) as site:
         found = await checked(site)
@@ -197,6 +197,6 @@ async def test_without_a_project_one_row_says_what_to_set(plane: GooglePlane) ->
         plan = planned(site)
         unset = site.settings.model_copy(update={"google_cloud_project": None})
         site.clients._world = site.clients._world._replace(google=None, settings=unset)
-        (only,) = (await checking.preflight(site, plan)).checks
+        (only,) = (await checks.preflight(site, plan)).checks
     assert only.outcome == "fail"
     assert "GOOGLE_CLOUD_PROJECT" in only.fix

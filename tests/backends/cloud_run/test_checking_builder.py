@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from backends.cloud_run import applying, checking
+from backends.cloud_run import checks, deployment
 from backends.cloud_run.site import Site
 from core.cloud_errors import CloudRefused, PermissionDenied
 from core.plans import Preflight
@@ -22,7 +22,7 @@ ROLES = "It may push what it builds"
 
 
 async def checked(site: Site, **said: Any) -> Preflight:
-    return await checking.preflight(site, planned(site, **WISH, **said))
+    return await checks.preflight(site, planned(site, **WISH, **said))
 
 
 async def without_builder(site: Site) -> None:
@@ -58,7 +58,7 @@ async def test_an_account_to_build_as_that_is_missing_fails_and_nothing_is_made(
         await without_builder(site)
         failed = the_only_failure(await checked(site))
         with pytest.raises(CloudRefused) as refused:
-            await applying.apply(site, planned(site, **WISH))
+            await deployment.apply(site, planned(site, **WISH))
     assert "vllm-devops-builder" in failed.what
     assert "setup_target" in failed.fix
     assert "setup_target" in refused.value.fix
@@ -102,6 +102,6 @@ async def test_whoever_may_not_act_as_it_cannot_build(
     async with opened(plane, project) as site:
         found = row(await checked(site), "build as that account")
         with pytest.raises(PermissionDenied):
-            await applying.apply(site, planned(site, **WISH))
+            await deployment.apply(site, planned(site, **WISH))
     assert found.outcome == "fail"
     assert "vllm-devops-builder" in found.fix

@@ -2,7 +2,7 @@
 
 import pytest
 
-from backends.cloud_run import applying
+from backends.cloud_run import deployment
 from core.cloud_errors import QuotaExceeded
 from core.plans import Preflight
 from core.rehearsal import GooglePlane
@@ -66,7 +66,7 @@ async def test_a_refusal_names_the_quota_in_units_of_people(
     controls.set(project, quotas=FRESH)
     async with opened(plane, project, target=offline(RTX).target) as site:
         with pytest.raises(QuotaExceeded) as refused:
-            await applying.apply(site, planned(site))
+            await deployment.apply(site, planned(site))
     assert "MemAllocPerProjectRegion: 80 GiB asked for, 40 GiB allowed" in refused.value.fix
     seen = controls.get(project)
     assert (seen["services"], seen["secrets"]) == ([], {})

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from backends.cloud_run import buckets_access, checking
+from backends.cloud_run import checks, storage
 from backends.cloud_run.site import Site
 from core.plans import Preflight
 from core.rehearsal import GooglePlane
@@ -29,8 +29,8 @@ async def checked(site: Site, files: dict[str, bytes], *, readable: bool = True)
     bucket = f"{site.clients.project}-weights"
     await store(site, bucket, below("gemma", files))
     if readable:
-        await buckets_access.add_reader(site, bucket)
-    return await checking.preflight(site, planned(site, weights=f"gs://{bucket}/gemma"))
+        await storage.add_reader(site, bucket)
+    return await checks.preflight(site, planned(site, weights=f"gs://{bucket}/gemma"))
 
 
 async def test_a_whole_model_passes_and_the_hub_is_no_matter(site: Site) -> None:
@@ -73,15 +73,15 @@ async def test_a_file_that_the_index_does_not_name_is_no_matter(site: Site) -> N
 async def test_a_folder_that_is_not_there_fails(site: Site) -> None:
     bucket = f"{site.clients.project}-weights"
     await store(site, bucket, {})
-    await buckets_access.add_reader(site, bucket)
+    await storage.add_reader(site, bucket)
     plan = planned(site, weights=f"gs://{bucket}/nothing")
-    failed = the_only_failure(await checking.preflight(site, plan))
+    failed = the_only_failure(await checks.preflight(site, plan))
     assert "No weights" in failed.detail
 
 
 async def test_a_bucket_that_is_missing_fails(site: Site) -> None:
     plan = planned(site, weights=f"gs://{site.clients.project}-none/gemma")
-    found = await checking.preflight(site, plan)
+    found = await checks.preflight(site, plan)
     assert [one for one in found.failed if "There is no bucket" in one.detail]
 
 

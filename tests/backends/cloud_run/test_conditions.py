@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from google.cloud.run_v2 import Condition, Revision, Service
 
-from backends.cloud_run import conditions
+from backends.cloud_run import status
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 FAILED, DONE = Condition.State.CONDITION_FAILED, Condition.State.CONDITION_SUCCEEDED
@@ -27,7 +27,7 @@ def failed(**said: Any) -> Service:
 @pytest.mark.parametrize("reason", list(_COMMON), ids=lambda reason: reason.name)
 def test_every_common_reason_has_a_code_and_a_fix(reason: Condition.CommonReason) -> None:
     """None of the SDK's reasons is left to guessing."""
-    row = conditions.catalogue().common[reason.name]
+    row = status.catalogue().common[reason.name]
     assert row.code.isupper()
     assert row.fix
 
@@ -35,15 +35,15 @@ def test_every_common_reason_has_a_code_and_a_fix(reason: Condition.CommonReason
 @pytest.mark.parametrize("reason", list(_OF_REVISIONS), ids=lambda reason: reason.name)
 def test_every_reason_of_a_revision_has_a_code_and_a_fix(reason: Condition.RevisionReason) -> None:
     """None of the SDK's reasons is left to guessing."""
-    row = conditions.catalogue().revision[reason.name]
+    row = status.catalogue().revision[reason.name]
     assert row.code.isupper()
     assert row.fix
 
 
 def test_no_reason_is_known_that_the_sdk_does_not_have() -> None:
     """A reason that Google took away leaves no row behind."""
-    assert set(conditions.catalogue().common) == {one.name for one in _COMMON}
-    assert set(conditions.catalogue().revision) == {one.name for one in _OF_REVISIONS}
+    assert set(status.catalogue().common) == {one.name for one in _COMMON}
+    assert set(status.catalogue().revision) == {one.name for one in _OF_REVISIONS}
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_no_reason_is_known_that_the_sdk_does_not_have() -> None:
 )
 def test_a_failed_condition_gets_its_reasons_code(said: dict[str, Any], code: str) -> None:
     """The reason decides where the message says no more."""
-    why = conditions.failure(failed(message="It went wrong.", **said), None, ())
+    why = status.read_failure(failed(message="It went wrong.", **said), None, ())
     assert (why.code, why.cause) == (code, "It went wrong.")
 
 
@@ -70,7 +70,7 @@ def test_a_reason_newer_than_the_sdk_is_no_crash() -> None:
     """A number that has no name yet is a rollout that failed, with Google's words."""
     service = failed(message="Something new.")
     Condition.pb(service.terminal_condition).reason = 99
-    assert conditions.failure(service, None, ()).code == "ROLLOUT_FAILED"
+    assert status.read_failure(service, None, ()).code == "ROLLOUT_FAILED"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_reason_newer_than_the_sdk_is_no_crash() -> None:
 )
 def test_a_telling_sentence_goes_before_its_reason(message: str, code: str) -> None:
     """Google files much of this under REVISION_FAILED."""
-    why = conditions.failure(failed(message=message, reason="REVISION_FAILED"), None, ())
+    why = status.read_failure(failed(message=message, reason="REVISION_FAILED"), None, ())
     assert (why.code, why.cause) == (code, message)
 
 
@@ -102,7 +102,7 @@ def test_the_revision_says_what_its_service_only_sums_up() -> None:
             ),
         ]
     )  # fmt: skip
-    why = conditions.failure(
+    why = status.read_failure(
         failed(message="Revision failed.", reason="REVISION_FAILED"), revision, ()
     )
     assert (why.code, why.cause) == ("IMAGE_NOT_FOUND", "No such image.")
@@ -112,7 +112,7 @@ def test_the_engines_own_reason_goes_before_googles_generic_one() -> None:
     """A probe that failed says nothing; the engine that ran out of memory does."""
     service = failed(message="The container failed to start.", reason="REVISION_FAILED")
     log = ["torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB."]
-    why = conditions.failure(service, None, log)
+    why = status.read_failure(service, None, log)
     assert why.code == "DOES_NOT_FIT"
     assert "2.50 GiB" in why.cause
 
@@ -120,7 +120,7 @@ def test_the_engines_own_reason_goes_before_googles_generic_one() -> None:
 def test_an_image_that_is_missing_is_not_explained_by_an_old_log() -> None:
     """What Google knows for sure is not overruled by lines of an engine."""
     log = ["torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB."]
-    why = conditions.failure(failed(message="Gone.", reason="CONTAINER_MISSING"), None, log)
+    why = status.read_failure(failed(message="Gone.", reason="CONTAINER_MISSING"), None, log)
     assert why.code == "IMAGE_NOT_FOUND"
     assert why.evidence
 
@@ -128,26 +128,26 @@ def test_an_image_that_is_missing_is_not_explained_by_an_old_log() -> None:
 def test_a_generation_not_yet_seen_by_google_is_still_worked_on() -> None:
     """A success of the former generation is not taken for the new one's."""
     ready = Condition(state=DONE)
-    assert conditions.progress(Service(terminal_condition=ready)) == "done"
+    assert status.progress(Service(terminal_condition=ready)) == "done"
     behind = Service(generation=2, observed_generation=1, terminal_condition=ready)
-    assert conditions.progress(behind) == "working"
-    assert conditions.progress(Service(reconciling=True, terminal_condition=ready)) == "working"
-    assert conditions.progress(Service()) == "working"
-    assert conditions.progress(failed()) == "failed"
+    assert status.progress(behind) == "working"
+    assert status.progress(Service(reconciling=True, terminal_condition=ready)) == "working"
+    assert status.progress(Service()) == "working"
+    assert status.progress(failed()) == "failed"
     never_ready = Service(generation=1, terminal_condition=failed().terminal_condition)
-    assert conditions.progress(never_ready) == "failed"
+    assert status.progress(never_ready) == "failed"
 
 
 def test_a_revision_waits_for_its_image_then_a_place_then_its_start() -> None:
     """The phase is the first step that is not over."""
     steps = ["ContainerReady", "ResourcesAvailable"]
     seen = [
-        conditions.step_of(
+        status.step_of(
             Revision(conditions=[Condition(type_=each, state=DONE) for each in steps[:over]])
         )
         for over in range(3)
     ]
-    assert [conditions.step_of(None), *seen] == [
+    assert [status.step_of(None), *seen] == [
         "queued", "importing image", "provisioning", "starting",
     ]  # fmt: skip
 
@@ -158,5 +158,5 @@ def test_a_revision_is_ready_since_its_own_condition_says_so() -> None:
         create_time=NOW, terminal_condition=Condition(last_transition_time=NOW + timedelta(hours=1))
     )
     ready = Condition(type_="Ready", state=DONE, last_transition_time=NOW)
-    assert conditions.ready_at(service, Revision(conditions=[ready])) == NOW
-    assert conditions.ready_at(service, None) == NOW + timedelta(hours=1)
+    assert status.ready_at(service, Revision(conditions=[ready])) == NOW
+    assert status.ready_at(service, None) == NOW + timedelta(hours=1)

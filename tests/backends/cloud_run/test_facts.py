@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from backends.cloud_run import engines, facts
+from backends.cloud_run import instances
+from backends.cloud_run.service import label_of, version_of
 from core.records import DeploymentSpec
 from tests.backends.cloud_run.planted import SPEC, Planted, planting
 
@@ -32,7 +33,7 @@ async def test_the_log_of_the_boot_tells_version_and_memory(there: Planted) -> N
     """As vLLM says it itself."""
     there.service()
     there.log(*_BOOT)
-    found = await facts.engine_facts(there.site, "gemma")
+    found = await instances.engine_facts(there.site, "gemma")
     assert (found.version, found.weights_dtype) == ("0.32.0", "torch.bfloat16")
     assert found.memory["weights_gib"] == 8.6
 
@@ -40,19 +41,19 @@ async def test_the_log_of_the_boot_tells_version_and_memory(there: Planted) -> N
 async def test_without_a_log_nothing_is_known(there: Planted) -> None:
     """A log is kept for 30 days."""
     there.service()
-    assert (await facts.engine_facts(there.site, "gemma")).version is None
+    assert (await instances.engine_facts(there.site, "gemma")).version is None
 
 
 async def test_without_a_ready_revision_nothing_is_known(there: Planted) -> None:
     """There is no engine yet."""
     there.service(latest_ready_revision="")
-    assert (await facts.engine_facts(there.site, "gemma")).version is None
+    assert (await instances.engine_facts(there.site, "gemma")).version is None
 
 
 async def test_memory_is_foreseen_for_the_targets_accelerator(there: Planted) -> None:
     """With the flags that were asked for."""
     with_spec(there, SPEC.model_copy(update={"model": "google/gemma-4-E4B-it"}))
-    found = await facts.predicted(there.site, "gemma")
+    found = await instances.predicted(there.site, "gemma")
     assert found
     assert (found.accelerator.name, found.flags.vllm_version) == ("l4", "0.32.0")
 
@@ -60,22 +61,22 @@ async def test_memory_is_foreseen_for_the_targets_accelerator(there: Planted) ->
 async def test_ollamas_memory_is_not_foreseen_as_vllms(there: Planted) -> None:
     """Its cache is another."""
     with_spec(there, SPEC.model_copy(update={"engine": "ollama"}))
-    assert await facts.predicted(there.site, "gemma") is None
+    assert await instances.predicted(there.site, "gemma") is None
 
 
 async def test_a_model_nobody_knows_is_not_foreseen(there: Planted) -> None:
     """Nothing is guessed."""
     with_spec(there, SPEC.model_copy(update={"model": "somebody/else"}))
-    assert await facts.predicted(there.site, "gemma") is None
+    assert await instances.predicted(there.site, "gemma") is None
 
 
 async def test_the_machine_is_the_one_that_the_service_has(there: Planted) -> None:
     """Not the largest that the target could give."""
     there.service()
-    machine = await facts.hardware(there.site, "gemma")
+    machine = await instances.hardware(there.site, "gemma")
     assert (machine.vcpu, machine.ram_gib) == (4, 16)
     assert "L4" in machine.accelerator
-    accelerator, count = facts.hardware_known(there.site)
+    accelerator, count = instances.hardware_known(there.site)
     assert (accelerator.name, count) == ("l4", 1)
 
 
@@ -83,9 +84,9 @@ async def test_an_image_of_ones_own_has_no_version_unless_its_tag_says_it(there:
     """The target's own image is known by the rules."""
     service = there.service()
     image = service.template.containers[0]
-    assert engines.label_of(there.site, service, "vllm") == "simulated vLLM 0.32.0"
+    assert label_of(there.site, service, "vllm") == "simulated vLLM 0.32.0"
     image.image = "example.com/mine@sha256:00"
-    assert engines.label_of(there.site, service, "vllm").endswith("(version not known)")
+    assert label_of(there.site, service, "vllm").endswith("(version not known)")
     image.image = "vllm/vllm-openai@sha256:00"
-    assert engines.version_of(there.site, service)
-    assert engines.label_of(there.site, service, "ollama") == "simulated Ollama"
+    assert version_of(there.site, service)
+    assert label_of(there.site, service, "ollama") == "simulated Ollama"

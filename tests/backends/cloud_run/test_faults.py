@@ -5,9 +5,10 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from backends.cloud_run import looking, removing
+from backends.cloud_run import deployment, status
+from backends.cloud_run.service import get_service
 from backends.cloud_run.site import Site
-from backends.cloud_run.telling import is_stopped
+from backends.cloud_run.status import is_stopped
 from backends.google import secrets
 from backends.google.names import HF_SECRET, key_secret
 from core.rehearsal import GooglePlane
@@ -79,7 +80,7 @@ async def test_a_deployment_is_whole_or_not_there(world: World, what: str, metho
         assert there is (told.code is None or work.begin is not None)
         await work.do(world.site, name)
         assert await world.cloud.whole(name)
-    listed = await looking.list_all(world.site)
+    listed = await status.list_deployments(world.site)
     assert len(listed) == len(answers_to(method))
 
 
@@ -96,7 +97,7 @@ async def test_a_change_is_as_it_is_told(world: World, what: str, method: str) -
 
 
 async def _holds(site: Site, what: str) -> bool:
-    service = await looking.service_named(site, "gemma")
+    service = await get_service(site, "gemma")
     if what == "scale":
         return bool(service.scaling.max_instance_count == 2)
     return is_stopped(service) is (what == "stop")
@@ -113,7 +114,7 @@ async def test_a_deletion_leaves_nothing_that_it_does_not_tell(
         seen = await world.cloud.set()
         assert told.code or _nothing_of(seen, name)
         assert key_secret(name) in seen["secrets"] or name not in seen["services"]
-        assert (await removing.delete(world.site, name)).gone
+        assert (await deployment.delete(world.site, name)).gone
         assert _nothing_of(await world.cloud.set(), name)
 
 
@@ -154,7 +155,7 @@ async def test_what_is_being_built_can_be_taken_away(world: World, what: str, me
     for number, answer in enumerate(answers_to(method)):
         name = f"gemma-{number}"
         told = await tried(world, UNBUILDING[what], method, answer, name)
-        left = [one.name for one in await looking.list_all(world.site)]
+        left = [one.name for one in await status.list_deployments(world.site)]
         assert told.code or answer.code == "PERMISSION_DENIED" or name not in left
-        assert (await removing.delete(world.site, name)).gone
-        assert name not in [one.name for one in await looking.list_all(world.site)]
+        assert (await deployment.delete(world.site, name)).gone
+        assert name not in [one.name for one in await status.list_deployments(world.site)]

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from backends.cloud_run import applying, changing, looking, removing
+from backends.cloud_run import deployment, service, status
 from backends.cloud_run.site import Site
 from backends.google import waiting as google_waiting
 from core.rehearsal import GooglePlane
@@ -98,15 +98,15 @@ async def test_a_deletion_that_ends_anywhere_is_finished_by_the_next(
     for number in range(first, last + 1):
         name = f"gemma-{number}"
         await make(world.site, name)
-        told = await world.cut(number, way, removing.delete(world.site, name))
+        told = await world.cut(number, way, deployment.delete(world.site, name))
         if told and told.code is None:
             assert not await world.cloud.whole(name)
-        assert (await removing.delete(world.site, name)).gone
+        assert (await deployment.delete(world.site, name)).gone
         assert not await world.cloud.whole(name)
 
 
 async def _length(site: Site, name: str) -> int | None:
-    spec = await looking.spec_of(site, name)
+    spec = await service.get_spec(site, name)
     return spec.max_model_len if spec else None
 
 
@@ -127,11 +127,11 @@ async def test_a_cloud_that_is_down_for_long_is_told_before_anything_is_made(
         await cloud.set(faults=[{"method": "*", "times": -1}])
         plan = planned(site)
         for work in (
-            applying.apply(site, plan),
-            changing.stop(site, "gemma"),
-            removing.delete(site, "gemma"),
-            looking.describe(site, "gemma"),
-            looking.list_all(site),
+            deployment.apply(site, plan),
+            deployment.stop(site, "gemma"),
+            deployment.delete(site, "gemma"),
+            status.describe(site, "gemma"),
+            status.list_deployments(site),
         ):
             assert (await told_of(work)).code == "CLOUD_UNAVAILABLE"
         await cloud.set(faults=[])

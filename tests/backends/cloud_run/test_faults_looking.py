@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from backends.cloud_run import looking
+from backends.cloud_run import service
+from backends.cloud_run.status import describe
 from core.rehearsal import GooglePlane
 from tests import event_loop
 from tests.backends.cloud_run.faulty import Wire, answers_to, cloud_of, told_of, wire
@@ -64,14 +65,14 @@ async def _made(plane: GooglePlane, project: str, wire: Wire, work: Work) -> set
 
 async def _looked(plane: GooglePlane, project: str, wire: Wire, work: Work, method: str) -> None:
     async with cloud_of(plane, project, wire) as cloud, opened(plane, project) as site:
-        before = await looking.service_named(site, "gemma")
+        before = await service.get_service(site, "gemma")
         for answer in answers_to(method):
             site.answered.clear()
             told = await cloud.wrong(method, answer, work.do(site, "gemma"))
             assert told.code == (None if answer.code in work.calls[method] else answer.code)
             if work.calls[method] is MAY and "Access" not in method and "GetS" not in method:
                 assert told.notes
-        assert await looking.service_named(site, "gemma") == before
+        assert await service.get_service(site, "gemma") == before
 
 
 @pytest.mark.parametrize("what", LOOKING_AT_READY)
@@ -116,6 +117,6 @@ async def test_whether_something_missing_is_being_built_is_noted_when_nobody_can
     status, _when, _code = answer
     async with cloud_of(plane, project, wire) as cloud, opened(plane, project) as site:
         await cloud.set(faults=[{"method": "*/ListBuilds", "status": status, "times": -1}])
-        told = await told_of(looking.describe(site, "gemma"))
+        told = await told_of(describe(site, "gemma"))
     assert told.code == "DEPLOYMENT_NOT_FOUND"
     assert told.notes

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from google.cloud import monitoring_v3, run_v2
 
-from backends.cloud_run import instances, spending
+from backends.cloud_run import instances
 from core.cloud_errors import ApiDisabled
 from tests.backends.cloud_run.planted import Planted, planting
 
@@ -21,7 +21,7 @@ async def there(tmp_path: Path) -> AsyncIterator[Planted]:
 
 
 async def read(there: Planted) -> instances.Reading | None:
-    return await instances.read(there.site, "gemma", datetime.now(UTC))
+    return await instances.read_instances(there.site, "gemma", datetime.now(UTC))
 
 
 async def test_busy_and_idle_instances_are_counted_together(there: Planted) -> None:
@@ -69,7 +69,7 @@ def test_a_series_that_has_ended_counts_no_more() -> None:
         )
         return monitoring_v3.TimeSeries(points=[point])
 
-    reading = instances.newest_of([one(now, 1), one(now - timedelta(seconds=60), 1)])
+    reading = instances.newest_reading([one(now, 1), one(now - timedelta(seconds=60), 1)])
     assert reading
     assert (reading.count, reading.at) == (1, now)
 
@@ -92,7 +92,7 @@ async def test_what_was_billed_is_summed_over_instances_and_revisions(there: Pla
     service = there.service(age_seconds=1800)
     there.instance(started=1200, ended=600)
     there.instance(started=300)
-    seconds = await spending.billed_seconds(there.site, service, datetime.now(UTC))
+    seconds = await instances.billed_seconds(there.site, service, datetime.now(UTC))
     assert seconds == pytest.approx(900, abs=120)
 
 
@@ -100,8 +100,8 @@ async def test_money_is_not_guessed_where_the_size_cannot_be_priced(there: Plant
     """A service that was changed by hand may say anything."""
     odd = run_v2.ResourceRequirements(limits={"cpu": "lots", "memory": "16Gi"})
     template = run_v2.RevisionTemplate(containers=[run_v2.Container(resources=odd)])
-    assert spending.size_of(run_v2.Service(template=template)) is None
-    assert spending.size_of(run_v2.Service()) is None
+    assert instances.size_of(run_v2.Service(template=template)) is None
+    assert instances.size_of(run_v2.Service()) is None
 
 
 @pytest.mark.parametrize(("memory", "gib"), [("32Gi", 32), ("32768Mi", 32), ("34359738368", 32)])
@@ -109,6 +109,6 @@ def test_memory_is_understood_in_every_unit(memory: str, gib: int) -> None:
     """Google takes what Kubernetes takes."""
     limits = run_v2.ResourceRequirements(limits={"cpu": "8", "memory": memory})
     template = run_v2.RevisionTemplate(containers=[run_v2.Container(resources=limits)])
-    size = spending.size_of(run_v2.Service(template=template))
+    size = instances.size_of(run_v2.Service(template=template))
     assert size
     assert (size.vcpu, size.ram_gib) == (8, gib)

@@ -26,7 +26,7 @@ async def there(tmp_path: Path) -> AsyncIterator[Planted]:
 
 
 async def pages(there: Planted, name: str = "gemma", **asked: Any) -> list[Sequence[Line]]:
-    return [page async for page in logs.pages(there.site, name, LogQuery(**asked))]
+    return [page async for page in logs.log_pages(there.site, name, LogQuery(**asked))]
 
 
 async def texts(there: Planted, **asked: Any) -> list[str]:
@@ -48,7 +48,7 @@ async def test_what_is_written_meanwhile_moves_no_page(there: Planted) -> None:
     """Neither is a line doubled, nor one left out."""
     there.log(*(f"line {number}" for number in range(1500)), ago=1000)
     found = list[str]()
-    async for page in logs.pages(there.site, "gemma", LogQuery()):
+    async for page in logs.log_pages(there.site, "gemma", LogQuery()):
         there.log(*(f"later {number}" for number in range(700)), ago=5)
         found = [*(line.text for line in page), *found]
     assert found == [f"line {number}" for number in range(1500)]

@@ -27,7 +27,7 @@ async def there(tmp_path: Path) -> AsyncIterator[Planted]:
 async def test_the_newest_lines_stand_last(there: Planted) -> None:
     """And all that there are are counted."""
     there.log("one", "two", "three")
-    found = await logs.read(there.site, "gemma", lines=2)
+    found = await logs.read_logs(there.site, "gemma", lines=2)
     assert (found.lines, found.total) == (("two", "three"), 3)
 
 
@@ -35,7 +35,7 @@ async def test_the_platforms_own_lines_are_among_them_and_marked(there: Planted)
     """Why an instance was started or ended, only Cloud Run says."""
     there.log("hello", ago=20)
     there.log("Container called exit(1).", ago=10, log="varlog/system")
-    lines = (await logs.read(there.site, "gemma", lines=9)).lines
+    lines = (await logs.read_logs(there.site, "gemma", lines=9)).lines
     assert lines[0] == "hello"
     assert lines[1].endswith("[Cloud Run] Container called exit(1).")
 
@@ -43,7 +43,7 @@ async def test_the_platforms_own_lines_are_among_them_and_marked(there: Planted)
 async def test_lines_are_found_by_a_text_whatever_its_case(there: Planted) -> None:
     """Only those that hold it are given and counted."""
     there.log("an Error", "nothing", "error again")
-    found = await logs.read(there.site, "gemma", lines=1, contains="ERROR")
+    found = await logs.read_logs(there.site, "gemma", lines=1, contains="ERROR")
     assert (found.lines, found.total) == (("error again",), 2)
 
 
@@ -51,7 +51,7 @@ async def test_lines_are_found_by_a_text_whatever_its_case(there: Planted) -> No
 async def test_a_searched_text_cannot_change_the_query(there: Planted, text: str) -> None:
     """Quotes and backslashes are only text."""
     there.log("b", "unrelated", f"here is {text} indeed")
-    found = await logs.read(there.site, "gemma", lines=9, contains=text)
+    found = await logs.read_logs(there.site, "gemma", lines=9, contains=text)
     assert found.lines == (f"here is {text} indeed",)
 
 
@@ -60,7 +60,7 @@ async def test_of_an_entry_with_several_lines_only_those_with_the_text_are_given
 ) -> None:
     """Google finds entries, and in whatever field the text is."""
     there.log("wanted\nunwonted\nwanted too")
-    found = await logs.read(there.site, "gemma", lines=9, contains="wanted")
+    found = await logs.read_logs(there.site, "gemma", lines=9, contains="wanted")
     assert (found.lines, found.total) == (("wanted", "wanted too"), 2)
 
 
@@ -69,19 +69,19 @@ async def test_other_deployments_and_former_ones_of_that_name_are_left_out(there
     there.log("from before it was made", ago=3600)
     there.log("from another", name="other")
     there.log("ours")
-    assert (await logs.read(there.site, "gemma", lines=9)).lines == ("ours",)
+    assert (await logs.read_logs(there.site, "gemma", lines=9)).lines == ("ours",)
 
 
 async def test_requests_are_no_lines_of_the_log(there: Planted) -> None:
     """Cloud Run keeps those in a log of their own."""
     there.log("GET /v1/models", log="requests")
-    assert (await logs.read(there.site, "gemma", lines=9)).total == 0
+    assert (await logs.read_logs(there.site, "gemma", lines=9)).total == 0
 
 
 async def test_a_bar_that_rewrites_itself_is_one_line_for_each_step(there: Planted) -> None:
     """As in a local log."""
     there.log("10%\r20%\r\n\n30%")
-    assert (await logs.read(there.site, "gemma", lines=9)).lines == ("10%", "20%", "30%")
+    assert (await logs.read_logs(there.site, "gemma", lines=9)).lines == ("10%", "20%", "30%")
 
 
 def test_an_entry_that_google_took_for_json_is_told_by_its_message() -> None:
@@ -98,7 +98,7 @@ async def test_more_than_one_page_is_said_to_be_there(there: Planted) -> None:
     there.log(*(f"line {number}" for number in range(1001)), ago=200)
     there.service(age_seconds=300)
     with collecting_notes() as notes:
-        found = await logs.read(there.site, "gemma", lines=1)
+        found = await logs.read_logs(there.site, "gemma", lines=1)
     assert (found.lines, found.total) == (("line 1000",), 1000)
     assert any("more than 1000" in note for note in notes)
 
@@ -106,12 +106,12 @@ async def test_more_than_one_page_is_said_to_be_there(there: Planted) -> None:
 async def test_the_log_of_nothing_is_not_found(there: Planted) -> None:
     """Cloud Logging would just give nothing."""
     with pytest.raises(DeploymentNotFound):
-        await logs.read(there.site, "nobody", lines=9)
+        await logs.read_logs(there.site, "nobody", lines=9)
 
 
 async def test_a_log_that_may_not_be_read_says_so(there: Planted) -> None:
     """Asked for by itself it is an error."""
     there.fail("google.logging.*", "PERMISSION_DENIED", message="logging.logEntries.list denied")
     with pytest.raises(PermissionDenied) as caught:
-        await logs.read(there.site, "gemma", lines=9)
+        await logs.read_logs(there.site, "gemma", lines=9)
     assert "logging.logEntries.list" in caught.value.cause

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from google.cloud import run_v2
 
-from backends.cloud_run import looking
+from backends.cloud_run import service, status
 from core.cloud_errors import CloudUnavailable, NotOurs
 from core.errors import DeploymentNotFound
 from core.records import Deployment, State
@@ -25,7 +25,7 @@ async def there(tmp_path: Path) -> AsyncIterator[Planted]:
 
 
 async def seen(there: Planted, name: str = "gemma") -> Deployment:
-    return await looking.describe(there.site, name)
+    return await status.describe(there.site, name)
 
 
 async def noted(there: Planted) -> tuple[Deployment, str]:
@@ -59,7 +59,7 @@ async def test_somebody_elses_service_is_left_alone(there: Planted) -> None:
     there.service(labels={})
     with pytest.raises(NotOurs):
         await seen(there)
-    assert await looking.list_all(there.site) == ()
+    assert await status.list_deployments(there.site) == ()
 
 
 async def test_another_targets_deployment_says_where_it_is(there: Planted) -> None:
@@ -67,7 +67,7 @@ async def test_another_targets_deployment_says_where_it_is(there: Planted) -> No
     there.service(labels=labels(**{"vllm-devops-target": "cloud-run-rtx-pro-6000"}))
     with pytest.raises(DeploymentNotFound, match="it is on cloud-run-rtx-pro-6000"):
         await seen(there)
-    assert await looking.list_all(there.site) == ()
+    assert await status.list_deployments(there.site) == ()
 
 
 async def test_a_service_that_is_ready_and_answers_is_told_whole(there: Planted) -> None:
@@ -194,7 +194,7 @@ async def test_a_list_that_google_refuses_is_a_coded_error(there: Planted) -> No
     """Not a group of errors, nor an empty list."""
     there.fail("*ListServices", "INTERNAL")
     with pytest.raises(CloudUnavailable):
-        await looking.list_all(there.site)
+        await status.list_deployments(there.site)
 
 
 async def test_without_run_there_is_nothing_to_tell(there: Planted) -> None:
@@ -217,7 +217,7 @@ async def test_every_deployment_of_the_target_is_listed_by_name(there: Planted) 
     for name in ("second", "first"):
         there.service(name, delete_time=datetime.now(UTC))
     there.service("foreign", labels={})
-    names = [(each.name, each.state) for each in await looking.list_all(there.site)]
+    names = [(each.name, each.state) for each in await status.list_deployments(there.site)]
     assert names == [("first", State.DELETING), ("second", State.DELETING)]
 
 
@@ -225,4 +225,4 @@ async def test_a_service_whose_spec_was_lost_is_still_told(there: Planted) -> No
     """Annotations can be removed by hand."""
     there.service(annotations={"vllm-devops/spec": "{broken"}, delete_time=datetime.now(UTC))
     assert (await seen(there)).model == "not known"
-    assert await looking.spec_of(there.site, "gemma") is None
+    assert await service.get_spec(there.site, "gemma") is None

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from google.cloud.devtools import cloudbuild_v1
 
-from backends.cloud_run import building, looking, ollama
-from backends.cloud_run.blueprint import blueprint
+from backends.cloud_run import container
+from backends.cloud_run.build import PLAN
+from backends.cloud_run.service import blueprint
+from backends.cloud_run.status import describe, list_deployments
 from core.errors import DeploymentNotFound
 from core.records import DeploymentSpec, ModelShape, State
 from core.reply import collecting_notes
@@ -30,13 +32,13 @@ def build(there: Planted, status: str, *, target: str = "cloud-run-l4", **said: 
     """Plant a build of that spec's image."""
     drawn = blueprint(there.site, SPEC, ModelShape(model=SPEC.model))
     drawn = drawn.model_copy(update={"labels": {**drawn.labels, "vllm-devops-target": target}})
-    made = ollama.build_of(SPEC, project=PROJECT, region=REGION)
+    made = container.build_of(SPEC, project=PROJECT, region=REGION)
     planted: Any = cloudbuild_v1.Build(made)
     planted.id = f"build-{len(there.project.builds)}"
     planted.name = f"projects/{PROJECT}/locations/{REGION}/builds/{planted.id}"
     planted.create_time = datetime.now(UTC)
     planted.status = type(planted).Status[status]
-    planted.substitutions = {building.PLAN: drawn.model_dump_json(exclude_defaults=True)}
+    planted.substitutions = {PLAN: drawn.model_dump_json(exclude_defaults=True)}
     for name, value in said.items():
         setattr(planted, name, value)
     there.project.builds[planted.id] = planted
@@ -48,10 +50,10 @@ async def test_while_its_image_is_built_a_deployment_is_being_created(
 ) -> None:
     """It is told as what it will be, listed and by name."""
     build(there, status)
-    now = await looking.describe(there.site, "small")
+    now = await describe(there.site, "small")
     assert (now.state, now.phase and now.phase.name) == (State.CREATING, "building image")
     assert (now.model, now.revision, now.url) == (SPEC.model, SPEC.fingerprint, None)
-    assert [one.name for one in await looking.list_all(there.site)] == ["small"]
+    assert [one.name for one in await list_deployments(there.site)] == ["small"]
 
 
 async def test_a_build_that_failed_leaves_no_deployment_but_its_reason(there: Planted) -> None:
@@ -59,15 +61,15 @@ async def test_a_build_that_failed_leaves_no_deployment_but_its_reason(there: Pl
     why = cloudbuild_v1.Build.FailureInfo(detail="ollama pull: no such model")
     build(there, "FAILURE", failure_info=why)
     with pytest.raises(DeploymentNotFound, match="no such model"):
-        await looking.describe(there.site, "small")
-    assert await looking.list_all(there.site) == ()
+        await describe(there.site, "small")
+    assert await list_deployments(there.site) == ()
 
 
 async def test_a_build_that_is_done_says_who_goes_on_with_it(there: Planted) -> None:
     """The image alone is no deployment."""
     build(there, "SUCCESS")
     with pytest.raises(DeploymentNotFound, match="deploy_vllm would go on"):
-        await looking.describe(there.site, "small")
+        await describe(there.site, "small")
 
 
 async def test_another_targets_build_is_not_told_here(there: Planted) -> None:
@@ -75,23 +77,23 @@ async def test_another_targets_build_is_not_told_here(there: Planted) -> None:
     build(there, "WORKING", target="cloud-run-rtx-pro-6000")
     build(there, "WORKING", substitutions={})
     with pytest.raises(DeploymentNotFound):
-        await looking.describe(there.site, "small")
-    assert await looking.list_all(there.site) == ()
+        await describe(there.site, "small")
+    assert await list_deployments(there.site) == ()
 
 
 async def test_a_service_goes_before_the_build_of_its_next_image(there: Planted) -> None:
     """What runs is told, once."""
     there.service("small", delete_time=datetime.now(UTC))
     build(there, "WORKING")
-    assert [one.state for one in await looking.list_all(there.site)] == [State.DELETING]
+    assert [one.state for one in await list_deployments(there.site)] == [State.DELETING]
 
 
 async def test_without_cloud_build_nothing_is_being_built(there: Planted) -> None:
     """A project that only serves vLLM need not have it."""
     there.project.apis.discard("cloudbuild.googleapis.com")
     with collecting_notes() as notes, pytest.raises(DeploymentNotFound):
-        await looking.describe(there.site, "small")
-    assert await looking.list_all(there.site) == ()
+        await describe(there.site, "small")
+    assert await list_deployments(there.site) == ()
     assert notes == []
 
 
@@ -99,5 +101,5 @@ async def test_builds_that_may_not_be_seen_are_noted(there: Planted) -> None:
     """The rest is told."""
     there.fail("google.devtools.cloudbuild.*", "PERMISSION_DENIED")
     with collecting_notes() as notes:
-        assert await looking.list_all(there.site) == ()
+        assert await list_deployments(there.site) == ()
     assert any("list the builds" in note for note in notes)

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from backends.cloud_run import applying, changing, facts, logs, looking
+from backends.cloud_run import deployment, instances, logs, status
 from backends.cloud_run.site import Site
 from core.records import Deployment, State
 from core.rehearsal import GooglePlane
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.life]
 
 async def until(site: Site, *states: State) -> Deployment:
     """Look until it is in one of these states."""
-    look: Callable[[], Awaitable[Deployment]] = lambda: looking.describe(site, "gemma")  # noqa: E731
+    look: Callable[[], Awaitable[Deployment]] = lambda: status.describe(site, "gemma")  # noqa: E731
     return await wait_until(
         look,
         lambda seen: seen.state in states,
@@ -31,14 +31,14 @@ async def test_from_creation_to_sleep(plane: GooglePlane, project: str, controls
     """Created, loading, ready; then nobody asks, and it sleeps."""
     controls.set(project, boot_seconds=1.5, idle_seconds=2)
     async with opened(plane, project) as site:
-        await applying.apply(site, planned(site))
-        seen = [await looking.describe(site, "gemma")]
+        await deployment.apply(site, planned(site))
+        seen = [await status.describe(site, "gemma")]
         while not seen[-1].state.settled:
-            seen.append(await looking.describe(site, "gemma"))
+            seen.append(await status.describe(site, "gemma"))
         asleep = await until(site, State.ASLEEP)
-        again = [(await looking.describe(site, "gemma")).state for _ in range(3)]
-        log = await logs.read(site, "gemma", lines=500)
-        known = await facts.engine_facts(site, "gemma")
+        again = [(await status.describe(site, "gemma")).state for _ in range(3)]
+        log = await logs.read_logs(site, "gemma", lines=500)
+        known = await instances.engine_facts(site, "gemma")
     states = list(dict.fromkeys(each.state for each in seen))
     assert states == [State.CREATING, State.LOADING, State.READY]
     assert any(each.phase and each.phase.name == "loading weights" for each in seen)
@@ -54,11 +54,11 @@ async def test_stopped_and_started_again(
 ) -> None:
     """Stopping is read back; a started one sleeps until it is asked."""
     async with opened(plane, project) as site:
-        await applying.apply(site, planned(site))
+        await deployment.apply(site, planned(site))
         await until(site, State.READY)
-        await changing.stop(site, "gemma")
+        await deployment.stop(site, "gemma")
         stopped = await until(site, State.STOPPED)
-        await changing.start(site, "gemma")
+        await deployment.start(site, "gemma")
         after = await until(site, State.ASLEEP)
     assert (stopped.replicas, after.replicas) == (0, 0)
 
@@ -77,7 +77,7 @@ async def test_a_rollout_that_fails_says_why(
     """In our words, with Google's as the cause."""
     controls.set(project, rollout=rollout, boot_seconds=0.2, probe_scale=0.001)
     async with opened(plane, project) as site:
-        await applying.apply(site, planned(site))
+        await deployment.apply(site, planned(site))
         failed = await until(site, State.FAILED)
     assert failed.failure
     assert failed.failure.code == code

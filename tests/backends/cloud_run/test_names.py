@@ -3,7 +3,7 @@
 import inspect
 from pathlib import Path
 
-from backends.cloud_run import names as cloud_run
+from backends.cloud_run import site as cloud_run
 from backends.google import names as google
 
 

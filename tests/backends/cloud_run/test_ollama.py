@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from backends.cloud_run import ollama, rules
+from backends.cloud_run import container
 from backends.google.sent import as_sent
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec
@@ -39,37 +39,37 @@ def test_a_model_beyond_ten_gigabytes_is_refused_with_the_reason(model: str) -> 
 )
 def test_a_model_goes_by_the_hubs_name_or_by_ollamas(model: str, tag: str) -> None:
     """A tag of its library is taken as it is."""
-    assert ollama.tag_of(model) == tag
+    assert container.ollama_tag(model) == tag
 
 
 @pytest.mark.parametrize("model", ["someone/else", "x:y; rm -rf /", "a:b\nRUN evil", "a b:c"])
 def test_what_ollama_does_not_call_a_model_is_refused(model: str) -> None:
     """Nothing that is no tag gets into a Dockerfile."""
     with pytest.raises(InvalidArgument):
-        ollama.tag_of(model)
+        container.ollama_tag(model)
 
 
 def test_the_image_holds_the_model_under_the_name_it_is_asked_for_by() -> None:
     """Then a client of the Hub's name and one of Ollama's both find it."""
-    written = ollama.dockerfile(_wish("google/gemma-4-E4B-it"))
+    written = container.dockerfile(_wish("google/gemma-4-E4B-it"))
     assert written.startswith("FROM ollama/ollama:")
     assert "OLLAMA_HOST=0.0.0.0:8080" in written
     assert "OLLAMA_KEEP_ALIVE=-1" in written
     assert "ollama pull gemma4:e4b && ollama cp gemma4:e4b google/gemma-4-E4B-it" in written
-    assert "ollama cp" not in ollama.dockerfile(_wish())
+    assert "ollama cp" not in container.dockerfile(_wish())
     assert 'ENTRYPOINT ["ollama", "serve"]' in written
 
 
 def test_the_build_uploads_nothing_and_is_what_googles_document_describes() -> None:
     """Its first step writes the Dockerfile; nothing in it is a substitution of Cloud Build's."""
-    build = ollama.build_of(_wish(), **_WHERE)
+    build = container.build_of(_wish(), **_WHERE)
     sent = as_sent(build)
     assert faults("cloudbuild.v1", "Build", sent) == []
     assert "source" not in sent
     assert "machineType" not in sent["options"]
     assert sent["timeout"] == "3600s"
     recipe, image = build.steps
-    assert ollama.dockerfile(_wish()) in recipe.script
+    assert container.dockerfile(_wish()) in recipe.script
     assert list(image.args) == ["build", "--tag", build.images[0], "."]
     assert "$" not in recipe.script + " ".join(image.args)
     assert list(build.tags) == ["vllm-devops", "gemma", _wish().fingerprint]
@@ -79,7 +79,7 @@ def test_the_build_uploads_nothing_and_is_what_googles_document_describes() -> N
 
 def test_the_build_runs_as_an_account_of_its_own_and_says_where_its_log_goes() -> None:
     """None named would be the project's default account, which may hold anything."""
-    sent = as_sent(ollama.build_of(_wish(), **_WHERE))
+    sent = as_sent(container.build_of(_wish(), **_WHERE))
     email = "vllm-devops-builder@mine.iam.gserviceaccount.com"
     assert sent["serviceAccount"] == f"projects/mine/serviceAccounts/{email}"
     assert sent["options"]["logging"] == "CLOUD_LOGGING_ONLY"
@@ -87,19 +87,19 @@ def test_the_build_runs_as_an_account_of_its_own_and_says_where_its_log_goes() -
 
 def test_the_builder_has_room_for_the_model_three_times() -> None:
     """Pulled, in a layer, and pushed."""
-    for tag, row in rules.rules().ollama.models.items():
+    for tag, row in container.rules().ollama.models.items():
         if row.gb <= 10:
-            assert ollama.disk_gb(_wish(tag)) >= 3 * row.gb
-    assert ollama.disk_gb(_wish("somebody/model:q4")) >= 30
+            assert container.disk_gb(_wish(tag)) >= 3 * row.gb
+    assert container.disk_gb(_wish("somebody/model:q4")) >= 30
 
 
 def test_the_file_for_gcloud_says_the_same_as_the_typed_build() -> None:
     """What a person submits by hand is what the tools submit."""
-    written = yaml.safe_load(ollama.cloudbuild_yaml(_wish(), **_WHERE))
-    sent = as_sent(ollama.build_of(_wish(), **_WHERE))
+    written = yaml.safe_load(container.cloudbuild_yaml(_wish(), **_WHERE))
+    sent = as_sent(container.build_of(_wish(), **_WHERE))
     sent["options"]["diskSizeGb"] = int(sent["options"]["diskSizeGb"])
     assert written == sent
-    pasted = ollama.submit(_wish(), **_WHERE)
+    pasted = container.submit_command(_wish(), **_WHERE)
     found = re.search(r"<<'END_OF_BUILD'\n(.*)END_OF_BUILD\n(gcloud .*)", pasted, re.DOTALL)
     assert found
     assert yaml.safe_load(found[1]) == sent

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from backends.cloud_run.planning import engine_name
+from backends.cloud_run.plan import engine_name
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec, ModelShape
 from tests.backends.cloud_run.planned import (

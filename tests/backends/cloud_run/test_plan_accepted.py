@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from google.cloud import run_v2
 
-from backends.cloud_run.blueprint import blueprint
-from backends.cloud_run.service import service_of
+from backends.cloud_run.service import blueprint, service_of
 from core.rehearsal import GooglePlane
 from planner.model import read_model
 from tests.backends.cloud_run.planned import BUCKET, L4, RTX, site, spec

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from google.cloud import run_v2
 
-from backends.cloud_run import rules
+from backends.cloud_run import container
 from core.errors import InvalidArgument
 from planner.places import Size
 from tests.backends.cloud_run.planned import (
@@ -105,7 +105,7 @@ def test_a_pair_that_cloud_run_does_not_give_is_refused(
     size = Size(vcpu=vcpu, ram_gib=ram_gib)
     alone = Size(vcpu=0, ram_gib=0)
     with pytest.raises(InvalidArgument, match="beside this GPU"):
-        rules.refuse_size(rules.gpu_of(named), rules.place_of(named), size, alone)
+        container.refuse_size(container.gpu_of(named), container.place_of(named), size, alone)
 
 
 @targets
@@ -211,7 +211,7 @@ def test_the_port_has_no_name(said: dict[str, Any]) -> None:
 @pytest.mark.parametrize("target", [L4, RTX])
 def test_an_image_is_built_for_the_driver_of_its_hosts(target: str) -> None:
     """R37: a CUDA newer than the driver's starts nothing; Blackwell needs 12.8 at least."""
-    gpu = rules.gpu_of(site(target).target)
+    gpu = container.gpu_of(site(target).target)
     assert int(gpu.cuda.split(".")[0]) <= gpu.driver_cuda_major
     assert ("-cu129" in gpu.image) == (gpu.cuda == "12.9")
     if target == RTX:

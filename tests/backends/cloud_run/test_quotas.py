@@ -3,7 +3,7 @@
 import pytest
 from google.cloud.cloudquotas_v1 import DimensionsInfo, QuotaDetails, QuotaInfo
 
-from backends.cloud_run import quotas
+from backends.cloud_run import checks
 from backends.google.failing import CPU_QUOTA, MEMORY_QUOTA
 from core.cloud_errors import NotConfigured
 from core.rehearsal import GooglePlane
@@ -26,7 +26,7 @@ async def test_the_quota_without_zonal_redundancy_counts_first(
 ) -> None:
     controls.set(project, quotas={"l4": 3})
     async with opened(plane, project, target=offline(L4).target) as site:
-        first, second = await quotas.read(site)
+        first, second = await checks.read_quotas(site)
     assert first.quota == "NvidiaL4GpuAllocNoZonalRedundancyPerProjectRegion"
     assert second.quota == "NvidiaL4GpuAllocPerProjectRegion"
     assert (first.limit, first.region) == (3, "us-east4")
@@ -37,7 +37,7 @@ async def test_thousandths_of_an_rtx_pro_6000_are_read_as_gpus(
 ) -> None:
     controls.set(project, quotas={"rtx-pro-6000": 2})
     async with opened(plane, project, target=offline(RTX).target) as site:
-        first, _second = await quotas.read(site)
+        first, _second = await checks.read_quotas(site)
     assert first.quota == "NvidiaRtxPro6000GpuAllocNoZonalRedundancyPerProjectRegion"
     assert first.limit == 2
 
@@ -51,7 +51,7 @@ async def test_a_quota_of_nothing_counts_where_services_use_the_gpu(
         made = {"parent": site.clients.parent, "service_id": "one"}
         await run.create_service({**made, "service": typed(site)})
         controls.set(project, faults=[fault("GetQuotaInfo", "NOT_FOUND", times=-1)])
-        first, _second = await quotas.read(site)
+        first, _second = await checks.read_quotas(site)
     assert (first.limit, first.first_grant) == (0, None)
 
 
@@ -61,7 +61,7 @@ async def test_what_was_asked_for_that_cannot_be_read_was_not_asked_for(
     denied = [fault("ListQuotaPreferences", "PERMISSION_DENIED", times=-1)]
     controls.set(project, quotas={"l4": 0}, faults=denied)
     async with opened(plane, project) as site:
-        first, _second = await quotas.read(site)
+        first, _second = await checks.read_quotas(site)
     assert (first.limit, first.first_grant) == (None, 3)
 
 
@@ -71,14 +71,14 @@ async def test_a_quota_that_cannot_be_read_is_unknown_and_says_why(
 ) -> None:
     controls.set(project, faults=[fault("GetQuotaInfo", status, times=-1)])
     async with opened(plane, project) as site:
-        rows = await quotas.read(site)
+        rows = await checks.read_quotas(site)
     assert [row.limit for row in rows] == [None, None]
     assert all(row.detail for row in rows)
 
 
 async def test_an_api_that_is_off_leaves_it_unknown(plane: GooglePlane, bare_project: str) -> None:
     async with opened(plane, bare_project) as site:
-        first, _second = await quotas.read(site)
+        first, _second = await checks.read_quotas(site)
     assert first.limit is None
     assert "is not enabled" in first.detail
 
@@ -87,11 +87,11 @@ async def test_services_on_the_same_accelerator_are_counted_by_their_most_instan
     plane: GooglePlane, project: str
 ) -> None:
     async with opened(plane, project, target=offline(L4).target) as site:
-        assert (await quotas.read(site))[0].in_use == 0
+        assert (await checks.read_quotas(site))[0].in_use == 0
         run = await site.clients.run()
         made = {"parent": site.clients.parent, "service_id": "one"}
         await run.create_service({**made, "service": typed(site, max_replicas=2)})
-        first, second = await quotas.read(site)
+        first, second = await checks.read_quotas(site)
     assert first.in_use == 2
     assert second.in_use is None
 
@@ -102,7 +102,7 @@ async def test_services_that_cannot_be_listed_leave_unknown_what_is_in_use(
     denied = [fault("Services/ListServices", "PERMISSION_DENIED", times=-1)]
     controls.set(project, quotas={"l4": 3}, faults=denied)
     async with opened(plane, project) as site:
-        first, _second = await quotas.read(site)
+        first, _second = await checks.read_quotas(site)
     assert (first.limit, first.in_use) == (3, None)
     assert "not known" in first.detail
 
@@ -113,13 +113,13 @@ async def test_without_a_project_nothing_is_asked(plane: GooglePlane) -> None:
             google=None, settings=site.settings.model_copy(update={"google_cloud_project": None})
         )
         with pytest.raises(NotConfigured):
-            await quotas.read(site)
+            await checks.read_quotas(site)
 
 
 async def test_a_target_without_a_gpu_has_no_quota(plane: GooglePlane) -> None:
     cpu = offline(L4).target.model_copy(update={"accelerator": None})
     async with opened(plane, "p", target=cpu) as site:
-        assert await quotas.read(site) == ()
+        assert await checks.read_quotas(site) == ()
 
 
 def quota_of(*rows: tuple[dict[str, str], list[str], int]) -> QuotaInfo:
@@ -135,7 +135,7 @@ def quota_of(*rows: tuple[dict[str, str], list[str], int]) -> QuotaInfo:
 
 def test_the_entry_of_the_region_goes_before_one_that_applies_to_it() -> None:
     info = quota_of(({}, ["a", "b"], 1), ({"region": "b"}, ["b"], 5))
-    found = {region: quotas.entry_of(info, region) for region in ("a", "b", "c")}
+    found = {region: checks.quota_entry(info, region) for region in ("a", "b", "c")}
     assert {region: one.details.value if one else None for region, one in found.items()} == {
         "a": 1,
         "b": 5,
@@ -152,7 +152,7 @@ async def test_cpu_and_memory_are_told_as_people_count_them(
     """Google counts thousandths and bytes."""
     controls.set(project, quotas={"cpu": 20, "memory_gib": 40})
     async with opened(plane, project) as site:
-        read = await quotas.allowed(site, quota)
+        read = await checks.allowed(site, quota)
     assert (read.limit, read.unit) == (limit, unit)
 
 
@@ -162,6 +162,6 @@ async def test_memory_that_is_not_told_is_unknown_and_not_nothing(
 ) -> None:
     controls.set(project, faults=[fault("GetQuotaInfo", status, times=-1)])
     async with opened(plane, project) as site:
-        read = await quotas.allowed(site, MEMORY_QUOTA)
+        read = await checks.allowed(site, MEMORY_QUOTA)
     assert read.limit is None
     assert read.detail

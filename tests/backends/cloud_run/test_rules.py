@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from backends.cloud_run import rules
+from backends.cloud_run import container
 from backends.common.words import said, spread_in
 from core.errors import InvalidArgument
 from core.records import NAME_PATTERN, Target
@@ -17,12 +17,12 @@ from tests.backends.cloud_run.planned import L4, RTX, drawn, planned, site
 def test_every_size_that_the_planner_offers_is_one_that_cloud_run_gives(target: str) -> None:
     """Two tables of one thing must not drift apart."""
     named = site(target).target
-    place = rules.place_of(named)
+    place = container.place_of(named)
     for size in place.sizes:
-        rules.refuse_size(rules.gpu_of(named), place, size, Size(vcpu=0, ram_gib=0))
-    assert rules.place_of(named).name == target
-    limit = rules.place_of(named).startup_seconds_max
-    assert limit == rules.rules().limits.startup_seconds
+        container.refuse_size(container.gpu_of(named), place, size, Size(vcpu=0, ram_gib=0))
+    assert container.place_of(named).name == target
+    limit = container.place_of(named).startup_seconds_max
+    assert limit == container.rules().limits.startup_seconds
 
 
 def test_a_target_whose_gpu_cloud_run_does_not_have_is_refused() -> None:
@@ -30,7 +30,7 @@ def test_a_target_whose_gpu_cloud_run_does_not_have_is_refused() -> None:
     for accelerator in ("nvidia-h100", None):
         odd = Target(name="odd", backend="cloud_run", description="", accelerator=accelerator)
         with pytest.raises(InvalidArgument) as refused:
-            rules.place_of(odd)
+            container.place_of(odd)
         assert "nvidia-l4" in refused.value.fix
 
 
@@ -38,14 +38,14 @@ def test_a_target_whose_gpu_cloud_run_does_not_have_is_refused() -> None:
 def test_a_deployments_name_is_a_services_name(name: str) -> None:
     """Whatever the tools take as a name, Cloud Run takes too."""
     assert re.fullmatch(NAME_PATTERN, name)
-    rules.refuse_name(name)
+    container.refuse_name(name)
 
 
 @pytest.mark.parametrize("name", ["", "4gemma", "Gemma", "gemma-", "a_b", "a" * 50])
 def test_what_no_service_can_be_called_is_refused(name: str) -> None:
     """The pattern is Cloud Run's own."""
     with pytest.raises(InvalidArgument):
-        rules.refuse_name(name)
+        container.refuse_name(name)
 
 
 def test_a_region_that_is_not_listed_is_a_warning_and_what_is_no_region_is_refused() -> None:

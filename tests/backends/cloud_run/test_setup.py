@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from google.iam.v1.policy_pb2 import Policy
 
-from backends.cloud_run.setup_steps import steps
+from backends.cloud_run.checks import steps
 from backends.cloud_run.site import Site
 from backends.google import setup
 from core.cloud_errors import (

@@ -7,8 +7,8 @@ import pytest
 from google.api_core.exceptions import PreconditionFailed
 from google.api_core.iam import Policy
 
-from backends.cloud_run import buckets_access
-from backends.cloud_run.setup_steps import steps
+from backends.cloud_run import storage
+from backends.cloud_run.checks import steps
 from backends.cloud_run.site import Site
 from backends.google import setup
 from backends.google.names import runtime_account
@@ -98,28 +98,28 @@ async def test_the_token_is_in_no_word_of_it(plane: GooglePlane, bare_project: s
 async def test_a_bucket_that_others_open_at_the_same_time_is_tried_again(
     plane: GooglePlane, project: str, monkeypatch: pytest.MonkeyPatch, conflicts: int
 ) -> None:
-    left, write = [PreconditionFailed("conditionNotMet")] * conflicts, buckets_access._write
+    left, write = [PreconditionFailed("conditionNotMet")] * conflicts, storage._write
 
     def contended(bucket: Any, policy: Policy) -> object:
         if left:
             raise left.pop()
         return write(bucket, policy)
 
-    monkeypatch.setattr(buckets_access, "_write", contended)
+    monkeypatch.setattr(storage, "_write", contended)
     async with opened(plane, project) as site:
         await store(site, project, {})
         if conflicts == 2:
-            await buckets_access.add_reader(site, project)
+            await storage.add_reader(site, project)
         else:
             with pytest.raises(ConcurrentChange):
-                await buckets_access.add_reader(site, project)
-        assert await buckets_access.has_reader(site, project) is (conflicts == 2)
+                await storage.add_reader(site, project)
+        assert await storage.has_reader(site, project) is (conflicts == 2)
 
 
 def test_a_reader_joins_those_who_have_the_role_and_conditions_are_kept() -> None:
     policy = Policy(etag="one", version=1)
-    policy.bindings = [{"role": buckets_access.ROLE, "members": {"user:a@example.com"}}]
-    buckets_access.add(policy, "serviceAccount:me@p")
+    policy.bindings = [{"role": storage.ROLE, "members": {"user:a@example.com"}}]
+    storage.add_to_policy(policy, "serviceAccount:me@p")
     (binding,) = policy.bindings
     assert binding["members"] == {"user:a@example.com", "serviceAccount:me@p"}
     assert (policy.etag, policy.version) == ("one", 3)

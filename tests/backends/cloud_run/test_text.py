@@ -9,9 +9,8 @@ import pytest
 import yaml
 from google.api.launch_stage_pb2 import LaunchStage
 
-from backends.cloud_run import text
-from backends.cloud_run.blueprint import Blueprint
-from backends.cloud_run.service import service_of
+from backends.cloud_run import plan
+from backends.cloud_run.service import Blueprint, service_of
 from tests.backends.cloud_run.planned import BUCKET, L4, RTX, drawn, planned, site
 from tests.backends.discovery import faults
 
@@ -35,7 +34,7 @@ def _made(target: str, wish: str) -> Blueprint:
 
 def _flags(made: Blueprint) -> dict[str, str]:
     """Read `gcloud run deploy` back as gcloud would."""
-    words = shlex.split(text.deploy(made))
+    words = shlex.split(plan.deploy(made))
     stage = [made.launch_stage] if made.launch_stage else []
     assert words[: 4 + len(stage)] == ["gcloud", *stage, "run", "deploy", made.name]
     (_, flags), *_ = _by_container(words[4 + len(stage) :])
@@ -80,10 +79,10 @@ def _by_container(words: list[str]) -> list[tuple[str, dict[str, str]]]:
 def test_a_public_ones_proxy_is_said_in_every_form(target: str) -> None:
     """Container by container, as gcloud, as YAML and as it is typed."""
     made = _made(target, "public")
-    (engine, _), (guard, flags) = _by_container(shlex.split(text.deploy(made))[4:])
+    (engine, _), (guard, flags) = _by_container(shlex.split(plan.deploy(made))[4:])
     template = service_of(made).template
     first, typed = template.containers
-    written = yaml.safe_load(text.yaml(made))["spec"]["template"]
+    written = yaml.safe_load(plan.yaml(made))["spec"]["template"]
     said = written["spec"]["containers"][1]
     assert (engine, guard) == (first.name, typed.name) == ("vllm", "guard")
     assert flags["--image"] == typed.image == said["image"]
@@ -200,7 +199,7 @@ def test_the_command_mounts_the_bucket_and_joins_the_network() -> None:
 @wishes
 def test_the_yaml_is_a_service_as_google_describes_it(target: str, wish: str) -> None:
     """`gcloud run services replace` takes Knative's form, which has a document of its own."""
-    written = yaml.safe_load(text.yaml(_made(target, wish)))
+    written = yaml.safe_load(plan.yaml(_made(target, wish)))
     assert (written["apiVersion"], written["kind"]) == ("serving.knative.dev/v1", "Service")
     assert faults("run.v1", "Service", written) == []
 
@@ -210,7 +209,7 @@ def test_the_yaml_is_a_service_as_google_describes_it(target: str, wish: str) ->
 def test_the_yaml_says_the_same_as_the_typed_service(target: str, wish: str) -> None:
     """Two forms of one thing that differ are two things."""
     made = _made(target, wish)
-    written, service = yaml.safe_load(text.yaml(made)), service_of(made)
+    written, service = yaml.safe_load(plan.yaml(made)), service_of(made)
     revision = written["spec"]["template"]["spec"]
     container, typed = revision["containers"][0], service.template.containers[0]
     assert container["image"] == typed.image
@@ -236,7 +235,7 @@ def test_the_yaml_says_the_same_as_the_typed_service(target: str, wish: str) -> 
 def test_the_yamls_annotations_are_the_typed_settings(target: str, wish: str) -> None:
     """In YAML, what the API has fields for is an annotation, and a typo is silently nothing."""
     made = _made(target, wish)
-    written, service = yaml.safe_load(text.yaml(made)), service_of(made)
+    written, service = yaml.safe_load(plan.yaml(made)), service_of(made)
     own = written["metadata"]["annotations"]
     revision = written["spec"]["template"]["metadata"]["annotations"]
     assert own["vllm-devops/spec"] == service.annotations["vllm-devops/spec"]
@@ -258,7 +257,7 @@ def test_the_yamls_annotations_are_the_typed_settings(target: str, wish: str) ->
 def test_no_text_holds_a_key_or_a_comment(wish: str) -> None:
     """What is pasted ends up in a shell's history."""
     made = _made(L4, wish)
-    for written in (text.gcloud(made), text.yaml(made), text.docker(made)):
+    for written in (plan.gcloud(made), plan.yaml(made), plan.docker(made)):
         assert "hf_x" not in written
         assert "VLLM_API_KEY=" not in written.replace("VLLM_API_KEY=vllm-devops-gemma", "")
         assert not any(line.lstrip().startswith("#") for line in written.splitlines())
@@ -267,11 +266,11 @@ def test_no_text_holds_a_key_or_a_comment(wish: str) -> None:
 def test_the_key_goes_from_a_pipe_into_the_secret() -> None:
     """It is in no file, argument or variable; and every secret that is read is granted."""
     made = _made(L4, "hub")
-    key, *grants = text.gcloud(made).splitlines()[:3]
+    key, *grants = plan.gcloud(made).splitlines()[:3]
     assert key.startswith("openssl rand -hex 32 | tr -d '\\n' | gcloud secrets create ")
     assert key.endswith("--data-file=-")
     assert [shlex.split(line)[3] for line in grants] == ["vllm-devops-gemma-api-key", "hf-token"]
-    assert "secrets" not in text.gcloud(_made(L4, "ollama"))
+    assert "secrets" not in plan.gcloud(_made(L4, "ollama"))
 
 
 @wishes
@@ -279,15 +278,15 @@ def test_a_plans_commands_are_the_text(wish: str) -> None:
     """What a plan shows for each step is what the whole text is made of."""
     opened = site(L4, google_cloud_project="mine", hf_token="hf_x")
     commands = [step.command for step in planned(opened, **_WISHES[wish]).steps]
-    assert commands[-1] == text.deploy(_made(L4, wish))
+    assert commands[-1] == plan.deploy(_made(L4, wish))
     if wish != "ollama":
-        assert "\n".join(commands) == text.gcloud(_made(L4, wish))
+        assert "\n".join(commands) == plan.gcloud(_made(L4, wish))
 
 
 def test_docker_runs_the_same_container() -> None:
     """On a GPU of one's own, with the key taken from the shell."""
     made = _made(L4, "bucket")
-    words = shlex.split(text.docker(made))
+    words = shlex.split(plan.docker(made))
     assert words[-len(made.container.args) :] == list(made.container.args)
     assert "VLLM_API_KEY" in words
     assert "--entrypoint=vllm" in words

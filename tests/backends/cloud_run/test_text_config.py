@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from backends.cloud_run import text
-from backends.cloud_run.blueprint import blueprint
-from backends.cloud_run.service import service_of
+from backends.cloud_run import plan
+from backends.cloud_run.service import blueprint, service_of
 from core.errors import DeploymentNotFound, NotFound
 from planner.model import read_model
 from tests.backends.cloud_run.planned import E4B, spec
@@ -38,7 +37,7 @@ def _plant(there: Planted, *, image: str = _PINNED, **said: Any) -> None:
 async def test_it_is_written_as_it_runs(there: Planted) -> None:
     """With the image it was pinned to and the token it reads, not as it would be made today."""
     _plant(there, model=E4B, max_num_seqs=8)
-    config = await text.config(there.site, "gemma")
+    config = await plan.config(there.site, "gemma")
     written = yaml.safe_load(config.yaml)
     (container,) = written["spec"]["template"]["spec"]["containers"]
     assert container["image"] == _PINNED
@@ -52,7 +51,7 @@ async def test_it_is_written_as_it_runs(there: Planted) -> None:
 async def test_ollamas_image_is_built_first(there: Planted) -> None:
     """The commands make it from nothing, and there is no key to speak of."""
     _plant(there, model="gemma3:4b", engine="ollama", image="us-docker.pkg.dev/p/r/gemma:1")
-    config = await text.config(there.site, "gemma")
+    config = await plan.config(there.site, "gemma")
     build, deploy = config.command.index("builds submit"), config.command.index("run deploy")
     assert build < deploy
     assert "secrets" not in config.command
@@ -63,11 +62,11 @@ async def test_what_nobody_can_read_any_more_is_said(there: Planted) -> None:
     """Somebody took the annotation away; the service is still there to be read."""
     there.service(annotations={})
     with pytest.raises(NotFound) as caught:
-        await text.config(there.site, "gemma")
+        await plan.config(there.site, "gemma")
     assert "gcloud run services describe" in caught.value.fix
 
 
 async def test_nothing_of_that_name_has_no_text(there: Planted) -> None:
     """As for every other question about it."""
     with pytest.raises(DeploymentNotFound):
-        await text.config(there.site, "nobody")
+        await plan.config(there.site, "nobody")

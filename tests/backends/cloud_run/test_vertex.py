@@ -2,7 +2,7 @@
 
 import pytest
 
-from backends.cloud_run import vertex
+from backends.cloud_run import storage
 from core.cloud_errors import ApiDisabled, CloudError
 from core.rehearsal import GooglePlane
 from core.reply import collecting_notes
@@ -32,7 +32,7 @@ async def test_a_registered_model_tells_where_its_files_are(
     }
     controls.set(project, vertex_models=[row])
     async with opened(plane, project) as site:
-        (found,) = await vertex.models(site)
+        (found,) = await storage.models_in_registry(site)
     assert (found.display_name, found.version, found.artifact) == ("gemma", "4", "gs://b/gemma")
     assert found.created_at.startswith("2026-09-21T")
     assert "/locations/us-east4/models/" in found.name
@@ -41,17 +41,17 @@ async def test_a_registered_model_tells_where_its_files_are(
 async def test_every_page_is_read(plane: GooglePlane, project: str, controls: Controls) -> None:
     controls.set(project, vertex_models=[{"display_name": f"m{n}"} for n in range(150)])
     async with opened(plane, project) as site:
-        assert len(await vertex.models(site)) == 150
+        assert len(await storage.models_in_registry(site)) == 150
 
 
 async def test_models_beyond_a_number_are_left_out_and_said_to_be(
     plane: GooglePlane, project: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vertex, "_MOST", 2)
+    monkeypatch.setattr(storage, "_MOST", 2)
     controls.set(project, vertex_models=[{"display_name": f"m{n}"} for n in range(3)])
     async with opened(plane, project) as site:
         with collecting_notes() as notes:
-            assert len(await vertex.models(site)) == 2
+            assert len(await storage.models_in_registry(site)) == 2
     assert "more models" in notes[0]
 
 
@@ -60,7 +60,7 @@ async def test_models_of_other_regions_are_not_shown(
 ) -> None:
     controls.set(project, vertex_models=[{"display_name": "m", "region": "europe-west4"}])
     async with opened(plane, project) as site:
-        assert await vertex.models(site) == []
+        assert await storage.models_in_registry(site) == []
 
 
 async def test_an_api_that_is_off_says_how_to_enable_it(
@@ -68,7 +68,7 @@ async def test_an_api_that_is_off_says_how_to_enable_it(
 ) -> None:
     async with opened(plane, bare_project) as site:
         with pytest.raises(ApiDisabled) as refused:
-            await vertex.models(site)
+            await storage.models_in_registry(site)
     assert "setup_target" in refused.value.fix
 
 
@@ -79,6 +79,6 @@ async def test_a_failure_of_google_is_a_coded_error(
     controls.set(project, faults=[fault(LIST, status, times=-1)])
     async with opened(plane, project) as site:
         with pytest.raises(CloudError) as refused:
-            await vertex.models(site)
+            await storage.models_in_registry(site)
     assert refused.value.code != "CLOUD_ERROR"
     assert refused.value.fix

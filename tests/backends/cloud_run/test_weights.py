@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from backends.cloud_run.rules import rules
-from backends.cloud_run.weights import weights_of
+from backends.cloud_run.container import rules, weights_of
 from backends.common.hub_cache import hub_environment
 from core.errors import InvalidArgument
 from tests.backends.cloud_run.planned import BUCKET, E4B, spec

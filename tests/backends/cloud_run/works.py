@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import SecretStr
 
-from backends.cloud_run import access, applying, changing, logs, looking, removing
+from backends.cloud_run import access, deployment, logs, status
 from backends.cloud_run.site import Site
 from backends.google import secrets
 from backends.google.names import HF_SECRET
@@ -39,20 +39,20 @@ def wanted(site: Site, name: str, **said: Any) -> Plan:
 
 
 async def make(site: Site, name: str) -> None:
-    await applying.apply(site, wanted(site, name))
+    await deployment.apply(site, wanted(site, name))
 
 
 async def make_in_image(site: Site, name: str) -> None:
-    await applying.apply(site, wanted(site, name, model="gemma3:4b", engine="ollama"))
+    await deployment.apply(site, wanted(site, name, model="gemma3:4b", engine="ollama"))
 
 
 async def replace(site: Site, name: str) -> None:
-    await applying.apply(site, wanted(site, name, max_model_len=2048))
+    await deployment.apply(site, wanted(site, name, max_model_len=2048))
 
 
 async def make_and_stop(site: Site, name: str) -> None:
     await make(site, name)
-    await changing.stop(site, name)
+    await deployment.stop(site, name)
 
 
 async def keep_token(site: Site, _name: str) -> None:
@@ -97,13 +97,13 @@ MAKING: Final = {
     ),
 }
 CHANGING: Final = {
-    "scale": Work(lambda site, name: changing.scale(site, name, 0, 2), _CHANGE, begin=make),
-    "stop": Work(changing.stop, _CHANGE, begin=make),
-    "start": Work(changing.start, _CHANGE, begin=make_and_stop),
+    "scale": Work(lambda site, name: deployment.scale(site, name, 0, 2), _CHANGE, begin=make),
+    "stop": Work(deployment.stop, _CHANGE, begin=make),
+    "start": Work(deployment.start, _CHANGE, begin=make_and_stop),
 }
 DELETING: Final = {
     "delete": Work(
-        removing.delete,
+        deployment.delete,
         {
             "Services/GetService": MUST,
             "Services/DeleteService": MUST,
@@ -127,7 +127,7 @@ BUILDING: Final = {
 }
 UNBUILDING: Final = {
     "delete while building": Work(
-        removing.delete,
+        deployment.delete,
         {
             "Services/GetService": MUST,
             "SecretManagerService/GetSecret": MUST,
@@ -139,7 +139,7 @@ UNBUILDING: Final = {
 }
 LOOKING_AT_READY: Final = {
     "describe": Work(
-        looking.describe,
+        status.describe,
         {
             "Services/GetService": MUST,
             "Revisions/GetRevision": MAY,
@@ -148,7 +148,7 @@ LOOKING_AT_READY: Final = {
         },
     ),
     "list": Work(
-        lambda site, _name: looking.list_all(site),
+        lambda site, _name: status.list_deployments(site),
         {
             "Services/ListServices": MUST,
             "Revisions/GetRevision": MAY,
@@ -159,7 +159,7 @@ LOOKING_AT_READY: Final = {
         },
     ),
     "logs": Work(
-        lambda site, name: logs.read(site, name, lines=10),
+        lambda site, name: logs.read_logs(site, name, lines=10),
         {"Services/GetService": MUST, "LoggingServiceV2/ListLogEntries": MUST},
     ),
     "access": Work(
@@ -169,7 +169,7 @@ LOOKING_AT_READY: Final = {
 }
 LOOKING_AT_BOOTING: Final = {
     "describe": Work(
-        looking.describe,
+        status.describe,
         {
             "Services/GetService": MUST,
             "Revisions/GetRevision": MAY,

@@ -6,7 +6,7 @@ import anyio
 import pytest
 from google.api_core import exceptions
 
-from backends.cloud_run import ollama
+from backends.cloud_run import container
 from core.records import DeploymentSpec
 from tests.emulators.google.conftest import Google
 from tests.google_plane import Controls
@@ -90,7 +90,7 @@ async def test_what_a_step_builds_is_pushed(workshop: Workshop) -> None:
 async def test_the_backends_own_recipe_for_ollama_is_built(workshop: Workshop) -> None:
     """Nothing in it is refused here."""
     spec = DeploymentSpec(name="small", model="gemma3:4b", engine="ollama")
-    build = ollama.build_of(spec, project=workshop.project, region="us-central1")
+    build = container.build_of(spec, project=workshop.project, region="us-central1")
     operation = await workshop.builds.create_build(
         request={"parent": workshop.place, "project_id": workshop.project, "build": build}
     )

@@ -1,0 +1,622 @@
+"""What a project must have and what a plan needs of Google: set-up, quotas and preflight."""
+
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import anyio
+
+from backends.cloud_abilities import Quota
+from backends.cloud_run import access, container, storage
+from backends.cloud_run.service import (
+    blueprint,
+    find_service,
+    in_beta_if_need_be,
+    is_ours,
+    service_of,
+    target_of,
+)
+from backends.cloud_run.site import BUILDER_ID, REPOSITORY, Site, builder_account
+from backends.common import hub_question
+from backends.common.looked import Answer, Question, answered
+from backends.common.model_files import folders, whole
+from backends.common.needs import read_needs
+from backends.google import checks, images
+from backends.google import setup_steps as google
+from backends.google.failing import (
+    CPU_QUOTA,
+    MEMORY_QUOTA,
+    NO_GPU_QUOTA,
+    UNITS,
+    translated,
+    why_unread,
+)
+from backends.google.grants import VERSION, grant, holds
+from backends.google.names import RUNTIME_ID, runtime_account
+from backends.google.needs import Api, Permissions, Role
+from backends.google.seen import has_roles, token_kept
+from backends.google.setup_steps import Step
+from backends.google.waiting import reading, strictly, writing
+from core.cloud_errors import CloudError, CloudRefused, PermissionDenied, QuotaExceeded
+from core.plans import Check, Plan, Preflight
+from core.record import Record
+from core.records import DeploymentSpec
+
+if TYPE_CHECKING:
+    from google.cloud.cloudquotas_v1 import DimensionsInfo, QuotaInfo
+    from google.cloud.run_v2 import Service
+
+
+class Needs(Record):
+    """Everything that is needed."""
+
+    title: str
+    """Of the cloud."""
+    also: tuple[str, ...]
+    """What people call it."""
+    apis: tuple[Api, ...]
+    roles: tuple[Role, ...]
+    """Of the runtime account, in the project."""
+    builder_roles: tuple[Role, ...]
+    """Of the account that images are built as, in the project."""
+    repository_roles: tuple[Role, ...]
+    """Of that account, on the repository."""
+    permissions: tuple[Permissions, ...]
+
+
+@cache
+def needs() -> Needs:
+    """Read them, once."""
+    return Needs.model_validate(read_needs("cloud_run"))
+
+
+def needs_of(spec: DeploymentSpec, caller: str | None) -> set[str]:
+    """Give which needs a deployment has; `caller` is the account that is to ask its model."""
+    found: set[str] = {"every", "ollama" if spec.engine == "ollama" else "keyed"}
+    if (spec.weights or "").startswith("gs://"):
+        found.add("bucket")
+    if spec.access != "public":
+        found.add("granting" if caller else "asking")
+    return found
+
+
+async def repository_policy(site: Site) -> Any:
+    """Read who has which role on the repository of images; to be called inside `translated`."""
+    client = await site.clients.repositories()
+    request: dict[str, Any] = {
+        "resource": f"{site.clients.parent}/repositories/{REPOSITORY}",
+        "options": {"requested_policy_version": VERSION},
+    }
+    return await client.get_iam_policy(request=request, **reading())
+
+
+async def may_push(site: Site) -> bool:
+    """Whether the account that images are built as has its roles on the repository."""
+    from google.api_core.exceptions import NotFound
+
+    member = f"serviceAccount:{builder_account(site.clients.project)}"
+    try:
+        with translated("read who may push into the repository of images"):
+            policy = await repository_policy(site)
+    except NotFound:
+        return False
+    return all(holds(policy, role.name, member) for role in needs().repository_roles)
+
+
+async def has_repository(site: Site) -> bool:
+    """Whether the region has our repository of images."""
+    from google.api_core.exceptions import NotFound
+
+    client = await site.clients.repositories()
+    name = f"{site.clients.parent}/repositories/{REPOSITORY}"
+    try:
+        with translated("look for the repository of images"):
+            await client.get_repository(name=name, **reading())
+    except NotFound:
+        return False
+    return True
+
+
+class Allowed(NamedTuple):
+    """What all instances of the project may have together in the region."""
+
+    quota: str
+    unit: str
+    limit: float | None
+    """In the unit; None is not known."""
+    detail: str
+    """Why it is not known."""
+
+
+class _Kind(NamedTuple):
+    stem: str
+    """Of both of its quotas' ids."""
+    per_gpu: int
+    """What one GPU is in the quota's unit."""
+
+
+_KINDS: Final = {
+    "nvidia-l4": _Kind("NvidiaL4Gpu", 1),
+    "nvidia-rtx-pro-6000": _Kind("NvidiaRtxPro6000Gpu", 1000),
+}
+"""Source: answers of the Cloud Quotas API in public projects' notes, read 2026-11; the RTX PRO
+6000's are in thousandths of a GPU."""
+_WITHOUT, _WITH = "AllocNoZonalRedundancyPerProjectRegion", "AllocPerProjectRegion"
+FIRST_GRANT: Final = 3
+_UNUSED: Final = (
+    f"Not used in this region yet: Google grants a project {FIRST_GRANT} (zonal redundancy off)"
+    " with its first deployment there."
+)
+"""Source: Google, "Projects using Cloud Run nvidia-l4 GPUs in a region for the first time are
+automatically granted 3 GPU quota (zonal redundancy off) when the first deployment is created", and
+the same of the RTX PRO 6000 (docs.cloud.google.com/run/docs/configuring/services/gpu, as quoted in
+public notes, 2026-11-23). What the API says before that nobody has published: no such quota, no
+entry of the region and a 0 are taken alike."""
+
+
+async def read_quotas(site: Site) -> Sequence[Quota]:
+    """Give the quota without zonal redundancy, which deployments made here need, and the other.
+
+    What cannot be read has no limit and says why.
+
+    Raises:
+        NotConfigured: No project is named.
+    """
+    kind = _KINDS.get(site.target.accelerator or "")
+    if not (site.clients.project and kind):
+        return ()
+    used: list[tuple[float | None, str]] = []
+    found: dict[str, Quota] = {}
+
+    async def look(ending: str) -> None:
+        found[ending] = await _one(site, kind, f"{kind.stem}{ending}")
+
+    async def count() -> None:
+        used.append(await _in_use(site))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(look, _WITHOUT)
+        group.start_soon(look, _WITH)
+        group.start_soon(count)
+    (in_use, how), ours = used[0], found[_WITHOUT]
+    if ours.limit == 0 and not in_use and not await _asked_for(site, ours.quota):
+        new = {"limit": None, "first_grant": FIRST_GRANT, "detail": _UNUSED}
+        ours = ours.model_copy(update=new)
+    detail = " ".join(part for part in (ours.detail, how) if part)
+    return (ours.model_copy(update={"in_use": in_use, "detail": detail}), found[_WITH])
+
+
+async def allowed(site: Site, quota: str) -> Allowed:
+    """Give a quota of vCPU or of memory; what cannot be read has no limit and says why."""
+    unit = UNITS[quota]
+    try:
+        info = await _info(site, quota)
+    except CloudError as exc:
+        return Allowed(quota, unit.name, None, why_unread(exc))
+    entry = quota_entry(info, site.clients.region) if info else None
+    if entry is None:
+        why = f"Google says nothing of {site.clients.region}."
+        return Allowed(quota, unit.name, None, why)
+    return Allowed(quota, unit.name, entry.details.value / unit.size, "")
+
+
+async def _one(site: Site, kind: _Kind, quota: str) -> Quota:
+    try:
+        info = await _info(site, quota)
+    except CloudError as exc:
+        return _quota_record(site, quota, None, why_unread(exc))
+    if info is None:
+        return _quota_record(site, quota, 0, "The project has no such quota.")
+    entry = quota_entry(info, site.clients.region)
+    if entry is None:
+        return _quota_record(site, quota, 0, f"The quota says nothing of {site.clients.region}.")
+    note = f"Read as {entry.details.value} thousandths." if kind.per_gpu != 1 else ""
+    return _quota_record(site, quota, entry.details.value / kind.per_gpu, note)
+
+
+def _quota_record(site: Site, quota: str, limit: float | None, detail: str) -> Quota:
+    return Quota(
+        quota=quota,
+        region=site.clients.region,
+        accelerator=site.target.accelerator or "",
+        limit=limit,
+        detail=detail,
+    )
+
+
+async def _info(site: Site, quota: str) -> "QuotaInfo | None":
+    from google.api_core.exceptions import NotFound
+
+    clients = site.clients
+    place = f"projects/{clients.project}/locations/global/services/run.googleapis.com"
+    quotas = await clients.quotas()
+    try:
+        with translated(f"read the quota {quota}"):
+            return await quotas.get_quota_info(name=f"{place}/quotaInfos/{quota}", **reading())
+    except NotFound:
+        return None
+
+
+def quota_entry(info: "QuotaInfo", region: str) -> "DimensionsInfo | None":
+    """Choose the region's own entry, else the one that is said to apply to it."""
+    own = (one for one in info.dimensions_infos if one.dimensions.get("region") == region)
+    general = (one for one in info.dimensions_infos if region in one.applicable_locations)
+    return next(own, None) or next(general, None)
+
+
+async def _asked_for(site: Site, quota: str) -> bool:
+    """Whether Google has decided on this quota; where it cannot be asked, it has not."""
+    parent = f"projects/{site.clients.project}/locations/global"
+    client = await site.clients.quotas()
+    try:
+        with translated(f"read what was asked for of {quota}"):
+            pager = await client.list_quota_preferences(parent=parent, **reading())
+            asked = [row async for row in pager if row.quota_id == quota]
+    except CloudError:
+        return False
+    region = site.clients.region
+    return any(row.dimensions.get("region", region) == region for row in asked)
+
+
+async def _in_use(site: Site) -> tuple[float | None, str]:
+    """Add up the most instances that services of the region may have on this accelerator."""
+    total = number = 0
+    try:
+        run = await site.clients.run()
+        with strictly("list the region's services"):
+            pager = await run.list_services(parent=site.clients.parent, **reading())
+            async for service in pager:
+                template = service.template
+                same = template.node_selector.accelerator == site.target.accelerator
+                if same and template.gpu_zonal_redundancy_disabled:
+                    number += 1
+                    total += (
+                        service.scaling.max_instance_count or template.scaling.max_instance_count
+                    )
+    except CloudError as exc:
+        return None, f"What is in use is not known: {why_unread(exc)}"
+    return total, f"In use: the most instances that {number} service(s) may have." if number else ""
+
+
+_DEADLINE: Final = 28.0
+
+
+async def preflight(site: Site, plan: Plan) -> Preflight:
+    """Ask everything side by side, half a minute at most; changes nothing.
+
+    What cannot be told is unknown and says why; it is never taken for a pass.
+    """
+    unable = await checks.caller(site)
+    if unable:
+        return Preflight(checks=(unable,))
+    rows = await answered(tuple(_questions(site, plan)), _DEADLINE)
+    return Preflight(checks=tuple(without_echo(rows)))
+
+
+def _questions(site: Site, plan: Plan) -> Iterable[Question]:
+    yield from project_questions(site, plan.spec)
+    if plan.spec.access != "public":
+        yield access.access_question(site)
+    yield from hub_question.questions(site.settings, plan.spec)
+    yield from weights_questions(site, plan.spec)
+    yield from plan_questions(site, plan)
+
+
+def project_questions(site: Site, spec: DeploymentSpec) -> Iterator[Question]:
+    """Ask for what every deployment needs, and for the token where weights come from the Hub."""
+    wanted, of_it = needs(), needs_of(spec, site.settings.google_service_account)
+    yield checks.reachable(site)
+    yield checks.apis(site, [api.name for api in wanted.apis if api.needed_by in of_it])
+    yield checks.permissions(site, [one for one in wanted.permissions if one.needed_by in of_it])
+    yield from checks.account(site, runtime_account(site.clients.project))
+    if spec.engine == "ollama" and not spec.image:
+        yield from _of_a_build(site)
+    if spec.engine == "vllm" and (spec.weights or "hub") == "hub":
+        yield checks.token(site)
+
+
+def _of_a_build(site: Site) -> Iterator[Question]:
+    account = builder_account(site.clients.project)
+    yield from checks.account(site, account, "build")
+    yield Question(
+        "It may push what it builds and write its log", partial(_builder_roles, site, account)
+    )
+
+
+async def _builder_roles(site: Site, account: str) -> Answer:
+    wanted = needs()
+    found = {
+        wanted.repository_roles: await may_push(site),
+        wanted.builder_roles: await has_roles(site, account, wanted.builder_roles),
+    }
+    missing = [role.name for roles, there in found.items() if not there for role in roles]
+    if missing:
+        detail = f"Missing: {', '.join(missing)}."
+        return Answer(passed=False, detail=detail, fix=checks.SET_UP)
+    return Answer(passed=True, detail="It has its roles, the one to push on the repository alone.")
+
+
+_WHOLE: Final = "Google would take this service"
+_EXACT: Final = (
+    "That is exactly enough, and the service is there: a rollout takes up to three times as much"
+    " for a moment, so changing it may be refused."
+)
+"""Source: a field note of 2026 on GPU services."""
+_ROOM: Final = "Delete the service first (destroy_vllm), or raise the quota:"
+
+
+def plan_questions(site: Site, plan: Plan) -> Iterator[Question]:
+    """Ask for what the plan names; the whole of it comes last."""
+    gpu, region = site.target.accelerator or "", site.clients.region
+    yield Question(f"{region} has {gpu}", partial(_region, site))
+    yield Question(
+        f"The quota allows {plan.spec.max_replicas} at once", partial(_quota_answer, site, plan)
+    )
+    yield Question("The project may use that many vCPU", partial(_vcpu, site, plan))
+    yield Question("The project may use that much memory", partial(_memory, site, plan))
+    yield Question("The container image is there", partial(_image, site, plan))
+    yield Question(f"The name {plan.spec.name} is free or yours", partial(_name, site, plan))
+    yield Question(_WHOLE, partial(_taken, site, plan))
+
+
+def without_echo(rows: Sequence[Check]) -> Iterator[Check]:
+    """Leave a refusal of the whole unknown where a part of it is known to be wrong."""
+    wrong = [row.what for row in rows if row.outcome == "fail" and row.what != _WHOLE]
+    for row in rows:
+        if row.what == _WHOLE and row.outcome == "fail" and wrong:
+            why = f"It says no, which may be for what is wrong above. {row.detail}"
+            yield Check(what=row.what, outcome="unknown", detail=why, fix="Put that right first.")
+        else:
+            yield row
+
+
+async def _region(site: Site) -> Answer:
+    doubt = container.region_doubt(site.target, site.clients.region)
+    if doubt:
+        return Answer(passed=None, detail=doubt)
+    return Answer(passed=True, detail="By Google's list of regions.")
+
+
+async def _vcpu(site: Site, plan: Plan) -> Answer:
+    size = blueprint(site, plan.spec, plan.model).instance
+    return await _size(site, plan, CPU_QUOTA, size.vcpu)
+
+
+async def _memory(site: Site, plan: Plan) -> Answer:
+    size = blueprint(site, plan.spec, plan.model).instance
+    return await _size(site, plan, MEMORY_QUOTA, size.ram_gib)
+
+
+async def _size(site: Site, plan: Plan, quota: str, each: float) -> Answer:
+    read = await allowed(site, quota)
+    if read.limit is None:
+        return Answer(passed=None, detail=f"{quota}: {read.detail}")
+    total = plan.spec.max_replicas * each
+    said = (
+        f"{quota} is {read.limit:g} {read.unit} in {site.clients.region}; {total:g} {read.unit}"
+        f" asked for, {each:g} for each instance."
+    )
+    return await _judged(site, plan, read.limit, each, said)
+
+
+async def _quota_answer(site: Site, plan: Plan) -> Answer:
+    rows = await read_quotas(site)
+    if not rows:
+        return Answer(passed=None, detail=f"No quota of {site.target.accelerator} is known here.")
+    ours = rows[0]
+    if ours.limit is None:
+        return Answer(passed=None, detail=f"{ours.quota}: {ours.detail}")
+    said = f"{ours.quota} is {ours.limit:g} in {ours.region}; {plan.spec.max_replicas} asked for."
+    if ours.in_use:
+        said += f" Services that are there may take {ours.in_use:g} of it."
+    return await _judged(site, plan, ours.limit, 1, said)
+
+
+async def _judged(site: Site, plan: Plan, limit: float, each: float, said: str) -> Answer:
+    """Compare a limit with what the most instances take, and with what changing them takes."""
+    total = plan.spec.max_replicas * each
+    more = (
+        "https://console.cloud.google.com/iam-admin/quotas"
+        f"?project={site.clients.project}&service=run.googleapis.com"
+    )
+    if limit < total:
+        most = int(limit // each)
+        smaller = f"Give max_replicas {most} or less. " if most else ""
+        return Answer(passed=False, detail=said, fix=f"{smaller}Ask for more: {more}")
+    if limit == total and await find_service(site, plan.spec.name):
+        return Answer(passed=None, detail=f"{said} {_EXACT}", fix=f"{_ROOM} {more}")
+    return Answer(passed=True, detail=said)
+
+
+async def _image(site: Site, plan: Plan) -> Answer:
+    image = blueprint(site, plan.spec, plan.model).container.image
+    try:
+        pinned = await images.pinned(site, image)
+    except CloudRefused as exc:
+        if plan.spec.engine == "ollama" and not plan.spec.image:
+            return Answer(passed=True, detail="Cloud Build makes it when this is deployed.")
+        return Answer(passed=False, detail=f"{exc.summary} {exc.cause}", fix=exc.fix)
+    if pinned is None:
+        return Answer(passed=None, detail=f"The registry of {image} cannot be asked from here.")
+    return Answer(passed=True, detail=pinned)
+
+
+async def _name(site: Site, plan: Plan) -> Answer:
+    found = await find_service(site, plan.spec.name)
+    if found is None:
+        return Answer(passed=True, detail="Nothing of that name is there.")
+    if not is_ours(found):
+        return Answer(
+            passed=False,
+            detail=f"A service {plan.spec.name} is there that was not made here.",
+            fix="Choose another name: it is left alone.",
+        )
+    owner = target_of(found)
+    if owner != site.target.name:
+        return Answer(
+            passed=False,
+            detail=f"It is a deployment of {owner}.",
+            fix=f"Choose another name, or destroy it on {owner} first.",
+        )
+    return Answer(passed=True, detail="It is this deployment, which would be changed.")
+
+
+async def _taken(site: Site, plan: Plan) -> Answer:
+    """Let Google judge the service as it would be sent, without making it."""
+    kept = await token_kept(site)
+    wanted = service_of(blueprint(site, plan.spec, plan.model, hf_token=kept))
+    try:
+        there = await find_service(site, plan.spec.name)
+        await in_beta_if_need_be(
+            wanted, lambda: _validated(site, wanted, plan.spec.name, there=there is not None)
+        )
+    except QuotaExceeded as exc:
+        granted = any(row.first_grant for row in await read_quotas(site))
+        if granted and NO_GPU_QUOTA in exc.cause:
+            why = f"It was not made, so nothing was granted for it yet: {exc.cause}"
+            return Answer(passed=None, detail=why)
+        return Answer(passed=False, detail=f"{exc.summary} {exc.cause}", fix=exc.fix)
+    except (CloudRefused, PermissionDenied) as exc:
+        return Answer(passed=False, detail=f"{exc.summary} {exc.cause}", fix=exc.fix)
+    return Answer(passed=True, detail="It was validated and not made.")
+
+
+async def _validated(site: Site, wanted: "Service", name: str, *, there: bool) -> None:
+    client = await site.clients.run()
+    with strictly("validate the service"):
+        if there:
+            wanted.name = f"{site.clients.parent}/services/{name}"
+            await client.update_service({"service": wanted, "validate_only": True}, **writing())
+        else:
+            request = {
+                "parent": site.clients.parent,
+                "service": wanted,
+                "service_id": name,
+                "validate_only": True,
+            }
+            await client.create_service(request, **writing())
+
+
+_COPY: Final = "Copy what is missing once more: gcloud storage rsync FOLDER gs://BUCKET/FOLDER."
+
+
+def weights_questions(site: Site, spec: DeploymentSpec) -> Iterator[Question]:
+    """Look into the bucket where the weights come from one."""
+    if spec.weights and spec.weights.startswith("gs://"):
+        bucket, folder = storage.parse_bucket(site, spec.weights)
+        yield Question(f"{spec.weights} holds a whole model", partial(_whole, site, bucket, folder))
+        yield Question(f"Instances may read {bucket}", partial(_readable, site, bucket))
+
+
+async def _whole(site: Site, bucket: str, folder: str) -> Answer:
+    what = f"look into gs://{bucket}/{folder}"
+    try:
+        with storage.translated_refusal(bucket, what), storage.deadline(what):
+            found = await storage.list_objects(site, bucket, folder)
+            verdict = await whole(folders(found).get(folder, {}))
+    except CloudRefused as exc:
+        return Answer(passed=False, detail=exc.summary, fix=exc.fix)
+    fix = _COPY if verdict.complete is False else ""
+    return Answer(passed=verdict.complete, detail=verdict.detail, fix=fix)
+
+
+async def _readable(site: Site, bucket: str) -> Answer:
+    if await storage.has_reader(site, bucket):
+        return Answer(passed=True, detail=f"By {storage.ROLE} on the bucket.")
+    account = runtime_account(site.clients.project)
+    return Answer(
+        passed=False,
+        detail=f"{account} has no {storage.ROLE} on {bucket}.",
+        fix=f"Set BUCKET_NAME={bucket} and call setup_target, or: gcloud storage buckets"
+        f" add-iam-policy-binding gs://{bucket} --member=serviceAccount:{account}"
+        f" --role={storage.ROLE}",
+    )
+
+
+def steps(site: Site) -> tuple[Step, ...]:
+    """Give them in the order in which they can be done.
+
+    Raises:
+        NotConfigured: No project is named.
+    """
+    return (*_always(site), *_as_set(site))
+
+
+def _always(site: Site) -> Iterator[Step]:
+    project, wanted = site.clients.project, needs()
+    builder = builder_account(project)
+    yield google.enabled(site, wanted.apis)
+    # Both before any role: IAM takes a moment to know a new account everywhere.
+    yield google.runtime(site)
+    yield google.account(site, BUILDER_ID, "vLLM images", "images are built")
+    yield google.roles(site, RUNTIME_ID, wanted.roles)
+    yield google.roles(site, BUILDER_ID, wanted.builder_roles)
+    yield Step(
+        f"The repository {REPOSITORY} for images, in {site.clients.region}",
+        f"gcloud artifacts repositories create {REPOSITORY} --repository-format=docker"
+        f" --location={site.clients.region} --project={project} --labels={google.labels()}",
+        partial(has_repository, site),
+        partial(_make_repository, site),
+    )
+    yield _pusher(site, builder)
+
+
+def _pusher(site: Site, account: str) -> Step:
+    roles = needs().repository_roles
+    return Step(
+        f"Roles of {BUILDER_ID} on that repository: {' and '.join(role.why for role in roles)}",
+        " && ".join(
+            f"gcloud artifacts repositories add-iam-policy-binding {REPOSITORY}"
+            f" --location={site.clients.region} --project={site.clients.project}"
+            f" --member=serviceAccount:{account} --role={role.name}"
+            for role in roles
+        ),
+        partial(may_push, site),
+        partial(_let_push, site, account),
+    )
+
+
+def _as_set(site: Site) -> Iterator[Step]:
+    bucket, account = site.settings.bucket_name, runtime_account(site.clients.project)
+    if bucket:
+        yield Step(
+            f"Role of {RUNTIME_ID} on the bucket {bucket}: read objects",
+            f"gcloud storage buckets add-iam-policy-binding {shlex.quote(f'gs://{bucket}')}"
+            f" --member=serviceAccount:{account} --role={storage.ROLE}",
+            partial(storage.has_reader, site, bucket),
+            partial(storage.add_reader, site, bucket),
+        )
+    yield from google.token(site)
+
+
+async def _let_push(site: Site, account: str) -> None:
+    client = await site.clients.repositories()
+    resource = f"{site.clients.parent}/repositories/{REPOSITORY}"
+
+    async def write(policy: Any) -> object:
+        request = {"resource": resource, "policy": policy}
+        return await client.set_iam_policy(request=request, **writing())
+
+    await grant(
+        partial(repository_policy, site),
+        write,
+        [role.name for role in needs().repository_roles],
+        f"serviceAccount:{account}",
+        f"grant {account} its roles on the repository",
+    )
+
+
+async def _make_repository(site: Site) -> None:
+    from google.cloud.artifactregistry_v1 import Repository
+
+    client = await site.clients.repositories()
+    wanted = Repository(format_=Repository.Format.DOCKER, labels=google.LABELS)
+    with strictly("make the repository of images"):
+        operation = await client.create_repository(
+            parent=site.clients.parent,
+            repository=wanted,
+            repository_id=REPOSITORY,
+            **writing(),
+        )
+        await google.finished(operation, "the repository")
