@@ -17,7 +17,7 @@ from core.settings import ROOT
 BUDGET_SECONDS: Final = 0.6
 _RUNS: Final = 7
 _GOOGLE: Final = """
-from backends.google.slim import client_class
+from backends.google.clients import client_class
 client_class("google.cloud.run_v2", "services", "ServicesAsyncClient")
 client_class("google.cloud.run_v2", "revisions", "RevisionsAsyncClient")
 client_class("google.cloud.monitoring_v3", "metric_service", "MetricServiceAsyncClient")

@@ -10,7 +10,7 @@ from backends.cloud_run.site import ANYWHERE, Site
 from backends.common.answering import ask
 from backends.common.looked import Answer, Question
 from backends.google import secrets
-from backends.google.names import key_secret
+from backends.google.clients import key_secret
 from core.cloud_errors import ApiDisabled, NotAuthenticated, PermissionDenied
 from core.errors import NextStep, NotReady, OpsError
 from core.headers import IDENTITY_HEADER, KEY_HEADER

@@ -172,11 +172,11 @@ class CloudRunBackend:
     async def setup(self) -> Setup:
         """Look which APIs, accounts, roles and repositories are there."""
         await access.advise(self._site)
-        return await setup.look(steps(self._site))
+        return await setup.read_setup(steps(self._site))
 
     async def set_up(self) -> Setup:
         """Make those that are missing."""
-        return await setup.make(steps(self._site))
+        return await setup.make_setup(steps(self._site))
 
     async def quotas(self) -> Sequence[Quota]:
         """Read Cloud Quotas."""

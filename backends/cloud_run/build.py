@@ -8,10 +8,8 @@ from pydantic import ValidationError
 from backends.cloud_run import container
 from backends.cloud_run.service import Blueprint, service_of
 from backends.cloud_run.site import REPOSITORY, Site
-from backends.google.failing import translated
-from backends.google.moments import when
-from backends.google.names import TARGET_LABEL
-from backends.google.waiting import UNSURE, reading, strictly, writing
+from backends.google.clients import TARGET_LABEL, when
+from backends.google.errors import UNSURE, reading, strictly, translated, writing
 from core.cloud_errors import ApiDisabled, CloudError
 from core.errors import WaitedTooLong
 from core.records import DeploymentSpec

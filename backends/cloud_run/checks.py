@@ -22,22 +22,22 @@ from backends.common import hub_question
 from backends.common.looked import Answer, Question, answered
 from backends.common.model_files import folders, whole
 from backends.common.needs import read_needs
-from backends.google import checks, images
-from backends.google import setup_steps as google
-from backends.google.failing import (
+from backends.google import images
+from backends.google import setup as google
+from backends.google.clients import RUNTIME_ID, runtime_account
+from backends.google.errors import (
     CPU_QUOTA,
     MEMORY_QUOTA,
     NO_GPU_QUOTA,
     UNITS,
+    reading,
+    strictly,
     translated,
     why_unread,
+    writing,
 )
-from backends.google.grants import VERSION, grant, holds
-from backends.google.names import RUNTIME_ID, runtime_account
-from backends.google.needs import Api, Permissions, Role
-from backends.google.seen import has_roles, token_kept
-from backends.google.setup_steps import Step
-from backends.google.waiting import reading, strictly, writing
+from backends.google.iam import VERSION, Api, Permissions, Role, grant, has_role
+from backends.google.setup import Step, has_roles, token_kept
 from core.cloud_errors import CloudError, CloudRefused, PermissionDenied, QuotaExceeded
 from core.plans import Check, Plan, Preflight
 from core.record import Record
@@ -101,7 +101,7 @@ async def may_push(site: Site) -> bool:
             policy = await repository_policy(site)
     except NotFound:
         return False
-    return all(holds(policy, role.name, member) for role in needs().repository_roles)
+    return all(has_role(policy, role.name, member) for role in needs().repository_roles)
 
 
 async def has_repository(site: Site) -> bool:
@@ -287,7 +287,7 @@ async def preflight(site: Site, plan: Plan) -> Preflight:
 
     What cannot be told is unknown and says why; it is never taken for a pass.
     """
-    unable = await checks.caller(site)
+    unable = await google.check_caller(site)
     if unable:
         return Preflight(checks=(unable,))
     rows = await answered(tuple(_questions(site, plan)), _DEADLINE)
@@ -306,19 +306,21 @@ def _questions(site: Site, plan: Plan) -> Iterable[Question]:
 def project_questions(site: Site, spec: DeploymentSpec) -> Iterator[Question]:
     """Ask for what every deployment needs, and for the token where weights come from the Hub."""
     wanted, of_it = needs(), needs_of(spec, site.settings.google_service_account)
-    yield checks.reachable(site)
-    yield checks.apis(site, [api.name for api in wanted.apis if api.needed_by in of_it])
-    yield checks.permissions(site, [one for one in wanted.permissions if one.needed_by in of_it])
-    yield from checks.account(site, runtime_account(site.clients.project))
+    yield google.check_reachable(site)
+    yield google.check_apis(site, [api.name for api in wanted.apis if api.needed_by in of_it])
+    yield google.check_permissions(
+        site, [one for one in wanted.permissions if one.needed_by in of_it]
+    )
+    yield from google.check_account(site, runtime_account(site.clients.project))
     if spec.engine == "ollama" and not spec.image:
         yield from _of_a_build(site)
     if spec.engine == "vllm" and (spec.weights or "hub") == "hub":
-        yield checks.token(site)
+        yield google.check_token(site)
 
 
 def _of_a_build(site: Site) -> Iterator[Question]:
     account = builder_account(site.clients.project)
-    yield from checks.account(site, account, "build")
+    yield from google.check_account(site, account, "build")
     yield Question(
         "It may push what it builds and write its log", partial(_builder_roles, site, account)
     )
@@ -333,7 +335,7 @@ async def _builder_roles(site: Site, account: str) -> Answer:
     missing = [role.name for roles, there in found.items() if not there for role in roles]
     if missing:
         detail = f"Missing: {', '.join(missing)}."
-        return Answer(passed=False, detail=detail, fix=checks.SET_UP)
+        return Answer(passed=False, detail=detail, fix=google.SET_UP)
     return Answer(passed=True, detail="It has its roles, the one to push on the repository alone.")
 
 
@@ -546,12 +548,12 @@ def steps(site: Site) -> tuple[Step, ...]:
 def _always(site: Site) -> Iterator[Step]:
     project, wanted = site.clients.project, needs()
     builder = builder_account(project)
-    yield google.enabled(site, wanted.apis)
+    yield google.apis_step(site, wanted.apis)
     # Both before any role: IAM takes a moment to know a new account everywhere.
-    yield google.runtime(site)
-    yield google.account(site, BUILDER_ID, "vLLM images", "images are built")
-    yield google.roles(site, RUNTIME_ID, wanted.roles)
-    yield google.roles(site, BUILDER_ID, wanted.builder_roles)
+    yield google.runtime_account_step(site)
+    yield google.account_step(site, BUILDER_ID, "vLLM images", "images are built")
+    yield google.roles_step(site, RUNTIME_ID, wanted.roles)
+    yield google.roles_step(site, BUILDER_ID, wanted.builder_roles)
     yield Step(
         f"The repository {REPOSITORY} for images, in {site.clients.region}",
         f"gcloud artifacts repositories create {REPOSITORY} --repository-format=docker"
@@ -587,7 +589,7 @@ def _as_set(site: Site) -> Iterator[Step]:
             partial(storage.has_reader, site, bucket),
             partial(storage.add_reader, site, bucket),
         )
-    yield from google.token(site)
+    yield from google.token_step(site)
 
 
 async def _let_push(site: Site, account: str) -> None:
@@ -619,4 +621,4 @@ async def _make_repository(site: Site) -> None:
             repository_id=REPOSITORY,
             **writing(),
         )
-        await google.finished(operation, "the repository")
+        await google.wait_for_operation(operation, "the repository")

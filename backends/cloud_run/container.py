@@ -12,9 +12,8 @@ from backends.common.containers import PORT, Probe, inside, requests_at_once, se
 from backends.common.hub_cache import HubCache, hub_environment
 from backends.common.words import said
 from backends.common.written import as_yaml
-from backends.google import slim
-from backends.google.names import HF_SECRET, key_secret
-from backends.google.sent import as_sent
+from backends.google import clients
+from backends.google.clients import HF_SECRET, as_sent, key_secret
 from core import overrides
 from core.errors import InvalidArgument
 from core.record import Record
@@ -626,7 +625,7 @@ def build_of(spec: DeploymentSpec, *, project: str, region: str) -> "cloudbuild_
         InvalidArgument: The model is too large for an image, or not known.
     """
     _refuse(spec)
-    slim.opened(_BUILD)
+    clients.opened(_BUILD)
     from google.cloud.devtools import cloudbuild_v1
 
     chosen, image = rules().ollama, image_of(spec, project=project, region=region)

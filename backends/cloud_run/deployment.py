@@ -35,10 +35,9 @@ from backends.cloud_run.service import (
 )
 from backends.cloud_run.site import REPOSITORY, SPEC_ANNOTATION, Site
 from backends.cloud_run.status import TRY_LABEL, is_stopped
-from backends.google import grants, images, secrets
-from backends.google.failing import error_of
-from backends.google.names import EXPIRES_LABEL, HF_SECRET, SPEC_LABEL, TARGET_LABEL, key_secret
-from backends.google.waiting import UNSURE, reading, strictly, writing
+from backends.google import iam, images, secrets
+from backends.google.clients import EXPIRES_LABEL, HF_SECRET, SPEC_LABEL, TARGET_LABEL, key_secret
+from backends.google.errors import UNSURE, error_of, reading, strictly, writing
 from backends.leaving import Leaving
 from core.cloud_errors import (
     ApiDisabled,
@@ -247,7 +246,7 @@ async def _let_account_call(site: Site, spec: DeploymentSpec) -> None:
     client, resource = await site.clients.run(), service_path(site, spec.name)
 
     async def look() -> "Policy":
-        request = {"resource": resource, "options": {"requested_policy_version": grants.VERSION}}
+        request = {"resource": resource, "options": {"requested_policy_version": iam.VERSION}}
         return await client.get_iam_policy(request=request, **reading())
 
     async def write(policy: "Policy") -> object:
@@ -257,7 +256,7 @@ async def _let_account_call(site: Site, spec: DeploymentSpec) -> None:
     what = f"let {account} call {spec.name}"
     try:
         with strictly(what):
-            await grants.grant(look, write, (_INVOKER,), f"serviceAccount:{account}", what)
+            await iam.grant(look, write, (_INVOKER,), f"serviceAccount:{account}", what)
     except (CloudRefused, PermissionDenied) as exc:
         note(f"{account} may not be able to call {spec.name}: {exc.cause}")
 

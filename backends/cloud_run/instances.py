@@ -13,9 +13,8 @@ from backends.cloud_run.logs import boot_lines
 from backends.cloud_run.service import engine_in, find_revision, get_service, read_spec, version_of
 from backends.cloud_run.site import Site
 from backends.common.engine_facts import facts_of, hardware_of, predict
-from backends.google.failing import translated
-from backends.google.moments import when
-from backends.google.waiting import reading
+from backends.google.clients import when
+from backends.google.errors import reading, translated
 from core.record import Record
 from logs.boot import boot_of
 from planner.accelerators import Accelerator, accelerator

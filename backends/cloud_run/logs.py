@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 from backends.base import LogLines, LogQuery
 from backends.cloud_run.service import get_service
 from backends.cloud_run.site import Site
-from backends.google import log_entries
-from backends.google.log_entries import any_of, between, quoted, read
-from backends.google.moments import when
+from backends.google import logs
+from backends.google.clients import when
+from backends.google.logs import any_of, between, quoted, read_page
 from core.reply import note
 from logs.lines import Line
 
@@ -38,7 +38,7 @@ async def boot_lines(
     until = None if newest else begin + _BOOT
     which = revision.name.rpartition("/")[2]
     query = log_query(site, name, begin, until=until, revision=which)
-    found, _ = await read(site, query, newest=newest)
+    found, _ = await read_page(site, query, newest=newest)
     starts = [place for place, line in enumerate(found) if line.platform and _START in line.text]
     output = [line for line in found[starts[-1] if newest and starts else 0 :] if not line.platform]
     one = output[-1 if newest else 0].instance if output else ""
@@ -81,7 +81,7 @@ async def read_logs(site: Site, name: str, *, lines: int, contains: str | None =
     service = await get_service(site, name)
     words = (contains,) if contains else ()
     asked = log_query(site, name, when(service.create_time), contains=words)
-    found, more = await log_entries.read(site, asked, newest=True)
+    found, more = await logs.read_page(site, asked, newest=True)
     text = (contains or "").lower()
     texts = [str(line) for line in found if text in line.text.lower()]
     if more:
@@ -105,8 +105,8 @@ async def log_pages(site: Site, name: str, query: LogQuery) -> AsyncGenerator[Se
         contains=query.contains,
         platform=query.platform,
     )
-    async with aclosing(log_entries.all_entries(site, asked)) as found:
+    async with aclosing(logs.all_entries(site, asked)) as found:
         async for entries in found:
-            lines = [line for entry in entries for line in log_entries.lines_of(entry)]
-            for page in log_entries.pages_of(lines, query):
+            lines = [line for entry in entries for line in logs.lines_of(entry)]
+            for page in logs.pages_of(lines, query):
                 yield page

@@ -26,10 +26,9 @@ from backends.common.containers import Probe
 from backends.common.costs import always_on, price_doubts, tagged
 from backends.common.guard import NAME
 from backends.common.written import as_yaml, assigned
-from backends.google import slim
-from backends.google.failing import not_configured
-from backends.google.names import DEPLOYMENT_LABEL, MANAGED_BY, key_secret
-from backends.google.sent import as_sent
+from backends.google import clients
+from backends.google.clients import DEPLOYMENT_LABEL, MANAGED_BY, as_sent, key_secret
+from backends.google.errors import not_configured
 from core.errors import NotFound
 from core.plans import MemoryPlan, Plan, PlannedStep
 from core.records import DeploymentSpec, ModelShape
@@ -86,7 +85,7 @@ def _build(made: Blueprint, spec: DeploymentSpec) -> PlannedStep:
 
 
 def _key(made: Blueprint) -> PlannedStep:
-    slim.opened("google.cloud.secretmanager_v1")
+    clients.opened("google.cloud.secretmanager_v1")
     from google.cloud import secretmanager_v1
 
     request = secretmanager_v1.CreateSecretRequest(

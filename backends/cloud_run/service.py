@@ -24,9 +24,8 @@ from backends.cloud_run.site import SPEC_ANNOTATION, Site
 from backends.common import containers, engines, guard
 from backends.common.containers import Probe
 from backends.common.words import refuse_length, refuse_others, refuse_spread
-from backends.google import slim
-from backends.google.failing import translated
-from backends.google.names import (
+from backends.google import clients
+from backends.google.clients import (
     EXPIRES_LABEL,
     MANAGED_BY,
     NO_PROJECT,
@@ -34,7 +33,7 @@ from backends.google.names import (
     TARGET_LABEL,
     runtime_account,
 )
-from backends.google.waiting import reading
+from backends.google.errors import reading, translated
 from core.cloud_errors import CloudRefused, NotOurs
 from core.errors import DeploymentNotFound, InvalidArgument, NextStep
 from core.record import Record
@@ -206,7 +205,7 @@ def service_of(blueprint: Blueprint, *, expires_at: int | None = None) -> "run_v
         blueprint: The values.
         expires_at: When its ttl ends, in seconds since 1970: a label, as only who applies knows.
     """
-    slim.opened(_RUN)
+    clients.opened(_RUN)
     from google.cloud import run_v2
 
     expiry = {EXPIRES_LABEL: str(expires_at)} if expires_at else {}

@@ -14,9 +14,8 @@ from urllib.parse import quote, urlsplit
 import anyio
 from pydantic import SecretStr
 
-from backends.google.clients import GoogleClients, is_person
-from backends.google.failing import denied, translated, unknown_caller
-from backends.google.site import GoogleSite
+from backends.google.clients import GoogleClients, GoogleSite, is_person
+from backends.google.errors import denied, translated, unknown_caller
 from core import processes
 from core.cloud_errors import (
     ApiDisabled,

@@ -33,8 +33,7 @@ from backends.cloud_run.service import (
 from backends.cloud_run.site import Site
 from backends.common.answering import silence
 from backends.common.noting import all_or_note, or_note
-from backends.google.moments import when
-from backends.google.names import EXPIRES_LABEL, SPEC_LABEL
+from backends.google.clients import EXPIRES_LABEL, SPEC_LABEL, when
 from core.record import Record
 from core.records import NAME_PATTERN, Deployment, Failure, Phase, State
 from core.reply import note

@@ -11,10 +11,9 @@ from backends.cloud_abilities import RegisteredModel, StoredModel
 from backends.cloud_run.site import Site
 from backends.common.in_time import in_time
 from backends.common.model_files import ENDINGS, MOST_FILES, File, limited, models_among
-from backends.google.failing import denied, translated, unknown_caller
-from backends.google.grants import VERSION
-from backends.google.names import runtime_account
-from backends.google.waiting import reading, strictly
+from backends.google.clients import runtime_account
+from backends.google.errors import denied, reading, strictly, translated, unknown_caller
+from backends.google.iam import VERSION
 from core.cloud_errors import CloudRefused, CloudUnavailable, ConcurrentChange, NotConfigured
 from core.reply import note
 

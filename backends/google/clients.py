@@ -1,16 +1,20 @@
-"""Google's async SDK clients, each opened when it is first needed; or those of a rehearsal."""
+"""Google's async SDK clients, opened when first needed, and the project that they ask."""
 
 import functools
+import importlib
 import inspect
+import sys
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import anyio
 import anyio.lowlevel
 
 from backends.base import World
-from backends.google.failing import not_configured, unknown_caller
-from backends.google.slim import client_class
+from backends.common import slim
+from backends.google.errors import not_configured, unknown_caller
 from core.records import Target
 from core.rehearsal import GooglePlane
 from core.settings import Settings
@@ -26,6 +30,76 @@ if TYPE_CHECKING:
     from google.cloud.secretmanager_v1 import SecretManagerServiceAsyncClient
     from google.cloud.service_usage_v1 import ServiceUsageAsyncClient
     from google.cloud.storage import Client as StorageClient
+
+
+_LEFT_OUT: Final = "google.api_core.operations_v1.transports.rest_asyncio"
+"""It would load aiohttp, a third of the whole; google.api_core goes on where it cannot be had."""
+
+
+class _Slim(slim.Slim):
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("__"):
+            types = importlib.import_module(f"{self.__name__}.types")
+            if hasattr(types, name):
+                return getattr(types, name)
+        return super().__getattr__(name)
+
+
+def opened(package: str) -> None:
+    """Make a package's modules importable one by one; harmless where it is loaded already."""
+    slim.opened(package, _Slim)
+
+
+def client_class(package: str, service: str, name: str) -> Any:
+    """Give one client of a package, such as `ServicesAsyncClient` of run_v2's `services`."""
+    cast("dict[str, Any]", sys.modules).setdefault(_LEFT_OUT, None)
+    opened(package)
+    return getattr(importlib.import_module(f"{package}.services.{service}.async_client"), name)
+
+
+MANAGED_BY: Final = "vllm-devops-agent"
+"""The value of the label `managed-by` on everything that is made here."""
+TARGET_LABEL: Final = "vllm-devops-target"
+SPEC_LABEL: Final = "vllm-devops-spec"
+"""Its value is the spec's fingerprint."""
+EXPIRES_LABEL: Final = "vllm-devops-expires"
+"""Its value is in seconds since 1970."""
+DEPLOYMENT_LABEL: Final = "vllm-devops-deployment"
+"""Of what was made for one deployment alone."""
+RUNTIME_ID: Final = "vllm-devops-runtime"
+"""Of the account that every deployment runs as."""
+HF_SECRET: Final = "hf-token"  # noqa: S105  the secret's name
+NO_PROJECT: Final = "PROJECT_ID"
+"""Said in texts while no project is set."""
+
+
+def runtime_account(project: str) -> str:
+    """Name the account that every deployment runs as."""
+    return f"{RUNTIME_ID}@{project}.iam.gserviceaccount.com"
+
+
+def key_secret(name: str) -> str:
+    """Name the secret with a deployment's key."""
+    return f"vllm-devops-{name}-api-key"
+
+
+def when(stamp: Any) -> datetime:
+    """Give a point in time as ours; the SDK's stubs call it a Timestamp, what comes is a datetime.
+
+    >>> when(datetime(2026, 11, 21, 12, tzinfo=UTC))
+    datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.timezone.utc)
+    """
+    return datetime.fromtimestamp(stamp.timestamp(), UTC)
+
+
+def as_sent(message: Any) -> dict[str, Any]:
+    """Give a message as JSON, without what is unset."""
+    from google.protobuf.json_format import MessageToDict
+
+    pb = type(message).pb(message) if hasattr(type(message), "pb") else message
+    sent: dict[str, Any] = MessageToDict(pb)
+    return sent
+
 
 C = TypeVar("C")
 
@@ -290,3 +364,26 @@ def _billing(found: "Credentials", project: str) -> "Credentials":
     person: Any = found
     billed: Credentials = person.with_quota_project(project)
     return billed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoogleSite:
+    """One target, opened."""
+
+    target: Target
+    settings: Settings
+    clients: GoogleClients
+
+    @property
+    def rehearsed(self) -> bool:
+        """Whether this is a simulated cloud."""
+        return self.settings.rehearsal
+
+    @property
+    def home(self) -> str:
+        """Name where a deployment is: one of the same name elsewhere has another key."""
+        return self.clients.region
+
+    def key_secret(self, name: str) -> str:
+        """Name the secret with a deployment's key."""
+        return key_secret(name)

@@ -7,8 +7,8 @@ import anyio
 
 from backends.common import registry
 from backends.common.registry import Reference, reference
-from backends.google.failing import translated
-from backends.google.site import GoogleSite
+from backends.google.clients import GoogleSite
+from backends.google.errors import translated
 from core.cloud_errors import CloudRefused
 
 _GOOGLE: Final = re.compile(r"(^|\.)(pkg\.dev|gcr\.io)$")

@@ -9,11 +9,9 @@ import anyio
 from pydantic import SecretStr
 
 from backends.cloud_abilities import KeptSecret
-from backends.google import grants
-from backends.google.failing import translated
-from backends.google.names import DEPLOYMENT_LABEL, MANAGED_BY, runtime_account
-from backends.google.site import GoogleSite
-from backends.google.waiting import UNSURE, reading, strictly, writing
+from backends.google import iam
+from backends.google.clients import DEPLOYMENT_LABEL, MANAGED_BY, GoogleSite, runtime_account
+from backends.google.errors import UNSURE, reading, strictly, translated, writing
 from core.cloud_errors import CloudRefused, ConcurrentChange, NotOurs
 from core.errors import InvalidArgument, NotFound, OpsError, WaitedTooLong
 from core.reply import note
@@ -22,6 +20,7 @@ from core.waiting import wait_until
 if TYPE_CHECKING:
     from google.cloud.secretmanager_v1 import Secret
     from google.iam.v1.policy_pb2 import Policy
+
 
 _ACCESSOR: Final = "roles/secretmanager.secretAccessor"
 _KEY_BYTES: Final = 32
@@ -241,7 +240,7 @@ async def _granted(site: GoogleSite, name: str) -> str:
     async def look() -> "Policy":
         request: Any = {
             "resource": resource,
-            "options": {"requested_policy_version": grants.VERSION},
+            "options": {"requested_policy_version": iam.VERSION},
         }
         return await client.get_iam_policy(request=request, **reading())
 
@@ -252,12 +251,12 @@ async def _granted(site: GoogleSite, name: str) -> str:
     failure: OpsError = ConcurrentChange(f"Not done: {what}.", fix="Call the tool again.")
     try:
         with strictly(what):
-            await grants.grant(look, write, (_ACCESSOR,), member, what)
+            await iam.grant(look, write, (_ACCESSOR,), member, what)
     except UNSURE as exc:
         failure = exc
     with strictly(what):
         seen = await look()
-    if not grants.holds(seen, _ACCESSOR, member):
+    if not iam.has_role(seen, _ACCESSOR, member):
         raise failure
     return account
 

@@ -10,7 +10,7 @@ import anyio
 from backends.common.containers import PORT
 from backends.common.noting import or_note
 from backends.google import secrets
-from backends.google.log_entries import quoted
+from backends.google.logs import quoted
 from backends.tpu import finding, firewall, logs, names
 from backends.tpu import kept as memory
 from backends.tpu.chip import Chip, ChipState

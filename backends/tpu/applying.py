@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from backends.google import images, secrets
-from backends.google.names import HF_SECRET, SPEC_LABEL
+from backends.google.clients import HF_SECRET, SPEC_LABEL
 from backends.tpu import changing, firewall, going_on, outcomes, searching, standing
 from backends.tpu import kept as memory
 from backends.tpu.blueprint import Blueprint

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, Protocol
 
-from backends.google.waiting import UNSURE
+from backends.google.errors import UNSURE
 from backends.tpu.chip import Chip, ChipState
 from backends.tpu.planes import Request
 from core.cloud_errors import ConcurrentChange, NotOurs

@@ -156,11 +156,11 @@ class TpuBackend:
 
     async def setup(self) -> Setup:
         """Look which APIs, accounts and roles are there."""
-        return await setup.look(steps(self._site))
+        return await setup.read_setup(steps(self._site))
 
     async def set_up(self) -> Setup:
         """Make those that are missing."""
-        return await setup.make(steps(self._site))
+        return await setup.make_setup(steps(self._site))
 
     async def quotas(self) -> Sequence[Quota]:
         """Read the pools of both control planes."""

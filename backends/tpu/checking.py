@@ -5,7 +5,7 @@ from typing import Final
 
 from backends.common import hub_question
 from backends.common.looked import Question, answered
-from backends.google import checks
+from backends.google import setup
 from backends.tpu import checks_ground, checks_names, checks_places
 from backends.tpu.blueprint import Blueprint
 from backends.tpu.drawing import blueprint
@@ -21,7 +21,7 @@ async def preflight(site: Site, plan: Plan) -> Preflight:
     What cannot be told is unknown and says why; it is never taken for a pass. Of several places
     one that nothing stands against is enough.
     """
-    unable = await checks.caller(site)
+    unable = await setup.check_caller(site)
     if unable:
         return Preflight(checks=(unable,))
     made = blueprint(site, plan.spec, plan.model)

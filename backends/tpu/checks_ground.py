@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from functools import partial
 
 from backends.common.looked import Answer, Question
-from backends.google import checks
-from backends.google.failing import translated
-from backends.google.seen import has_roles
+from backends.google import setup
+from backends.google.errors import translated
+from backends.google.setup import has_roles
 from backends.tpu import firewall
 from backends.tpu.blueprint import Blueprint
 from backends.tpu.compute_calls import looking
@@ -19,13 +19,15 @@ from core.errors import InvalidArgument
 def questions(site: Site, made: Blueprint) -> Iterator[Question]:
     """Ask for what every VM needs, and for the callers where only they are let in."""
     wanted, of_it = needs(), needed(made)
-    yield checks.reachable(site)
-    yield checks.apis(site, [api.name for api in wanted.apis if api.needed_by in of_it])
-    yield checks.permissions(site, [one for one in wanted.permissions if one.needed_by in of_it])
-    yield from checks.account(site, made.service_account)
+    yield setup.check_reachable(site)
+    yield setup.check_apis(site, [api.name for api in wanted.apis if api.needed_by in of_it])
+    yield setup.check_permissions(
+        site, [one for one in wanted.permissions if one.needed_by in of_it]
+    )
+    yield from setup.check_account(site, made.service_account)
     yield Question("That account has its roles", partial(_roles, site, made))
     if (made.spec.weights or "hub") == "hub":
-        yield checks.token(site)
+        yield setup.check_token(site)
     yield Question(f"The network {made.network} is there", partial(_network, site, made))
     if not made.external_ip:
         yield Question("The VM reaches the internet", partial(_outside, made))
@@ -39,7 +41,7 @@ async def _roles(site: Site, made: Blueprint) -> Answer:
         return Answer(passed=True, detail=f"It may {' and '.join(one.why for one in wanted)}.")
     names = ", ".join(one.name for one in wanted)
     detail = f"It has not all of {names}: docker would not start a container that cannot log."
-    return Answer(passed=False, detail=detail, fix=checks.SET_UP)
+    return Answer(passed=False, detail=detail, fix=setup.SET_UP)
 
 
 async def _network(site: Site, made: Blueprint) -> Answer:

@@ -6,8 +6,8 @@ from typing import Final
 
 from backends.common.looked import Answer, Question
 from backends.google import images
-from backends.google.failing import translated
-from backends.google.names import MANAGED_BY
+from backends.google.clients import MANAGED_BY
+from backends.google.errors import translated
 from backends.tpu import standing
 from backends.tpu.blueprint import Blueprint
 from backends.tpu.compute_calls import looking

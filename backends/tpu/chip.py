@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, Literal, NamedTuple
 
-from backends.google.names import DEPLOYMENT_LABEL, MANAGED_BY, TARGET_LABEL
+from backends.google.clients import DEPLOYMENT_LABEL, MANAGED_BY, TARGET_LABEL
 from core.record import Record
 
 PlaneKind = Literal["queued", "compute"]

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 
-from backends.google.clients import GoogleClients
-from backends.google.slim import opened
+from backends.google.clients import GoogleClients, opened
 from core.records import Target
 
 if TYPE_CHECKING:

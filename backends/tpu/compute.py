@@ -6,9 +6,8 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from backends.google.failing import translated, words_of
-from backends.google.sent import as_sent
-from backends.google.waiting import strictly
+from backends.google.clients import as_sent
+from backends.google.errors import strictly, translated, words_of
 from backends.tpu import compute_bodies
 from backends.tpu import compute_reading as words
 from backends.tpu.asking import Outcome, asked

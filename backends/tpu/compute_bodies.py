@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
-from backends.google import slim
+from backends.google import clients
 from backends.tpu.names import ACCOUNT_SCOPE, region_of
 from backends.tpu.planes import Request
 from backends.tpu.queued_bodies import metadata_of
@@ -20,7 +20,7 @@ _MODELS: Final = {"on-demand": "STANDARD", "spot": "SPOT", "flex-start": "FLEX_S
 
 def instance(request: Request) -> "Instance":
     """Say all of it; guest accelerators are left out, the machine type brings its own."""
-    slim.opened(COMPUTE)
+    clients.opened(COMPUTE)
     from google.cloud.compute_v1.types import (
         AdvancedMachineFeatures,
         Instance,

@@ -6,8 +6,7 @@ from typing import Any, TypeVar
 
 import anyio
 
-from backends.google.failing import patient_in_threads
-from backends.google.waiting import READ_SECONDS, WRITE_SECONDS
+from backends.google.errors import READ_SECONDS, WRITE_SECONDS, patient_in_threads
 from core.cloud_errors import CloudTimeout, CloudUnavailable
 
 T = TypeVar("T")

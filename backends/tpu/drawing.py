@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from backends.common.words import refuse_length, refuse_others
-from backends.google.names import (
+from backends.google.clients import (
     DEPLOYMENT_LABEL,
     MANAGED_BY,
     NO_PROJECT,

@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backends.common.callers import ECHO, ranges, seen_as
 from backends.common.containers import PORT
-from backends.google import slim
-from backends.google.failing import translated
-from backends.google.names import MANAGED_BY
-from backends.google.waiting import UNSURE, strictly
+from backends.google import clients
+from backends.google.clients import MANAGED_BY
+from backends.google.errors import UNSURE, strictly, translated
 from backends.tpu.blueprint import Blueprint
 from backends.tpu.compute_calls import changing, looking
 from backends.tpu.compute_reading import failure_of
@@ -48,7 +47,7 @@ async def callers(site: Site) -> tuple[str, ...]:
 
 def rule(made: Blueprint, target: str, let_in: Sequence[str]) -> "Firewall":
     """Say the rule; it has no labels, so its description says whose it is."""
-    slim.opened(_COMPUTE)
+    clients.opened(_COMPUTE)
     from google.cloud.compute_v1.types import Allowed, Firewall
 
     return Firewall(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import anyio
 import httpx2
 
-from backends.google.waiting import READ_SECONDS, WRITE_SECONDS
+from backends.google.errors import READ_SECONDS, WRITE_SECONDS
 from backends.tpu.clients import TPU_API, Clients
 from core.cloud_errors import CloudTimeout, CloudUnavailable
 

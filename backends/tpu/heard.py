@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from backends.base import LogQuery
-from backends.google.log_entries import all_entries, any_of, between, entries, quoted, text_of
-from backends.google.moments import when
+from backends.google.clients import when
+from backends.google.logs import all_entries, any_of, between, quoted, read_entries, text_of
 from backends.tpu import names, phases
 from backends.tpu.chip import Chip
 from backends.tpu.site import Site
@@ -113,7 +113,7 @@ async def hear(
         CloudError: Cloud Logging cannot be asked.
     """
     query = _all_of(name, between(since, None), contains=contains, node=node)
-    found, more = await entries(site, query, newest=newest)
+    found, more = await read_entries(site, query, newest=newest)
     return _sorted(found, more=more)
 
 
@@ -145,7 +145,9 @@ async def hear_boot(site: Site, name: str, since: datetime) -> Heard:
         return newest
     script = await hear_script(site, name, since)
     begun = next((one.begun for one in reversed(script) if one.phase in _ONCE), since)
-    found, more = await entries(site, f"{_output(name)} AND {between(begun, None)}", newest=False)
+    found, more = await read_entries(
+        site, f"{_output(name)} AND {between(begun, None)}", newest=False
+    )
     first = _sorted(found, more=more).output
     known = first[-1].at if first else begun
     later = [line for line in newest.output if line.at > known]
@@ -158,7 +160,9 @@ async def hear_script(site: Site, name: str, since: datetime) -> Sequence[Said]:
     Raises:
         CloudError: Cloud Logging cannot be asked.
     """
-    found, more = await entries(site, f"{_script(name)} AND {between(since, None)}", newest=True)
+    found, more = await read_entries(
+        site, f"{_script(name)} AND {between(since, None)}", newest=True
+    )
     return _sorted(found, more=more).script
 
 

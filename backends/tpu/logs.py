@@ -5,7 +5,7 @@ from contextlib import aclosing
 from datetime import datetime
 
 from backends.base import LogLines, LogQuery
-from backends.google.log_entries import pages_of
+from backends.google.logs import pages_of
 from backends.tpu import finding, heard, serial
 from backends.tpu import kept as memory
 from backends.tpu.chip import Chip

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from backends.common import engines
 from backends.common.containers import PORT
-from backends.google.names import EXPIRES_LABEL, SPEC_LABEL
+from backends.google.clients import EXPIRES_LABEL, SPEC_LABEL
 from backends.tpu import spending
 from backends.tpu.chip import SAID, Chip, ChipState
 from backends.tpu.kept import Kept

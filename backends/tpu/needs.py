@@ -3,7 +3,7 @@
 from functools import cache
 
 from backends.common.needs import read_needs
-from backends.google.needs import Api, Permissions, Role
+from backends.google.iam import Api, Permissions, Role
 from backends.tpu.blueprint import Blueprint
 from core.record import Record
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import anyio
 
-from backends.google.failing import why_unread
+from backends.google.errors import why_unread
 from backends.tpu.chip import Place
 from backends.tpu.planes import Offer
 from backends.tpu.site import Site

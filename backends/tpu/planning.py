@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from backends.common.costs import price_doubts, tagged
-from backends.google import slim
-from backends.google.failing import not_configured
-from backends.google.names import DEPLOYMENT_LABEL, MANAGED_BY
-from backends.google.sent import as_sent
+from backends.google import clients
+from backends.google.clients import DEPLOYMENT_LABEL, MANAGED_BY, as_sent
+from backends.google.errors import not_configured
 from backends.tpu import script, text
 from backends.tpu.blueprint import Blueprint
 from backends.tpu.chip import Place
@@ -58,7 +57,7 @@ def make_plan(site: "Site", spec: DeploymentSpec, model: ModelShape) -> Plan:
 
 
 def _key(made: Blueprint) -> PlannedStep:
-    slim.opened("google.cloud.secretmanager_v1")
+    clients.opened("google.cloud.secretmanager_v1")
     from google.cloud import secretmanager_v1
 
     labels = {"managed-by": MANAGED_BY, DEPLOYMENT_LABEL: made.spec.name}

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import anyio
 
 from backends.common.side_by_side import side_by_side
-from backends.google.failing import translated
-from backends.google.moments import when
-from backends.google.sent import as_sent
-from backends.google.waiting import reading, strictly, writing
+from backends.google.clients import as_sent, when
+from backends.google.errors import reading, strictly, translated, writing
 from backends.tpu import flex, queued_bodies, queued_ended
 from backends.tpu import queued_reading as words
 from backends.tpu.asking import Outcome, asked, refused_soon

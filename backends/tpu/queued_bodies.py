@@ -3,8 +3,8 @@
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from backends.google import slim
-from backends.google.sent import as_sent
+from backends.google import clients
+from backends.google.clients import as_sent
 from backends.tpu.names import ACCOUNT_SCOPE, SPEC_METADATA
 from backends.tpu.planes import Request
 
@@ -27,7 +27,7 @@ def metadata_of(request: Request) -> dict[str, str]:
 
 def queued_resource(request: Request) -> "QueuedResource":
     """Say it in the words of v2, which has none for flex-start."""
-    slim.opened(_TPU)
+    clients.opened(_TPU)
     from google.cloud.tpu_v2.types import QueuedResource
 
     made = request.made

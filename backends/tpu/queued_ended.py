@@ -5,8 +5,7 @@ from datetime import datetime
 from functools import partial
 
 from backends.common.side_by_side import side_by_side
-from backends.google.failing import translated
-from backends.google.waiting import reading
+from backends.google.errors import reading, translated
 from backends.tpu.chip import Chip, Ended
 from backends.tpu.clients import Clients
 from backends.tpu.planes import Offer

@@ -5,8 +5,7 @@ from datetime import datetime
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from backends.google.moments import when
-from backends.google.names import MANAGED_BY, TARGET_LABEL
+from backends.google.clients import MANAGED_BY, TARGET_LABEL, when
 from backends.tpu.chip import Chip, ChipState, Place, Provisioning
 from backends.tpu.flex import Flex
 from backends.tpu.names import SPEC_METADATA

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Literal, get_args
 
-from backends.google.waiting import strictly
+from backends.google.errors import strictly
 from core.cloud_errors import (
     CloudError,
     CloudRefused,

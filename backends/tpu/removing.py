@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from backends.google import secrets
-from backends.google.names import HF_SECRET
+from backends.google.clients import HF_SECRET
 from backends.leaving import Leaving
 from backends.tpu import firewall, returning, standing
 from backends.tpu import kept as memory

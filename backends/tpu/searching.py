@@ -8,7 +8,7 @@ import re
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from backends.google.names import EXPIRES_LABEL
+from backends.google.clients import EXPIRES_LABEL
 from backends.tpu import kept as memory
 from backends.tpu import outcomes, refusals, returning, search_words, standing
 from backends.tpu.chip import Chip, ChipState, Place

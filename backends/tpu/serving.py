@@ -8,7 +8,7 @@ from typing import Final
 from backends.common.containers import LOOPBACK, PORT, Container, serve, size_known
 from backends.common.hub_cache import hub_environment
 from backends.common.words import said
-from backends.google.names import HF_SECRET
+from backends.google.clients import HF_SECRET
 from backends.tpu.names import key_secret
 from backends.tpu.rules import rules
 from backends.tpu.weights import Weights, weights_of

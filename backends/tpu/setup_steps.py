@@ -1,8 +1,8 @@
 """The steps of a project's set-up for TPUs: APIs, the VMs' account with its roles, the token."""
 
-from backends.google import setup_steps as google
-from backends.google.names import RUNTIME_ID
-from backends.google.setup_steps import Step
+from backends.google import setup as google
+from backends.google.clients import RUNTIME_ID
+from backends.google.setup import Step
 from backends.tpu.needs import needs
 from backends.tpu.site import Site
 
@@ -15,8 +15,8 @@ def steps(site: Site) -> tuple[Step, ...]:
     """
     wanted = needs()
     return (
-        google.enabled(site, wanted.apis),
-        google.runtime(site),
-        google.roles(site, RUNTIME_ID, wanted.roles),
-        *google.token(site),
+        google.apis_step(site, wanted.apis),
+        google.runtime_account_step(site),
+        google.roles_step(site, RUNTIME_ID, wanted.roles),
+        *google.token_step(site),
     )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from backends.google.site import GoogleSite
+from backends.google.clients import GoogleSite
 from backends.tpu.chip import PlaneKind, Provisioning
 from backends.tpu.clients import Clients
 from backends.tpu.inventory import Inventory

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from backends.google.names import SPEC_LABEL
+from backends.google.clients import SPEC_LABEL
 from backends.tpu import kept as memory
 from backends.tpu import looking
 from backends.tpu.blueprint import Blueprint

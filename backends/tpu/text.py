@@ -8,7 +8,7 @@ import anyio
 
 from backends.base import DeploymentConfig
 from backends.common.written import as_yaml
-from backends.google.names import DEPLOYMENT_LABEL, MANAGED_BY
+from backends.google.clients import DEPLOYMENT_LABEL, MANAGED_BY
 from backends.tpu import kept as memory
 from backends.tpu import looking, script
 from backends.tpu.blueprint import Blueprint

@@ -7,8 +7,7 @@ from typing import Any, Final
 import anyio
 
 from backends.cloud_abilities import Zone, ZoneOutcome, ZoneQuota
-from backends.google.failing import why_unread
-from backends.google.waiting import strictly
+from backends.google.errors import strictly, why_unread
 from backends.tpu import outcomes, prospects, quotas, rules
 from backends.tpu.chip import SAID, Place
 from backends.tpu.compute_calls import looking

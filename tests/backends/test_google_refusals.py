@@ -2,7 +2,7 @@
 
 import pytest
 
-from backends.google.failing import denied
+from backends.google.errors import denied
 
 _OFF = "{} has not been used in project {} before or it is disabled. Enable it by visiting …"
 _NONE = (

@@ -11,7 +11,7 @@ from typing import Any, Final
 import psutil
 
 from backends.google import secrets
-from backends.google.names import HF_SECRET
+from backends.google.clients import HF_SECRET
 from core.errors import NotFound
 from tests.backends.tpu.sites import opened
 from tests.stories.chips import HERE

@@ -11,7 +11,7 @@ from fastmcp import Client
 from backends.cloud_run import access
 from backends.cloud_run.service import get_service
 from backends.google import secrets
-from backends.google.names import HF_SECRET
+from backends.google.clients import HF_SECRET
 from tests.backends.cloud_run.sites import opened
 from tests.conversation import SETTLED, Agent, Reply, agent_of
 from tests.stories.conftest import Cloud

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from backends.google.failing import denied, unknown_caller
+from backends.google.errors import denied, unknown_caller
 from backends.registry import BACKENDS
 from core.cloud_errors import CloudTimeout
 from core.records import BY_PURGE, Remainder, State

@@ -12,8 +12,8 @@ from google.api_core.retry import AsyncRetry, if_exception_type
 
 from backends.cloud_run import deployment
 from backends.google import clients, secrets
-from backends.google import waiting as google_waiting
-from backends.google.names import key_secret
+from backends.google import errors as google_errors
+from backends.google.clients import key_secret
 from core.errors import OpsError
 from core.rehearsal import GooglePlane
 from core.reply import collecting_notes
@@ -112,7 +112,7 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
             methods[bare] = wire.tapped(name.rpartition(".")[2], method)
 
     monkeypatch.setattr(clients, "_let_timeouts_end", tap)
-    monkeypatch.setattr(google_waiting, "patient", impatient)
+    monkeypatch.setattr(google_errors, "patient", impatient)
     monkeypatch.setattr(deployment, "_WAITING_LOOK_SECONDS", 0.02)
     monkeypatch.setattr(deployment, "_DELETE_LOOK_SECONDS", 0.02)
     monkeypatch.setattr(deployment, "_REFUSAL_SECONDS", 0.05)

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from backends.base import World
 from backends.cloud_run.site import SPEC_ANNOTATION, Clients, IdentityTokens, Site
-from backends.google.names import EXPIRES_LABEL, SPEC_LABEL, TARGET_LABEL
+from backends.google.clients import EXPIRES_LABEL, SPEC_LABEL, TARGET_LABEL
 from core.records import DeploymentSpec, Target
 from core.rehearsal import GooglePlane
 from core.settings import Settings

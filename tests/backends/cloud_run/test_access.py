@@ -9,7 +9,7 @@ from google.auth import jwt
 from backends.cloud_run import access, deployment, service
 from backends.cloud_run.site import Site
 from backends.google import secrets
-from backends.google.names import MANAGED_BY, TARGET_LABEL, key_secret
+from backends.google.clients import MANAGED_BY, TARGET_LABEL, key_secret
 from core.endpoint import Endpoint
 from core.errors import DeploymentNotFound, NotFound, NotReady, Unauthorized
 from core.headers import IDENTITY_HEADER, KEY_HEADER

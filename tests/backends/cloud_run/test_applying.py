@@ -10,7 +10,7 @@ from backends.cloud_run.service import get_service, is_open, service_path
 from backends.cloud_run.site import Site
 from backends.cloud_run.status import is_stopped
 from backends.google import secrets
-from backends.google.names import HF_SECRET, SPEC_LABEL, TARGET_LABEL, key_secret
+from backends.google.clients import HF_SECRET, SPEC_LABEL, TARGET_LABEL, key_secret
 from core.cloud_errors import CloudRefused, CloudUnavailable, NotOurs, QuotaExceeded
 from core.rehearsal import GooglePlane
 from core.reply import collecting_notes

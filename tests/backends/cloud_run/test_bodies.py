@@ -51,7 +51,7 @@ async def test_setting_up_and_keeping_a_token_sends_only_what_google_knows(
 
     monkeypatch.setattr(clients, "_ending", watched)
     async with opened(plane, bare_project) as site:
-        await setup.make(steps(site))
+        await setup.make_setup(steps(site))
         await secrets.keep(site, "hf-token", SecretStr(f"hf_{'a' * 34}"))
     seen = {type(message).__name__ for message in sent}
     assert set(BODIES) <= seen, seen

@@ -8,7 +8,7 @@ import pytest
 from backends.cloud_run import deployment, status
 from backends.cloud_run.service import get_service, read_spec
 from backends.cloud_run.status import is_stopped
-from backends.google.names import SPEC_LABEL
+from backends.google.clients import SPEC_LABEL
 from core.cloud_errors import ConcurrentChange, NotOurs, PermissionDenied, QuotaExceeded
 from core.errors import DeploymentNotFound
 from core.rehearsal import GooglePlane

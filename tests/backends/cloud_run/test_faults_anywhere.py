@@ -7,7 +7,7 @@ import pytest
 
 from backends.cloud_run import deployment, service, status
 from backends.cloud_run.site import Site
-from backends.google import waiting as google_waiting
+from backends.google import errors as google_errors
 from core.rehearsal import GooglePlane
 from tests.backends.cloud_run.faulty import (
     Cloud,
@@ -140,7 +140,7 @@ async def test_a_cloud_that_is_down_for_long_is_told_before_anything_is_made(
 
 def test_the_patience_of_the_product_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Five seconds, well within the time of a tool; a change has no second try at all."""
-    assert google_waiting.reading()["retry"].timeout <= 5
-    assert google_waiting.writing()["retry"] is None
-    monkeypatch.setattr(google_waiting, "patient", impatient)
-    assert google_waiting.reading()["retry"].timeout < 1
+    assert google_errors.reading()["retry"].timeout <= 5
+    assert google_errors.writing()["retry"] is None
+    monkeypatch.setattr(google_errors, "patient", impatient)
+    assert google_errors.reading()["retry"].timeout < 1

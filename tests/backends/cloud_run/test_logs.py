@@ -8,7 +8,7 @@ import pytest
 from google.cloud.logging_v2.types import LogEntry
 
 from backends.cloud_run import logs
-from backends.google import log_entries
+from backends.google.logs import lines_of
 from core.cloud_errors import PermissionDenied
 from core.errors import DeploymentNotFound
 from core.reply import collecting_notes
@@ -89,8 +89,8 @@ def test_an_entry_that_google_took_for_json_is_told_by_its_message() -> None:
     now = datetime.now(UTC)
     said = LogEntry(timestamp=now, json_payload={"message": "hello", "level": "info"})
     other = LogEntry(timestamp=now, json_payload={"step": 1.0})
-    assert [line.text for line in log_entries.lines_of(said)] == ["hello"]
-    assert [line.text for line in log_entries.lines_of(other)] == ['{"step": 1.0}']
+    assert [line.text for line in lines_of(said)] == ["hello"]
+    assert [line.text for line in lines_of(other)] == ['{"step": 1.0}']
 
 
 async def test_more_than_one_page_is_said_to_be_there(there: Planted) -> None:

@@ -4,7 +4,7 @@ import inspect
 from pathlib import Path
 
 from backends.cloud_run import site as cloud_run
-from backends.google import names as google
+from backends.google import clients as google
 
 
 def test_the_name_of_an_account_is_written_once() -> None:

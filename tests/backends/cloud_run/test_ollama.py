@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from backends.cloud_run import container
-from backends.google.sent import as_sent
+from backends.google.clients import as_sent
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec
 from tests.backends.cloud_run.planned import L4, RTX, drawn, planned, site, spec

@@ -4,7 +4,7 @@ import pytest
 from google.cloud.cloudquotas_v1 import DimensionsInfo, QuotaDetails, QuotaInfo
 
 from backends.cloud_run import checks
-from backends.google.failing import CPU_QUOTA, MEMORY_QUOTA
+from backends.google.errors import CPU_QUOTA, MEMORY_QUOTA
 from core.cloud_errors import NotConfigured
 from core.rehearsal import GooglePlane
 from tests.backends.cloud_run.planned import L4, RTX, typed
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A look that Google does not answer is not repeated for seconds."""
-    monkeypatch.setattr("backends.google.waiting.patient", lambda: None)
+    monkeypatch.setattr("backends.google.errors.patient", lambda: None)
 
 
 async def test_the_quota_without_zonal_redundancy_counts_first(

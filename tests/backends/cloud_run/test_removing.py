@@ -5,7 +5,7 @@ from pydantic import SecretStr
 
 from backends.cloud_run import deployment
 from backends.google import secrets
-from backends.google.names import HF_SECRET, key_secret
+from backends.google.clients import HF_SECRET, key_secret
 from core.cloud_errors import CloudError, CloudUnavailable, NotOurs, PermissionDenied
 from core.rehearsal import GooglePlane
 from core.reply import collecting_notes

@@ -6,7 +6,7 @@ from pydantic import SecretStr
 
 from backends.cloud_run.site import Site
 from backends.google import secrets
-from backends.google.names import HF_SECRET, key_secret
+from backends.google.clients import HF_SECRET, key_secret
 from core.cloud_errors import CloudError, ConcurrentChange, NotOurs
 from core.errors import InvalidArgument, NotFound
 from core.rehearsal import GooglePlane

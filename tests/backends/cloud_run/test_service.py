@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from backends.cloud_run.service import service_of
-from backends.google.sent import as_sent
+from backends.google.clients import as_sent
 from tests.backends.cloud_run.planned import BUCKET, E4B, L4, QAT_12B, RTX, drawn, planned, site
 from tests.backends.discovery import faults
 

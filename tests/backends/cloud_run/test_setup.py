@@ -37,7 +37,7 @@ CHANGES = ("Create", "Set", "Enable", "Add", "Update", "Delete")
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A look that Google does not answer is not repeated for seconds."""
-    monkeypatch.setattr("backends.google.waiting.patient", lambda: None)
+    monkeypatch.setattr("backends.google.errors.patient", lambda: None)
 
 
 def changes(controls: Controls, project: str) -> list[str]:
@@ -67,25 +67,25 @@ async def test_looking_at_a_bare_project_names_every_step_and_changes_nothing(
     plane: GooglePlane, bare_project: str, controls: Controls
 ) -> None:
     async with opened(plane, bare_project, hf_token=TOKEN) as site:
-        found = await setup.look(steps(site))
+        found = await setup.read_setup(steps(site))
     assert len(found.missing) == len(found.steps) == 8
     assert changes(controls, bare_project) == []
 
 
 async def test_what_is_made_is_read_back_as_done(plane: GooglePlane, bare_project: str) -> None:
     async with opened(plane, bare_project, hf_token=TOKEN) as site:
-        made = await setup.make(steps(site))
+        made = await setup.make_setup(steps(site))
         assert made.missing == ()
-        assert await setup.look(steps(site)) == made
+        assert await setup.read_setup(steps(site)) == made
 
 
 async def test_a_second_time_changes_nothing(
     plane: GooglePlane, bare_project: str, controls: Controls
 ) -> None:
     async with opened(plane, bare_project, hf_token=TOKEN) as site:
-        await setup.make(steps(site))
+        await setup.make_setup(steps(site))
         before = changes(controls, bare_project)
-        assert (await setup.make(steps(site))).missing == ()
+        assert (await setup.make_setup(steps(site))).missing == ()
     assert before
     assert changes(controls, bare_project) == before
 
@@ -94,7 +94,7 @@ async def test_a_prepared_project_needs_nothing(
     plane: GooglePlane, project: str, controls: Controls
 ) -> None:
     async with opened(plane, project) as site:
-        assert (await setup.make(steps(site))).missing == ()
+        assert (await setup.make_setup(steps(site))).missing == ()
     assert changes(controls, project) == []
 
 
@@ -102,7 +102,7 @@ async def test_the_runtime_account_gets_its_roles_and_no_secret_of_the_project(
     plane: GooglePlane, bare_project: str, controls: Controls
 ) -> None:
     async with opened(plane, bare_project, hf_token=TOKEN) as site:
-        await setup.make(steps(site))
+        await setup.make_setup(steps(site))
     there = controls.get(bare_project)
     both = [builder(bare_project), account(bare_project)]
     assert there["accounts"] == [one.removeprefix("serviceAccount:") for one in both]
@@ -121,7 +121,7 @@ async def test_images_are_built_as_an_account_that_may_push_into_one_repository_
 ) -> None:
     """In the project it may only write logs; its other role is the repository's own."""
     async with opened(plane, bare_project) as site:
-        await setup.make(steps(site))
+        await setup.make_setup(steps(site))
         place = f"{site.clients.parent}/repositories/vllm-devops"
     there = controls.get(bare_project)
     roles = [role for role, who in there["bindings"].items() if builder(bare_project) in who]
@@ -134,7 +134,7 @@ async def test_roles_of_others_and_their_conditions_stay(
     plane: GooglePlane, bare_project: str
 ) -> None:
     async with opened(plane, bare_project) as site:
-        await setup.make(steps(site))
+        await setup.make_setup(steps(site))
         policy = Policy(version=3, etag=(await project_policy(site)).etag)
         owner = policy.bindings.add(role="roles/viewer", members=["user:a@example.com"])
         owner.condition.title, owner.condition.expression = "soon", "request.time.getHours() < 9"
@@ -142,8 +142,8 @@ async def test_roles_of_others_and_their_conditions_stay(
         client = await site.clients.projects()
         resource = f"projects/{bare_project}"
         await client.set_iam_policy(request={"resource": resource, "policy": policy})
-        assert len((await setup.look(steps(site))).missing) == 2
-        await setup.make(steps(site))
+        assert len((await setup.read_setup(steps(site))).missing) == 2
+        await setup.make_setup(steps(site))
         after = {one.role: one for one in (await project_policy(site)).bindings}
     assert after["roles/viewer"].condition.expression == "request.time.getHours() < 9"
     writers = set(after["roles/logging.logWriter"].members)
@@ -158,13 +158,13 @@ async def test_a_step_that_fails_tells_what_is_done_and_the_next_call_goes_on(
     controls.set(bare_project, faults=[fault(method, "UNAVAILABLE")])
     async with opened(plane, bare_project, hf_token=TOKEN) as site:
         with pytest.raises(CloudUnavailable) as failed:
-            await setup.make(steps(site))
+            await setup.make_setup(steps(site))
         done, left = failed.value.data["done"], failed.value.data["not_done"]
-        seen = await setup.look(steps(site))
+        seen = await setup.read_setup(steps(site))
         assert [step.what for step in seen.steps if step.done] == done
         assert [step.what for step in seen.missing] == left
         assert left[0] in failed.value.summary
-        assert (await setup.make(steps(site))).missing == ()
+        assert (await setup.make_setup(steps(site))).missing == ()
 
 
 @pytest.mark.parametrize("method", STEPS[1:5])
@@ -174,8 +174,8 @@ async def test_a_step_that_was_done_though_the_answer_was_lost_is_not_done_twice
     controls.set(bare_project, faults=[fault(method, "UNAVAILABLE", when="after")])
     async with opened(plane, bare_project) as site:
         with pytest.raises(CloudUnavailable):
-            await setup.make(steps(site))
-        assert (await setup.make(steps(site))).missing == ()
+            await setup.make_setup(steps(site))
+        assert (await setup.make_setup(steps(site))).missing == ()
     calls = changes(controls, bare_project)
     once = method.startswith("ArtifactRegistry")  # the others: for each of the two accounts
     assert len([one for one in calls if one.endswith(method)]) == (1 if once else 2)
@@ -186,7 +186,7 @@ async def test_a_policy_that_others_change_at_the_same_time_is_tried_again(
 ) -> None:
     controls.set(bare_project, faults=[fault("Projects/SetIamPolicy", "ABORTED", times=2)])
     async with opened(plane, bare_project) as site:
-        assert (await setup.make(steps(site))).missing == ()
+        assert (await setup.make_setup(steps(site))).missing == ()
 
 
 async def test_what_somebody_else_made_at_the_same_time_is_as_good(
@@ -195,7 +195,7 @@ async def test_what_somebody_else_made_at_the_same_time_is_as_good(
     there = fault("IAM/CreateServiceAccount", "ALREADY_EXISTS", when="after")
     controls.set(bare_project, faults=[there])
     async with opened(plane, bare_project) as site:
-        assert (await setup.make(steps(site))).missing == ()
+        assert (await setup.make_setup(steps(site))).missing == ()
 
 
 async def test_an_account_that_is_not_known_everywhere_yet_is_waited_for(
@@ -205,7 +205,7 @@ async def test_an_account_that_is_not_known_everywhere_yet_is_waited_for(
     unknown = fault("Projects/SetIamPolicy", "INVALID_ARGUMENT", message=words)
     controls.set(bare_project, faults=[unknown])
     async with opened(plane, bare_project) as site:
-        assert (await setup.make(steps(site))).missing == ()
+        assert (await setup.make_setup(steps(site))).missing == ()
 
 
 async def test_whoever_may_not_set_up_is_told_where_it_ended(
@@ -214,7 +214,7 @@ async def test_whoever_may_not_set_up_is_told_where_it_ended(
     controls.set(bare_project, denied_permissions=["iam.serviceAccounts.create"])
     async with opened(plane, bare_project) as site:
         with pytest.raises(PermissionDenied) as failed:
-            await setup.make(steps(site))
+            await setup.make_setup(steps(site))
     assert "1 of 7 steps" in failed.value.summary
     assert "iam.serviceAccounts.create" in failed.value.cause
 
@@ -236,11 +236,11 @@ async def test_a_look_that_fails_is_a_coded_error_or_a_step_to_do(
             "BatchGetServices",
             "Projects/GetIamPolicy",
         }:
-            missing = (await setup.look(steps(site))).missing
+            missing = (await setup.read_setup(steps(site))).missing
             assert len(missing) == (2 if method == "GetServiceAccount" else 1)
         else:
             with pytest.raises(CloudError) as failed:
-                await setup.look(steps(site))
+                await setup.read_setup(steps(site))
             assert failed.value.fix
 
 
@@ -251,9 +251,9 @@ async def test_what_takes_too_long_ends_and_the_next_call_goes_on(
     controls.set(bare_project, faults=[fault("CreateServiceAccount", when="hang")])
     async with opened(plane, bare_project) as site:
         with pytest.raises(CloudError, match="1 of 7 steps"):
-            await setup.make(steps(site))
+            await setup.make_setup(steps(site))
         monkeypatch.undo()
-        assert (await setup.make(steps(site))).missing == ()
+        assert (await setup.make_setup(steps(site))).missing == ()
 
 
 async def test_a_look_that_takes_too_long_is_given_up(
@@ -263,14 +263,14 @@ async def test_a_look_that_takes_too_long_is_given_up(
     controls.set(project, faults=[fault("GetServiceAccount", when="hang")])
     async with opened(plane, project) as site:
         with pytest.raises(CloudTimeout):
-            await setup.look(steps(site))
+            await setup.read_setup(steps(site))
 
 
 async def test_every_step_shows_a_command_that_a_shell_can_read(
     plane: GooglePlane, project: str
 ) -> None:
     async with opened(plane, project, hf_token=TOKEN, bucket_name="b") as site:
-        found = await setup.look(steps(site))
+        found = await setup.read_setup(steps(site))
     assert len(found.steps) == 9
     for step in found.steps:
         words = shlex.split(step.command)
@@ -283,4 +283,4 @@ async def test_without_a_project_the_setting_is_asked_for(plane: GooglePlane) ->
         unset = site.settings.model_copy(update={"google_cloud_project": None})
         site.clients._world = site.clients._world._replace(google=None, settings=unset)
         with pytest.raises(NotConfigured):
-            await setup.look(steps(site))
+            await setup.read_setup(steps(site))

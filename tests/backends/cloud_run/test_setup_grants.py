@@ -4,7 +4,7 @@ import pytest
 from google.api_core.exceptions import Aborted
 from google.iam.v1.policy_pb2 import Policy
 
-from backends.google.grants import add, grant, holds
+from backends.google.iam import add_member, grant, has_role
 from core.cloud_errors import ConcurrentChange
 
 pytestmark = pytest.mark.anyio
@@ -54,18 +54,18 @@ async def given(kept: Kept, *roles: str) -> None:
 async def test_a_role_is_added_beside_what_others_have() -> None:
     kept = Kept()
     await given(kept, READER)
-    assert holds(kept.policy, READER, ME)
-    assert holds(kept.policy, READER, OTHER)
+    assert has_role(kept.policy, READER, ME)
+    assert has_role(kept.policy, READER, OTHER)
     assert kept.policy.version == 3
 
 
 async def test_a_role_under_a_condition_is_not_the_role_and_stays() -> None:
     kept = Kept()
     before = kept.policy.bindings[1].SerializeToString()
-    assert not holds(kept.policy, WRITER, ME)
+    assert not has_role(kept.policy, WRITER, ME)
     await given(kept, WRITER)
-    assert holds(kept.policy, WRITER, ME)
-    assert not holds(kept.policy, WRITER, OTHER)
+    assert has_role(kept.policy, WRITER, ME)
+    assert not has_role(kept.policy, WRITER, OTHER)
     assert kept.policy.bindings[1].SerializeToString() == before
 
 
@@ -79,9 +79,9 @@ async def test_roles_that_are_held_already_are_not_written_again() -> None:
 async def test_a_policy_that_somebody_changed_meanwhile_is_read_anew() -> None:
     kept = Kept(conflicts=2)
     await given(kept, READER)
-    assert holds(kept.policy, READER, ME)
-    assert holds(kept.policy, "roles/new0", OTHER)
-    assert holds(kept.policy, "roles/new1", OTHER)
+    assert has_role(kept.policy, READER, ME)
+    assert has_role(kept.policy, "roles/new0", OTHER)
+    assert has_role(kept.policy, "roles/new1", OTHER)
 
 
 async def test_a_policy_that_is_changed_each_time_is_given_up() -> None:
@@ -93,5 +93,5 @@ async def test_a_policy_that_is_changed_each_time_is_given_up() -> None:
 
 def test_a_policy_of_an_old_version_is_written_as_one_that_has_conditions() -> None:
     old = Policy(version=1)
-    add(old, [READER], ME)
+    add_member(old, [READER], ME)
     assert old.version == 3

@@ -11,7 +11,7 @@ from backends.cloud_run import storage
 from backends.cloud_run.checks import steps
 from backends.cloud_run.site import Site
 from backends.google import setup
-from backends.google.names import runtime_account
+from backends.google.clients import runtime_account
 from core.cloud_errors import CloudRefused, ConcurrentChange
 from core.rehearsal import GooglePlane
 from tests.backends.cloud_run.shelf import store
@@ -40,8 +40,8 @@ async def test_only_the_bucket_that_is_named_is_opened_to_the_runtime_account(
     async with opened(plane, project, bucket_name=bucket) as site:
         await store(site, bucket, {})
         await store(site, other, {})
-        assert len((await setup.look(steps(site))).missing) == 1
-        assert (await setup.make(steps(site))).missing == ()
+        assert len((await setup.read_setup(steps(site))).missing) == 1
+        assert (await setup.make_setup(steps(site))).missing == ()
         mine, others = [await bucket_policy(site, name) for name in (bucket, other)]
     granted = [one for one in mine.bindings if account(project) in one["members"]]
     assert [one["role"] for one in granted] == ["roles/storage.objectViewer"]
@@ -62,7 +62,7 @@ async def test_what_others_may_do_with_the_bucket_stays(plane: GooglePlane, proj
         client = await site.clients.storage()
         there = client.bucket(project)
         await anyio.to_thread.run_sync(there.set_iam_policy, policy)
-        assert (await setup.make(steps(site))).missing == ()
+        assert (await setup.make_setup(steps(site))).missing == ()
         after = await bucket_policy(site, project)
     assert all(one in after.bindings for one in before)
     assert len(after.bindings) == len(before) + 1
@@ -73,7 +73,7 @@ async def test_a_bucket_that_is_missing_is_named_and_the_rest_is_done(
 ) -> None:
     async with opened(plane, bare_project, bucket_name=f"{bare_project}-no") as site:
         with pytest.raises(CloudRefused) as failed:
-            await setup.make(steps(site))
+            await setup.make_setup(steps(site))
     assert len(failed.value.data["done"]) == 7
     assert "buckets create" in failed.value.fix
 
@@ -82,16 +82,16 @@ async def test_another_token_than_the_kept_one_is_a_step_to_do(
     plane: GooglePlane, project: str, controls: Controls
 ) -> None:
     async with opened(plane, project, hf_token=TOKEN) as site:
-        await setup.make(steps(site))
+        await setup.make_setup(steps(site))
     async with opened(plane, project, hf_token="hf_other") as site:
-        assert len((await setup.look(steps(site))).missing) == 1
-        assert (await setup.make(steps(site))).missing == ()
+        assert len((await setup.read_setup(steps(site))).missing) == 1
+        assert (await setup.make_setup(steps(site))).missing == ()
     assert controls.get(project)["secrets"]["hf-token"]["versions"] == 2
 
 
 async def test_the_token_is_in_no_word_of_it(plane: GooglePlane, bare_project: str) -> None:
     async with opened(plane, bare_project, hf_token=TOKEN) as site:
-        assert TOKEN not in repr(await setup.make(steps(site)))
+        assert TOKEN not in repr(await setup.make_setup(steps(site)))
 
 
 @pytest.mark.parametrize("conflicts", [2, 99])

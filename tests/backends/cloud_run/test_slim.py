@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 _FIRST_CALL = """
 import json, sys
 import server
-from backends.google.slim import client_class
+from backends.google.clients import client_class
 client_class("google.cloud.run_v2", "services", "ServicesAsyncClient")
 client_class("google.cloud.run_v2", "revisions", "RevisionsAsyncClient")
 client_class("google.cloud.monitoring_v3", "metric_service", "MetricServiceAsyncClient")
@@ -36,7 +36,7 @@ async def test_a_first_call_loads_neither_other_services_nor_aiohttp() -> None:
 
 
 _WHOLE = """
-from backends.google.slim import client_class
+from backends.google.clients import client_class
 client_class("google.cloud.run_v2", "services", "ServicesAsyncClient")
 from google.cloud.run_v2 import JobsClient, Service, types
 from google.cloud import run_v2

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A look that Google does not answer is not repeated for seconds."""
-    monkeypatch.setattr("backends.google.waiting.patient", lambda: None)
+    monkeypatch.setattr("backends.google.errors.patient", lambda: None)
 
 
 LIST = "ModelService/ListModels"

@@ -8,7 +8,7 @@ from pydantic import SecretStr
 from backends.cloud_run import access, deployment, logs, status
 from backends.cloud_run.site import Site
 from backends.google import secrets
-from backends.google.names import HF_SECRET
+from backends.google.clients import HF_SECRET
 from core.plans import Plan
 from tests.backends.cloud_run.faulty import ANSWERS
 from tests.backends.cloud_run.sites import planned

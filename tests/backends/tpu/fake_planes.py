@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, TypeVar
 
-from backends.google.names import MANAGED_BY
+from backends.google.clients import MANAGED_BY
 from backends.tpu.chip import Chip, ChipState, Ended, Place, PlaneKind, Provisioning
 from backends.tpu.planes import Offer, Request
 from core.cloud_errors import CloudTimeout, NotOurs

@@ -7,7 +7,7 @@ import pytest
 from google.api_core.exceptions import ServiceUnavailable
 
 from backends.google import clients, secrets
-from backends.google import waiting as google_waiting
+from backends.google import errors as google_errors
 from backends.tpu import compute_calls, removing, returning
 from core.cloud_errors import CloudUnavailable
 from core.errors import OpsError
@@ -70,7 +70,7 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
 
     monkeypatch.setattr(clients, "_let_timeouts_end", tap)
     monkeypatch.setattr(compute_calls, "_called", called)
-    monkeypatch.setattr(google_waiting, "patient", impatient)
+    monkeypatch.setattr(google_errors, "patient", impatient)
     monkeypatch.setattr("backends.tpu.asking.LOOK_SECONDS", 0.2)
     monkeypatch.setattr("backends.tpu.firewall._EVERY_SECONDS", 0.02)
     monkeypatch.setattr(removing, "_LOOK_SECONDS", 0.05)

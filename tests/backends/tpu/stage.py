@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from backends.base import World
-from backends.google.names import DEPLOYMENT_LABEL, MANAGED_BY, SPEC_LABEL, TARGET_LABEL
+from backends.google.clients import DEPLOYMENT_LABEL, MANAGED_BY, SPEC_LABEL, TARGET_LABEL
 from backends.tpu import kept as memory
 from backends.tpu.chip import Chip, ChipState, Place
 from backends.tpu.drawing import blueprint

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from backends.google import secrets
-from backends.google.names import HF_SECRET, SPEC_LABEL
+from backends.google.clients import HF_SECRET, SPEC_LABEL
 from backends.tpu import applying, firewall, going_on, looking, outcomes
 from backends.tpu import kept as memory
 from backends.tpu.chip import ChipState

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from backends.google.sent import as_sent
+from backends.google.clients import as_sent
 from backends.tpu import firewall
 from tests.backends.discovery import faults
 from tests.backends.tpu.orders import ZONE, blueprint, request

@@ -19,7 +19,7 @@ ME: Final[dict[str, Any]] = {"google_allowed_addresses": ("203.0.113.7",)}
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A look that Google does not answer is not repeated for seconds."""
-    monkeypatch.setattr("backends.google.waiting.patient", lambda: None)
+    monkeypatch.setattr("backends.google.errors.patient", lambda: None)
 
 
 async def test_a_project_that_was_set_up_needs_nothing(plane: GooglePlane, project: str) -> None:

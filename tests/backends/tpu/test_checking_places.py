@@ -23,7 +23,7 @@ ONE_ZONE: Final[dict[str, Any]] = {"zones": (B,)}
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A look that Google does not answer is not repeated for seconds."""
-    monkeypatch.setattr("backends.google.waiting.patient", lambda: None)
+    monkeypatch.setattr("backends.google.errors.patient", lambda: None)
 
 
 async def test_hardware_that_no_place_has_is_found(

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from backends.google import waiting
+from backends.google import errors
 from backends.tpu import applying, compute_calls, going_on, looking, removing
 from backends.tpu import kept as memory
 from backends.tpu.chip import ChipState, PlaneKind
@@ -34,7 +34,7 @@ MINE: Final[dict[str, Any]] = {"google_allowed_addresses": ("127.0.0.1",)}
 @pytest.fixture(autouse=True)
 def _quick(controls: Controls, project: str, monkeypatch: pytest.MonkeyPatch) -> None:
     controls.set(project, tpu_clock=1200, vm_trouble="image-missing")
-    monkeypatch.setattr(waiting, "WRITE_SECONDS", 1.0)
+    monkeypatch.setattr(errors, "WRITE_SECONDS", 1.0)
     monkeypatch.setattr(compute_calls, "WRITE_SECONDS", 1.0)
     monkeypatch.setattr(removing, "_LOOK_SECONDS", 0.05)
 

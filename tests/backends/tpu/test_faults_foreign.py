@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 from google.cloud.compute_v1.types import Firewall
 
-from backends.google.waiting import strictly
+from backends.google.errors import strictly
 from backends.tpu import applying, firewall, going_on, removing
 from backends.tpu import kept as memory
 from backends.tpu.chip import ChipState, PlaneKind

@@ -22,7 +22,7 @@ ZONAL, REGIONAL = "TPUV6EPerProjectPerZoneForTPUAPI", "TPUV6EPerProjectPerRegion
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A look that Google does not answer is not repeated for seconds."""
-    monkeypatch.setattr("backends.google.waiting.patient", lambda: None)
+    monkeypatch.setattr("backends.google.errors.patient", lambda: None)
 
 
 async def test_the_control_plane_with_more_room_goes_first(

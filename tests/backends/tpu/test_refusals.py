@@ -15,7 +15,7 @@ from google.api_core.exceptions import (
     TooManyRequests,
 )
 
-from backends.google.waiting import strictly
+from backends.google.errors import strictly
 from backends.tpu.refusals import Means, meaning, refusing, told
 from core import cloud_errors
 from core.cloud_errors import CloudUnavailable

@@ -6,7 +6,7 @@ import pytest
 from pydantic import SecretStr
 
 from backends.google import secrets
-from backends.google.names import HF_SECRET
+from backends.google.clients import HF_SECRET
 from backends.tpu import applying, going_on, looking, removing
 from backends.tpu import kept as memory
 from backends.tpu.chip import ChipState

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.google.names import EXPIRES_LABEL, MANAGED_BY
+from backends.google.clients import EXPIRES_LABEL, MANAGED_BY
 from backends.tpu import outcomes as remembered
 from backends.tpu import returning, searching
 from backends.tpu.chip import ChipState, Ended, Place

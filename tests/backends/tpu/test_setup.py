@@ -21,7 +21,7 @@ CHANGES = ("Create", "Set", "Enable", "Add", "Update", "Delete")
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A look that Google does not answer is not repeated for seconds."""
-    monkeypatch.setattr("backends.google.waiting.patient", lambda: None)
+    monkeypatch.setattr("backends.google.errors.patient", lambda: None)
 
 
 def changes(controls: Controls, project: str) -> list[str]:
@@ -34,7 +34,7 @@ async def test_looking_at_a_bare_project_names_every_step_and_changes_nothing(
     plane: GooglePlane, bare_project: str, controls: Controls
 ) -> None:
     async with opened(plane, bare_project, hf_token=TOKEN) as site:
-        found = await setup.look(steps(site))
+        found = await setup.read_setup(steps(site))
     assert len(found.missing) == len(found.steps) == 4
     assert changes(controls, bare_project) == []
 
@@ -43,9 +43,9 @@ async def test_what_is_made_is_read_back_as_done_and_a_second_time_changes_nothi
     plane: GooglePlane, bare_project: str, controls: Controls
 ) -> None:
     async with opened(plane, bare_project, hf_token=TOKEN) as site:
-        assert (await setup.make(steps(site))).missing == ()
+        assert (await setup.make_setup(steps(site))).missing == ()
         before = changes(controls, bare_project)
-        assert (await setup.make(steps(site))).missing == ()
+        assert (await setup.make_setup(steps(site))).missing == ()
     assert before
     assert changes(controls, bare_project) == before
 
@@ -55,7 +55,7 @@ async def test_the_account_of_the_vms_gets_its_roles_and_no_secret_of_the_projec
 ) -> None:
     """What a VM may read is granted on each secret alone."""
     async with opened(plane, bare_project, hf_token=TOKEN) as site:
-        await setup.make(steps(site))
+        await setup.make_setup(steps(site))
     there = controls.get(bare_project)
     account = f"vllm-devops-runtime@{bare_project}.iam.gserviceaccount.com"
     assert there["accounts"] == [account]
@@ -73,7 +73,7 @@ async def test_a_project_that_was_set_up_for_cloud_run_needs_nothing(
 ) -> None:
     """The account and its roles are the same ones."""
     async with opened(plane, project) as site:
-        assert (await setup.make(steps(site))).missing == ()
+        assert (await setup.make_setup(steps(site))).missing == ()
     assert changes(controls, project) == []
 
 
@@ -87,17 +87,17 @@ async def test_a_step_that_fails_tells_what_is_done_and_the_next_call_goes_on(
     controls.set(bare_project, faults=[fault(method)])
     async with opened(plane, bare_project, hf_token=TOKEN) as site:
         with pytest.raises(CloudUnavailable) as failed:
-            await setup.make(steps(site))
+            await setup.make_setup(steps(site))
         left = failed.value.data["not_done"]
-        assert [step.what for step in (await setup.look(steps(site))).missing] == left
-        assert (await setup.make(steps(site))).missing == ()
+        assert [step.what for step in (await setup.read_setup(steps(site))).missing] == left
+        assert (await setup.make_setup(steps(site))).missing == ()
 
 
 async def test_every_step_shows_a_command_that_a_shell_can_read(
     plane: GooglePlane, project: str
 ) -> None:
     async with opened(plane, project, hf_token=TOKEN) as site:
-        found = await setup.look(steps(site))
+        found = await setup.read_setup(steps(site))
     for step in found.steps:
         assert "gcloud" in shlex.split(step.command)
         assert project in step.command

@@ -27,7 +27,7 @@ EMPTY: dict[str, Any] = {"accelerators": ()}
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A look that Google does not answer is not repeated for seconds."""
-    monkeypatch.setattr("backends.google.waiting.patient", lambda: None)
+    monkeypatch.setattr("backends.google.errors.patient", lambda: None)
 
 
 def named(rows: Sequence[Zone], zone: str) -> Zone:

@@ -7,7 +7,7 @@ import grpc.aio
 import httpx2
 import pytest
 
-from backends.google.slim import client_class
+from backends.google.clients import client_class
 from core.rehearsal import GooglePlane
 from tests.backends.cloud_run.conftest import bare_project, controls, project
 from tests.emulators.google.planted import plant

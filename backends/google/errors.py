@@ -1,4 +1,4 @@
-"""What Google says when it refuses, in our words; its own go on as the cause."""
+"""What Google says when it refuses, in our words, and how long its answers are waited for."""
 
 import re
 from collections.abc import Iterator
@@ -23,6 +23,7 @@ from core.errors import OpsError
 if TYPE_CHECKING:
     from google.api_core.exceptions import GoogleAPICallError
     from google.api_core.retry import AsyncRetry, Retry
+
 
 _LOGIN: Final = (
     "Run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS."
@@ -290,3 +291,35 @@ def not_configured() -> NotConfigured:
         fix="Set GOOGLE_CLOUD_PROJECT (and GOOGLE_CLOUD_LOCATION for the region), or REHEARSAL=1"
         " to try everything on simulated clouds.",
     )
+
+
+READ_SECONDS: Final = 10.0
+WRITE_SECONDS: Final = 15.0
+UNSURE: Final = (CloudUnavailable, CloudTimeout)
+"""After these a change may have happened all the same."""
+
+
+def reading() -> dict[str, Any]:
+    """Give the limits of a call that only looks: it may be made again."""
+    return {"timeout": READ_SECONDS, "retry": patient()}
+
+
+def writing() -> dict[str, Any]:
+    """Give the limits of a call that changes something: it is made once."""
+    return {"timeout": WRITE_SECONDS, "retry": None}
+
+
+@contextmanager
+def strictly(what: str) -> Iterator[None]:
+    """Translate what Google raises where nothing that is named may be missing."""
+    from google.api_core.exceptions import NotFound
+
+    try:
+        with translated(what):
+            yield
+    except NotFound as exc:
+        raise CloudRefused(
+            f"Google does not find what is needed: {what}.",
+            cause=words_of(exc),
+            fix="Call setup_target (make setup) if it is something of the project's.",
+        ) from exc

@@ -1,13 +1,39 @@
-"""Roles granted by read, change and write: nobody else's binding or condition is lost."""
+"""Permissions and roles: what is needed, and what is granted without touching others' bindings."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from backends.google.waiting import strictly
+from backends.google.errors import strictly
 from core.cloud_errors import ConcurrentChange
+from core.record import Record
 
 if TYPE_CHECKING:
     from google.iam.v1.policy_pb2 import Policy
+
+
+class Api(Record):
+    """One API that is to be enabled."""
+
+    name: str
+    needed_by: str
+
+
+class Role(Record):
+    """One role of an account of ours."""
+
+    name: str
+    why: str
+
+
+class Permissions(Record):
+    """What whoever deploys must be allowed to do."""
+
+    role: str
+    """Which holds them all."""
+    why: str
+    needed_by: str
+    names: tuple[str, ...]
+
 
 VERSION: Final = 3
 """Of a policy: the one that tells conditions; with an older one they would be dropped."""
@@ -17,7 +43,7 @@ Read = Callable[[], Awaitable["Policy"]]
 Write = Callable[["Policy"], Awaitable[object]]
 
 
-def holds(policy: "Policy", role: str, member: str) -> bool:
+def has_role(policy: "Policy", role: str, member: str) -> bool:
     """Whether somebody has a role without a condition."""
     return any(
         binding.role == role and member in binding.members
@@ -36,10 +62,10 @@ async def grant(read: Read, write: Write, roles: Iterable[str], member: str, wha
     for left in reversed(range(_ATTEMPTS)):
         with strictly(what):
             policy = await read()
-            missing = [role for role in roles if not holds(policy, role, member)]
+            missing = [role for role in roles if not has_role(policy, role, member)]
             if not missing:
                 return
-            add(policy, missing, member)
+            add_member(policy, missing, member)
         try:
             with strictly(what):
                 await write(policy)
@@ -50,7 +76,7 @@ async def grant(read: Read, write: Write, roles: Iterable[str], member: str, wha
             return
 
 
-def add(policy: "Policy", roles: Iterable[str], member: str) -> None:
+def add_member(policy: "Policy", roles: Iterable[str], member: str) -> None:
     """Write somebody into a policy that was read; its etag stays."""
     for role in roles:
         same = (one for one in policy.bindings if one.role == role)

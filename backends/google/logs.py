@@ -6,16 +6,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from backends.base import LogQuery
-from backends.google.failing import translated
-from backends.google.moments import when
-from backends.google.site import GoogleSite
-from backends.google.waiting import READ_SECONDS, reading
+from backends.google.clients import GoogleSite, when
+from backends.google.errors import READ_SECONDS, reading, translated
 from core.reply import note
 from logs.lines import Line, pieces
 
 if TYPE_CHECKING:
     from google.api_core.retry import AsyncRetry
     from google.cloud.logging_v2.types import LogEntry
+
 
 _ENTRIES: Final = 1000
 """The most that one call gives; a project has 60 calls a minute."""
@@ -61,13 +60,13 @@ def between(since: datetime, until: datetime | None) -> str:
     return f"timestamp>={quoted(since.isoformat())}{end}"
 
 
-async def read(site: GoogleSite, query: str, *, newest: bool) -> tuple[list[Line], bool]:
+async def read_page(site: GoogleSite, query: str, *, newest: bool) -> tuple[list[Line], bool]:
     """Give one page of lines, oldest first, and whether there are more."""
-    found, more = await entries(site, query, newest=newest)
+    found, more = await read_entries(site, query, newest=newest)
     return [line for entry in found for line in lines_of(entry)], more
 
 
-async def entries(
+async def read_entries(
     site: GoogleSite, query: str, *, newest: bool
 ) -> tuple[Sequence["LogEntry"], bool]:
     """Give the first page that has any entries, oldest first, and whether there are more."""
