@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 from pydantic import SecretStr
 
-from backends.common.needs import read_needs
+from backends.common.preflight import read_needs
 from benchmark.judging.case import limits
 from core import VERSION
 from core.cloud_errors import CloudError

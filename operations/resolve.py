@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import anyio
 
 from backends.base import Backend
-from backends.common.in_time import in_time
+from backends.common.concurrency import in_time
 from backends.endpoint import NAME as ENDPOINT
 from backends.registry import TITLES
 from core.cloud_errors import TargetFault

@@ -8,8 +8,7 @@ from typing import Final
 
 import platformdirs
 
-from backends.base import Backend, World
-from backends.cloud_abilities import Closes
+from backends.base import Backend, Closes, World
 from backends.endpoint import NAME as ENDPOINT
 from backends.registry import BACKENDS
 from core import PRODUCT, overrides

@@ -4,7 +4,7 @@ from typing import Final
 
 import anyio
 
-from backends.cloud_abilities import Wakes
+from backends.base import Wakes
 from core.errors import Asleep, NextStep, NotReady, OpsError
 from core.records import Deployment, State
 from operations.resolve import Found

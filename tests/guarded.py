@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import anyio
 import pytest
 
-from backends.common import guard
+from backends import container
 from core.settings import inherited_environment
 from emulators.common.programs import free_port
 from emulators.common.web import UNVERIFIED_TLS
@@ -53,12 +53,12 @@ SPELLINGS: Final = (
 
 @asynccontextmanager
 async def guarded(
-    engine_port: int, folder: Path, tls: guard.Certificate | None = None
+    engine_port: int, folder: Path, tls: container.Certificate | None = None
 ) -> AsyncIterator[str]:
     """Start it; give its base URL. Where there is no nginx the test says that it did not run."""
     if shutil.which("nginx") is None:
         pytest.skip("There is no nginx here: apt-get install nginx-light.")
-    made = guard.container("nginx", port=free_port(), engine_port=engine_port, tls=tls)
+    made = container.guard_container("nginx", port=free_port(), engine_port=engine_port, tls=tls)
     env = {**inherited_environment(), "TMPDIR": str(folder), **made.env}
     async with await anyio.open_process([*made.command, *made.args], env=env) as process:
         try:

@@ -3,8 +3,11 @@
 from typing import Final
 
 from backends.aca.site import Site
-from backends.common.callers import ECHO as ECHO  # noqa: PLC0414  said in plans
-from backends.common.callers import ranges, seen_as
+from backends.common.preflight import ECHO as ECHO  # noqa: PLC0414  said in plans
+from backends.common.preflight import (
+    caller_ranges,
+    own_address,
+)
 
 SETTING: Final = "AZURE_ALLOWED_ADDRESSES"
 _IPV4_ALONE: Final = "an ingress of Container Apps knows no IPv6"
@@ -20,7 +23,7 @@ async def callers(site: Site) -> tuple[str, ...]:
     """
     said = site.settings.azure_allowed_addresses
     if said:
-        return ranges(said, SETTING, _IPV4_ALONE)
+        return caller_ranges(said, SETTING, _IPV4_ALONE)
     plane = await site.clients.plane()
     url = f"{plane.http}/rehearsal/address" if plane else ECHO
-    return (await seen_as(url, SETTING, own=plane is not None),)
+    return (await own_address(url, SETTING, own=plane is not None),)

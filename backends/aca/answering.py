@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from backends.aca import access, address
 from backends.aca.site import Site
-from backends.common.answering import silence
+from backends.common.engine import why_silent
 from core.errors import AddressNotAllowed, OpsError
 from core.records import Failure
 
@@ -17,7 +17,7 @@ async def unanswered(site: Site, app: "ContainerApp", revision: str) -> Failure 
     """Ask the model, unless it has answered before; None once it has, else why it has not."""
     if revision in site.answered:
         return None
-    failure = await silence(lambda: access.access_of(site, app), "Its replica")
+    failure = await why_silent(lambda: access.access_of(site, app), "Its replica")
     if failure is None:
         site.answered.add(revision)
         site.woken[str(app.name)] = datetime.now(UTC)

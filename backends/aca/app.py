@@ -8,8 +8,8 @@ from backends.aca.images import registry_of_azure
 from backends.aca.names import CONTAINER, EXPIRES_TAG, REGISTRY_SECRET
 from backends.aca.rules import rules
 from backends.aca.weights import Mount
-from backends.common import guard, slim
-from backends.common.containers import Probe
+from backends.common import slim
+from backends.container import GUARD_NAME, Probe
 from core.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _guard(drawn: Blueprint) -> "M.Container":
 
     container, size = drawn.guard, rules().guard
     return M.Container(
-        name=guard.NAME,
+        name=GUARD_NAME,
         image=container.image,
         command=list(container.command),
         args=list(container.args),
@@ -190,7 +190,7 @@ def _guard(drawn: Blueprint) -> "M.Container":
 def is_open(app: "M.ContainerApp") -> bool:
     """Whether requests reach an engine that asks for its key at some paths alone."""
     template = app.properties.template if app.properties else None
-    return guard.NAME not in {one.name for one in (template.containers if template else None) or ()}
+    return GUARD_NAME not in {one.name for one in (template.containers if template else None) or ()}
 
 
 def _probe(kind: str, probe: Probe) -> "M.ContainerAppProbe":

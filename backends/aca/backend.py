@@ -30,17 +30,21 @@ from backends.aca import (
 from backends.aca.clients import Clients
 from backends.aca.site import Site
 from backends.base import (
+    BootBudget,
     DeploymentConfig,
     EngineFacts,
     Hardware,
+    KeptSecret,
+    Leaving,
     LogLines,
     LogQuery,
     Prediction,
+    Quota,
+    Setup,
+    StoredModel,
+    Upload,
     World,
 )
-from backends.boot_abilities import BootBudget
-from backends.cloud_abilities import KeptSecret, Quota, Setup, StoredModel, Upload
-from backends.leaving import Leaving
 from core.plans import Plan, Preflight
 from core.records import (
     Access,

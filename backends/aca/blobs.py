@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from backends.aca.site import Site
 from backends.aca.storage import BLOBS_ROLE, looking, refused
-from backends.common.model_files import ENDINGS, MOST_FILES, File, limited
+from backends.common.models import ENDINGS, MOST_FILES, File, limited
 
 if TYPE_CHECKING:
     from azure.storage.blob.aio import ContainerClient

@@ -4,15 +4,14 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from backends import container
 from backends.aca import probes, rules
 from backends.aca.images import Account, account_for
 from backends.aca.names import HF_SECRET, KEY, REGISTRY_SECRET, Ground, key_secret
 from backends.aca.serving import Serving, serving_of
 from backends.aca.tags import tags_of
 from backends.aca.weights import Mount
-from backends.common import guard
-from backends.common.containers import Container, Probe
-from backends.common.words import refuse_length, refuse_others, refuse_spread
+from backends.container import Container, Probe, refuse_foreign_fields, refuse_length, refuse_spread
 from core.errors import InvalidArgument
 from core.record import Record
 from core.records import DeploymentSpec, ModelShape, Target
@@ -86,7 +85,7 @@ def blueprint(
     target = site.target
     token = bool(site.settings.hf_token) if hf_token is None else hf_token
     serving = serving_of(target, spec, model, hf_token=token)
-    proxy = guard.container(rules.rules().guard.image)
+    proxy = container.guard_container(rules.rules().guard.image)
     return Blueprint(
         name=spec.name,
         ground=site.ground,
@@ -155,7 +154,7 @@ def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
     refuse_spread(spec, "A replica of a container app")
     rules.refuse_replicas(spec.max_replicas)
     refuse_length(spec, model)
-    refuse_others(spec, "Container Apps")
+    refuse_foreign_fields(spec, "Container Apps")
     if spec.engine == "ollama":
         raise InvalidArgument(
             "Ollama is served on Cloud Run alone: here it would have neither a key nor an image"

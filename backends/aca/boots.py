@@ -8,8 +8,7 @@ from backends.aca import conditions, queries, streams
 from backends.aca.replicas import Held
 from backends.aca.site import Site
 from backends.aca.streams import Event
-from backends.common.noting import or_note
-from backends.common.side_by_side import side_by_side
+from backends.common.concurrency import or_note, side_by_side
 from logs.lines import Line
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from backends.aca import (
     checks_weights,
 )
 from backends.aca.site import Site
-from backends.common import hub_question
-from backends.common.in_time import in_time
-from backends.common.looked import Question, answered
+from backends.common import models
+from backends.common.concurrency import in_time
+from backends.common.preflight import Question, ask_all
 from core.cloud_errors import CloudTimeout, CloudUnavailable
 from core.errors import OpsError
 from core.plans import Check, Plan, Preflight
@@ -31,7 +31,7 @@ async def preflight(site: Site, plan: Plan) -> Preflight:
     unable = await _caller(site)
     if unable:
         return Preflight(checks=(unable,))
-    rows = await answered(tuple(_questions(site, plan)), _ANSWERS_SECONDS)
+    rows = await ask_all(tuple(_questions(site, plan)), _ANSWERS_SECONDS)
     return Preflight(checks=tuple(rows))
 
 
@@ -57,6 +57,6 @@ def _questions(site: Site, plan: Plan) -> Iterable[Question]:
     yield from checks_subscription.questions(site, plan)
     yield from checks_region.questions(site, plan)
     yield from checks_ground.questions(site, plan)
-    yield from hub_question.questions(site.settings, plan.spec)
+    yield from models.hub_questions(site.settings, plan.spec)
     yield from checks_weights.questions(site, plan.spec)
     yield from checks_plan.questions(site, plan)

@@ -18,8 +18,8 @@ from backends.aca import (
 from backends.aca.site import Site
 from backends.aca.stands import Stand
 from backends.aca.weights import Mount, weights_of
-from backends.common.containers import size_known
-from backends.common.looked import Answer, Question
+from backends.common.preflight import Answer, Question
+from backends.container import size_known
 from core.cloud_errors import CloudUnavailable
 from core.errors import InvalidArgument
 from core.plans import Plan

@@ -9,7 +9,7 @@ from backends.aca.ground_vault import answers
 from backends.aca.names import HF_SECRET
 from backends.aca.site import Site
 from backends.aca.stands import Stand
-from backends.common.looked import Answer, Question
+from backends.common.preflight import Answer, Question
 from core.cloud_errors import CloudRefused
 from core.plans import Plan
 

@@ -9,8 +9,8 @@ from backends.aca.failing import translated
 from backends.aca.ground_environment import environment
 from backends.aca.site import Site
 from backends.aca.waiting import reading
-from backends.cloud_abilities import Quota
-from backends.common.looked import Answer, Question
+from backends.base import Quota
+from backends.common.preflight import Answer, Question
 from core.cloud_errors import CloudRefused
 from core.plans import Plan
 from planner.places import place

@@ -13,8 +13,8 @@ from backends.aca.site import Site
 from backends.aca.stands import Stand, stand_of
 from backends.aca.waiting import reading
 from backends.aca.weights import weights_of
-from backends.common.looked import Answer, Question
-from backends.common.side_by_side import side_by_side
+from backends.common.concurrency import side_by_side
+from backends.common.preflight import Answer, Question
 from core.cloud_errors import PermissionDenied
 from core.plans import Plan
 

@@ -5,7 +5,7 @@ from functools import partial
 
 from backends.aca import shares
 from backends.aca.site import Site
-from backends.common.looked import Answer, Question
+from backends.common.preflight import Answer, Question
 from core.cloud_errors import CloudRefused
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec

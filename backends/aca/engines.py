@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from backends import container
 from backends.aca.rules import gpu_of
 from backends.aca.site import Site
-from backends.common import engines
 
 if TYPE_CHECKING:
     from azure.mgmt.appcontainers.models import ContainerApp
@@ -29,7 +29,7 @@ def version_of(site: Site, app: "ContainerApp") -> str | None:
 def version(site: Site, image: str | None) -> str | None:
     """Give the version of vLLM in an image."""
     own = gpu_of(site.target)
-    return engines.version_of(image, own.image, own.vllm) if image else None
+    return container.version_of(image, own.image, own.vllm) if image else None
 
 
 def label_of(site: Site, app: "ContainerApp") -> str:

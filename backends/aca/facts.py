@@ -4,7 +4,7 @@ from backends.aca import boots, engines, looking, replicas, spending, tags
 from backends.aca.rules import place_of
 from backends.aca.site import Site
 from backends.base import EngineFacts, Hardware, Prediction
-from backends.common.engine_facts import facts_of, hardware_of, predict
+from backends.common.engine import facts_of, hardware_of, predict
 from logs.boot import boot_of
 from planner.accelerators import Accelerator, accelerator
 

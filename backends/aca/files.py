@@ -8,8 +8,8 @@ import anyio
 
 from backends.aca.site import Site
 from backends.aca.storage import FILES_ROLE, looking, refused
-from backends.common.model_files import ENDINGS, MOST_FILES, File, limited
-from backends.common.side_by_side import side_by_side
+from backends.common.concurrency import side_by_side
+from backends.common.models import ENDINGS, MOST_FILES, File, limited
 from core.reply import note
 
 if TYPE_CHECKING:

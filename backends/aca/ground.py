@@ -10,8 +10,7 @@ from backends.aca.ground_steps import steps
 from backends.aca.names import SHARE
 from backends.aca.site import Site
 from backends.aca.stands import Stand, Step, stand_of
-from backends.common.in_time import in_time
-from backends.common.side_by_side import side_by_side
+from backends.common.concurrency import in_time, side_by_side
 from core.cloud_errors import ConcurrentChange
 
 SECONDS: Final = 20.0

@@ -8,7 +8,7 @@ from backends.aca.failing import strictly
 from backends.aca.site import Site
 from backends.aca.stands import Stand, made, there
 from backends.aca.waiting import reading, writing
-from backends.common.side_by_side import side_by_side
+from backends.common.concurrency import side_by_side
 from core.cloud_errors import CloudRefused
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from backends.aca.site import Site
-from backends.common.disk import on_disk, write_whole
+from backends.common.concurrency import on_disk, write_whole
 
 Change = Literal["made", "widened"]
 

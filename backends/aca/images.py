@@ -51,7 +51,7 @@ async def pinned(site: Site, image: str) -> str | None:
         password = site.settings.registry_password
         account = account_for(site.settings, image)
         login = (account.username, password.get_secret_value()) if account and password else None
-        said = await registry.ask(base, wanted, login=login)
+        said = await registry.ask_registry(base, wanted, login=login)
         digest = _read(said, wanted) if said else None
         if digest is None:
             return None
@@ -59,7 +59,7 @@ async def pinned(site: Site, image: str) -> str | None:
     return _pins[base, image]
 
 
-def _read(said: registry.Said, wanted: Reference) -> str | None:
+def _read(said: registry.RegistryAnswer, wanted: Reference) -> str | None:
     if wanted.registry.endswith(_AZURE):
         return said.digest  # shown to whoever logs in there, which nobody does here
     if said.status in {401, 403, 404}:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from backends.aca import queries
 from backends.aca.queries import Kept, NoTable, Wanted
 from backends.aca.site import Site
-from backends.common.side_by_side import side_by_side
+from backends.common.concurrency import side_by_side
 from core.reply import note
 from logs.lines import Line
 

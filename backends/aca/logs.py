@@ -10,8 +10,7 @@ from backends.aca import kept, looking, looks, pending, queries, replicas, strea
 from backends.aca.queries import NoTable, Wanted
 from backends.aca.site import Site
 from backends.base import LogLines, LogQuery
-from backends.common.noting import or_note
-from backends.common.side_by_side import side_by_side
+from backends.common.concurrency import or_note, side_by_side
 from core.cloud_errors import CloudError
 from core.reply import note
 from logs.lines import Line

@@ -12,7 +12,7 @@ from backends.aca.replicas import replicas_of as replicas_of  # noqa: PLC0414  s
 from backends.aca.replicas import revisions_of as revisions_of  # noqa: PLC0414  said here too
 from backends.aca.site import Site
 from backends.aca.waiting import reading
-from backends.common.side_by_side import side_by_side
+from backends.common.concurrency import side_by_side
 from core.cloud_errors import CloudError, NotAuthenticated, NotOurs
 from core.errors import DeploymentNotFound, NextStep, NotReady
 from core.records import NAME_PATTERN, Deployment, DeploymentSpec

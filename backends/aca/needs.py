@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Literal, NamedTuple
 
-from backends.common.needs import read_needs
+from backends.common.preflight import read_needs
 from core.record import Record
 
 Who = Literal["every", "share", "ground", "register", "purge", "questions"]

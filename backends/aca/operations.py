@@ -13,7 +13,7 @@ from backends.aca.failing import strictly
 from backends.aca.names import Ground
 from backends.aca.site import Site
 from backends.aca.waiting import READ_SECONDS, reading, writing
-from backends.common.disk import on_disk, write_whole
+from backends.common.concurrency import on_disk, write_whole
 from core.cloud_errors import CloudError, ConcurrentChange
 from core.records import NAME_PATTERN, Failure, Record
 from core.reply import note

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from backends.aca.blueprint import Blueprint
 from backends.aca.site import Site
-from backends.common import locking
-from backends.common.disk import on_disk, write_whole
+from backends.common import concurrency
+from backends.common.concurrency import on_disk, write_whole
 from core.records import NAME_PATTERN, DeploymentSpec, Failure, ModelShape, Record
 
 
@@ -43,7 +43,7 @@ def locked(
     Raises:
         Busy: Another one has been at it for so many seconds, or else for long.
     """
-    return locking.locked(site.folder / f".{name}.lock", name, seconds=seconds)
+    return concurrency.locked(site.folder / f".{name}.lock", name, seconds=seconds)
 
 
 def keep(site: Site, pending: Pending) -> None:

@@ -9,7 +9,7 @@ from backends.aca.blueprint import Blueprint, blueprint
 from backends.aca.failing import not_configured
 from backends.aca.images import registry_of_azure
 from backends.aca.names import HF_SECRET, KEY, REGISTRY_SECRET
-from backends.common.costs import always_on, price_doubts, tagged
+from backends.common.preflight import always_on, price_doubts, tagged
 from core.plans import MemoryPlan, Plan, PlannedStep
 from core.records import DeploymentSpec, ModelShape
 from planner.accelerators import accelerator

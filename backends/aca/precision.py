@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from backends.aca.rules import rules
-from backends.common.words import said
+from backends.container import flag_value
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec, ModelShape
 from planner.accelerators import Accelerator
@@ -81,7 +81,7 @@ def _dtype(
     spec: DeploymentSpec, model: ModelShape, device: Accelerator
 ) -> tuple[str | None, tuple[str, ...]]:
     wanted = _flag(spec, "--dtype", spec.dtype)
-    if said(spec.engine_args, "--dtype") in {"auto", "bfloat16"}:
+    if flag_value(spec.engine_args, "--dtype") in {"auto", "bfloat16"}:
         raise InvalidArgument(
             f"{device.title} has no bfloat16.", fix="Leave --dtype out of engine_args."
         )
@@ -139,4 +139,4 @@ def _heads(
 
 def _flag(spec: DeploymentSpec, flag: str, field: str | None) -> str | None:
     """Give what counts: engine_args win."""
-    return said(spec.engine_args, flag) or field
+    return flag_value(spec.engine_args, flag) or field

@@ -3,7 +3,7 @@
 import math
 
 from backends.aca.rules import RunningProbe, rules
-from backends.common.containers import Probe
+from backends.container import Probe
 from core.errors import InvalidArgument
 
 

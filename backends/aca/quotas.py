@@ -8,8 +8,8 @@ from backends.aca import rules
 from backends.aca.failing import translated
 from backends.aca.site import Site
 from backends.aca.waiting import reading
-from backends.cloud_abilities import Quota
-from backends.common.side_by_side import side_by_side
+from backends.base import Quota
+from backends.common.concurrency import side_by_side
 from core.cloud_errors import ApiDisabled, CloudError
 
 if TYPE_CHECKING:

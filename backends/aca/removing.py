@@ -18,7 +18,7 @@ from backends.aca.pending import Pending
 from backends.aca.purging import purge as purge  # noqa: PLC0414  said here too
 from backends.aca.site import Site
 from backends.aca.waiting import UNSURE
-from backends.leaving import Leaving
+from backends.base import Leaving
 from core.cloud_errors import ApiDisabled, CloudRefused, ConcurrentChange, NotOurs, PermissionDenied
 from core.errors import OpsError, WaitedTooLong
 from core.records import Deleted

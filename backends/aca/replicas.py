@@ -9,7 +9,7 @@ from backends.aca.failing import translated
 from backends.aca.names import CONTAINER
 from backends.aca.site import Site
 from backends.aca.waiting import reading
-from backends.common.side_by_side import side_by_side
+from backends.common.concurrency import side_by_side
 
 if TYPE_CHECKING:
     from azure.mgmt.appcontainers.models import Replica, Revision

@@ -13,7 +13,7 @@ from backends.aca.names import GROUP_TAG, MANAGED_BY, key_secret
 from backends.aca.site import Site
 from backends.aca.stands import Stand
 from backends.aca.waiting import UNSURE, reading, writing
-from backends.cloud_abilities import KeptSecret
+from backends.base import KeptSecret
 from core.cloud_errors import (
     CloudError,
     CloudRefused,

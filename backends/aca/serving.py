@@ -5,16 +5,16 @@ import math
 from backends.aca import precision, rules
 from backends.aca.names import HF_SECRET, KEY
 from backends.aca.weights import FILES, Mount, Weights, weights_of
-from backends.common.containers import (
+from backends.container import (
     LOOPBACK,
     PORT,
     Container,
+    hub_environment,
     inside,
     requests_at_once,
-    serve,
     size_known,
+    vllm_arguments,
 )
-from backends.common.hub_cache import hub_environment
 from core.record import Record
 from core.records import DeploymentSpec, ModelShape, Target
 from planner.accelerators import accelerator
@@ -62,7 +62,7 @@ def serving_of(
         container=Container(
             image=spec.image or gpu.image,
             command=("vllm",),
-            args=serve(chosen.spec, weights.model, host=LOOPBACK),
+            args=vllm_arguments(chosen.spec, weights.model, host=LOOPBACK),
             env={**weights.env, **own, **spec.variables},
             secrets={"VLLM_API_KEY": KEY, **token},
             port=PORT,

@@ -10,10 +10,9 @@ from backends.aca.ground_steps import ACCOUNT, steps
 from backends.aca.names import HF_SECRET
 from backends.aca.site import Site
 from backends.aca.stands import Stand, Step, stand_of
-from backends.cloud_abilities import Setup, SetupStep
-from backends.common.in_time import in_time
-from backends.common.side_by_side import side_by_side
-from backends.common.unfinished import unfinished
+from backends.base import Setup, SetupStep
+from backends.common.concurrency import in_time, side_by_side
+from backends.common.preflight import unfinished
 from core.errors import NotFound, OpsError
 from core.reply import note
 

@@ -8,10 +8,17 @@ from backends.aca import blobs, files
 from backends.aca.names import SHARE
 from backends.aca.site import Site
 from backends.aca.storage import deadline
-from backends.cloud_abilities import StoredModel
-from backends.common import model_files
-from backends.common.completeness import Verdict
-from backends.common.model_files import ENDINGS, File, Files, folders, models_among, sizes_of
+from backends.base import StoredModel
+from backends.common.models import (
+    ENDINGS,
+    Completeness,
+    File,
+    Files,
+    folders,
+    judge_whole,
+    models_among,
+    sizes_of,
+)
 from core.errors import InvalidArgument
 
 _LOCATION: Final = re.compile(
@@ -71,14 +78,14 @@ async def models(site: Site, bucket: str | None) -> Sequence[StoredModel]:
         return [*await models_among(rest, place.root), *_of_the_hub(cached, place.root)]
 
 
-async def whole(site: Site, location: str) -> Verdict:
+async def whole(site: Site, location: str) -> Completeness:
     """Judge the model at a location, each file by its own header.
 
     Raises:
         InvalidArgument, CloudRefused, PermissionDenied, CloudTimeout, CloudUnavailable: As above.
     """
     async with deadline(site, f"look into {location}", kind=named(location).service):
-        return await model_files.whole(await _of_one_folder(site, location))
+        return await judge_whole(await _of_one_folder(site, location))
 
 
 async def size(site: Site, location: str) -> int:

@@ -9,8 +9,7 @@ from backends.aca.names import HF_SECRET, REGISTRY_SECRET, SHARE
 from backends.aca.rules import rules
 from backends.aca.site import Site
 from backends.aca.waiting import reading
-from backends.common.noting import or_note
-from backends.common.side_by_side import side_by_side
+from backends.common.concurrency import or_note, side_by_side
 from core.records import BY_PURGE, Remainder
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from backends.aca import az
 from backends.aca.failing import translated
 from backends.aca.site import Site
 from backends.aca.waiting import reading
-from backends.common.in_time import in_time
+from backends.common.concurrency import in_time
 from core.cloud_errors import CloudRefused, CloudUnavailable, PermissionDenied
 from core.errors import NextStep, OpsError
 

@@ -19,8 +19,7 @@ from backends.aca.looks import Look
 from backends.aca.replicas import Held
 from backends.aca.site import Site
 from backends.aca.stands import PHASES
-from backends.common.noting import or_note
-from backends.common.side_by_side import side_by_side
+from backends.common.concurrency import or_note, side_by_side
 from core.records import Deployment, Failure, Phase, State
 from core.reply import note
 from logs.boot import WARMING, phase_of

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from backends import container
 from backends.aca import az, engines, looking, whole
 from backends.aca.app import app_of
 from backends.aca.blueprint import Blueprint, blueprint
@@ -18,8 +19,7 @@ from backends.aca.bodies import (
 from backends.aca.names import HF_SECRET, KEY, REGISTRY_SECRET, Ground
 from backends.aca.weights import Mount
 from backends.base import DeploymentConfig
-from backends.common import containers
-from backends.common.written import as_yaml, assigned
+from backends.container import as_assignments, as_yaml
 from core.errors import NotFound
 from planner.model import read_model
 
@@ -112,7 +112,7 @@ def password(made: Blueprint) -> str:
 def key(made: Blueprint) -> str:
     """Make a random key and keep it, unless one is kept: callers have that one."""
     random, tags = r"openssl rand -hex 32 | tr -d '\n'", made.ground.key_tags(made.name)
-    return az.secret_if_none(made.ground, made.kept[KEY], random, *assigned(tags))
+    return az.secret_if_none(made.ground, made.kept[KEY], random, *as_assignments(tags))
 
 
 def deploy(made: Blueprint, addresses: tuple[str, ...] = NOBODY) -> str:
@@ -149,7 +149,7 @@ def docker(made: Blueprint) -> str:
     mount = made.mount
     how = ":ro" if mount and mount.read_only else ""
     mounted = (f"/mnt/{mount.share}:{mount.path}{how}",) if mount else ()
-    return containers.docker(made.name, made.container, *mounted)
+    return container.docker_command(made.name, made.container, *mounted)
 
 
 async def config(site: "Site", name: str) -> DeploymentConfig:

@@ -9,7 +9,7 @@ from backends.aca.failing import not_configured
 from backends.aca.names import SHARE
 from backends.aca.shares import named
 from backends.aca.site import Site
-from backends.cloud_abilities import Upload
+from backends.base import Upload
 from core.errors import InvalidArgument
 
 _ROLE: Final = "Storage File Data Privileged Contributor"

@@ -7,7 +7,7 @@ import anyio
 
 from backends.aca import access, looking
 from backends.aca.site import Site
-from backends.common.answering import ask
+from backends.common.engine import ask_models
 from core.errors import EndpointError, NextStep, NotReady
 from core.records import Deployment, State
 
@@ -37,7 +37,9 @@ async def wake(site: Site, name: str) -> None:
     while True:
         left = deadline - anyio.current_time()
         try:
-            await ask(opened, timeout=max(_PAUSE_SECONDS, min(left, LONGEST_REQUEST_SECONDS)))
+            await ask_models(
+                opened, timeout=max(_PAUSE_SECONDS, min(left, LONGEST_REQUEST_SECONDS))
+            )
             break
         except EndpointError as exc:
             if not exc.retryable:

@@ -6,7 +6,7 @@ from backends.aca import looking, whole
 from backends.aca.rules import place_of, rules
 from backends.aca.site import Site
 from backends.aca.weights import weights_of
-from backends.boot_abilities import BootBudget
+from backends.base import BootBudget
 from core.records import ModelShape
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from backends.cloud_run.service import get_service, is_open
 from backends.cloud_run.site import ANYWHERE, Site
-from backends.common.answering import ask
-from backends.common.looked import Answer, Question
+from backends.common.engine import ask_models
+from backends.common.preflight import Answer, Question
 from backends.google import secrets
 from backends.google.clients import key_secret
 from core.cloud_errors import ApiDisabled, NotAuthenticated, PermissionDenied
@@ -159,6 +159,6 @@ async def wake(site: Site, name: str) -> None:
         DeploymentNotFound: There is no such service.
     """
     service = await get_service(site, name)
-    await ask(await access(site, name), timeout=_LONGEST_REQUEST_SECONDS)
+    await ask_models(await access(site, name), timeout=_LONGEST_REQUEST_SECONDS)
     site.answered.add(service.latest_ready_revision)
     site.woken[name] = datetime.now(UTC)

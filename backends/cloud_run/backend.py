@@ -6,16 +6,21 @@ from typing import ClassVar
 from pydantic import SecretStr
 
 from backends.base import (
+    BootBudget,
     DeploymentConfig,
     EngineFacts,
     Hardware,
+    KeptSecret,
+    Leaving,
     LogLines,
     LogQuery,
     Prediction,
+    Quota,
+    RegisteredModel,
+    Setup,
+    StoredModel,
     World,
 )
-from backends.boot_abilities import BootBudget
-from backends.cloud_abilities import KeptSecret, Quota, RegisteredModel, Setup, StoredModel
 from backends.cloud_run import (
     access,
     checks,
@@ -30,7 +35,6 @@ from backends.cloud_run import (
 from backends.cloud_run.checks import steps
 from backends.cloud_run.site import Clients, IdentityTokens, Site
 from backends.google import secrets, setup
-from backends.leaving import Leaving
 from core.plans import Plan, Preflight
 from core.records import Access, Deleted, Deployment, DeploymentSpec, ModelShape, Target
 from logs.lines import Line

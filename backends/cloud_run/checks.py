@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
 
-from backends.cloud_abilities import Quota
+from backends.base import Quota
 from backends.cloud_run import access, container, storage
 from backends.cloud_run.service import (
     blueprint,
@@ -18,10 +18,9 @@ from backends.cloud_run.service import (
     target_of,
 )
 from backends.cloud_run.site import BUILDER_ID, REPOSITORY, Site, builder_account
-from backends.common import hub_question
-from backends.common.looked import Answer, Question, answered
-from backends.common.model_files import folders, whole
-from backends.common.needs import read_needs
+from backends.common import models
+from backends.common.models import folders, judge_whole
+from backends.common.preflight import Answer, Question, ask_all, read_needs
 from backends.google import images
 from backends.google import setup as google
 from backends.google.clients import RUNTIME_ID, runtime_account
@@ -290,7 +289,7 @@ async def preflight(site: Site, plan: Plan) -> Preflight:
     unable = await google.check_caller(site)
     if unable:
         return Preflight(checks=(unable,))
-    rows = await answered(tuple(_questions(site, plan)), _DEADLINE)
+    rows = await ask_all(tuple(_questions(site, plan)), _DEADLINE)
     return Preflight(checks=tuple(without_echo(rows)))
 
 
@@ -298,7 +297,7 @@ def _questions(site: Site, plan: Plan) -> Iterable[Question]:
     yield from project_questions(site, plan.spec)
     if plan.spec.access != "public":
         yield access.access_question(site)
-    yield from hub_question.questions(site.settings, plan.spec)
+    yield from models.hub_questions(site.settings, plan.spec)
     yield from weights_questions(site, plan.spec)
     yield from plan_questions(site, plan)
 
@@ -516,7 +515,7 @@ async def _whole(site: Site, bucket: str, folder: str) -> Answer:
     try:
         with storage.translated_refusal(bucket, what), storage.deadline(what):
             found = await storage.list_objects(site, bucket, folder)
-            verdict = await whole(folders(found).get(folder, {}))
+            verdict = await judge_whole(folders(found).get(folder, {}))
     except CloudRefused as exc:
         return Answer(passed=False, detail=exc.summary, fix=exc.fix)
     fix = _COPY if verdict.complete is False else ""

@@ -6,12 +6,20 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from backends import container as backends_container
 from backends.cloud_run.site import REPOSITORY, builder_account
-from backends.common import containers, guard
-from backends.common.containers import PORT, Probe, inside, requests_at_once, serve, size_known
-from backends.common.hub_cache import HubCache, hub_environment
-from backends.common.words import said
-from backends.common.written import as_yaml
+from backends.container import (
+    PORT,
+    HubCache,
+    Probe,
+    as_yaml,
+    flag_value,
+    hub_environment,
+    inside,
+    requests_at_once,
+    size_known,
+    vllm_arguments,
+)
 from backends.google import clients
 from backends.google.clients import HF_SECRET, as_sent, key_secret
 from core import overrides
@@ -388,8 +396,8 @@ def _bucket(spec: DeploymentSpec, location: str) -> Weights:
             f"{location} is no folder of a bucket.", fix="Give gs://BUCKET/FOLDER."
         )
     chosen: Bucket = rules().bucket
-    own = any(said(spec.engine_args, flag) is not None for flag in _LOADERS)
-    streamed = not own or said(spec.engine_args, "--load-format") == chosen.load_format
+    own = any(flag_value(spec.engine_args, flag) is not None for flag in _LOADERS)
+    streamed = not own or flag_value(spec.engine_args, "--load-format") == chosen.load_format
     return Weights(
         kind="bucket",
         model=f"{chosen.mount_path}{found[2]}",
@@ -404,7 +412,7 @@ _LARGE_GIB: Final = 12
 """From here the limit of the network costs minutes of each boot."""
 
 
-class Container(containers.Container):
+class Container(backends_container.Container):
     """What runs in an instance."""
 
     mount: Mount | None = None
@@ -416,7 +424,7 @@ class Serving(Record):
     container: Container
     size: Size
     """Of the engine."""
-    guard: containers.Container | None = None
+    guard: backends_container.Container | None = None
     """What lets through to it those who have the key, where that is its only wall."""
     concurrency: int
     """Requests that it takes at once."""
@@ -436,7 +444,9 @@ def vllm_serving(
         InvalidArgument: A value cannot be, or no instance holds the model.
     """
     weights, gpu = weights_of(spec), gpu_of(target)
-    proxy = guard.container(rules().guard.image) if spec.access == "public" else None
+    proxy = (
+        backends_container.guard_container(rules().guard.image) if spec.access == "public" else None
+    )
     place = place_for(target, spec, weights.boot_source, guarded=proxy is not None)
     if spec.network and weights.mount:  # Google's own are reached through it; the Hub is not
         place = place.model_copy(update={"outbound_mib_per_second": None})
@@ -449,7 +459,7 @@ def vllm_serving(
         container=Container(
             image=spec.image or gpu.image,
             command=("vllm",),
-            args=serve(spec, weights.model, *weights.args),
+            args=vllm_arguments(spec, weights.model, *weights.args),
             env={
                 **weights.env,
                 **(hub_environment(chosen.hub, size.ram_gib) if fetch else {}),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from backends.base import Leaving
 from backends.cloud_run import status, storage
 from backends.cloud_run.build import (
     cancel_build,
@@ -38,7 +39,6 @@ from backends.cloud_run.status import TRY_LABEL, is_stopped
 from backends.google import iam, images, secrets
 from backends.google.clients import EXPIRES_LABEL, HF_SECRET, SPEC_LABEL, TARGET_LABEL, key_secret
 from backends.google.errors import UNSURE, error_of, reading, strictly, writing
-from backends.leaving import Leaving
 from core.cloud_errors import (
     ApiDisabled,
     CloudError,

@@ -6,13 +6,12 @@ from datetime import datetime, timedelta
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
-from backends.base import EngineFacts, Hardware, Prediction
-from backends.boot_abilities import BootBudget
+from backends.base import BootBudget, EngineFacts, Hardware, Prediction
 from backends.cloud_run.container import place_of, rules, weights_of
 from backends.cloud_run.logs import boot_lines
 from backends.cloud_run.service import engine_in, find_revision, get_service, read_spec, version_of
 from backends.cloud_run.site import Site
-from backends.common.engine_facts import facts_of, hardware_of, predict
+from backends.common.engine import facts_of, hardware_of, predict
 from backends.google.clients import when
 from backends.google.errors import reading, translated
 from core.record import Record

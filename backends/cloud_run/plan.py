@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from backends import container
 from backends.base import DeploymentConfig
 from backends.cloud_run.container import Mount, build_of, gpu_of, place_of, rules, submit_command
 from backends.cloud_run.service import (
@@ -21,11 +22,8 @@ from backends.cloud_run.service import (
     read_spec,
     service_of,
 )
-from backends.common import containers
-from backends.common.containers import Probe
-from backends.common.costs import always_on, price_doubts, tagged
-from backends.common.guard import NAME
-from backends.common.written import as_yaml, assigned
+from backends.common.preflight import always_on, price_doubts, tagged
+from backends.container import GUARD_NAME, Probe, as_assignments, as_yaml
 from backends.google import clients
 from backends.google.clients import DEPLOYMENT_LABEL, MANAGED_BY, as_sent, key_secret
 from backends.google.errors import not_configured
@@ -247,7 +245,7 @@ def docker(made: Blueprint) -> str:
     """Run the same container on a machine with a GPU of one's own."""
     mount = made.container.mount
     mounted = (f"/mnt/{mount.bucket}:{mount.path}:ro",) if mount else ()
-    return containers.docker(made.name, made.container, *mounted)
+    return container.docker_command(made.name, made.container, *mounted)
 
 
 def _reads_hub(service: "run_v2.Service") -> bool:
@@ -267,8 +265,8 @@ def _as_running(made: Blueprint, service: "run_v2.Service") -> Blueprint:
     if running:
         container = made.container.model_copy(update={"image": running.image})
         made = made.model_copy(update={"container": container})
-    if proxy and NAME in images:
-        proxy = proxy.model_copy(update={"image": images[NAME]})
+    if proxy and GUARD_NAME in images:
+        proxy = proxy.model_copy(update={"image": images[GUARD_NAME]})
     beta = service.launch_stage == LaunchStage.Value("BETA")
     stage = "beta" if beta else made.launch_stage
     return made.model_copy(update={"guard": proxy, "launch_stage": stage})
@@ -283,7 +281,7 @@ def _container_gcloud(made: Blueprint) -> tuple[str, ...]:
         f"--command={_list(command)}",
         f"--args={_list(args)}",
         *([] if made.guard else [f"--port={container.port}"]),
-        *([f"--set-env-vars={_list(assigned(container.env))}"] if container.env else []),
+        *([f"--set-env-vars={_list(as_assignments(container.env))}"] if container.env else []),
         *([f"--set-secrets={_list(kept)}"] if kept else []),
     )
 
@@ -308,15 +306,15 @@ def _without_equal_words(
     return ("sh",), ("-c", f"exec {shlex.join((*command, *args))}")
 
 
-def _guard_gcloud(container: containers.Container) -> tuple[str, ...]:
+def _guard_gcloud(container: container.Container) -> tuple[str, ...]:
     size = rules().guard
     return (
-        f"--container={NAME}",
+        f"--container={GUARD_NAME}",
         f"--image={container.image}",
         f"--command={_list(container.command)}",
         f"--args={_list(container.args)}",
         f"--port={container.port}",
-        f"--set-env-vars={_list(assigned(container.env))}",
+        f"--set-env-vars={_list(as_assignments(container.env))}",
         f"--cpu={size.vcpu}",
         f"--memory={size.ram_gib}Gi",
         f"--depends-on={ENGINE}",
@@ -463,7 +461,11 @@ def _revision_annotations(made: Blueprint) -> dict[str, str]:
         f"{_RUN}/startup-cpu-boost": "true",
         f"{_RUN}/execution-environment": "gen2",
         f"{_RUN}/gpu-zonal-redundancy-disabled": "true",
-        **({f"{_RUN}/container-dependencies": json.dumps({NAME: [ENGINE]})} if made.guard else {}),
+        **(
+            {f"{_RUN}/container-dependencies": json.dumps({GUARD_NAME: [ENGINE]})}
+            if made.guard
+            else {}
+        ),
         **(_attached(made.network) if made.network else {}),
     }
 
@@ -511,10 +513,10 @@ def _container_yaml(made: Blueprint) -> dict[str, Any]:
     }
 
 
-def _guard_yaml(container: containers.Container) -> dict[str, Any]:
+def _guard_yaml(container: container.Container) -> dict[str, Any]:
     size = rules().guard
     return {
-        "name": NAME,
+        "name": GUARD_NAME,
         "image": container.image,
         "command": list(container.command),
         "args": list(container.args),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
+from backends import container as backends_container
 from backends.cloud_run.container import (
     Container,
     Mount,
@@ -21,9 +22,7 @@ from backends.cloud_run.container import (
     vllm_serving,
 )
 from backends.cloud_run.site import SPEC_ANNOTATION, Site
-from backends.common import containers, engines, guard
-from backends.common.containers import Probe
-from backends.common.words import refuse_length, refuse_others, refuse_spread
+from backends.container import Probe, refuse_foreign_fields, refuse_length, refuse_spread
 from backends.google import clients
 from backends.google.clients import (
     EXPIRES_LABEL,
@@ -67,7 +66,7 @@ class Blueprint(Record):
     gpu: str
     size: Size
     """Of the engine's container."""
-    guard: containers.Container | None = None
+    guard: backends_container.Container | None = None
     """The container before the engine's, where the engine's key is its only wall."""
     concurrency: int
     """Requests that one instance is given at once."""
@@ -174,7 +173,7 @@ def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
     refuse_name(spec.name)
     refuse_spread(spec, "An instance of Cloud Run")
     refuse_length(spec, model)
-    refuse_others(spec, "Cloud Run")
+    refuse_foreign_fields(spec, "Cloud Run")
     if spec.build_machine and (spec.engine != "ollama" or spec.image):
         raise InvalidArgument(
             "Nothing is built here: build_machine is for the image of engine=ollama.",
@@ -300,12 +299,12 @@ def _container(blueprint: Blueprint) -> "run_v2.Container":
     )
 
 
-def _guard(container: containers.Container) -> "run_v2.Container":
+def _guard(container: backends_container.Container) -> "run_v2.Container":
     from google.cloud import run_v2
 
     size = rules().guard
     return run_v2.Container(
-        name=guard.NAME,
+        name=backends_container.GUARD_NAME,
         image=container.image,
         command=list(container.command),
         args=list(container.args),
@@ -331,7 +330,7 @@ def is_open(service: "run_v2.Service") -> bool:
     return bool(service.invoker_iam_disabled and engine and engine.ports)
 
 
-def _environment(container: containers.Container) -> list["run_v2.EnvVar"]:
+def _environment(container: backends_container.Container) -> list["run_v2.EnvVar"]:
     from google.cloud import run_v2
 
     plain = [run_v2.EnvVar(name=name, value=value) for name, value in container.env.items()]
@@ -508,7 +507,7 @@ _NAMES: Final = {"vllm": "vLLM", "ollama": "Ollama"}
 def version_of(site: Site, service: "Service") -> str | None:
     """Give vLLM's version: by the image's tag, or as the target's own image has it."""
     engine, own = engine_in(service), gpu_of(site.target)
-    return engines.version_of(engine.image, own.image, own.vllm) if engine else None
+    return backends_container.version_of(engine.image, own.image, own.vllm) if engine else None
 
 
 def label_of(site: Site, service: "Service", engine: str) -> str:

@@ -31,8 +31,8 @@ from backends.cloud_run.service import (
     read_spec,
 )
 from backends.cloud_run.site import Site
-from backends.common.answering import silence
-from backends.common.noting import all_or_note, or_note
+from backends.common.concurrency import all_or_note, or_note
+from backends.common.engine import why_silent
 from backends.google.clients import EXPIRES_LABEL, SPEC_LABEL, when
 from core.record import Record
 from core.records import NAME_PATTERN, Deployment, Failure, Phase, State
@@ -441,7 +441,7 @@ async def probe_model(site: Site, name: str, service: "Service") -> Failure | No
     revision = service.latest_ready_revision
     if revision in site.answered:
         return None
-    failure = await silence(lambda: access.access(site, name), "Its revision")
+    failure = await why_silent(lambda: access.access(site, name), "Its revision")
     if failure is None:
         site.answered.add(revision)
         site.woken[name] = datetime.now(UTC)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 
-from backends.cloud_abilities import RegisteredModel, StoredModel
+from backends.base import RegisteredModel, StoredModel
 from backends.cloud_run.site import Site
-from backends.common.in_time import in_time
-from backends.common.model_files import ENDINGS, MOST_FILES, File, limited, models_among
+from backends.common.concurrency import in_time
+from backends.common.models import ENDINGS, MOST_FILES, File, limited, models_among
 from backends.google.clients import runtime_account
 from backends.google.errors import denied, reading, strictly, translated, unknown_caller
 from backends.google.iam import VERSION

@@ -30,7 +30,7 @@ class Reference(NamedTuple):
     tag: str
 
 
-class Said(NamedTuple):
+class RegistryAnswer(NamedTuple):
     """A registry's answer."""
 
     status: int
@@ -50,9 +50,9 @@ def reference(image: str) -> Reference:
     return Reference(name, first, rest, tag or "latest")
 
 
-async def ask(
+async def ask_registry(
     base: str, wanted: Reference, token: str | None = None, *, login: tuple[str, str] | None = None
-) -> Said | None:
+) -> RegistryAnswer | None:
     """Ask the registry at `base` for the digest; None where it is not to be reached.
 
     `login` is an account's name and password, shown to whoever gives that registry's tokens.
@@ -67,7 +67,9 @@ async def ask(
     except (httpx2.TransportError, httpx2.InvalidURL, ValueError):
         return None
     digest = reply.headers.get("docker-content-digest", "")
-    return Said(reply.status_code, digest if reply.is_success and _DIGEST.match(digest) else None)
+    return RegistryAnswer(
+        reply.status_code, digest if reply.is_success and _DIGEST.match(digest) else None
+    )
 
 
 async def _asked(client: httpx2.AsyncClient, url: str, token: str | None) -> httpx2.Response:

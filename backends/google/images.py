@@ -33,7 +33,7 @@ async def pinned(site: GoogleSite, image: str) -> str | None:
     base = plane.http if plane else f"https://{wanted.registry}"
     if (base, image) not in _pins:
         known = plane is None and _GOOGLE.search(wanted.registry) and wanted.registry != _MIRROR
-        said = await registry.ask(base, wanted, await _own_token(site) if known else None)
+        said = await registry.ask_registry(base, wanted, await _own_token(site) if known else None)
         digest = _read(said, wanted) if said else None
         if digest is None:
             return None
@@ -41,7 +41,7 @@ async def pinned(site: GoogleSite, image: str) -> str | None:
     return _pins[base, image]
 
 
-def _read(said: registry.Said, wanted: Reference) -> str | None:
+def _read(said: registry.RegistryAnswer, wanted: Reference) -> str | None:
     hidden = said.status in {401, 403} and not _GOOGLE.search(wanted.registry)
     if said.status == 404 or hidden:
         raise CloudRefused(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 from pydantic import SecretStr
 
-from backends.cloud_abilities import KeptSecret
+from backends.base import KeptSecret
 from backends.google import iam
 from backends.google.clients import DEPLOYMENT_LABEL, MANAGED_BY, GoogleSite, runtime_account
 from backends.google.errors import UNSURE, reading, strictly, translated, writing

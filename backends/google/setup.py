@@ -7,10 +7,9 @@ from typing import Any, Final, NamedTuple
 
 import anyio
 
-from backends.cloud_abilities import Setup, SetupStep
-from backends.common.looked import Answer, Question
-from backends.common.side_by_side import side_by_side
-from backends.common.unfinished import unfinished
+from backends.base import Setup, SetupStep
+from backends.common.concurrency import side_by_side
+from backends.common.preflight import Answer, Question, unfinished
 from backends.google import secrets
 from backends.google.clients import HF_SECRET, MANAGED_BY, RUNTIME_ID, GoogleSite, runtime_account
 from backends.google.errors import reading, strictly, translated, writing

@@ -13,13 +13,13 @@ from backends.base import (
     EngineFacts,
     Hardware,
     HostState,
+    Leaving,
     LogLines,
     LogQuery,
     Prediction,
     Usage,
     World,
 )
-from backends.leaving import Leaving
 from backends.local import host, logs, rules, session
 from backends.local.command import deployment_config, serve_argv, serve_env
 from backends.local.devices import Devices, devices

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from backends.base import DeploymentConfig
+from backends.container import vllm_flags
 from backends.local.engine import Engine
-from backends.vllm_args import vllm_flags
 from core.records import DeploymentSpec
 from planner.model import is_path
 

@@ -11,8 +11,7 @@ from typing import Final, Literal, TypeVar
 
 from pydantic import AwareDatetime, ConfigDict, Field, SecretStr, ValidationError
 
-from backends.common.disk import on_disk, write_whole
-from backends.common.locking import locked
+from backends.common.concurrency import locked, on_disk, write_whole
 from backends.local.engine import Engine
 from core.address import unix_url
 from core.errors import HostError

@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 
 from backends.base import EngineFacts, LogLines, LogQuery
-from backends.common.engine_facts import facts_of
+from backends.common.engine import facts_of
 from logs.boot import read_boot
 from logs.files import Wanted, head_lines, newest_lines, newest_pages
 from logs.lines import Line

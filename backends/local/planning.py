@@ -3,7 +3,7 @@
 import shlex
 from typing import Final
 
-from backends.common.words import refuse_length, refuse_others
+from backends.container import refuse_foreign_fields, refuse_length
 from backends.local import rules
 from backends.local.command import serve_argv, serve_env
 from backends.local.devices import Devices
@@ -105,5 +105,5 @@ def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
     refuse_length(spec, model)
     if spec.max_replicas > 1 or spec.min_replicas > 1:
         raise rules.one_replica()
-    refuse_others(spec, "this machine")
+    refuse_foreign_fields(spec, "this machine")
     rules.refuse_clouds(spec)

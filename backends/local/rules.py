@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from backends.leaving import Leaving
+from backends.base import Leaving
 from backends.local.engine import Engine
 from backends.local.folder import Folder, Made
 from backends.local.identity import Seen

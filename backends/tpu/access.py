@@ -7,8 +7,8 @@ from typing import Final, NoReturn
 
 import anyio
 
-from backends.common.containers import PORT
-from backends.common.noting import or_note
+from backends.common.concurrency import or_note
+from backends.container import PORT
 from backends.google import secrets
 from backends.google.logs import quoted
 from backends.tpu import finding, firewall, logs, names

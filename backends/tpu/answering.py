@@ -1,6 +1,6 @@
 """Whether the model answers: asked until it has, and once for each life of its engine."""
 
-from backends.common.answering import silence
+from backends.common.engine import why_silent
 from backends.tpu import access, firewall
 from backends.tpu.heard import Heard
 from backends.tpu.looks import Look
@@ -36,7 +36,7 @@ async def unanswered(seen: Look, told: Heard) -> Failure | None:
     async def reached() -> Access:
         return await access.access_of(seen, told.certificate)
 
-    failure = await silence(reached, "Its VM")
+    failure = await why_silent(reached, "Its VM")
     if failure is None:
         seen.site.answered.add(life(seen, told))
         return None

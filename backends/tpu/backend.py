@@ -9,14 +9,18 @@ from backends.base import (
     DeploymentConfig,
     EngineFacts,
     Hardware,
+    KeptSecret,
+    Leaving,
     LogLines,
     LogQuery,
     Prediction,
+    QueuedResource,
+    Quota,
+    Setup,
     World,
+    Zone,
 )
-from backends.cloud_abilities import KeptSecret, QueuedResource, Quota, Setup, Zone
 from backends.google import secrets, setup
-from backends.leaving import Leaving
 from backends.tpu import (
     access,
     applying,

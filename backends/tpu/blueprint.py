@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from backends.common.containers import Container
+from backends.container import Container
 from backends.google.clients import DEPLOYMENT_LABEL as DEPLOYMENT_LABEL  # noqa: PLC0414  said here too
 from backends.tpu.chip import Place, Provisioning
 from core.record import Record

@@ -5,7 +5,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 
-from backends.common.noting import or_note
+from backends.common.concurrency import or_note
 from backends.tpu import answering, endings, heard, logs
 from backends.tpu.chip import Chip
 from backends.tpu.heard import Heard, Said

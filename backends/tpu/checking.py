@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Final
 
-from backends.common import hub_question
-from backends.common.looked import Question, answered
+from backends.common import models
+from backends.common.preflight import Question, ask_all
 from backends.google import setup
 from backends.tpu import checks_ground, checks_names, checks_places
 from backends.tpu.blueprint import Blueprint
@@ -25,12 +25,12 @@ async def preflight(site: Site, plan: Plan) -> Preflight:
     if unable:
         return Preflight(checks=(unable,))
     made = blueprint(site, plan.spec, plan.model)
-    rows = await answered(tuple(_questions(site, made)), _DEADLINE)
+    rows = await ask_all(tuple(_questions(site, made)), _DEADLINE)
     return Preflight(checks=tuple(checks_places.without_echo(rows)))
 
 
 def _questions(site: Site, made: Blueprint) -> Iterable[Question]:
     yield from checks_ground.questions(site, made)
-    yield from hub_question.questions(site.settings, made.spec)
+    yield from models.hub_questions(site.settings, made.spec)
     yield from checks_names.questions(site, made)
     yield from checks_places.questions(site, made)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 
-from backends.common.looked import Answer, Question
+from backends.common.preflight import Answer, Question
 from backends.google import setup
 from backends.google.errors import translated
 from backends.google.setup import has_roles

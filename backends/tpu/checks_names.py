@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from backends.common.looked import Answer, Question
+from backends.common.preflight import Answer, Question
 from backends.google import images
 from backends.google.clients import MANAGED_BY
 from backends.google.errors import translated

@@ -6,7 +6,7 @@ from typing import Final
 
 import anyio
 
-from backends.common.looked import Answer, Question
+from backends.common.preflight import Answer, Question
 from backends.tpu import prospects, quotas
 from backends.tpu.blueprint import Blueprint
 from backends.tpu.pools import NO_LIMIT

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from backends.common.words import refuse_length, refuse_others
+from backends.container import refuse_foreign_fields, refuse_length
 from backends.google.clients import (
     DEPLOYMENT_LABEL,
     MANAGED_BY,
@@ -115,7 +115,7 @@ def _doubts(spec: DeploymentSpec, search: Searched, served: Serving) -> Iterator
 
 def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
     refuse_length(spec, model)
-    refuse_others(spec, "Cloud TPU")
+    refuse_foreign_fields(spec, "Cloud TPU")
     if spec.engine == "ollama":
         raise InvalidArgument(
             "Ollama has no build for TPUs.",

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from backends.common.noting import or_note
+from backends.common.concurrency import or_note
 from backends.tpu import spending
 from backends.tpu.chip import SAID, Chip, ChipState, Ended
 from backends.tpu.heard import Said

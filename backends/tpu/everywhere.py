@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from backends.common.side_by_side import side_by_side
+from backends.common.concurrency import side_by_side
 from core.cloud_errors import CloudRefused, PermissionDenied
 from core.errors import OpsError
 from core.reply import note

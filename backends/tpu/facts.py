@@ -1,8 +1,8 @@
 """What is known of an engine and its machine beyond the engine's HTTP API."""
 
+from backends import container
 from backends.base import EngineFacts, Hardware, Prediction
-from backends.common import engines
-from backends.common.engine_facts import facts_of, hardware_of, predict
+from backends.common.engine import facts_of, hardware_of, predict
 from backends.tpu import logs, looking
 from backends.tpu.rules import rules
 from backends.tpu.site import Site
@@ -42,5 +42,5 @@ async def predicted(site: Site, name: str) -> Prediction | None:
     """
     spec, own = await looking.spec_of(site, name), rules().engine
     asked = spec.image if spec and spec.image else own.image
-    version = engines.version_of(asked, own.image, own.vllm)
+    version = container.version_of(asked, own.image, own.vllm)
     return await predict(spec, hardware_known(site)[0], version)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from backends.common.side_by_side import side_by_side
+from backends.common.concurrency import side_by_side
 from backends.tpu import kept as memory
 from backends.tpu.chip import Chip, ChipState, Place
 from backends.tpu.kept import Kept

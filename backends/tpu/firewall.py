@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from backends.common.callers import ECHO, ranges, seen_as
-from backends.common.containers import PORT
+from backends.common.preflight import ECHO, caller_ranges, own_address
+from backends.container import PORT
 from backends.google import clients
 from backends.google.clients import MANAGED_BY
 from backends.google.errors import UNSURE, strictly, translated
@@ -39,10 +39,10 @@ async def callers(site: Site) -> tuple[str, ...]:
     """
     said = site.settings.google_allowed_addresses
     if said:
-        return ranges(said, SETTING, _IPV4_ALONE)
+        return caller_ranges(said, SETTING, _IPV4_ALONE)
     plane = await site.clients.plane()
     url = f"{plane.http}/rehearsal/address" if plane else ECHO
-    return (await seen_as(url, SETTING, own=plane is not None),)
+    return (await own_address(url, SETTING, own=plane is not None),)
 
 
 def rule(made: Blueprint, target: str, let_in: Sequence[str]) -> "Firewall":

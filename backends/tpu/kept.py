@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from backends.common import locking
-from backends.common.disk import on_disk, write_whole
+from backends.common import concurrency
+from backends.common.concurrency import on_disk, write_whole
 from backends.tpu.blueprint import Blueprint
 from backends.tpu.chip import Place
 from backends.tpu.site import Site
@@ -88,7 +88,7 @@ def locked(
     Raises:
         Busy: Another one has been at it for so many seconds, or else for long.
     """
-    return locking.locked(site.shared / f".{name}.lock", name, seconds=seconds)
+    return concurrency.locked(site.shared / f".{name}.lock", name, seconds=seconds)
 
 
 def keep(site: Site, kept: Kept) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from backends.common.side_by_side import side_by_side
+from backends.common.concurrency import side_by_side
 from backends.tpu import finding, telling
 from backends.tpu import kept as memory
 from backends.tpu.finding import chip_of as chip_of  # noqa: PLC0414  said here too

@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 
 from pydantic import ValidationError
 
-from backends.common import engines
-from backends.common.containers import PORT
+from backends import container
+from backends.container import PORT
 from backends.google.clients import EXPIRES_LABEL, SPEC_LABEL
 from backends.tpu import spending
 from backends.tpu.chip import SAID, Chip, ChipState
@@ -165,7 +165,7 @@ def _engine(seen: Look, spec: DeploymentSpec | None) -> str:
     own = rules().engine
     asked = spec.image if spec and spec.image else own.image
     image = seen.kept.blueprint.container.image if seen.kept else asked
-    return f"{name} {engines.version_of(image, own.image, own.vllm) or '(version not known)'}"
+    return f"{name} {container.version_of(image, own.image, own.vllm) or '(version not known)'}"
 
 
 def _fingerprint(seen: Look, spec: DeploymentSpec | None) -> str:

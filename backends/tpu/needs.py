@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from backends.common.needs import read_needs
+from backends.common.preflight import read_needs
 from backends.google.iam import Api, Permissions, Role
 from backends.tpu.blueprint import Blueprint
 from core.record import Record

@@ -7,8 +7,8 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from backends.common import locking
-from backends.common.disk import write_whole
+from backends.common import concurrency
+from backends.common.concurrency import write_whole
 from backends.tpu.chip import Place
 from backends.tpu.site import Site
 from core.record import Record
@@ -65,7 +65,7 @@ async def remember(
         at=now or datetime.now(UTC),
     )
     lock = site.shared / ".zones.lock"
-    async with locking.locked(lock, "what is remembered of zones", seconds=_LOCK_SECONDS):
+    async with concurrency.locked(lock, "what is remembered of zones", seconds=_LOCK_SECONDS):
         rows = _bounded((row, *_read(site)))
         write_whole(_path(site), _File(outcomes=rows).model_dump_json(exclude_defaults=True))
 

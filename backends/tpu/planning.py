@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from backends.common.costs import price_doubts, tagged
+from backends.common.preflight import price_doubts, tagged
 from backends.google import clients
 from backends.google.clients import DEPLOYMENT_LABEL, MANAGED_BY, as_sent
 from backends.google.errors import not_configured

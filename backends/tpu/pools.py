@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import anyio
 
-from backends.common.side_by_side import side_by_side
+from backends.common.concurrency import side_by_side
 from backends.google.errors import reading, translated, why_unread
 from backends.tpu.chip import PlaneKind, Provisioning
 from backends.tpu.names import region_of

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from backends.cloud_abilities import QueuedResource
+from backends.base import QueuedResource
 from backends.tpu import finding
 from backends.tpu.chip import SAID, Chip, Place
 from backends.tpu.kept import locked

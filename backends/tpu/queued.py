@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import anyio
 
-from backends.common.side_by_side import side_by_side
+from backends.common.concurrency import side_by_side
 from backends.google.clients import as_sent, when
 from backends.google.errors import reading, strictly, translated, writing
 from backends.tpu import flex, queued_bodies, queued_ended

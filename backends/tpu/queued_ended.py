@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 
-from backends.common.side_by_side import side_by_side
+from backends.common.concurrency import side_by_side
 from backends.google.errors import reading, translated
 from backends.tpu.chip import Chip, Ended
 from backends.tpu.clients import Clients

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from backends.cloud_abilities import Quota
-from backends.common.side_by_side import side_by_side
+from backends.base import Quota
+from backends.common.concurrency import side_by_side
 from backends.tpu import pools
 from backends.tpu.chip import SAID, Chip, Place, PlaneKind
 from backends.tpu.finding import everything

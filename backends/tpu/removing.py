@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from backends.base import Leaving
 from backends.google import secrets
 from backends.google.clients import HF_SECRET
-from backends.leaving import Leaving
 from backends.tpu import firewall, returning, standing
 from backends.tpu import kept as memory
 from backends.tpu.chip import SAID, Chip, ChipState, Place

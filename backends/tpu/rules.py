@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from backends.common.hub_cache import HubCache
+from backends.container import HubCache
 from core import overrides
 from core.errors import InvalidArgument
 from core.record import Record

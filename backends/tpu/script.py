@@ -4,9 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from backends.common import guard
-from backends.common.containers import Container
-from backends.common.written import assigned
+from backends import container
+from backends.container import Container, as_assignments
 from backends.tpu.blueprint import Blueprint
 from backends.tpu.names import LOG
 from backends.tpu.rules import rules
@@ -37,15 +36,15 @@ def docker_arguments(made: Blueprint) -> tuple[str, ...]:
         *("--privileged", "--net=host", f"--shm-size={chosen.shm_size}", "--restart=no"),
         *_logged(made),
         *(word for folder in mounted for word in ("-v", folder)),
-        *(word for pair in assigned(container.env) for word in ("-e", pair)),
+        *(word for pair in as_assignments(container.env) for word in ("-e", pair)),
         *(word for variable in container.secrets for word in ("-e", variable)),
     )
 
 
 def guard_of(made: Blueprint) -> Container:
     """Return the proxy before the engine, which answers by the VM's certificate."""
-    tls = guard.Certificate(certificate=f"{TLS_FOLDER}/cert.pem", key=f"{TLS_FOLDER}/key.pem")
-    return guard.container(
+    tls = container.Certificate(certificate=f"{TLS_FOLDER}/cert.pem", key=f"{TLS_FOLDER}/key.pem")
+    return container.guard_container(
         rules().guard.image,
         port=made.container.port,
         engine_port=ENGINE_PORT,
@@ -60,7 +59,7 @@ def guard_arguments(made: Blueprint) -> tuple[str, ...]:
         *("--name", f"{made.id}-guard", "--net=host", "--restart=always", "--read-only"),
         *("--tmpfs", "/tmp", "--security-opt", "no-new-privileges", *mounted),  # noqa: S108
         # nginx needs no lines, and each decision of the script is one.
-        *(w for pair in assigned(guard_of(made).env) for w in ("-e", " ".join(pair.split()))),
+        *(w for pair in as_assignments(guard_of(made).env) for w in ("-e", " ".join(pair.split()))),
     )
 
 

@@ -5,9 +5,15 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from backends.common.containers import LOOPBACK, PORT, Container, serve, size_known
-from backends.common.hub_cache import hub_environment
-from backends.common.words import said
+from backends.container import (
+    LOOPBACK,
+    PORT,
+    Container,
+    flag_value,
+    hub_environment,
+    size_known,
+    vllm_arguments,
+)
 from backends.google.clients import HF_SECRET
 from backends.tpu.names import key_secret
 from backends.tpu.rules import rules
@@ -68,7 +74,7 @@ def serving(
         container=Container(
             image=spec.image or rules().engine.image,
             command=("vllm",),
-            args=serve(whole, spec.model, host=LOOPBACK, port=ENGINE_PORT),
+            args=vllm_arguments(whole, spec.model, host=LOOPBACK, port=ENGINE_PORT),
             env={**weights.env, **_environment(place, room, fetch=fetch), **spec.variables},
             secrets={**secrets, "HF_TOKEN": HF_SECRET} if fetch and hf_token else secrets,
             port=PORT,
@@ -105,22 +111,22 @@ def with_flags(spec: DeploymentSpec, model: ModelShape, chips: int) -> Deploymen
 
 
 def _batched(spec: DeploymentSpec) -> int | None:
-    own = said(spec.engine_args, _BATCHED)
+    own = flag_value(spec.engine_args, _BATCHED)
     return int(own) if own and own.isdecimal() else spec.max_num_batched_tokens
 
 
 def _images(spec: DeploymentSpec, model: ModelShape) -> Iterator[str]:
     chosen = rules().multimodal
-    if said(spec.engine_args, _WHOLE) is None:
+    if flag_value(spec.engine_args, _WHOLE) is None:
         yield _WHOLE
-    if said(spec.engine_args, _LIMIT) is None:
+    if flag_value(spec.engine_args, _LIMIT) is None:
         audio = {"audio": chosen.audios} if model.audio else {}
         yield from (_LIMIT, json.dumps({"image": chosen.images, **audio}))
 
 
 def _refuse_spread(spec: DeploymentSpec, chips: int) -> None:
     """Refuse another spread than over all chips: those that are left over would be paid for."""
-    asked = {name: said(spec.engine_args, *flags) for name, flags in _SPREADING.items()}
+    asked = {name: flag_value(spec.engine_args, *flags) for name, flags in _SPREADING.items()}
     tensor = asked.pop("tensor") or str(spec.tensor_parallel_size)
     if tensor not in {"1", str(chips)} or any((count or "1") != "1" for count in asked.values()):
         raise InvalidArgument(
@@ -203,7 +209,7 @@ def _doubts(spec: DeploymentSpec, model: ModelShape, place: Place) -> Iterator[s
             "A v6e does not compute in fp8: such weights are stored small and widened for every"
             " step, which saves memory and no time."
         )
-    cache = spec.kv_cache_dtype or said(spec.engine_args, "--kv-cache-dtype") or ""
+    cache = spec.kv_cache_dtype or flag_value(spec.engine_args, "--kv-cache-dtype") or ""
     if cache.startswith("fp8"):
         yield "An fp8 KV cache is stored on a v6e, and gains nothing with one KV head per chip."
     if not size_known(model):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from backends.base import DeploymentConfig
-from backends.common.written import as_yaml
+from backends.container import as_yaml
 from backends.google.clients import DEPLOYMENT_LABEL, MANAGED_BY
 from backends.tpu import kept as memory
 from backends.tpu import looking, script

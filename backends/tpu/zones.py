@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import anyio
 
-from backends.cloud_abilities import Zone, ZoneOutcome, ZoneQuota
+from backends.base import Zone, ZoneOutcome, ZoneQuota
 from backends.google.errors import strictly, why_unread
 from backends.tpu import outcomes, prospects, quotas, rules
 from backends.tpu.chip import SAID, Place

@@ -9,7 +9,7 @@ import anyio
 from pydantic import Field
 
 from backends.base import LogQuery
-from backends.common.in_time import in_time
+from backends.common.concurrency import in_time
 from core.errors import NotFound, OpsError
 from core.record import Record
 from operations.analysis import accelerator, evidence, kept

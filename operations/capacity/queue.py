@@ -4,8 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from backends.base import Backend
-from backends.cloud_abilities import HasQueue, QueuedResource
+from backends.base import Backend, HasQueue, QueuedResource
 from core.errors import DeploymentNotFound, NextStep, NotFound
 from core.records import NAME_PATTERN, Answer, Deployment, Target
 from operations.abilities import able, chosen

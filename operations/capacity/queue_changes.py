@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from backends.base import Backend
-from backends.cloud_abilities import QueuedResource
-from backends.common.in_time import in_time
+from backends.base import Backend, QueuedResource
+from backends.common.concurrency import in_time
 from core.cloud_errors import NotOurs
 from core.errors import Ambiguous, InvalidArgument, NextStep
 from core.plans import Plan

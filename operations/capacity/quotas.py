@@ -5,8 +5,7 @@ from typing import Any, Final
 
 import anyio
 
-from backends.base import Backend
-from backends.cloud_abilities import HasQuotas, Quota
+from backends.base import Backend, HasQuotas, Quota
 from core.errors import NextStep, OpsError
 from core.records import Answer, Target
 from operations.abilities import able, chosen

@@ -5,8 +5,7 @@ from typing import Any, Final
 
 import anyio
 
-from backends.base import Backend
-from backends.cloud_abilities import FindsZones, Zone
+from backends.base import Backend, FindsZones, Zone
 from core.errors import NextStep, OpsError
 from core.records import Answer
 from core.reply import note

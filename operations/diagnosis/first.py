@@ -4,7 +4,7 @@ from typing import Final
 
 import anyio
 
-from backends.cloud_abilities import SetsUp
+from backends.base import SetsUp
 from core.errors import (
     Ambiguous,
     DeploymentNotFound,

@@ -5,7 +5,7 @@ from typing import Final
 
 import anyio
 
-from backends.cloud_abilities import GoesOn, HasQuotas, SetsUp
+from backends.base import GoesOn, HasQuotas, SetsUp
 from core.errors import OpsError
 from core.records import Failure, State, Step
 from operations.diagnosis.case import (

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from backends.boot_abilities import BootBudget, EndsSlowBoots
+from backends.base import BootBudget, EndsSlowBoots
 from core.journal import Journal
 from core.records import Deployment, ModelShape
 from logs.boot import PHASES, WARMING, WEIGHTS

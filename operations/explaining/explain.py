@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import anyio
 
 from backends.base import Backend, KnowsEngine, Predicts, RemembersSpec
-from backends.vllm_args import vllm_flags
+from backends.container import vllm_flags
 from core.errors import InvalidArgument, OpsError, Unsupported
 from core.records import DeploymentSpec
 from core.reply import note

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from backends.vllm_args import vllm_flags
+from backends.container import vllm_flags
 from core.errors import InvalidArgument
 from core.records import Answer, DeploymentSpec, ModelShape, valid
 from core.settings import Settings

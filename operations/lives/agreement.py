@@ -4,9 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, Final
 
-from backends.base import Backend
-from backends.cloud_abilities import Ends, Purges, Wakes
-from backends.leaving import Leaves
+from backends.base import Backend, Ends, Leaves, Purges, Wakes
 from core.plans import Plan
 from core.records import BY_PURGE, Deleted, Deployment, DeploymentSpec, Record, State
 from operations.lives.changes import Wish, differences, unchanged

@@ -8,9 +8,8 @@ from typing import Final, Literal
 
 import anyio
 
-from backends.base import Backend, NamesEngine, Scales, Stops
-from backends.cloud_abilities import Purges
-from backends.common.in_time import in_time
+from backends.base import Backend, NamesEngine, Purges, Scales, Stops
+from backends.common.concurrency import in_time
 from core import overrides
 from core.errors import InvalidArgument, OpsError, Unsupported
 from core.plans import Plan

@@ -4,8 +4,7 @@ from typing import Final
 
 import anyio
 
-from backends.base import Backend, RemembersSpec, Stops
-from backends.cloud_abilities import Ends
+from backends.base import Backend, Ends, RemembersSpec, Stops
 from core.errors import OpsError
 from core.records import DeploymentSpec, Step
 from operations.plans.places import place_called

@@ -4,8 +4,7 @@ from typing import Final
 
 import anyio
 
-from backends.base import Backend
-from backends.cloud_abilities import GoesOn
+from backends.base import Backend, GoesOn
 from core.cloud_errors import CloudError
 from core.errors import DeploymentNotFound, OpsError
 from core.journal import Expiry

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import anyio
 
-from backends.common.side_by_side import side_by_side
-from backends.leaving import KeepsPaid
+from backends.base import KeepsPaid
+from backends.common.concurrency import side_by_side
 from backends.registry import TITLES
 from core.cloud_errors import ApiDisabled, NotConfigured
 from core.errors import NextStep, OpsError

@@ -7,8 +7,7 @@ from typing import Final, TypeVar
 
 import anyio
 
-from backends.base import Backend, Stops
-from backends.cloud_abilities import Ends
+from backends.base import Backend, Ends, Stops
 from core.errors import DeploymentNotFound, OpsError
 from core.journal import Expiry, Outcome, UnreadableExpiry, utc_now
 from core.records import NAME_PATTERN, State

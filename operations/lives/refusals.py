@@ -1,7 +1,6 @@
 """What would be refused is refused before anybody is asked to agree to its price."""
 
-from backends.base import Backend
-from backends.cloud_abilities import RefusesEarly
+from backends.base import Backend, RefusesEarly
 from core.errors import InvalidArgument
 from core.not_running import not_running
 from core.plans import Plan

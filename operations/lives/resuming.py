@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from backends.cloud_abilities import GoesOn
+from backends.base import GoesOn
 from core.errors import DeploymentNotFound, OpsError
 from operations.lives.following import follow, keep_expiry, looked
 from operations.runtime import Runtime

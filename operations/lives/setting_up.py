@@ -7,8 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from backends.base import Backend
-from backends.cloud_abilities import SetsUp, Setup, SetupStep
+from backends.base import Backend, SetsUp, Setup, SetupStep
 from core.cloud_errors import ApiDisabled
 from core.errors import NextStep
 from core.records import Answer, Target

@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from backends.base import Backend
-from backends.cloud_abilities import ListsWeights, StoredModel
+from backends.base import Backend, ListsWeights, StoredModel
 from core.errors import NextStep
 from core.records import Answer
 from operations.abilities import chosen

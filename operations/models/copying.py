@@ -4,8 +4,7 @@ import re
 import shlex
 from typing import Final, NamedTuple
 
-from backends.base import Backend
-from backends.cloud_abilities import TakesUploads, Upload
+from backends.base import Backend, TakesUploads, Upload
 from core.errors import InvalidArgument, NextStep
 from core.records import Answer
 from operations.abilities import chosen

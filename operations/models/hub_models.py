@@ -8,7 +8,7 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # found lazily
 
-from backends.common.hub_question import on_hub
+from backends.common.models import on_hub
 from core.errors import InvalidArgument, ModelNotFound, NextStep
 from core.records import Answer, DeploymentSpec, Target
 from core.reply import note

@@ -1,7 +1,6 @@
 """Models that a cloud's registry knows."""
 
-from backends.base import Backend
-from backends.cloud_abilities import ListsRegistry, RegisteredModel
+from backends.base import Backend, ListsRegistry, RegisteredModel
 from core.errors import NextStep
 from core.records import Answer
 from operations.abilities import chosen

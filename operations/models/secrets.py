@@ -14,8 +14,7 @@ from huggingface_hub.errors import (  # type: ignore[attr-defined]  # it says wh
 )
 from pydantic import SecretStr
 
-from backends.base import Backend
-from backends.cloud_abilities import KeepsSecrets
+from backends.base import Backend, KeepsSecrets
 from core.errors import InvalidArgument, NextStep
 from core.records import Answer
 from core.settings import Settings, inherited_environment

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from backends.common.written import as_yaml
+from backends.container import as_yaml
 from core.errors import InvalidArgument, NextStep, NotReady
 from core.headers import IDENTITY_HEADER, KEY_HEADER
 from core.records import Access, Answer, Record

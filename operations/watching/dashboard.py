@@ -6,7 +6,7 @@ from itertools import accumulate
 from typing import Any, Final
 
 from backends.base import HostState
-from backends.common.in_time import in_time
+from backends.common.concurrency import in_time
 from core.errors import NextStep
 from core.records import SIMULATED, Answer, Record
 from operations.lives.inventory import (

@@ -5,8 +5,7 @@ from typing import Any
 
 import anyio
 
-from backends.base import EngineFacts, Hardware, KnowsEngine, Prediction, Predicts
-from backends.boot_abilities import EndsSlowBoots
+from backends.base import EndsSlowBoots, EngineFacts, Hardware, KnowsEngine, Prediction, Predicts
 from core.endpoint import Endpoint, ServedModel
 from core.errors import OpsError
 from core.metrics import CacheConfig, EngineMetrics, MetricsPage

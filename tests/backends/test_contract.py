@@ -9,12 +9,13 @@ import pytest
 
 from backends.base import (
     Backend,
+    Closes,
+    GoesOn,
     HasLogs,
     LogQuery,
     Stops,
     StreamsLogs,
 )
-from backends.cloud_abilities import Closes, GoesOn
 from backends.registry import BACKENDS
 from core.errors import DeploymentNotFound, InvalidArgument, NotReady, OpsError, Unsupported
 from core.plans import Plan

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from backends.common import guard
+from backends import container
 from emulators.common.web import loopback, start_web
 from tests.guarded import SPELLINGS, guarded, raw
 
@@ -62,7 +62,7 @@ async def way_in(engine: Careless, tmp_path: Path) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def before(
-    engine: Careless, folder: Path, tls: guard.Certificate | None = None
+    engine: Careless, folder: Path, tls: container.Certificate | None = None
 ) -> AsyncIterator[str]:
     listener = loopback()
     listener.listen()
@@ -142,7 +142,9 @@ async def test_with_a_certificate_it_answers_by_tls_alone(engine: Careless, tmp_
     issued = authority.issue_cert("127.0.0.1")
     issued.private_key_pem.write_to_path(tmp_path / "key.pem")
     issued.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
-    files = guard.Certificate(certificate=str(tmp_path / "cert.pem"), key=str(tmp_path / "key.pem"))
+    files = container.Certificate(
+        certificate=str(tmp_path / "cert.pem"), key=str(tmp_path / "key.pem")
+    )
     trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     authority.configure_trust(trust)
     async with (

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from backends.vllm_args import vllm_flags
+from backends.container import vllm_flags
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from backends.common import guard
+from backends import container
 from emulators.common.doors import TurnedAway, pass_on
 from emulators.common.guard import guard_of, read
 from emulators.common.programs import CannotStart
@@ -34,7 +34,7 @@ async def engine(scope: Scope, receive: Receive, send: Send) -> None:
 async def simulated(scope: Scope, receive: Receive, send: Send) -> None:
     """The same engine behind the simulated proxy."""
     request, url = Request(scope, receive), f"http://127.0.0.1:{scope['app_port']}"
-    made = guard.container("nginx")
+    made = container.guard_container("nginx")
     try:
         path = await guard_of(made.args, made.env).admit(request, url)
         await pass_on(request, await request.body(), url, send, path=path)
@@ -83,7 +83,7 @@ async def test_every_spelling_of_a_path_is_let_through_alike(both: tuple[str, st
 def test_a_configuration_that_is_not_understood_starts_nothing(instead: str, why: str) -> None:
     """A directive that lets more through must not be passed over."""
     with pytest.raises(CannotStart, match=why):
-        read(guard.configuration().replace("access_log off;", instead))
+        read(container.guard_configuration().replace("access_log off;", instead))
 
 
 def test_another_container_is_no_proxy() -> None:

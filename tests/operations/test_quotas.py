@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.cloud_abilities import Quota
+from backends.base import Quota
 from backends.cloud_run.backend import CloudRunBackend
 from backends.tpu.backend import TpuBackend
 from core.cloud_errors import PermissionDenied

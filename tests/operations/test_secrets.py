@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from backends.cloud_abilities import KeptSecret
+from backends.base import KeptSecret
 from backends.cloud_run.backend import CloudRunBackend
 from core.errors import InvalidArgument
 from core.redaction import redact

@@ -1,6 +1,6 @@
 """Setting a target up: what a human is shown, and what their yes is bound to."""
 
-from backends.cloud_abilities import Setup, SetupStep
+from backends.base import Setup, SetupStep
 from core.records import Target
 from operations.lives.setting_up import SetupReport, to_set_up
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 import pytest
 
 from backends.cloud_run import checks
-from backends.common.needs import read_needs
+from backends.common.preflight import read_needs
 from tests.backends.cloud_run.sites import opened, planned
 from tests.conversation import Agent, agent_of
 from tests.stories.chips import HERE

@@ -7,9 +7,12 @@ from typing import Final
 import anyio
 from pydantic import SecretStr
 
-from backends.base import DeploymentConfig, LogLines, LogQuery, World
-from backends.cloud_abilities import (
+from backends.base import (
+    DeploymentConfig,
     KeptSecret,
+    Leaving,
+    LogLines,
+    LogQuery,
     QueuedResource,
     Quota,
     RegisteredModel,
@@ -17,9 +20,9 @@ from backends.cloud_abilities import (
     SetupStep,
     StoredModel,
     Upload,
+    World,
     Zone,
 )
-from backends.leaving import Leaving
 from core.errors import DeploymentNotFound
 from core.plans import Plan, PlannedStep, Preflight
 from core.records import (

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from backends.cloud_abilities import QueuedResource
+from backends.base import QueuedResource
 from core.records import Deployment, Remainder, State
 from tests.tools.calls import MODEL
 

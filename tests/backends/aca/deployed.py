@@ -8,7 +8,7 @@ from backends.aca import applying, changing, looking, operations, putting, remov
 from backends.aca.app import app_of
 from backends.aca.replicas import Held
 from backends.aca.site import Site
-from backends.common import locking
+from backends.common import concurrency
 from core.plans import Plan
 from core.waiting import wait_until
 from tests.backends.aca.planned import CALLERS, E2B, drawn, planned, small
@@ -30,7 +30,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operations, "_AGAIN_SECONDS", 0.02)
     monkeypatch.setattr(removing, "_LOOK_SECONDS", 0.02)
     monkeypatch.setattr(changing, "_LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(locking, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(concurrency, "_LOOK_SECONDS", 0.01)
 
 
 def wanted(site: Site, name: str = NAME, **said: Any) -> Plan:

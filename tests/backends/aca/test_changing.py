@@ -215,7 +215,7 @@ async def test_nobody_who_says_the_address_leaves_it_as_it_was(
     """Whoever could call it still can, and it is said."""
     async with opened(azure, subscription) as site:
         await make(site)
-        monkeypatch.setattr("backends.aca.address.seen_as", _unseen)
+        monkeypatch.setattr("backends.aca.address.own_address", _unseen)
         with collecting_notes() as notes:
             await changing.settle_address(site, "gemma")
     assert any("as it was" in note for note in notes)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from backends.common import callers
+from backends.common import preflight
 from core.rehearsal import AzurePlane
 from tests.azure_plane import Controls
 from tests.backends.aca.grounds import AT_ONCE, stands
@@ -148,7 +148,7 @@ async def test_who_may_call_is_told_for_a_private_deployment_alone(
 async def test_an_address_that_nobody_tells_fails_with_its_setting(
     azure: AzurePlane, subscription: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(callers, "_SECONDS", 0.0001)
+    monkeypatch.setattr(preflight, "_SECONDS", 0.0001)
     async with opened(azure, subscription) as site:
         failed = the_only_failure(await checked(site))
     assert "AZURE_ALLOWED_ADDRESSES" in failed.fix

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from backends.aca.identified import object_id
-from backends.common.side_by_side import side_by_side
+from backends.common.concurrency import side_by_side
 from core.errors import OpsError
 from core.rehearsal import AzurePlane
 from tests.backends.aca.sites import opened

@@ -8,7 +8,7 @@ import pytest
 from backends.aca import ground, waiting
 from backends.aca.site import Site
 from backends.aca.stands import PHASES
-from backends.common.side_by_side import side_by_side
+from backends.common.concurrency import side_by_side
 from core.cloud_errors import CloudError, CloudTimeout, NotAuthenticated
 from core.rehearsal import AzurePlane
 from tests.azure_plane import Controls

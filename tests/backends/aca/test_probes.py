@@ -5,7 +5,7 @@ from hypothesis import given, strategies
 
 from backends.aca import probes
 from backends.aca.rules import rules
-from backends.common.containers import Probe
+from backends.container import Probe
 from core.errors import InvalidArgument
 
 

@@ -8,7 +8,7 @@ import pytest
 from azure.core.credentials import AccessToken
 
 from backends.aca.remembered import RememberedCredential
-from backends.common.side_by_side import side_by_side
+from backends.common.concurrency import side_by_side
 
 pytestmark = pytest.mark.anyio
 

@@ -3,7 +3,7 @@
 import pytest
 
 from backends.aca import files, shares
-from backends.common import model_files
+from backends.common import models
 from core.cloud_errors import (
     CloudRefused,
     CloudUnavailable,
@@ -116,7 +116,7 @@ async def test_models_beyond_a_number_are_counted_and_not_shown(
     azure: AzurePlane, subscription: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An agent is told how many there are."""
-    monkeypatch.setattr(model_files, "_MOST_MODELS", 1)
+    monkeypatch.setattr(models, "_MOST_MODELS", 1)
     async with opened(azure, subscription) as site:
         await store(site, {"a/config.json": b"{}", "b/config.json": b"{}"})
         with collecting_notes() as notes:

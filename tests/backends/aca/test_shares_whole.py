@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import pytest
 
 from backends.aca import checks_weights, shares
-from backends.common.completeness import Verdict
-from backends.common.looked import asked
+from backends.common.models import Completeness
+from backends.common.preflight import ask_one
 from core.plans import Check
 from core.records import DeploymentSpec
 from core.rehearsal import AzurePlane
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 LOCATION = "files://weights/gemma"
 
 
-async def judged(azure: AzurePlane, subscription: str, files: Mapping[str, bytes]) -> Verdict:
+async def judged(azure: AzurePlane, subscription: str, files: Mapping[str, bytes]) -> Completeness:
     """Judge a folder that holds these files."""
     async with opened(azure, subscription) as site:
         await store(site, below("gemma", files))
@@ -32,7 +32,7 @@ async def row(azure: AzurePlane, subscription: str, weights: str = LOCATION) -> 
     spec = DeploymentSpec(name="one", model="google/gemma-3-4b-it", weights=weights)
     async with opened(azure, subscription) as site:
         (question,) = checks_weights.questions(site, spec)
-        return await asked(question)
+        return await ask_one(question)
 
 
 async def test_a_whole_model_is_whole(azure: AzurePlane, subscription: str) -> None:

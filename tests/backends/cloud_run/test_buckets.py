@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from backends.cloud_run import storage
-from backends.common import model_files
+from backends.common import models
 from core.cloud_errors import (
     CloudRefused,
     CloudTimeout,
@@ -103,7 +103,7 @@ async def test_files_that_hold_no_json_do_not_hide_a_model(
 async def test_models_beyond_a_number_are_counted_and_not_shown(
     plane: GooglePlane, project: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_files, "_MOST_MODELS", 1)
+    monkeypatch.setattr(models, "_MOST_MODELS", 1)
     async with opened(plane, project) as site:
         await store(site, project, {"a/config.json": b"{}", "b/config.json": b"{}"})
         with collecting_notes() as notes:
@@ -115,7 +115,7 @@ async def test_files_beyond_a_number_are_said_not_to_be_looked_at(
     plane: GooglePlane, project: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(storage, "MOST_FILES", 3)
-    monkeypatch.setattr(model_files, "MOST_FILES", 3)
+    monkeypatch.setattr(models, "MOST_FILES", 3)
     async with opened(plane, project) as site:
         await store(site, project, below("gemma", model()))
         with collecting_notes() as notes:

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from backends.common.completeness import (
+from backends.common.models import (
     CONFIG,
     INDEX,
     header_length,
-    judge,
+    judge_files,
     model_of,
     parts,
     whole_size,
@@ -24,51 +24,53 @@ def index(total: int = 2000) -> dict[str, Any]:
 
 
 def test_a_folder_with_everything_is_whole() -> None:
-    assert judge(WHOLE, index()) == (True, "")
+    assert judge_files(WHOLE, index()) == (True, "")
 
 
 @pytest.mark.parametrize("name", [CONFIG, "tokenizer.json", ONE, TWO])
 def test_a_folder_without_one_of_its_files_names_it(name: str) -> None:
-    complete, detail = judge({key: size for key, size in WHOLE.items() if key != name}, index())
+    complete, detail = judge_files(
+        {key: size for key, size in WHOLE.items() if key != name}, index()
+    )
     assert complete is False
     assert name.removesuffix(".json") in detail
 
 
 def test_files_that_hold_less_than_the_index_counts_are_not_whole() -> None:
-    complete, detail = judge({**WHOLE, TWO: 800}, index())
+    complete, detail = judge_files({**WHOLE, TWO: 800}, index())
     assert complete is False
     assert "2,000" in detail
     assert "1,900" in detail
 
 
 def test_an_empty_file_is_not_whole() -> None:
-    assert judge({**WHOLE, TWO: 0}, index(0)) == (False, f"Empty: {TWO}.")
+    assert judge_files({**WHOLE, TWO: 0}, index(0)) == (False, f"Empty: {TWO}.")
 
 
 def test_numbered_files_without_an_index_miss_what_they_number() -> None:
-    complete, detail = judge({CONFIG: 1, "tokenizer.json": 1, TWO: 5}, None)
+    complete, detail = judge_files({CONFIG: 1, "tokenizer.json": 1, TWO: 5}, None)
     assert complete is False
     assert ONE in detail
 
 
 def test_a_part_of_a_gguf_model_misses_the_others() -> None:
-    complete, detail = judge({"m-00001-of-00003.gguf": 5, "m-00003-of-00003.gguf": 5}, None)
+    complete, detail = judge_files({"m-00001-of-00003.gguf": 5, "m-00003-of-00003.gguf": 5}, None)
     assert (complete, detail) == (False, "Not there: m-00002-of-00003.gguf.")
 
 
 def test_a_single_gguf_file_cannot_be_judged() -> None:
-    assert judge({"model.gguf": 5}, None).complete is None
+    assert judge_files({"model.gguf": 5}, None).complete is None
 
 
 def test_a_config_alone_holds_no_weights() -> None:
-    complete, detail = judge({CONFIG: 1, "tokenizer.model": 1}, None)
+    complete, detail = judge_files({CONFIG: 1, "tokenizer.model": 1}, None)
     assert complete is False
     assert "No weights" in detail
 
 
 def test_an_index_of_nothing_is_not_whole() -> None:
-    assert judge(WHOLE, {"weight_map": {}}).complete is False
-    assert judge(WHOLE, {"weight_map": ["wrong"]}).complete is False
+    assert judge_files(WHOLE, {"weight_map": {}}).complete is False
+    assert judge_files(WHOLE, {"weight_map": ["wrong"]}).complete is False
 
 
 def test_only_files_that_the_index_names_count() -> None:

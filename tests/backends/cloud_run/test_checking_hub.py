@@ -13,9 +13,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from backends.cloud_run.site import Site
-from backends.common import hub_question
-from backends.common.gated import ask
-from backends.common.looked import asked
+from backends.common import models
+from backends.common.models import ask_hub
+from backends.common.preflight import ask_one
 from tests.backends.cloud_run.planned import site as offline
 from tests.backends.cloud_run.planned import spec
 from tests.backends.cloud_run.webserver import serving
@@ -46,45 +46,45 @@ def hub() -> Iterator[str]:
 
 
 def test_a_public_model_passes_without_a_token(hub: str) -> None:
-    assert ask("open/model", None, hub).passed
+    assert ask_hub("open/model", None, hub).passed
 
 
 def test_a_gated_model_passes_for_whom_it_lets_in(hub: str) -> None:
-    verdict = ask("gated/model", KEY, hub)
+    verdict = ask_hub("gated/model", KEY, hub)
     assert verdict.passed
     assert "gated" in verdict.detail
 
 
 def test_a_gated_model_fails_without_a_token_and_says_where_its_licence_is(hub: str) -> None:
-    verdict = ask("gated/model", None, hub)
+    verdict = ask_hub("gated/model", None, hub)
     assert verdict.passed is False
     assert "gated" in verdict.detail
     assert "https://huggingface.co/gated/model" in verdict.fix
 
 
 def test_a_gated_model_whose_licence_was_not_accepted_is_not_called_missing(hub: str) -> None:
-    verdict = ask("gated/model", STRANGER, hub)
+    verdict = ask_hub("gated/model", STRANGER, hub)
     assert verdict.passed is False
     assert "gated" in verdict.detail
 
 
 def test_a_model_that_does_not_exist_fails(hub: str) -> None:
     for token in (None, KEY):
-        verdict = ask("nobody/none", token, hub)
+        verdict = ask_hub("nobody/none", token, hub)
         assert verdict.passed is False
         assert "no model nobody/none" in verdict.detail
 
 
 def test_a_hub_that_fails_leaves_it_unknown(hub: str) -> None:
-    assert ask("broken/hub", None, hub).passed is None
+    assert ask_hub("broken/hub", None, hub).passed is None
 
 
 def test_a_hub_that_is_not_there_leaves_it_unknown() -> None:
-    assert ask("open/model", None, "http://127.0.0.1:9").passed is None
+    assert ask_hub("open/model", None, "http://127.0.0.1:9").passed is None
 
 
 def test_a_name_that_no_model_can_have_is_not_a_pass(hub: str) -> None:
-    assert ask("no such name", None, hub).passed is not True
+    assert ask_hub("no such name", None, hub).passed is not True
 
 
 def in_the_real_world(site: Site) -> Site:
@@ -98,10 +98,10 @@ def in_the_real_world(site: Site) -> Site:
 async def test_a_preflight_outside_a_rehearsal_asks_the_hub(
     hub: str, monkeypatch: pytest.MonkeyPatch, model: str, outcome: str
 ) -> None:
-    monkeypatch.setattr(hub_question, "ask", lambda model, token: ask(model, token, hub))
+    monkeypatch.setattr(models, "ask_hub", lambda model, token: ask_hub(model, token, hub))
     site = in_the_real_world(offline())
-    (question,) = hub_question.questions(site.settings, spec(model))
-    row = await asked(question)
+    (question,) = models.hub_questions(site.settings, spec(model))
+    row = await ask_one(question)
     assert (row.what, row.outcome) == (f"{model} can be fetched from the Hub", outcome)
 
 
@@ -110,16 +110,16 @@ async def test_a_hub_that_takes_too_long_leaves_it_unknown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     over = threading.Event()
-    monkeypatch.setattr(hub_question, "_SECONDS", 0.05)
-    monkeypatch.setattr(hub_question, "ask", lambda _model, _token: over.wait(10))
+    monkeypatch.setattr(models, "_SECONDS", 0.05)
+    monkeypatch.setattr(models, "ask_hub", lambda _model, _token: over.wait(10))
     site = in_the_real_world(offline())
-    (question,) = hub_question.questions(site.settings, spec("open/model"))
-    row = await asked(question)
+    (question,) = models.hub_questions(site.settings, spec("open/model"))
+    row = await ask_one(question)
     over.set()
     assert row.outcome == "unknown"
     assert "did not answer" in row.detail
 
 
 def test_a_token_is_never_told(hub: str) -> None:
-    said = [ask(model, STRANGER, hub) for model in ("gated/model", "nobody/none", "broken/hub")]
+    said = [ask_hub(model, STRANGER, hub) for model in ("gated/model", "nobody/none", "broken/hub")]
     assert STRANGER.get_secret_value() not in repr(said)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import strategies
 
 from backends.cloud_run import container
-from backends.common.containers import Probe
+from backends.container import Probe
 from core.errors import InvalidArgument
 
 

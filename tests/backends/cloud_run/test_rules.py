@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from backends.cloud_run import container
-from backends.common.words import said, spread_in
+from backends.container import flag_value, spreads_model
 from core.errors import InvalidArgument
 from core.records import NAME_PATTERN, Target
 from planner.places import Size
@@ -119,8 +119,8 @@ def test_a_region_by_invitation_is_a_warning() -> None:
 def test_the_last_word_on_a_flag_wins() -> None:
     """As vLLM reads its command line."""
     words = ("--load-format", "auto", "--Load", "--load_format=runai_streamer", "--end")
-    assert said(words, "--load-format") == "runai_streamer"
-    assert said(words, "--end") == ""
-    assert said(words, "--none") is None
-    assert spread_in(("-dp", "2"))
-    assert not spread_in(("--tensor-parallel-size", "1"))
+    assert flag_value(words, "--load-format") == "runai_streamer"
+    assert flag_value(words, "--end") == ""
+    assert flag_value(words, "--none") is None
+    assert spreads_model(("-dp", "2"))
+    assert not spreads_model(("--tensor-parallel-size", "1"))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from backends.cloud_run.container import rules, weights_of
-from backends.common.hub_cache import hub_environment
+from backends.container import hub_environment
 from core.errors import InvalidArgument
 from tests.backends.cloud_run.planned import BUCKET, E4B, spec
 

@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Folder:
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backends.common.locking.LOCK_SECONDS", 0.06)
+    monkeypatch.setattr("backends.common.concurrency.LOCK_SECONDS", 0.06)
 
 
 def test_what_was_never_made_says_nothing(folder: Folder) -> None:
@@ -134,7 +134,7 @@ async def test_a_change_that_fails_leaves_no_lock(folder: Folder) -> None:
 async def test_another_server_is_kept_out_until_it_is_done(folder: Folder) -> None:
     """A second process gets BUSY while the lock is held; then it gets the lock."""
     script = (
-        "import sys, anyio\nfrom pathlib import Path\nfrom backends.common import locking\n"
+        "import sys, anyio\nfrom pathlib import Path\nfrom backends.common import concurrency as locking\n"
         "from backends.local import folder\nlocking.LOCK_SECONDS = 0.1\n"
         "async def main():\n    async with folder.Folder(Path(sys.argv[1])).locked(): pass\n"
         "try: anyio.run(main)\nexcept locking.Busy as exc: print(exc.code)\n"
@@ -150,7 +150,7 @@ async def test_many_that_wait_get_the_lock_one_after_another(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However the file of the lock comes and goes, never two hold it."""
-    monkeypatch.setattr("backends.common.locking.LOCK_SECONDS", 5)
+    monkeypatch.setattr("backends.common.concurrency.LOCK_SECONDS", 5)
     inside, done = 0, 0
 
     async def change() -> None:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from google.cloud.tpu_v2.types import Node
 
-from backends.common.containers import Container
+from backends.container import Container
 from backends.google.clients import (
     DEPLOYMENT_LABEL,
     MANAGED_BY,

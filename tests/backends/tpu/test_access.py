@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.common.answering import ask
+from backends.common.engine import ask_models
 from backends.tpu import access, looking
 from backends.tpu.chip import ChipState, Place
 from core.errors import DeploymentNotFound, NotReady, Unreachable
@@ -29,7 +29,7 @@ async def test_it_is_reached_with_its_key_and_its_own_certificate(stage: Stage) 
     """And the model answers to them."""
     await stage.serves(stage.chip())
     found = await access.access(stage.site, "gemma")
-    await ask(found)
+    await ask_models(found)
     assert stage.asked == [f"Bearer {KEY}"]
     assert found.api_key
     assert found.api_key.get_secret_value() == KEY
@@ -100,7 +100,7 @@ async def test_of_another_machines_vm_the_same_is_told(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage:
         there = await stage.serves(stage.chip())
         found = await access.access(stage.site, "gemma")
-        await ask(found)
+        await ask_models(found)
         assert found.base_url == f"https://{there.external_ip}:8000"
 
 
@@ -133,7 +133,7 @@ async def test_another_address_is_not_trusted_for_that_certificate(stage: Stage)
     second = await stage.serves(stage.chip(), tell=False)
     moved = found.base_url.replace(first.external_ip, second.external_ip)
     with pytest.raises(Unreachable, match="another certificate"):
-        await ask(found.model_copy(update={"base_url": moved}))
+        await ask_models(found.model_copy(update={"base_url": moved}))
 
 
 async def test_nobody_has_none(stage: Stage) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.common.answering import ask
+from backends.common.engine import ask_models
 from backends.tpu import access, applying, going_on, logs, looking
 from backends.tpu.site import Site
 from core.records import Deployment, State
@@ -61,7 +61,7 @@ async def test_a_life_is_told_from_the_request_to_the_answer(site: Site, plane_k
     assert last.url == f"https://{last.resources['external ip']}:8000"
     assert last.expires_at
     found = await access.access(site, "gemma")
-    await ask(found)
+    await ask_models(found)
     assert "127.0.0.1/32" in found.protection
     lines = (await logs.read(site, "gemma", lines=500)).lines
     assert any("starting engine" in line for line in lines)

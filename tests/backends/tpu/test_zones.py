@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from backends.cloud_abilities import Zone
+from backends.base import Zone
 from backends.tpu import offers, outcomes, prospects, zones
 from backends.tpu.chip import Place
 from backends.tpu.site import Site

@@ -11,7 +11,7 @@ import anyio
 from google.cloud.secretmanager_v1.types import Secret as SecretMessage
 from google.iam.v1.policy_pb2 import Binding, Policy
 
-from backends.common.guard import Certificate, container
+from backends.container import Certificate, guard_container
 from emulators.google.controls import prepare
 from emulators.google.state import Entry, Project, Secret, Version, World
 from emulators.google.tpu.vm import Vm, VmSpec, start
@@ -41,7 +41,7 @@ def command(*more: str, chips: int = 1) -> tuple[str, ...]:
 
 def proxy(*, tls: bool, engine_port: int = 8001, network: str = "host") -> dict[str, Any]:
     """The proxy before it, by TLS or not."""
-    made = container("nginx", port=8000, engine_port=engine_port, tls=_TLS if tls else None)
+    made = guard_container("nginx", port=8000, engine_port=engine_port, tls=_TLS if tls else None)
     mounted = ("-v", "/var/lib/vllm-devops/tls:/tls:ro")
     said = (word for pair in made.env.items() for word in ("-e", "=".join(pair)))
     return {

@@ -7,8 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from backends.base import EngineFacts
-from backends.cloud_abilities import Quota, Setup, SetupStep
+from backends.base import EngineFacts, Quota, Setup, SetupStep
 from core.journal import Journal
 from core.records import DeploymentSpec, Failure, Phase, State
 from operations.diagnosis import case

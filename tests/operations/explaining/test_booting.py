@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from backends.boot_abilities import BootBudget
+from backends.base import BootBudget
 from core.journal import Journal
 from core.records import DeploymentSpec
 from operations.explaining.booting import boot_check

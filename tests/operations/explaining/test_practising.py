@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from backends.boot_abilities import BootBudget
+from backends.base import BootBudget
 from core.journal import Journal
 from core.records import DeploymentSpec
 from operations.explaining.booting import boot_check

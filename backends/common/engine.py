@@ -1,15 +1,49 @@
-"""What is known of an engine and its machine beyond the engine's HTTP API."""
+"""What is known of a running engine: whether it answers, what its boot told, its machine."""
+
+from collections.abc import Awaitable, Callable
 
 import anyio
 
 from backends.base import EngineFacts, Hardware, Prediction
-from core.records import DeploymentSpec
+from core.cloud_errors import CloudError
+from core.endpoint import LOOK_SECONDS, Endpoint
+from core.errors import EndpointError
+from core.records import Access, DeploymentSpec, Failure
 from logs.boot import BootLog
 from planner.accelerators import Accelerator, accelerator
 from planner.flags import Flags
 from planner.foresee import foresee
 from planner.model import read_model
 from planner.places import Place, Size
+
+
+async def why_silent(access: Callable[[], Awaitable[Access]], who: str) -> Failure | None:
+    """Ask for the list of models; None once it came, else why it did not.
+
+    `who` is what is up in spite of it, as in "Its revision".
+    """
+    try:
+        await ask_models(await access())
+    except (EndpointError, CloudError) as exc:
+        return Failure(
+            code=exc.code,
+            cause=f"{who} is up but the model has not answered yet: {exc.summary} {exc.cause}",
+            fix=exc.fix,
+        )
+    return None
+
+
+async def ask_models(access: Access, *, timeout: float = LOOK_SECONDS) -> None:
+    """Ask for the list of models; `timeout` in seconds.
+
+    Raises:
+        EndpointError: It did not come.
+    """
+    endpoint = Endpoint(access, timeout=timeout)
+    try:
+        await endpoint.models()
+    finally:
+        await endpoint.aclose()
 
 
 def facts_of(boot: BootLog) -> EngineFacts:

@@ -1,0 +1,181 @@
+"""Questions of a preflight, the rows that their answers become, and what plans warn of."""
+
+import tomllib
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import cache
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import anyio
+import httpx2
+
+from core.cloud_errors import CloudUnavailable
+from core.errors import InvalidArgument, OpsError
+from core.plans import Check
+from planner.price import HOURS_PER_MONTH, Price
+
+_BACKENDS: Final = Path(__file__).parent.parent
+
+
+@cache
+def read_needs(folder: str) -> dict[str, Any]:
+    """Return what a backend's `needs.toml` says, with the permissions of its calls as `names`.
+
+    Its `methods` names the folder whose `permissions.toml` says what each call takes.
+    """
+    needs = _read(folder, "needs")
+    taken = _read(needs.pop("methods"), "permissions")
+    for row in needs["permissions"]:
+        calls = row.pop("calls")
+        row["names"] = list(dict.fromkeys(name for call in calls for name in taken[call]))
+    return needs
+
+
+def _read(folder: str, name: str) -> dict[str, Any]:
+    return tomllib.loads((_BACKENDS / folder / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+class Answer(NamedTuple):
+    """What was seen; without a fix, nothing has to be done."""
+
+    passed: bool | None
+    """None cannot be told."""
+    detail: str
+    fix: str = ""
+
+
+class Question(NamedTuple):
+    """Something that must be so for a deployment to work."""
+
+    what: str
+    ask: Callable[[], Awaitable[Answer]]
+
+
+async def ask_all(questions: Sequence[Question], seconds: float) -> list[Check]:
+    """Ask all of them side by side, and wait so long for their answers."""
+    found: dict[str, Check] = {}
+
+    async def answer(question: Question) -> None:
+        found[question.what] = await ask_one(question)
+
+    with anyio.move_on_after(seconds):
+        async with anyio.create_task_group() as group:
+            for question in questions:
+                group.start_soon(answer, question)
+    return [found.get(one.what) or no_answer(one, seconds) for one in questions]
+
+
+async def ask_one(question: Question) -> Check:
+    """Ask; whoever cannot answer leaves it unknown, with the reason."""
+    try:
+        answer = await question.ask()
+    except OpsError as exc:
+        why = f"{exc.summary} {exc.cause}".strip()
+        answer = Answer(None, f"It could not be looked at. {why}", exc.fix)
+    outcomes = {True: "pass", False: "fail", None: "unknown"}
+    return Check.model_validate(
+        {
+            "what": question.what,
+            "outcome": outcomes[answer.passed],
+            "detail": answer.detail,
+            "fix": answer.fix,
+        }
+    )
+
+
+def no_answer(question: Question, seconds: float) -> Check:
+    """Say that an answer did not come."""
+    return Check(
+        what=question.what,
+        outcome="unknown",
+        detail=f"No answer came within {seconds:.0f} s.",
+        fix="Call the same tool again.",
+    )
+
+
+ECHO: Final = "https://api.ipify.org"
+"""Answers with the address that it is asked from, as text; asked only where none is set."""
+_SECONDS: Final = 5.0
+
+
+def caller_ranges(said: Iterable[str], setting: str, why: str) -> tuple[str, ...]:
+    """Give what a setting holds as CIDR ranges, each once; `why` says who takes no IPv6.
+
+    Raises:
+        InvalidArgument: One of them is none.
+    """
+    return tuple(dict.fromkeys(_range(one, setting, why) for one in said))
+
+
+async def own_address(url: str, setting: str, *, own: bool) -> str:
+    """Ask an echo for this machine's address, as a range; `own`: one that runs here.
+
+    Raises:
+        CloudUnavailable: It does not say.
+    """
+    try:
+        async with httpx2.AsyncClient(timeout=_SECONDS, trust_env=not own) as client:
+            reply = await client.get(url)
+        reply.raise_for_status()
+        return f"{IPv4Address(reply.text.strip())}/32"
+    except (httpx2.HTTPError, ValueError) as exc:
+        raise CloudUnavailable(
+            f"{url} does not tell which address this machine is seen with.",
+            cause=str(exc) or type(exc).__name__,
+            fix=f"Set {setting} to your addresses or ranges, separated by commas.",
+        ) from exc
+
+
+def _range(said: str, setting: str, why: str) -> str:
+    try:
+        return str(IPv4Network(said))
+    except ValueError as exc:
+        raise InvalidArgument(
+            f"{setting} holds {said!r}: no IPv4 address, and no range of them.",
+            cause=str(exc),
+            fix="Write 203.0.113.7 for one, 203.0.113.0/24 for a range, whose last bits are 0;"
+            f" {why}.",
+        ) from exc
+
+
+def unfinished(exc: OpsError, done: Sequence[str], left: Sequence[str]) -> OpsError:
+    """Say the same as an error that ended the work, and how far it had come."""
+    return type(exc)(
+        f"Set-up ended after {len(done)} of {len(done) + len(left)} steps, at “{left[0]}”:"
+        f" {exc.summary}",
+        cause=exc.cause,
+        fix=f"{exc.fix} What is done stays done: the next call goes on.",
+        data={**exc.data, "done": list(done), "not_done": list(left)},
+        next_steps=exc.next_steps,
+    )
+
+
+def price_doubts(costs: Price) -> Iterator[str]:
+    """Say how sure the price is, if it is not."""
+    if costs.usd_per_hour is None:
+        yield "What it costs is not known."
+    elif costs.disagree:
+        yield f"Sources disagree on the price: {costs.short}."
+    elif len(costs.quotes) == 1:
+        yield f"One source alone names the price: {costs}."
+
+
+def always_on(replicas: int, costs: Price, *, called: str) -> str:
+    """Say what replicas that never sleep cost; `called` as their cloud calls them."""
+    if costs.usd_per_hour is None:
+        return f"{replicas} {called} run all the time, asked or not, at a price nobody knows."
+    monthly = replicas * costs.usd_per_hour * HOURS_PER_MONTH
+    return (
+        f"min_replicas={replicas} runs all the time, asked or not: ${monthly:,.0f} a month;"
+        " 0 costs nothing while nobody asks."
+    )
+
+
+def tagged(image: str) -> Iterator[str]:
+    """Say what an image without a digest may become."""
+    if "@sha256:" not in image:
+        yield (
+            f"{image} is named by a tag, which may come to mean another image; it"
+            " is pinned by its digest when it is deployed, if its registry can be asked."
+        )

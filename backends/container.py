@@ -1,0 +1,405 @@
+"""The container of a model: vLLM's command, environment and probes, and the proxy before it."""
+
+import functools
+import re
+import shlex
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from core.errors import InvalidArgument
+from core.record import Record
+from core.records import DeploymentSpec, ModelShape
+from planner.accelerators import accelerator
+from planner.boot import Boot
+from planner.defaults import resolve
+from planner.engine_words import check_words
+from planner.flags import Flags, positions
+from planner.places import Place
+
+_VALUED: Final = {
+    "max_model_len": "--max-model-len",
+    "gpu_memory_utilization": "--gpu-memory-utilization",
+    "kv_cache_dtype": "--kv-cache-dtype",
+    "kv_cache_memory_bytes": "--kv-cache-memory-bytes",
+    "max_num_seqs": "--max-num-seqs",
+    "max_num_batched_tokens": "--max-num-batched-tokens",
+    "quantization": "--quantization",
+    "dtype": "--dtype",
+    "cpu_offload_gb": "--cpu-offload-gb",
+}
+
+
+def vllm_flags(spec: DeploymentSpec) -> tuple[str, ...]:
+    """Give every flag that the spec asks for, its engine_args last so that they win.
+
+    Raises:
+        InvalidArgument: engine_args holds a flag that this project sets itself, or an abbreviation.
+    """
+    check_words(spec.engine_args)
+    flags = [
+        word
+        for field, flag in _VALUED.items()
+        if (value := getattr(spec, field)) is not None
+        for word in (flag, f"{value:.12g}" if isinstance(value, float) else str(value))
+    ]
+    if spec.tensor_parallel_size > 1:
+        flags += ["--tensor-parallel-size", str(spec.tensor_parallel_size)]
+    if spec.enforce_eager:
+        flags.append("--enforce-eager")
+    return (*flags, *spec.engine_args)
+
+
+_SPREADING: Final = (
+    ("--tensor-parallel-size", "-tp"),
+    ("--pipeline-parallel-size", "-pp"),
+    ("--data-parallel-size", "-dp"),
+)
+
+
+def flag_value(words: tuple[str, ...], *names: str) -> str | None:
+    """Give what engine_args last say for a flag, None if nothing.
+
+    >>> flag_value(("--max-num-seqs", "8", "--max_num_seqs=16"), "--max-num-seqs")
+    '16'
+    """
+    found = None
+    for position, word in enumerate(words):
+        flag, joined, value = word.partition("=")
+        if flag.replace("_", "-") in names:
+            found = value if joined else "".join(words[position + 1 : position + 2])
+    return found
+
+
+def spreads_model(words: tuple[str, ...]) -> bool:
+    """Whether engine_args spread a model over several accelerators."""
+    return any((flag_value(words, *names) or "1") != "1" for names in _SPREADING)
+
+
+def refuse_spread(spec: DeploymentSpec, replica: str) -> None:
+    """Refuse what one GPU for each `replica`, such as "An instance of Cloud Run", cannot do.
+
+    Raises:
+        InvalidArgument: The spec wants more accelerators, or an impossible number of replicas.
+    """
+    if spec.tensor_parallel_size > 1 or spreads_model(spec.engine_args):
+        raise InvalidArgument(
+            f"{replica} has one GPU: the model cannot be spread over several.",
+            fix="Leave tensor and pipeline parallelism out, or take a target with more of them.",
+        )
+    if spec.min_replicas > spec.max_replicas:
+        raise InvalidArgument(
+            f"min_replicas {spec.min_replicas} is more than max_replicas {spec.max_replicas}.",
+            fix="Give max_replicas at least as many.",
+        )
+
+
+def refuse_length(spec: DeploymentSpec, model: ModelShape) -> None:
+    """Refuse sequences that the model was not made for, unless its configuration is overridden.
+
+    Raises:
+        InvalidArgument: max_model_len, or the one in engine_args, is beyond its positions.
+    """
+    flags = Flags.of(spec)
+    most, wanted = positions(model, flags), flags.max_model_len or 0
+    if most and wanted > most:
+        raise InvalidArgument(
+            f"max_model_len {wanted} is beyond the model's {most}.",
+            fix=f"Give {most} or less, or leave it out.",
+        )
+
+
+_ONLY: Final = {
+    "Cloud TPU": ("zones", "zone_wait_minutes", "control_plane", "boot_disk_gb"),
+    "Cloud Run": ("launch_stage", "build_machine", "cpu", "memory_gib"),
+    "Container Apps": ("cpu", "memory_gib"),
+}
+"""What a spec says that only some clouds have."""
+
+
+def refuse_foreign_fields(spec: DeploymentSpec, cloud: str) -> None:
+    """Refuse what only other clouds than this one have; it would be taken here and mean nothing.
+
+    Raises:
+        InvalidArgument: One of those is given.
+    """
+    plain = DeploymentSpec(name=spec.name, model=spec.model)
+    foreign = {field for fields in _ONLY.values() for field in fields} - {*_ONLY.get(cloud, ())}
+    given = [name for name in sorted(foreign) if getattr(spec, name) != getattr(plain, name)]
+    if cloud != "Container Apps" and spec.weights in {"hub:disk", "hub:share"}:
+        raise InvalidArgument(
+            f"weights={spec.weights} is for Container Apps alone.", fix="Give weights=hub."
+        )
+    if given:
+        where = [name for name, fields in _ONLY.items() if given[0] in fields]
+        raise InvalidArgument(
+            f"{given[0]} is for {' and '.join(where)} alone.",
+            fix=f"Leave {', '.join(given)} out, or take a target there (list_targets).",
+        )
+
+
+class _Dumper(yaml.SafeDumper):
+    """With block style for long text."""
+
+
+def _write(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _write)
+
+
+def as_yaml(values: Mapping[str, Any]) -> str:
+    """Write values in their order; text of several lines stays readable."""
+    text: str = yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False, width=1000)
+    return text
+
+
+def as_assignments(values: Mapping[str, object]) -> Iterable[str]:
+    """Write pairs as shells and command lines do."""
+    return [f"{name}={value}" for name, value in values.items()]
+
+
+_TAGGED: Final = re.compile(r":v?([0-9]+\.[0-9]+\.[0-9]+)")
+
+
+def version_in(image: str) -> str | None:
+    """Give the version that an image's tag names.
+
+    >>> version_in("docker.io/vllm/vllm-openai:v0.32.0-cu129@sha256:00")
+    '0.32.0'
+    """
+    match = _TAGGED.search(image)
+    return match[1] if match else None
+
+
+def version_of(image: str, own: str, own_version: str) -> str | None:
+    """Give the version by an image's tag, or that of our own where it is pinned by its digest."""
+    is_own = image_repository(image) == image_repository(own)
+    return version_in(image) or (own_version if is_own else None)
+
+
+def image_repository(image: str) -> str:
+    """Give an image's name without tag and digest."""
+    return image.partition("@")[0].rpartition(":")[0] or image.partition("@")[0]
+
+
+class HubCache(Record):
+    """How files are fetched from the Hub."""
+
+    high_performance_gib: int
+    """Memory from which its larger buffers are harmless."""
+    chunk_cache_bytes: int
+
+
+def hub_environment(chosen: HubCache, ram_gib: int) -> dict[str, str]:
+    """Give the variables of hf_xet for a replica with so much memory."""
+    fast = {"HF_XET_HIGH_PERFORMANCE": "1"} if ram_gib >= chosen.high_performance_gib else {}
+    return {"HF_XET_CHUNK_CACHE_SIZE_BYTES": str(chosen.chunk_cache_bytes), **fast}
+
+
+PORT: Final = 8000
+_QUIET: Final = "--disable-access-log-for-endpoints=/health,/metrics,/ping"
+EVERYWHERE: Final = "0.0.0.0"  # noqa: S104  of the container
+LOOPBACK: Final = "127.0.0.1"
+
+
+class Container(Record):
+    """What runs in a replica."""
+
+    image: str
+    command: tuple[str, ...]
+    args: tuple[str, ...]
+    env: Mapping[str, str]
+    secrets: Mapping[str, str] = {}
+    """The cloud's secrets, by the variable that holds them."""
+    port: int
+    health: str
+    """The path that answers once it serves."""
+
+
+class Probe(Record):
+    """An HTTP probe."""
+
+    path: str
+    port: int
+    period_seconds: int
+    timeout_seconds: int
+    failures: int
+    """In a row, after which the replica is given up."""
+    initial_delay_seconds: int = 0
+
+    @property
+    def budget_seconds(self) -> int:
+        """How long a replica may take."""
+        return self.initial_delay_seconds + self.period_seconds * self.failures
+
+
+def vllm_arguments(
+    spec: DeploymentSpec, model: str, *more: str, host: str = EVERYWHERE, port: int = PORT
+) -> tuple[str, ...]:
+    """Give what follows `vllm` on its command line, `more` before the spec's own flags."""
+    named = ("--served-model-name", spec.served_model_name)
+    listen = ("--host", host, "--port", str(port))
+    # Another image may hold another version, which need not know this flag.
+    quiet = () if spec.image else (_QUIET,)
+    return ("serve", model, *named, *more, *vllm_flags(spec), *listen, *quiet)
+
+
+def requests_at_once(spec: DeploymentSpec, model: ModelShape, place: Place, usual: int) -> int:
+    """Give how many requests vLLM takes at once; `usual` is its default where no shape is known."""
+    own = flag_value(spec.engine_args, "--max-num-seqs")
+    if own and own.isdecimal():
+        return max(1, int(own))
+    if not (model.layers and model.groups):
+        return spec.max_num_seqs or usual
+    return resolve(model, accelerator(place.accelerator), Flags.of(spec)).max_num_seqs
+
+
+def inside(foreseen: Boot) -> float:
+    """Sum up what a startup probe sees; the host and its image come before it."""
+    spans = (phase.seconds for phase in foreseen.phases if phase.name != "host and image")
+    return sum(span.high for span in spans)
+
+
+def size_known(model: ModelShape) -> bool:
+    """Whether anybody knows how large the model's files are."""
+    return bool(model.weight_bytes or any(group.stored_bytes for group in model.groups))
+
+
+def docker_command(name: str, container: Container, *mounted: str) -> str:
+    """Run the same engine on a machine with a GPU of one's own; `mounted` as `-v` takes them."""
+    # The machine's own port is on its loopback, which is not that of the container.
+    args = [EVERYWHERE if word == LOOPBACK else word for word in container.args]
+    words = ["docker", "run", "--rm", "--gpus=all", "--ipc=host", f"--name={name}"]
+    words += ["-p", f"127.0.0.1:{container.port}:{container.port}"]
+    words += [word for variable in container.secrets for word in ("-e", variable)]
+    words += [word for pair in as_assignments(container.env) for word in ("-e", pair)]
+    words += [word for folder in mounted for word in ("-v", folder)]
+    words += [f"--entrypoint={container.command[0]}", container.image]
+    return shlex.join([*words, *container.command[1:], *args])
+
+
+GUARD_PORT: Final = 8080
+"""Where it listens if nobody says otherwise."""
+GUARD_NAME: Final = "guard"
+"""Of its container."""
+GUARD_VARIABLE: Final = "GUARD_CONFIGURATION"
+"""Holds the configuration, which its command writes to a file."""
+_FILE: Final = Path(__file__).with_name("guard.toml")
+_KEY: Final = "/guard/key"
+"""Reached by nginx itself alone."""
+_START: Final = (
+    f'cd "${{TMPDIR:-/tmp}}" && printf "%s\\n" "${GUARD_VARIABLE}" >nginx.conf'
+    " && exec nginx -p . -c nginx.conf -e stderr"
+)
+
+
+class GuardRules(Record):
+    """What is let through, and how."""
+
+    own_key: tuple[str, ...]
+    with_key: tuple[str, ...]
+    open: tuple[str, ...]
+    client_max_body_size: str
+    read_timeout: str
+    connections: int
+
+
+class Certificate(Record):
+    """Files in its container by which it answers by TLS."""
+
+    certificate: str
+    key: str
+
+
+@functools.cache
+def guard_rules() -> GuardRules:
+    """Return `guard.toml`."""
+    return GuardRules.model_validate(tomllib.loads(_FILE.read_text("utf-8")))
+
+
+def guard_container(
+    image: str, *, port: int = GUARD_PORT, engine_port: int = PORT, tls: Certificate | None = None
+) -> Container:
+    """Return what runs beside an engine that listens on 127.0.0.1.
+
+    Args:
+        image: nginx's own, with ngx_http_auth_request_module as every build of nginx.org has it.
+        port: Where it listens, on every address.
+        engine_port: The engine's, in the same network namespace.
+        tls: Its certificate; without one it speaks plain HTTP.
+    """
+    return Container(
+        image=image,
+        command=("/bin/sh",),
+        args=("-c", _START),
+        env={GUARD_VARIABLE: guard_configuration(port=port, engine_port=engine_port, tls=tls)},
+        port=port,
+        health="/health",
+    )
+
+
+def guard_configuration(
+    *, port: int = GUARD_PORT, engine_port: int = PORT, tls: Certificate | None = None
+) -> str:
+    """Return nginx's configuration; there is no secret in it."""
+    chosen, engine = guard_rules(), f"http://127.0.0.1:{engine_port}"
+    # A path behind the address sends on the path as nginx compared it, not as it was written.
+    ways = [f"location {path} {{ proxy_pass {engine}{path}; }}" for path in chosen.own_key]
+    ways += [
+        f"location = {path} {{ auth_request {_KEY}; proxy_pass {engine}{path}; }}"
+        for path in chosen.with_key
+    ]
+    ways += [f"location = {path} {{ proxy_pass {engine}{path}; }}" for path in chosen.open]
+    encrypted = (
+        [f"ssl_certificate {tls.certificate};", f"ssl_certificate_key {tls.key};"] if tls else []
+    )
+    server = [
+        f"listen {port}{' ssl' if tls else ''};",
+        *encrypted,
+        "location / { return 404; }",
+        *ways,
+        f"location = {_KEY} {{",
+        "  internal;",
+        f"  proxy_pass {engine}/v1/models;",
+        "  proxy_pass_request_body off;",
+        '  proxy_set_header Content-Length "";',
+        "}",
+    ]
+    http = [
+        "access_log off;",
+        "server_tokens off;",
+        "absolute_redirect off;",
+        *(f"{kind}_temp_path {kind};" for kind in _TEMPORARY),
+        f"client_max_body_size {chosen.client_max_body_size};",
+        "proxy_http_version 1.1;",
+        "proxy_buffering off;",
+        "proxy_request_buffering off;",
+        f"proxy_read_timeout {chosen.read_timeout};",
+        f"proxy_send_timeout {chosen.read_timeout};",
+    ]
+    return "\n".join(
+        (
+            "daemon off;",
+            "worker_processes 1;",
+            "pid nginx.pid;",
+            # Below that it would write of every probe that comes before the engine listens.
+            "error_log stderr crit;",
+            f"events {{ worker_connections {chosen.connections}; }}",
+            "http {",
+            *(f"  {line}" for line in http),
+            "  server {",
+            *(f"    {line}" for line in server),
+            "  }",
+            "}",
+        )
+    )
+
+
+_TEMPORARY: Final = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+"""Folders that nginx makes where it runs, and not where its packager put them."""
