@@ -19,8 +19,8 @@ from fastmcp import Client
 from fastmcp.client.elicitation import ElicitResult
 from fastmcp.client.transports import StdioTransport
 
-from backends.local.engine import find_vllm
 from backends.local.install import installer
+from backends.local.process import find_vllm
 from core import PRODUCT
 from core.errors import OpsError
 from core.records import SIMULATED, TINY_MODEL

@@ -20,22 +20,39 @@ from backends.base import (
     Usage,
     World,
 )
-from backends.local import host, logs, rules, session
-from backends.local.command import deployment_config, serve_argv, serve_env
-from backends.local.devices import Devices, devices
-from backends.local.engine import Engine
-from backends.local.folder import Folder, Made, with_cache
+from backends.local import devices, process, status
+from backends.local.devices import Devices, read_devices
 from backends.local.identity import Seen
-from backends.local.launch import launch, runs
-from backends.local.look import Looker
-from backends.local.planning import (
+from backends.local.plan import (
+    PROTECTION,
+    SOCKET,
+    check_port,
     choose_engine,
     computed_cache,
+    deployment_config,
     foresee_here,
+    leaving,
+    leftovers,
     make_plan,
     name_engine,
+    name_leftover,
+    no_room,
+    one_replica,
+    removed,
+    serve_argv,
+    serve_env,
 )
-from backends.local.ports import claim, free_port
+from backends.local.process import (
+    Engine,
+    Folder,
+    Made,
+    claim,
+    free_port,
+    is_running,
+    launch,
+    with_cache,
+)
+from backends.local.status import Looker
 from core.errors import CommandNotFound, DeploymentNotFound, HostError, NextStep
 from core.headers import KEY_HEADER
 from core.plans import Plan, Preflight
@@ -93,21 +110,21 @@ class LocalBackend:
         engine, simulated = self.engine, self._world.simulated_memory_gib
         if engine and engine.kind == "simulated" and simulated is None:
             return self._found(None)
-        held = host.resident_bytes(session.members(self._folder(name)))
+        held = devices.resident_bytes(process.session_members(self._folder(name)))
         memory = self._memory()
         return self._found(memory._replace(available=memory.available + held))
 
-    def _found(self, memory: host.Memory | None) -> Devices | None:
+    def _found(self, memory: devices.Memory | None) -> Devices | None:
         engine = self.engine
         cpu_only = engine is None or engine.cpu_only or engine.kind == "simulated"
-        return devices(self._world.settings.accelerator_type, cpu_only=cpu_only, memory=memory)
+        return read_devices(self._world.settings.accelerator_type, cpu_only=cpu_only, memory=memory)
 
-    def _memory(self) -> host.Memory:
+    def _memory(self) -> devices.Memory:
         engine, simulated = self.engine, self._world.simulated_memory_gib
         if simulated is None or engine is None or engine.kind != "simulated":
-            return host.machine_memory()
+            return devices.machine_memory()
         total, free = (int(gib * GIB) for gib in simulated)
-        return host.Memory(total, free, free)
+        return devices.Memory(total, free, free)
 
     async def predicted(self, name: str) -> Prediction | None:
         """Give what was to be expected of a deployment's memory."""
@@ -129,9 +146,9 @@ class LocalBackend:
     async def check(self, plan: Plan) -> Preflight:
         """Look at port, disk and memory."""
         needed = plan.model.weight_bytes or 0
-        checks = [host.check_disk(self._root), host.check_memory(needed)]
+        checks = [devices.check_disk(self._root), devices.check_memory(needed)]
         if plan.spec.port:
-            checks.append(rules.check_port(plan.spec.port))
+            checks.append(check_port(plan.spec.port))
         return Preflight(checks=tuple(checks))
 
     async def apply(self, plan: Plan) -> Deployment:
@@ -141,10 +158,10 @@ class LocalBackend:
             folder.check()
             made = folder.made()
             same = made is not None and made.spec.fingerprint == plan.spec.fingerprint
-            if not (same and runs(folder)):
+            if not (same and is_running(folder)):
                 if plan.spec.port and not (made and made.port == plan.spec.port):
                     claim(plan.spec.port)  # before what runs now is ended for it
-                await session.end(folder)
+                await process.end_session(folder)
                 await self._start(folder, plan.spec, lock, plan.model)
         return await self.describe(plan.spec.name)
 
@@ -171,26 +188,26 @@ class LocalBackend:
             return Deleted(name=name, target=self._target.name, gone=True)
         async with folder.locked():
             existed, made = folder.exists, folder.made_if_readable()
-            damaged = not folder.is_whole or bool(session.unnamed(folder))
+            damaged = not folder.is_whole or bool(process.unnamed_processes(folder))
             ended: tuple[Seen, ...] = ()
             left: tuple[Seen, ...] = ()
             if folder.path.is_dir():
                 with suppress(HostError):  # what cannot be written down can be done
                     folder.want("deleted")
-                ended = await session.end(folder)
-                left = session.others(folder) if damaged else ()
+                ended = await process.end_session(folder)
+                left = process.other_processes(folder) if damaged else ()
                 folder.remove()
         return Deleted(
             name=name,
             target=self._target.name,
             gone=not folder.path.exists(),
-            removed=rules.removed(ended, damaged=damaged) if existed else (),
-            stays=(*rules.stays(made), *map(rules.left, left)),
+            removed=removed(ended, damaged=damaged) if existed else (),
+            stays=(*leftovers(made), *map(name_leftover, left)),
         )
 
     def leaving(self, name: str) -> Leaving:
         """Name what `delete` takes and leaves."""
-        return rules.leaving(self._folder(name))
+        return leaving(self._folder(name))
 
     async def access(self, name: str) -> Access:
         """Give address and key."""
@@ -202,13 +219,13 @@ class LocalBackend:
             base_url=made.url,
             api_key=folder.api_key(),
             header_commands={KEY_HEADER: f"cat {shlex.quote(str(folder.path / 'api-key'))}"},
-            protection=rules.SOCKET if made.socket else rules.PROTECTION,
+            protection=SOCKET if made.socket else PROTECTION,
         )
 
     async def scale(self, name: str, *, min_replicas: int, max_replicas: int) -> Deployment:
         """Run one replica or none."""
         if max_replicas > 1 or min_replicas > 1:
-            raise rules.one_replica()
+            raise one_replica()
         return await (self.start(name) if max_replicas and min_replicas else self.stop(name))
 
     async def stop(self, name: str) -> Deployment:
@@ -216,7 +233,7 @@ class LocalBackend:
         folder = self._known(name)
         async with folder.locked():
             folder.want("stopped")
-            await session.end(folder)
+            await process.end_session(folder)
         return await self.describe(name)
 
     async def start(self, name: str) -> Deployment:
@@ -227,22 +244,22 @@ class LocalBackend:
             made = folder.made()
             if made is None:
                 raise self._not_found(name)
-            if not runs(folder):
-                await session.end(folder)  # what a dead server or engine left of it
+            if not is_running(folder):
+                await process.end_session(folder)  # what a dead server or engine left of it
                 model = await anyio.to_thread.run_sync(read_model, made.spec.model)
                 memory = foresee_here(self._engine(), self._devices(name), made.spec, model)
                 if memory and memory.accelerator == "cpu" and not memory.fits:
-                    raise rules.no_room(name, memory)
+                    raise no_room(name, memory)
                 await self._start(folder, made.spec, lock, model)
         return await self.describe(name)
 
     async def logs(self, name: str, *, lines: int, contains: str | None = None) -> LogLines:
         """Give the newest lines of the engine's log."""
-        return logs.newest(self._known(name).log, lines, contains)
+        return status.newest_lines(self._known(name).log, lines, contains)
 
     def log_pages(self, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
         """Read the engine's log from its end."""
-        return logs.pages(self._known(name).log, query)
+        return status.log_pages(self._known(name).log, query)
 
     async def spec(self, name: str) -> DeploymentSpec | None:
         """Give what its folder says was asked for."""
@@ -251,20 +268,20 @@ class LocalBackend:
 
     async def engine_facts(self, name: str) -> EngineFacts:
         """Give what the boot log tells."""
-        return logs.facts(self._known(name).log)
+        return status.engine_facts(self._known(name).log)
 
     async def hardware(self, _name: str, /) -> Hardware:
         """Give what this machine has."""
-        return await host.hardware()
+        return await devices.hardware()
 
     async def host(self) -> HostState:
         """Say how this machine is."""
-        return await host.state(self._root)
+        return await devices.state(self._root)
 
     async def usage(self, name: str) -> Usage | None:
         """Say what its processes take."""
         folder = self._known(name)
-        return await host.usage(session.members(folder), folder.log)
+        return await devices.usage(process.session_members(folder), folder.log)
 
     async def config(self, name: str) -> DeploymentConfig:
         """Give shell, docker and compose."""

@@ -1,11 +1,219 @@
-"""The accelerators of this machine, by the names that the planner knows."""
+"""This machine: its accelerators, processors, memory and disk."""
 
+import contextlib
+import os
+import platform
+import shutil
+import socket
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
-from backends.local.host import Memory
+import anyio
+
+from backends.base import Hardware, HostState, Usage
+from backends.local.identity import Seen
+from core.errors import OpsError
+from core.plans import Check
+from core.processes import run
+from logs.files import size_of
 from planner.accelerators import Accelerator, accelerators
 from planner.overheads import GIB
+
+_GIB: Final = 1024**3
+_LOW_MEMORY_GIB: Final = 1.0
+_LOW_DISK_GIB: Final = 1.0
+_ROOT: Final = Path("/")
+_UNLIMITED: Final = 1 << 62
+"""What cgroup v1 says where there is no limit is nearly 2**63."""
+_AVAILABLE: Final = ("MemFree", "Active(file)", "Inactive(file)", "SReclaimable")
+"""Of a NUMA node, as vLLM counts them.
+source: vllm/utils/cpu_resource_utils.py of 0.32.0, read 2026-11-23"""
+_LIMITS: Final = (
+    ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current"),
+    ("sys/fs/cgroup/memory/memory.limit_in_bytes", "sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
+"""Limit and usage of cgroup v2, then of v1."""
+
+
+class Memory(NamedTuple):
+    """Bytes."""
+
+    total: int
+    available: int
+    """Free now, or freed when something else needs it."""
+    largest_cache: int
+    """What vLLM would take for a KV cache at most: it asks the NUMA node alone, and the only node
+    of a virtual machine may show less than the machine has."""
+
+
+def machine_memory(root: Path = _ROOT) -> Memory:
+    """Return the machine's memory, of several NUMA nodes that of ours, within the container's."""
+    import psutil
+
+    whole = psutil.virtual_memory()
+    total, available = whole.total, whole.available
+    node = _node(root)
+    if node and len(list((root / "sys/devices/system/node").glob("node[0-9]*"))) > 1:
+        total, available = node[0], min(available, node[1])
+    for limit_file, usage_file in _LIMITS:
+        limit, usage = _number(root / limit_file), _number(root / usage_file)
+        if limit is not None and limit < min(total, _UNLIMITED):
+            total, available = limit, max(0, min(available, limit - (usage or 0)))
+    return Memory(total, available, min(available, node[1]) if node else available)
+
+
+async def hardware() -> Hardware:
+    """Give accelerator, processors, memory, disk and network."""
+    import psutil
+
+    disk = shutil.disk_usage("/")
+    return Hardware(
+        accelerator=await _accelerator(),
+        vcpu=psutil.cpu_count(),
+        ram_gib=round(machine_memory().total / _GIB, 1),
+        disk=f"{disk.free / _GIB:.0f} GiB free of {disk.total / _GIB:.0f} GiB",
+        network=f"loopback of {socket.gethostname()}",
+    )
+
+
+async def state(root: Path) -> HostState:
+    """Say how processors, memory and disk are."""
+    import psutil
+
+    psutil.cpu_percent(None)
+    await anyio.sleep(0.1)
+    memory = machine_memory()
+    available, free = memory.available / _GIB, _disk_free_gib(root)
+    return HostState(
+        health=_health(available, free),
+        cpu_percent=psutil.cpu_percent(None),
+        memory_available_gib=round(available, 1),
+        memory_total_gib=round(memory.total / _GIB, 1),
+        disk_free_gib=round(free, 1),
+    )
+
+
+async def usage(seen: Sequence[Seen], log: Path) -> Usage | None:
+    """Say what processes take, None if there are none."""
+    import psutil
+
+    if not seen:
+        return None
+    processes = []
+    for one in seen:
+        try:
+            process = psutil.Process(one.pid)
+            process.cpu_percent(None)
+            processes.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    await anyio.sleep(0.1)
+    cpu, resident = 0.0, 0
+    for process in processes:
+        try:
+            cpu += process.cpu_percent(None)
+            resident += process.memory_info().rss
+        except psutil.NoSuchProcess:
+            continue
+    return Usage(
+        processes=len(seen),
+        cpu_percent=round(cpu, 1),
+        resident_memory_bytes=resident,
+        log_bytes=size_of(log),
+    )
+
+
+def resident_bytes(seen: Sequence[Seen]) -> int:
+    """Return the memory that processes hold now."""
+    import psutil
+
+    held = 0
+    for one in seen:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            held += psutil.Process(one.pid).memory_info().rss
+    return held
+
+
+def check_disk(root: Path) -> Check:
+    """Whether there is room for a log."""
+    free = _disk_free_gib(root)
+    return Check(
+        what="disk",
+        outcome="pass" if free >= _LOW_DISK_GIB else "fail",
+        detail=f"{free:.1f} GiB free where logs are kept",
+        fix="" if free >= _LOW_DISK_GIB else "Make room, or set VLLM_DEVOPS_STATE_DIR.",
+    )
+
+
+def check_memory(weight_bytes: int) -> Check:
+    """Whether the weights alone fit into what is free."""
+    available = machine_memory().available
+    detail = f"weights {weight_bytes / _GIB:.2f} GiB, available {available / _GIB:.1f} GiB"
+    if not weight_bytes:
+        return Check(what="memory", outcome="unknown", detail="the model's size is not known here")
+    fits = weight_bytes < available
+    fix = "" if fits else "Take a smaller model, or another target."
+    return Check(what="memory", outcome="pass" if fits else "fail", detail=detail, fix=fix)
+
+
+async def _accelerator() -> str:
+    query = ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader")
+    try:
+        output = await run(query, timeout=5)
+    except OpsError:
+        return f"none; the processor ({_processor_host()})"
+    names = [line.strip() for line in output.stdout.splitlines() if line.strip()]
+    return "; ".join(names) if output.returncode == 0 and names else f"none; {_processor_host()}"
+
+
+def _processor_host() -> str:
+    path = Path("/proc/cpuinfo")
+    if path.exists():
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _disk_free_gib(root: Path) -> float:
+    existing = next(path for path in (root, *root.parents) if path.exists())
+    return shutil.disk_usage(existing).free / _GIB
+
+
+def _health(
+    memory_gib: float, disk_gib: float
+) -> Literal["ok", "short of memory", "short of disk"]:
+    if memory_gib < _LOW_MEMORY_GIB:
+        return "short of memory"
+    return "short of disk" if disk_gib < _LOW_DISK_GIB else "ok"
+
+
+def _node(root: Path) -> tuple[int, int] | None:
+    """Return total and available bytes of the node that vLLM binds itself to."""
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    folder = root / f"sys/devices/system/cpu/cpu{min(allowed, default=0)}"
+    node = next(folder.glob("node[0-9]*"), None)
+    if node is None:
+        return None
+    path = root / "sys/devices/system/node" / node.name / "meminfo"
+    try:
+        rows = [line.split() for line in path.read_text(encoding="ascii").splitlines()]
+    except OSError:
+        return None
+    kib = {row[2].rstrip(":"): int(row[3]) for row in rows if len(row) > 3}
+    if not {"MemTotal", *_AVAILABLE} <= kib.keys():
+        return None
+    return kib["MemTotal"] * 1024, sum(kib[name] for name in _AVAILABLE) * 1024
+
+
+def _number(path: Path) -> int | None:
+    """Return a file's number, None where there is none or it is `max`."""
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+
 
 _DRIVER: Final = Path("/proc/driver/nvidia/gpus")
 
@@ -17,7 +225,7 @@ class Devices(NamedTuple):
     number: int
 
 
-def devices(
+def read_devices(
     wanted: str | None, *, cpu_only: bool, memory: Memory | None = None, driver: Path = _DRIVER
 ) -> Devices | None:
     """Give what the engine would run on; None where it is not known.

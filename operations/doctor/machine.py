@@ -12,9 +12,8 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from backends.local.devices import devices
-from backends.local.engine import Engine, find_vllm
-from backends.local.ports import claim
+from backends.local.devices import read_devices
+from backends.local.process import Engine, claim, find_vllm
 from core.errors import PortInUse
 from core.journal import Journal
 from core.settings import ROOT, Settings
@@ -161,7 +160,7 @@ def _engine(verdict: Verdict, detail: str, fix: str = "") -> Finding:
 
 
 def _accelerator(settings: Settings, found: Engine) -> Finding:
-    here = devices(settings.accelerator_type, cpu_only=found.cpu_only)
+    here = read_devices(settings.accelerator_type, cpu_only=found.cpu_only)
     return Finding(
         area="engine",
         about="accelerator",

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from backends.local.engine import simulated
-from backends.local.planning import make_plan
+from backends.local.plan import make_plan
+from backends.local.process import simulated
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec, Target
 from planner.model import read_model

@@ -16,8 +16,7 @@ from typing import Any, Final
 import anyio
 import psutil
 
-from backends.local.engine import simulated
-from backends.local.folder import Folder, Made
+from backends.local.process import Folder, Made, simulated
 from core.journal import utc_now
 from core.records import DeploymentSpec
 from core.settings import Settings

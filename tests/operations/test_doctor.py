@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from backends.local.ports import free_port
+from backends.local.process import free_port
 from core.errors import InvalidArgument
 from core.journal import Journal
 from core.settings import Settings

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from backends.local.host import machine_memory
+from backends.local.devices import machine_memory
 from core.settings import Settings
 from tests.conversation import Agent, agent_of
 from tests.emulators.models import write_tiny_model

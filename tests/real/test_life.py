@@ -12,7 +12,7 @@ import anyio
 import httpx2
 import pytest
 
-from backends.local.ports import claim
+from backends.local.process import claim
 from core.settings import Settings
 from tests.conversation import Agent, Reply, agent_of
 from tests.real.conftest import BOOT_SECONDS, MODEL, VLLM, Served, stdio

@@ -6,7 +6,7 @@ from typing import Any, Final
 import httpx2
 import pytest
 
-from backends.local import rules
+from backends.local import plan
 from tests.real.conftest import Served
 from tests.survival.world import facts, told
 
@@ -48,7 +48,7 @@ async def test_every_route_is_asked_without_a_key(shared: Served) -> None:
                     computing.add(path)
                 if path.startswith("/v1"):
                     assert reply.status_code == 401, path
-    assert computing == set(rules.KEYLESS)
+    assert computing == set(plan.KEYLESS)
     endpoint = await shared.call("get_endpoint", target="local", name="open")
     assert all(f"POST {path}" in endpoint.text for path in computing), endpoint
     await shared.call("destroy_vllm", target="local", name="open")

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from backends.local.folder import Exit, Folder, Process
+from backends.local.process import Exit, Folder, Process
 from core.settings import Settings
 from logs.catalogue import catalogue, meaning
 from tests.conversation import agent_of

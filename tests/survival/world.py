@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import psutil
 
-from backends.local.ports import claim
+from backends.local.process import claim
 from core.journal import Journal
 from core.waiting import wait_until
 from tests.conftest import processes_of

@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 
 from backends.local import backend
-from backends.local.folder import Folder
+from backends.local.process import Folder
 from tests.conversation import Agent
 from tests.tools.world import assert_envelope
 

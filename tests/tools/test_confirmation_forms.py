@@ -22,7 +22,7 @@ from mcp.types import (
     ErrorData,
 )
 
-from backends.local.folder import Folder
+from backends.local.process import Folder
 from core.settings import Settings
 from server import build
 from tests.tools.asked import mode

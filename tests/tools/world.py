@@ -13,8 +13,7 @@ import pytest
 import uvicorn
 from starlette.applications import Starlette
 
-from backends.local.engine import Engine, simulated
-from backends.local.folder import Folder, Made
+from backends.local.process import Engine, Folder, Made, simulated
 from benchmark.folder import RunFolder
 from benchmark.runs import Progress, RunState
 from core.journal import Journal, Operation

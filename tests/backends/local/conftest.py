@@ -10,7 +10,7 @@ import pytest
 
 from backends.base import World
 from backends.local.backend import LocalBackend
-from backends.local.folder import Folder
+from backends.local.process import Folder
 from core.records import Deployment, DeploymentSpec, State, Target
 from core.settings import Settings
 from core.waiting import wait_until

@@ -8,8 +8,7 @@ from typing import Any
 
 import anyio.lowlevel
 
-from backends.local.install import MODEL_FILES, Installer
-from backends.local.recipe import RECIPE, Host, Recipe
+from backends.local.install import MODEL_FILES, RECIPE, Host, Installer, Recipe
 from core.processes import Output
 
 LINUX = Host("Linux x86_64", "3.11", "3.11.7", "/usr")

@@ -30,7 +30,7 @@ async def test_an_engine_that_ignores_the_polite_signal_is_killed(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After its grace it has none."""
-    monkeypatch.setattr("backends.local.session.GRACE_SECONDS", 0.1)
+    monkeypatch.setattr("backends.local.process.GRACE_SECONDS", 0.1)
     await machine.apply("deaf")
     await machine.says("asleep")
     assert (await machine.backend.stop("one")).state is State.STOPPED

@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.local.command import deployment_config, serve_argv
-from backends.local.engine import Engine
+from backends.local.plan import deployment_config, serve_argv
+from backends.local.process import Engine
 from core.processes import run
 from core.records import DeploymentSpec
 

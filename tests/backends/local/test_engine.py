@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.local.engine import find_vllm, installed_version, simulated
+from backends.local.process import find_vllm, installed_version, simulated
 
 
 def make_vllm(home: Path, version: str | None = None) -> Path:

@@ -9,8 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from backends.local.engine import Engine
-from backends.local.folder import Folder, Made
+from backends.local.process import Engine, Folder, Made
 from core.errors import Busy, DiskFull, HostError
 from core.processes import run
 from core.records import DeploymentSpec
@@ -134,8 +133,9 @@ async def test_a_change_that_fails_leaves_no_lock(folder: Folder) -> None:
 async def test_another_server_is_kept_out_until_it_is_done(folder: Folder) -> None:
     """A second process gets BUSY while the lock is held; then it gets the lock."""
     script = (
-        "import sys, anyio\nfrom pathlib import Path\nfrom backends.common import concurrency as locking\n"
-        "from backends.local import folder\nlocking.LOCK_SECONDS = 0.1\n"
+        "import sys, anyio\nfrom pathlib import Path\n"
+        "from backends.common import concurrency as locking\n"
+        "from backends.local import process as folder\nlocking.LOCK_SECONDS = 0.1\n"
         "async def main():\n    async with folder.Folder(Path(sys.argv[1])).locked(): pass\n"
         "try: anyio.run(main)\nexcept locking.Busy as exc: print(exc.code)\n"
     )

@@ -6,9 +6,9 @@ from typing import Self
 import psutil
 import pytest
 
-from backends.local import host
+from backends.local import devices
 from backends.local.identity import Seen
-from backends.local.ports import claim, free_port
+from backends.local.process import claim, free_port
 from core.errors import PortInUse
 
 pytestmark = pytest.mark.anyio
@@ -22,7 +22,7 @@ def on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 async def test_a_machine_without_an_accelerator_names_its_processor(on_path: Path) -> None:
     """And how much of everything it has."""
-    seen = await host.hardware()
+    seen = await devices.hardware()
     assert seen.accelerator.startswith("none; ")
     assert seen.vcpu == psutil.cpu_count()
     assert seen.ram_gib
@@ -45,12 +45,12 @@ async def test_accelerators_are_those_that_the_driver_lists(
     program = on_path / "nvidia-smi"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o700)
-    assert (await host.hardware()).accelerator.startswith(accelerator)
+    assert (await devices.hardware()).accelerator.startswith(accelerator)
 
 
 async def test_a_machine_says_how_it_is(tmp_path: Path) -> None:
     """Of the disk that the state lies on, whether that folder was made yet or not."""
-    seen = await host.state(tmp_path / "not" / "made" / "yet")
+    seen = await devices.state(tmp_path / "not" / "made" / "yet")
     assert 0 <= seen.cpu_percent <= 100
     assert 0 < seen.memory_available_gib <= seen.memory_total_gib
     assert seen.disk_free_gib > 0
@@ -69,9 +69,9 @@ async def test_what_runs_short_is_named(
 ) -> None:
     """Before an engine dies of it."""
     for name in ("_LOW_MEMORY_GIB", "_LOW_DISK_GIB"):
-        monkeypatch.setattr(host, name, 1e9 if name == low else 0.0)
-    assert (await host.state(tmp_path)).health == health
-    assert host.check_disk(tmp_path).outcome == ("fail" if health == "short of disk" else "pass")
+        monkeypatch.setattr(devices, name, 1e9 if name == low else 0.0)
+    assert (await devices.state(tmp_path)).health == health
+    assert devices.check_disk(tmp_path).outcome == ("fail" if health == "short of disk" else "pass")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ async def test_what_runs_short_is_named(
 )
 def test_weights_that_do_not_fit_are_told(weight_bytes: int, outcome: str) -> None:
     """What is not known is not guessed."""
-    check = host.check_memory(weight_bytes)
+    check = devices.check_memory(weight_bytes)
     assert check.outcome == outcome
     assert bool(check.fix) is (outcome == "fail")
 
@@ -87,10 +87,10 @@ def test_weights_that_do_not_fit_are_told(weight_bytes: int, outcome: str) -> No
 async def test_what_has_just_ended_takes_nothing(tmp_path: Path) -> None:
     """Between finding a process and measuring it, it may go."""
     gone = Seen(2**22 + 1, 1, 1, "x")
-    seen = await host.usage([gone], tmp_path / "no.log")
+    seen = await devices.usage([gone], tmp_path / "no.log")
     assert seen is not None
     assert (seen.resident_memory_bytes, seen.cpu_percent, seen.log_bytes) == (0, 0.0, 0)
-    assert await host.usage([], tmp_path) is None
+    assert await devices.usage([], tmp_path) is None
 
 
 def test_a_free_port_can_be_claimed() -> None:
@@ -114,7 +114,7 @@ def test_a_port_that_needs_more_rights_says_so(monkeypatch: pytest.MonkeyPatch) 
         def bind(self, _address: object) -> None:
             raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("backends.local.ports.socket.socket", Refusing)
+    monkeypatch.setattr("backends.local.process.socket.socket", Refusing)
     with pytest.raises(PortInUse) as caught:
         claim(80)
     assert "1023" in caught.value.fix

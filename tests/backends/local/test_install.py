@@ -8,8 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from backends.local import install
-from backends.local.install import MODEL, MODEL_FILES, Installer
-from backends.local.recipe import Host, Recipe, fingerprint
+from backends.local.install import MODEL, MODEL_FILES, Host, Installer, Recipe, fingerprint
 from tests.backends.local.machine import LINUX, TABLE, Killed, Machine, recipe
 
 pytestmark = pytest.mark.anyio

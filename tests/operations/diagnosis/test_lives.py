@@ -8,7 +8,7 @@ import anyio
 import psutil
 import pytest
 
-from backends.local import host
+from backends.local import devices
 from core.settings import Settings
 from operations.diagnosis import booting
 from tests.conversation import Agent, Reply, agent_of
@@ -139,7 +139,7 @@ async def test_a_full_disk_is_told_of_what_does_not_boot(
 ) -> None:
     """The host's figure is the evidence."""
     monkeypatch.setenv("SIMULATED_ENGINE_FAIL", "exit-in:loading")
-    monkeypatch.setattr(host, "_disk_free_gib", lambda _root: 0.01)
+    monkeypatch.setattr(devices, "_disk_free_gib", lambda _root: 0.01)
     async with agent_of(settings) as agent:
         await agent.call("deploy_vllm", model=UNPLANNED, name="one")
         await agent.settled("one")

@@ -1,14 +1,27 @@
-"""A deployment's folder and processes, read into what they say of it."""
+"""A deployment's folder, processes and log, read into what they say of it."""
 
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import anyio
 
-from backends.local import session
-from backends.local.folder import PROCESS, Folder, Made, Process
+from backends.base import EngineFacts, LogLines, LogQuery
+from backends.common.engine import facts_of
+from backends.local.process import (
+    PROCESS,
+    Folder,
+    Made,
+    Process,
+    end_session,
+    find_engine,
+    find_watcher,
+    is_starting,
+    session_members,
+    unnamed_processes,
+)
 from core.endpoint import Endpoint
 from core.errors import EndpointError, HostError, NotReady, OpsError, WaitedTooLong
 from core.processes import reap
@@ -16,7 +29,9 @@ from core.records import Access, Deployment, Failure, Phase, State, Target, expi
 from core.reply import note
 from core.waiting import wait_until
 from logs.boot import WARMING, BootLog, read_boot
-from logs.files import head_lines, newest_lines
+from logs.files import Wanted, head_lines, newest_pages
+from logs.files import newest_lines as files_newest_lines
+from logs.lines import Line
 from logs.verdict import died_of, evidence, recognize
 from planner.overheads import GIB
 
@@ -49,18 +64,18 @@ class Looker:
         if made is None:
             state = State.DELETING if folder.wanted() == "deleted" else State.FAILED
             return self._never_made(folder, state, _interrupted())
-        living = session.engine(process)
-        if living or session.starting(folder):
+        living = find_engine(process)
+        if living or is_starting(folder):
             return await self._alive(folder, made, process)
         await _ending(process)
-        if lost := session.unnamed(folder):
+        if lost := unnamed_processes(folder):
             numbers = ", ".join(str(seen.pid) for seen in lost)
             raise folder.damaged(PROCESS, f"Of what runs it does not name pid {numbers}.")
         return await self._ended(folder, made)
 
     def _damaged(self, folder: Folder, exc: HostError) -> Deployment:
         """Say what is known all the same, and what runs: it may hold an accelerator."""
-        made, living = folder.made_if_readable(), session.members(folder)
+        made, living = folder.made_if_readable(), session_members(folder)
         failure = Failure(code=exc.code, cause=f"{exc.summary} {exc.cause}", fix=exc.fix)
         found = self._never_made(folder, State.UNKNOWN, failure)
         if made:
@@ -136,7 +151,7 @@ class Looker:
         return found.model_copy(update={"phase": phase, "failure": failure})
 
     def _ill(self, folder: Folder, made: Made, cause: str) -> Deployment:
-        lines, _ = newest_lines(folder.log, _TAIL)
+        lines, _ = files_newest_lines(folder.log, _TAIL)
         failure = recognize(lines) or Failure(
             code="UNHEALTHY",
             cause=cause,
@@ -167,7 +182,7 @@ class Looker:
 
     async def _outlived(self, folder: Folder) -> str:
         """End what outlived its engine, or say that it lives; nothing where nothing does."""
-        there = session.members(folder)
+        there = session_members(folder)
         if not there or not _is_over(folder):
             return ""
         numbers = ", ".join(str(seen.pid) for seen in there)
@@ -178,7 +193,7 @@ class Looker:
             async with folder.locked(seconds=0):  # whoever starts or ends it has it
                 if not _is_over(folder):
                     return ""
-                await session.end(folder, politely=False)
+                await end_session(folder, politely=False)
         except OpsError as exc:
             return f"{len(there)} {of_it}, live on: {exc.summary}"
         return f"{len(there)} {of_it}, had outlived it and were ended."
@@ -200,7 +215,7 @@ class Looker:
 
     def _deployment(self, folder: Folder, made: Made, state: State, since: datetime) -> Deployment:
         process = folder.process_if_readable()
-        living = session.engine(process)
+        living = find_engine(process)
         return Deployment(
             name=made.spec.name,
             target=self._target.name,
@@ -226,18 +241,18 @@ async def _ending(process: Process | None) -> bool:
     """Whether the engine is gone; one that is just dying is waited for, and its watcher's work."""
 
     async def look() -> bool:
-        return not (session.engine(process) or session.watcher(process))
+        return not (find_engine(process) or find_watcher(process))
 
     with suppress(WaitedTooLong):
         await wait_until(look, bool, waiting_for="its end", every=0.01, timeout=_LAST_WORD_SECONDS)
     reap()
-    return session.engine(process) is None
+    return find_engine(process) is None
 
 
 def _is_over(folder: Folder) -> bool:
     """Whether engine and watcher are gone, and were written down."""
     process = folder.process()
-    return process is not None and not (session.engine(process) or session.watcher(process))
+    return process is not None and not (find_engine(process) or find_watcher(process))
 
 
 def _interrupted() -> Failure:
@@ -256,7 +271,7 @@ def _death(folder: Folder) -> Failure:
             cause="It was interrupted before its engine was started.",
             fix="Call deploy_vllm or start_vllm to go on, or destroy_vllm to clear it away.",
         )
-    lines, _ = newest_lines(folder.log, _TAIL)
+    lines, _ = files_newest_lines(folder.log, _TAIL)
     if ended and ended.reason == "not started":
         return Failure(code="NOT_STARTED", cause=ended.detail, fix="Call deploy_vllm again.")
     return died_of(ended.status if ended else None, lines)
@@ -287,3 +302,23 @@ def _memory(made: Made) -> dict[str, str]:
         return {}
     size = made.kv_cache_memory_bytes / GIB
     return {"memory": f"KV cache {size:.2f} GiB, of {made.free_gib:.1f} GiB free at its start"}
+
+
+def newest_lines(log: Path, lines: int, contains: str | None) -> LogLines:
+    """Give the newest lines, and how many there are."""
+    found, total = files_newest_lines(log, lines, contains)
+    return LogLines(lines=found, total=total)
+
+
+async def log_pages(log: Path, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
+    """Give what was written since the engine was started last; each block is read in a thread."""
+    wanted = Wanted(query.since, query.until, query.contains)
+    with closing(newest_pages(log, wanted)) as found:
+        while (page := await anyio.to_thread.run_sync(next, found, None)) is not None:
+            if page:
+                yield page
+
+
+def engine_facts(log: Path) -> EngineFacts:
+    """Give what the boot tells."""
+    return facts_of(read_boot(head_lines(log), now=datetime.now(UTC)))
