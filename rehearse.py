@@ -12,7 +12,7 @@ import httpx2
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
 
-from backends.aca.names import REHEARSED_SUBSCRIPTION
+from backends.aca.site import REHEARSED_SUBSCRIPTION
 from core.rehearsal import AzurePlane, GooglePlane
 from core.settings import ROOT, Settings, inherited_environment
 from demo import Story, say_yes, show_progress

@@ -1,17 +1,37 @@
-"""Where an app answers, the key that it wants to see, and whom its ingress lets in."""
+"""Where an app answers, the key that it wants and whom its ingress lets in."""
 
 from typing import TYPE_CHECKING, Final
 
-from backends.aca import az, looking, secrets
+from backends.aca import app, resources, secrets
 from backends.aca.app import is_open
-from backends.aca.names import KEY, key_secret
-from backends.aca.site import Site
+from backends.aca.site import KEY, Site, key_secret
+from backends.common.preflight import ECHO, caller_ranges, own_address
 from core.errors import NextStep, NotReady
 from core.headers import KEY_HEADER
 from core.records import Access
 
 if TYPE_CHECKING:
     from azure.mgmt.appcontainers.models import ContainerApp, Ingress
+
+
+SETTING: Final = "AZURE_ALLOWED_ADDRESSES"
+_IPV4_ALONE: Final = "an ingress of Container Apps knows no IPv6"
+"""Source: learn.microsoft.com/azure/container-apps/ip-restrictions (2026-11-21)."""
+
+
+async def callers(site: Site) -> tuple[str, ...]:
+    """Give whom a private deployment lets in, as CIDR ranges in the order of the setting.
+
+    Raises:
+        InvalidArgument: A range that is set is none.
+        CloudUnavailable: None is set, and nobody says which address this machine has.
+    """
+    said = site.settings.azure_allowed_addresses
+    if said:
+        return caller_ranges(said, SETTING, _IPV4_ALONE)
+    plane = await site.clients.plane()
+    url = f"{plane.http}/rehearsal/address" if plane else ECHO
+    return (await own_address(url, SETTING, own=plane is not None),)
 
 
 _WITH_KEY: Final = (
@@ -32,7 +52,7 @@ async def access(site: Site, name: str) -> Access:
         NotFound: Its key is missing.
         CloudError: Azure refused.
     """
-    return await access_of(site, await looking.app_named(site, name))
+    return await access_of(site, await app.get_app(site, name))
 
 
 async def access_of(site: Site, app: "ContainerApp") -> Access:
@@ -91,7 +111,7 @@ def _keyed(app: "ContainerApp") -> bool:
 
 
 def _commands(site: Site, name: str) -> dict[str, str]:
-    return {KEY_HEADER: az.value_of(site.ground, key_secret(name))}
+    return {KEY_HEADER: resources.az_secret_value(site.ground, key_secret(name))}
 
 
 def _protection(app: "ContainerApp", *, keyed: bool) -> str:

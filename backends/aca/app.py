@@ -1,19 +1,319 @@
-"""A blueprint as Azure's SDK types it."""
+"""A container app: every value decided, typed for Azure's SDK, and found again by name."""
 
-from typing import TYPE_CHECKING, Final
+import math
+import re
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from backends.aca.blueprint import Blueprint
-from backends.aca.bodies import restrictions_of
-from backends.aca.images import registry_of_azure
-from backends.aca.names import CONTAINER, EXPIRES_TAG, REGISTRY_SECRET
-from backends.aca.rules import rules
-from backends.aca.weights import Mount
-from backends.common import slim
-from backends.container import GUARD_NAME, Probe
-from core.errors import InvalidArgument
+from pydantic import ValidationError
+
+from backends import container
+from backends.aca import resources
+from backends.aca.container import (
+    Mount,
+    Serving,
+    gpu_of,
+    liveness_probe,
+    readiness_probe,
+    refuse_name,
+    refuse_replicas,
+    region_doubt,
+    rules,
+    serving_of,
+    size_doubt,
+    size_of,
+    startup_probe,
+)
+from backends.aca.resources import MANAGED_TAG, restrictions_of, tags_of
+from backends.aca.site import (
+    CONTAINER,
+    EXPIRES_TAG,
+    HF_SECRET,
+    KEY,
+    REGISTRY_SECRET,
+    Ground,
+    Site,
+    key_secret,
+    reading,
+    strictly,
+    translated,
+)
+from backends.common import concurrency, registry, slim
+from backends.common.concurrency import on_disk, write_whole
+from backends.common.registry import Reference, reference
+from backends.container import (
+    GUARD_NAME,
+    Container,
+    Probe,
+    refuse_foreign_fields,
+    refuse_length,
+    refuse_spread,
+)
+from core.cloud_errors import CloudRefused, NotOurs
+from core.errors import DeploymentNotFound, InvalidArgument, NextStep, NotReady
+from core.record import Record
+from core.records import NAME_PATTERN, DeploymentSpec, Failure, ModelShape, Target
+from core.settings import Settings
 
 if TYPE_CHECKING:
     from azure.mgmt.appcontainers import models as M  # noqa: N812  as Microsoft's documents say
+    from azure.mgmt.appcontainers.models import ContainerApp, Ingress, Secret, Template
+
+
+_AZURE: Final = ".azurecr.io"
+
+_pins: Final[dict[tuple[str, str], str]] = {}
+"""Digests found by this process, so that a plan, its check and its deployment mean one image."""
+
+
+def registry_of_azure(image: str) -> str | None:
+    """Give the Azure registry that an image is pulled from with our identity; None for others."""
+    server = reference(image.partition("@")[0]).registry
+    return server if server.endswith(_AZURE) else None
+
+
+class Account(NamedTuple):
+    """Who pulls from a registry; the password is kept in the vault."""
+
+    server: str
+    username: str
+
+
+def account_for(settings: Settings, *images: str) -> Account | None:
+    """Return the account to pull images with; None where all are of other registries."""
+    server, username = settings.registry_server, settings.registry_username
+    if not username or not settings.registry_password:
+        return None
+    asked = {reference(image.partition("@")[0]).registry for image in images}
+    return Account(server, username) if reference(f"{server}/x/x").registry in asked else None
+
+
+async def pinned(site: Site, image: str) -> str | None:
+    """Give the image as NAME@sha256:…; None where its registry cannot be asked.
+
+    Raises:
+        CloudRefused: The registry has no such image, or shows it to nobody.
+    """
+    if "@" in image:
+        return image
+    wanted = reference(image)
+    plane = await site.clients.plane()
+    base = plane.http if plane else f"https://{wanted.registry}"
+    if (base, image) not in _pins:
+        password = site.settings.registry_password
+        account = account_for(site.settings, image)
+        login = (account.username, password.get_secret_value()) if account and password else None
+        said = await registry.ask_registry(base, wanted, login=login)
+        digest = _read_images(said, wanted) if said else None
+        if digest is None:
+            return None
+        _pins[base, image] = f"{wanted.name}@{digest}"
+    return _pins[base, image]
+
+
+def _read_images(said: registry.RegistryAnswer, wanted: Reference) -> str | None:
+    if wanted.registry.endswith(_AZURE):
+        return said.digest  # shown to whoever logs in there, which nobody does here
+    if said.status in {401, 403, 404}:
+        raise CloudRefused(
+            f"{wanted.registry} has no image {wanted.path}:{wanted.tag} that all may pull.",
+            cause=f"Its registry answers {said.status}.",
+            fix="Correct the name or tag; Container Apps pull what is public, and from a registry"
+            " of Azure what the identity vllm-devops may read (AcrPull).",
+        )
+    return said.digest
+
+
+def image_of(app: "ContainerApp") -> str | None:
+    """Give the image of the engine's container, which is the first."""
+    return next(iter(images_of(app)), None)
+
+
+def images_of(app: "ContainerApp") -> tuple[str, ...]:
+    """Give the images of an app's containers."""
+    template = app.properties.template if app.properties else None
+    return tuple(one.image or "" for one in (template.containers if template else None) or ())
+
+
+def version_of(site: Site, app: "ContainerApp") -> str | None:
+    """Give vLLM's version: by the image's tag, or as the target's own image has it."""
+    return version(site, image_of(app))
+
+
+def version(site: Site, image: str | None) -> str | None:
+    """Give the version of vLLM in an image."""
+    own = gpu_of(site.target)
+    return container.version_of(image, own.image, own.vllm) if image else None
+
+
+def label_of(site: Site, app: "ContainerApp") -> str:
+    """Give the engine's name for people."""
+    return label(site, image_of(app))
+
+
+def label(site: Site, image: str | None) -> str:
+    """Give the name of the engine in an image for people."""
+    name = "simulated vLLM" if site.rehearsed else "vLLM"
+    return f"{name} {version(site, image) or '(version not known)'}"
+
+
+Exposure = Literal["private", "public", "internal"]
+
+
+class Blueprint(Record):
+    """One app."""
+
+    name: str
+    ground: Ground
+    """What it stands on."""
+    profile: str
+    """What its environment calls the workload profile."""
+    profile_type: str
+    tags: Mapping[str, str]
+    container: Container
+    """The engine's, which listens for its own replica alone."""
+    guard: Container
+    """What lets through to it those who have its key."""
+    cpu: int
+    memory_gib: int
+    startup: Probe
+    readiness: Probe
+    liveness: Probe
+    min_replicas: int
+    max_replicas: int
+    cooldown_seconds: int
+    """How long after the last request a replica stays; also one that is still booting."""
+    polling_seconds: int
+    concurrency: int
+    """Requests for which there is one replica."""
+    exposure: Exposure
+    """Who reaches it: the callers' addresses, everybody, or its environment's network."""
+    mount: Mount | None = None
+    needs_token: bool
+    """The Hub's token must be in the vault."""
+    account: Account | None = None
+    """Who pulls the image, with the password in the vault; None: anybody, or the identity."""
+    boot_seconds: float
+    """The slowest that is foreseen, from the container's start to the first answer."""
+    doubts: tuple[str, ...] = ()
+    """What a person should know of these values before paying for them."""
+
+    @property
+    def path(self) -> str:
+        """Its full id."""
+        return self.ground.app_id(self.name)
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """The vault's secrets, by what the app calls them."""
+        token = {HF_SECRET: HF_SECRET} if self.needs_token else {}
+        password = {REGISTRY_SECRET: REGISTRY_SECRET} if self.account else {}
+        return {KEY: key_secret(self.name), **token, **password}
+
+
+def blueprint(
+    site: "Site", spec: DeploymentSpec, model: ModelShape, *, hf_token: bool | None = None
+) -> Blueprint:
+    """Decide every value of the app that a spec asks for; `hf_token`: that secret is kept.
+
+    Raises:
+        InvalidArgument: Container Apps or the model cannot take the spec.
+    """
+    _refuse(spec, model)
+    target = site.target
+    token = bool(site.settings.hf_token) if hf_token is None else hf_token
+    serving = serving_of(target, spec, model, hf_token=token)
+    proxy = container.guard_container(rules().guard.image)
+    return Blueprint(
+        name=spec.name,
+        ground=site.ground,
+        tags=tags_of(target.name, spec),
+        container=serving.container,
+        guard=proxy,
+        **_machine(target, spec),
+        **_probes(serving, proxy),
+        min_replicas=spec.min_replicas,
+        max_replicas=spec.max_replicas,
+        cooldown_seconds=_cooldown(serving),
+        polling_seconds=rules().scaling.polling_seconds,
+        concurrency=serving.concurrency,
+        exposure=spec.access,
+        mount=serving.mount,
+        account=account_for(site.settings, serving.container.image, proxy.image),
+        needs_token="HF_TOKEN" in serving.container.secrets,
+        boot_seconds=serving.boot_seconds,
+        doubts=tuple(
+            filter(
+                None,
+                (
+                    region_doubt(target, site.ground.region),
+                    size_doubt(target, spec),
+                    *serving.doubts,
+                ),
+            )
+        ),
+    )
+
+
+def _machine(target: Target, spec: DeploymentSpec) -> dict[str, Any]:
+    gpu, size = gpu_of(target), size_of(target, spec)
+    return {
+        "profile": gpu.profile,
+        "profile_type": gpu.profile_type,
+        "cpu": size.vcpu,
+        "memory_gib": size.ram_gib,
+    }
+
+
+def _probes(serving: Serving, proxy: Container) -> dict[str, Probe]:
+    """Ask the engine through its proxy: a probe comes from outside, where nothing else is.
+
+    They are the engine's own all the same: one that fails starts its container again, and not the
+    proxy's.
+    """
+    path, port = proxy.health, proxy.port
+    return {
+        "startup": startup_probe(serving.boot_seconds, path=path, port=port),
+        "readiness": readiness_probe(path=path, port=port),
+        "liveness": liveness_probe(path=path, port=port),
+    }
+
+
+def _cooldown(serving: Serving) -> int:
+    """Give how long autoscaling leaves a replica alone: its time counts while it still boots.
+
+    It cannot be shortened once a boot is over: every change of it is a new revision, which boots.
+    """
+    return math.ceil(max(rules().scaling.cooldown_seconds, serving.scheduled_seconds))
+
+
+def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
+    refuse_name(spec.name)
+    refuse_spread(spec, "A replica of a container app")
+    refuse_replicas(spec.max_replicas)
+    refuse_length(spec, model)
+    refuse_foreign_fields(spec, "Container Apps")
+    if spec.engine == "ollama":
+        raise InvalidArgument(
+            "Ollama is served on Cloud Run alone: here it would have neither a key nor an image"
+            " with the model.",
+            fix="Leave engine out, which is vLLM, or take target cloud-run-l4.",
+        )
+    if spec.port is not None:
+        raise InvalidArgument(
+            "A container app answers on its own address, always on port 443.", fix="Leave port out."
+        )
+    if spec.network is not None:
+        raise InvalidArgument(
+            "The network of a container app is that of its environment, chosen when that is made.",
+            fix="Leave network out; make an environment in your network and name it by"
+            " AZURE_CONTAINERAPPS_ENVIRONMENT (access=internal keeps an app inside of it).",
+        )
+
 
 VOLUME: Final = "weights"
 
@@ -214,3 +514,351 @@ def _volume(mount: Mount) -> "M.Volume":
         storage_name=mount.link,
         mount_options=rules().share.mount_options,
     )
+
+
+_OWN_TAGS: Final = "vllm-devops-"
+
+
+def patch_of(
+    app: "ContainerApp",
+    *,
+    tags: Mapping[str, str] | None = None,
+    template: "Template | None" = None,
+    ingress: "Ingress | None" = None,
+) -> "ContainerApp":
+    """Give a body that changes these alone; it says where the app is, or Azure refuses it.
+
+    Lists are replaced as wholes, so `template` and `ingress` are what was read, edited.
+    """
+    from azure.mgmt.appcontainers import models
+
+    configuration = models.Configuration(ingress=ingress) if ingress else None
+    properties = models.ContainerAppProperties(template=template, configuration=configuration)
+    return models.ContainerApp(
+        location=app.location,
+        tags={**(app.tags or {}), **(tags or {})},
+        properties=properties if template or ingress else None,
+    )
+
+
+def copy_template(app: "ContainerApp") -> "Template":
+    """Give a copy of an app's template, for a revision of its own."""
+    from azure.mgmt.appcontainers import models
+
+    assert app.properties
+    assert app.properties.template
+    template = models.Template(app.properties.template.as_dict(exclude_readonly=True))
+    template.revision_suffix = new_suffix()
+    return template
+
+
+def copy_ingress(app: "ContainerApp") -> "Ingress | None":
+    """Give a copy of an app's ingress; None where it has none."""
+    from azure.mgmt.appcontainers import models
+
+    configuration = app.properties.configuration if app.properties else None
+    if configuration is None or configuration.ingress is None:
+        return None
+    return models.Ingress(configuration.ingress.as_dict(exclude_readonly=True))
+
+
+def gives(app: "ContainerApp", secrets: Mapping[str, str]) -> bool:
+    """Whether an app still has these secrets, and gives them to its container as these variables.
+
+    A PUT that was made of what Azure shows may have lost them.
+    """
+    template = app.properties.template if app.properties else None
+    held = {secret.name for secret in _parts(app).secrets or ()}
+    given = {
+        (variable.name, variable.secret_ref)
+        for container in (template.containers if template else None) or ()
+        for variable in container.env or ()
+        if variable.secret_ref in held
+    }
+    return secrets.items() <= given
+
+
+def spec_as_running(app: "ContainerApp") -> DeploymentSpec | None:
+    """Return what was asked for, with the Hub's files where this app has them.
+
+    Where they lie unless somebody says is a matter of size, and of what was known at the time.
+    """
+    spec = resources.spec_from_tags(app.tags)
+    if spec is None or not spec.from_hub:
+        return spec
+    template = app.properties.template if app.properties else None
+    where = "hub:share" if template and template.volumes else "hub:disk"
+    return spec.model_copy(update={"weights": where})
+
+
+def new_suffix() -> str:
+    """Name a revision anew: one that keeps the name of another is refused, or is the other."""
+    return f"r{time.time_ns() // 1_000_000:x}"
+
+
+def suffix_in(app: "ContainerApp") -> str | None:
+    """Give what the newest revision was named for."""
+    template = app.properties.template if app.properties else None
+    return template.revision_suffix if template else None
+
+
+async def replacement(site: Site, wanted: "ContainerApp", now: "ContainerApp") -> "ContainerApp":
+    """Give a body that makes an app what is wanted, with everything of others that it holds.
+
+    A secret without its value would be deleted, so values are fetched of those that are not kept
+    in a vault.
+
+    Raises:
+        CloudError: Azure does not tell the secrets.
+    """
+    was, will = _parts(now), _parts(wanted)
+    others = {name: text for name, text in (now.tags or {}).items() if not _is_own(name)}
+    wanted.tags = {**others, **(wanted.tags or {})}
+    _keep_identities(wanted, now)
+    will.secrets = [*(will.secrets or ()), *await _other_secrets(site, wanted, now)]
+    will.registries = will.registries or was.registries
+    return wanted
+
+
+def _keep_identities(wanted: "ContainerApp", now: "ContainerApp") -> None:
+    from azure.mgmt.appcontainers import models
+
+    if wanted.identity is None or now.identity is None:
+        return
+    known = {each.lower() for each in wanted.identity.user_assigned_identities or {}}
+    others = {
+        each: models.UserAssignedIdentity()
+        for each in now.identity.user_assigned_identities or {}
+        if each.lower() not in known
+    }
+    wanted.identity.user_assigned_identities = {
+        **(wanted.identity.user_assigned_identities or {}),
+        **others,
+    }
+
+
+async def _other_secrets(site: Site, wanted: "ContainerApp", now: "ContainerApp") -> "list[Secret]":
+    from azure.mgmt.appcontainers import models
+
+    known = {secret.name for secret in _parts(wanted).secrets or ()}
+    others = [secret for secret in _parts(now).secrets or () if secret.name not in known]
+    plain = [secret.name for secret in others if not secret.key_vault_url]
+    values = await _values(site, str(now.name)) if plain else {}
+    return [
+        models.Secret(name=each.name, key_vault_url=each.key_vault_url, identity=each.identity)
+        if each.key_vault_url
+        else models.Secret(name=each.name, value=values[str(each.name)])
+        for each in others
+        if each.key_vault_url or each.name in values
+    ]
+
+
+async def _values(site: Site, name: str) -> Mapping[str, str]:
+    apps = await site.clients.apps()
+    with strictly(f"read the secrets of {name}"):
+        found = await apps.container_apps.list_secrets(
+            site.ground.resource_group, name, **reading()
+        )
+    return {str(one.name): one.value for one in found.value or () if one.value is not None}
+
+
+def _parts(app: "ContainerApp") -> Any:
+    """Give an app's configuration."""
+    assert app.properties
+    assert app.properties.configuration
+    return app.properties.configuration
+
+
+def _is_own(tag: str) -> bool:
+    return tag.lower() == MANAGED_TAG or tag.lower().startswith(_OWN_TAGS)
+
+
+class Pending(Record):
+    """One deployment on its way; holds no secret."""
+
+    spec: DeploymentSpec
+    model: ModelShape
+    blueprint: Blueprint
+    """Of the app that is to be made."""
+    since: datetime
+    """When it was asked for."""
+    phase: str
+    """What it waits for, as one of `status.WAITS_IN`."""
+    failure: Failure | None = None
+    """Why it goes on no more; deployed again, it is tried anew."""
+
+    @property
+    def name(self) -> str:
+        """Of the deployment."""
+        return self.spec.name
+
+
+def locked(
+    site: Site, name: str, *, seconds: float | None = None
+) -> AbstractAsyncContextManager[int]:
+    """Keep other calls and other servers on this machine from changing a deployment meanwhile.
+
+    Raises:
+        Busy: Another one has been at it for so many seconds, or else for long.
+    """
+    return concurrency.locked(site.folder / f".{name}.lock", name, seconds=seconds)
+
+
+def keep_pending(site: Site, pending: Pending) -> None:
+    """Write it down, so that any server on this machine goes on with it.
+
+    Raises:
+        HostError: The disk does not take it.
+    """
+    with on_disk(site.folder):
+        site.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_whole(_path(site, pending.name), pending.model_dump_json(exclude_defaults=True))
+
+
+def forget_pending(site: Site, name: str) -> bool:
+    """Take it away; whether there was one."""
+    there = pending_of(site, name) is not None
+    if re.fullmatch(NAME_PATTERN, name):
+        with on_disk(site.folder):
+            _path(site, name).unlink(missing_ok=True)
+    return there
+
+
+def pending_of(site: Site, name: str) -> Pending | None:
+    """Give that of a deployment; None if there is none, or none that can be read any more."""
+    return _read_pending(site, _path(site, name)) if re.fullmatch(NAME_PATTERN, name) else None
+
+
+def all_pending(site: Site) -> Sequence[Pending]:
+    """Give every one of this target, by name."""
+    found = [_read_pending(site, path) for path in sorted(site.folder.glob("*.json"))]
+    return tuple(pending for pending in found if pending is not None)
+
+
+def pending_in_group(site: Site) -> Sequence[Pending]:
+    """Give every one of any target that will stand in this site's resource group, by name."""
+    found = [_parsed(path) for path in site.folder.parent.glob("*/*.json")]
+    ours = [one for one in found if one and one.blueprint.ground.group_id == site.ground.group_id]
+    return sorted(ours, key=lambda one: one.name)
+
+
+def _read_pending(site: Site, path: Path) -> Pending | None:
+    """Read one; that of another subscription, group or region is none of this site's."""
+    pending = _parsed(path)
+    return pending if pending and pending.blueprint.ground == site.ground else None
+
+
+def _parsed(path: Path) -> Pending | None:
+    try:
+        return Pending.model_validate_json(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValidationError):
+        return None
+
+
+def _path(site: Site, name: str) -> Path:
+    return site.folder / f"{name}.json"
+
+
+async def list_apps(site: Site) -> Sequence["ContainerApp"]:
+    """Give every app with this target's tag in the resource group; none where there is no group.
+
+    Raises:
+        CloudError: Container Apps cannot be asked.
+    """
+    client = await site.clients.apps()
+    from azure.core.exceptions import ResourceNotFoundError
+
+    try:
+        with translated("list the container apps"):
+            pager = client.container_apps.list_by_resource_group(site.clients.group, **reading())
+            return [app async for app in pager if is_this_targets(site, app)]
+    except ResourceNotFoundError:
+        return ()
+
+
+async def get_app(site: Site, name: str) -> "ContainerApp":
+    """Give the app of a deployment.
+
+    Raises:
+        DeploymentNotFound: There is none, or it is another target's.
+        NotReady: What the app stands on is still being made.
+        NotOurs: An app of that name was not made here.
+        CloudError: Container Apps cannot be asked.
+    """
+    app = await find_app(site, name)
+    waiting = pending_of(site, name)
+    if app is None and waiting:
+        raise NotReady(
+            f"{name} has no app yet ({waiting.phase}).",
+            fix="Call status_vllm until it has one; destroy_vllm takes it away.",
+            next_steps=(NextStep("status_vllm", {"target": site.target.name, "name": name}),),
+        )
+    return own_app(site, name, app)
+
+
+async def find_app(site: Site, name: str) -> "ContainerApp | None":
+    """Give the app of that name, whoever made it; None if there is none.
+
+    Raises:
+        CloudError: Container Apps cannot be asked.
+    """
+    if not re.fullmatch(NAME_PATTERN, name):
+        return None
+    client = await site.clients.apps()
+    from azure.core.exceptions import ResourceNotFoundError
+
+    try:
+        with translated(f"look at the app {name}"):
+            return await client.container_apps.get(site.clients.group, name, **reading())
+    except ResourceNotFoundError:
+        return None
+
+
+async def get_spec(site: Site, name: str) -> DeploymentSpec | None:
+    """Give what was asked for, None where the app does not say it any more.
+
+    Raises:
+        DeploymentNotFound: There is no such app.
+    """
+    app = await find_app(site, name)
+    waiting = pending_of(site, name)
+    if waiting and (app is None or is_this_targets(site, app)):
+        return waiting.spec
+    return resources.spec_from_tags(own_app(site, name, app).tags)
+
+
+def own_app(site: Site, name: str, app: "ContainerApp | None") -> "ContainerApp":
+    """Give an app that was read, if it is a deployment of this target.
+
+    Raises:
+        DeploymentNotFound, NotOurs: As `app_named` does.
+    """
+    if app is None:
+        raise _not_found(site, name, "")
+    if not resources.is_ours(app.tags):
+        raise NotOurs(
+            f"The app {name} in {site.clients.group} was not made here: it is left alone.",
+            fix="Take another name; or tag it managed-by=vllm-devops-agent to hand it over.",
+        )
+    if not is_this_targets(site, app):
+        where = resources.target_in(app.tags) or "another target"
+        raise _not_found(site, name, f": it is on {where}")
+    return app
+
+
+def is_this_targets(site: Site, app: "ContainerApp") -> bool:
+    return resources.is_ours(app.tags) and resources.target_in(app.tags) == site.target.name
+
+
+def _not_found(site: Site, name: str, where: str) -> DeploymentNotFound:
+    return DeploymentNotFound(
+        f"No deployment named '{name[:60]}' on {site.target.name}{where}.",
+        fix="Call list_deployments for those that there are.",
+        next_steps=(NextStep("list_deployments"),),
+    )
+
+
+def created_at(app: "ContainerApp", otherwise: datetime) -> datetime:
+    """Give when an app was made, or what it is given where Azure does not say it."""
+    made = app.system_data.created_at if app.system_data else None
+    return made.astimezone(UTC) if made else otherwise

@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 import anyio
 from pydantic import ValidationError
 
-from backends.aca.failing import strictly
-from backends.aca.names import Ground
-from backends.aca.site import Site
-from backends.aca.waiting import READ_SECONDS, reading, writing
+from backends.aca.site import READ_SECONDS, Ground, Site, reading, strictly, writing
 from backends.common.concurrency import on_disk, write_whole
 from core.cloud_errors import CloudError, ConcurrentChange
 from core.records import NAME_PATTERN, Failure, Record
@@ -21,6 +18,7 @@ from core.reply import note
 if TYPE_CHECKING:
     from azure.core.polling import AsyncLROPoller
     from azure.mgmt.appcontainers.models import ContainerApp
+
 
 T = TypeVar("T")
 
@@ -105,7 +103,7 @@ async def failure_of(site: Site, name: str) -> Failure | None:
     return None
 
 
-def forget(site: Site, name: str) -> None:
+def forget_change(site: Site, name: str) -> None:
     """Let go of what is known of an app's changes: it is gone."""
     if re.fullmatch(NAME_PATTERN, name):
         with on_disk(site.folder):

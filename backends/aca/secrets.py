@@ -1,18 +1,27 @@
-"""Key Vault: the engine's key of each deployment, and the token of the Hub."""
+"""Key Vault: the vault itself, the engine's keys, and the token of the Hub."""
 
 import secrets as random
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 import anyio
 from pydantic import SecretStr
 
-from backends.aca import az, ground_basics, ground_vault, roles
-from backends.aca.failing import strictly, translated
-from backends.aca.names import GROUP_TAG, MANAGED_BY, key_secret
-from backends.aca.site import Site
-from backends.aca.stands import Stand
-from backends.aca.waiting import UNSURE, reading, writing
+from backends.aca import environment, resources
+from backends.aca.environment import find_identity
+from backends.aca.resources import Stand, is_made, or_none
+from backends.aca.site import (
+    GROUP_TAG,
+    MANAGED_BY,
+    UNSURE,
+    Site,
+    key_secret,
+    reading,
+    strictly,
+    translated,
+    writing,
+)
 from backends.base import KeptSecret
 from core.cloud_errors import (
     CloudError,
@@ -21,12 +30,129 @@ from core.cloud_errors import (
     CloudUnavailable,
     ConcurrentChange,
     NotOurs,
+    PermissionDenied,
 )
 from core.errors import InvalidArgument, NotFound, OpsError
 from core.reply import note
 
 if TYPE_CHECKING:
     from azure.keyvault.secrets import KeyVaultSecret, SecretProperties
+    from azure.mgmt.keyvault.models import Vault, VaultCreateOrUpdateParameters
+
+
+_NOTHING: Final = "vllm-devops-nothing"
+"""No secret is ever called so: that there is none is told only to whoever may read."""
+_EFFECT: Final = timedelta(minutes=15)
+"""Azure says that a role takes effect within ten minutes."""
+_NAME: Final = "Set AZURE_KEYVAULT_NAME to another name"
+
+
+async def find_vault(site: Site) -> "Vault | None":
+    """Give the vault, None if the group has none of that name."""
+    client, ground = await site.clients.vaults(), site.ground
+    asked = client.vaults.get(ground.resource_group, ground.vault, **reading())
+    return await or_none("look for the vault", asked)
+
+
+async def vault_stand(site: Site) -> Stand:
+    """Say whether it is there and lets roles decide who may read it."""
+    found = await find_vault(site)
+    if found is None or not found.properties.enable_rbac_authorization:
+        return Stand.ABSENT
+    return Stand.UNDER_WAY if is_made(_state(found)) is Stand.ABSENT else is_made(_state(found))
+
+
+def _state(found: "Vault") -> str | None:
+    return found.properties.provisioning_state
+
+
+async def vault_name_problem(site: Site) -> tuple[bool, str]:
+    """Say whether the vault's name can be taken, and Azure's words if it cannot."""
+    client, name = await site.clients.vaults(), site.ground.vault
+    from azure.mgmt.keyvault.models import VaultCheckNameAvailabilityParameters
+
+    asked = VaultCheckNameAvailabilityParameters(name=name)
+    with strictly(f"see whether the name {name} is free"):
+        answer = await client.vaults.check_name_availability(asked, **reading())
+    return bool(answer.name_available), answer.message or ""
+
+
+async def is_vault_deleted(site: Site) -> bool:
+    """Whether a vault of ours with that name was deleted, and can be had back."""
+    client, ground = await site.clients.vaults(), site.ground
+    asked = client.vaults.get_deleted(ground.vault, ground.region, **reading())
+    found = await or_none("look for a deleted vault", asked)
+    whose = (found.properties.vault_id if found and found.properties else None) or ""
+    return whose.lower() == ground.vault_id.lower()
+
+
+async def make_vault(site: Site) -> None:
+    """Begin to make it, or to bring back the one of that name which was deleted.
+
+    Raises:
+        CloudRefused: The name is another's, or the vault goes by access policies.
+    """
+    found = await find_vault(site)
+    if found and found.properties.enable_rbac_authorization:
+        return
+    if found:
+        raise CloudRefused(
+            f"The vault {site.ground.vault} goes by access policies, not by roles.",
+            fix=f"`{resources.az_by_roles(site.ground)}`, which ends its policies. Or: {_NAME}.",
+        )
+    known = await find_identity(site)
+    assert known is not None
+    back = await is_vault_deleted(site)
+    wanted = resources.vault_of(site.ground, known.tenant_id or "", recover=back)
+    try:
+        await _put(site, wanted)
+    except ConcurrentChange as exc:
+        name_is_free, words = await vault_name_problem(site)
+        if name_is_free or await find_vault(site):
+            raise
+        raise CloudRefused(
+            f"The name of the vault {site.ground.vault} is taken, by whomever in the world.",
+            cause=words,
+            fix=f"{_NAME}, or bring yours into {site.ground.resource_group}.",
+        ) from exc
+
+
+async def _put(site: Site, wanted: "VaultCreateOrUpdateParameters") -> None:
+    client, ground = await site.clients.vaults(), site.ground
+    with strictly(f"make the vault {ground.vault}"):
+        await client.vaults.begin_create_or_update(
+            ground.resource_group,
+            ground.vault,
+            wanted,
+            **writing(),
+        )
+
+
+async def does_vault_answer(site: Site) -> Stand:
+    """Ask the vault for a secret that is not there: a role that is new takes minutes to count.
+
+    Raises:
+        PermissionDenied: It still does not answer, although the role is old enough.
+    """
+    if await vault_stand(site) is not Stand.THERE:
+        return Stand.ABSENT  # its address leads nowhere
+    client = await site.clients.secrets()
+    try:
+        await or_none("ask the vault", client.get_secret(_NOTHING, **reading()))
+    except PermissionDenied:
+        if await _role_is_old(site):
+            raise
+        return Stand.UNDER_WAY
+    return Stand.THERE
+
+
+async def _role_is_old(site: Site) -> bool:
+    who, scope = await site.clients.caller(), site.ground.vault_id
+    asked = environment.find_assignment(site, scope, environment.SECRETS_OFFICER, who)
+    found = await or_none("read roles", asked)
+    since = found.created_on if found else None
+    return since is not None and datetime.now(UTC) - since > _EFFECT
+
 
 _KEY_BYTES: Final = 32
 _SETTLES_SECONDS: Final = 8.0
@@ -188,7 +314,8 @@ async def _ours(site: Site, name: str) -> "KeyVaultSecret | None":
         vault = site.ground.vault
         raise NotOurs(
             f"The secret {name} in the vault {vault} was not made for this, and is left alone.",
-            fix=f"Look at it with `{az.tags_of(site.ground, name)}`; choose another name, or remove"
+            fix=f"Look at it with `{resources.az_secret_tags(site.ground, name)}`;"
+            " choose another name, or remove"
             " it.",
         )
     return there
@@ -210,7 +337,7 @@ async def _seen(site: Site, name: str) -> "KeyVaultSecret | None":
 
 async def _refuse_no_vault(site: Site) -> None:
     """Say so if there is no vault at all: its address leads nowhere then."""
-    if await ground_vault.vault(site) is None:
+    if await find_vault(site) is None:
         raise CloudRefused(
             f"There is no vault {site.ground.vault} yet.",
             fix="Call setup_target (make setup), which makes what the target needs.",
@@ -225,9 +352,11 @@ def _is_ours(site: Site, secret: "SecretProperties") -> bool:
 async def _readers(site: Site) -> tuple[str, ...]:
     """Name the identity that apps run as, if it is seen to be allowed to read."""
     try:
-        known = await ground_basics.identity(site)
+        known = await environment.find_identity(site)
         who = known.principal_id if known else None
-        stand = await roles.stand(site, site.ground.vault_id, roles.SECRETS_USER, who)
+        stand = await environment.role_stand(
+            site, site.ground.vault_id, environment.SECRETS_USER, who
+        )
     except CloudError as exc:
         note(f"Whether apps may read it is not known: {exc.summary} {exc.cause}".strip())
         return ()

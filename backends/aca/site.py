@@ -1,13 +1,651 @@
-"""What every part of the backend is handed: whose cloud, which target, what was seen before."""
+"""What every part of the backend is handed: names, clients, login, errors and the target."""
 
+import base64
+import hashlib
+import importlib
+import json
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from backends.aca.clients import Clients
-from backends.aca.names import Ground
+import anyio
+
+from backends.base import World
+from backends.common.slim import opened
+from core.cloud_errors import (
+    ApiDisabled,
+    CloudError,
+    CloudRefused,
+    CloudTimeout,
+    CloudUnavailable,
+    ConcurrentChange,
+    NotAuthenticated,
+    NotConfigured,
+    PermissionDenied,
+    QuotaExceeded,
+)
+from core.errors import OpsError
+from core.record import Record
 from core.records import Target
+from core.rehearsal import AzurePlane
 from core.settings import Settings
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession
+    from azure.core.credentials import AccessToken
+    from azure.core.credentials_async import AsyncTokenCredential
+    from azure.core.exceptions import HttpResponseError
+    from azure.keyvault.secrets.aio import SecretClient
+    from azure.mgmt.appcontainers.aio import ContainerAppsAPIClient
+    from azure.mgmt.authorization.v2022_04_01.aio import AuthorizationManagementClient
+    from azure.mgmt.keyvault.aio import KeyVaultManagementClient
+    from azure.mgmt.loganalytics.aio import LogAnalyticsManagementClient
+    from azure.mgmt.msi.v2024_11_30.aio import ManagedServiceIdentityClient
+    from azure.mgmt.resource.resources.aio import ResourceManagementClient
+    from azure.mgmt.storage.aio import StorageManagementClient
+    from azure.monitor.query.aio import LogsQueryClient
+    from azure.monitor.querymetrics.aio import MetricsClient
+    from azure.storage.blob.aio import BlobServiceClient
+    from azure.storage.fileshare.aio import ShareServiceClient
+
+
+MANAGED_BY: Final = "vllm-devops-agent"
+"""The value of the tag `managed-by` on everything that is made here."""
+TARGET_TAG: Final = "vllm-devops-target"
+SPEC_TAG: Final = "vllm-devops-spec"
+"""Its value is the spec's fingerprint."""
+EXPIRES_TAG: Final = "vllm-devops-expires"
+"""Its value is in seconds since 1970."""
+JSON_TAG: Final = "vllm-devops-json"
+"""The spec itself, cut to what a tag holds: `-0`, `-1` and so on follow."""
+DEPLOYMENT_TAG: Final = "vllm-devops-deployment"
+"""Of what was made for one deployment alone."""
+GROUP_TAG: Final = "vllm-devops-group"
+"""A vault may serve several groups: a deployment of the same name elsewhere has another key."""
+OWN: Final = "vllm-devops"
+"""What is made once is called so, with the region where there is one in each."""
+CONTAINER: Final = "vllm"
+KEY: Final = "api-key"
+"""The app's name for the engine's key; it refers to the vault."""
+HF_SECRET: Final = "hf-token"  # noqa: S105  the secret's name, in the vault and in apps
+REGISTRY_SECRET: Final = "registry-password"  # noqa: S105  likewise
+SHARE: Final = "weights"
+"""The file share with weights, and the environment's link to it."""
+CONSUMPTION: Final = "Consumption"
+NO_SUBSCRIPTION: Final = "SUBSCRIPTION_ID"
+"""Said in texts while no subscription is set."""
+REHEARSED_SUBSCRIPTION: Final = "00000000-0000-4000-8000-000000000000"
+DEFAULT_REGION: Final = "swedencentral"
+
+
+class Ground(Record):
+    """What every deployment of a target stands on; made once, by the set-up."""
+
+    subscription: str
+    resource_group: str
+    region: str
+    environment: str
+    workspace: str
+    identity: str
+    """The user-assigned identity that apps run as."""
+    vault: str
+    storage_account: str
+
+    @property
+    def group_id(self) -> str:
+        """The resource group's full id."""
+        return f"/subscriptions/{self.subscription}/resourceGroups/{self.resource_group}"
+
+    @property
+    def environment_id(self) -> str:
+        """The managed environment's full id."""
+        return f"{self.group_id}/providers/Microsoft.App/managedEnvironments/{self.environment}"
+
+    @property
+    def identity_id(self) -> str:
+        """The identity's full id."""
+        kind = "Microsoft.ManagedIdentity/userAssignedIdentities"
+        return f"{self.group_id}/providers/{kind}/{self.identity}"
+
+    @property
+    def vault_id(self) -> str:
+        """The vault's full id."""
+        return f"{self.group_id}/providers/Microsoft.KeyVault/vaults/{self.vault}"
+
+    @property
+    def storage_id(self) -> str:
+        """The storage account's full id."""
+        kind = "Microsoft.Storage/storageAccounts"
+        return f"{self.group_id}/providers/{kind}/{self.storage_account}"
+
+    @property
+    def workspace_id(self) -> str:
+        """The workspace's full id."""
+        kind = "Microsoft.OperationalInsights/workspaces"
+        return f"{self.group_id}/providers/{kind}/{self.workspace}"
+
+    @property
+    def owner(self) -> str:
+        """Whose secrets are meant in a vault of several groups."""
+        return f"{self.subscription}/{self.resource_group}"
+
+    def key_tags(self, deployment: str) -> dict[str, str]:
+        """Give the tags of a deployment's key, beside the one that everything has."""
+        return {DEPLOYMENT_TAG: deployment, GROUP_TAG: self.owner}
+
+    def app_id(self, name: str) -> str:
+        """Give an app's full id."""
+        return f"{self.group_id}/providers/Microsoft.App/containerApps/{name}"
+
+
+def ground_of(target: Target, settings: Settings, subscription: str) -> Ground:
+    """Name everything; what Azure wants to be unique in the world is derived from whose it is."""
+    group = settings.azure_resource_group or OWN
+    region = (settings.azure_location or target.region or DEFAULT_REGION).lower().replace(" ", "")
+    unique = hashlib.sha256(f"{subscription}/{group}".lower().encode()).hexdigest()[:12]
+    return Ground(
+        subscription=subscription,
+        resource_group=group,
+        region=region,
+        environment=settings.azure_containerapps_environment or f"{OWN}-{region}",
+        workspace=f"{OWN}-{region}",
+        identity=OWN,
+        vault=settings.azure_keyvault_name or f"vllm-{unique}",
+        storage_account=settings.azure_storage_account or f"vllm{unique}",
+    )
+
+
+def key_secret(name: str) -> str:
+    """Name the vault's secret with a deployment's key."""
+    return f"vllm-devops-{name}-api-key"
+
+
+_LOGIN: Final = "Run `az login`, or set AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_CLIENT_SECRET."
+_AGAIN: Final = "Call the same tool again in a minute."
+_LOOK: Final = "Look with status_vllm, then call again."
+_SETUP: Final = "Call setup_target (make setup), which makes what the target needs."
+_QUOTA_FIX: Final = "Call check_gpu_quotas; ask for more quota, or remove what uses it."
+_ASK: Final = "Ask the subscription's owner for the role that the cause names."
+_CHANGE: Final = "Change what the cause names."
+_POLICY: Final = (
+    "A policy of the subscription forbids it: ask its owner for an exemption, or name by setting"
+    " (AZURE_KEYVAULT_NAME, AZURE_STORAGE_ACCOUNT, AZURE_CONTAINERAPPS_ENVIRONMENT) what is there."
+)
+_SIZE: Final = "Leave cpu and memory_gib out, which takes the whole node."
+_LOCK: Final = "Somebody has locked it (az lock list): ask them, or choose another resource group."
+_DISABLED: Final = "The subscription is disabled: ask its owner to put its payment right."
+_NETWORK_FIX: Final = (
+    "Let this machine's address in (az keyvault network-rule add --name VAULT --ip-address"
+    " ADDRESS), or set AZURE_KEYVAULT_NAME to another vault."
+)
+_CODES: Final[tuple[tuple[re.Pattern[str], type[CloudError], str], ...]] = tuple(
+    (re.compile(pattern, re.IGNORECASE), kind, fix)
+    for pattern, kind, fix in (
+        (r"^MissingSubscriptionRegistration$|^SubscriptionNotRegistered$", ApiDisabled, _SETUP),
+        (r"^RequestDisallowedByPolicy", CloudRefused, _POLICY),
+        (r"^ContainerAppInvalidResourceTotal$", CloudRefused, _SIZE),
+        (r"^ScopeLocked$", CloudRefused, _LOCK),
+        (r"DisabledSubscription$|^SubscriptionDisabled", CloudRefused, _DISABLED),
+        (r"AuthorizationFailed|^Forbidden|LinkedAuthorizationFailed", PermissionDenied, _ASK),
+        (r"ExpiredAuthenticationToken|InvalidAuthenticationToken", NotAuthenticated, _LOGIN),
+        (r"OperationInProgress|^Conflict$|AnotherOperation|^OperationNotAllowed$|PreconditionFailed",
+         ConcurrentChange, _LOOK),
+        (r"Quota|MaxNumberOf|MaximumAllowed|LimitExceeded", QuotaExceeded, _QUOTA_FIX),
+        (r"TooManyRequests|SubscriptionRequestsThrottled", CloudUnavailable, _AGAIN),
+        (r"^Internal|ServerBusy|ServiceUnavailable|^GatewayTimeout", CloudUnavailable, _AGAIN),
+    )
+)  # fmt: skip
+"""Codes in the body say more than the status: a failed operation comes with status 200."""
+_STATUSES: Final[dict[int, tuple[type[CloudError], str]]] = {
+    401: (NotAuthenticated, _LOGIN),
+    403: (PermissionDenied, _ASK),
+    408: (CloudTimeout, _LOOK),
+    409: (ConcurrentChange, _LOOK),
+    412: (ConcurrentChange, _LOOK),
+    429: (CloudUnavailable, _AGAIN),
+}
+_NETWORK: Final = re.compile(
+    r"client address is not authorized|public network access is disabled", re.IGNORECASE
+)
+"""A vault's words where its own network rules, and no role, keep somebody out."""
+_UNSURE: Final = "Look with status_vllm whether it happened; the same call again is harmless."
+_OVER_QUOTA: Final = re.compile(r"\bquota\b|maximum allowed cores", re.IGNORECASE)
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Turn what Azure raises while we do `what` into a coded error.
+
+    ResourceNotFoundError goes on as it is: only the caller knows what it means.
+    """
+    from azure.core.exceptions import (
+        AzureError,
+        ClientAuthenticationError,
+        HttpResponseError,
+        ResourceNotFoundError,
+        ServiceRequestError,
+        ServiceResponseError,
+    )
+
+    try:
+        yield
+    except ResourceNotFoundError:
+        raise
+    except ClientAuthenticationError as exc:
+        raise unknown_caller(exc.message) from exc
+    except HttpResponseError as exc:
+        raise error_of(exc, what) from exc
+    except ServiceRequestError as exc:
+        said = f"Azure is not to be reached: {what}."
+        raise CloudUnavailable(said, cause=exc.message, fix=_AGAIN) from exc
+    except ServiceResponseError as exc:
+        said = f"Azure did not answer in time: {what}."
+        raise CloudTimeout(said, cause=exc.message, fix=_UNSURE) from exc
+    except AzureError as exc:
+        said = f"Azure's library failed: {what}."
+        raise CloudError(said, cause=exc.message, fix="Read the cause.") from exc
+
+
+@contextmanager
+def strictly(what: str) -> Iterator[None]:
+    """Translate what Azure raises where nothing that is named may be missing."""
+    from azure.core.exceptions import ResourceNotFoundError
+
+    try:
+        with translated(what):
+            yield
+    except ResourceNotFoundError as exc:
+        raise CloudRefused(
+            f"Azure does not find what is needed: {what}.", cause=exc.message, fix=_SETUP
+        ) from exc
+
+
+def code_of(exc: "HttpResponseError") -> str:
+    """Give Azure's own code, empty where the body has none."""
+    return str(getattr(exc.error, "code", None) or "")
+
+
+def error_of(exc: "HttpResponseError", what: str) -> OpsError:
+    """Class one failure, by the code in its body first."""
+    code, status = code_of(exc), exc.status_code or 0
+    words = str(getattr(exc.error, "message", None) or exc.message)
+    return classed(code, words, what, status=status)
+
+
+def classed(code: str, words: str, what: str, *, status: int = 0) -> OpsError:
+    """Class what Azure says; `code` is its own, `words` its sentence."""
+    named = next(((kind, fix) for form, kind, fix in _CODES if form.search(code)), None)
+    kind, fix = named or _STATUSES.get(status, (CloudRefused, _CHANGE))
+    if not named and status >= 500:
+        kind, fix = CloudUnavailable, _AGAIN
+    if kind in {CloudRefused, ConcurrentChange} and _OVER_QUOTA.search(words):
+        kind, fix = QuotaExceeded, _QUOTA_FIX
+    if kind is PermissionDenied and _NETWORK.search(words):
+        kind, fix = CloudRefused, _NETWORK_FIX
+    said = code or (str(status) if status else "no code")
+    return kind(f"Azure refused: {what} ({said}).", cause=words, fix=fix)
+
+
+def unknown_caller(words: str) -> NotAuthenticated:
+    """Nobody is logged in, or their login has run out."""
+    return NotAuthenticated("Azure does not know who asks.", cause=words, fix=_LOGIN)
+
+
+def not_configured() -> NotConfigured:
+    """No subscription is named."""
+    return NotConfigured(
+        "Which Azure subscription?",
+        fix="Set AZURE_SUBSCRIPTION_ID (and AZURE_LOCATION for the region), or REHEARSAL=1 to try"
+        " everything on simulated clouds.",
+    )
+
+
+READ_SECONDS: Final = 10.0
+WRITE_SECONDS: Final = 15.0
+UNSURE: Final = (CloudUnavailable, CloudTimeout)
+"""After these a change may have happened all the same."""
+
+
+def reading() -> dict[str, Any]:
+    """Give the limits of a call that only looks: it may be made again, for a few seconds."""
+    return {
+        "connection_timeout": READ_SECONDS,
+        "read_timeout": READ_SECONDS,
+        "retry_total": 2,
+        "retry_backoff_max": 2,
+        "timeout": READ_SECONDS,
+    }
+
+
+def writing() -> dict[str, Any]:
+    """Give the limits of a call that changes something: it is made once."""
+    return {
+        "connection_timeout": WRITE_SECONDS,
+        "read_timeout": WRITE_SECONDS,
+        "retry_total": 0,
+    }
+
+
+def object_id(token: str) -> str:
+    """Read who a token was given to; it is not verified, for it is shown to Azure alone.
+
+    Raises:
+        OpsError: It is none of Azure's.
+    """
+    try:
+        _head, claims, _signature = token.split(".")
+        padded = claims + "=" * (-len(claims) % 4)
+        return str(json.loads(base64.urlsafe_b64decode(padded))["oid"])
+    except (ValueError, TypeError, KeyError) as exc:
+        raise OpsError(
+            "Azure's token does not say who asks.", fix="Log in with `az login`."
+        ) from exc
+
+
+_SPARE_SECONDS: Final = 300.0
+"""A token that ends sooner is fetched anew, as the SDK's own policy does."""
+
+
+class RememberedCredential:
+    """Asks another credential once for each scope; a dozen clients each would ask by themselves."""
+
+    def __init__(self, asked: "AsyncTokenCredential") -> None:
+        self._asked = asked
+        self._tokens: dict[tuple[object, ...], AccessToken] = {}
+        self._locks: dict[tuple[object, ...], anyio.Lock] = defaultdict(anyio.Lock)
+
+    async def get_token(self, *scopes: str, **more: Any) -> "AccessToken":
+        """Give a token; with `claims`, which say why the last one was refused, a new one.
+
+        Raises:
+            ClientAuthenticationError: Nobody is logged in.
+        """
+        key = (*scopes, *sorted((name, str(said)) for name, said in more.items()))
+        async with self._locks[key]:
+            kept = self._tokens.get(key)
+            if more.get("claims") or kept is None or kept.expires_on - time.time() < _SPARE_SECONDS:
+                kept = self._tokens[key] = await self._asked.get_token(*scopes, **more)
+            return kept
+
+    async def close(self) -> None:
+        """Let go of the other one's connections."""
+        await self._asked.close()
+
+    async def __aenter__(self) -> Self:
+        """Be used as a context."""
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        """Let go of the other one's connections."""
+        await self.close()
+
+
+C = TypeVar("C")
+
+SCOPE: Final = "https://management.azure.com/.default"
+_INTENT: Final = "backup"
+"""What a login, rather than an account's key, must say of itself to read a share."""
+_TRY_AGAIN_SECONDS: Final = 0.2
+_WAIT: Final[Any] = {"initial_backoff": 0.2, "increment_base": 0, "random_jitter_range": 0}
+"""The same for storage, whose clients would else wait 15 s."""
+_POLL_SECONDS: Final = 3.0
+_POLL_SECONDS_REHEARSED: Final = 0.1
+
+
+class Clients:
+    """One subscription, resource group and region; opened without any I/O."""
+
+    def __init__(self, target: Target, world: World) -> None:
+        self._target = target
+        self._world = world
+        self._open: dict[str, Any] = {}
+        self._plane: AzurePlane | None = None
+        self._credential: AsyncTokenCredential | None = None
+        self._connections: ClientSession | None = None
+
+    @property
+    def configured(self) -> bool:
+        """Whether it is known whose cloud is meant."""
+        return bool(self._world.azure or self._world.settings.azure_subscription_id)
+
+    @property
+    def subscription(self) -> str:
+        """Its id.
+
+        Raises:
+            NotConfigured: No setting names it.
+        """
+        named = self._world.settings.azure_subscription_id
+        if named:
+            return named
+        if self._world.azure:
+            return REHEARSED_SUBSCRIPTION
+        raise not_configured()
+
+    @property
+    def ground(self) -> Ground:
+        """The names of what deployments stand on; without a subscription its name is a word."""
+        whose = self.subscription if self.configured else NO_SUBSCRIPTION
+        return ground_of(self._target, self._world.settings, whose)
+
+    @property
+    def region(self) -> str:
+        """Where everything is made."""
+        return self.ground.region
+
+    @property
+    def group(self) -> str:
+        """The name of the resource group."""
+        return self.ground.resource_group
+
+    async def plane(self) -> AzurePlane | None:
+        """Give the simulated cloud, None in the real world."""
+        if self._plane is None and self._world.azure:
+            self._plane = await self._world.azure()
+        return self._plane
+
+    async def credential(self) -> "AsyncTokenCredential":
+        """Give whoever asks; who that is, is only known when a token is fetched."""
+        plane = await self.plane()  # before: of two who ask at once, each would make its own
+        if self._credential is None:
+            if plane:
+                from backends.aca.transport import RehearsedCredential
+
+                self._credential = RehearsedCredential(plane, self.subscription)
+            else:
+                from azure.identity.aio import DefaultAzureCredential
+
+                self._credential = RememberedCredential(DefaultAzureCredential())
+        return self._credential
+
+    async def caller(self) -> str:
+        """Give the object id of whoever asks, as their token says it.
+
+        Raises:
+            NotAuthenticated: Nobody is logged in.
+        """
+        credential = await self.credential()
+        with translated("log in"):
+            token = (await credential.get_token(SCOPE)).token
+        return object_id(token)
+
+    async def apps(self) -> "ContainerAppsAPIClient":
+        """Apps, revisions, replicas, managed environments, and their quotas."""
+        package = "azure.mgmt.appcontainers"
+        found: ContainerAppsAPIClient = await self._arm(
+            "apps", package, "aio._client", "ContainerAppsAPIClient"
+        )
+        return found
+
+    async def resources(self) -> "ResourceManagementClient":
+        """Resource groups and providers."""
+        package = "azure.mgmt.resource.resources"
+        found: ResourceManagementClient = await self._arm(
+            "resources", package, "aio._client", "ResourceManagementClient"
+        )
+        return found
+
+    async def workspaces(self) -> "LogAnalyticsManagementClient":
+        """Log Analytics workspaces."""
+        package = "azure.mgmt.loganalytics"
+        found: LogAnalyticsManagementClient = await self._arm(
+            "workspaces", package, "aio", "LogAnalyticsManagementClient"
+        )
+        return found
+
+    async def identities(self) -> "ManagedServiceIdentityClient":
+        """User-assigned identities."""
+        package = "azure.mgmt.msi.v2024_11_30"
+        found: ManagedServiceIdentityClient = await self._arm(
+            "identities", package, "aio", "ManagedServiceIdentityClient"
+        )
+        return found
+
+    async def roles(self) -> "AuthorizationManagementClient":
+        """Role assignments."""
+        package = "azure.mgmt.authorization.v2022_04_01"
+        found: AuthorizationManagementClient = await self._arm(
+            "roles", package, "aio", "AuthorizationManagementClient"
+        )
+        return found
+
+    async def storage(self) -> "StorageManagementClient":
+        """Storage accounts and their shares."""
+        package = "azure.mgmt.storage"
+        found: StorageManagementClient = await self._arm(
+            "storage", package, "aio._client", "StorageManagementClient"
+        )
+        return found
+
+    async def vaults(self) -> "KeyVaultManagementClient":
+        """Key Vaults themselves."""
+        package = "azure.mgmt.keyvault"
+        found: KeyVaultManagementClient = await self._arm(
+            "vaults", package, "aio._client", "KeyVaultManagementClient"
+        )
+        return found
+
+    async def vault_url(self) -> str:
+        """Give the address of the target's vault."""
+        plane, name = await self.plane(), self.ground.vault
+        return f"{plane.vaults}/{name}" if plane else f"https://{name}.vault.azure.net"
+
+    async def secrets(self) -> "SecretClient":
+        """The secrets of the target's vault."""
+        url, more = await self.vault_url(), await self._shared()
+        if self._plane:
+            more["verify_challenge_resource"] = False
+
+        def make() -> "SecretClient":
+            from azure.keyvault.secrets.aio import SecretClient
+
+            return SecretClient(url, **more)
+
+        return self._kept("secrets", make)
+
+    async def queries(self) -> "LogsQueryClient":
+        """Log Analytics."""
+        more = await self._shared()
+        if self._plane:
+            more["endpoint"] = self._plane.logs
+
+        def make() -> "LogsQueryClient":
+            from azure.monitor.query.aio import LogsQueryClient
+
+            return LogsQueryClient(**more)
+
+        return self._kept("queries", make)
+
+    async def metrics(self) -> "MetricsClient":
+        """Azure Monitor's figures of resources in the region."""
+        more = await self._shared()
+        url = self._plane.arm if self._plane else f"https://{self.region}.metrics.monitor.azure.com"
+
+        def make() -> "MetricsClient":
+            from azure.monitor.querymetrics.aio import MetricsClient
+
+            return MetricsClient(url, **more)
+
+        return self._kept("metrics", make)
+
+    async def blobs(self) -> "BlobServiceClient":
+        """The blobs of the target's storage account."""
+        url, more = await self._storage_url("blob"), await self._shared()
+
+        def make() -> "BlobServiceClient":
+            from azure.storage.blob.aio import BlobServiceClient
+
+            return BlobServiceClient(url, **more, **_WAIT)
+
+        return self._kept("blobs", make)
+
+    async def files(self) -> "ShareServiceClient":
+        """The file shares of the target's storage account."""
+        url, more = await self._storage_url("file"), await self._shared()
+
+        def make() -> "ShareServiceClient":
+            from azure.storage.fileshare.aio import ShareServiceClient
+
+            return ShareServiceClient(url, token_intent=_INTENT, **more, **_WAIT)
+
+        return self._kept("files", make)
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        for client in self._open.values():
+            await client.close()
+        if self._credential is not None:
+            await self._credential.close()
+        if self._connections is not None:
+            await self._connections.close()
+        self._open, self._credential, self._connections = {}, None, None
+
+    async def _storage_url(self, kind: str) -> str:
+        plane, account = await self.plane(), self.ground.storage_account
+        if plane:
+            return f"{plane.storage}/{kind}/{account}"
+        return f"https://{account}.{kind}.core.windows.net"
+
+    async def _arm(self, name: str, package: str, module: str, kind: str) -> Any:
+        from backends.aca.transport import NoRegistration
+
+        more = await self._shared()
+        more["per_retry_policies"] = [NoRegistration()]
+        if self._plane:
+            more |= {"base_url": self._plane.arm, "credential_scopes": [SCOPE]}
+        more["polling_interval"] = _POLL_SECONDS_REHEARSED if self._plane else _POLL_SECONDS
+
+        def make() -> Any:
+            opened(package)
+            found = getattr(importlib.import_module(f"{package}.{module}"), kind)
+            return found(subscription_id=self.subscription, **more)
+
+        return self._kept(name, make)
+
+    async def _shared(self) -> dict[str, Any]:
+        """What every client is given."""
+        credential, plane = await self.credential(), await self.plane()
+        more = {"credential": credential, "retry_backoff_factor": _TRY_AGAIN_SECONDS}
+        return {**more, "transport": self._rehearsed(plane)} if plane else more
+
+    def _rehearsed(self, plane: AzurePlane) -> Any:
+        from azure.core.pipeline.transport import AioHttpTransport
+
+        from backends.aca.transport import connections_to
+
+        self._connections = self._connections or connections_to(plane)
+        return AioHttpTransport(session=self._connections, session_owner=False)
+
+    def _kept(self, name: str, make: Callable[[], C]) -> C:
+        found: C = self._open.get(name) or make()
+        self._open[name] = found
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

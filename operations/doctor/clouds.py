@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import anyio
 
-from backends.aca.clients import Clients
+from backends.aca.site import Clients
 from backends.base import World
 from backends.google.clients import GoogleClients
 from core.cloud_errors import CloudUnavailable, NotAuthenticated

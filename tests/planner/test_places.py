@@ -2,7 +2,7 @@
 
 import pytest
 
-from backends.aca.rules import rules as aca_rules
+from backends.aca.container import rules as aca_rules
 from backends.cloud_run.container import rules as cloud_run_rules
 from backends.tpu.rules import rules as tpu_rules
 from core.errors import InvalidArgument

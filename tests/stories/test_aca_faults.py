@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from backends.aca import conditions, telling
+from backends.aca import status
 from tests.backends.aca.deployed import foreign_app
 from tests.backends.aca.grounds import stands
 from tests.backends.aca.sites import opened
@@ -36,11 +36,11 @@ async def test_a_gpu_host_that_never_comes_is_told_with_its_age_and_its_cost(
 ) -> None:
     """First as a step that lasts, later as a failure; a stop ends the replica that waits."""
     trouble.set(rollout="no-host")
-    monkeypatch.setattr(telling, "_WORTH_SAYING", timedelta(0))
+    monkeypatch.setattr(status, "_WORTH_SAYING", timedelta(0))
     async with agent_of(trouble.settings) as agent:
         await deploys(agent)
         waits = await seen(
-            agent, lambda reply: (reply.data["phase"] or {}).get("name") == conditions.ASSIGNING
+            agent, lambda reply: (reply.data["phase"] or {}).get("name") == status.ASSIGNING
         )
         assert waits.state == "creating"
         assert "if Azure bills the wait" in waits.text

@@ -9,9 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from backends.aca.clients import SCOPE
-from backends.aca.names import HF_SECRET, key_secret
-from backends.aca.site import Site
+from backends.aca.site import HF_SECRET, SCOPE, Site, key_secret
 from core.rehearsal import AzurePlane
 from tests.backends.aca.deployed import app_of_name
 from tests.backends.aca.sites import opened

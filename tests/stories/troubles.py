@@ -7,7 +7,7 @@ from typing import Any, Final
 import anyio
 import pytest
 
-from backends.aca import conditions, ground
+from backends.aca import setup, status
 from core.waiting import wait_until
 from tests.backends.aca.deployed import impatient
 from tests.conversation import SETTLED, Agent, Reply
@@ -24,7 +24,7 @@ _LONGEST_SECONDS: Final = 30.0
 def trouble(ready_azure: Azure, monkeypatch: pytest.MonkeyPatch) -> Azure:
     """A subscription that is set up, whose changes are looked at often."""
     impatient(monkeypatch)
-    monkeypatch.setattr("backends.aca.clients._TRY_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("backends.aca.site._TRY_AGAIN_SECONDS", 0.01)
     return ready_azure
 
 
@@ -32,14 +32,14 @@ def trouble(ready_azure: Azure, monkeypatch: pytest.MonkeyPatch) -> Azure:
 def bare_trouble(bare_azure: Azure, monkeypatch: pytest.MonkeyPatch) -> Azure:
     """The same of a subscription in which nothing was ever made."""
     impatient(monkeypatch)
-    monkeypatch.setattr("backends.aca.clients._TRY_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("backends.aca.site._TRY_AGAIN_SECONDS", 0.01)
     return bare_azure
 
 
 @pytest.fixture
 def slow_environment(trouble: Azure, monkeypatch: pytest.MonkeyPatch) -> Azure:
     """All is there but an environment, which is made once `environment_seconds` is 0."""
-    monkeypatch.setattr(ground, "PATIENCE_SECONDS", 0)
+    monkeypatch.setattr(setup, "PATIENCE_SECONDS", 0)
     trouble.set(environment_seconds=3600)
     newer = trouble.settings.model_copy(update={"azure_containerapps_environment": "newer"})
     return trouble._replace(settings=newer)
@@ -47,7 +47,7 @@ def slow_environment(trouble: Azure, monkeypatch: pytest.MonkeyPatch) -> Azure:
 
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take any wait for a GPU host for one that somebody has to decide about."""
-    monkeypatch.setattr(conditions, "PATIENCE", timedelta(0))
+    monkeypatch.setattr(status, "PATIENCE", timedelta(0))
 
 
 async def asked(agent: Agent, tool: str, **more: Any) -> Reply:

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from backends.aca import applying, changing, looking, operations, putting, removing, replicas
-from backends.aca.app import app_of
-from backends.aca.replicas import Held
+from backends.aca import deployment, operations, replicas
+from backends.aca.app import app_of, get_app
+from backends.aca.replicas import RevisionReplicas
 from backends.aca.site import Site
 from backends.common import concurrency
 from core.plans import Plan
@@ -28,8 +28,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look often, and wait for nothing that does not come in a rehearsal."""
     monkeypatch.setattr(operations, "_LOOK_SECONDS", 0.02)
     monkeypatch.setattr(operations, "_AGAIN_SECONDS", 0.02)
-    monkeypatch.setattr(removing, "_LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(changing, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(deployment, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(deployment, "_LOOK_SECONDS", 0.02)
     monkeypatch.setattr(concurrency, "_LOOK_SECONDS", 0.01)
 
 
@@ -40,7 +40,7 @@ def wanted(site: Site, name: str = NAME, **said: Any) -> Plan:
 
 async def make(site: Site, name: str = NAME, **said: Any) -> None:
     """Apply such a plan."""
-    await applying.apply(site, wanted(site, name, **said))
+    await deployment.apply(site, wanted(site, name, **said))
 
 
 async def deployed(site: Site, name: str = NAME, **said: Any) -> None:
@@ -52,7 +52,7 @@ async def deployed(site: Site, name: str = NAME, **said: Any) -> None:
 async def ready(site: Site, name: str = NAME) -> None:
     """Wait until the newest revision serves."""
     await wait_until(
-        lambda: looking.app_named(site, name),
+        lambda: get_app(site, name),
         lambda app: bool(
             app.properties
             and app.properties.latest_revision_name
@@ -68,28 +68,28 @@ async def failed(site: Site, name: str = NAME) -> None:
     """Wait until Azure has given it up."""
 
     async def look() -> bool:
-        return await putting.failed(site, await looking.app_named(site, name))
+        return await deployment.failed(site, await get_app(site, name))
 
     await wait_until(look, bool, waiting_for="a failure", every=0.05, timeout=_LONGEST_SECONDS)
 
 
 async def app_of_name(site: Site, name: str = NAME) -> "ContainerApp":
     """Read an app; every part that it always has is there."""
-    app = await looking.app_named(site, name)
+    app = await get_app(site, name)
     assert app.properties
     assert app.properties.configuration
     assert app.properties.template
     return app
 
 
-async def revisions(site: Site, name: str = NAME) -> tuple[Held, ...]:
+async def revisions(site: Site, name: str = NAME) -> tuple[RevisionReplicas, ...]:
     """Read its revisions with their replicas."""
-    return await replicas.held(site, name)
+    return await replicas.read_revisions(site, name)
 
 
 async def stopped(site: Site, name: str = NAME) -> bool:
     """Whether it is stopped."""
-    return changing.is_stopped(await app_of_name(site, name))
+    return deployment.is_stopped(await app_of_name(site, name))
 
 
 async def foreign_app(site: Site, name: str = NAME, **tags: str) -> None:

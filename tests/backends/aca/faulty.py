@@ -10,8 +10,8 @@ import pytest
 from azure.core.exceptions import ServiceRequestError, ServiceResponseError
 from azure.core.pipeline.transport import AioHttpTransport
 
-from backends.aca import ground, secrets
-from backends.aca.names import key_secret
+from backends.aca import secrets, setup
+from backends.aca.site import key_secret
 from core.errors import OpsError
 from core.rehearsal import AzurePlane
 from core.reply import collecting_notes
@@ -121,8 +121,8 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
         return None
 
     monkeypatch.setattr(AioHttpTransport, "send", tapped)
-    monkeypatch.setattr(ground, "advance", prepared)
-    monkeypatch.setattr("backends.aca.clients._TRY_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(setup, "advance", prepared)
+    monkeypatch.setattr("backends.aca.site._TRY_AGAIN_SECONDS", 0.01)
     monkeypatch.setattr(secrets, "_LOOK_SECONDS", 0.02)
     impatient(monkeypatch)
     return wire

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any, Final
 
-from backends.aca import ground
+from backends.aca import setup
 from backends.aca.site import Site
 from core.waiting import wait_until
 from tests.azure_plane import Controls
@@ -50,6 +50,6 @@ async def stands(site: Site, **said: Any) -> None:
     """Go on until everything is there."""
 
     async def look() -> str | None:
-        return await ground.advance(site, **{"share": True, **said})
+        return await setup.advance(site, **{"share": True, **said})
 
     await wait_until(look, lambda seen: seen is None, waiting_for="it", every=0.05, timeout=20)

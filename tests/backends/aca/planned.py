@@ -3,12 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from backends.aca.app import app_of
-from backends.aca.blueprint import Blueprint, blueprint
-from backends.aca.bodies import as_sent
-from backends.aca.clients import Clients
-from backends.aca.planning import make_plan
-from backends.aca.site import Site
+from backends.aca.app import Blueprint, app_of, blueprint
+from backends.aca.plan import make_plan
+from backends.aca.resources import as_sent
+from backends.aca.site import Clients, Site
 from backends.base import World
 from core.plans import Plan
 from core.records import DeploymentSpec, ModelShape

@@ -17,9 +17,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from backends.aca.clients import Clients
-from backends.aca.site import Site
-from backends.aca.tags import tags_of
+from backends.aca.resources import tags_of
+from backends.aca.site import Clients, Site
 from backends.base import World
 from core.records import DeploymentSpec
 from core.settings import Settings

@@ -4,8 +4,8 @@ from typing import Any, Final
 
 from azure.mgmt.appcontainers.aio import ContainerAppsAPIClient
 
-from backends.aca import checking
-from backends.aca.planning import make_plan
+from backends.aca import checks
+from backends.aca.plan import make_plan
 from backends.aca.site import Site
 from core.plans import Check, Plan, Preflight
 from core.records import DeploymentSpec
@@ -27,7 +27,7 @@ def planned(site: Site, **said: Any) -> Plan:
 
 async def checked(site: Site, **said: Any) -> Preflight:
     """Check a plan of a deployment named gemma."""
-    return await checking.preflight(site, planned(site, **said))
+    return await checks.preflight(site, planned(site, **said))
 
 
 def row(preflight: Preflight, words: str) -> Check:

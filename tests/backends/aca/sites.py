@@ -7,8 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from backends.aca.clients import Clients
-from backends.aca.site import Site
+from backends.aca.site import Clients, Site
 from backends.base import World
 from core.records import Target
 from core.rehearsal import AzurePlane

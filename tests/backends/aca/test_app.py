@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from backends.aca import rules
+from backends.aca import container
 from backends.aca.app import app_of, ingress_of
-from backends.aca.bodies import as_sent
+from backends.aca.resources import as_sent
 from core.errors import InvalidArgument
 from tests.backends.aca.planned import (
     A100,
@@ -119,7 +119,7 @@ def test_a_private_app_never_lets_everybody_in() -> None:
 
 def test_more_addresses_than_are_sensible_are_refused() -> None:
     """Ranges are what they are for."""
-    most = rules.rules().limits.addresses
+    most = container.rules().limits.addresses
     many = tuple(f"203.0.113.{number}/32" for number in range(most + 1))
     assert ingress_of(drawn(), many[:most]).ip_security_restrictions is not None
     with pytest.raises(InvalidArgument, match="more than"):

@@ -6,8 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from backends.aca import engines, images
-from backends.aca.app import app_of
+from backends.aca.app import app_of, label, label_of, pinned, registry_of_azure, version_of
 from core.cloud_errors import CloudRefused
 from core.rehearsal import AzurePlane
 from tests.backends.aca.planned import A100, CALLERS, PATCHED, VAULT, drawn, site
@@ -38,16 +37,16 @@ async def test_a_tag_becomes_a_digest_once_for_all() -> None:
     """The plan, its check and its deployment mean one image."""
     with serving(_registry()) as url:
         async with opened(_at(url), "s") as there:
-            assert await images.pinned(there, "me/vllm:1") == f"me/vllm@{_DIGEST}"
+            assert await pinned(there, "me/vllm:1") == f"me/vllm@{_DIGEST}"
     async with opened(_at(url), "s") as there:
-        assert await images.pinned(there, "me/vllm:1") == f"me/vllm@{_DIGEST}"
-        assert await images.pinned(there, PATCHED) == PATCHED
+        assert await pinned(there, "me/vllm:1") == f"me/vllm@{_DIGEST}"
+        assert await pinned(there, PATCHED) == PATCHED
 
 
 async def test_a_registry_that_cannot_be_asked_pins_nothing() -> None:
     """The tag is used, and whoever deploys is told."""
     async with opened(_at("http://127.0.0.1:9"), "s") as there:
-        assert await images.pinned(there, "me/vllm:2") is None
+        assert await pinned(there, "me/vllm:2") is None
 
 
 async def test_an_image_that_is_not_there_is_refused() -> None:
@@ -55,7 +54,7 @@ async def test_an_image_that_is_not_there_is_refused() -> None:
     with serving(_registry()) as url:
         async with opened(_at(url), "s") as there:
             with pytest.raises(CloudRefused, match="has no image me/vllm:gone") as refused:
-                await images.pinned(there, "ghcr.io/me/vllm:gone")
+                await pinned(there, "ghcr.io/me/vllm:gone")
             assert "AcrPull" in refused.value.fix
 
 
@@ -63,27 +62,27 @@ async def test_an_azure_registry_shows_nothing_to_visitors() -> None:
     """The identity pulls it, so that no answer here is a refusal there."""
     with serving(_registry(401)) as url:
         async with opened(_at(url), "s") as there:
-            assert await images.pinned(there, "mine.azurecr.io/vllm:1") is None
+            assert await pinned(there, "mine.azurecr.io/vllm:1") is None
             with pytest.raises(CloudRefused):
-                await images.pinned(there, "ghcr.io/me/vllm:3")
+                await pinned(there, "ghcr.io/me/vllm:3")
 
 
 def test_only_a_registry_of_azures_is_logged_in_to() -> None:
     """Its name is at the end of the host's."""
-    assert images.registry_of_azure("mine.azurecr.io/vllm:1") == "mine.azurecr.io"
-    assert images.registry_of_azure("mine.azurecr.io/vllm@sha256:0") == "mine.azurecr.io"
-    assert images.registry_of_azure("me/azurecr.io:1") is None
+    assert registry_of_azure("mine.azurecr.io/vllm:1") == "mine.azurecr.io"
+    assert registry_of_azure("mine.azurecr.io/vllm@sha256:0") == "mine.azurecr.io"
+    assert registry_of_azure("me/azurecr.io:1") is None
 
 
 def test_an_engine_is_known_by_its_image() -> None:
     """By the tag, or as ours where the digest hides it."""
     app = app_of(drawn(), vault_url=VAULT, addresses=CALLERS)
-    assert engines.version_of(site(A100), app) == "0.32.0"
-    assert engines.label_of(site(A100), app) == "vLLM 0.32.0"
+    assert version_of(site(A100), app) == "0.32.0"
+    assert label_of(site(A100), app) == "vLLM 0.32.0"
     pinned = app_of(
         drawn(), vault_url=VAULT, addresses=CALLERS, image=f"vllm/vllm-openai@{_DIGEST}"
     )
-    assert engines.version_of(site(A100), pinned) == "0.32.0"
+    assert version_of(site(A100), pinned) == "0.32.0"
     own = app_of(drawn(image=PATCHED), vault_url=VAULT, addresses=CALLERS)
-    assert engines.label_of(site(A100), own) == "vLLM (version not known)"
-    assert engines.label(site(A100, rehearsal=True), None).startswith("simulated vLLM")
+    assert label_of(site(A100), own) == "vLLM (version not known)"
+    assert label(site(A100, rehearsal=True), None).startswith("simulated vLLM")

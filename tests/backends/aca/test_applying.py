@@ -7,9 +7,9 @@ import pytest
 from azure.mgmt.appcontainers import models
 from pydantic import SecretStr
 
-from backends.aca import changing, looking, secrets, tags, whole
-from backends.aca.app import is_open
-from backends.aca.names import EXPIRES_TAG, HF_SECRET, KEY, SPEC_TAG, key_secret
+from backends.aca import deployment, resources, secrets, status
+from backends.aca.app import copy_ingress, copy_template, get_spec, is_open, patch_of
+from backends.aca.site import EXPIRES_TAG, HF_SECRET, KEY, SPEC_TAG, key_secret
 from core.cloud_errors import CloudRefused, NotOurs, PermissionDenied
 from core.errors import InvalidArgument
 from core.rehearsal import AzurePlane
@@ -51,7 +51,7 @@ async def test_a_deployment_is_an_app_with_its_key_and_what_was_asked_for(
     assert app.properties
     assert app.properties.template
     assert app.properties.configuration
-    assert tags.spec_in(app.tags) == spec
+    assert resources.spec_from_tags(app.tags) == spec
     assert (app.tags or {})[SPEC_TAG] == spec.fingerprint
     assert abs(int((app.tags or {})[EXPIRES_TAG]) - time.time() - 300) < 60
     assert "@sha256:" in str((app.properties.template.containers or [])[0].image)
@@ -78,23 +78,23 @@ async def test_an_app_of_an_older_version_is_given_its_proxy(
     """The same wish again replaces it, and says why."""
 
     def without_proxy(app: models.ContainerApp) -> models.ContainerApp:
-        template, ingress = whole.template_of(app), whole.ingress_of(app)
+        template, ingress = copy_template(app), copy_ingress(app)
         assert template.containers
         assert ingress
         whole_profile = models.ContainerResources(cpu=24.0, memory="220Gi")
         template.containers, ingress.target_port = template.containers[:1], 8000
         template.containers[0].resources = whole_profile
-        return whole.patch_of(app, template=template, ingress=ingress)
+        return patch_of(app, template=template, ingress=ingress)
 
     async with opened(azure, subscription) as site:
         await make(site)
-        await changing.change(site, "gemma", "take it away", without_proxy, is_open)
+        await deployment.change_app(site, "gemma", "take it away", without_proxy, is_open)
         with collecting_notes() as notes:
             await make(site)
         app = await app_of_name(site)
     assert any("a new revision with a proxy" in note for note in notes)
     assert not is_open(app)
-    ingress = whole.ingress_of(app)
+    ingress = copy_ingress(app)
     assert ingress
     assert ingress.target_port == 8080
 
@@ -105,7 +105,7 @@ async def test_another_spec_replaces_what_runs(azure: AzurePlane, subscription: 
         await make(site)
         key = await secrets.read(site, key_secret("gemma"))
         await make(site, max_model_len=2048)
-        spec = await looking.spec_of(site, "gemma")
+        spec = await get_spec(site, "gemma")
         assert spec
         assert spec.max_model_len == 2048
         assert await secrets.read(site, key_secret("gemma")) == key
@@ -120,7 +120,7 @@ async def test_another_number_of_replicas_is_no_replacement(
         await make(site)
         await make(site, max_replicas=2)
         app, spec = await app_of_name(site), wanted(site, max_replicas=2).spec
-    assert tags.spec_in(app.tags) == spec
+    assert resources.spec_from_tags(app.tags) == spec
     assert (app.tags or {})[SPEC_TAG] == spec.fingerprint
     calls = controls.get(subscription)["calls"]
     assert (calls.count(PUT), calls.count(PATCH)) == (1, 1)
@@ -130,7 +130,7 @@ async def test_what_is_stopped_is_started(azure: AzurePlane, subscription: str) 
     """Whoever deploys wants it to run."""
     async with opened(azure, subscription) as site:
         await make(site)
-        await changing.stop(site, "gemma")
+        await deployment.stop(site, "gemma")
         assert await stopped(site)
         await make(site)
         assert not await stopped(site)
@@ -219,7 +219,7 @@ async def test_a_refused_creation_takes_its_key_back(
         with pytest.raises(PermissionDenied):
             await make(site)
         assert not await secrets.exists(site, key_secret("gemma"))
-        assert not await looking.list_all(site)
+        assert not await status.list_deployments(site)
 
 
 async def test_an_address_that_changed_is_let_in_without_a_new_revision(
@@ -288,7 +288,7 @@ async def test_a_change_that_is_under_way_is_waited_out(
             faults=[fault(PUT, 409, code="ContainerAppOperationInProgress", times=2)],
         )
         await make(site)
-        assert (await looking.describe(site, "gemma")).created_at <= datetime.now(UTC)
+        assert (await status.describe(site, "gemma")).created_at <= datetime.now(UTC)
     assert controls.get(subscription)["calls"].count(PUT) == 3
 
 

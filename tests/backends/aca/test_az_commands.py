@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from backends.aca import az, setup, text, uploading
+from backends.aca import plan, resources, setup, storage
 from core.settings import ROOT
 from tests.backends.aca.planned import A100, DENSE_31B, FOLDER, PATCHED, T4, drawn, site, small
 
@@ -63,14 +63,24 @@ def _printed(target: str) -> Iterator[str]:
     opened = site(target, azure_subscription_id="mine", hf_token="hf_x")
     for wish in _WISHES:
         made = drawn(opened, **wish)
-        yield text.commands(made)
-        yield text.commands(made, guid="g-1")
+        yield plan.commands(made)
+        yield plan.commands(made, guid="g-1")
     yield from (step.command for step in setup._steps(opened))
-    yield from (command for _, command in uploading.upload(opened, "a b", "./a b", None).steps)
+    yield from (
+        command for _, command in storage.upload_commands(opened, "a b", "./a b", None).steps
+    )
     ground = opened.ground
-    yield from (az.by_roles(ground), az.larger(ground, 200), az.unlink(ground, "weights"))
-    yield az.shown(ground, "gemma")
-    yield from (az.value_of(ground, "k"), az.tags_of(ground, "k"), az.no_secret(ground, "k"))
+    yield from (
+        resources.az_by_roles(ground),
+        resources.az_enlarge_share(ground, 200),
+        resources.az_unlink(ground, "weights"),
+    )
+    yield resources.az_show_app(ground, "gemma")
+    yield from (
+        resources.az_secret_value(ground, "k"),
+        resources.az_secret_tags(ground, "k"),
+        resources.az_delete_secret(ground, "k"),
+    )
 
 
 @targets

@@ -2,7 +2,7 @@
 
 import pytest
 
-from backends.aca import shares
+from backends.aca import storage
 from core.cloud_errors import CloudRefused, PermissionDenied
 from core.rehearsal import AzurePlane
 from tests.azure_plane import Controls
@@ -20,7 +20,7 @@ async def test_a_whole_model_in_blobs_is_found_and_is_not_to_be_served(
     files = model("google/gemma-3-4b-it")
     async with with_blobs(azure, subscription) as site:
         await store_blobs(site, {**below("a/gemma", files), "a/gemma/notes.md": b"x"}, "models")
-        (found,) = await shares.models(site, "blob://models")
+        (found,) = await storage.list_models(site, "blob://models")
     assert found.location == "blob://models/a/gemma"
     assert found.model == "google/gemma-3-4b-it"
     assert found.size_bytes == sum(map(len, files.values()))
@@ -35,7 +35,7 @@ async def test_a_folder_of_a_container_can_be_asked_for(
     lacking = {name: content for name, content in model().items() if name != ONE}
     async with with_blobs(azure, subscription) as site:
         await store_blobs(site, {**below("one", lacking), **below("ones", model())}, "models")
-        (found,) = await shares.models(site, "blob://models/one")
+        (found,) = await storage.list_models(site, "blob://models/one")
     assert found.location == "blob://models/one"
     assert found.complete is False
     assert ONE in found.detail
@@ -44,7 +44,7 @@ async def test_a_folder_of_a_container_can_be_asked_for(
 async def test_a_container_that_is_missing_is_named(azure: AzurePlane, subscription: str) -> None:
     async with with_blobs(azure, subscription) as site:
         with pytest.raises(CloudRefused, match="The container nothing is not there"):
-            await shares.models(site, "blob://nothing")
+            await storage.list_models(site, "blob://nothing")
 
 
 async def test_an_account_for_shares_on_ssd_holds_no_blobs(
@@ -53,7 +53,7 @@ async def test_an_account_for_shares_on_ssd_holds_no_blobs(
     """It has no address for them: to ask again would not help."""
     async with opened(azure, subscription) as site:
         with pytest.raises(CloudRefused, match="Nothing of the kind 'blob'"):
-            await shares.models(site, "blob://models")
+            await storage.list_models(site, "blob://models")
 
 
 async def test_whoever_may_not_read_blobs_learns_which_role_to_ask_for(
@@ -63,6 +63,6 @@ async def test_whoever_may_not_read_blobs_learns_which_role_to_ask_for(
     async with with_blobs(azure, subscription) as site:
         controls.set(subscription, faults=[fault("GET *", 403, times=9)])
         with pytest.raises(PermissionDenied) as refused:
-            await shares.models(site, "blob://models")
+            await storage.list_models(site, "blob://models")
         assert "--role 'Storage Blob Data Reader'" in refused.value.fix
         assert site.ground.storage_id in refused.value.fix

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from backends.aca import bodies
+from backends.aca import resources
 from backends.common import slim
 from emulators.azure.refusing import Refused
 from emulators.azure.schema import checked
@@ -14,21 +14,25 @@ from tests.backends.aca.planned import drawn, sent
 
 _GROUND: Final = drawn().ground
 _BODIES: Final[dict[str, Callable[[], Any]]] = {
-    "azure.mgmt.resource.resources ResourceGroup": lambda: bodies.group_of(_GROUND),
-    "azure.mgmt.loganalytics Workspace": lambda: bodies.workspace_of(_GROUND),
-    "azure.mgmt.appcontainers ManagedEnvironment": lambda: bodies.environment_of(
+    "azure.mgmt.resource.resources ResourceGroup": lambda: resources.group_of(_GROUND),
+    "azure.mgmt.loganalytics Workspace": lambda: resources.workspace_of(_GROUND),
+    "azure.mgmt.appcontainers ManagedEnvironment": lambda: resources.environment_of(
         _GROUND, {"gpu-t4": "Consumption-GPU-NC8as-T4"}, "guid", "key"
     ),
-    "azure.mgmt.appcontainers ManagedEnvironmentStorage": lambda: bodies.storage_link_of(
+    "azure.mgmt.appcontainers ManagedEnvironmentStorage": lambda: resources.storage_link_of(
         "account", "weights", read_only=True, key="key"
     ),
-    "azure.mgmt.msi.v2024_11_30 Identity": lambda: bodies.identity_of(_GROUND),
-    "azure.mgmt.keyvault VaultCreateOrUpdateParameters": lambda: bodies.vault_of(_GROUND, "tenant"),
-    "azure.mgmt.authorization.v2022_04_01 RoleAssignmentCreateParameters": lambda: bodies.role_of(
-        _GROUND.vault_id, bodies.SECRETS_USER, "somebody"
+    "azure.mgmt.msi.v2024_11_30 Identity": lambda: resources.identity_of(_GROUND),
+    "azure.mgmt.keyvault VaultCreateOrUpdateParameters": lambda: resources.vault_of(
+        _GROUND, "tenant"
     ),
-    "azure.mgmt.storage StorageAccountCreateParameters": lambda: bodies.storage_account_of(_GROUND),
-    "azure.mgmt.storage FileShare": bodies.share_of,
+    "azure.mgmt.authorization.v2022_04_01 RoleAssignmentCreateParameters": lambda: (
+        resources.role_of(_GROUND.vault_id, resources.SECRETS_USER, "somebody")
+    ),
+    "azure.mgmt.storage StorageAccountCreateParameters": lambda: resources.storage_account_of(
+        _GROUND
+    ),
+    "azure.mgmt.storage FileShare": resources.share_of,
 }
 
 
@@ -42,7 +46,7 @@ def _model(named: str) -> type:
 @pytest.mark.parametrize("named", _BODIES)
 def test_a_body_has_only_what_the_sdks_model_knows(named: str) -> None:
     """Nothing is lost on the way either: what was checked is what was made."""
-    body = bodies.as_sent(_BODIES[named]())
+    body = resources.as_sent(_BODIES[named]())
     assert checked(_model(named), body) == body
     with pytest.raises(Refused):
         checked(_model(named), {**body, "propertys": {}})
@@ -56,8 +60,8 @@ def test_an_app_has_only_what_the_sdks_model_knows() -> None:
 
 def test_an_environment_has_the_consumption_profile_and_a_place_for_logs() -> None:
     """Without workload profiles it is of the old kind, which has no GPU."""
-    made = bodies.as_sent(
-        bodies.environment_of(_GROUND, {"gpu-a100": "Consumption-GPU-NC24-A100"}, "guid", "key")
+    made = resources.as_sent(
+        resources.environment_of(_GROUND, {"gpu-a100": "Consumption-GPU-NC24-A100"}, "guid", "key")
     )["properties"]
     assert made["workloadProfiles"] == [
         {"name": "Consumption", "workloadProfileType": "Consumption"},
@@ -71,18 +75,18 @@ def test_an_environment_has_the_consumption_profile_and_a_place_for_logs() -> No
 
 def test_a_vault_is_read_by_roles_and_can_be_taken_back() -> None:
     """A deleted one keeps its name for a week."""
-    made = bodies.as_sent(bodies.vault_of(_GROUND, "tenant"))["properties"]
+    made = resources.as_sent(resources.vault_of(_GROUND, "tenant"))["properties"]
     assert made["enableRbacAuthorization"] is True
     assert "createMode" not in made
-    again = bodies.as_sent(bodies.vault_of(_GROUND, "tenant", recover=True))["properties"]
+    again = resources.as_sent(resources.vault_of(_GROUND, "tenant", recover=True))["properties"]
     assert again["createMode"] == "recover"
 
 
 @pytest.mark.parametrize(("read_only", "mode"), [(True, "ReadOnly"), (False, "ReadWrite")])
 def test_a_link_opens_a_share_one_way(mode: str, *, read_only: bool) -> None:
     """And is never shown with its key."""
-    made = bodies.storage_link_of("account", "weights", read_only=read_only)
-    assert bodies.as_sent(made)["properties"]["azureFile"] == {
+    made = resources.storage_link_of("account", "weights", read_only=read_only)
+    assert resources.as_sent(made)["properties"]["azureFile"] == {
         "accountName": "account",
         "shareName": "weights",
         "accessMode": mode,
@@ -91,24 +95,28 @@ def test_a_link_opens_a_share_one_way(mode: str, *, read_only: bool) -> None:
 
 def test_a_share_has_the_throughput_that_boots_are_reckoned_with() -> None:
     """On SSD it is provisioned, and billed, apart from its size."""
-    made = bodies.as_sent(bodies.share_of())["properties"]
+    made = resources.as_sent(resources.share_of())["properties"]
     assert made["provisionedBandwidthMibps"] == 135
-    account = bodies.as_sent(bodies.storage_account_of(_GROUND))
+    account = resources.as_sent(resources.storage_account_of(_GROUND))
     assert (account["kind"], account["sku"]["name"]) == ("FileStorage", "PremiumV2_LRS")
     assert account["properties"]["allowBlobPublicAccess"] is False
 
 
 def test_everything_made_here_says_so() -> None:
     """So that purging takes nothing of anybody else's."""
-    tagged = [bodies.as_sent(make()) for name, make in _BODIES.items() if "Storage " not in name]
+    tagged = [resources.as_sent(make()) for name, make in _BODIES.items() if "Storage " not in name]
     owners = [body["tags"] for body in tagged if "location" in body]
-    assert owners == [bodies.OURS] * len(owners)
+    assert owners == [resources.OURS] * len(owners)
     assert len(owners) == 6
 
 
 def test_nobodys_kind_is_claimed_for_a_role() -> None:
     """Azure refuses a kind that is not the caller's: User where a service deploys."""
-    made = bodies.as_sent(bodies.role_of(_GROUND.vault_id, bodies.SECRETS_OFFICER, "somebody"))
+    made = resources.as_sent(
+        resources.role_of(_GROUND.vault_id, resources.SECRETS_OFFICER, "somebody")
+    )
     assert "principalType" not in made["properties"]
-    named = bodies.role_of(_GROUND.vault_id, bodies.SECRETS_USER, "x", kind="ServicePrincipal")
-    assert bodies.as_sent(named)["properties"]["principalType"] == "ServicePrincipal"
+    named = resources.role_of(
+        _GROUND.vault_id, resources.SECRETS_USER, "x", kind="ServicePrincipal"
+    )
+    assert resources.as_sent(named)["properties"]["principalType"] == "ServicePrincipal"

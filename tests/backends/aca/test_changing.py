@@ -6,9 +6,8 @@ from datetime import UTC, datetime
 import pytest
 from azure.mgmt.appcontainers import models
 
-from backends.aca import changing, looking, replicas, tags
-from backends.aca.names import SPEC_TAG
-from backends.aca.site import Site
+from backends.aca import deployment, replicas, resources, status
+from backends.aca.site import SPEC_TAG, Site
 from core.cloud_errors import CloudUnavailable, ConcurrentChange, NotOurs, QuotaExceeded
 from core.errors import DeploymentNotFound
 from core.records import State
@@ -46,12 +45,12 @@ async def test_scaling_changes_the_app_and_what_it_says_of_itself(
         await make(site, max_model_len=2048)
         before = await app_of_name(site)
         with collecting_notes() as notes:
-            await changing.scale(site, "gemma", 1, 2)
+            await deployment.scale(site, "gemma", 1, 2)
         after = await app_of_name(site)
         spec = wanted(site, max_model_len=2048, min_replicas=1, max_replicas=2).spec
     assert any("boots once" in note for note in notes)
     assert _scale(after) == (1, 2)
-    assert tags.spec_in(after.tags) == spec
+    assert resources.spec_from_tags(after.tags) == spec
     assert (after.tags or {})[SPEC_TAG] == spec.fingerprint
     assert _but_scale(after) == _but_scale(before)
 
@@ -62,7 +61,7 @@ async def test_the_same_number_again_makes_no_revision(
     """A boot costs minutes of a GPU."""
     async with opened(azure, subscription) as site:
         await make(site)
-        await changing.scale(site, "gemma", 0, 1)
+        await deployment.scale(site, "gemma", 0, 1)
         assert len(await revisions(site)) == 1
     assert PATCH not in controls.get(subscription)["calls"]
 
@@ -73,8 +72,8 @@ async def test_scaling_twice_makes_two_revisions_of_different_names(
     """The name of a revision that was read is not sent again."""
     async with opened(azure, subscription) as site:
         await make(site)
-        await changing.scale(site, "gemma", 0, 2)
-        await changing.scale(site, "gemma", 0, 1)
+        await deployment.scale(site, "gemma", 0, 2)
+        await deployment.scale(site, "gemma", 0, 1)
         assert len({one.name for one in await revisions(site)}) == 3
 
 
@@ -85,7 +84,7 @@ async def test_more_than_the_quota_is_refused_and_nothing_is_changed(
     async with opened(azure, subscription) as site:
         await make(site)
         with pytest.raises(QuotaExceeded):
-            await changing.scale(site, "gemma", 0, 3)
+            await deployment.scale(site, "gemma", 0, 3)
         assert _scale(await app_of_name(site)) == (0, 1)
 
 
@@ -97,18 +96,18 @@ async def test_a_stop_ends_every_replica_and_a_start_is_what_was_asked_for(
     async with opened(azure, subscription) as site:
         await deployed(site, min_replicas=1)
         for _ in range(2):
-            await changing.stop(site, "gemma")
+            await deployment.stop(site, "gemma")
             assert await stopped(site)
         await wait_until(
-            lambda: looking.describe(site, "gemma"),
+            lambda: status.describe(site, "gemma"),
             lambda seen: seen.state is State.STOPPED,
             waiting_for="the stop",
             every=0.05,
             timeout=20,
         )
-        assert not replicas.total(await revisions(site))
+        assert not replicas.count_replicas(await revisions(site))
         for _ in range(2):
-            await changing.start(site, "gemma")
+            await deployment.start(site, "gemma")
             assert not await stopped(site)
         assert _scale(await app_of_name(site)) == (1, 1)
 
@@ -117,9 +116,9 @@ async def test_at_most_none_is_a_stop(azure: AzurePlane, subscription: str) -> N
     """A maximum of 0 is none to Azure."""
     async with opened(azure, subscription) as site:
         await make(site)
-        await changing.scale(site, "gemma", 0, 0)
+        await deployment.scale(site, "gemma", 0, 0)
         assert await stopped(site)
-        await changing.scale(site, "gemma", 0, 1)
+        await deployment.scale(site, "gemma", 0, 1)
         assert not await stopped(site)
 
 
@@ -134,7 +133,7 @@ async def test_a_revision_that_is_kept_running_beside_the_newest_is_ended_first(
         await deployed(site, max_model_len=2048)
         await _activate(site, first.name)
         with collecting_notes() as notes:
-            await changing.stop(site, "gemma")
+            await deployment.stop(site, "gemma")
         seen = {one.name: one.active for one in await revisions(site)}
     assert any(first.name in note for note in notes)
     assert not seen[first.name]
@@ -146,11 +145,11 @@ async def test_what_is_started_again_has_its_time_anew(
     """Else what was stopped for its age would be stopped at once; no revision is made for it."""
     async with opened(azure, subscription) as site:
         await make(site, ttl_minutes=5)
-        await changing.stop(site, "gemma")
+        await deployment.stop(site, "gemma")
         later = time.time() + 7200
-        monkeypatch.setattr("backends.aca.changing.time.time", lambda: later)
-        await changing.start(site, "gemma")
-        told = await looking.describe(site, "gemma")
+        monkeypatch.setattr("backends.aca.deployment.time.time", lambda: later)
+        await deployment.start(site, "gemma")
+        told = await status.describe(site, "gemma")
         assert len(await revisions(site)) == 1
     assert told.expires_at == datetime.fromtimestamp(int(later) + 300, UTC)
 
@@ -171,11 +170,11 @@ async def test_what_is_not_there_or_not_ours_is_not_changed(
             "stranger": NotOurs,
             "theirs": DeploymentNotFound,
         }.items():
-            for work in (changing.stop, changing.start, changing.settle_address):
+            for work in (deployment.stop, deployment.start, deployment.settle_address):
                 with pytest.raises(kind):
                     await work(site, name)
             with pytest.raises(kind):
-                await changing.scale(site, name, 0, 2)
+                await deployment.scale(site, name, 0, 2)
         assert _written(controls, subscription) == before
 
 
@@ -187,11 +186,11 @@ async def test_a_change_that_is_under_way_is_waited_out_but_not_for_ever(
     async with opened(azure, subscription) as site:
         await make(site)
         controls.set(subscription, faults=[fault(PATCH, 409, code=code, times=2)])
-        await changing.scale(site, "gemma", 0, 2)
+        await deployment.scale(site, "gemma", 0, 2)
         monkeypatch.setattr("backends.aca.operations.BUSY_SECONDS", 0.1)
         controls.set(subscription, faults=[fault(PATCH, 409, code=code, times=-1)])
         with pytest.raises(ConcurrentChange):
-            await changing.scale(site, "gemma", 0, 1)
+            await deployment.scale(site, "gemma", 0, 1)
         assert _scale(await app_of_name(site)) == (0, 2)
 
 
@@ -200,12 +199,12 @@ async def test_a_stop_that_takes_long_is_no_error(
 ) -> None:
     """Azure is at it, which is said; nothing was undone by anybody."""
     monkeypatch.setattr("backends.aca.operations.REFUSAL_SECONDS", 0.05)
-    monkeypatch.setattr(changing, "_HOLDS_SECONDS", 0.05)
+    monkeypatch.setattr(deployment, "_HOLDS_SECONDS", 0.05)
     async with opened(azure, subscription) as site:
         await make(site)
         controls.set(subscription, operation_seconds=3600)
         with collecting_notes() as notes:
-            await changing.stop(site, "gemma")
+            await deployment.stop(site, "gemma")
     assert any("still at it" in note for note in notes)
 
 
@@ -215,9 +214,9 @@ async def test_nobody_who_says_the_address_leaves_it_as_it_was(
     """Whoever could call it still can, and it is said."""
     async with opened(azure, subscription) as site:
         await make(site)
-        monkeypatch.setattr("backends.aca.address.own_address", _unseen)
+        monkeypatch.setattr("backends.aca.access.own_address", _unseen)
         with collecting_notes() as notes:
-            await changing.settle_address(site, "gemma")
+            await deployment.settle_address(site, "gemma")
     assert any("as it was" in note for note in notes)
     assert PATCH not in controls.get(subscription)["calls"]
 

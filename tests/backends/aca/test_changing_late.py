@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import pytest
 
-from backends.aca import changing, looking, operations
+from backends.aca import app, deployment, operations, status
 from core.cloud_errors import CloudRefused, ConcurrentChange
 from core.records import State
 from core.rehearsal import AzurePlane
@@ -31,19 +31,19 @@ async def test_what_was_stopped_as_it_was_created_can_be_started(
     async with opened(azure, subscription) as site:
         await make(site, **SERVED)
         with pytest.raises(ConcurrentChange):
-            await changing.stop(site, NAME)
+            await deployment.stop(site, NAME)
         assert not [one for one in await revisions(site) if one.active or one.number]
         await wait_until(
-            lambda: looking.describe(site, NAME),
+            lambda: status.describe(site, NAME),
             lambda seen: seen.state is State.FAILED,
             waiting_for="the creation to be given up",
             every=0.05,
             timeout=10,
         )
-        await changing.stop(site, NAME)
-        assert (await looking.describe(site, NAME)).state is State.STOPPED
+        await deployment.stop(site, NAME)
+        assert (await status.describe(site, NAME)).state is State.STOPPED
         controls.set(subscription, boot_seconds=0.5)
-        await changing.start(site, NAME)
+        await deployment.start(site, NAME)
         await ready(site)
 
 
@@ -56,7 +56,7 @@ async def test_a_boot_that_goes_on_is_not_replaced_by_deploying_again(
         with suppress(CloudRefused):
             await make(site, **SERVED)
         await wait_until(
-            lambda: looking.app_named(site, NAME),
+            lambda: app.get_app(site, NAME),
             lambda app: app.provisioning_state == "Failed",
             waiting_for="Azure's patience to end",
             every=0.05,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from azure.mgmt.appcontainers import models
 
-from backends.aca import whole
+from backends.aca.app import copy_ingress, copy_template, gives, patch_of, replacement
 from tests.backends.aca.planned import A100, drawn, site, small, typed
 
 pytestmark = pytest.mark.anyio
@@ -19,7 +19,7 @@ def _app(**said: Any) -> models.ContainerApp:
 
 def test_a_change_says_where_the_app_is_and_keeps_its_tags() -> None:
     """Without its location Azure refuses it; nothing else is said that does not change."""
-    body = whole.patch_of(_app(), tags={"a": "b"})
+    body = patch_of(_app(), tags={"a": "b"})
     assert body.location == "swedencentral"
     assert body.tags == {**(_app().tags or {}), "a": "b"}
     assert body.properties is None
@@ -28,8 +28,8 @@ def test_a_change_says_where_the_app_is_and_keeps_its_tags() -> None:
 def test_a_changed_template_carries_every_container_and_a_name_of_its_own() -> None:
     """Lists are replaced as wholes: half a container would be the whole of it."""
     app = _app()
-    template = whole.template_of(app)
-    body = whole.patch_of(app, template=template)
+    template = copy_template(app)
+    body = patch_of(app, template=template)
     assert app.properties
     assert app.properties.template
     assert body.properties
@@ -43,12 +43,12 @@ def test_a_changed_template_carries_every_container_and_a_name_of_its_own() -> N
 def test_a_copy_is_changed_and_not_what_was_read() -> None:
     """What was read is compared with later."""
     app = _app()
-    template, ingress = whole.template_of(app), whole.ingress_of(app)
+    template, ingress = copy_template(app), copy_ingress(app)
     assert template.scale
     assert ingress
     template.scale.max_replicas = 7
     ingress.ip_security_restrictions = []
-    again, kept = whole.template_of(app), whole.ingress_of(app)
+    again, kept = copy_template(app), copy_ingress(app)
     assert again.scale
     assert kept
     assert again.scale.max_replicas == 1
@@ -69,7 +69,7 @@ async def test_a_replacement_keeps_identities_registries_and_references_of_other
         *(now.properties.configuration.secrets or ()),
         models.Secret(name="theirs", key_vault_url="https://v/secrets/theirs", identity="system"),
     ]
-    body = await whole.replacement(site(), _app(max_model_len=2048), now)
+    body = await replacement(site(), _app(max_model_len=2048), now)
     assert body.identity
     assert set(body.identity.user_assigned_identities or {}) == {*own, THEIRS}
     assert body.properties
@@ -85,7 +85,7 @@ async def test_of_our_own_tags_none_is_kept_that_is_not_said_again() -> None:
     """A deployment without an end must not have that of the former."""
     now = _app()
     now.tags = {**(now.tags or {}), "vllm-devops-expires": "1", "cost-center": "42"}
-    body = await whole.replacement(site(), _app(), now)
+    body = await replacement(site(), _app(), now)
     assert body.tags == {**(_app().tags or {}), "cost-center": "42"}
 
 
@@ -93,7 +93,7 @@ async def test_of_our_own_tags_none_is_kept_that_is_not_said_again() -> None:
 def test_an_app_that_lost_its_key_no_longer_gives_it(lost: str) -> None:
     """Whoever puts what Azure shows, without the parts that he does not know, loses them."""
     app, wanted = _app(), drawn(A100, **small()).container.secrets
-    assert whole.gives(app, wanted)
+    assert gives(app, wanted)
     assert app.properties
     assert app.properties.configuration
     assert app.properties.template
@@ -102,4 +102,4 @@ def test_an_app_that_lost_its_key_no_longer_gives_it(lost: str) -> None:
         app.properties.configuration.secrets = None
     else:
         app.properties.template.containers[0].env = []
-    assert not whole.gives(app, wanted)
+    assert not gives(app, wanted)

@@ -5,7 +5,7 @@ from typing import Any
 import anyio
 import pytest
 
-from backends.aca import checking
+from backends.aca import checks as aca_checks
 from core.plans import Preflight
 from core.rehearsal import AzurePlane
 from tests.azure_plane import Controls
@@ -77,7 +77,7 @@ async def test_without_a_login_one_row_says_more_than_ten(
 async def test_a_login_that_does_not_answer_is_unknown(
     azure: AzurePlane, subscription: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checking, "_LOGIN_SECONDS", 0.05)
+    monkeypatch.setattr(aca_checks, "_LOGIN_SECONDS", 0.05)
     async with opened(azure, subscription) as site:
 
         async def silent() -> str:
@@ -93,7 +93,7 @@ async def test_a_login_that_does_not_answer_is_unknown(
 async def test_what_azure_does_not_answer_in_time_is_unknown_and_the_rest_is_told(
     azure: AzurePlane, subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checking, "_ANSWERS_SECONDS", 4)
+    monkeypatch.setattr(aca_checks, "_ANSWERS_SECONDS", 4)
     call = "GET Microsoft.App/locations/availableManagedEnvironmentsWorkloadProfileTypes"
     controls.set(subscription, faults=[fault(call, when="hang", times=-1)])
     found = await checks(azure, subscription)

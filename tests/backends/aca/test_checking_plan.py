@@ -55,7 +55,7 @@ async def test_the_image_is_asked_of_its_registry(
             raise answer
         return answer
 
-    monkeypatch.setattr("backends.aca.images.pinned", pinned)
+    monkeypatch.setattr("backends.aca.app.pinned", pinned)
     async with opened(azure, subscription) as site:
         assert row(await checked(site), "image").outcome == outcome
 

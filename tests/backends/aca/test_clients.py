@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from backends.aca.identified import object_id
+from backends.aca.site import object_id
 from backends.common.concurrency import side_by_side
 from core.errors import OpsError
 from core.rehearsal import AzurePlane

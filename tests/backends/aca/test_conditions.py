@@ -4,16 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from backends.aca.conditions import (
-    Said,
-    failure,
-    host_missing,
-    meaning_of,
-    over_quota,
-    step_of,
-)
-from backends.aca.replicas import Seen
-from backends.aca.streams import Event
+from backends.aca.logs import Event
+from backends.aca.replicas import ReplicaState
+from backends.aca.status import Reason, host_missing, meaning_of, over_quota, read_failure, step_of
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -23,9 +16,11 @@ def event(reason: str, text: str = "", *, seconds: float = 0, replica: str = "r"
     return Event(at, reason, text, "gemma--1", replica, warning=False)
 
 
-def replica(*, started: bool = False) -> Seen:
+def replica(*, started: bool = False) -> ReplicaState:
     made = NOW - timedelta(seconds=600)
-    return Seen("r", made, ready=False, started=started, restarts=0, details="", log_stream="")
+    return ReplicaState(
+        "r", made, ready=False, started=started, restarts=0, details="", log_stream=""
+    )
 
 
 @pytest.mark.parametrize(
@@ -47,7 +42,7 @@ def replica(*, started: bool = False) -> Seen:
 )
 def test_a_wording_is_recognized(words: str, code: str) -> None:
     """Reason and code beside it do not matter."""
-    meaning = meaning_of(Said(words))
+    meaning = meaning_of(Reason(words))
     assert meaning
     assert meaning.code == code
     assert meaning.fix
@@ -55,7 +50,7 @@ def test_a_wording_is_recognized(words: str, code: str) -> None:
 
 def test_a_container_that_ended_well_means_nothing() -> None:
     """Exit code 0 is no failure."""
-    assert meaning_of(Said("Container 'vllm' was terminated with exit code '0'")) is None
+    assert meaning_of(Reason("Container 'vllm' was terminated with exit code '0'")) is None
 
 
 @pytest.mark.parametrize("words", ["CrashLoopBackOff", "0/1 Progress Deadline Exceeded."])
@@ -66,12 +61,15 @@ def test_what_ended_it_says_more_than_what_came_of_it(words: str) -> None:
         event("ProbeFailed", "Probe of StartUp failed with status code: 1", seconds=5),
         event("ContainerBackOff", "Persistent Failure to start container", seconds=1),
     ]
-    assert failure([Said(words)], events, []).code == "ENGINE_EXITED"
+    assert read_failure([Reason(words)], events, []).code == "ENGINE_EXITED"
 
 
 def test_without_anything_else_the_loop_is_told() -> None:
     """Events can be unreadable."""
-    assert failure([Said("Container is waiting: CrashLoopBackOff")], [], []).code == "CRASH_LOOP"
+    assert (
+        read_failure([Reason("Container is waiting: CrashLoopBackOff")], [], []).code
+        == "CRASH_LOOP"
+    )
 
 
 def test_a_used_up_quota_is_told_at_once_until_a_host_is_there() -> None:
@@ -87,19 +85,19 @@ def test_a_used_up_quota_is_told_at_once_until_a_host_is_there() -> None:
 
 def test_what_the_resource_says_goes_before_its_operation() -> None:
     """Both stand in the same order as they are given."""
-    said = [Said("image: manifest unknown"), Said("Maximum Allowed Cores exceeded")]
-    assert failure(said, [], []).code == "IMAGE_NOT_FOUND"
+    said = [Reason("image: manifest unknown"), Reason("Maximum Allowed Cores exceeded")]
+    assert read_failure(said, [], []).code == "IMAGE_NOT_FOUND"
 
 
 def test_a_certain_reason_is_not_overruled_by_the_engine() -> None:
     """Its log may be that of a former replica."""
     lines = ["torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."]
-    assert failure([Said("manifest unknown")], [], lines).code == "IMAGE_NOT_FOUND"
+    assert read_failure([Reason("manifest unknown")], [], lines).code == "IMAGE_NOT_FOUND"
 
 
 def test_words_that_nobody_knows_are_given_as_they_are() -> None:
     """Azure has more of them than we."""
-    told = failure([Said(""), Said("The flux capacitor is cold.")], [], [])
+    told = read_failure([Reason(""), Reason("The flux capacitor is cold.")], [], [])
     assert (told.code, told.cause) == ("ROLLOUT_FAILED", "The flux capacitor is cold.")
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from backends.aca.failing import classed
+from backends.aca.site import classed
 from core.cloud_errors import CloudRefused, PermissionDenied
 
 _RULES = "Client address is not authorized and caller is not a trusted service."

@@ -5,9 +5,8 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from backends.aca import looking, pending, removing, secrets
-from backends.aca.names import HF_SECRET
-from backends.aca.site import Site
+from backends.aca import app, deployment, replicas, secrets
+from backends.aca.site import HF_SECRET, Site
 from core.rehearsal import AzurePlane
 from tests.backends.aca.deployed import make
 from tests.backends.aca.faulty import (
@@ -97,13 +96,13 @@ async def test_what_is_told_is_true_and_the_next_call_does_it(
             await work.begin(site, name)
         told = await world.cloud.wrong(method, answer, work.do(site, name))
         # Who may not write into the vault yet may later: then it waits.
-        assert told.code or await work.holds(site, name) or pending.of(site, name)
+        assert told.code or await work.holds(site, name) or app.pending_of(site, name)
         if what != "delete":
             assert await world.cloud.whole(name) or not work.begin
         await work.do(site, name)
         assert await work.holds(site, name)
         await world.cloud.whole(name)
-        assert (await removing.delete(site, name)).gone
+        assert (await deployment.delete(site, name)).gone
         assert not await world.cloud.whole(name)
         await secrets.remove(site, HF_SECRET)
 
@@ -125,7 +124,7 @@ async def test_a_look_that_is_refused_stops_no_deletion_for_ever(
     told = await told_of(work.do(site, "gemma"))
     await world.cloud.set(faults=[])
     assert told.code in {None, "PERMISSION_DENIED", "CLOUD_UNAVAILABLE"}
-    assert told.code or await work.holds(site, "gemma") or pending.of(site, "gemma")
+    assert told.code or await work.holds(site, "gemma") or app.pending_of(site, "gemma")
     await work.do(site, "gemma")
     assert await work.holds(site, "gemma")
     await world.cloud.whole("gemma")
@@ -143,7 +142,7 @@ async def test_a_deployment_that_ends_anywhere_is_made_by_the_next(
             assert await world.cloud.whole(name) or told.code
         await make(world.site, name)
         assert await world.cloud.whole(name)
-        assert len(await looking.revisions_of(world.site, name)) == 1
+        assert len(await replicas.revisions_of(world.site, name)) == 1
 
 
 @pytest.mark.parametrize("number", REPLACING)
@@ -169,8 +168,8 @@ async def test_a_deletion_that_ends_anywhere_is_finished_by_the_next(
     for way in WAYS:
         name = f"gemma-{way}"
         await make(world.site, name)
-        told = await world.cut(number, way, removing.delete(world.site, name))
+        told = await world.cut(number, way, deployment.delete(world.site, name))
         if told and told.code is None:
             assert not await world.cloud.whole(name)
-        assert (await removing.delete(world.site, name)).gone
+        assert (await deployment.delete(world.site, name)).gone
         assert not await world.cloud.whole(name)

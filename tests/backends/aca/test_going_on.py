@@ -6,9 +6,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from backends.aca import applying, going_on, looking, pending, removing, secrets, stands
-from backends.aca.names import key_secret
-from backends.aca.site import Site
+from backends.aca import app, deployment, resources, secrets, status
+from backends.aca.site import Site, key_secret
 from core.cloud_errors import NotAuthenticated
 from core.records import State
 from core.rehearsal import AzurePlane
@@ -25,7 +24,7 @@ pytestmark = pytest.mark.anyio
 def _quick(controls: Controls, bare_subscription: str, monkeypatch: pytest.MonkeyPatch) -> None:
     controls.set(bare_subscription, rollout="never", environment_seconds=0.3)
     impatient(monkeypatch)
-    monkeypatch.setattr("backends.aca.ground.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("backends.aca.setup.PATIENCE_SECONDS", 0.0)
 
 
 async def test_a_deployment_in_a_bare_subscription_waits_for_what_it_stands_on(
@@ -36,10 +35,10 @@ async def test_a_deployment_in_a_bare_subscription_waits_for_what_it_stands_on(
         await make(site)
         phases = await _to_the_end(site)
         assert phases
-        assert phases <= stands.PHASES
-        assert await looking.app_there(site, "gemma")
+        assert phases <= resources.PHASES
+        assert await app.find_app(site, "gemma")
         assert await secrets.exists(site, key_secret("gemma"))
-        await going_on.go_on(site, "gemma")
+        await deployment.go_on(site, "gemma")
 
 
 async def test_another_server_goes_on_where_the_first_one_died(
@@ -50,7 +49,7 @@ async def test_another_server_goes_on_where_the_first_one_died(
         await make(site, max_model_len=2048)
     async with opened(azure, bare_subscription, folder=tmp_path) as site:
         await _to_the_end(site)
-        spec = await looking.spec_of(site, "gemma")
+        spec = await app.get_spec(site, "gemma")
         assert spec
         assert spec.max_model_len == 2048
 
@@ -97,18 +96,18 @@ async def test_a_refusal_on_the_way_is_told_and_a_new_deployment_tries_anew(
         await make(site)
         controls.set(bare_subscription, denied_actions=["Microsoft.App/containerApps/write"])
         await _to_the_end(site)
-        told = await looking.describe(site, "gemma")
+        told = await status.describe(site, "gemma")
         assert told.state is State.FAILED
         assert told.failure
         assert told.failure.code == "PERMISSION_DENIED"
         assert not await secrets.exists(site, key_secret("gemma"))
         before = len(controls.get(bare_subscription)["calls"])
-        await going_on.go_on(site, "gemma")
+        await deployment.go_on(site, "gemma")
         assert len(controls.get(bare_subscription)["calls"]) == before
         controls.set(bare_subscription, denied_actions=[])
         await make(site)
-        assert await looking.app_there(site, "gemma")
-        assert pending.of(site, "gemma") is None
+        assert await app.find_app(site, "gemma")
+        assert app.pending_of(site, "gemma") is None
 
 
 async def test_what_may_work_later_is_only_noted(
@@ -120,10 +119,10 @@ async def test_what_may_work_later_is_only_noted(
         await _wait_for_role(site, controls)
         controls.set(bare_subscription, faults=[fault(PUT, 503)])
         with collecting_notes() as notes:
-            await going_on.go_on(site, "gemma")
+            await deployment.go_on(site, "gemma")
         assert any("goes on later" in note for note in notes)
-        await going_on.go_on(site, "gemma")
-        assert await looking.app_there(site, "gemma")
+        await deployment.go_on(site, "gemma")
+        assert await app.find_app(site, "gemma")
 
 
 async def test_a_login_that_has_run_out_is_told_and_forgets_nothing(
@@ -135,11 +134,11 @@ async def test_a_login_that_has_run_out_is_told_and_forgets_nothing(
     controls.set(bare_subscription, login="expired")
     async with opened(azure, bare_subscription, folder=tmp_path) as site:
         with pytest.raises(NotAuthenticated):
-            await going_on.go_on(site, "gemma")
+            await deployment.go_on(site, "gemma")
     controls.set(bare_subscription, login="ok")
     async with opened(azure, bare_subscription, folder=tmp_path) as site:
         await _to_the_end(site)
-        assert await looking.app_there(site, "gemma")
+        assert await app.find_app(site, "gemma")
 
 
 async def test_a_server_that_only_reads_goes_on_with_nothing(
@@ -150,8 +149,8 @@ async def test_a_server_that_only_reads_goes_on_with_nothing(
         await make(site)
     before = len(controls.get(bare_subscription)["calls"])
     async with opened(azure, bare_subscription, folder=tmp_path, read_only=True) as site:
-        await going_on.go_on(site, "gemma")
-        assert pending.of(site, "gemma") is not None
+        await deployment.go_on(site, "gemma")
+        assert app.pending_of(site, "gemma") is not None
     assert len(controls.get(bare_subscription)["calls"]) == before
 
 
@@ -162,12 +161,12 @@ async def test_what_is_deleted_while_it_waits_never_comes(
     controls.set(bare_subscription, environment_seconds=3600)
     async with opened(azure, bare_subscription) as site:
         await make(site)
-        await going_on.go_on(site, "gemma")
-        gone = await removing.delete(site, "gemma")
+        await deployment.go_on(site, "gemma")
+        gone = await deployment.delete(site, "gemma")
         assert gone.gone
         assert len(gone.removed) == 1
-        await going_on.go_on(site, "gemma")
-        assert await looking.list_all(site) == []
+        await deployment.go_on(site, "gemma")
+        assert await status.list_deployments(site) == []
 
 
 async def test_a_role_that_never_counts_is_told_in_the_end(
@@ -178,12 +177,12 @@ async def test_a_role_that_never_counts_is_told_in_the_end(
     controls.set(bare_subscription, faults=[fault("PUT secrets", 403, code="Forbidden", times=-1)])
     async with opened(azure, bare_subscription) as site:
         await make(site)
-        told = await looking.describe(site, "gemma")
+        told = await status.describe(site, "gemma")
         assert told.phase
-        assert told.phase.name == stands.ROLE
-        monkeypatch.setattr(applying, "_EFFECT", timedelta(0))
-        await going_on.go_on(site, "gemma")
-        told = await looking.describe(site, "gemma")
+        assert told.phase.name == resources.ROLE
+        monkeypatch.setattr(deployment, "_EFFECT", timedelta(0))
+        await deployment.go_on(site, "gemma")
+        told = await status.describe(site, "gemma")
     assert told.failure
     assert told.failure.code == "PERMISSION_DENIED"
 
@@ -200,19 +199,19 @@ async def test_an_identity_that_may_not_read_the_vault_yet_is_waited_for(
     )
     async with opened(azure, bare_subscription) as site:
         await make(site)
-        told = await looking.describe(site, "gemma")
+        told = await status.describe(site, "gemma")
         assert told.phase
-        assert told.phase.name == stands.ROLE
+        assert told.phase.name == resources.ROLE
         assert await secrets.exists(site, key_secret("gemma"))
-        await going_on.go_on(site, "gemma")
-        assert await looking.app_there(site, "gemma")
+        await deployment.go_on(site, "gemma")
+        assert await app.find_app(site, "gemma")
 
 
 async def _wait_for_role(site: Site, controls: Controls) -> None:
     subscription = site.ground.subscription
     controls.set(subscription, faults=[fault("PUT secrets", 403, code="Forbidden")], role_seconds=0)
     await make(site)
-    assert pending.of(site, "gemma")
+    assert app.pending_of(site, "gemma")
 
 
 async def _to_the_end(site: Site) -> set[str]:
@@ -220,11 +219,11 @@ async def _to_the_end(site: Site) -> set[str]:
     phases = set[str]()
 
     async def step() -> bool:
-        kept = pending.of(site, "gemma")
+        kept = app.pending_of(site, "gemma")
         if kept is None or kept.failure:
             return True
         phases.add(kept.phase)
-        await going_on.go_on(site, "gemma")
+        await deployment.go_on(site, "gemma")
         return False
 
     await wait_until(step, bool, waiting_for="the app", every=0.05, timeout=30)

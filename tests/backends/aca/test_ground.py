@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from azure.mgmt.resource.resources.models import ResourceGroup
 
-from backends.aca import ground
-from backends.aca import stands as phases
-from backends.aca.ground_steps import steps
+from backends.aca import resources as phases
+from backends.aca import setup
+from backends.aca.setup import steps
 from core.cloud_errors import CloudRefused, NotConfigured
 from core.rehearsal import AzurePlane
 from tests.azure_plane import Controls
@@ -27,7 +27,7 @@ async def test_a_bare_subscription_gets_everything_and_nothing_twice(
     async with opened(azure, bare_subscription) as site:
         await stands(site)
         assert changes(controls, bare_subscription) == MADE
-        assert await ground.advance(site, share=True) is None
+        assert await setup.advance(site, share=True) is None
     assert changes(controls, bare_subscription) == MADE
 
 
@@ -47,18 +47,18 @@ async def test_what_a_set_up_made_is_left_as_it_is(
     before = changes(controls, subscription)
     for target in ("aca-a100", "aca-t4"):
         async with opened(azure, subscription, target) as site:
-            assert await ground.advance(site, share=True) is None
+            assert await setup.advance(site, share=True) is None
     assert changes(controls, subscription) == before
 
 
 async def test_nothing_is_made_before_its_provider_is_registered(
     azure: AzurePlane, bare_subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ground, "PATIENCE_SECONDS", 0)
+    monkeypatch.setattr(setup, "PATIENCE_SECONDS", 0)
     controls.set(bare_subscription, registration_seconds=600)
     async with opened(azure, bare_subscription) as site:
-        assert await ground.advance(site, share=True) == phases.REGISTERING
-        assert await ground.advance(site, share=True) == phases.REGISTERING
+        assert await setup.advance(site, share=True) == phases.REGISTERING
+        assert await setup.advance(site, share=True) == phases.REGISTERING
     assert resources(controls, bare_subscription) == []
     (registered,) = changes(controls, bare_subscription).values()
     assert registered == 5
@@ -71,13 +71,13 @@ async def test_an_environment_is_begun_once_and_another_server_goes_on(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(ground, "PATIENCE_SECONDS", 0.3)
-    monkeypatch.setattr("backends.aca.ground_environment._REFUSED_WITHIN_SECONDS", 0.1)
+    monkeypatch.setattr(setup, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr("backends.aca.environment._REFUSED_WITHIN_SECONDS", 0.1)
     controls.set(bare_subscription, **{**AT_ONCE, "environment_seconds": 1.5})
     async with opened(azure, bare_subscription) as site:
-        assert await ground.advance(site, share=False) == phases.ENVIRONMENT
+        assert await setup.advance(site, share=False) == phases.ENVIRONMENT
     async with opened(azure, bare_subscription, folder=tmp_path) as other:
-        assert await ground.advance(other, share=False) == phases.ENVIRONMENT
+        assert await setup.advance(other, share=False) == phases.ENVIRONMENT
         await stands(other, share=False)
     assert changes(controls, bare_subscription)[ENVIRONMENT] == 1
 
@@ -85,11 +85,11 @@ async def test_an_environment_is_begun_once_and_another_server_goes_on(
 async def test_identity_vault_and_storage_do_not_wait_for_the_environment(
     azure: AzurePlane, bare_subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backends.aca.ground_environment._REFUSED_WITHIN_SECONDS", 0.05)
+    monkeypatch.setattr("backends.aca.environment._REFUSED_WITHIN_SECONDS", 0.05)
     controls.set(bare_subscription, **{**AT_ONCE, "environment_seconds": 600})
-    monkeypatch.setattr(ground, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(setup, "PATIENCE_SECONDS", 1.0)
     async with opened(azure, bare_subscription) as site:
-        assert await ground.advance(site, share=True) == phases.ENVIRONMENT
+        assert await setup.advance(site, share=True) == phases.ENVIRONMENT
     made = changes(controls, bare_subscription)
     assert set(MADE) - set(made) == {"PUT Microsoft.App/managedEnvironments/storages"}
 
@@ -97,12 +97,12 @@ async def test_identity_vault_and_storage_do_not_wait_for_the_environment(
 async def test_a_role_that_does_not_count_yet_is_waited_for_and_not_given_again(
     azure: AzurePlane, bare_subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ground, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(setup, "PATIENCE_SECONDS", 0.3)
     controls.set(bare_subscription, **AT_ONCE, role_seconds=2)
     async with opened(azure, bare_subscription) as site:
-        phase = await ground.advance(site, share=False)
+        phase = await setup.advance(site, share=False)
         while phase != phases.ROLE:
-            phase = await ground.advance(site, share=False)
+            phase = await setup.advance(site, share=False)
         await stands(site, share=False)
     assert changes(controls, bare_subscription)["PUT Microsoft.Authorization/roleAssignments"] == 2
 
@@ -166,7 +166,7 @@ async def test_a_workspace_that_is_not_there_is_said_before_an_environment_is_ma
 
 async def test_without_a_subscription_nothing_is_asked() -> None:
     with pytest.raises(NotConfigured):
-        await ground.advance(offline(), share=True)
+        await setup.advance(offline(), share=True)
 
 
 async def test_no_key_is_in_any_log(

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from backends.aca import ground, ground_environment
-from backends.aca.stands import ENVIRONMENT, Stand
+from backends.aca import environment as aca_environment
+from backends.aca import setup
+from backends.aca.resources import ENVIRONMENT, Stand
 from core.cloud_errors import CloudRefused, NotOurs, QuotaExceeded
 from core.rehearsal import AzurePlane
 from tests.azure_plane import Controls
@@ -46,13 +47,13 @@ async def test_a_second_target_adds_its_profile_and_nothing_is_lost(
     controls.set(bare_subscription, **AT_ONCE)
     async with opened(azure, bare_subscription, "aca-t4") as site:
         await stands(site, share=False)
-        before = await ground_environment.environment(site)
+        before = await aca_environment.find_environment(site)
     async with opened(azure, bare_subscription, "aca-a100") as site:
         await stands(site, share=False)
-        after = await ground_environment.environment(site)
+        after = await aca_environment.find_environment(site)
     assert before
     assert after
-    names = [one.name for one in ground_environment.profiles_of(after)]
+    names = [one.name for one in aca_environment.profiles_of(after)]
     assert names == ["Consumption", "gpu-t4", "gpu-a100"]
     old, new = before.as_dict(), after.as_dict()
     for one in (old, new):
@@ -97,15 +98,15 @@ async def test_a_profile_that_is_refused_for_its_quota_is_told_as_quota(
 async def test_a_change_that_azure_took_and_never_made_is_told_and_not_sent_twice(
     azure: AzurePlane, subscription: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ground, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(setup, "PATIENCE_SECONDS", 0.2)
     async with opened(azure, subscription) as site:
         arm = planted_apps(site)
         planted(arm, environment(workloadProfiles=PROFILES[:1]))
         arm.on(f"PATCH {HERE}", lambda _: (200, environment(workloadProfiles=PROFILES[:1])))
-        assert await ground.advance(site, share=False) == ENVIRONMENT
-        monkeypatch.setattr(ground_environment, "_SHOWS_WITHIN_SECONDS", 0)
+        assert await setup.advance(site, share=False) == ENVIRONMENT
+        monkeypatch.setattr(aca_environment, "_SHOWS_WITHIN_SECONDS", 0)
         with pytest.raises(CloudRefused) as caught:
-            await ground.advance(site, share=False)
+            await setup.advance(site, share=False)
     assert "does not take the profile" in caught.value.summary
     assert [one.split()[0] for one in arm.calls].count("PATCH") == 1
 
@@ -128,7 +129,7 @@ async def test_an_environment_that_can_never_do_is_left_alone(
         arm = planted_apps(site)
         planted(arm, environment(**said))
         with pytest.raises(CloudRefused) as caught:
-            await ground.advance(site, share=False)
+            await setup.advance(site, share=False)
     assert words in caught.value.summary
     assert "AZURE_CONTAINERAPPS_ENVIRONMENT" in caught.value.fix
     assert all(one.startswith("GET") for one in arm.calls)
@@ -142,7 +143,7 @@ async def test_a_failed_environment_of_ours_that_is_empty_is_made_anew(
         planted(arm, environment("Failed", deploymentErrors="No room."))
         leading_to(arm, "DELETE", None)
         leading_to(arm, "PUT", environment())
-        assert await ground.advance(site, share=False) is None
+        assert await setup.advance(site, share=False) is None
     changed = [one.split()[0] for one in arm.calls if not one.startswith("GET")]
     assert changed == ["DELETE", "PUT"]
 
@@ -157,7 +158,7 @@ async def test_a_failed_environment_that_is_not_ours_or_not_empty_is_left_alone(
         app = {"name": "one", "location": "x", "properties": {"environmentId": here}}
         planted(arm, environment("Failed", deploymentErrors="No room.", tags=tags), app)
         with pytest.raises(NotOurs) as caught:
-            await ground.advance(site, share=False)
+            await setup.advance(site, share=False)
     assert caught.value.cause == "No room."
     assert all(one.startswith("GET") for one in arm.calls)
 
@@ -165,21 +166,21 @@ async def test_a_failed_environment_that_is_not_ours_or_not_empty_is_left_alone(
 async def test_an_environment_that_fails_later_is_told_once_and_then_made_anew(
     azure: AzurePlane, subscription: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ground, "PATIENCE_SECONDS", 0)
-    monkeypatch.setattr(ground_environment, "_REFUSED_WITHIN_SECONDS", 0.05)
+    monkeypatch.setattr(setup, "PATIENCE_SECONDS", 0)
+    monkeypatch.setattr(aca_environment, "_REFUSED_WITHIN_SECONDS", 0.05)
     async with opened(azure, subscription) as site:
         arm = planted_apps(site)
         planted(arm, None)
         leading_to(arm, "PUT", environment("Waiting"))
-        assert await ground.advance(site, share=False) == ENVIRONMENT
+        assert await setup.advance(site, share=False) == ENVIRONMENT
         planted(arm, environment("Failed", deploymentErrors="No room."))
         with pytest.raises(CloudRefused) as caught:
-            await ground.advance(site, share=False)
+            await setup.advance(site, share=False)
         assert caught.value.cause == "No room."
         leading_to(arm, "DELETE", None)
-        assert await ground.advance(site, share=False) == ENVIRONMENT
+        assert await setup.advance(site, share=False) == ENVIRONMENT
         leading_to(arm, "PUT", environment())
-        assert await ground.advance(site, share=False) is None
+        assert await setup.advance(site, share=False) is None
     assert [one.split()[0] for one in arm.calls if one[:3] != "GET"] == ["PUT", "DELETE", "PUT"]
 
 
@@ -191,12 +192,12 @@ async def test_an_environment_that_fails_as_it_is_made_is_told_once_and_then_mad
         planted(arm, None)
         leading_to(arm, "PUT", environment("Failed", deploymentErrors="No room."))
         with pytest.raises(CloudRefused) as caught:
-            await ground.advance(site, share=False)
+            await setup.advance(site, share=False)
         assert "No room." in caught.value.cause
         assert not [one for one in arm.calls if one.startswith("DELETE")]
         leading_to(arm, "DELETE", None)
         leading_to(arm, "PUT", environment())
-        assert await ground.advance(site, share=False) is None
+        assert await setup.advance(site, share=False) is None
 
 
 @pytest.mark.parametrize(
@@ -220,7 +221,7 @@ async def test_every_state_of_an_environment_is_read(
 ) -> None:
     async with opened(azure, subscription) as site:
         planted(planted_apps(site), environment(state))
-        assert await ground_environment.stand(site) is stand
+        assert await aca_environment.environment_stand(site) is stand
 
 
 async def test_a_region_that_is_full_of_environments_is_told_as_quota(

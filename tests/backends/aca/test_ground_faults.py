@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from backends.aca import ground, waiting
+from backends.aca import setup
+from backends.aca import site as aca_site
+from backends.aca.resources import PHASES
 from backends.aca.site import Site
-from backends.aca.stands import PHASES
 from backends.common.concurrency import side_by_side
 from core.cloud_errors import CloudError, CloudTimeout, NotAuthenticated
 from core.rehearsal import AzurePlane
@@ -58,7 +59,7 @@ MOST_TRIES = 40
 async def tried(site: Site) -> CloudError | None:
     """Go on once; what was raised, if everything is not there."""
     try:
-        phase = await ground.advance(site, share=True)
+        phase = await setup.advance(site, share=True)
     except CloudError as exc:
         return exc
     assert phase is None or phase in PHASES
@@ -85,7 +86,7 @@ async def test_whatever_change_fails_is_made_by_the_next_call(
     way: str,
 ) -> None:
     if way == "silent":
-        monkeypatch.setattr(waiting, "WRITE_SECONDS", 0.2)
+        monkeypatch.setattr(aca_site, "WRITE_SECONDS", 0.2)
     calls = CALLS if way in {"forbidden", "down after it was done"} else FEW
     faults = [fault(call, **WAYS[way]) for call in calls]
     controls.set(bare_subscription, **AT_ONCE, faults=faults)
@@ -139,11 +140,11 @@ async def test_whatever_look_fails_is_told_and_looked_at_again(
 async def test_a_cloud_that_never_answers_is_given_up_in_time(
     azure: AzurePlane, subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ground, "SECONDS", 0.3)
+    monkeypatch.setattr(setup, "SECONDS", 0.3)
     controls.set(subscription, faults=[fault("GET *", when="hang", times=-1)])
     async with opened(azure, subscription) as site:
         with pytest.raises(CloudTimeout) as caught:
-            await ground.advance(site, share=True)
+            await setup.advance(site, share=True)
     assert "goes on" in caught.value.fix
 
 
@@ -154,5 +155,5 @@ async def test_without_a_login_it_says_how_to_log_in(
     controls.set(subscription, login=login)
     async with opened(azure, subscription) as site:
         with pytest.raises(NotAuthenticated) as caught:
-            await ground.advance(site, share=True)
+            await setup.advance(site, share=True)
     assert "az login" in caught.value.fix

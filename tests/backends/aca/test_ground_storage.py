@@ -5,7 +5,7 @@ import uuid
 import pytest
 from azure.mgmt.storage.models import FileShare
 
-from backends.aca import ground, ground_storage
+from backends.aca import setup, storage
 from backends.aca.site import Site
 from core.cloud_errors import CloudRefused
 from core.rehearsal import AzurePlane
@@ -63,11 +63,11 @@ async def test_another_share_is_only_read_and_never_made(
 ) -> None:
     async with opened(azure, subscription) as site:
         with pytest.raises(CloudRefused) as caught:
-            await ground.advance(site, share=True, named="models")
+            await setup.advance(site, share=True, named="models")
         assert "files://SHARE/FOLDER" in caught.value.fix
         shares = (await site.clients.storage()).file_shares
         await shares.create("vllm-devops", site.ground.storage_account, "models", FileShare())
-        assert await ground.advance(site, share=True, named="models") is None
+        assert await setup.advance(site, share=True, named="models") is None
         found = await links_of(site)
     assert found["models-ro"][1:] == ("models", "ReadOnly")
     assert "models" not in found
@@ -84,8 +84,8 @@ async def test_a_link_that_leads_elsewhere_is_left_alone(
     async with opened(azure, bare_subscription, azure_storage_account=other) as site:
         with pytest.raises(CloudRefused) as caught:
             await stands(site)
-        (first, _second) = ground_storage.links("weights")
-        assert await ground_storage.elsewhere(site, first)
+        (first, _second) = storage.links_of("weights")
+        assert await storage.link_elsewhere(site, first)
     assert "az containerapp env storage remove" in caught.value.fix
     assert changes(controls, bare_subscription)[LINK] == before
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from azure.mgmt.keyvault import models
 
-from backends.aca import ground, ground_vault, roles
-from backends.aca.ground_basics import identity
+from backends.aca import environment, secrets, setup
+from backends.aca.environment import find_identity
+from backends.aca.resources import ROLE, Stand
 from backends.aca.site import Site
-from backends.aca.stands import ROLE, Stand
 from core.cloud_errors import CloudRefused, PermissionDenied
 from core.rehearsal import AzurePlane
 from tests.azure_plane import Controls
@@ -30,7 +30,7 @@ async def delete_vault(site: Site) -> None:
 
 async def by_policies(site: Site) -> None:
     """Let there be a vault of that name which does not go by roles."""
-    vaults, whose = (await site.clients.vaults()).vaults, await identity(site)
+    vaults, whose = (await site.clients.vaults()).vaults, await find_identity(site)
     assert whose
     wanted = models.VaultCreateOrUpdateParameters(
         location="swedencentral",
@@ -51,7 +51,7 @@ async def test_a_vault_that_was_deleted_is_brought_back_with_what_is_in_it(
     async with opened(azure, subscription) as site:
         await (await site.clients.secrets()).set_secret("kept", "value")
         await delete_vault(site)
-        assert await ground_vault.stand(site) is Stand.ABSENT
+        assert await secrets.vault_stand(site) is Stand.ABSENT
         await stands(site, share=False)
         found = await (await site.clients.secrets()).get_secret("kept")
     assert found.value == "value"
@@ -93,7 +93,7 @@ async def test_whoever_may_not_give_roles_but_has_them_goes_on(
 ) -> None:
     controls.set(subscription, denied_actions=["Microsoft.Authorization/roleAssignments/write"])
     async with opened(azure, subscription) as site:
-        assert await ground.advance(site, share=True) is None
+        assert await setup.advance(site, share=True) is None
 
 
 async def test_a_role_that_is_old_and_does_not_count_is_no_longer_waited_for(
@@ -101,12 +101,12 @@ async def test_a_role_that_is_old_and_does_not_count_is_no_longer_waited_for(
 ) -> None:
     refused = fault("GET secrets", 403, code="Forbidden", message="Firewall.", times=-1)
     controls.set(subscription, faults=[refused])
-    monkeypatch.setattr(ground, "PATIENCE_SECONDS", 0)
+    monkeypatch.setattr(setup, "PATIENCE_SECONDS", 0)
     async with opened(azure, subscription) as site:
-        assert await ground.advance(site, share=False) == ROLE
-        monkeypatch.setattr(ground_vault, "_EFFECT", timedelta(0))
+        assert await setup.advance(site, share=False) == ROLE
+        monkeypatch.setattr(secrets, "_EFFECT", timedelta(0))
         with pytest.raises(PermissionDenied) as caught:
-            await ground.advance(site, share=False)
+            await setup.advance(site, share=False)
     assert caught.value.cause == "Firewall."
 
 
@@ -117,7 +117,7 @@ async def test_an_identity_that_the_directory_does_not_know_yet_gets_its_role_a_
     controls.set(bare_subscription, **AT_ONCE, faults=[unknown])
     async with opened(azure, bare_subscription) as site:
         await stands(site, share=False)
-        assert await roles.seen(site)
+        assert await environment.may_read_secrets(site)
     assert changes(controls, bare_subscription)[ROLES] == 4
 
 
@@ -125,7 +125,7 @@ async def test_a_role_of_the_identity_is_not_seen_before_it_is_given(
     azure: AzurePlane, bare_subscription: str, subscription: str
 ) -> None:
     async with opened(azure, subscription, azure_resource_group="elsewhere") as site:
-        assert not await roles.seen(site)
+        assert not await environment.may_read_secrets(site)
 
 
 async def test_an_assignment_of_a_larger_role_is_enough(
@@ -133,6 +133,13 @@ async def test_an_assignment_of_a_larger_role_is_enough(
 ) -> None:
     async with opened(azure, subscription) as site:
         who, scope = await site.clients.caller(), site.ground.vault_id
-        assert await roles.stand(site, scope, roles.SECRETS_USER, who) is Stand.THERE
-        assert await roles.stand(site, scope, roles.SHARE_READER, who) is Stand.ABSENT
-        assert await roles.stand(site, scope, roles.SECRETS_USER, None) is Stand.ABSENT
+        assert (
+            await environment.role_stand(site, scope, environment.SECRETS_USER, who) is Stand.THERE
+        )
+        assert (
+            await environment.role_stand(site, scope, environment.SHARE_READER, who) is Stand.ABSENT
+        )
+        assert (
+            await environment.role_stand(site, scope, environment.SECRETS_USER, None)
+            is Stand.ABSENT
+        )

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from backends.aca import kept, logs
+from backends.aca import logs
 from backends.aca.site import Site
 from backends.base import LogQuery
 from core.cloud_errors import CloudError
@@ -43,7 +43,7 @@ class Logged:
         self.controls.say(self.site.ground.subscription, app, said, **more)
 
     def pages(self, query: LogQuery = OWN, name: str = NAME) -> AsyncIterator[Sequence[Line]]:
-        return logs.pages(self.site, name, query)
+        return logs.log_pages(self.site, name, query)
 
     async def texts(self, query: LogQuery = OWN) -> list[str]:
         """Give all lines, oldest first."""
@@ -61,7 +61,7 @@ async def there(azure: AzurePlane, subscription: str, controls: Controls) -> Asy
 
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "ROWS", 4)
+    monkeypatch.setattr(logs, "PAGE_ROWS", 4)
 
 
 @pytest.mark.usefixtures("small_pages")

@@ -28,7 +28,7 @@ async def there(tmp_path: Path) -> AsyncIterator[Planted]:
 
 
 async def read(there: Planted, lines: int = 9, contains: str | None = None) -> LogLines:
-    return await logs.read(there.site, "gemma", lines=lines, contains=contains)
+    return await logs.read_logs(there.site, "gemma", lines=lines, contains=contains)
 
 
 async def noted(there: Planted, **more: str) -> tuple[LogLines, str]:
@@ -122,11 +122,11 @@ async def test_a_log_that_may_not_be_read_at_all_says_so(there: Planted) -> None
 async def test_the_log_of_nothing_is_not_found(there: Planted) -> None:
     """An empty one would say that it is silent."""
     with pytest.raises(DeploymentNotFound):
-        await logs.read(there.site, "nobody", lines=9)
+        await logs.read_logs(there.site, "nobody", lines=9)
 
 
 async def pages(there: Planted, **asked: Any) -> list[list[str]]:
-    found = logs.pages(there.site, "gemma", LogQuery(**asked))
+    found = logs.log_pages(there.site, "gemma", LogQuery(**asked))
     return [[line.text for line in page] async for page in found]
 
 
@@ -142,7 +142,7 @@ async def test_what_runs_is_the_first_page_and_nothing_of_it_comes_again(there: 
 async def test_what_the_streams_have_is_there_before_log_analytics_answers(there: Planted) -> None:
     """Where it is slow or silent, the newest lines were read all the same."""
     there.wrote(there.replica(), "one", "two")
-    found = logs.pages(there.site, "gemma", LogQuery())
+    found = logs.log_pages(there.site, "gemma", LogQuery())
     assert [line.text for line in await anext(found)] == ["one", "two"]
     assert not any("/query" in call for call in map(str, there.arm.calls))
     await found.aclose()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.aca import looking
+from backends.aca import app, status
 from core.cloud_errors import CloudUnavailable, NotAuthenticated, NotOurs
 from core.errors import DeploymentNotFound
 from core.records import Deployment, State
@@ -23,7 +23,7 @@ async def there(tmp_path: Path) -> AsyncIterator[Planted]:
 
 
 async def seen(there: Planted, name: str = "gemma") -> Deployment:
-    return await looking.describe(there.site, name)
+    return await status.describe(there.site, name)
 
 
 async def noted(there: Planted) -> tuple[Deployment, str]:
@@ -51,7 +51,7 @@ async def test_somebody_elses_app_is_left_alone(there: Planted) -> None:
     there.app(tags={})
     with pytest.raises(NotOurs):
         await seen(there)
-    assert list(await looking.list_all(there.site)) == []
+    assert list(await status.list_deployments(there.site)) == []
 
 
 async def test_another_targets_deployment_says_where_it_is(there: Planted) -> None:
@@ -59,7 +59,7 @@ async def test_another_targets_deployment_says_where_it_is(there: Planted) -> No
     there.app(tags={"managed-by": "vllm-devops-agent", "vllm-devops-target": "aca-t4"})
     with pytest.raises(DeploymentNotFound, match="it is on aca-t4"):
         await seen(there)
-    assert list(await looking.list_all(there.site)) == []
+    assert list(await status.list_deployments(there.site)) == []
 
 
 async def test_an_app_that_is_ready_and_answers_is_told_whole(there: Planted) -> None:
@@ -214,7 +214,7 @@ async def test_a_login_that_ends_midway_is_said_as_that(there: Planted) -> None:
     with pytest.raises(NotAuthenticated):
         await seen(there)
     with pytest.raises(NotAuthenticated):
-        await looking.list_all(there.site)
+        await status.list_deployments(there.site)
 
 
 async def test_one_app_that_cannot_be_read_does_not_hide_the_others(there: Planted) -> None:
@@ -222,7 +222,7 @@ async def test_one_app_that_cannot_be_read_does_not_hide_the_others(there: Plant
     there.app()
     there.arm.refuse("GET .*/revisions", 403, "AuthorizationFailed")
     with collecting_notes() as notes:
-        (now,) = await looking.list_all(there.site)
+        (now,) = await status.list_deployments(there.site)
     assert (now.name, now.state) == ("gemma", State.UNKNOWN)
     assert now.failure
     assert now.failure.code == "PERMISSION_DENIED"
@@ -244,13 +244,13 @@ async def test_a_list_that_azure_refuses_is_a_coded_error(there: Planted) -> Non
     """Not a group of errors, nor an empty list."""
     there.arm.refuse("GET .*/containerApps", 503, "ServiceUnavailable")
     with pytest.raises(CloudUnavailable):
-        await looking.list_all(there.site)
+        await status.list_deployments(there.site)
 
 
 async def test_without_a_group_there_is_nothing_to_list(there: Planted) -> None:
     """Before the set-up there is none."""
     there.arm.refuse("GET .*/containerApps", 404, "ResourceGroupNotFound")
-    assert list(await looking.list_all(there.site)) == []
+    assert list(await status.list_deployments(there.site)) == []
 
 
 async def test_an_app_whose_spec_was_lost_is_still_told(there: Planted) -> None:
@@ -258,4 +258,4 @@ async def test_an_app_whose_spec_was_lost_is_still_told(there: Planted) -> None:
     own = {"managed-by": "vllm-devops-agent", "vllm-devops-target": "aca-a100"}
     there.app(tags={**own, "vllm-devops-json-0": "1:{broken"}, provisioningState="Deleting")
     assert (await seen(there)).model == "not known"
-    assert await looking.spec_of(there.site, "gemma") is None
+    assert await app.get_spec(there.site, "gemma") is None

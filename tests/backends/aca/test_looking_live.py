@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from backends.aca import conditions, facts, logs, looking, replicas, waking
+from backends.aca import logs, replicas, status
 from backends.aca.site import Site
 from core.cloud_errors import CloudRefused, NotAuthenticated
 from core.records import Deployment, State
@@ -22,13 +22,13 @@ pytestmark = [pytest.mark.anyio, pytest.mark.life]
 @pytest.fixture(autouse=True)
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     impatient(monkeypatch)
-    monkeypatch.setattr(waking, "_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(status, "_PAUSE_SECONDS", 0.05)
 
 
 async def until(site: Site, *states: State) -> Deployment:
     """Look until it is in one of these states."""
     return await wait_until(
-        lambda: looking.describe(site, NAME),
+        lambda: status.describe(site, NAME),
         lambda seen: seen.state in states,
         waiting_for=" or ".join(states),
         every=0.05,
@@ -49,20 +49,20 @@ async def test_from_creation_to_sleep_and_awake_again(
     controls.set(subscription, boot_seconds=0.5, gateway_seconds=0.5)
     async with opened(azure, subscription) as site:
         await make(site, **SERVED)
-        seen = [await looking.describe(site, NAME)]
+        seen = [await status.describe(site, NAME)]
         while not seen[-1].state.settled:
-            seen.append(await looking.describe(site, NAME))
-        known = await facts.engine_facts(site, NAME)
+            seen.append(await status.describe(site, NAME))
+        known = await status.engine_facts(site, NAME)
         controls.set(subscription, cooldown_scale=0.0005)
         asleep = await until(site, State.ASLEEP)
         before = asked(controls, subscription)
-        again = [(await looking.describe(site, NAME)).state for _ in range(3)]
+        again = [(await status.describe(site, NAME)).state for _ in range(3)]
         with collecting_notes() as notes:
-            log = await logs.read(site, NAME, lines=500)
+            log = await logs.read_logs(site, NAME, lines=500)
         assert asked(controls, subscription) == before
         controls.set(subscription, cooldown_scale=1)
-        await waking.wake(site, NAME)
-        awake = await looking.describe(site, NAME)
+        await status.wake(site, NAME)
+        awake = await status.describe(site, NAME)
     states = list(dict.fromkeys(each.state for each in seen))
     assert states[-2:] == [State.LOADING, State.READY]
     assert (asleep.replicas, again) == (0, [State.ASLEEP] * 3)
@@ -83,10 +83,10 @@ async def test_a_partial_answer_and_a_missing_table_are_told(
         await until(site, State.ASLEEP)
         controls.set(subscription, partial_queries=True)
         with collecting_notes() as partial:
-            some = await logs.read(site, NAME, lines=500)
+            some = await logs.read_logs(site, NAME, lines=500)
         controls.set(subscription, partial_queries=False, log_tables=False)
         with collecting_notes() as missing:
-            events = await logs.read(site, NAME, lines=500)
+            events = await logs.read_logs(site, NAME, lines=500)
         controls.set(subscription, login="expired", token_seconds=1)
     assert some.total
     assert any("only a part" in note for note in partial)
@@ -94,7 +94,7 @@ async def test_a_partial_answer_and_a_missing_table_are_told(
     assert any("not received a line yet" in note for note in missing)
     async with opened(azure, subscription) as later:
         with pytest.raises(NotAuthenticated):
-            await looking.describe(later, NAME)
+            await status.describe(later, NAME)
 
 
 async def test_a_gpu_host_that_never_comes_is_recognized(
@@ -105,10 +105,10 @@ async def test_a_gpu_host_that_never_comes_is_recognized(
     async with opened(azure, subscription) as site:
         await make(site, **SERVED)
         waiting = await until(site, State.CREATING)
-        monkeypatch.setattr(conditions, "PATIENCE", timedelta(0))
+        monkeypatch.setattr(status, "PATIENCE", timedelta(0))
         now = await until(site, State.FAILED)
     assert waiting.phase
-    assert waiting.phase.name == conditions.ASSIGNING
+    assert waiting.phase.name == status.ASSIGNING
     assert now.failure
     assert now.failure.code == "GPU_HOST_NOT_ASSIGNED"
     assert now.replicas == 1
@@ -121,20 +121,20 @@ async def test_a_former_revision_that_was_activated_again_is_counted(
     controls.set(subscription, boot_seconds=0.2)
     async with opened(azure, subscription) as site:
         await deployed(site)
-        (former,) = [one.name for one in await replicas.held(site, NAME)]
+        (former,) = [one.name for one in await replicas.read_revisions(site, NAME)]
         await deployed(site, max_model_len=4096)
         apps = await site.clients.apps()
         group = site.clients.group
         await apps.container_apps_revisions.activate_revision(group, NAME, former)
         now = await wait_until(
-            lambda: looking.describe(site, NAME),
+            lambda: status.describe(site, NAME),
             lambda seen: seen.state is State.READY and seen.replicas == 2,
             waiting_for="one replica of either revision",
             every=0.05,
             timeout=20,
         )
         with collecting_notes() as notes:
-            await looking.describe(site, NAME)
+            await status.describe(site, NAME)
     assert now.replicas == 2
     assert any(f"{former} holds 1 replica(s), at $" in note for note in notes)
 

@@ -10,10 +10,9 @@ from typing import Any, Final
 import pytest
 from azure.core.polling._utils import _decode_continuation_token
 
-from backends.aca import looking, operations, secrets, whole
-from backends.aca.app import app_of
-from backends.aca.names import key_secret
-from backends.aca.site import Site
+from backends.aca import operations, secrets
+from backends.aca.app import app_of, copy_template, find_app, patch_of
+from backends.aca.site import Site, key_secret
 from core.cloud_errors import CloudError
 from core.rehearsal import AzurePlane
 from core.reply import collecting_notes
@@ -85,7 +84,7 @@ async def test_a_look_that_fails_says_nothing_of_the_change(
         with collecting_notes() as notes:
             await make(site)
         assert any("does not say how it goes" in note for note in notes)
-        assert await looking.app_there(site, "gemma")
+        assert await find_app(site, "gemma")
         assert await operations.failure_of(site, "gemma") is None
 
 
@@ -110,7 +109,7 @@ async def test_a_login_that_runs_out_in_the_middle_undoes_nothing(
     assert notes
     controls.set(subscription, login="ok")
     async with opened(azure, subscription) as site:
-        assert await looking.app_there(site, "gemma")
+        assert await find_app(site, "gemma")
 
 
 async def test_what_is_kept_holds_no_secret(
@@ -146,7 +145,7 @@ async def test_what_another_subscription_did_is_not_told_here(
         ) as elsewhere:
             assert await operations.failure_of(elsewhere, "gemma") is None
         assert await operations.failure_of(site, "gemma")
-        operations.forget(site, "gemma")
+        operations.forget_change(site, "gemma")
         assert await operations.failure_of(site, "gemma") is None
 
 
@@ -169,7 +168,7 @@ async def test_a_server_that_only_reads_writes_nothing_down(
 
 
 async def _settled(site: Site) -> bool:
-    app = await looking.app_there(site, "gemma")
+    app = await find_app(site, "gemma")
     return bool(app and app.properties and app.properties.provisioning_state == "Succeeded")
 
 
@@ -180,9 +179,9 @@ async def _body(site: Site) -> Any:
 
 async def _revise(site: Site, **more: Any) -> bool:
     """Change what a replica runs."""
-    app = await looking.app_there(site, "gemma")
+    app = await find_app(site, "gemma")
     assert app
-    body = whole.patch_of(app, template=whole.template_of(app))
+    body = patch_of(app, template=copy_template(app))
     return await operations.carry_out(site, "gemma", "update", "revise gemma", body=body, **more)
 
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from backends.aca import pending
-from backends.aca.blueprint import blueprint
-from backends.aca.pending import Pending
+from backends.aca import app
+from backends.aca.app import Pending, blueprint
 from backends.aca.site import Site
 from core.errors import Busy
 from core.records import Failure
@@ -40,19 +39,19 @@ def test_what_is_kept_comes_back_as_it_was(tmp_path: Path) -> None:
     """Blueprint, model and failure as well; a second time replaces the first."""
     site = _site(tmp_path)
     first = _waiting(site)
-    pending.keep(site, first)
-    assert pending.of(site, "gemma") == first
+    app.keep_pending(site, first)
+    assert app.pending_of(site, "gemma") == first
     failure = Failure(code="QUOTA_EXCEEDED", cause="Too many.", fix="Ask for more.")
     later = first.model_copy(update={"failure": failure})
-    pending.keep(site, later)
-    assert pending.of(site, "gemma") == later
+    app.keep_pending(site, later)
+    assert app.pending_of(site, "gemma") == later
     assert later.name == "gemma"
 
 
 def test_it_is_for_this_user_only_and_whole_or_not_there(tmp_path: Path) -> None:
     """Nothing else lies beside it."""
     site = _site(tmp_path)
-    pending.keep(site, _waiting(site))
+    app.keep_pending(site, _waiting(site))
     (file,) = site.folder.iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(site.folder.stat().st_mode) == 0o700
@@ -61,49 +60,49 @@ def test_it_is_for_this_user_only_and_whole_or_not_there(tmp_path: Path) -> None
 def test_all_of_them_are_given_by_name(tmp_path: Path) -> None:
     """What is no deployment is none."""
     site = _site(tmp_path)
-    assert pending.all_of(site) == ()
+    assert app.all_pending(site) == ()
     for name in ("qwen", "gemma"):
-        pending.keep(site, _waiting(site, name))
+        app.keep_pending(site, _waiting(site, name))
     (site.folder / "half.json").write_text("{")
-    assert [one.name for one in pending.all_of(site)] == ["gemma", "qwen"]
-    assert pending.of(site, "half") is None
+    assert [one.name for one in app.all_pending(site)] == ["gemma", "qwen"]
+    assert app.pending_of(site, "half") is None
 
 
 def test_that_of_another_subscription_is_none_here(tmp_path: Path) -> None:
     """Names are the same there, but not what they stand on."""
-    pending.keep(_site(tmp_path), _waiting(_site(tmp_path)))
+    app.keep_pending(_site(tmp_path), _waiting(_site(tmp_path)))
     other = _site(tmp_path, "theirs")
-    assert pending.of(other, "gemma") is None
-    assert pending.all_of(other) == ()
+    assert app.pending_of(other, "gemma") is None
+    assert app.all_pending(other) == ()
 
 
 def test_those_of_every_target_in_the_group_are_seen_together(tmp_path: Path) -> None:
     """They will stand on the same; those of another group will not."""
     mine, theirs = _site(tmp_path), _site(tmp_path, "theirs")
     beside = replace(mine, folder=tmp_path / "b")
-    pending.keep(mine, _waiting(mine, "qwen"))
-    pending.keep(beside, _waiting(mine, "gemma"))
-    pending.keep(theirs, _waiting(theirs, "far"))
-    assert [one.name for one in pending.of_the_group(mine)] == ["gemma", "qwen"]
+    app.keep_pending(mine, _waiting(mine, "qwen"))
+    app.keep_pending(beside, _waiting(mine, "gemma"))
+    app.keep_pending(theirs, _waiting(theirs, "far"))
+    assert [one.name for one in app.pending_in_group(mine)] == ["gemma", "qwen"]
 
 
 def test_what_is_forgotten_is_gone_and_twice_is_harmless(tmp_path: Path) -> None:
     """It is told whether there was one; a name that can be none is none."""
     site = _site(tmp_path)
-    pending.keep(site, _waiting(site))
-    assert pending.forget(site, "gemma")
-    assert not pending.forget(site, "gemma")
-    assert not pending.forget(site, "../gemma")
-    assert pending.of(site, "../gemma") is None
+    app.keep_pending(site, _waiting(site))
+    assert app.forget_pending(site, "gemma")
+    assert not app.forget_pending(site, "gemma")
+    assert not app.forget_pending(site, "../gemma")
+    assert app.pending_of(site, "../gemma") is None
 
 
 async def test_one_server_at_a_time_changes_a_deployment(tmp_path: Path) -> None:
     """Another deployment's lock is another one; afterwards nothing is left of either."""
     site = _site(tmp_path)
-    async with pending.locked(site, "gemma"), pending.locked(site, "qwen"):
+    async with app.locked(site, "gemma"), app.locked(site, "qwen"):
         with pytest.raises(Busy):
-            async with pending.locked(site, "gemma", seconds=0.01):
+            async with app.locked(site, "gemma", seconds=0.01):
                 pass
-    async with pending.locked(site, "gemma", seconds=0.01):
+    async with app.locked(site, "gemma", seconds=0.01):
         pass
     assert list(site.folder.iterdir()) == []

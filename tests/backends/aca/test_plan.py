@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from backends.aca import bodies
-from backends.aca.blueprint import Blueprint
-from backends.aca.planning import engine_name
+from backends.aca import resources
+from backends.aca.app import Blueprint
+from backends.aca.plan import engine_name
 from core.errors import InvalidArgument
 from core.plans import Plan
 from core.records import ModelShape
@@ -197,6 +197,6 @@ def test_the_roles_are_those_of_microsofts_list() -> None:
     """A reader for apps, and somebody who keeps secrets."""
     requests = [step.request for step in planned().steps if "roleAssign" in str(step.request)]
     kinds = [one["properties"]["roleDefinitionId"].rsplit("/", 1)[-1] for one in requests]
-    assert kinds == [bodies.SECRETS_USER, bodies.SECRETS_OFFICER]
+    assert kinds == [resources.SECRETS_USER, resources.SECRETS_OFFICER]
     assert requests[0]["properties"]["principalType"] == "ServicePrincipal"
     assert "principalType" not in requests[1]["properties"]

@@ -5,10 +5,8 @@ from typing import Any
 import pytest
 from azure.core.exceptions import HttpResponseError
 
-from backends.aca.app import app_of
-from backends.aca.blueprint import blueprint
-from backends.aca.names import SHARE
-from backends.aca.waiting import writing
+from backends.aca.app import app_of, blueprint
+from backends.aca.site import SHARE, writing
 from core.rehearsal import AzurePlane
 from planner.model import read_model
 from tests.azure_plane import Controls

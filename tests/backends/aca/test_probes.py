@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given, strategies
 
-from backends.aca import probes
-from backends.aca.rules import rules
+from backends.aca import container
+from backends.aca.container import rules
 from backends.container import Probe
 from core.errors import InvalidArgument
 
@@ -12,7 +12,10 @@ from core.errors import InvalidArgument
 @given(strategies.floats(min_value=0, max_value=1e6))
 def test_a_startup_probe_is_taken_and_long_enough(seconds: float) -> None:
     """A10: never beyond 240 failures of 240 s, and never shorter than the boot, up to our end."""
-    made, chosen = probes.startup(seconds, path="/health", port=8000), rules().startup_probe
+    made, chosen = (
+        container.startup_probe(seconds, path="/health", port=8000),
+        rules().startup_probe,
+    )
     assert made.failures <= 240
     assert made.period_seconds <= 240
     assert made.budget_seconds >= min(seconds + chosen.margin_seconds, chosen.most_seconds)
@@ -21,8 +24,8 @@ def test_a_startup_probe_is_taken_and_long_enough(seconds: float) -> None:
 
 def test_a_boot_too_long_for_short_periods_gets_longer_ones() -> None:
     """A10: 240 failures are the service's end, so that what grows is the period."""
-    assert probes.startup(600, path="/health", port=8000).period_seconds == 10
-    long = probes.startup(3600, path="/health", port=8000)
+    assert container.startup_probe(600, path="/health", port=8000).period_seconds == 10
+    long = container.startup_probe(3600, path="/health", port=8000)
     assert long.period_seconds > 10
     assert long.budget_seconds >= 3720
 
@@ -41,14 +44,14 @@ def test_a_boot_too_long_for_short_periods_gets_longer_ones() -> None:
 def test_a_probe_that_azure_refuses_is_refused_here(change: dict[str, int], why: str) -> None:
     """Also when somebody changes the table."""
     good = Probe(path="/health", port=8000, period_seconds=10, timeout_seconds=5, failures=3)
-    assert probes.checked(good, 48) == good
+    assert container.checked_probe(good, 48) == good
     with pytest.raises(InvalidArgument, match=why):
-        probes.checked(good.model_copy(update=change), 48)
+        container.checked_probe(good.model_copy(update=change), 48)
 
 
 def test_a_long_prefill_is_no_death() -> None:
     """The server answers /health late while it reads a long prompt: minutes must go by."""
-    alive = probes.liveness(path="/health", port=8000)
+    alive = container.liveness_probe(path="/health", port=8000)
     assert alive.timeout_seconds >= 30
     assert alive.budget_seconds >= 300
-    assert probes.readiness(path="/health", port=8000).budget_seconds >= 60
+    assert container.readiness_probe(path="/health", port=8000).budget_seconds >= 60

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from backends.aca import looking, queries
-from backends.aca.queries import Place, Wanted
+from backends.aca import logs
+from backends.aca.app import get_app
+from backends.aca.logs import Place, Wanted
 from core.cloud_errors import CloudRefused, NotConfigured, PermissionDenied
 from core.reply import collecting_notes
 from emulators.azure.kql_words import words_of
@@ -29,8 +30,8 @@ async def there(tmp_path: Path) -> AsyncIterator[Planted]:
 
 
 async def console(there: Planted, wanted: Wanted = WANTED) -> list[str]:
-    app = await looking.app_named(there.site, "gemma")
-    return [line.text for line in await queries.console(there.site, app, wanted)]
+    app = await get_app(there.site, "gemma")
+    return [line.text for line in await logs.query_console(there.site, app, wanted)]
 
 
 def environment(there: Planted, **logs: Any) -> None:
@@ -49,8 +50,8 @@ async def test_events_carry_their_reason(there: Planted) -> None:
     """As they do in the stream."""
     row = ["2026-11-21T11:30:00Z", "PulledImage", "Successfully pulled image"]
     there.kept("ContainerAppSystemLogs_CL", row)
-    app = await looking.app_named(there.site, "gemma")
-    (line,) = await queries.system(there.site, app, WANTED)
+    app = await get_app(there.site, "gemma")
+    (line,) = await logs.query_system(there.site, app, WANTED)
     assert str(line) == "11-21 11:30:00 [Container Apps] PulledImage: Successfully pulled image"
 
 
@@ -65,7 +66,7 @@ async def test_a_partial_answer_is_given_and_said_to_be_one(there: Planted) -> N
 
 async def test_a_table_that_is_not_there_yet_is_recognized(there: Planted) -> None:
     """It is made with its first line."""
-    with pytest.raises(queries.NoTable):
+    with pytest.raises(logs.NoTable):
         await console(there)
 
 
@@ -74,7 +75,7 @@ async def test_another_bad_query_is_an_error_of_its_own(there: Planted) -> None:
     there.arm.refuse("POST .*/query", 400, "BadArgumentError", "too long")
     with pytest.raises(CloudRefused) as caught:
         await console(there)
-    assert not isinstance(caught.value, queries.NoTable)
+    assert not isinstance(caught.value, logs.NoTable)
 
 
 async def test_a_workspace_that_may_not_be_read_says_so(there: Planted) -> None:
@@ -91,10 +92,10 @@ async def test_an_environment_that_writes_through_azure_monitor_has_other_tables
     async with planting(tmp_path, azure_log_analytics_workspace_id=WORKSPACE) as there:
         there.app()
         environment(there, destination="azure-monitor")
-        app = await looking.app_named(there.site, "gemma")
-        place = await queries.place_of(there.site, app)
+        app = await get_app(there.site, "gemma")
+        place = await logs.place_of(there.site, app)
     assert place == Place(WORKSPACE, custom=False)
-    asked = queries.query(place, place.table("ContainerAppConsoleLogs"), "gemma", WANTED)
+    asked = logs.query(place, place.table("ContainerAppConsoleLogs"), "gemma", WANTED)
     assert asked.startswith("ContainerAppConsoleLogs | where ContainerAppName == 'gemma' |")
 
 
@@ -109,7 +110,7 @@ async def test_an_environment_that_keeps_no_log_says_what_to_set(there: Planted)
 def test_the_query_is_of_one_app_and_bounded() -> None:
     """Everything else is left out there, not here."""
     wanted = WANTED._replace(revision="gemma--1", contains=("error",), newest=False)
-    assert queries.query(CUSTOM, "T_CL", "gemma", wanted, reason="Reason_s") == (
+    assert logs.query(CUSTOM, "T_CL", "gemma", wanted, reason="Reason_s") == (
         "T_CL | where ContainerAppName_s == 'gemma' and RevisionName_s == 'gemma--1'"
         " and (Reason_s contains 'error' or Log_s contains 'error')"
         " | project TimeGenerated, Reason_s, Log_s"
@@ -120,6 +121,6 @@ def test_the_query_is_of_one_app_and_bounded() -> None:
 @pytest.mark.parametrize("text", ["a' or 'b", "back\\slash", "\\' | take 1 //", "two\nlines"])
 def test_a_searched_text_cannot_change_the_query(text: str) -> None:
     """Quotes, backslashes and line ends are only text; Kusto itself reads them back."""
-    asked = queries.query(CUSTOM, "T_CL", "gemma", WANTED._replace(contains=(text,)))
+    asked = logs.query(CUSTOM, "T_CL", "gemma", WANTED._replace(contains=(text,)))
     texts = [word.value for word in words_of(asked) if word.kind == "text"]
     assert texts == ["gemma", text]

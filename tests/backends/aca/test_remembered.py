@@ -7,7 +7,7 @@ import anyio.lowlevel
 import pytest
 from azure.core.credentials import AccessToken
 
-from backends.aca.remembered import RememberedCredential
+from backends.aca.site import RememberedCredential
 from backends.common.concurrency import side_by_side
 
 pytestmark = pytest.mark.anyio

@@ -6,17 +6,8 @@ from typing import Any
 import pytest
 from azure.mgmt.appcontainers import models
 
-from backends.aca import (
-    applying,
-    changing,
-    going_on,
-    looking,
-    operations,
-    pending,
-    removing,
-    secrets,
-)
-from backends.aca.names import key_secret
+from backends.aca import app, deployment, leftovers, operations, secrets, status
+from backends.aca.site import key_secret
 from core.cloud_errors import ConcurrentChange, NotOurs, PermissionDenied
 from core.rehearsal import AzurePlane
 from core.reply import collecting_notes
@@ -43,12 +34,12 @@ async def test_a_deleted_deployment_is_gone_with_its_key_and_its_replicas(
     controls.set(subscription, rollout="ok")
     async with opened(azure, subscription) as site:
         await deployed(site, min_replicas=1)
-        gone = await removing.delete(site, "gemma")
+        gone = await deployment.delete(site, "gemma")
         assert gone.gone
         assert len(gone.removed) == 2
-        assert not await looking.list_all(site)
+        assert not await status.list_deployments(site)
         assert not await secrets.exists(site, key_secret("gemma"))
-        again = await removing.delete(site, "gemma")
+        again = await deployment.delete(site, "gemma")
     seen = controls.get(subscription)
     assert not seen["replicas"]
     assert not [one for vault in seen["secrets"].values() for one in vault]
@@ -63,7 +54,7 @@ async def test_what_stays_is_named_with_its_price_and_how_to_remove_it(
     async with opened(azure, subscription, hf_token="hf_abcdefgh") as site:
         await make(site)
         await make(site, "qwen")
-        gone = await removing.delete(site, "gemma")
+        gone = await deployment.delete(site, "gemma")
         ground = site.ground
     stays = {one.what.split(",")[0]: one for one in gone.stays}
     environment = stays[f"the environment {ground.environment}"]
@@ -85,10 +76,10 @@ async def test_an_app_of_somebody_else_is_not_deleted(azure: AzurePlane, subscri
         await foreign_app(site, "stranger")
         await make(other, "theirs")
         with pytest.raises(NotOurs):
-            await removing.delete(site, "stranger")
-        assert (await removing.delete(site, "theirs")).gone
-        assert await looking.app_there(site, "stranger")
-        assert await looking.app_there(site, "theirs")
+            await deployment.delete(site, "stranger")
+        assert (await deployment.delete(site, "theirs")).gone
+        assert await app.find_app(site, "stranger")
+        assert await app.find_app(site, "theirs")
         assert await secrets.exists(site, key_secret("theirs"))
 
 
@@ -96,7 +87,7 @@ async def test_a_key_that_was_left_over_goes_as_well(azure: AzurePlane, subscrip
     """Whoever died between app and key left it."""
     async with opened(azure, subscription) as site:
         await secrets.keep_key(site, "gemma")
-        gone = await removing.delete(site, "gemma")
+        gone = await deployment.delete(site, "gemma")
         assert len(gone.removed) == 1
         assert not await secrets.exists(site, key_secret("gemma"))
 
@@ -106,21 +97,21 @@ async def test_in_a_bare_subscription_everything_is_gone(
 ) -> None:
     """Nothing is registered there, so nothing can be left."""
     async with opened(azure, bare_subscription) as site:
-        gone = await removing.delete(site, "gemma")
+        gone = await deployment.delete(site, "gemma")
         assert (gone.gone, gone.removed, gone.stays) == (True, (), ())
-        assert await removing.purge(site, "gemma") == ()
+        assert await leftovers.purge(site, "gemma") == ()
 
 
 async def test_a_deployment_that_waits_is_taken_off_and_what_was_begun_for_it_is_named(
     azure: AzurePlane, bare_subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A half-made environment is what stays."""
-    monkeypatch.setattr("backends.aca.ground.PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr("backends.aca.setup.PATIENCE_SECONDS", 1.0)
     controls.set(bare_subscription, environment_seconds=3600)
     async with opened(azure, bare_subscription) as site:
         await make(site)
-        gone = await removing.delete(site, "gemma")
-        assert pending.of(site, "gemma") is None
+        gone = await deployment.delete(site, "gemma")
+        assert app.pending_of(site, "gemma") is None
         assert gone.gone
         assert any(site.ground.environment in one.what for one in gone.stays)
 
@@ -133,9 +124,9 @@ async def test_a_key_that_may_not_be_deleted_is_named_with_what_to_do(
         await make(site)
         controls.set(subscription, faults=[fault("DELETE secrets", 403, code="Forbidden")])
         with pytest.raises(PermissionDenied) as caught:
-            await removing.delete(site, "gemma")
+            await deployment.delete(site, "gemma")
         assert "destroy_vllm" in caught.value.fix
-        assert (await removing.delete(site, "gemma")).gone
+        assert (await deployment.delete(site, "gemma")).gone
         assert not await secrets.exists(site, key_secret("gemma"))
 
 
@@ -143,14 +134,14 @@ async def test_a_deletion_that_takes_long_is_not_called_gone(
     azure: AzurePlane, subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its key is kept until the app is seen to be gone; a second call is not refused."""
-    monkeypatch.setattr(removing, "_TAKEN_SECONDS", 0.05)
-    monkeypatch.setattr(removing, "_GONE_SECONDS", 0.05)
+    monkeypatch.setattr(deployment, "_TAKEN_SECONDS", 0.05)
+    monkeypatch.setattr(deployment, "_GONE_SECONDS", 0.05)
     monkeypatch.setattr("backends.aca.operations.BUSY_SECONDS", 0.05)
     async with opened(azure, subscription) as site:
         await make(site)
         controls.set(subscription, operation_seconds=3600)
         for _ in range(2):
-            assert not (await removing.delete(site, "gemma")).gone
+            assert not (await deployment.delete(site, "gemma")).gone
         assert await secrets.exists(site, key_secret("gemma"))
     assert controls.get(subscription)["calls"].count(DELETE) == 2
 
@@ -160,11 +151,11 @@ async def test_a_purge_takes_what_the_deployment_stood_on(
 ) -> None:
     """Environment, workspace, identity, storage with its size, vault: each seen to be gone."""
     async with opened(azure, subscription) as site:
-        await applying.apply(site, planned(site, model=E2B))
-        await removing.delete(site, "gemma")
-        went = await removing.purge(site, "gemma")
+        await deployment.apply(site, planned(site, model=E2B))
+        await deployment.delete(site, "gemma")
+        went = await leftovers.purge(site, "gemma")
         ground = site.ground
-        assert await removing.purge(site, "gemma") == ()
+        assert await leftovers.purge(site, "gemma") == ()
     for name in (ground.environment, ground.workspace, ground.identity, ground.storage_account):
         assert any(name in one for one in went)
     assert any(ground.vault in one for one in went)
@@ -182,11 +173,11 @@ async def test_what_another_app_stands_on_is_not_purged(
         await make(site)
         await make(other, "theirs")
         before = _resources(controls, subscription)
-        assert await removing.purge(site, "gemma") == ()
+        assert await leftovers.purge(site, "gemma") == ()
         assert _resources(controls, subscription) == before
-        await removing.delete(site, "gemma")
+        await deployment.delete(site, "gemma")
         with collecting_notes() as notes:
-            assert await removing.purge(site, "gemma") == ()
+            assert await leftovers.purge(site, "gemma") == ()
     assert "theirs" in notes[0]
 
 
@@ -201,7 +192,7 @@ async def test_what_another_deployment_waits_to_stand_on_is_not_purged(
     ):
         await make(other, "theirs")
         with collecting_notes() as notes:
-            assert await removing.purge(site, "gemma") == ()
+            assert await leftovers.purge(site, "gemma") == ()
     assert "theirs" in notes[0]
 
 
@@ -216,7 +207,7 @@ async def test_an_environment_elsewhere_keeps_the_vault_and_the_identity(
         ) as elsewhere,
     ):
         await _until_there(elsewhere)
-        went = await removing.purge(site, "gemma")
+        went = await leftovers.purge(site, "gemma")
         assert len(went) == 2
         assert await secrets.exists(elsewhere, key_secret("far"))
 
@@ -232,7 +223,7 @@ async def test_what_was_not_made_here_is_not_purged(
         body = models.ManagedEnvironment(location=found.location, tags={"managed-by": "me"})
         await (await environments.begin_update(*named, body)).wait()
         with collecting_notes() as notes:
-            went = await removing.purge(site, "gemma")
+            went = await leftovers.purge(site, "gemma")
         assert await environments.get(*named)
     assert any("not made here" in note for note in notes)
     assert not any(site.ground.environment in one for one in went if "environment" in one)
@@ -242,20 +233,20 @@ async def test_an_environment_that_goes_slowly_is_looked_for_by_the_next_call(
     azure: AzurePlane, subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes minutes; what is not seen to be gone is not called so."""
-    monkeypatch.setattr("backends.aca.purging._GONE_SECONDS", 0.05)
-    monkeypatch.setattr("backends.aca.purging._LOOK_SECONDS", 0.02)
+    monkeypatch.setattr("backends.aca.leftovers._GONE_SECONDS", 0.05)
+    monkeypatch.setattr("backends.aca.leftovers._LOOK_SECONDS", 0.02)
     controls.set(subscription, environment_seconds=3600, operation_seconds=3600)
     async with opened(azure, subscription) as site:
         with collecting_notes() as notes:
-            went = await removing.purge(site, "gemma")
+            went = await leftovers.purge(site, "gemma")
     assert not any(one.startswith("the environment") for one in went)
     assert any("being deleted" in note for note in notes)
 
 
 async def _until_there(site: Any) -> None:
     await make(site, "far")
-    while pending.of(site, "far"):
-        await going_on.go_on(site, "far")
+    while app.pending_of(site, "far"):
+        await deployment.go_on(site, "far")
 
 
 def _resources(controls: Controls, subscription: str) -> list[str]:
@@ -278,13 +269,13 @@ async def test_what_may_not_be_ended_yet_is_deactivated_so_that_it_bills_no_more
     async with opened(azure, subscription) as site:
         await make(site, min_replicas=1)
         controls.set(subscription, faults=[busy])
-        end = changing.stop if what == "stop" else removing.delete
+        end = deployment.stop if what == "stop" else deployment.delete
         with pytest.raises(ConcurrentChange, match="refused") as refused:
             await end(site, "gemma")
         assert "was deactivated meanwhile" in refused.value.fix
         await _no_replica(controls, subscription)
         controls.set(subscription, faults=[])
-        assert (await removing.delete(site, "gemma")).gone
+        assert (await deployment.delete(site, "gemma")).gone
 
 
 async def _no_replica(controls: Controls, subscription: str) -> None:

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import pytest
 
-from backends.aca import bodies
-from backends.aca.names import Ground
+from backends.aca import resources
+from backends.aca.site import Ground
 from tests.backends.aca import armschema
 from tests.backends.aca.planned import A100, DENSE_31B, FOLDER, PATCHED, T4, drawn, sent, small
 
@@ -57,8 +57,10 @@ if armschema.HERE:
     def test_an_environment_and_its_links_are_ones_that_the_schema_knows() -> None:
         """The profiles without counts, as serverless ones have none."""
         ground: Ground = drawn().ground
-        made = bodies.environment_of(ground, {"gpu-t4": "Consumption-GPU-NC8as-T4"}, "guid", "key")
-        assert armschema.faults("managedEnvironments", bodies.as_sent(made)) == []
+        made = resources.environment_of(
+            ground, {"gpu-t4": "Consumption-GPU-NC8as-T4"}, "guid", "key"
+        )
+        assert armschema.faults("managedEnvironments", resources.as_sent(made)) == []
         for read_only in (True, False):
-            link = bodies.storage_link_of("account", "weights", read_only=read_only, key="key")
-            assert armschema.faults("managedEnvironments_storages", bodies.as_sent(link)) == []
+            link = resources.storage_link_of("account", "weights", read_only=read_only, key="key")
+            assert armschema.faults("managedEnvironments_storages", resources.as_sent(link)) == []

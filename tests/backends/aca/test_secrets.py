@@ -5,8 +5,7 @@ from azure.core.exceptions import ResourceNotFoundError
 from pydantic import SecretStr
 
 from backends.aca import secrets
-from backends.aca.names import HF_SECRET, key_secret
-from backends.aca.site import Site
+from backends.aca.site import HF_SECRET, Site, key_secret
 from core.cloud_errors import CloudError, CloudRefused, ConcurrentChange, NotOurs, PermissionDenied
 from core.errors import InvalidArgument, NotFound
 from core.rehearsal import AzurePlane

@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from backends.aca import ground, setup
+from backends.aca import setup
 from core.cloud_errors import CloudTimeout, NotConfigured, PermissionDenied
 from core.rehearsal import AzurePlane
 from tests.azure_plane import Controls
@@ -21,7 +21,7 @@ async def test_looking_at_a_bare_subscription_names_every_step_and_changes_nothi
     azure: AzurePlane, bare_subscription: str, controls: Controls
 ) -> None:
     async with opened(azure, bare_subscription, hf_token=TOKEN) as site:
-        found = await setup.look(site)
+        found = await setup.read_setup(site)
     assert len(found.missing) == len(found.steps) == 15
     assert not changes(controls, bare_subscription)
     assert controls.get(bare_subscription)["providers"] == []
@@ -31,10 +31,10 @@ async def test_what_is_made_is_read_back_as_done(
     azure: AzurePlane, bare_subscription: str, controls: Controls
 ) -> None:
     async with opened(azure, bare_subscription, hf_token=TOKEN) as site:
-        made = await setup.make(site)
+        made = await setup.make_setup(site)
         assert made.missing == ()
-        assert await setup.look(site) == made
-        again = await setup.make(site)
+        assert await setup.read_setup(site) == made
+        again = await setup.make_setup(site)
         kept = await (await site.clients.secrets()).get_secret("hf-token")
     assert again == made
     assert kept.value == TOKEN
@@ -46,18 +46,18 @@ async def test_a_subscription_that_is_prepared_has_all_that_either_target_needs(
 ) -> None:
     for target in ("aca-a100", "aca-t4"):
         async with opened(azure, subscription, target) as site:
-            missing = (await setup.look(site)).missing
+            missing = (await setup.read_setup(site)).missing
         assert missing == ()
 
 
 async def test_what_is_under_way_is_not_done_and_says_so(
     azure: AzurePlane, bare_subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ground, "PATIENCE_SECONDS", 1)
-    monkeypatch.setattr("backends.aca.ground_environment._REFUSED_WITHIN_SECONDS", 0.05)
+    monkeypatch.setattr(setup, "PATIENCE_SECONDS", 1)
+    monkeypatch.setattr("backends.aca.environment._REFUSED_WITHIN_SECONDS", 0.05)
     controls.set(bare_subscription, **{**AT_ONCE, "environment_seconds": 600})
     async with opened(azure, bare_subscription) as site:
-        found = await setup.make(site)
+        found = await setup.make_setup(site)
     (waits,) = [one.what for one in found.missing if "Azure is at it" in one.what]
     assert waits.startswith("The environment vllm-devops-swedencentral")
     assert waits.endswith("(Azure is at it: creating the environment)")
@@ -76,9 +76,9 @@ async def test_a_step_that_fails_says_how_far_it_came(
     controls.set(bare_subscription, **AT_ONCE, faults=[refused])
     async with opened(azure, bare_subscription) as site:
         with pytest.raises(PermissionDenied) as caught:
-            await setup.make(site)
+            await setup.make_setup(site)
         told = caught.value
-        assert (await setup.make(site)).missing == ()
+        assert (await setup.make_setup(site)).missing == ()
     assert "The Key Vault" in told.summary
     assert told.cause == "Not you."
     assert "the next call goes on" in told.fix
@@ -91,11 +91,11 @@ async def test_a_token_that_is_another_is_kept_anew_and_never_told(
 ) -> None:
     controls.set(bare_subscription, **AT_ONCE)
     async with opened(azure, bare_subscription, hf_token="hf_older") as site:
-        await setup.make(site)
+        await setup.make_setup(site)
     async with opened(azure, bare_subscription, hf_token=TOKEN) as site:
-        found = await setup.look(site)
+        found = await setup.read_setup(site)
         assert [one.what.split(" with")[0] for one in found.missing] == ["The secret hf-token"]
-        assert (await setup.make(site)).missing == ()
+        assert (await setup.make_setup(site)).missing == ()
     assert TOKEN not in repr(found)
 
 
@@ -103,7 +103,7 @@ async def test_every_command_is_one_that_a_shell_takes(
     azure: AzurePlane, bare_subscription: str
 ) -> None:
     async with opened(azure, bare_subscription, hf_token=TOKEN) as site:
-        found = await setup.look(site)
+        found = await setup.read_setup(site)
     for step in found.steps:
         lines = step.command.splitlines()
         assert all("az" in shlex.split(line) for line in lines), step.command
@@ -116,10 +116,10 @@ async def test_an_azure_that_does_not_answer_is_given_up_in_time(
     controls.set(subscription, faults=[fault("GET *", when="hang", times=-1)])
     async with opened(azure, subscription) as site:
         with pytest.raises(CloudTimeout):
-            await setup.look(site)
+            await setup.read_setup(site)
 
 
 async def test_without_a_subscription_it_says_which_setting_is_missing() -> None:
-    for work in (setup.look, setup.make):
+    for work in (setup.read_setup, setup.make_setup):
         with pytest.raises(NotConfigured):
             await work(offline())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from backends.aca import files, shares
+from backends.aca import storage
 from backends.common import models
 from core.cloud_errors import (
     CloudRefused,
@@ -24,7 +24,7 @@ async def test_a_whole_model_is_found_with_its_size_and_name(
     files = model("google/gemma-3-4b-it")
     async with opened(azure, subscription) as site:
         await store(site, below("models/gemma", files))
-        (found,) = await shares.models(site, None)
+        (found,) = await storage.list_models(site, None)
     assert found.location == "files://weights/models/gemma"
     assert found.model == "google/gemma-3-4b-it"
     assert found.files == len(files)
@@ -46,7 +46,7 @@ async def test_models_are_found_at_any_depth_and_other_files_are_not_models(
     }
     async with opened(azure, subscription) as site:
         await store(site, files)
-        found = await shares.models(site, "files://weights/")
+        found = await storage.list_models(site, "files://weights/")
     assert [(one.location, one.complete) for one in found] == [
         ("files://weights", True),
         ("files://weights/a/b/c/d", True),
@@ -62,7 +62,7 @@ async def test_a_model_without_a_file_that_its_index_names_is_incomplete(
     del files[TWO]
     async with opened(azure, subscription) as site:
         await store(site, below("gemma", files))
-        (found,) = await shares.models(site, "weights")
+        (found,) = await storage.list_models(site, "weights")
     assert found.complete is False
     assert TWO in found.detail
 
@@ -71,7 +71,7 @@ async def test_a_folder_of_a_share_can_be_asked_for(azure: AzurePlane, subscript
     """Another that begins alike is not meant."""
     async with opened(azure, subscription) as site:
         await store(site, {**below("one", model()), **below("ones", model())})
-        (found,) = await shares.models(site, "files://weights/one")
+        (found,) = await storage.list_models(site, "files://weights/one")
     assert found.location == "files://weights/one"
 
 
@@ -82,7 +82,7 @@ async def test_files_that_hold_no_json_do_not_hide_a_model(
     files = {**model(), "config.json": b"\xff{", INDEX: b"[]", "added.json": b""}
     async with opened(azure, subscription) as site:
         await store(site, below("gemma", files))
-        (found,) = await shares.models(site, None)
+        (found,) = await storage.list_models(site, None)
     assert found.model is None
     assert found.files == len(files)
 
@@ -100,9 +100,9 @@ async def test_the_hubs_own_cache_is_one_row_for_each_model(
     }
     async with opened(azure, subscription) as site:
         await store(site, files)
-        (found,) = await shares.models(site, None)
+        (found,) = await storage.list_models(site, None)
         await store(site, {f"{cache}/blobs/{'b' * 64}.incomplete": bytes(10)})
-        (again,) = await shares.models(site, None)
+        (again,) = await storage.list_models(site, None)
     assert found.model == "google/gemma-3-4b-it"
     assert found.location == f"files://weights/{cache}"
     assert (found.complete, found.servable) == (None, False)
@@ -120,7 +120,7 @@ async def test_models_beyond_a_number_are_counted_and_not_shown(
     async with opened(azure, subscription) as site:
         await store(site, {"a/config.json": b"{}", "b/config.json": b"{}"})
         with collecting_notes() as notes:
-            assert len(await shares.models(site, None)) == 1
+            assert len(await storage.list_models(site, None)) == 1
     assert "2 models" in notes[0]
 
 
@@ -128,17 +128,17 @@ async def test_folders_beyond_a_number_are_said_not_to_be_looked_at(
     azure: AzurePlane, subscription: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The root is one of them."""
-    monkeypatch.setattr(files, "_MOST_FOLDERS", 2)
+    monkeypatch.setattr(storage, "_MOST_FOLDERS", 2)
     async with opened(azure, subscription) as site:
         await store(site, {"a/config.json": b"{}", "b/config.json": b"{}"})
         with collecting_notes() as notes:
-            assert len(await shares.models(site, None)) == 1
+            assert len(await storage.list_models(site, None)) == 1
     assert "more than 2 folders" in notes[0]
 
 
 async def test_an_empty_share_holds_no_model(azure: AzurePlane, subscription: str) -> None:
     async with opened(azure, subscription) as site:
-        assert await shares.models(site, None) == []
+        assert await storage.list_models(site, None) == []
 
 
 async def test_a_share_that_is_missing_says_how_to_make_it(
@@ -147,7 +147,7 @@ async def test_a_share_that_is_missing_says_how_to_make_it(
     """By the tool, with the target."""
     async with opened(azure, subscription, "aca-t4") as site:
         with pytest.raises(CloudRefused, match="The share nothing is not there") as refused:
-            await shares.models(site, "nothing")
+            await storage.list_models(site, "nothing")
     assert "setup_target" in refused.value.fix
     (step,) = refused.value.next_steps
     assert (step.tool, step.arguments) == ("setup_target", {"target": "aca-t4"})
@@ -156,7 +156,7 @@ async def test_a_share_that_is_missing_says_how_to_make_it(
 async def test_a_folder_that_is_missing_is_named(azure: AzurePlane, subscription: str) -> None:
     async with opened(azure, subscription) as site:
         with pytest.raises(CloudRefused, match="The folder gemma of the share weights"):
-            await shares.models(site, "weights/gemma")
+            await storage.list_models(site, "weights/gemma")
 
 
 async def test_an_account_that_is_missing_is_said_to_be(
@@ -165,7 +165,7 @@ async def test_an_account_that_is_missing_is_said_to_be(
     """Not that Azure cannot be reached, though its name leads nowhere."""
     async with opened(azure, bare_subscription) as site:
         with pytest.raises(CloudRefused, match=site.ground.storage_account) as refused:
-            await shares.models(site, None)
+            await storage.list_models(site, None)
     assert "setup_target" in refused.value.fix
 
 
@@ -176,7 +176,7 @@ async def test_a_name_that_leads_nowhere_is_an_account_that_is_missing(
     silent = azure.model_copy(update={"storage": "https://127.0.0.1:9"})
     async with opened(silent, bare_subscription) as site:
         with pytest.raises(CloudRefused, match="It is not there"):
-            await shares.models(site, None)
+            await storage.list_models(site, None)
 
 
 async def test_an_account_that_is_there_and_silent_is_unavailable(
@@ -185,4 +185,4 @@ async def test_an_account_that_is_there_and_silent_is_unavailable(
     silent = azure.model_copy(update={"storage": "https://127.0.0.1:9"})
     async with opened(silent, subscription) as site:
         with pytest.raises(CloudUnavailable):
-            await shares.models(site, None)
+            await storage.list_models(site, None)

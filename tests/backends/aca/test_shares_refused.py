@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from backends.aca import files, shares, storage
+from backends.aca import storage
 from core.cloud_errors import (
     CloudError,
     CloudRefused,
@@ -42,7 +42,7 @@ async def test_what_storage_refuses_is_a_coded_error(
     controls.set(subscription, faults=[fault("*", status, times=9)])
     async with opened(azure, subscription) as site:
         with pytest.raises(error) as refused:
-            await shares.models(site, None)
+            await storage.list_models(site, None)
     assert refused.value.fix
     assert refused.value.cause
 
@@ -55,7 +55,7 @@ async def test_a_hiccup_is_asked_again(
     async with opened(azure, subscription) as site:
         await store(site, below("gemma", model()))
         controls.set(subscription, faults=[fault("*", status, times=2)])
-        assert len(await shares.models(site, None)) == 1
+        assert len(await storage.list_models(site, None)) == 1
 
 
 async def test_whoever_may_not_read_learns_which_role_to_ask_for(
@@ -65,7 +65,7 @@ async def test_whoever_may_not_read_learns_which_role_to_ask_for(
     controls.set(subscription, faults=[fault("*", 403, times=9)])
     async with opened(azure, subscription) as site:
         with pytest.raises(PermissionDenied) as refused:
-            await shares.models(site, None)
+            await storage.list_models(site, None)
         assert f"--role '{storage.FILES_ROLE}'" in refused.value.fix
         assert site.ground.storage_id in refused.value.fix
 
@@ -79,17 +79,17 @@ async def test_a_share_that_takes_too_long_is_given_up(
         await anyio.sleep_forever()
 
     monkeypatch.setattr(storage, "_DEADLINE", 0.05)
-    monkeypatch.setattr(files, "listing", slow)
+    monkeypatch.setattr(storage, "list_files", slow)
     async with opened(azure, subscription) as site:
         with pytest.raises(CloudTimeout, match="read the share weights"):
-            await shares.models(site, None)
+            await storage.list_models(site, None)
 
 
 async def test_a_file_that_goes_away_while_it_is_read_is_told(
     azure: AzurePlane, subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody may be copying: that is no bug of ours."""
-    listing = files.listing
+    listing = storage.list_files
 
     async def then_gone(*arguments: object) -> object:
         found = await listing(*arguments)  # type: ignore[arg-type]  # what it was called with
@@ -97,8 +97,8 @@ async def test_a_file_that_goes_away_while_it_is_read_is_told(
         controls.set(subscription, faults=[gone])
         return found
 
-    monkeypatch.setattr(files, "listing", then_gone)
+    monkeypatch.setattr(storage, "list_files", then_gone)
     async with opened(azure, subscription) as site:
         await store(site, below("gemma", model()))
         with pytest.raises(CloudRefused, match="The file gemma/"):
-            await shares.models(site, None)
+            await storage.list_models(site, None)

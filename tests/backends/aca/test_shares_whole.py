@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from backends.aca import checks_weights, shares
+from backends.aca import checks, storage
 from backends.common.models import Completeness
 from backends.common.preflight import ask_one
 from core.plans import Check
@@ -24,14 +24,14 @@ async def judged(azure: AzurePlane, subscription: str, files: Mapping[str, bytes
     """Judge a folder that holds these files."""
     async with opened(azure, subscription) as site:
         await store(site, below("gemma", files))
-        return await shares.whole(site, LOCATION)
+        return await storage.judge_model(site, LOCATION)
 
 
 async def row(azure: AzurePlane, subscription: str, weights: str = LOCATION) -> Check:
     """Give the row of a preflight."""
     spec = DeploymentSpec(name="one", model="google/gemma-3-4b-it", weights=weights)
     async with opened(azure, subscription) as site:
-        (question,) = checks_weights.questions(site, spec)
+        (question,) = checks.weights_questions(site, spec)
         return await ask_one(question)
 
 
@@ -80,7 +80,7 @@ async def test_a_models_size_is_that_of_its_files(azure: AzurePlane, subscriptio
     """Those of other folders do not count."""
     async with opened(azure, subscription) as site:
         await store(site, {**below("gemma", model()), **below("gemma/old", model())})
-        assert await shares.size(site, LOCATION) == sum(map(len, model().values()))
+        assert await storage.model_size(site, LOCATION) == sum(map(len, model().values()))
 
 
 async def test_weights_from_elsewhere_are_no_question_here(
@@ -89,7 +89,7 @@ async def test_weights_from_elsewhere_are_no_question_here(
     async with opened(azure, subscription) as site:
         for weights in (None, "hub", "baked"):
             spec = DeploymentSpec(name="one", model="google/gemma-3-4b-it", weights=weights)
-            assert list(checks_weights.questions(site, spec)) == []
+            assert list(checks.weights_questions(site, spec)) == []
 
 
 async def test_a_whole_model_passes_the_preflight(azure: AzurePlane, subscription: str) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from azure.mgmt.appcontainers.models import ContainerApp
 
-from backends.aca import looking, spending
+from backends.aca import replicas
+from backends.aca.app import get_app
 from core.cloud_errors import PermissionDenied
 from planner.places import Size
 from tests.backends.aca.planted import FORMER, NEWEST, Planted, planting
@@ -27,7 +28,7 @@ async def there(tmp_path: Path) -> AsyncIterator[Planted]:
 
 
 async def hours(there: Planted, span: timedelta) -> float:
-    return await spending.replica_hours(there.site, "gemma", NOW - span, NOW)
+    return await replicas.replica_hours(there.site, "gemma", NOW - span, NOW)
 
 
 async def test_replicas_of_every_revision_are_added_up(there: Planted) -> None:
@@ -60,14 +61,14 @@ async def test_each_revision_is_asked_for_and_a_long_time_more_coarsely(there: P
 
 async def test_a_price_is_of_the_replica_as_it_was_made(there: Planted) -> None:
     """Processors, memory and GPU."""
-    app = await looking.app_named(there.site, "gemma")
-    assert spending.size_of(app) == Size(vcpu=24, ram_gib=220)
-    assert spending.usd_per_hour(there.site, app) == pytest.approx(6.354, rel=0.05)
+    app = await get_app(there.site, "gemma")
+    assert replicas.size_of(app) == Size(vcpu=24, ram_gib=220)
+    assert replicas.usd_per_hour(there.site, app) == pytest.approx(6.354, rel=0.05)
 
 
 def test_a_size_that_cannot_be_read_is_none() -> None:
     """The price is then that of the target's usual size."""
-    assert spending.size_of(ContainerApp(location="")) is None
+    assert replicas.size_of(ContainerApp(location="")) is None
 
 
 async def test_figures_that_may_not_be_read_are_a_coded_error(there: Planted) -> None:

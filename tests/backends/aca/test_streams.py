@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from backends.aca import looking, replicas, streams
+from backends.aca import logs, replicas
+from backends.aca.app import get_app
 from core.cloud_errors import CloudUnavailable, PermissionDenied
 from tests.backends.aca.planted import NEWEST, STREAM_TOKEN, Planted, planting
 
@@ -24,9 +25,9 @@ async def there(tmp_path: Path) -> AsyncIterator[Planted]:
         yield planted
 
 
-async def events(there: Planted, token: SecretStr = TOKEN) -> list[streams.Event]:
-    app = await looking.app_named(there.site, "gemma")
-    return list(await streams.events(there.site, app, token))
+async def events(there: Planted, token: SecretStr = TOKEN) -> list[logs.Event]:
+    app = await get_app(there.site, "gemma")
+    return list(await logs.stream_events(there.site, app, token))
 
 
 async def test_events_come_oldest_first_whatever_their_order(there: Planted) -> None:
@@ -50,16 +51,16 @@ async def test_lines_of_a_container_lose_the_mark_of_its_runtime(there: Planted)
     there.wrote(name, "10%\r20%", "INFO ready")
     own = {"TimeStamp": "2026-11-21T10:00:00Z", "Log": "Connecting to the container 'vllm'..."}
     there.console[name].append(own)
-    app = await looking.app_named(there.site, "gemma")
-    (held,) = await replicas.held(there.site, "gemma")
-    lines = await streams.console(there.site, app, NEWEST, held.replicas[0], TOKEN)
+    app = await get_app(there.site, "gemma")
+    (held,) = await replicas.read_revisions(there.site, "gemma")
+    lines = await logs.stream_console(there.site, app, NEWEST, held.replicas[0], TOKEN)
     assert [line.text for line in lines] == ["10%", "20%", "INFO ready"]
     assert {line.instance for line in lines} == {name}
 
 
 async def test_the_token_is_fetched_of_the_app(there: Planted) -> None:
     """It shows itself to nobody."""
-    token = await streams.token_of(there.site, "gemma")
+    token = await logs.token_of(there.site, "gemma")
     assert token.get_secret_value() == STREAM_TOKEN
     assert STREAM_TOKEN not in repr(token)
 
@@ -97,12 +98,12 @@ async def test_a_stream_that_is_not_there_is_unavailable(there: Planted) -> None
 )
 def test_every_form_of_a_moment_is_read(said: str) -> None:
     """Azure writes several."""
-    assert streams.moment(said) == datetime(2023, 10, 6, 21, 41, 33, tzinfo=UTC)
+    assert logs.moment(said) == datetime(2023, 10, 6, 21, 41, 33, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("said", [None, "", "yesterday", 7])
 def test_what_is_no_moment_is_none(said: object) -> None:
     """A row without one is left out."""
-    assert streams.moment(said) is None
-    assert streams.lines_of({"TimeStamp": said, "Log": "F x"}, "r") == ()
-    assert streams.event_of({"TimeStamp": said, "Reason": "x"}) is None
+    assert logs.moment(said) is None
+    assert logs.lines_of({"TimeStamp": said, "Log": "F x"}, "r") == ()
+    assert logs.event_of({"TimeStamp": said, "Reason": "x"}) is None

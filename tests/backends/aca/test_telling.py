@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backends.aca import looking, operations
+from backends.aca import operations, status
 from core.records import Deployment, Failure, State
 from core.reply import collecting_notes
 from tests.backends.aca.planted import FORMER, NEWEST, Planted, planting
@@ -28,7 +28,7 @@ async def there(tmp_path: Path) -> AsyncIterator[Planted]:
 
 
 async def seen(there: Planted) -> Deployment:
-    return await looking.describe(there.site, "gemma")
+    return await status.describe(there.site, "gemma")
 
 
 async def noted(there: Planted) -> tuple[Deployment, str]:

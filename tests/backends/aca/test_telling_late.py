@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.aca import looking, operations
+from backends.aca import operations, status
 from core.records import Deployment, Failure, State
 from core.reply import collecting_notes
 from tests.backends.aca.planted import NEWEST, Planted, planting
@@ -24,7 +24,7 @@ async def there(tmp_path: Path) -> AsyncIterator[Planted]:
 
 
 async def seen(there: Planted) -> Deployment:
-    return await looking.describe(there.site, "gemma")
+    return await status.describe(there.site, "gemma")
 
 
 def answered(there: Planted, cause: str) -> None:

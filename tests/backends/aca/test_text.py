@@ -6,8 +6,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from backends.aca import text
-from backends.aca.blueprint import Blueprint
+from backends.aca import plan
+from backends.aca.app import Blueprint
 from core.processes import run
 from tests.backends.aca.planned import (
     A100,
@@ -52,10 +52,10 @@ def _flag(words: list[str], name: str) -> str:
 def test_the_yaml_is_the_typed_app(target: str, wish: str) -> None:
     """Two forms of one thing that differ are two things."""
     made = _made(target, wish)
-    written = yaml.safe_load(text.yaml(made))
+    written = yaml.safe_load(plan.app_yaml(made))
     assert written.pop("name") == "gemma"
     assert written.pop("type") == "Microsoft.App/containerApps"
-    assert written == text.body(made)
+    assert written == plan.app_body(made)
     assert (
         written["properties"]["template"]
         == sent(_opened(target), **_WISHES[wish])["properties"]["template"]
@@ -67,7 +67,7 @@ def test_the_yaml_is_the_typed_app(target: str, wish: str) -> None:
 def test_the_command_makes_the_same_app(target: str, wish: str) -> None:
     """Whoever pastes it gets what the tools would have made."""
     made = _made(target, wish)
-    head, _, rest = text.deploy(made).partition("\n")
+    head, _, rest = plan.deploy_command(made).partition("\n")
     words = _words(head)
     assert words[:3] == ["az", "containerapp", "create"]
     assert _flag(words, "--name") == "gemma"
@@ -75,7 +75,7 @@ def test_the_command_makes_the_same_app(target: str, wish: str) -> None:
     assert _flag(words, "--yaml") == "/dev/stdin"
     ending = shlex.split(head.rpartition("<<")[2])[0]
     body = rest.rpartition(ending)[0]
-    assert yaml.safe_load(body) == yaml.safe_load(text.yaml(made))
+    assert yaml.safe_load(body) == yaml.safe_load(plan.app_yaml(made))
 
 
 @pytest.mark.anyio
@@ -83,21 +83,21 @@ def test_the_command_makes_the_same_app(target: str, wish: str) -> None:
 @wishes
 async def test_a_shell_understands_every_line(target: str, wish: str) -> None:
     """Quoted as it must be, also what somebody put into engine_args."""
-    commands = text.commands(_made(target, wish))
+    commands = plan.commands(_made(target, wish))
     assert (await run(["/bin/bash", "-n", "-c", commands])).returncode == 0
-    script = "az() { cat; }\n" + text.deploy(_made(target, wish))
+    script = "az() { cat; }\n" + plan.deploy_command(_made(target, wish))
     shown = await run(["/bin/bash", "-c", script])
-    assert yaml.safe_load(shown.stdout) == yaml.safe_load(text.yaml(_made(target, wish)))
+    assert yaml.safe_load(shown.stdout) == yaml.safe_load(plan.app_yaml(_made(target, wish)))
 
 
 @wishes
 def test_no_text_holds_a_key(wish: str) -> None:
     """What is pasted ends up in a shell's history; keys go through pipes."""
     made = _made(A100, wish)
-    for written in (text.commands(made), text.yaml(made), text.docker(made)):
+    for written in (plan.commands(made), plan.app_yaml(made), plan.docker_command(made)):
         assert "hf_x" not in written
         assert "VLLM_API_KEY=" not in written
-    for line in text.commands(made).splitlines():
+    for line in plan.commands(made).splitlines():
         for flag in ("--logs-workspace-key", "--azure-file-account-key"):
             if flag in line:
                 words = shlex.split(line)
@@ -108,7 +108,7 @@ def test_no_text_holds_a_key(wish: str) -> None:
 def test_the_key_goes_from_a_pipe_into_the_vault() -> None:
     """It is in no file, argument or variable."""
     made = _made(A100, "hub")
-    key = text.key(made)
+    key = plan.key_commands(made)
     kept, _, made_anew = key.partition(" || ")
     assert kept.startswith("az keyvault secret show ")
     assert made_anew.startswith("openssl rand -hex 32 | tr -d '\\n' | az keyvault secret set ")
@@ -122,7 +122,7 @@ def test_the_key_goes_from_a_pipe_into_the_vault() -> None:
 @pytest.mark.parametrize(("wish", "reads"), [("hub", True), ("folder", False)])
 def test_a_token_that_the_app_reads_is_kept_before_it(wish: str, *, reads: bool) -> None:
     """A reference to a secret that is not there would keep every replica from starting."""
-    before, _, _ = text.commands(_made(A100, wish)).partition("az containerapp create")
+    before, _, _ = plan.commands(_made(A100, wish)).partition("az containerapp create")
     assert ('printf %s "$HF_TOKEN" | az keyvault secret set' in before) is reads
     steps = [step for step in planned(_opened(), **_WISHES[wish]).steps if "HF_TOKEN" in step.what]
     assert [step.request["id"].rsplit("/", 1)[-1] for step in steps] == ["hf-token"] * reads
@@ -142,7 +142,7 @@ def test_the_key_has_the_tags_that_the_tools_give() -> None:
 def test_a_plans_commands_are_the_text(target: str, wish: str) -> None:
     """What a plan shows for each step is what the whole text is made of."""
     commands = [step.command for step in planned(_opened(target), **_WISHES[wish]).steps]
-    assert "\n".join(commands) == text.commands(_made(target, wish))
+    assert "\n".join(commands) == plan.commands(_made(target, wish))
 
 
 @targets
@@ -176,7 +176,7 @@ def test_the_commands_make_what_the_bodies_say(target: str) -> None:
 def test_what_is_there_is_not_made_anew(target: str) -> None:
     """`az … create` puts a whole new body: another target's profile or a share's size would go."""
     for line in (
-        text.commands(_made(target, "folder")).partition("az containerapp create")[0].splitlines()
+        plan.commands(_made(target, "folder")).partition("az containerapp create")[0].splitlines()
     ):
         if " create " in line and "role assignment" not in line:
             seen, _, _ = line.partition(" || ")
@@ -188,7 +188,7 @@ def test_what_is_there_is_not_made_anew(target: str) -> None:
 def test_every_command_names_the_subscription(target: str) -> None:
     """Whoever pastes them may have chosen another one, which would get half of it."""
     words = shlex.split(
-        text.commands(_made(target, "folder")).replace("$(", " ").partition("<<")[0]
+        plan.commands(_made(target, "folder")).replace("$(", " ").partition("<<")[0]
     )
     starts = [at for at, word in enumerate(words) if word == "az"]
     for start, end in zip(starts, [*starts[1:], len(words)], strict=True):
@@ -200,34 +200,34 @@ def test_every_command_names_the_subscription(target: str) -> None:
 def test_a_workspace_of_ones_own_is_named_by_its_guid() -> None:
     """Its key comes from a variable of whoever pastes it."""
     made = _made(A100, "hub")
-    (line,) = [one for one in text.commands(made, guid="g-1").splitlines() if "env create" in one]
+    (line,) = [one for one in plan.commands(made, guid="g-1").splitlines() if "env create" in one]
     assert " || printenv WORKSPACE_KEY | az containerapp env create " in line
     assert line.endswith("--logs-workspace-id g-1")
-    assert "log-analytics workspace create" not in text.commands(made, guid="g-1")
+    assert "log-analytics workspace create" not in plan.commands(made, guid="g-1")
 
 
 def test_docker_runs_the_same_container() -> None:
     """On a GPU of one's own, with the key taken from the shell."""
     made = _made(A100, "folder")
-    words = shlex.split(text.docker(made))
+    words = shlex.split(plan.docker_command(made))
     there = ["0.0.0.0" if word == "127.0.0.1" else word for word in made.container.args]  # noqa: S104
     assert words[-len(made.container.args) :] == there
     assert "VLLM_API_KEY" in words
     assert "--entrypoint=vllm" in words
     assert "/mnt/weights:/weights:ro" in words
-    assert "/mnt/weights:/weights" in shlex.split(text.docker(_made(A100, "large")))
-    assert "-v" not in shlex.split(text.docker(_made(A100, "hub")))
+    assert "/mnt/weights:/weights" in shlex.split(plan.docker_command(_made(A100, "large")))
+    assert "-v" not in shlex.split(plan.docker_command(_made(A100, "hub")))
 
 
 def test_the_address_of_the_vault_is_that_of_the_real_cloud() -> None:
     """A plan asks nobody where it is."""
     made = _made(A100, "hub")
-    url = text.vault_url(made.ground)
+    url = plan.vault_url(made.ground)
     assert url == f"https://{made.ground.vault}.vault.azure.net"
     secret = as_sent_secret(made)
     assert secret.startswith(url)
 
 
 def as_sent_secret(made: Blueprint) -> str:
-    body: Any = text.body(made)
+    body: Any = plan.app_body(made)
     return str(body["properties"]["configuration"]["secrets"][0]["keyVaultUrl"])

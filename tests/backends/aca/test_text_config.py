@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from backends.aca import text
-from backends.aca.app import app_of
-from backends.aca.blueprint import blueprint
-from backends.aca.bodies import as_sent
+from backends.aca import plan
+from backends.aca.app import app_of, blueprint
+from backends.aca.resources import as_sent
 from core.errors import DeploymentNotFound, NotFound
 from planner.model import read_model
 from tests.backends.aca.planned import CALLERS, E4B, PATCHED, VAULT, spec
@@ -38,7 +37,7 @@ def _plant(there: Planted, *, token: bool = False, **said: Any) -> None:
 async def test_it_is_written_as_it_runs(there: Planted) -> None:
     """With its image, its callers and the token it reads, not as it would be made today."""
     _plant(there, token=True, model=E4B, max_num_seqs=8)
-    config = await text.config(there.site, "gemma")
+    config = await plan.config(there.site, "gemma")
     written = yaml.safe_load(config.yaml)["properties"]
     container, _ = written["template"]["containers"]
     assert container["image"] == PATCHED
@@ -55,7 +54,7 @@ async def test_it_is_written_as_it_runs(there: Planted) -> None:
 async def test_a_token_that_is_not_read_is_not_written(there: Planted) -> None:
     """A reference to a secret that is not there would keep every replica from starting."""
     _plant(there)
-    config = await text.config(there.site, "gemma")
+    config = await plan.config(there.site, "gemma")
     assert "HF_TOKEN" not in config.yaml
 
 
@@ -63,11 +62,11 @@ async def test_what_nobody_can_read_any_more_is_said(there: Planted) -> None:
     """Somebody took the tags away; the app is still there to be read."""
     there.app(tags={"managed-by": "vllm-devops-agent", "vllm-devops-target": "aca-a100"})
     with pytest.raises(NotFound) as caught:
-        await text.config(there.site, "gemma")
+        await plan.config(there.site, "gemma")
     assert "az containerapp show" in caught.value.fix
 
 
 async def test_nothing_of_that_name_has_no_text(there: Planted) -> None:
     """It is not there, and the error says so."""
     with pytest.raises(DeploymentNotFound):
-        await text.config(there.site, "nobody")
+        await plan.config(there.site, "nobody")

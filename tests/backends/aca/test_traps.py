@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from azure.core.exceptions import HttpResponseError, ODataV4Format
 
-from backends.aca import bodies
+from backends.aca import resources
 from backends.aca.app import app_of
-from backends.aca.failing import error_of
-from backends.aca.rules import rules
+from backends.aca.container import rules
+from backends.aca.site import error_of
 from core.cloud_errors import PermissionDenied, QuotaExceeded
 from core.errors import InvalidArgument
 from core.records import ModelShape
@@ -177,14 +177,16 @@ def test_every_body_names_its_location() -> None:
     assert app.location == "swedencentral"
     ground = drawn().ground
     for body in (
-        bodies.environment_of(ground, {}, "guid"),
-        bodies.vault_of(ground, "tenant"),
-        bodies.identity_of(ground),
-        bodies.workspace_of(ground),
-        bodies.storage_account_of(ground),
+        resources.environment_of(ground, {}, "guid"),
+        resources.vault_of(ground, "tenant"),
+        resources.identity_of(ground),
+        resources.workspace_of(ground),
+        resources.storage_account_of(ground),
     ):
-        assert bodies.as_sent(body)["location"] == "swedencentral"
-    profiles = bodies.as_sent(bodies.environment_of(ground, {"gpu-t4": "T"}, "guid"))["properties"]
+        assert resources.as_sent(body)["location"] == "swedencentral"
+    profiles = resources.as_sent(resources.environment_of(ground, {"gpu-t4": "T"}, "guid"))[
+        "properties"
+    ]
     assert [one["name"] for one in profiles["workloadProfiles"]] == ["Consumption", "gpu-t4"]
 
 
@@ -223,9 +225,9 @@ def test_the_same_thing_planned_twice_is_the_same(said: dict[str, Any]) -> None:
     """A56: what was interrupted is done again under the same names, and found to be there."""
     assert planned(**said) == planned(**said)
     assert sent(**said) == sent(**said)
-    first = bodies.assignment_name("/subscriptions/S", "role", "somebody")
-    assert first == bodies.assignment_name("/SUBSCRIPTIONS/s", "role", "somebody")
-    assert first != bodies.assignment_name("/subscriptions/S", "role", "somebody else")
+    first = resources.assignment_name("/subscriptions/S", "role", "somebody")
+    assert first == resources.assignment_name("/SUBSCRIPTIONS/s", "role", "somebody")
+    assert first != resources.assignment_name("/subscriptions/S", "role", "somebody else")
 
 
 def test_what_azure_answers_is_judged_by_its_body() -> None:

@@ -4,8 +4,8 @@ import shlex
 
 import pytest
 
-from backends.aca import shares, uploading
-from backends.aca.shares import Place
+from backends.aca import storage
+from backends.aca.storage import Place
 from core.cloud_errors import NotConfigured
 from core.errors import InvalidArgument
 from core.rehearsal import AzurePlane
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 async def test_every_command_is_one_that_a_shell_reads(azure: AzurePlane) -> None:
     """Whatever the folder's name is."""
     async with opened(azure, "s") as site:
-        made = uploading.upload(site, "a model's $(x)", "./a model's $(x)", None)
+        made = storage.upload_commands(site, "a model's $(x)", "./a model's $(x)", None)
     for _what, command in made.steps:
         assert_shell(command)
 
@@ -26,7 +26,7 @@ async def test_every_command_is_one_that_a_shell_reads(azure: AzurePlane) -> Non
 async def test_the_folder_is_where_weights_read_it(azure: AzurePlane) -> None:
     """On the share of the set-up, in an account named after the subscription."""
     async with opened(azure, "s") as site:
-        made = uploading.upload(site, "gemma", "./gemma", None)
+        made = storage.upload_commands(site, "gemma", "./gemma", None)
         account = site.ground.storage_account
     assert made.location == "files://weights/gemma"
     assert made.bucket == "files://weights"
@@ -37,7 +37,7 @@ async def test_the_folder_is_where_weights_read_it(azure: AzurePlane) -> None:
 async def test_a_share_and_a_folder_may_be_named(azure: AzurePlane) -> None:
     """As files://SHARE/FOLDER; a blank in it is no end of the address."""
     async with opened(azure, "s", azure_storage_account="mine") as site:
-        made = uploading.upload(site, "gemma", "./gemma", "files://others/it q/")
+        made = storage.upload_commands(site, "gemma", "./gemma", "files://others/it q/")
     assert made.location == "files://others/it q"
     words = " ".join(command for _, command in made.steps)
     assert "https://mine.file.core.windows.net/others/it%20q" in words
@@ -46,7 +46,7 @@ async def test_a_share_and_a_folder_may_be_named(azure: AzurePlane) -> None:
 async def test_no_key_is_asked_for_or_given(azure: AzurePlane) -> None:
     """Whoever is logged in copies, by a role that is named."""
     async with opened(azure, "s") as site:
-        made = uploading.upload(site, "gemma", "./gemma", None)
+        made = storage.upload_commands(site, "gemma", "./gemma", None)
     words = " ".join(command for _, command in made.steps).lower()
     assert not [each for each in ("account-key", "sas", "connection-string") if each in words]
     assert "Storage File Data Privileged Contributor" in made.notes[0]
@@ -55,7 +55,7 @@ async def test_no_key_is_asked_for_or_given(azure: AzurePlane) -> None:
 async def test_blobs_are_no_place_to_serve_from(azure: AzurePlane) -> None:
     async with opened(azure, "s") as site:
         with pytest.raises(InvalidArgument, match="no blobs"):
-            uploading.upload(site, "gemma", "./gemma", "blob://container")
+            storage.upload_commands(site, "gemma", "./gemma", "blob://container")
 
 
 async def test_without_a_subscription_the_account_is_not_known(azure: AzurePlane) -> None:
@@ -64,7 +64,7 @@ async def test_without_a_subscription_the_account_is_not_known(azure: AzurePlane
         settings = site.settings.model_copy(update={"azure_subscription_id": None})
         site.clients._world = site.clients._world._replace(settings=settings, azure=None)
         with pytest.raises(NotConfigured):
-            uploading.upload(site, "gemma", "./gemma", None)
+            storage.upload_commands(site, "gemma", "./gemma", None)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ async def test_without_a_subscription_the_account_is_not_known(azure: AzurePlane
     ],
 )
 def test_places_are_read_as_people_write_them(said: str, place: Place) -> None:
-    assert shares.named(said) == place
+    assert storage.parse_location(said) == place
 
 
 @pytest.mark.parametrize(
@@ -90,4 +90,4 @@ def test_places_are_read_as_people_write_them(said: str, place: Place) -> None:
 def test_what_azure_cannot_mean_is_refused(said: str) -> None:
     """Before it is put into an address."""
     with pytest.raises(InvalidArgument, match="no place that Azure keeps weights in"):
-        shares.named(said)
+        storage.parse_location(said)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from azure.mgmt.appcontainers import models
 
-from backends.aca import waking
+from backends.aca import status
 from core.errors import DeploymentNotFound, EndpointError, NotReady, Unauthorized
 from tests.backends.aca.planted import NEWEST, Planted, planting
 
@@ -15,8 +15,8 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Planted]:
-    monkeypatch.setattr(waking, "_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(waking, "budget_seconds", lambda _app: 5.0)
+    monkeypatch.setattr(status, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(status, "budget_seconds", lambda _app: 5.0)
     async with planting(tmp_path) as planted:
         planted.app()
         planted.revision()
@@ -25,7 +25,7 @@ async def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 
 async def test_what_answers_is_awake_and_need_not_be_asked_again(there: Planted) -> None:
     """When it was asked is remembered, for its replica stays a while after that."""
-    await waking.wake(there.site, "gemma")
+    await status.wake(there.site, "gemma")
     assert there.site.answered == {NEWEST}
     assert "gemma" in there.site.woken
 
@@ -33,13 +33,13 @@ async def test_what_answers_is_awake_and_need_not_be_asked_again(there: Planted)
 async def test_a_question_that_the_ingress_ended_is_asked_again(there: Planted) -> None:
     """A boot takes longer than the 240 s for which one is held."""
     there.fails_first, there.refusal = 3, (504, "stream timeout")
-    await waking.wake(there.site, "gemma")
+    await status.wake(there.site, "gemma")
     assert there.asked == 4
 
 
 def test_no_question_is_asked_for_as_long_as_the_ingress_holds_one() -> None:
     """Its own end of a request would come as an error of the gateway."""
-    assert waking.LONGEST_REQUEST_SECONDS < 240
+    assert status.LONGEST_REQUEST_SECONDS < 240
 
 
 async def test_one_that_fails_to_boot_is_not_asked_for_ever(there: Planted) -> None:
@@ -49,7 +49,7 @@ async def test_one_that_fails_to_boot_is_not_asked_for_ever(there: Planted) -> N
         "runningState": "Failed", "provisioningError": "manifest unknown",
     }  # fmt: skip
     with pytest.raises(NotReady) as caught:
-        await waking.wake(there.site, "gemma")
+        await status.wake(there.site, "gemma")
     assert "manifest unknown" in caught.value.summary
     assert "`image`" in caught.value.fix
 
@@ -58,18 +58,18 @@ async def test_when_its_time_is_over_what_it_waits_for_is_named(
     there: Planted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The startup probe says how long a boot may take."""
-    monkeypatch.setattr(waking, "budget_seconds", lambda _app: 0.0)
+    monkeypatch.setattr(status, "budget_seconds", lambda _app: 0.0)
     there.healthy = False
     there.replica(ready=False, started=False, runningState="Waiting", age=5)
     with pytest.raises(NotReady, match="assigning a GPU host"):
-        await waking.wake(there.site, "gemma")
+        await status.wake(there.site, "gemma")
 
 
 async def test_a_refused_key_is_no_reason_to_ask_again(there: Planted) -> None:
     """It will not become right."""
     there.healthy, there.refusal = False, (401, "no")
     with pytest.raises(Unauthorized):
-        await waking.wake(there.site, "gemma")
+        await status.wake(there.site, "gemma")
     assert there.asked == 1
 
 
@@ -81,11 +81,11 @@ def test_a_boot_may_take_what_its_startup_probe_allows() -> None:
     made = models.Template(containers=[models.Container(name="vllm", probes=[probe])])
     properties = models.ContainerAppProperties(template=made)
     app = models.ContainerApp(location="x", properties=properties)
-    assert waking.budget_seconds(app) == 900 + 5 + 2400
+    assert status.budget_seconds(app) == 900 + 5 + 2400
 
 
 async def test_nothing_of_that_name_cannot_be_woken(there: Planted) -> None:
     """It is not found."""
     with pytest.raises(DeploymentNotFound):
-        await waking.wake(there.site, "nobody")
+        await status.wake(there.site, "nobody")
     assert issubclass(NotReady, EndpointError)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from backends.aca.weights import link_of, weights_of
+from backends.aca.container import link_of, weights_of
 from core.errors import InvalidArgument
 from core.records import ModelShape
 from planner.places import place

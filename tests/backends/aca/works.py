@@ -5,9 +5,9 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import SecretStr
 
-from backends.aca import changing, looking, removing, secrets, tags
-from backends.aca.names import HF_SECRET
-from backends.aca.site import Site
+from backends.aca import deployment, resources, secrets
+from backends.aca.app import find_app, get_app
+from backends.aca.site import HF_SECRET, Site
 from tests.backends.aca.deployed import PATCH, PUT, make, stopped
 from tests.backends.aca.sites import opened
 
@@ -42,7 +42,7 @@ async def make_to_end(site: Site, name: str) -> None:
 
 async def make_and_stop(site: Site, name: str) -> None:
     await make_to_end(site, name)
-    await changing.stop(site, name)
+    await deployment.stop(site, name)
 
 
 async def keep_token(site: Site, _name: str) -> None:
@@ -60,7 +60,7 @@ async def from_elsewhere(site: Site, name: str) -> None:
 
 
 async def _there(site: Site, name: str) -> bool:
-    return await looking.app_there(site, name) is not None
+    return await find_app(site, name) is not None
 
 
 async def _gone(site: Site, name: str) -> bool:
@@ -68,12 +68,12 @@ async def _gone(site: Site, name: str) -> bool:
 
 
 async def _replaced(site: Site, name: str) -> bool:
-    spec = tags.spec_in((await looking.app_named(site, name)).tags)
+    spec = resources.spec_from_tags((await get_app(site, name)).tags)
     return spec is not None and spec.max_model_len == 2048
 
 
 async def _scaled(site: Site, name: str) -> bool:
-    spec = tags.spec_in((await looking.app_named(site, name)).tags)
+    spec = resources.spec_from_tags((await get_app(site, name)).tags)
     return spec is not None and spec.max_replicas == 2
 
 
@@ -82,7 +82,7 @@ async def _runs(site: Site, name: str) -> bool:
 
 
 async def _let_in(site: Site, name: str) -> bool:
-    app = await looking.app_named(site, name)
+    app = await get_app(site, name)
     assert app.properties
     assert app.properties.configuration
     assert app.properties.configuration.ingress
@@ -95,17 +95,17 @@ async def _kept(site: Site, _name: str) -> bool:
 
 
 async def _scale(site: Site, name: str) -> None:
-    await changing.scale(site, name, 0, 2)
+    await deployment.scale(site, name, 0, 2)
 
 
 WORKS: Final = {
     "apply": Work(make, (KEY, PUT), _there),
     "replace": Work(replace, (PUT,), _replaced, begin=make),
     "scale": Work(_scale, (PATCH,), _scaled, begin=make),
-    "stop": Work(changing.stop, (STOP,), stopped, begin=make),
-    "start": Work(changing.start, (PATCH, START), _runs, begin=make_and_stop),
+    "stop": Work(deployment.stop, (STOP,), stopped, begin=make),
+    "start": Work(deployment.start, (PATCH, START), _runs, begin=make_and_stop),
     "move": Work(from_elsewhere, (PATCH,), _let_in, begin=make),
-    "delete": Work(removing.delete, (DELETE, DELETE_KEY, PURGE_KEY), _gone, begin=make),
+    "delete": Work(deployment.delete, (DELETE, DELETE_KEY, PURGE_KEY), _gone, begin=make),
     "keep": Work(keep_token, (KEY,), _kept),
 }
 

@@ -8,7 +8,7 @@ import anyio
 import httpx2
 from azure.mgmt.appcontainers import models as M  # noqa: N812  as Microsoft writes it
 
-from backends.aca.clients import Clients
+from backends.aca.site import Clients
 from tests.azure_plane import Controls
 
 KEY: Final = "a-key-of-the-test"

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx2
 
-from backends.aca.clients import SCOPE, Clients
+from backends.aca.site import SCOPE, Clients
 from core.rehearsal import AzurePlane
 
 

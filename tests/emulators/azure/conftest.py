@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from backends.aca.clients import Clients
+from backends.aca.site import Clients
 from core.rehearsal import AzurePlane
 from tests.backends.aca.conftest import bare_subscription, controls, subscription
 from tests.backends.aca.sites import opened

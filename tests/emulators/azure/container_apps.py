@@ -6,7 +6,7 @@ import pytest
 from azure.core.exceptions import HttpResponseError
 from azure.mgmt.appcontainers import models as M  # noqa: N812  as Microsoft writes it
 
-from backends.aca.clients import Clients
+from backends.aca.site import Clients
 
 NAME: Final = "gemma"
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from azure.mgmt.authorization.v2022_04_01 import models as M  # noqa: N812  as Microsoft writes it
 
-from backends.aca.clients import Clients
+from backends.aca.site import Clients
 
 FILES_WRITER: Final = "69566ab7-960f-475b-8e7c-b3118f30c6bd"
 """Storage File Data Privileged Contributor."""

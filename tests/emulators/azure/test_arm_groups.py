@@ -4,7 +4,7 @@ import pytest
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 from azure.mgmt.resource.resources import models as M  # noqa: N812  as Microsoft writes it
 
-from backends.aca.clients import Clients
+from backends.aca.site import Clients
 from tests.emulators.azure.container_apps import code_of, created, small
 
 pytestmark = pytest.mark.anyio

@@ -3,7 +3,7 @@
 import pytest
 from azure.core.exceptions import HttpResponseError
 
-from backends.aca.clients import Clients
+from backends.aca.site import Clients
 from tests.azure_plane import Controls
 from tests.backends.aca.sites import fault
 from tests.emulators.azure.container_apps import NAME, code_of, created, small

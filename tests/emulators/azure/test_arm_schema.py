@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from azure.mgmt.appcontainers import models as M  # noqa: N812  as Microsoft writes it
 
-from backends.aca.clients import SCOPE, Clients
+from backends.aca.site import SCOPE, Clients
 from core.rehearsal import AzurePlane
 from emulators.azure.refusing import Refused
 from emulators.azure.schema import checked

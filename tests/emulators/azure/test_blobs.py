@@ -7,7 +7,7 @@ import pytest
 from azure.core.exceptions import HttpResponseError
 from azure.mgmt.storage import models as M  # noqa: N812  as Microsoft writes it
 
-from backends.aca.clients import Clients
+from backends.aca.site import Clients
 from tests.emulators.azure.blob_story import story
 from tests.emulators.azure.storage_roles import BLOBS_READER, BLOBS_WRITER, give
 

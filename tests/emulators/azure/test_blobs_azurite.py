@@ -11,7 +11,7 @@ import pytest
 from anyio.streams.text import TextReceiveStream
 from azure.storage.blob.aio import BlobServiceClient
 
-from backends.aca.clients import Clients
+from backends.aca.site import Clients
 from core.settings import ROOT, inherited_environment
 from tests.emulators.azure.blob_story import story
 from tests.emulators.azure.storage_roles import BLOBS_WRITER, give

@@ -7,7 +7,7 @@ import httpx2
 import pytest
 from azure.mgmt.appcontainers import models as M  # noqa: N812  as Microsoft writes it
 
-from backends.aca.clients import Clients
+from backends.aca.site import Clients
 from emulators.azure.frontdoor import allowed
 from tests.azure_plane import Controls
 from tests.emulators.azure.apps import Apps, caller, scale, url_of, wanted

@@ -8,7 +8,7 @@ from azure.core.exceptions import (
 )
 from azure.storage.fileshare.aio import ShareClient
 
-from backends.aca.clients import Clients
+from backends.aca.site import Clients
 from core.rehearsal import AzurePlane
 from tests.azure_plane import Controls
 from tests.backends.aca.sites import fault

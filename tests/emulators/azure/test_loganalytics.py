@@ -8,7 +8,7 @@ from azure.core.exceptions import HttpResponseError
 from azure.mgmt.appcontainers import models as M  # noqa: N812  as Microsoft writes it
 from azure.monitor.query import LogsQueryPartialResult, LogsQueryResult
 
-from backends.aca.clients import Clients
+from backends.aca.site import Clients
 from tests.azure_plane import Controls
 from tests.emulators.azure.apps import Apps
 

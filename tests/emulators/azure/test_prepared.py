@@ -2,7 +2,7 @@
 
 import pytest
 
-from backends.aca.clients import Clients
+from backends.aca.site import Clients
 from core.rehearsal import AzurePlane
 from tests.azure_plane import Controls
 from tests.backends.aca.sites import opened

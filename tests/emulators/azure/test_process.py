@@ -15,7 +15,7 @@ from azure.core.polling import AsyncLROPoller
 from azure.mgmt.appcontainers import models as M  # noqa: N812  as Microsoft writes it
 from azure.mgmt.core.polling.async_arm_polling import AsyncARMPolling
 
-from backends.aca.clients import Clients
+from backends.aca.site import Clients
 from core.rehearsal import AzurePlane
 from core.waiting import wait_until
 from tests.azure_plane import Controls, azure_plane

@@ -3,7 +3,7 @@
 import pytest
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 
-from backends.aca.clients import Clients
+from backends.aca.site import Clients
 from tests.azure_plane import Controls
 
 pytestmark = pytest.mark.anyio

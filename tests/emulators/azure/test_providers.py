@@ -4,7 +4,7 @@ import anyio
 import pytest
 from azure.core.exceptions import HttpResponseError
 
-from backends.aca.clients import Clients
+from backends.aca.site import Clients
 from core.rehearsal import AzurePlane
 from tests.azure_plane import Controls
 from tests.emulators.azure.asking import asked, token_of

@@ -9,7 +9,7 @@ import pytest
 from azure.core.exceptions import HttpResponseError
 from azure.mgmt.appcontainers import models as M  # noqa: N812  as Microsoft writes it
 
-from backends.aca.clients import Clients
+from backends.aca.site import Clients
 from tests.azure_plane import Controls
 from tests.emulators.azure.apps import KEY, Apps, caller, url_of, wanted
 from tests.emulators.azure.storage_roles import FILES_WRITER, give

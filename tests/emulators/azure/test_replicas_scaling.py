@@ -7,7 +7,7 @@ import httpx2
 import pytest
 from azure.core.exceptions import ResourceNotFoundError
 
-from backends.aca.clients import Clients
+from backends.aca.site import Clients
 from tests.azure_plane import Controls
 from tests.emulators.azure.apps import Apps, caller, scale, url_of, wanted
 

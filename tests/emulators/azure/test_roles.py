@@ -6,7 +6,7 @@ import pytest
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 from azure.mgmt.authorization.v2022_04_01 import models as M  # noqa: N812  as Microsoft writes it
 
-from backends.aca.clients import Clients
+from backends.aca.site import Clients
 from tests.azure_plane import Controls
 
 pytestmark = pytest.mark.anyio

@@ -3,7 +3,7 @@
 import pytest
 from azure.core.exceptions import HttpResponseError
 
-from backends.aca.clients import Clients
+from backends.aca.site import Clients
 from tests.azure_plane import Controls
 from tests.emulators.azure.apps import Apps, caller, probe, scale, url_of, wanted
 

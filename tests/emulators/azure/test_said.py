@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from backends.aca.clients import Clients
+from backends.aca.site import Clients
 from core.rehearsal import AzurePlane
 from tests.azure_plane import Controls
 from tests.emulators.azure.apps import Apps, caller

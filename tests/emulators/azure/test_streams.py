@@ -7,7 +7,7 @@ import anyio
 import httpx2
 import pytest
 
-from backends.aca.clients import Clients
+from backends.aca.site import Clients
 from tests.azure_plane import Controls
 from tests.emulators.azure.apps import Apps, caller, wanted
 

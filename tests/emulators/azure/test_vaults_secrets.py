@@ -7,7 +7,7 @@ from azure.core.exceptions import (
     ResourceNotFoundError,
 )
 
-from backends.aca.clients import Clients
+from backends.aca.site import Clients
 from core.rehearsal import AzurePlane
 from tests.emulators.azure.asking import asked, token_of
 

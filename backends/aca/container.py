@@ -1,0 +1,699 @@
+"""What runs in a replica: Container Apps' limits, precision, weights, probes and vLLM."""
+
+import hashlib
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from backends.aca.site import HF_SECRET, KEY, SHARE
+from backends.container import (
+    LOOPBACK,
+    PORT,
+    Container,
+    HubCache,
+    Probe,
+    flag_value,
+    hub_environment,
+    inside,
+    requests_at_once,
+    size_known,
+    vllm_arguments,
+)
+from core import overrides
+from core.errors import InvalidArgument
+from core.record import Record
+from core.records import DeploymentSpec, ModelShape, Target
+from planner.accelerators import Accelerator, accelerator
+from planner.boot import Boot, boot, file_bytes, stored_bytes
+from planner.flags import Flags
+from planner.model import is_path
+from planner.places import Place, Size, places
+
+_FILE: Final = Path(__file__).with_name("rules.toml")
+
+
+class Failures(Record):
+    """How often in a row each kind of probe may fail."""
+
+    startup: int
+    older_startup: int
+    """Where a region's service is older."""
+    readiness: int
+    liveness: int
+
+
+class Limits(Record):
+    """The ends of what an app may say."""
+
+    app_name: str
+    replicas: int
+    request_seconds: int
+    addresses: int
+    link_characters: int
+    initial_delay_seconds: int
+    period_seconds: int
+    timeout_seconds: int
+    tag_characters: int
+    json_tags: int
+    failures: Failures
+
+
+class Guard(Record):
+    """The proxy before every engine."""
+
+    image: str
+    vcpu: float
+    ram_gib: int
+
+
+class StartupProbe(Record):
+    """How a boot is watched."""
+
+    period_seconds: int
+    timeout_seconds: int
+    margin_seconds: int
+    """On top of the slowest boot that is foreseen."""
+    least_seconds: int
+    most_seconds: int
+
+
+class RunningProbe(Record):
+    """How a server is watched that has started."""
+
+    period_seconds: int
+    timeout_seconds: int
+    failures: int
+
+
+class Scaling(Record):
+    """When replicas come and go."""
+
+    cooldown_seconds: int
+    polling_seconds: int
+    inactive_revisions: int
+
+
+class Share(Record):
+    """How a file share with weights is mounted, and what it gives and costs."""
+
+    mount_path: str
+    cache_path: str
+    """Of what is downloaded from the Hub."""
+    mount_options: str
+    sku: str
+    quota_gib: int
+    mib_per_second: int
+    usd_per_month: tuple[float, float]
+
+
+class Half(Record):
+    """Models that vLLM does not run in float16."""
+
+    refused_by: tuple[str, ...]
+
+
+class Turing(Record):
+    """What 64 KiB of shared memory are enough for."""
+
+    head_bytes: int
+    """Of one token's longest head."""
+
+
+class Gpu(Record):
+    """One kind of accelerator: its workload profile, the pair it comes with, and the image."""
+
+    profile: str
+    """As it is called in an environment of ours."""
+    profile_type: str
+    quota: str
+    """What the names of its quotas contain."""
+    vcpu: int
+    ram_gib: int
+    image: str
+    vllm: str
+    cuda: str
+    max_num_seqs: int
+    """That vLLM takes where nobody says."""
+
+
+class Rules(Record):
+    """`rules.toml`."""
+
+    limits: Limits
+    guard: Guard
+    startup_probe: StartupProbe
+    readiness_probe: RunningProbe
+    liveness_probe: RunningProbe
+    scaling: Scaling
+    share: Share
+    hub: HubCache
+    gpus: dict[str, Gpu]
+    half: Half
+    turing: Turing
+
+
+def rules() -> Rules:
+    """Return them, with what `overrides.toml` puts in their place."""
+    return overrides.read("aca", _FILE, Rules)
+
+
+def gpu_of(target: Target) -> Gpu:
+    """Give the rules of a target's accelerator.
+
+    Raises:
+        InvalidArgument: Container Apps have no such accelerator that is known here.
+    """
+    known = rules().gpus
+    if target.accelerator not in known:
+        what = target.accelerator or "target without a GPU"
+        raise InvalidArgument(
+            f"Container Apps have no {what} that is known here.",
+            fix=f"Give the target an accelerator of {', '.join(known)}.",
+        )
+    return known[target.accelerator]
+
+
+def place_of(target: Target) -> Place:
+    """Give what the planner knows of a target's replicas.
+
+    Raises:
+        InvalidArgument: Container Apps have no such accelerator that is known here.
+    """
+    gpu_of(target)
+    return next(
+        place
+        for place in places().values()
+        if place.deployable_by == "aca" and place.accelerator == target.accelerator
+    )
+
+
+def size_of(target: Target, spec: DeploymentSpec) -> Size:
+    """Give the processors and memory of a replica: a whole node's unless less is asked for.
+
+    Raises:
+        InvalidArgument: Container Apps have no such accelerator that is known here, or its nodes
+            have less.
+    """
+    gpu = gpu_of(target)
+    vcpu, ram_gib = spec.cpu or gpu.vcpu, spec.memory_gib or gpu.ram_gib
+    most = vcpu > gpu.vcpu or ram_gib > gpu.ram_gib
+    if most or vcpu % 1 or ram_gib % 1 or ram_gib <= rules().guard.ram_gib:
+        raise InvalidArgument(
+            f"{gpu.profile_type} gives a replica whole vCPUs and GiB, at most {gpu.vcpu} and"
+            f" {gpu.ram_gib}: not {vcpu:g} and {ram_gib:g}.",
+            fix="Give cpu and memory_gib within that, or leave them out.",
+        )
+    return Size(vcpu=int(vcpu), ram_gib=int(ram_gib))
+
+
+def refuse_name(name: str) -> None:
+    """Refuse a deployment that no app can be called.
+
+    Raises:
+        InvalidArgument: Azure would not take it.
+    """
+    if not re.fullmatch(rules().limits.app_name, name):
+        raise InvalidArgument(
+            f"No container app can be called {name!r}.",
+            fix="Use 2 to 32 lower-case letters, digits and single hyphens, a letter first.",
+        )
+
+
+def refuse_replicas(maximum: int) -> None:
+    """Refuse more replicas than a revision has.
+
+    Raises:
+        InvalidArgument: Azure would not take them.
+    """
+    most = rules().limits.replicas
+    if maximum > most:
+        raise InvalidArgument(
+            f"A container app has {most} replicas at most, not {maximum}.",
+            fix="Give max_replicas fewer; each is billed by the second.",
+        )
+
+
+def size_doubt(target: Target, spec: DeploymentSpec) -> str | None:
+    """Say what stands against less than a whole node."""
+    gpu, size = gpu_of(target), size_of(target, spec)
+    if (size.vcpu, size.ram_gib) == (gpu.vcpu, gpu.ram_gib):
+        return None
+    return (
+        f"{size.vcpu} vCPU and {size.ram_gib} GiB are less than the whole {gpu.profile_type}, and"
+        " which pairs Azure takes is not documented: if it refuses this one"
+        " (ContainerAppInvalidResourceTotal), leave cpu and memory_gib out."
+    )
+
+
+def region_doubt(target: Target, region: str) -> str | None:
+    """Say what stands against a region; who has GPUs is Azure's to say, and changes."""
+    listed = place_of(target).regions
+    if region in listed:
+        return None
+    return (
+        f"{region} is not on Microsoft's page of 2025 of regions with this GPU; the check asks"
+        f" Azure itself. Set AZURE_LOCATION to one of {', '.join(listed)}."
+    )
+
+
+_HALF: Final = ("float16", "half")
+_WHOLE: Final = ("float32", "float")
+_BETWEEN: Final = (None, "auto", "bfloat16")
+"""What becomes float16 on a card that has no bfloat16."""
+
+
+class Precision(NamedTuple):
+    """A spec whose numbers the accelerator has."""
+
+    spec: DeploymentSpec
+    doubts: tuple[str, ...]
+
+
+def decide_precision(spec: DeploymentSpec, model: ModelShape, device: Accelerator) -> Precision:
+    """Choose the dtype where the model's own is none of the accelerator's.
+
+    Raises:
+        InvalidArgument: vLLM cannot serve the model, or keep such a cache, on it.
+    """
+    _refuse_cache(spec, device)
+    doubts = [*_cache(spec, device), *_weights(spec, model, device)]
+    chosen = spec
+    if not device.bf16:
+        dtype, why = _dtype(spec, model, device)
+        chosen = spec.model_copy(update={"dtype": dtype})
+        doubts += [*why, *_heads(spec, model, device, 4 if dtype in _WHOLE else 2)]
+    return Precision(chosen, tuple(doubts))
+
+
+def _refuse_cache(spec: DeploymentSpec, device: Accelerator) -> None:
+    kept = _flag(spec, "--kv-cache-dtype", spec.kv_cache_dtype) or ""
+    own = "bf16" if device.bf16 else "float16"
+    if kept.startswith("fp8") and not device.fp8_kv:
+        raise InvalidArgument(
+            f"An fp8 KV cache needs SM 8.9; {device.title} has SM {device.sm}, where vLLM's Triton"
+            " attention refuses it.",
+            fix=f"Leave kv_cache_dtype out: the cache is kept in {own}, two bytes a value.",
+        )
+    if kept == "bfloat16" and not device.bf16:
+        raise InvalidArgument(
+            f"{device.title} has no bfloat16, also not for a KV cache.",
+            fix="Leave kv_cache_dtype out: the cache is kept in float16.",
+        )
+
+
+def _cache(spec: DeploymentSpec, device: Accelerator) -> Iterator[str]:
+    kept = _flag(spec, "--kv-cache-dtype", spec.kv_cache_dtype)
+    if device.bf16 and not device.fp8_kv and kept in {None, "auto"}:
+        why = f"fp8 needs SM 8.9, and {device.title} has SM {device.sm}"
+        yield f"The KV cache is kept in bf16, two bytes a value: {why}."
+
+
+def _weights(spec: DeploymentSpec, model: ModelShape, device: Accelerator) -> Iterator[str]:
+    fp8 = "fp8" in {_flag(spec, "--quantization", spec.quantization), model.quantization}
+    if not fp8 or device.fp8_compute:
+        return
+    if not device.bf16:
+        raise InvalidArgument(
+            f"{device.title} (SM {device.sm}) has no fp8: vLLM would unpack such weights through"
+            " Marlin, and nobody is known to have served any there.",
+            fix="Take a checkpoint in int4 (w4a16), or target aca-a100.",
+        )
+    yield (
+        f"fp8 weights run through Marlin on {device.title}: they are stored in 8 bits and computed"
+        " in bf16, which saves memory and no time."
+    )
+
+
+def _dtype(
+    spec: DeploymentSpec, model: ModelShape, device: Accelerator
+) -> tuple[str | None, tuple[str, ...]]:
+    wanted = _flag(spec, "--dtype", spec.dtype)
+    if flag_value(spec.engine_args, "--dtype") in {"auto", "bfloat16"}:
+        raise InvalidArgument(
+            f"{device.title} has no bfloat16.", fix="Leave --dtype out of engine_args."
+        )
+    if model.model_type in rules().half.refused_by:
+        return _without_half(wanted, model, device)
+    if wanted not in _BETWEEN:
+        return spec.dtype, ()
+    doubt = (
+        f"It computes in float16 (--dtype float16): {device.title} has no bfloat16, and values"
+        " beyond 65,504 overflow."
+    )
+    return "float16", (doubt,)
+
+
+def _without_half(
+    wanted: str | None, model: ModelShape, device: Accelerator
+) -> tuple[str, tuple[str, ...]]:
+    if wanted in _HALF:
+        raise InvalidArgument(
+            f"vLLM does not run {model.model_type} in float16: it is numerically unstable.",
+            fix="Leave dtype out: it is run in float32, or take target aca-a100.",
+        )
+    doubt = (
+        f"It computes in float32, at twice the memory: {device.title} has no bfloat16, and vLLM"
+        f" does not run {model.model_type} in float16."
+    )
+    return "float32", (doubt,)
+
+
+def _heads(
+    spec: DeploymentSpec, model: ModelShape, device: Accelerator, element_bytes: int
+) -> Iterator[str]:
+    """Judge the attention kernel's shared memory, which is a T4's narrowest place."""
+    longest = max((layer.head_size for layer in model.layers), default=0)
+    room = rules().turing.head_bytes
+    yield (
+        f"vLLM's Triton attention is the only one for SM {device.sm}: FlashAttention and FlashInfer"
+        " want SM 8.0."
+    )
+    if longest * element_bytes <= room:
+        return
+    why = (
+        f"vLLM's attention of heads of {longest} in {element_bytes * 8} bits needs"
+        f" {longest * element_bytes * 96:,} bytes of shared memory, {device.title} has 65,536"
+    )
+    if spec.image is None and element_bytes == 2:
+        raise InvalidArgument(
+            f"{spec.model} cannot be served there: {why}, and dies (OutOfResources).",
+            cause="https://github.com/vllm-project/vllm/issues/57712 was open on 2026-11-20.",
+            fix="Take target aca-a100, a model with heads of 256 or fewer, or give image= with a"
+            " vLLM whose tiles are smaller (its pull request 39018).",
+        )
+    yield f"{why}: it dies (OutOfResources) unless its image's vLLM has smaller tiles."
+
+
+def _flag(spec: DeploymentSpec, flag: str, field: str | None) -> str | None:
+    """Give what counts: engine_args win."""
+    return flag_value(spec.engine_args, flag) or field
+
+
+_FOLDER: Final = re.compile(r"files://([a-z0-9](?:-?[a-z0-9]){2,62})((?:/[^/]+)+)/?")
+_OFFLINE: Final = {"HF_HUB_OFFLINE": "1"}
+FILES: Final = "azure-files"
+
+
+class Mount(Record):
+    """A file share as a folder."""
+
+    share: str
+    link: str
+    """What the environment calls the share."""
+    path: str
+    read_only: bool
+
+
+class Weights(Record):
+    """Where they come from."""
+
+    kind: Literal["hub", "files", "baked"]
+    model: str
+    """What `vllm serve` is given."""
+    env: dict[str, str] = {}
+    mount: Mount | None = None
+    boot_source: str
+    """Its row of `planner/boot.toml`, once the files are where they stay."""
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def kept(self) -> bool:
+        """Whether what is downloaded at the first boot stays for the later ones."""
+        return self.kind == "hub" and self.mount is not None
+
+
+def weights_of(spec: DeploymentSpec, model: ModelShape, place: Place) -> Weights:
+    """Say where the weights come from; `place` is what the planner knows of the target.
+
+    Raises:
+        InvalidArgument: There is no such place, or what it needs is missing.
+    """
+    match spec.weights or "hub":
+        case "hub" | "hub:disk" | "hub:share":
+            return _hub(spec, model, place)
+        case "baked":
+            return _baked(spec)
+        case location:
+            return _folder(location)
+
+
+def link_of(share: str, *, read_only: bool) -> str:
+    """Name an environment's link to a share; each way to open it is a link of its own.
+
+    Its name is shorter than a share's may be, and begins with a letter.
+
+    >>> link_of("weights", read_only=True), link_of("2026", read_only=False)
+    ('weights-ro', 's-158a323a7ba4')
+    """
+    end = "-ro" if read_only else ""
+    if share[0].isdigit() or len(share + end) > rules().limits.link_characters:
+        share = f"s-{hashlib.sha256(share.encode()).hexdigest()[:12]}"
+    return f"{share}{end}"
+
+
+def _hub(spec: DeploymentSpec, model: ModelShape, place: Place) -> Weights:
+    if is_path(spec.model):
+        raise InvalidArgument(
+            f"Azure does not see {spec.model}, a folder of this machine.",
+            fix="Copy it to a file share and give weights=files://SHARE/FOLDER, or give a Hub id.",
+        )
+    gib, fits = stored_bytes(model) / 2**30, place.hub_disk_gib or 0
+    size = f"{gib:.1f} GiB" if gib else "files of a size that is not known"
+    seen = (
+        f"{fits:g} GiB were seen to fit on the disk of a container with a GPU; how large that disk"
+        " is, is not known"
+    )
+    low, high = rules().share.usd_per_month
+    if spec.weights == "hub:disk" or (spec.weights != "hub:share" and 0 < gib <= fits):
+        risk = f" ({seen}: a full one ends the boot and says so)" if not 0 < gib <= fits else ""
+        doubt = (
+            f"Every start downloads {size} of {spec.model} from the Hugging Face Hub to the"
+            f" container's disk{risk}; weights=hub:share keeps them on a file share, which costs"
+            f" about ${low:.0f} to ${high:.0f} a month."
+        )
+        return Weights(kind="hub", model=spec.model, boot_source="hub", doubts=(doubt,))
+    why = "" if 0 < gib <= fits else f", as {seen} (weights=hub:disk tries it, without a share)"
+    doubt = (
+        f"The first boot downloads {size} to the share {SHARE}, and later ones read them there"
+        f"{why}."
+    )
+    return Weights(
+        kind="hub",
+        model=spec.model,
+        env={"HF_HOME": rules().share.cache_path},
+        mount=_mount(SHARE, read_only=False),
+        boot_source=FILES,
+        doubts=(doubt,),
+    )
+
+
+def _baked(spec: DeploymentSpec) -> Weights:
+    if not spec.image:
+        raise InvalidArgument(
+            "Weights that are baked into an image need the image.",
+            fix="Give image=REGISTRY/NAME@sha256:…",
+        )
+    return Weights(kind="baked", model=spec.model, env=_OFFLINE, boot_source="baked")
+
+
+def _folder(location: str) -> Weights:
+    found = _FOLDER.fullmatch(location)
+    if not found or {".", ".."} & set(found[2].split("/")):
+        raise InvalidArgument(
+            f"{location} is no folder of a file share.",
+            fix="Give files://SHARE/FOLDER; what lies in a bucket or a blob container is copied to"
+            " a share first, as Container Apps mount nothing else.",
+        )
+    mount = _mount(found[1], read_only=True)
+    return Weights(
+        kind="files",
+        model=f"{mount.path}{found[2]}",
+        env=_OFFLINE,
+        mount=mount,
+        boot_source=FILES,
+    )
+
+
+def _mount(share: str, *, read_only: bool) -> Mount:
+    return Mount(
+        share=share,
+        link=link_of(share, read_only=read_only),
+        path=rules().share.mount_path,
+        read_only=read_only,
+    )
+
+
+def startup_probe(slowest_boot_seconds: float, *, path: str, port: int) -> Probe:
+    """Give a boot the time that it may need; the period grows where no more failures are taken."""
+    chosen = rules().startup_probe
+    wanted = max(chosen.least_seconds, slowest_boot_seconds + chosen.margin_seconds)
+    budget = min(wanted, chosen.most_seconds)
+    return _startup(budget, rules().limits.failures.startup, path=path, port=port)
+
+
+def older_startup_probe(probe: Probe) -> Probe:
+    """Return a startup probe that allows the same time, as far as an older service lets it."""
+    limits = rules().limits
+    most = limits.failures.older_startup
+    budget = min(probe.budget_seconds, most * limits.period_seconds)
+    return _startup(budget, most, path=probe.path, port=probe.port)
+
+
+def _startup(budget: float, most: int, *, path: str, port: int) -> Probe:
+    chosen = rules().startup_probe
+    period = max(chosen.period_seconds, math.ceil(budget / most))
+    probe = Probe(
+        path=path,
+        port=port,
+        period_seconds=period,
+        timeout_seconds=chosen.timeout_seconds,
+        failures=math.ceil(budget / period),
+    )
+    return checked_probe(probe, most)
+
+
+def readiness_probe(*, path: str, port: int) -> Probe:
+    """Send no requests to a server that does not answer."""
+    return _running(rules().readiness_probe, rules().limits.failures.readiness, path, port)
+
+
+def liveness_probe(*, path: str, port: int) -> Probe:
+    """Give up a server only after minutes of silence."""
+    return _running(rules().liveness_probe, rules().limits.failures.liveness, path, port)
+
+
+def checked_probe(probe: Probe, most_failures: int) -> Probe:
+    """Give it back.
+
+    Raises:
+        InvalidArgument: Azure would not take it.
+    """
+    limits = rules().limits
+    broken = {
+        f"an initial delay beyond {limits.initial_delay_seconds} s": probe.initial_delay_seconds
+        > limits.initial_delay_seconds,
+        f"a period beyond {limits.period_seconds} s": probe.period_seconds > limits.period_seconds,
+        f"a timeout beyond {limits.timeout_seconds} s": probe.timeout_seconds
+        > limits.timeout_seconds,
+        "a timeout beyond its period": probe.timeout_seconds > probe.period_seconds,
+        f"more than {most_failures} failures": probe.failures > most_failures,
+        "no failure allowed": probe.failures < 1,
+    }
+    wrong = [words for words, is_so in broken.items() if is_so]
+    if wrong:
+        raise InvalidArgument(
+            f"Container Apps take no probe with {' and '.join(wrong)}.", fix="Change rules.toml."
+        )
+    return probe
+
+
+def _running(chosen: RunningProbe, most_failures: int, path: str, port: int) -> Probe:
+    return checked_probe(
+        Probe(
+            path=path,
+            port=port,
+            period_seconds=chosen.period_seconds,
+            timeout_seconds=chosen.timeout_seconds,
+            failures=chosen.failures,
+        ),
+        most_failures,
+    )
+
+
+class Serving(Record):
+    """vLLM in a replica of a container app."""
+
+    container: Container
+    mount: Mount | None
+    concurrency: int
+    """Requests that it takes at once."""
+    boot_seconds: float
+    """The slowest boot that is foreseen, from the container's start to the first answer."""
+    scheduled_seconds: float
+    """The same from when the replica is scheduled: the host and its image come first."""
+    doubts: tuple[str, ...] = ()
+
+
+class _Slowest(Record):
+    inside: float
+    whole: float
+    doubts: tuple[str, ...] = ()
+
+
+def serving_of(
+    target: Target, spec: DeploymentSpec, model: ModelShape, *, hf_token: bool
+) -> Serving:
+    """Decide how vLLM serves a model.
+
+    Raises:
+        InvalidArgument: A value cannot be, or the accelerator cannot serve the model.
+    """
+    place, gpu = place_of(target), gpu_of(target)
+    weights = weights_of(spec, model, place)
+    chosen = decide_precision(spec, model, accelerator(place.accelerator))
+    slowest = _slowest(chosen.spec, model, place, weights)
+    fetch = weights.kind == "hub"
+    token = {"HF_TOKEN": HF_SECRET} if fetch and hf_token else {}
+    own = hub_environment(rules().hub, size_of(target, spec).ram_gib) if fetch else {}
+    return Serving(
+        container=Container(
+            image=spec.image or gpu.image,
+            command=("vllm",),
+            args=vllm_arguments(chosen.spec, weights.model, host=LOOPBACK),
+            env={**weights.env, **own, **spec.variables},
+            secrets={"VLLM_API_KEY": KEY, **token},
+            port=PORT,
+            health="/health",
+        ),
+        mount=weights.mount,
+        concurrency=requests_at_once(chosen.spec, model, place, gpu.max_num_seqs),
+        boot_seconds=slowest.inside,
+        scheduled_seconds=slowest.whole,
+        doubts=(*chosen.doubts, *weights.doubts, *slowest.doubts),
+    )
+
+
+def _slowest(spec: DeploymentSpec, model: ModelShape, place: Place, weights: Weights) -> _Slowest:
+    most = rules().startup_probe.most_seconds
+    if not size_known(model):
+        doubt = f"How long the boot takes is not known; the startup probe gives up after {most} s."
+        return _Slowest(inside=most, whole=most, doubts=(doubt,))
+    foreseen = boot(model, place, Flags.of(spec), weights_from=weights.boot_source)
+    fetched = _fetching(spec, model, place, weights)
+    seconds, host = inside(foreseen) + fetched, foreseen.seconds.high - inside(foreseen)
+    return _Slowest(
+        inside=seconds,
+        whole=seconds + host,
+        doubts=(*_reading(model, weights), *_too_slow(seconds, foreseen, most)),
+    )
+
+
+def _fetching(spec: DeploymentSpec, model: ModelShape, place: Place, weights: Weights) -> float:
+    """Seconds of the first boot's download, before the files are read from where they stay."""
+    if not weights.kept:
+        return 0
+    phases = boot(model, place, Flags.of(spec), weights_from="hub").phases
+    return next(phase.seconds.high for phase in phases if phase.name == "weights")
+
+
+def _reading(model: ModelShape, weights: Weights) -> tuple[str, ...]:
+    if weights.boot_source != FILES:
+        return ()
+    rate, mib = rules().share.mib_per_second, file_bytes(model) / 2**20
+    doubt = (
+        f"A boot reads {mib / 1024:.1f} GiB from the file share, at {rate} MiB/s in"
+        f" {math.ceil(mib / rate / 60)} min or more; a larger share is faster."
+    )
+    return (doubt,)
+
+
+def _too_slow(seconds: float, foreseen: Boot, most: int) -> tuple[str, ...]:
+    if seconds <= most:
+        return ()
+    doubt = (
+        f"The boot may take {seconds:,.0f} s ({foreseen.weights_from}), and the startup probe gives"
+        f" up after {most:,} s: put the files on a share first, or take a smaller checkpoint."
+    )
+    return (doubt,)
