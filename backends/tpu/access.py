@@ -1,4 +1,4 @@
-"""Where a VM answers, whom its firewall lets in, and the one certificate that is to be trusted."""
+"""Where a VM answers, whom its firewall lets in, and the one certificate to be trusted."""
 
 import shlex
 from collections.abc import Sequence
@@ -8,18 +8,18 @@ from typing import Final, NoReturn
 import anyio
 
 from backends.common.concurrency import or_note
+from backends.common.engine import why_silent
 from backends.container import PORT
 from backends.google import secrets
 from backends.google.logs import quoted
-from backends.tpu import finding, firewall, logs, names
-from backends.tpu import kept as memory
-from backends.tpu.chip import Chip, ChipState
-from backends.tpu.looks import Look, has_tls, is_internal, url_of
-from backends.tpu.phases import CERTIFICATE
-from backends.tpu.site import Site
-from core.errors import NextStep, NotReady
+from backends.tpu import chips, firewall, logs, site
+from backends.tpu import store as memory
+from backends.tpu.chips import Look, has_tls, is_internal, url_of
+from backends.tpu.logs import VmLog
+from backends.tpu.site import CERTIFICATE, ENGINE, Chip, ChipState, Site
+from core.errors import NextStep, NotReady, OpsError, Unreachable
 from core.headers import KEY_HEADER
-from core.records import Access
+from core.records import Access, Failure
 
 _TLS: Final = "HTTPS with a certificate of its VM's own, the only one that is trusted for it"
 _PLAIN: Final = "plain HTTP, which whoever is on the way can read, the key included"
@@ -35,8 +35,8 @@ async def access(site: Site, name: str) -> Access:
         NotReady: It has no chip, no address or no certificate yet, or is reached by a tunnel alone.
         CloudError: Google refused.
     """
-    chip = await finding.chip_of(site, name)
-    seen = Look(site, memory.of(site, name), chip, datetime.now(UTC))
+    chip = await chips.chip_of(site, name)
+    seen = Look(site, memory.record_of(site, name), chip, datetime.now(UTC))
     if chip is None or chip.state is not ChipState.RUNNING:
         _not_yet(seen, "has no VM that runs")
     return await access_of(seen, await _certificate(site, chip) if _is_direct(seen) else None)
@@ -132,7 +132,7 @@ def _key_command(seen: Look) -> str:
 def _certificate_command(seen: Look) -> str:
     """Print it from the log; the newest is that of the newest boot."""
     wanted = (
-        f"log_id({quoted(names.LOG)}) AND labels.deployment={quoted(seen.name)}"
+        f"log_id({quoted(site.LOG)}) AND labels.deployment={quoted(seen.name)}"
         f" AND labels.phase={quoted(CERTIFICATE)}"
     )
     return (
@@ -148,3 +148,54 @@ def _protection(let_in: Sequence[str] | None, *, tls: bool) -> str:
         whom = "everybody" if set(firewall.ANYBODY) & set(let_in) else ", ".join(let_in) or "nobody"
         who = f"the firewall lets in {whom}"
     return f"{_TLS if tls else _PLAIN}; {who}; {_OPEN}."
+
+
+def life(seen: Look, told: VmLog) -> str:
+    """Name one life of an engine: another address or another start is another one."""
+    chip = seen.chip
+    started = next((one.at for one in reversed(told.script) if one.phase == ENGINE), None)
+    return f"{chip.place} {chip.id} {chip.external_ip} {started}" if chip else ""
+
+
+def has_answered(seen: Look, told: VmLog) -> bool:
+    """Whether it has been heard in this life."""
+    return life(seen, told) in seen.site.answered
+
+
+def ever_answered(seen: Look) -> bool:
+    """Whether it has been heard in any life of this VM."""
+    chip = seen.chip
+    known = f"{chip.place} {chip.id} {chip.external_ip} " if chip else ""
+    return any(one.startswith(known) for one in seen.site.answered) if known else False
+
+
+async def probe_model(seen: Look, told: VmLog) -> Failure | None:
+    """Ask the model; None once it has answered, else why it has not."""
+    if seen.chip:
+        remember(seen.site, seen.chip, told.certificate)
+
+    async def reached() -> Access:
+        return await access_of(seen, told.certificate)
+
+    failure = await why_silent(reached, "Its VM")
+    if failure is None:
+        seen.site.answered.add(life(seen, told))
+        return None
+    return await _with_callers(seen, failure) if failure.code == Unreachable.code else failure
+
+
+async def _with_callers(seen: Look, failure: Failure) -> Failure:
+    """Say whether the firewall keeps this machine out: Google drops what it does not let in."""
+    try:
+        let_in = await firewall.seen(seen.site, seen.name)
+        here = await firewall.callers(seen.site)
+    except OpsError:
+        return failure
+    if not set(here) - set(let_in) or set(firewall.ANYBODY) & set(let_in):
+        return failure
+    cause = (
+        f"{failure.cause} Its firewall lets in {', '.join(let_in) or 'nobody'}, and callers are"
+        f" {', '.join(here)} now."
+    )
+    fix = "Call deploy_vllm again, which lets them in; the model need not boot again."
+    return failure.model_copy(update={"cause": cause, "fix": fix})

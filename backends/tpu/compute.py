@@ -1,27 +1,361 @@
 """Compute Engine: instances of TPU machine types, which Google itself ends after their time."""
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
 
+import anyio
+
+from backends.google import clients
 from backends.google.clients import as_sent
-from backends.google.errors import strictly, translated, words_of
-from backends.tpu import compute_bodies
-from backends.tpu import compute_reading as words
-from backends.tpu.asking import Outcome, asked
-from backends.tpu.chip import Chip, ChipState, Ended, PlaneKind
-from backends.tpu.clients import Clients
-from backends.tpu.compute_calls import changing, looking
-from backends.tpu.everywhere import everywhere, unreachable
-from backends.tpu.names import SERIAL_PORT
-from backends.tpu.planes import Offer, Request
-from backends.tpu.refusals import meaning, refusing, told
+from backends.google.errors import (
+    READ_SECONDS,
+    WRITE_SECONDS,
+    patient_in_threads,
+    strictly,
+    translated,
+    words_of,
+)
+from backends.tpu.planes import (
+    Outcome,
+    ask,
+    in_every_zone,
+    meaning,
+    refusal_error,
+    translated_refusal,
+    unreachable,
+)
+from backends.tpu.queued import metadata_of
+from backends.tpu.site import (
+    ACCOUNT_SCOPE,
+    SERIAL_PORT,
+    SPEC_METADATA,
+    Chip,
+    ChipState,
+    Clients,
+    Ended,
+    Offer,
+    Place,
+    PlaneKind,
+    Provisioning,
+    Request,
+    region_of,
+)
+from core.cloud_errors import CloudTimeout, CloudUnavailable
 from core.errors import OpsError, Unsupported
 
 if TYPE_CHECKING:
-    from google.cloud.compute_v1.types import Instance, Operation
+    from google.cloud.compute_v1.types import (
+        AttachedDisk,
+        Instance,
+        InstanceAggregatedList,
+        NetworkInterface,
+        Operation,
+        Scheduling,
+    )
+
+
+T = TypeVar("T")
+
+_LOOK = "Look with status_vllm whether it happened; the same call again is harmless."
+
+
+async def read_call(what: str, call: Callable[..., T], **arguments: Any) -> T:
+    """Make a call that only looks: it may be made again.
+
+    Raises:
+        CloudTimeout, CloudUnavailable: No answer came, or none in time.
+        GoogleAPICallError: Google refused; `strictly` or `translated` around this translates it.
+    """
+    retry = patient_in_threads()
+    return await _called(what, READ_SECONDS, call, timeout=READ_SECONDS, retry=retry, **arguments)
+
+
+async def write_call(what: str, call: Callable[..., T], **arguments: Any) -> T:
+    """Make a call that changes something, once. Raises what `looking` does."""
+    return await _called(what, WRITE_SECONDS, call, timeout=WRITE_SECONDS, retry=None, **arguments)
+
+
+async def _called(what: str, seconds: float, call: Callable[..., T], **arguments: Any) -> T:
+    """Let nothing that hangs hold its caller: the thread is left to the client's own limit."""
+
+    def work() -> T:
+        with _reached(what):
+            return call(**arguments)
+
+    try:
+        with anyio.fail_after(seconds + 1):
+            return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+    except TimeoutError as exc:
+        raise _late(what) from exc
+
+
+@contextmanager
+def _reached(what: str) -> Iterator[None]:
+    """Turn failures of the connection itself, which the clients pass on as they are, into ours."""
+    from google.auth.exceptions import TransportError
+    from requests.exceptions import RequestException, Timeout
+
+    try:
+        yield
+    except Timeout as exc:
+        raise _late(what) from exc
+    except (RequestException, TransportError) as exc:
+        raise CloudUnavailable(
+            f"Google is not to be reached: {what}.",
+            cause=str(exc),
+            fix="Call the same tool again in a minute.",
+        ) from exc
+
+
+def _late(what: str) -> CloudTimeout:
+    return CloudTimeout(f"Google did not answer in time: {what}.", fix=_LOOK)
+
+
+COMPUTE: Final = "google.cloud.compute_v1"
+FLEX_WAIT_SECONDS: Final = (90, 2 * 60 * 60)
+"""The shortest and the longest that flex-start waits; public reports of 2026-08."""
+_ONE_THREAD_CHIPS: Final = 8
+"""Only the machine with so many chips must have one thread per core; public scripts of 2026."""
+_MODELS: Final = {"on-demand": "STANDARD", "spot": "SPOT", "flex-start": "FLEX_START"}
+
+
+def instance(request: Request) -> "Instance":
+    """Say all of it; guest accelerators are left out, the machine type brings its own."""
+    clients.opened(COMPUTE)
+    from google.cloud.compute_v1.types import (
+        AdvancedMachineFeatures,
+        Instance,
+        Items,
+        Metadata,
+        ServiceAccount,
+        Tags,
+    )
+
+    made = request.made
+    body = Instance(
+        name=made.id,
+        machine_type=f"zones/{request.zone}/machineTypes/{made.machine_type}",
+        labels=dict(request.labels),
+        tags=Tags(items=[made.id]),
+        metadata=Metadata(items=[Items(key=k, value=v) for k, v in metadata_of(request).items()]),
+        disks=[_disk(request)],
+        network_interfaces=[_interface(request)],
+        service_accounts=[ServiceAccount(email=made.service_account, scopes=[ACCOUNT_SCOPE])],
+        scheduling=_scheduling(request),
+    )
+    if made.provisioning == "flex-start":
+        _wait(body, made.wait_seconds)
+    if made.chips == _ONE_THREAD_CHIPS:
+        body.advanced_machine_features = AdvancedMachineFeatures(threads_per_core=1)
+    return body
+
+
+def _wait(body: "Instance", seconds: int) -> None:
+    """Let flex-start wait as long as it is to, or as near to that as it can."""
+    from google.cloud.compute_v1.types import Duration, InstanceParams, ReservationAffinity
+
+    shortest, longest = FLEX_WAIT_SECONDS
+    wait = min(max(seconds, shortest), longest)
+    body.params = InstanceParams(request_valid_for_duration=Duration(seconds=wait))
+    body.reservation_affinity = ReservationAffinity(consume_reservation_type="NO_RESERVATION")
+
+
+def _scheduling(request: Request) -> "Scheduling":
+    """A TPU cannot be moved to another host, nor started again: what ends is deleted."""
+    from google.cloud.compute_v1.types import Duration, Scheduling
+
+    made = request.made
+    rules = Scheduling(
+        provisioning_model=_MODELS[made.provisioning],
+        on_host_maintenance="TERMINATE",
+        automatic_restart=False,
+    )
+    if made.run_seconds:
+        rules.max_run_duration = Duration(seconds=made.run_seconds)
+    if made.run_seconds or made.provisioning != "on-demand":
+        rules.instance_termination_action = "DELETE"
+    return rules
+
+
+def _disk(request: Request) -> "AttachedDisk":
+    """The default of 10 GB holds no image; disks of the kind pd-* are refused with v6e."""
+    from google.cloud.compute_v1.types import AttachedDisk, AttachedDiskInitializeParams
+
+    made = request.made
+    return AttachedDisk(
+        boot=True,
+        auto_delete=True,
+        initialize_params=AttachedDiskInitializeParams(
+            source_image=made.image,
+            disk_size_gb=made.disk_gb,
+            disk_type=f"zones/{request.zone}/diskTypes/{made.disk_type}",
+            labels=dict(request.labels),
+        ),
+    )
+
+
+def _interface(request: Request) -> "NetworkInterface":
+    """By REST there is an external address only where it is asked for."""
+    from google.cloud.compute_v1.types import AccessConfig, NetworkInterface
+
+    made = request.made
+    interface = NetworkInterface(network=f"global/networks/{made.network}")
+    if made.subnetwork:
+        region = region_of(request.zone)
+        interface.subnetwork = f"regions/{region}/subnetworks/{made.subnetwork}"
+    if made.external_ip:
+        interface.access_configs = [AccessConfig(type_="ONE_TO_ONE_NAT", name="External NAT")]
+    return interface
+
+
+_GENERATIONS: Final = {"ct6e": "v6e"}
+"""The chip in a family of machine types."""
+_STATES: Final[Mapping[str, ChipState]] = {
+    "PENDING": ChipState.WAITING,
+    "PROVISIONING": ChipState.PROVISIONING,
+    "STAGING": ChipState.PROVISIONING,
+    "RUNNING": ChipState.RUNNING,
+    "PENDING_STOP": ChipState.STOPPING,
+    "STOPPING": ChipState.STOPPING,
+    "SUSPENDING": ChipState.STOPPING,
+    "DEPROVISIONING": ChipState.DELETING,
+    "TERMINATED": ChipState.SUSPENDED,
+    "STOPPED": ChipState.SUSPENDED,
+    "SUSPENDED": ChipState.SUSPENDED,
+}
+_NEVER_AGAIN: Final = (
+    "An instance with a TPU that was stopped cannot be started again; its disk bills until it is"
+    " deleted."
+)
+"""Source: docs.cloud.google.com/compute/docs/instances/stop-start-instance (2026-11-21)."""
+_GIVEN: Final = frozenset({ChipState.RUNNING, ChipState.STOPPING, ChipState.SUSPENDED})
+_WHY_IT_ENDED: Final[
+    Sequence[tuple[str, Literal["PREEMPTED", "EXPIRED", "DELETED_ELSEWHERE", "NOT_KNOWN"]]]
+] = (
+    ("compute.instances.preempted", "PREEMPTED"),
+    ("compute.instances.deferredDelete", "EXPIRED"),
+    ("compute.instances.deferredStop", "EXPIRED"),
+    ("compute.instances.hostError", "NOT_KNOWN"),
+    ("compute.instances.guestTerminate", "NOT_KNOWN"),
+    ("delete", "DELETED_ELSEWHERE"),
+    ("stop", "DELETED_ELSEWHERE"),
+)
+"""Operations that end an instance, the one that tells most first; public reports of 2026."""
+_HARMLESS: Final = frozenset({"", "NO_RESULTS_ON_PAGE"})
+FAMILY: Final = "ct6e"
+
+
+def machine_type(accelerator: str) -> str:
+    """Name the machine with an accelerator.
+
+    >>> machine_type("v6e-4")
+    'ct6e-standard-4t'
+    """
+    return f"{FAMILY}-standard-{accelerator.rpartition('-')[2]}t"
+
+
+def moment(said: str) -> datetime | None:
+    """Read a time as Compute Engine writes it; None where there is none.
+
+    >>> moment("2026-08-11T02:08:12.345-07:00")
+    datetime.datetime(2026, 8, 11, 9, 8, 12, 345000, tzinfo=datetime.timezone.utc)
+    """
+    return datetime.fromisoformat(said).astimezone(UTC) if said else None
+
+
+def has_tpu(instance: "Instance") -> bool:
+    """Whether its machine has a TPU of ours."""
+    return _last(instance.machine_type).startswith(f"{FAMILY}-")
+
+
+def chip_of(instance: "Instance", zone: str) -> Chip:
+    """Put together what an instance tells."""
+    said = str(instance.status)
+    state = _STATES.get(said, ChipState.UNKNOWN)
+    accelerator, chips = _accelerator(instance)
+    created = moment(instance.creation_timestamp) or datetime.fromtimestamp(0, UTC)
+    given = moment(instance.last_start_timestamp) or (created if state in _GIVEN else None)
+    interface = next(iter(instance.network_interfaces), None)
+    outer = next(iter(interface.access_configs), None) if interface else None
+    items = {item.key: item.value for item in instance.metadata.items}
+    return Chip(
+        place=Place(zone, "compute"),
+        id=str(instance.name),
+        state=state,
+        said=said,
+        node=str(instance.name),
+        accelerator=accelerator,
+        chips=chips,
+        provisioning=_provisioning(instance),
+        labels=dict(instance.labels),
+        spec_json=items.get(SPEC_METADATA, ""),
+        external_ip=str(outer.nat_i_p) if outer else "",
+        internal_ip=str(interface.network_i_p) if interface else "",
+        created_at=created,
+        given_at=None if state == ChipState.WAITING else given,
+        ends_at=_end(instance, given),
+        why=str(instance.status_message) or (_NEVER_AGAIN if state.leftover else ""),
+    )
+
+
+def unread(page: "InstanceAggregatedList") -> Sequence[str]:
+    """Give the zones that Compute Engine itself could not read; most are merely empty."""
+    # The SDK's stubs take its Warning for Python's own.
+    warnings: dict[str, Any] = {scope: found.warning for scope, found in page.items.items()}
+    warned = [scope for scope, warning in warnings.items() if warning.code not in _HARMLESS]
+    return (*page.unreachables, *warned)
+
+
+def why_ended(operations: Iterable["Operation"]) -> Ended | None:
+    """Say what ended an instance; None where no operation tells."""
+    by_type = {str(one.operation_type): one for one in operations}
+    for kind, code in _WHY_IT_ENDED:
+        if kind in by_type:
+            one = by_type[kind]
+            words = one.status_message or one.description or f"{kind} by {one.user or 'nobody'}"
+            return Ended(code, moment(one.end_time or one.insert_time), str(words))
+    return None
+
+
+def failure_of(operation: "Operation") -> str:
+    """Give what an operation failed with; empty if it did not.
+
+    Its status alone tells nothing: `error` may be there without one, or the other way round.
+    """
+    errors = [f"{one.code}: {one.message}" for one in operation.error.errors]
+    if errors:
+        return "; ".join(errors)
+    status = int(operation.http_error_status_code or 0)
+    return f"{status} {operation.http_error_message}".strip() if status >= 400 else ""
+
+
+def _accelerator(instance: "Instance") -> tuple[str, int]:
+    """Read it from the machine type: ct6e-standard-4t, or its twin ct6e-standard-4t-tpu."""
+    family, _, rest = _last(instance.machine_type).partition("-")
+    size = next((part for part in rest.split("-") if part[:-1].isdecimal()), "0t")
+    return f"{_GENERATIONS.get(family, family)}-{size[:-1]}", int(size[:-1])
+
+
+def _provisioning(instance: "Instance") -> Provisioning:
+    said = instance.scheduling.provisioning_model
+    if said == "FLEX_START":
+        return "flex-start"
+    return "spot" if said == "SPOT" or instance.scheduling.preemptible else "on-demand"
+
+
+def _end(instance: "Instance", given: datetime | None) -> datetime | None:
+    planned = moment(instance.resource_status.scheduling.termination_timestamp)
+    most = instance.scheduling.max_run_duration.seconds
+    return planned or (given + timedelta(seconds=most) if given and most else None)
+
+
+def _last(path: str) -> str:
+    return path.rpartition("/")[2]
+
 
 _SERIAL_LINES: Final = 2000
 _GOING: Final = frozenset({ChipState.STOPPING, ChipState.DELETING})
@@ -38,11 +372,11 @@ class ComputePlane:
 
     async def create(self, request: Request) -> str:
         """Ask for a chip, once; see `ControlPlane`."""
-        return await asked(self, request, partial(self._create, request))
+        return await ask(self, request, partial(self._create, request))
 
     def bodies(self, request: Request) -> Mapping[str, object]:
         """Give what `create` sends as JSON."""
-        return as_sent(compute_bodies.instance(request))
+        return as_sent(instance(request))
 
     async def refusal(self, zone: str, operation: str) -> OpsError | None:
         """Say why a request failed that Google had taken; None if it did not (yet)."""
@@ -55,16 +389,16 @@ class ComputePlane:
         client = await self._clients.zone_operations()
         try:
             with translated("see what became of the request"):
-                seen = await looking(
+                seen = await read_call(
                     "see what became of the request",
                     client.get,
                     request=self._at(zone, operation=operation),
                 )
         except NotFound:
             return Outcome(done=True)
-        failure = words.failure_of(seen)
+        failure = failure_of(seen)
         over = seen.status.name == "DONE"
-        return Outcome(over, told(failure, zone) if failure else None)
+        return Outcome(over, refusal_error(failure, zone) if failure else None)
 
     async def get(self, zone: str, chip_id: str) -> Chip | None:
         """Look at an instance; None if there is none."""
@@ -73,15 +407,15 @@ class ComputePlane:
         client, what = await self._clients.instances(), f"look at the instance {chip_id}"
         try:
             with translated(what):
-                found = await looking(what, client.get, request=self._at(zone, instance=chip_id))
+                found = await read_call(what, client.get, request=self._at(zone, instance=chip_id))
         except NotFound:
             return None
-        return words.chip_of(found, zone)
+        return chip_of(found, zone)
 
     async def list(self, zones: Sequence[str]) -> Sequence[Chip]:
         """Give every instance with a TPU."""
-        found = await everywhere(self._instances, zones, "Instances")
-        return [words.chip_of(one, one.zone.rpartition("/")[2]) for one in found]
+        found = await in_every_zone(self._instances, zones, "Instances")
+        return [chip_of(one, one.zone.rpartition("/")[2]) for one in found]
 
     async def delete(self, zone: str, chip_id: str) -> None:
         """Ask to delete an instance with its disk."""
@@ -90,7 +424,9 @@ class ComputePlane:
         client, what = await self._clients.instances(), f"delete the instance {chip_id}"
         try:
             with translated(what):
-                await changing(what, client.delete_unary, request=self._at(zone, instance=chip_id))
+                await write_call(
+                    what, client.delete_unary, request=self._at(zone, instance=chip_id)
+                )
         except NotFound:
             return
         except OpsError:
@@ -115,18 +451,18 @@ class ComputePlane:
         client, what = await self._clients.zone_operations(), f"see what ended {chip_id}"
         wanted = self._at(zone, filter=f'targetLink eq ".*/instances/{chip_id}"')
         with strictly(what):
-            found = await looking(what, _all(client.list), request=wanted)
-        return words.ended(one for one in found if _after(one, since))
+            found = await read_call(what, _all(client.list), request=wanted)
+        return why_ended(one for one in found if _after(one, since))
 
     async def offer(self, zone: str, accelerator: str) -> Offer:
         """Say whether the zone has the machine type."""
         from google.api_core.exceptions import NotFound
 
-        client, kind = await self._clients.machine_types(), words.machine_type(accelerator)
+        client, kind = await self._clients.machine_types(), machine_type(accelerator)
         what = f"see whether {zone} has {kind}"
         try:
             with translated(what):
-                found = await looking(what, client.get, request=self._at(zone, machine_type=kind))
+                found = await read_call(what, client.get, request=self._at(zone, machine_type=kind))
         except NotFound as exc:
             return Offer(hardware=False, detail=words_of(exc))
         except OpsError as exc:
@@ -143,7 +479,7 @@ class ComputePlane:
         wanted = self._at(zone, instance=chip_id, port=SERIAL_PORT)
         try:
             with translated(what):
-                shown = await looking(what, client.get_serial_port_output, request=wanted)
+                shown = await read_call(what, client.get_serial_port_output, request=wanted)
         except NotFound:
             return ()
         return shown.contents.splitlines()[-_SERIAL_LINES:]
@@ -153,25 +489,25 @@ class ComputePlane:
         what = f"ask for {made.accelerator} in {request.zone}"
         wanted = self._at(
             request.zone,
-            instance_resource=compute_bodies.instance(request),
+            instance_resource=instance(request),
             request_id=str(uuid.uuid4()),
         )
-        with refusing(what, request.zone):
-            under_way = await changing(what, client.insert_unary, request=wanted)
+        with translated_refusal(what, request.zone):
+            under_way = await write_call(what, client.insert_unary, request=wanted)
         return str(under_way.name)
 
     async def _instances(self, zone: str) -> Sequence["Instance"]:
         client, what = await self._clients.instances(), "list instances"
         with strictly(what):
             if zone != "-":
-                found = await looking(what, _all(client.list), request=self._at(zone))
-                return [one for one in found if words.has_tpu(one)]
+                found = await read_call(what, _all(client.list), request=self._at(zone))
+                return [one for one in found if has_tpu(one)]
             request = {"project": self._clients.project}
-            pages = await looking(what, _pages(client.aggregated_list), request=request)
+            pages = await read_call(what, _pages(client.aggregated_list), request=request)
         for page in pages:
-            unreachable(words.unread(page), "Instances")
+            unreachable(unread(page), "Instances")
         scopes = [scoped for page in pages for scoped in page.items.values()]
-        return [one for scoped in scopes for one in scoped.instances if words.has_tpu(one)]
+        return [one for scoped in scopes for one in scoped.instances if has_tpu(one)]
 
     def _at(self, zone: str, **more: Any) -> dict[str, Any]:
         return {"project": self._clients.project, "zone": zone, **more}
@@ -187,7 +523,7 @@ def _pages(call: Callable[..., Any]) -> Callable[..., list[Any]]:
 
 
 def _after(operation: "Operation", since: datetime) -> bool:
-    at = words.moment(operation.insert_time)
+    at = moment(operation.insert_time)
     return at is None or at >= since
 
 

@@ -8,11 +8,8 @@ from backends.container import PORT
 from backends.google import clients
 from backends.google.clients import MANAGED_BY
 from backends.google.errors import UNSURE, strictly, translated
-from backends.tpu.blueprint import Blueprint
-from backends.tpu.compute_calls import changing, looking
-from backends.tpu.compute_reading import failure_of
-from backends.tpu.names import vm_id
-from backends.tpu.site import Site
+from backends.tpu.compute import failure_of, read_call, write_call
+from backends.tpu.site import Blueprint, Site, vm_id
 from core.cloud_errors import CloudRefused, ConcurrentChange, NotOurs
 from core.errors import OpsError, WaitedTooLong
 from core.waiting import wait_until
@@ -103,7 +100,7 @@ async def close(site: Site, name: str) -> bool:
     client, what = await site.clients.firewalls(), f"delete the firewall rule {vm_id(name)}"
     try:
         with translated(what):
-            await changing(what, client.delete_unary, request=_at(site, firewall=vm_id(name)))
+            await write_call(what, client.delete_unary, request=_at(site, firewall=vm_id(name)))
     except NotFound:
         return False
     except OpsError:  # it may be gone, or going, all the same
@@ -133,7 +130,7 @@ async def _look(site: Site, name: str) -> "Firewall | None":
     client, what = await site.clients.firewalls(), f"look at the firewall rule {vm_id(name)}"
     try:
         with translated(what):
-            there = await looking(what, client.get, request=_at(site, firewall=vm_id(name)))
+            there = await read_call(what, client.get, request=_at(site, firewall=vm_id(name)))
     except NotFound:
         return None
     if not there.description.startswith(f"managed-by={MANAGED_BY} deployment={name} "):
@@ -151,7 +148,7 @@ async def _insert(site: Site, wanted: "Firewall") -> str:
     try:
         with strictly(what):
             request = _at(site, firewall_resource=wanted)
-            return str((await changing(what, client.insert_unary, request=request)).name)
+            return str((await write_call(what, client.insert_unary, request=request)).name)
     except (ConcurrentChange, *UNSURE):
         if await _look(site, _deployment(wanted)) is None:
             raise
@@ -163,7 +160,7 @@ async def _replace(site: Site, wanted: "Firewall") -> str:
     client, what = await site.clients.firewalls(), f"change the firewall rule {wanted.name}"
     request = _at(site, firewall=wanted.name, firewall_resource=wanted)
     with strictly(what):
-        return str((await changing(what, client.patch_unary, request=request)).name)
+        return str((await write_call(what, client.patch_unary, request=request)).name)
 
 
 async def _goes(site: Site, name: str) -> None:
@@ -205,7 +202,7 @@ async def _seen_to_hold(site: Site, name: str, wanted: "Firewall", operation: st
 async def _failure(site: Site, operation: str) -> str:
     client, what = await site.clients.global_operations(), "see what became of the firewall rule"
     with strictly(what):
-        seen = await looking(what, client.get, request=_at(site, operation=operation))
+        seen = await read_call(what, client.get, request=_at(site, operation=operation))
     return failure_of(seen)
 
 

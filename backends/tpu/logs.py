@@ -1,21 +1,276 @@
-"""A deployment's log: its engine's output, its startup script's words, Google's of its node."""
+"""A deployment's log: what its VM, its startup script and its engine have written."""
 
-from collections.abc import AsyncGenerator, Sequence
+import re
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from backends.base import LogLines, LogQuery
-from backends.google.logs import pages_of
-from backends.tpu import finding, heard, serial
-from backends.tpu import kept as memory
-from backends.tpu.chip import Chip
-from backends.tpu.heard import Heard, Said
-from backends.tpu.site import Site
+from backends.google.clients import when
+from backends.google.logs import (
+    all_entries,
+    any_of,
+    between,
+    pages_of,
+    quoted,
+    read_entries,
+    text_of,
+)
+from backends.tpu import chips, site
+from backends.tpu import store as memory
+from backends.tpu.site import Chip, Site
 from core.reply import note
-from logs.lines import Line
+from logs.lines import Line, clean, pieces
+
+if TYPE_CHECKING:
+    from google.cloud.logging_v2.types import LogEntry
 
 
-async def read(site: Site, name: str, *, lines: int, contains: str | None = None) -> LogLines:
+ENGINE_OUTPUT: Final = "gcplogs-docker-driver"
+"""The log that docker's driver for Cloud Logging writes to; source: moby, daemon/logger/gcplogs."""
+SCRIPT_OUTPUT: Final = "startup script"
+WORKER: Final = "tpu_worker"
+"""The resource that Google logs what happens to a node of the queue under; source: Cloud TPU's
+documentation of its logs (2026-11)."""
+_HIDDEN: Final = "made; get_endpoint shows it"
+_PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+_ONCE: Final = frozenset({site.BOOTING, site.ENGINE})
+"""What a boot of the VM, and of the engine in it, begins with."""
+_AGAIN: Final = "started again"
+_LATE: Final = timedelta(seconds=15)
+
+
+class ScriptLine(NamedTuple):
+    """One thing that the startup script told."""
+
+    at: datetime
+    phase: str
+    message: str
+
+    @property
+    def begun(self) -> datetime:
+        """When what it tells of began: of an engine that docker started again, it hears late."""
+        return self.at - _LATE if self.is_again else self.at
+
+    @property
+    def is_again(self) -> bool:
+        """Whether it tells of an engine that ended and that docker started again."""
+        return _AGAIN in self.message
+
+    @property
+    def line(self) -> Line:
+        """As people read it; a certificate is no line."""
+        message = _HIDDEN if self.phase == site.CERTIFICATE else self.message
+        return Line(self.at, f"{self.phase}: {message}" if message else self.phase, SCRIPT_OUTPUT)
+
+
+class VmLog(NamedTuple):
+    """What was told since a chip was asked for, oldest first."""
+
+    script: Sequence[ScriptLine] = ()
+    output: Sequence[Line] = ()
+    worker: Sequence[Line] = ()
+    """What Google tells of the node: warnings, and worse."""
+    more: bool = False
+    """There is more output than was read."""
+
+    @property
+    def last(self) -> ScriptLine | None:
+        """The newest that the script told; a certificate is told beside."""
+        steps = [one for one in self.script if one.phase != site.CERTIFICATE]
+        return steps[-1] if steps else None
+
+    @property
+    def boot(self) -> Sequence[Line]:
+        """The engine's output since it was started last."""
+        begun = next((one.begun for one in reversed(self.script) if one.phase in _ONCE), None)
+        return [line for line in self.output if begun is None or line.at >= begun]
+
+    @property
+    def lines(self) -> Sequence[Line]:
+        """All of it, as people read it."""
+        said = (one.line for one in self.script)
+        return sorted((*said, *self.output, *self.worker), key=lambda line: line.at)
+
+    @property
+    def certificate(self) -> str | None:
+        """The newest that was told, as PEM."""
+        told = (one for one in reversed(self.script) if one.phase == site.CERTIFICATE)
+        return next((pem for one in told if (pem := pem_in(one.message))), None)
+
+
+def pem_in(text: str) -> str | None:
+    """Give the first certificate in a text."""
+    found = _PEM.search(text)
+    return f"{found[0]}\n" if found else None
+
+
+async def read_vm_log(
+    site: Site,
+    name: str,
+    since: datetime,
+    *,
+    contains: Sequence[str] = (),
+    newest: bool = True,
+    node: Chip | None = None,
+) -> VmLog:
+    """Read one page of both logs of a deployment, the newest or the first, and of its node's.
+
+    `contains` is looked for in what the engine has written; the others have not much to tell.
+
+    Raises:
+        CloudError: Cloud Logging cannot be asked.
+    """
+    query = _all_of(name, between(since, None), contains=contains, node=node)
+    found, more = await read_entries(site, query, newest=newest)
+    return _sorted(found, more=more)
+
+
+async def read_vm_log_pages(
+    site: Site, name: str, since: datetime, query: LogQuery, *, node: Chip | None = None
+) -> AsyncGenerator[VmLog, None]:
+    """Read every page, the newest first; `since` is when there was nothing of it yet.
+
+    Raises:
+        CloudError: Cloud Logging cannot be asked.
+    """
+    time = between(max(since, query.since or since), query.until)
+    asked = _all_of(name, time, contains=query.contains, node=node)
+    if not query.platform:
+        asked = _limited(_output(name), f" AND {time}", query.contains)
+    async with aclosing(all_entries(site, asked)) as pages:
+        async for found in pages:
+            yield _sorted(found, more=False)
+
+
+async def read_boot(site: Site, name: str, since: datetime) -> VmLog:
+    """Read the newest boot: in one call, unless more was written than that gives.
+
+    Raises:
+        CloudError: Cloud Logging cannot be asked.
+    """
+    newest = await read_vm_log(site, name, since)
+    if not newest.more:
+        return newest
+    script = await read_script(site, name, since)
+    begun = next((one.begun for one in reversed(script) if one.phase in _ONCE), since)
+    found, more = await read_entries(
+        site, f"{_output(name)} AND {between(begun, None)}", newest=False
+    )
+    first = _sorted(found, more=more).output
+    known = first[-1].at if first else begun
+    later = [line for line in newest.output if line.at > known]
+    return VmLog(script=script, output=(*first, *later), more=more)
+
+
+async def read_script(site: Site, name: str, since: datetime) -> Sequence[ScriptLine]:
+    """Read what the startup script alone has told.
+
+    Raises:
+        CloudError: Cloud Logging cannot be asked.
+    """
+    found, more = await read_entries(
+        site, f"{_script(name)} AND {between(since, None)}", newest=True
+    )
+    return _sorted(found, more=more).script
+
+
+def _script(name: str) -> str:
+    return f"(log_id({quoted(site.LOG)}) AND labels.deployment={quoted(name)})"
+
+
+def _output(name: str) -> str:
+    field = "jsonPayload.container.metadata.deployment"
+    return f"(log_id({quoted(ENGINE_OUTPUT)}) AND {field}={quoted(name)})"
+
+
+def _limited(output: str, besides: str, contains: Sequence[str]) -> str:
+    """Ask only for that output in which one of the words is, and for whatever is besides."""
+    words = any_of("jsonPayload.message", contains, besides=f"{output}{besides}")
+    return f"({output} AND {words}){besides}" if words else f"{output}{besides}"
+
+
+def _all_of(name: str, time: str, *, contains: Sequence[str], node: Chip | None) -> str:
+    others = " OR ".join([_script(name), *([_worker(node)] if node else [])])
+    return f"({_limited(_output(name), f' OR {others}) AND {time}', contains)}"
+
+
+def _worker(chip: Chip) -> str:
+    """Some logs name a node by its id, others by its number; what is no warning is much."""
+    called = " OR ".join(
+        f"resource.labels.node_id={quoted(one)}" for one in (chip.node, chip.node_number) if one
+    )
+    where = f"resource.labels.zone={quoted(chip.place.zone)} AND ({called})"
+    return f"(resource.type={quoted(WORKER)} AND {where} AND severity>=WARNING)"
+
+
+def _sorted(found: Iterable["LogEntry"], *, more: bool) -> VmLog:
+    script, output, worker = list[ScriptLine](), list[Line](), list[Line]()
+    for entry in found:
+        at = when(entry.timestamp)
+        if entry.log_name.endswith(f"/{site.LOG}"):
+            said = dict(entry.json_payload or {})
+            phase = str(said.get("phase") or entry.labels.get("phase", ""))
+            script.append(ScriptLine(at, phase, str(said.get("message", ""))))
+        elif entry.resource.type == WORKER:
+            worker += [Line(at, part, WORKER) for part in pieces(text_of(entry))]
+        else:
+            output += [Line(at, part) for part in pieces(text_of(entry))]
+    return VmLog(script, output, worker, more)
+
+
+PORT: Final = f"serial port {site.SERIAL_PORT}"
+_PREFIX: Final = re.compile(r"^.*?\bstartup-script: ?")
+"""So Google's agent begins each line of the script; the time before it is the VM's own."""
+_KNOWN: Final = "|".join((*site.SCRIPT, site.READY, site.ENDED, site.FAILED))
+_SAID: Final = re.compile(rf"(?:{site.LOG}: )?(?P<phase>{_KNOWN})(?:: (?P<message>.*))?")
+_BEGIN: Final = "-----BEGIN "
+_END: Final = "-----END "
+
+
+async def read_serial(site: Site, chip: Chip) -> VmLog:
+    """Give what the script has told there; nothing where the plane has no serial port.
+
+    Raises:
+        CloudError: Compute Engine cannot be asked.
+    """
+    at = chip.given_at or chip.created_at
+    script = list(_said(await _lines(site, chip), at))
+    return VmLog(script=script)
+
+
+async def serial_lines(site: Site, chip: Chip) -> Sequence[Line]:
+    """Give its newest lines for people, without certificates and keys.
+
+    Raises:
+        CloudError: Compute Engine cannot be asked.
+    """
+    at, hidden, found = chip.given_at or chip.created_at, False, list[Line]()
+    for line in await _lines(site, chip):
+        hidden = hidden or _BEGIN in line
+        if not hidden and line.strip():
+            found.append(Line(at, line, PORT))
+        hidden = hidden and _END not in line
+    return found
+
+
+async def _lines(site: Site, chip: Chip) -> Sequence[str]:
+    raw = await site.planes[chip.place.plane].serial(chip.place.zone, chip.id)
+    return [_PREFIX.sub("", clean(line).rstrip()) for line in raw]
+
+
+def _said(lines: Sequence[str], at: datetime) -> Iterator[ScriptLine]:
+    """Give each thing said; a certificate goes over several lines."""
+    for number, line in enumerate(lines):
+        if match := _SAID.fullmatch(line):
+            phase, message = match["phase"], match["message"] or ""
+            if phase == site.CERTIFICATE:
+                message = pem_in("\n".join((message, *lines[number + 1 :]))) or ""
+            yield ScriptLine(at, phase, message)
+
+
+async def read_logs(site: Site, name: str, *, lines: int, contains: str | None = None) -> LogLines:
     """Give the newest lines of a deployment since its chip was asked for.
 
     Where its VM may not write to Cloud Logging, they are those of its serial port.
@@ -24,21 +279,21 @@ async def read(site: Site, name: str, *, lines: int, contains: str | None = None
         DeploymentNotFound: There is no such deployment.
         CloudError: Cloud Logging cannot be asked.
     """
-    chip = await finding.chip_of(site, name)
+    chip = await chips.chip_of(site, name)
     since, text = _since(site, name, chip), (contains or "").lower()
-    told, words = Heard(), (contains,) if contains else ()
+    told, words = VmLog(), (contains,) if contains else ()
     if since:
-        told = await heard.hear(site, name, since, contains=words, node=_node(chip))
+        told = await read_vm_log(site, name, since, contains=words, node=_node(chip))
     found = told.lines
     if not found and chip:
-        found = await serial.shown(site, chip)
+        found = await serial_lines(site, chip)
     texts = [str(line) for line in found if text in line.text.lower()]
     if told.more:
         note(f"There are more than {len(texts)} such lines: only the newest were read and counted.")
     return LogLines(lines=tuple(texts[-lines:]), total=len(texts))
 
 
-async def pages(site: Site, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
+async def log_pages(site: Site, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
     """Give every line since its chip was asked for, the newest page first.
 
     Where its VM may not write to Cloud Logging, they are those of its serial port, which tells
@@ -48,33 +303,33 @@ async def pages(site: Site, name: str, query: LogQuery) -> AsyncGenerator[Sequen
         DeploymentNotFound: There is no such deployment.
         CloudError: Cloud Logging cannot be asked.
     """
-    chip = await finding.chip_of(site, name)
+    chip = await chips.chip_of(site, name)
     since, silent = _since(site, name, chip), True
     if since:
-        told = heard.hear_all(site, name, since, query, node=_node(chip))
+        told = read_vm_log_pages(site, name, since, query, node=_node(chip))
         async with aclosing(told) as heard_pages:
             async for one in heard_pages:
                 silent = False
                 for page in pages_of(one.lines, query):
                     yield page
     if silent and chip and query.platform and not await _wrote(site, name, since):
-        for page in pages_of(await serial.shown(site, chip), query):
+        for page in pages_of(await serial_lines(site, chip), query):
             yield page
 
 
 async def _wrote(site: Site, name: str, since: datetime | None) -> bool:
     """Whether its VM has ever written to Cloud Logging."""
-    return bool(since and await heard.hear_script(site, name, since))
+    return bool(since and await read_script(site, name, since))
 
 
-async def hear(site: Site, chip: Chip) -> Heard:
+async def read_newest_boot(site: Site, chip: Chip) -> VmLog:
     """Give what was told of the newest boot; a serial port stands in for a log that is empty.
 
     Raises:
         CloudError: Cloud Logging cannot be asked.
     """
-    told = await heard.hear_boot(site, chip.deployment, chip.created_at)
-    return told if told.script or told.output else await serial.hear(site, chip)
+    told = await read_boot(site, chip.deployment, chip.created_at)
+    return told if told.script or told.output else await read_serial(site, chip)
 
 
 async def boot_lines(site: Site, chip: Chip) -> Sequence[Line]:
@@ -83,7 +338,7 @@ async def boot_lines(site: Site, chip: Chip) -> Sequence[Line]:
     Raises:
         CloudError: Cloud Logging cannot be asked.
     """
-    return (await hear(site, chip)).boot
+    return (await read_newest_boot(site, chip)).boot
 
 
 async def certificate(site: Site, chip: Chip) -> str | None:
@@ -92,18 +347,18 @@ async def certificate(site: Site, chip: Chip) -> str | None:
     Raises:
         CloudError: Cloud Logging cannot be asked.
     """
-    script = await heard.hear_script(site, chip.deployment, chip.created_at)
-    told = Heard(script=script) if script else await serial.hear(site, chip)
+    script = await read_script(site, chip.deployment, chip.created_at)
+    told = VmLog(script=script) if script else await read_serial(site, chip)
     return told.certificate
 
 
-async def script_phase(site: Site, chip: Chip) -> Said | None:
+async def script_phase(site: Site, chip: Chip) -> ScriptLine | None:
     """Give what its startup script told last; None where it has told nothing.
 
     Raises:
         CloudError: Cloud Logging cannot be asked.
     """
-    return (await hear(site, chip)).last
+    return (await read_newest_boot(site, chip)).last
 
 
 def _node(chip: Chip | None) -> Chip | None:
@@ -113,5 +368,5 @@ def _node(chip: Chip | None) -> Chip | None:
 
 def _since(site: Site, name: str, chip: Chip | None) -> datetime | None:
     """Give when it was asked for; its log outlives its VM, but not its name's next use."""
-    kept = memory.of(site, name)
+    kept = memory.record_of(site, name)
     return kept.since if kept else chip.created_at if chip else None

@@ -1,29 +1,487 @@
-"""Queued resources of Cloud TPU: gRPC for what its SDK has words for, REST for what it has not."""
+"""Queued resources of Cloud TPU: gRPC for what its SDK has words for, REST for the rest."""
 
 import uuid
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from math import prod
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 
 import anyio
+import httpx2
 
 from backends.common.concurrency import side_by_side
-from backends.google.clients import as_sent, when
-from backends.google.errors import reading, strictly, translated, writing
-from backends.tpu import flex, queued_bodies, queued_ended
-from backends.tpu import queued_reading as words
-from backends.tpu.asking import Outcome, asked, refused_soon
-from backends.tpu.chip import Chip, Ended, PlaneKind
-from backends.tpu.clients import Clients
-from backends.tpu.everywhere import everywhere, unreachable
-from backends.tpu.planes import Offer, Request
-from backends.tpu.refusals import is_contradiction, refusing, told
-from core.cloud_errors import CloudError, ZoneRefused
+from backends.google import clients
+from backends.google.clients import MANAGED_BY, TARGET_LABEL, as_sent, when
+from backends.google.errors import (
+    READ_SECONDS,
+    WRITE_SECONDS,
+    reading,
+    strictly,
+    translated,
+    writing,
+)
+from backends.tpu.planes import (
+    Outcome,
+    ask,
+    in_every_zone,
+    is_contradiction,
+    meaning,
+    raise_early_refusal,
+    refusal_error,
+    translated_refusal,
+    unreachable,
+)
+from backends.tpu.site import (
+    ACCOUNT_SCOPE,
+    SPEC_METADATA,
+    TPU_API,
+    Chip,
+    ChipState,
+    Clients,
+    Ended,
+    Offer,
+    Place,
+    PlaneKind,
+    Provisioning,
+    Request,
+)
+from core.cloud_errors import CloudError, CloudTimeout, CloudUnavailable, ZoneRefused
 from core.errors import OpsError
+from planner.places import places
 
 if TYPE_CHECKING:
+    from google.api_core.exceptions import GoogleAPICallError
     from google.cloud.tpu_v2.types import Node, QueuedResource
+
+
+_TPU: Final = "google.cloud.tpu_v2"
+
+
+def parent_of(request: Request) -> str:
+    """Name the zone in which it is asked for."""
+    return f"projects/{request.made.project}/locations/{request.zone}"
+
+
+def metadata_of(request: Request) -> dict[str, str]:
+    """Give what the VM finds in its metadata; holds no secret: whoever is on it can read it."""
+    spec = request.made.spec.model_dump_json(exclude_defaults=True)
+    return {"startup-script": request.script, SPEC_METADATA: spec}
+
+
+def queued_resource(request: Request) -> "QueuedResource":
+    """Say it in the words of v2, which has none for flex-start."""
+    clients.opened(_TPU)
+    from google.cloud.tpu_v2.types import QueuedResource
+
+    made = request.made
+    node = QueuedResource.Tpu.NodeSpec(
+        parent=parent_of(request), node_id=made.id, node=_node(request)
+    )
+    resource = QueuedResource(
+        tpu=QueuedResource.Tpu(node_spec=[node]),
+        queueing_policy=QueuedResource.QueueingPolicy(
+            valid_until_duration=timedelta(seconds=made.wait_seconds)
+        ),
+    )
+    if made.provisioning == "spot":
+        resource.spot = QueuedResource.Spot()
+    return resource
+
+
+def spot_body(request: Request) -> dict[str, Any]:
+    """Say it in the words of v2alpha1: some callers' spot tier was taken for a contradiction."""
+    body = as_sent(queued_resource(request))
+    del body["spot"]
+    return {**body, "provisioningModel": "SPOT"}
+
+
+def flex_start_body(request: Request) -> dict[str, Any]:
+    """Say it in the words of v2alpha1: flex-start with an end, and a boot disk of a size."""
+    made, body = request.made, as_sent(queued_resource(request))
+    # Numbers of 64 bits are strings in JSON.
+    node = body["tpu"]["nodeSpec"][0]["node"]
+    node["bootDiskConfig"] = {"diskSizeGb": str(made.disk_gb)}
+    body["provisioningModel"] = "FLEX_START"
+    if made.run_seconds:
+        body["runDuration"] = {"maxRunDuration": f"{made.run_seconds}s"}
+    return body
+
+
+def _node(request: Request) -> "Node":
+    """Without addresses of its own it reaches neither Docker Hub nor the Hugging Face Hub."""
+    from google.cloud.tpu_v2.types import NetworkConfig, Node, ServiceAccount
+
+    made = request.made
+    return Node(
+        accelerator_type=made.accelerator,
+        runtime_version=made.runtime_version,
+        network_config=NetworkConfig(
+            network=made.network,
+            # Left out, Google takes one called "default", whatever the network.
+            subnetwork=made.subnetwork or made.network,
+            enable_external_ips=made.external_ip,
+        ),
+        service_account=ServiceAccount(email=made.service_account, scope=[ACCOUNT_SCOPE]),
+        labels=dict(request.labels),
+        metadata=metadata_of(request),
+        tags=[made.id],
+    )
+
+
+_VERSION: Final = "v2alpha1"
+_AGAIN: Final = "Look with status_vllm whether it happened; the same call again is harmless."
+
+
+class Flex(NamedTuple):
+    """What v2alpha1 knows of a request beyond v2."""
+
+    model: str
+    """STANDARD, SPOT, RESERVATION_BOUND or FLEX_START; empty if nobody said."""
+    run: timedelta | None
+    """How long it may run."""
+    ends_at: datetime | None
+
+
+async def create_flex(
+    clients: Clients, parent: str, chip_id: str, request_id: str, body: Mapping[str, Any]
+) -> str:
+    """Ask for a chip; give the operation's name.
+
+    Raises:
+        CloudTimeout, CloudUnavailable: No answer came, or none in time.
+        GoogleAPICallError: Google refused.
+    """
+    answer = await _call(
+        clients,
+        "POST",
+        f"{parent}/queuedResources",
+        params={"queuedResourceId": chip_id, "requestId": request_id},
+        json=body,
+        timeout=WRITE_SECONDS,
+    )
+    return str(answer.get("name", ""))
+
+
+async def read_flex(clients: Clients, name: str) -> Flex:
+    """Look at a request by its full name. Raises what `create` does."""
+    return parse_flex(await _call(clients, "GET", name, timeout=READ_SECONDS))
+
+
+def parse_flex(answer: Mapping[str, Any]) -> Flex:
+    """Read what v2alpha1 says of a request."""
+    run = answer.get("runDuration", {})
+    most, end = run.get("maxRunDuration"), run.get("terminationTime")
+    return Flex(
+        model=str(answer.get("provisioningModel", "")),
+        run=timedelta(seconds=float(most.removesuffix("s"))) if most else None,
+        ends_at=datetime.fromisoformat(end).astimezone(UTC) if end else None,
+    )
+
+
+async def _call(clients: Clients, method: str, path: str, **more: Any) -> Mapping[str, Any]:
+    plane = await clients.plane()
+    url = f"{plane.http if plane else TPU_API}/{_VERSION}/{path}"
+    what = f"{method} {url}"
+    headers = await _authorization(clients)
+    try:
+        async with httpx2.AsyncClient(trust_env=plane is None) as client:
+            reply = await client.request(method, url, headers=headers, **more)
+    except httpx2.TimeoutException as exc:
+        raise CloudTimeout(f"Google did not answer in time: {what}.", fix=_AGAIN) from exc
+    except httpx2.HTTPError as exc:
+        raise CloudUnavailable(
+            f"Google is not to be reached: {what}.", cause=str(exc), fix=_AGAIN
+        ) from exc
+    if not reply.is_success:
+        raise flex_error(reply)
+    answer: Mapping[str, Any] = reply.json()
+    return answer
+
+
+async def _authorization(clients: Clients) -> dict[str, str]:
+    """Give the header that says who asks; a rehearsal asks nobody."""
+    held: Any = await clients.credentials()
+    headers: dict[str, str] = {}
+
+    def fill() -> None:
+        from google.auth.transport.requests import Request
+
+        held.before_request(Request(), "GET", TPU_API, headers)
+
+    await anyio.to_thread.run_sync(fill, abandon_on_cancel=True)
+    return headers
+
+
+def flex_error(reply: httpx2.Response) -> "GoogleAPICallError":
+    """Give Google's JSON as its SDK would raise it."""
+    from google.api_core.exceptions import from_grpc_status, from_http_status
+    from grpc import StatusCode
+
+    raised: GoogleAPICallError
+    try:
+        error = reply.json()["error"]
+        status, words = StatusCode[error["status"]], str(error["message"])
+    except (ValueError, KeyError, TypeError):
+        raised = from_http_status(reply.status_code, reply.text[:500])
+    else:
+        raised = from_grpc_status(status, words)
+    return raised
+
+
+WITHOUT_NODE: Final = frozenset({"CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "FAILED"})
+"""A request in these states never has one; another's may have its id."""
+_STATES: Final[Mapping[str, ChipState]] = {
+    "CREATING": ChipState.WAITING,
+    "ACCEPTED": ChipState.WAITING,
+    "WAITING_FOR_RESOURCES": ChipState.WAITING,
+    "PROVISIONING": ChipState.PROVISIONING,
+    "ACTIVE": ChipState.RUNNING,
+    "SUSPENDING": ChipState.STOPPING,
+    "SUSPENDED": ChipState.SUSPENDED,
+    "FAILED": ChipState.FAILED,
+    "DELETING": ChipState.DELETING,
+}
+_NODES: Final[Mapping[str, ChipState]] = {
+    "CREATING": ChipState.PROVISIONING,
+    "STARTING": ChipState.PROVISIONING,
+    "READY": ChipState.RUNNING,
+    "RESTARTING": ChipState.RUNNING,
+    "REIMAGING": ChipState.RUNNING,
+    "REPAIRING": ChipState.RUNNING,
+    "STOPPING": ChipState.STOPPING,
+    "STOPPED": ChipState.STOPPED,
+    "DELETING": ChipState.DELETING,
+    "PREEMPTED": ChipState.SUSPENDED,
+    "TERMINATED": ChipState.SUSPENDED,
+}
+"""What a node's state says where its request is ACTIVE, or where it has none."""
+_BY: Final[Mapping[str, Literal["user", "service"]]] = {"USER": "user", "SERVICE": "service"}
+_MODELS: Final[Mapping[str, Provisioning]] = {"FLEX_START": "flex-start", "SPOT": "spot"}
+_PREEMPTED: Final = frozenset({"PREEMPTED", "TERMINATED"})
+
+
+def last_of(name: str) -> str:
+    """Give the last part of a full name."""
+    return name.rpartition("/")[2]
+
+
+def zone_of(name: str) -> str:
+    """Give the zone of a full name.
+
+    >>> zone_of("projects/p/locations/us-east5-b/nodes/n")
+    'us-east5-b'
+    """
+    return name.split("/")[3]
+
+
+def node_id_of(resource: "QueuedResource") -> str:
+    """Give the id of its node, the first if there are several; empty if it names none."""
+    return next((str(spec.node_id) for spec in resource.tpu.node_spec), "")
+
+
+def belongs(node: "Node", resource: "QueuedResource") -> bool:
+    """Whether a node was made for a request; names may say the project by its number."""
+    return not node.queued_resource or last_of(node.queued_resource) == last_of(resource.name)
+
+
+def said_of(resource: "QueuedResource") -> str:
+    """Give its state in Google's word."""
+    return str(resource.state.state.name)
+
+
+def chip_of(resource: "QueuedResource", node: "Node | None", flex: Flex | None) -> Chip:
+    """Put together what is known of one; `node` only where it belongs to it."""
+    asked = next((spec.node for spec in resource.tpu.node_spec), None)
+    told: Any = node if node is not None else asked
+    said, state = said_of(resource), _state(said_of(resource), node)
+    preempted = node is not None and node.state.name in _PREEMPTED
+    given = when(node.create_time) if node is not None and node.create_time else None
+    return Chip(
+        place=Place(zone_of(resource.name), "queued"),
+        id=last_of(resource.name),
+        state=state,
+        said=said,
+        node=node_id_of(resource),
+        accelerator=_accelerator(told),
+        chips=_chips(told) * max(1, len(resource.tpu.node_spec)),
+        provisioning=_provisioning(resource, flex),
+        created_at=when(resource.create_time),
+        given_at=given,
+        ends_at=_end(given, flex),
+        why=_why(resource, node),
+        taken_by="service" if preempted else _BY.get(resource.state.state_initiator.name, ""),
+        **_of_node(node, told),
+    )
+
+
+def bare(node: "Node") -> Chip:
+    """Give a node that nobody queued for: it is somebody else's, and is shown."""
+    said, spot = str(node.state.name), node.scheduling_config
+    return Chip(
+        place=Place(zone_of(node.name), "queued"),
+        id=last_of(node.name),
+        state=_NODES.get(said, ChipState.UNKNOWN),
+        said=said,
+        node=last_of(node.name),
+        accelerator=_accelerator(node),
+        chips=_chips(node),
+        provisioning="spot" if spot.spot or spot.preemptible else "on-demand",
+        created_at=when(node.create_time),
+        given_at=when(node.create_time),
+        why=str(node.health_description),
+        **_of_node(node, node),
+    )
+
+
+def _of_node(node: "Node | None", told: Any) -> dict[str, Any]:
+    """Give what only the node knows, and what its order knows as well."""
+    known: dict[str, Any] = {
+        "labels": dict(told.labels) if told else {},
+        "spec_json": str(told.metadata.get(SPEC_METADATA, "")) if told else "",
+    }
+    if node is None:
+        return known
+    ends = next(iter(node.network_endpoints), None)
+    return {
+        **known,
+        "node_said": str(node.state.name),
+        "node_number": str(node.id or ""),
+        "health": str(node.health.name) if node.health else "",
+        "internal_ip": str(ends.ip_address) if ends else "",
+        "external_ip": str(ends.access_config.external_ip) if ends else "",
+    }
+
+
+def _state(said: str, node: "Node | None") -> ChipState:
+    """Say it by the node while it is ACTIVE; without one its chip is being taken back."""
+    if said != "ACTIVE":
+        return _STATES.get(said, ChipState.UNKNOWN)
+    return ChipState.STOPPING if node is None else _NODES.get(node.state.name, ChipState.UNKNOWN)
+
+
+def _provisioning(resource: "QueuedResource", flex: Flex | None) -> Provisioning:
+    asked = next((spec.node for spec in resource.tpu.node_spec), None)
+    if "spot" in resource or (asked and asked.scheduling_config.spot):
+        return "spot"
+    if flex:
+        return _MODELS.get(flex.model, "on-demand")
+    return target_provisioning(resource) or "on-demand"
+
+
+def target_provisioning(resource: "QueuedResource") -> Provisioning | None:
+    """Give how chips are given to the target that its label names; None if it names none."""
+    labels = next((spec.node.labels for spec in resource.tpu.node_spec), {})
+    place = places().get(labels.get(TARGET_LABEL, ""))
+    ours = labels.get("managed-by") == MANAGED_BY
+    return place.provisioning if ours and place else None
+
+
+def _end(given: datetime | None, flex: Flex | None) -> datetime | None:
+    """Say when Google ends it: only flex-start has such a time on the queue."""
+    if flex is None or flex.model != "FLEX_START":
+        return None
+    return flex.ends_at or (given + flex.run if given and flex.run else None)
+
+
+def _why(resource: "QueuedResource", node: "Node | None") -> str:
+    if resource.state.failed_data.error.message:
+        return str(resource.state.failed_data.error.message)
+    if node is not None and node.state.name in _PREEMPTED:
+        return f"Its node is {node.state.name}."
+    return str(node.health_description) if node is not None else ""
+
+
+def _accelerator(node: Any) -> str:
+    """Give its type, or the generation and topology that it was asked for with."""
+    if not node:
+        return ""
+    config = node.accelerator_config
+    generation = config.type_.name if config.type_ else ""
+    return str(node.accelerator_type) or f"{generation} {config.topology}".strip()
+
+
+def _chips(node: Any) -> int:
+    """Read it from the type's last part, or from the topology; 0 if neither tells."""
+    if not node:
+        return 0
+    last = str(node.accelerator_type).rpartition("-")[2]
+    if last.isdecimal():
+        return int(last)
+    sides = str(node.accelerator_config.topology).split("x")
+    return prod(int(side) for side in sides) if all(map(str.isdecimal, sides)) else 0
+
+
+def why_ended(chip: Chip | None, now: datetime) -> Ended | None:
+    """Say why a request has no VM any more; None while it has one or may get one.
+
+    A request that was not deleted stays in the queue, so one that is gone was deleted.
+    """
+    if chip is None:
+        return Ended("DELETED_ELSEWHERE", None, "The queued resource is there no more.")
+    words = f"{chip.said}. {chip.why}".strip()
+    if not (chip.state.leftover or chip.taken_by):
+        return None
+    if chip.taken_by == "user":
+        return Ended("DELETED_ELSEWHERE", None, words)
+    if chip.taken_by != "service":
+        return Ended("NOT_KNOWN", None, words)
+    if chip.provisioning == "flex-start":  # it is never preempted
+        over = chip.ends_at if chip.ends_at and chip.ends_at <= now else None
+        return Ended("EXPIRED", over, words)
+    return Ended("PREEMPTED", None, words)
+
+
+async def offer(clients: Clients, zone: str, accelerator: str) -> Offer:
+    """Say whether a zone has an accelerator, and which images for it.
+
+    Raises:
+        OpsError: Google does not tell, for another reason than that the zone has no TPUs.
+    """
+    try:
+        types, versions = await side_by_side(
+            [partial(_types, clients, zone), partial(_versions, clients, zone)]
+        )
+    except OpsError as exc:
+        if meaning(exc.cause) != "ZONE_REFUSED":
+            raise
+        return Offer(hardware=False, detail=exc.cause)
+    if accelerator not in types:
+        return Offer(hardware=False, detail=f"The zone has no {accelerator}.")
+    generation = accelerator.partition("-")[0]
+    images = [one for one in versions if generation in one]
+    return Offer(hardware=True, detail=f"{accelerator}; images: {', '.join(images) or 'not said'}")
+
+
+async def _types(clients: Clients, zone: str) -> Sequence[str]:
+    from google.api_core.exceptions import NotFound
+
+    client, found = await clients.tpu(), []
+    parent = f"projects/{clients.project}/locations/{zone}"
+    try:
+        with translated(f"see which accelerators {zone} has"):
+            pager = await client.list_accelerator_types(parent=parent, **reading())
+            async for page in pager.pages:
+                found += [str(one.type_) for one in page.accelerator_types]
+    except NotFound:
+        return ()
+    return found
+
+
+async def _versions(clients: Clients, zone: str) -> Sequence[str]:
+    from google.api_core.exceptions import NotFound
+
+    client, found = await clients.tpu(), []
+    parent = f"projects/{clients.project}/locations/{zone}"
+    try:
+        with translated(f"see which images {zone} has"):
+            pager = await client.list_runtime_versions(parent=parent, **reading())
+            async for page in pager.pages:
+                found += [str(one.version) for one in page.runtime_versions]
+    except NotFound:
+        return ()
+    return found
+
 
 _PLAIN: Final = 1000
 """How many requests are remembered that v2alpha1 has nothing to say of."""
@@ -39,18 +497,18 @@ class QueuedPlane:
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        self._plain: dict[tuple[str, datetime], flex.Flex] = {}
+        self._plain: dict[tuple[str, datetime], Flex] = {}
         self._few = anyio.Semaphore(_AT_ONCE)
 
     async def create(self, request: Request) -> str:
         """Ask for a chip, once; see `ControlPlane`."""
-        return await asked(self, request, partial(self._create, request))
+        return await ask(self, request, partial(self._create, request))
 
     def bodies(self, request: Request) -> Mapping[str, object]:
         """Give what `create` sends as JSON."""
         if request.made.provisioning == "flex-start":
-            return queued_bodies.flex_start(request)
-        return as_sent(queued_bodies.queued_resource(request))
+            return flex_start_body(request)
+        return as_sent(queued_resource(request))
 
     async def refusal(self, zone: str, operation: str) -> OpsError | None:
         """Say why a request failed that Google had taken; None if it did not (yet)."""
@@ -67,37 +525,37 @@ class QueuedPlane:
         except NotFound:
             return Outcome(done=True)
         failed = seen.done and seen.HasField("error")
-        return Outcome(bool(seen.done), told(seen.error.message, zone) if failed else None)
+        return Outcome(bool(seen.done), refusal_error(seen.error.message, zone) if failed else None)
 
     async def get(self, zone: str, chip_id: str) -> Chip | None:
         """Look at a request and its node, or a node of ours that has lost its request."""
         resource = await self._resource(zone, chip_id)
         if resource is None:
             orphan = await self._orphan(zone, chip_id)
-            return words.bare(orphan) if orphan is not None else None
-        node_id, node = words.node_id_of(resource), None
-        if node_id and words.said_of(resource) not in words.WITHOUT_NODE:
+            return bare(orphan) if orphan is not None else None
+        node_id, node = node_id_of(resource), None
+        if node_id and said_of(resource) not in WITHOUT_NODE:
             node = await self._node(zone, node_id)
-        mine = node if node is not None and words.belongs(node, resource) else None
-        return words.chip_of(resource, mine, await self._flex(resource))
+        mine = node if node is not None and belongs(node, resource) else None
+        return chip_of(resource, mine, await self._flex(resource))
 
     async def list(self, zones: Sequence[str]) -> Sequence[Chip]:
         """Give every request, and every node that nobody queued for."""
-        resources = await everywhere(self._resources, zones, "Queued resources")
-        nodes = await everywhere(self._nodes, zones, "TPU nodes")
+        resources = await in_every_zone(self._resources, zones, "Queued resources")
+        nodes = await in_every_zone(self._nodes, zones, "TPU nodes")
         extras = await side_by_side([partial(self._flex, resource) for resource in resources])
-        left = {(words.zone_of(node.name), words.last_of(node.name)): node for node in nodes}
+        left = {(zone_of(node.name), last_of(node.name)): node for node in nodes}
         found = []
         for resource, extra in zip(resources, extras, strict=True):
-            place = (words.zone_of(resource.name), words.node_id_of(resource))
+            place = (zone_of(resource.name), node_id_of(resource))
             node = left.get(place)
-            mine = node is not None and words.belongs(node, resource)
-            without = words.said_of(resource) in words.WITHOUT_NODE
+            mine = node is not None and belongs(node, resource)
+            without = said_of(resource) in WITHOUT_NODE
             if node is not None and mine and (node.queued_resource or not without):
                 left.pop(place)  # one that was made between the two lists is none of its own
             shown = node if mine and not without else None
-            found.append(words.chip_of(resource, shown, extra))
-        return [*found, *map(words.bare, left.values())]
+            found.append(chip_of(resource, shown, extra))
+        return [*found, *map(bare, left.values())]
 
     async def delete(self, zone: str, chip_id: str) -> None:
         """Ask to delete a request with its node; a node of others that nobody queued for stays."""
@@ -112,12 +570,12 @@ class QueuedPlane:
             await self._delete_orphan(zone, chip_id)
         except OpsError:
             there = await self._resource(zone, chip_id)
-            if there is not None and words.said_of(there) != "DELETING":
+            if there is not None and said_of(there) != "DELETING":
                 raise
 
     async def _orphan(self, zone: str, node_id: str) -> "Node | None":
         node = await self._node(zone, node_id)
-        return node if node is not None and words.bare(node).deployment else None
+        return node if node is not None and bare(node).deployment else None
 
     async def _delete_orphan(self, zone: str, node_id: str) -> None:
         """It bills on, and no request would be deleted with it."""
@@ -144,18 +602,18 @@ class QueuedPlane:
         """Ask to start the node again; it needs a chip again."""
         client = await self._clients.tpu()
         node: Any = {"name": self._name(zone, "nodes", chip_id)}
-        with refusing(f"start the TPU {chip_id}", zone):
+        with translated_refusal(f"start the TPU {chip_id}", zone):
             under_way = await client.start_node(request=node, **writing())
-        await refused_soon(self, zone, str(under_way.operation.name))
+        await raise_early_refusal(self, zone, str(under_way.operation.name))
 
     async def ended(self, zone: str, chip_id: str, *, since: datetime) -> Ended | None:
         """Say why its VM is gone: a request outlives it, and itself goes only when deleted."""
         del since  # what it tells is how it is now
-        return queued_ended.ended(await self.get(zone, chip_id), datetime.now(UTC))
+        return why_ended(await self.get(zone, chip_id), datetime.now(UTC))
 
     async def offer(self, zone: str, accelerator: str) -> Offer:
         """Say whether the zone has the accelerator, and with which images."""
-        return await queued_ended.offer(self._clients, zone, accelerator)
+        return await offer(self._clients, zone, accelerator)
 
     async def serial(self, zone: str, chip_id: str) -> Sequence[str]:
         """Give nothing: the serial port of a node is not shown to its owner."""
@@ -166,16 +624,16 @@ class QueuedPlane:
         """Ask by v2 where it has the words, of spot by v2alpha1 where v2 sees a contradiction."""
         made, what = request.made, _what(request)
         if made.provisioning == "flex-start":
-            return await self._by_rest(request, queued_bodies.flex_start(request))
+            return await self._by_rest(request, flex_start_body(request))
         client = await self._clients.tpu()
         wanted: Any = {
-            "parent": queued_bodies.parent_of(request),
+            "parent": parent_of(request),
             "queued_resource_id": made.id,
-            "queued_resource": queued_bodies.queued_resource(request),
+            "queued_resource": queued_resource(request),
             "request_id": str(uuid.uuid4()),
         }
         try:
-            with refusing(what, request.zone):
+            with translated_refusal(what, request.zone):
                 under_way = await client.create_queued_resource(request=wanted, **writing())
         except CloudError as exc:
             if made.provisioning == "spot" and is_contradiction(exc.cause):
@@ -185,7 +643,7 @@ class QueuedPlane:
 
     async def _spot_by_name(self, request: Request) -> str:
         try:
-            return await self._by_rest(request, queued_bodies.spot(request))
+            return await self._by_rest(request, spot_body(request))
         except CloudError as exc:
             if not is_contradiction(exc.cause):
                 raise
@@ -196,9 +654,9 @@ class QueuedPlane:
             ) from exc
 
     async def _by_rest(self, request: Request, body: Mapping[str, Any]) -> str:
-        parent, once = queued_bodies.parent_of(request), str(uuid.uuid4())
-        with refusing(_what(request), request.zone):
-            return await flex.create(self._clients, parent, request.made.id, once, body)
+        parent, once = parent_of(request), str(uuid.uuid4())
+        with translated_refusal(_what(request), request.zone):
+            return await create_flex(self._clients, parent, request.made.id, once, body)
 
     async def _resource(self, zone: str, chip_id: str) -> "QueuedResource | None":
         from google.api_core.exceptions import NotFound
@@ -243,16 +701,16 @@ class QueuedPlane:
                 unreachable(page.unreachable, "TPU nodes")
         return found
 
-    async def _flex(self, resource: "QueuedResource") -> flex.Flex | None:
+    async def _flex(self, resource: "QueuedResource") -> Flex | None:
         """Ask v2alpha1 of a request that may be flex-start; None where it is not or none tells."""
-        if "spot" in resource or words.target_provisioning(resource) in {"spot", "on-demand"}:
+        if "spot" in resource or target_provisioning(resource) in {"spot", "on-demand"}:
             return None
         known = (resource.name, when(resource.create_time))
         if known not in self._plain:
             try:
                 async with self._few:
                     with strictly("look whether it is flex-start"):
-                        seen = await flex.seen(self._clients, resource.name)
+                        seen = await read_flex(self._clients, resource.name)
             except OpsError:
                 return None
             if seen.model == "FLEX_START":

@@ -1,17 +1,26 @@
 """What TPUs accept and what is chosen within it, as data: `rules.toml`."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from backends.container import HubCache
+from backends.tpu.compute import FLEX_WAIT_SECONDS
+from backends.tpu.site import Place as ChipPlace
+from backends.tpu.site import PlaneKind
 from core import overrides
 from core.errors import InvalidArgument
 from core.record import Record
 from core.records import DeploymentSpec
+from planner.model import is_path
 from planner.places import Place
 
-_FILE: Final = Path(__file__).with_suffix(".toml")
+if TYPE_CHECKING:
+    from backends.tpu.site import Site
+
+
+_FILE: Final = Path(__file__).with_name("rules.toml")
 
 
 class Engine(Record):
@@ -195,3 +204,154 @@ def run_minutes(spec: DeploymentSpec, place: Place) -> int:
             f"{'' if least else ', or 0 for ever'}.",
         )
     return minutes
+
+
+_OFFLINE: Final = {"HF_HUB_OFFLINE": "1"}
+
+
+class Weights(Record):
+    """Where they come from."""
+
+    kind: Literal["hub", "baked"]
+    env: dict[str, str] = {}
+
+    @property
+    def boot_source(self) -> str:
+        """Its row of `planner/boot.toml`."""
+        return self.kind
+
+
+def weights_of(spec: DeploymentSpec) -> Weights:
+    """Say where the weights come from.
+
+    Raises:
+        InvalidArgument: A VM with chips does not read them from there, or an image is missing.
+    """
+    match spec.weights or "hub":
+        case "hub":
+            return _hub(spec)
+        case "baked":
+            return _baked(spec)
+        case location:
+            raise InvalidArgument(
+                f"VMs with TPUs do not read {location} here: its files would have to be copied"
+                " to the VM first.",
+                fix="Leave weights out: the VM fetches them from the Hugging Face Hub; or bake"
+                " them into an image (weights=baked, image=…).",
+            )
+
+
+def _hub(spec: DeploymentSpec) -> Weights:
+    if is_path(spec.model):
+        raise InvalidArgument(
+            f"A VM with TPUs does not see {spec.model}, a folder of this machine.",
+            fix="Give a Hub id, or bake the files into an image (weights=baked, image=…).",
+        )
+    return Weights(kind="hub")
+
+
+def _baked(spec: DeploymentSpec) -> Weights:
+    if not spec.image:
+        raise InvalidArgument(
+            "Weights that are baked into an image need the image.",
+            fix="Give image=REGION-docker.pkg.dev/PROJECT/REPOSITORY/NAME@sha256:…",
+        )
+    return Weights(kind="baked", env=_OFFLINE)
+
+
+_PLANES: Final[dict[str, tuple[PlaneKind, ...]]] = {
+    "auto": ("compute", "queued"),
+    "queued": ("queued",),
+    "compute": ("compute",),
+}
+_REASONS: Final = {
+    "auto": "In each zone Compute Engine is asked first, because it ends a VM by itself and Google"
+    " calls the Cloud TPU API legacy; then the queue of Cloud TPU, which has a quota of its own.",
+    "queued": "Only the queue of Cloud TPU is asked, as control_plane=queued says.",
+    "compute": "Only Compute Engine is asked, as control_plane=compute says.",
+}
+
+
+class Searched(Record):
+    """The order of a search."""
+
+    places: tuple[ChipPlace, ...]
+    reason: str
+    wait_seconds: int
+    doubts: tuple[str, ...] = ()
+
+
+def has_small_disk(site: "Site", spec: DeploymentSpec) -> bool:
+    """Whether a VM may be a node whose disk cannot be chosen: flex-start's can."""
+    return "queued" in _PLANES[spec.control_plane] and site.provisioning != "flex-start"
+
+
+def searched(site: "Site", spec: DeploymentSpec, *, on_node: bool) -> Searched:
+    """Give the places; `on_node`: what is served finds room on a node of the queue.
+
+    Raises:
+        InvalidArgument: A zone is none, or no place is left.
+    """
+    zones, kinds = _zones(site, spec), _PLANES[spec.control_plane]
+    dropped = "queued" in kinds and not on_node
+    kept = tuple(kind for kind in kinds if not (dropped and kind == "queued"))
+    if not kept:
+        raise InvalidArgument(
+            f"{_why_no_node(spec)}.",
+            fix="Take control_plane=compute, whose disk is as large as it is to be.",
+        )
+    places = tuple(ChipPlace(zone, kind) for zone in zones for kind in kept)
+    reason = _REASONS[spec.control_plane] if not dropped else _too_large(spec)
+    wait, capped = _wait(site, spec, places)
+    doubts = (*_unknown(site, zones), *capped)
+    return Searched(places=places, reason=reason, wait_seconds=wait, doubts=doubts)
+
+
+def _zones(site: "Site", spec: DeploymentSpec) -> tuple[str, ...]:
+    """Give those that are said, or the settings' own and then every other that is known."""
+    zones = spec.zones or (site.clients.region, *site.offered.regions)
+    for zone in zones:
+        refuse_zone(zone)
+    return tuple(dict.fromkeys(zones))
+
+
+def _too_large(spec: DeploymentSpec) -> str:
+    return f"Only Compute Engine is asked: {_why_no_node(spec)}."
+
+
+def _why_no_node(spec: DeploymentSpec) -> str:
+    what = f"{spec.model} does not fit"
+    if spec.boot_disk_gb:
+        what = f"boot_disk_gb={spec.boot_disk_gb} cannot be had"
+    return (
+        f"{what} on a node of the queue, whose disk of {rules().disk.node_gb} GB is as large as it"
+        " is but for flex-start"
+    )
+
+
+def _wait(
+    site: "Site", spec: DeploymentSpec, places: tuple[ChipPlace, ...]
+) -> tuple[int, tuple[str, ...]]:
+    chosen = rules().wait
+    usual = chosen.alone_seconds if len(places) == 1 else chosen.each_seconds
+    wait = spec.zone_wait_minutes * 60 if spec.zone_wait_minutes else usual
+    _, most = FLEX_WAIT_SECONDS
+    flex = site.provisioning == "flex-start" and any(place.plane == "compute" for place in places)
+    if not flex or wait <= most:
+        return wait, ()
+    doubt = (
+        f"Compute Engine keeps a request for {most // 60} minutes at most: its places are waited"
+        " for so long."
+    )
+    return wait, (doubt,)
+
+
+def _unknown(site: "Site", zones: tuple[str, ...]) -> Iterator[str]:
+    """Name zones that the data does not have; the cloud knows more, so they are asked."""
+    unknown = [zone for zone in zones if zone not in site.offered.regions]
+    if unknown:
+        how = "" if site.provisioning == "on-demand" else f" as {site.provisioning}"
+        yield (
+            f"{', '.join(unknown)}: not known to give {site.accelerator}{how};"
+            " get_zones_with_available_quota shows what can be seen of zones."
+        )

@@ -6,9 +6,7 @@ from typing import Any, Final
 
 import anyio
 
-from backends.tpu.chip import ChipState, PlaneKind
-from backends.tpu.planes import Request
-from backends.tpu.site import Site
+from backends.tpu.site import ChipState, PlaneKind, Request, Site
 from core.waiting import wait_until
 from tests.backends.tpu.planned import drawn
 from tests.backends.tpu.sites import opened

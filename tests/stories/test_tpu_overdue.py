@@ -7,7 +7,7 @@ from typing import Final
 import anyio
 import pytest
 
-from backends.tpu import removing
+from backends.tpu import deployment
 from core.journal import Journal
 from core.waiting import wait_until
 from operations.lives import overdue
@@ -103,7 +103,7 @@ async def test_the_next_server_deletes_it_though_that_takes_ten_minutes(
     async with agent_of(impatient.settings) as agent:
         await served(agent)
     later(monkeypatch)
-    monkeypatch.setattr(removing, "_GONE_SECONDS", 0.3)
+    monkeypatch.setattr(deployment, "_GONE_SECONDS", 0.3)
     impatient.set(tpu_delete_seconds=600, tpu_clock=200)  # three seconds here
     async with agent_of(impatient.settings) as agent:
         told = await heard(agent, GOING)
@@ -121,7 +121,7 @@ async def test_a_server_that_dies_meanwhile_leaves_the_rest_to_the_next(
     """Nothing stays that bills, and nobody has to call anything."""
     async with agent_of(impatient.settings) as agent:
         await served(agent)
-        monkeypatch.setattr(removing, "_GONE_SECONDS", 0.3)
+        monkeypatch.setattr(deployment, "_GONE_SECONDS", 0.3)
         impatient.set(tpu_delete_seconds=600, tpu_clock=200)
         later(monkeypatch)
         await heard(agent, GOING)

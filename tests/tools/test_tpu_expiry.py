@@ -9,8 +9,7 @@ from typing import Final
 
 import pytest
 
-from backends.tpu.chip import ChipState
-from backends.tpu.site import Site
+from backends.tpu.site import ChipState, Site
 from core.journal import Journal
 from core.rehearsal import GooglePlane
 from core.settings import Settings

@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from backends.tpu.chip import ChipState
-from backends.tpu.site import Site
+from backends.tpu.site import ChipState, Site
 from core.rehearsal import GooglePlane
 from core.settings import Settings
 from operations.rehearsal import Rehearsal

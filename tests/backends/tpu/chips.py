@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from backends.tpu.chip import Chip, Ended, PlaneKind
-from backends.tpu.planes import Offer, Request
+from backends.tpu.site import Chip, Ended, Offer, PlaneKind, Request
 from core.errors import OpsError
 
 

@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, TypeVar
 
 from backends.google.clients import MANAGED_BY
-from backends.tpu.chip import Chip, ChipState, Ended, Place, PlaneKind, Provisioning
-from backends.tpu.planes import Offer, Request
+from backends.tpu.site import Chip, ChipState, Ended, Offer, Place, PlaneKind, Provisioning, Request
 from core.cloud_errors import CloudTimeout, NotOurs
 from core.errors import OpsError
 

@@ -8,7 +8,7 @@ from google.api_core.exceptions import ServiceUnavailable
 
 from backends.google import clients, secrets
 from backends.google import errors as google_errors
-from backends.tpu import compute_calls, removing, returning
+from backends.tpu import compute, deployment, search
 from core.cloud_errors import CloudUnavailable
 from core.errors import OpsError
 from tests.backends.cloud_run.faulty import impatient
@@ -56,7 +56,7 @@ class Wire:
 @pytest.fixture
 def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
     """Listen to all clients that are opened from now on, and let nothing be waited for long."""
-    wire, prepare, threads = Wire(), clients._let_timeouts_end, compute_calls._called
+    wire, prepare, threads = Wire(), clients._let_timeouts_end, compute._called
 
     def tap(client: Any) -> None:
         prepare(client)
@@ -69,12 +69,12 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
         return await wire.passed(gone, lambda: threads(what, seconds, call, **arguments))
 
     monkeypatch.setattr(clients, "_let_timeouts_end", tap)
-    monkeypatch.setattr(compute_calls, "_called", called)
+    monkeypatch.setattr(compute, "_called", called)
     monkeypatch.setattr(google_errors, "patient", impatient)
-    monkeypatch.setattr("backends.tpu.asking.LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("backends.tpu.planes.LOOK_SECONDS", 0.2)
     monkeypatch.setattr("backends.tpu.firewall._EVERY_SECONDS", 0.02)
-    monkeypatch.setattr(removing, "_LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(returning, "_LATE", returning._LATE * 0)
+    monkeypatch.setattr(deployment, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(search, "_LATE", search._LATE * 0)
     monkeypatch.setattr(secrets, "_PEER_SECONDS", 0.2)
     return wire
 

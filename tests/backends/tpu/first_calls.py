@@ -9,12 +9,10 @@ from threading import Thread
 from typing import Final
 
 from backends.base import World
-from backends.tpu.compute import ComputePlane
-from backends.tpu.compute_bodies import instance
-from backends.tpu.opening import opened
-from backends.tpu.planes import Request
-from backends.tpu.queued_bodies import queued_resource
-from backends.tpu.site import Site
+from backends.tpu.backend import opened
+from backends.tpu.compute import ComputePlane, instance
+from backends.tpu.queued import queued_resource
+from backends.tpu.site import Request, Site
 from core.rehearsal import GooglePlane
 from core.settings import Settings
 from tests.backends.tpu.planned import drawn

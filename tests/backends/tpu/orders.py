@@ -13,12 +13,8 @@ from backends.google.clients import (
     TARGET_LABEL,
     runtime_account,
 )
-from backends.tpu.asking import Outcome
-from backends.tpu.blueprint import Blueprint
-from backends.tpu.chip import Chip, ChipState, Place
-from backends.tpu.names import vm_id
-from backends.tpu.planes import ControlPlane, Request
-from backends.tpu.site import Site
+from backends.tpu.planes import Outcome
+from backends.tpu.site import Blueprint, Chip, ChipState, ControlPlane, Place, Request, Site, vm_id
 from core.records import DeploymentSpec
 from core.waiting import wait_until
 

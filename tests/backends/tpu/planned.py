@@ -2,10 +2,9 @@
 
 from typing import Any, Final
 
-from backends.tpu.blueprint import Blueprint
-from backends.tpu.drawing import blueprint
-from backends.tpu.planning import make_plan
-from backends.tpu.site import Site
+from backends.tpu.plan import make_plan
+from backends.tpu.site import Blueprint, Site
+from backends.tpu.vm import blueprint
 from core.plans import Plan
 from core.records import DeploymentSpec, ModelShape
 from planner.model import read_model

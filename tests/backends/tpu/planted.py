@@ -4,10 +4,7 @@ from typing import Any, Final
 
 from google.cloud.tpu_v2 import Node, QueuedResource
 
-from backends.tpu.chip import ChipState, PlaneKind
-from backends.tpu.names import vm_id
-from backends.tpu.planes import Request
-from backends.tpu.site import Site
+from backends.tpu.site import ChipState, PlaneKind, Request, Site, vm_id
 from core.waiting import wait_until
 from tests.backends.tpu.planned import drawn
 

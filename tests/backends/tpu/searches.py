@@ -8,15 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from backends.base import World
-from backends.tpu import kept as memory
-from backends.tpu import searching
-from backends.tpu.chip import Place, PlaneKind
-from backends.tpu.clients import Clients
-from backends.tpu.drawing import blueprint
-from backends.tpu.inventory import Inventory
-from backends.tpu.kept import Kept
-from backends.tpu.planes import ControlPlane
-from backends.tpu.site import Site
+from backends.tpu import search
+from backends.tpu import store as memory
+from backends.tpu.site import Clients, ControlPlane, Inventory, Place, PlaneKind, Site
+from backends.tpu.store import SearchRecord
+from backends.tpu.vm import blueprint
 from core.errors import OpsError
 from core.plans import Plan
 from core.records import DeploymentSpec
@@ -74,28 +70,30 @@ def planned(site: Site, **said: Any) -> Plan:
     return Plan(spec=spec, target=site.target, model=catalog_shape(MODEL), steps=())
 
 
-def wanted(site: Site, cloud: Cloud, places: Sequence[Place] = PLACES, **said: Any) -> Kept:
+def wanted(site: Site, cloud: Cloud, places: Sequence[Place] = PLACES, **said: Any) -> SearchRecord:
     """Write down a search through some places."""
     plan = planned(site, **said)
     made = blueprint(site, plan.spec, plan.model, hf_token=False)
     changed = {"places": tuple(places), "wait_seconds": WAIT_SECONDS}
-    kept = Kept(blueprint=made.model_copy(update=changed), model=plan.model, since=cloud.now)
-    memory.keep(site, kept)
+    kept = SearchRecord(
+        blueprint=made.model_copy(update=changed), model=plan.model, since=cloud.now
+    )
+    memory.keep_record(site, kept)
     return kept
 
 
-def of(site: Site) -> Kept:
+def of(site: Site) -> SearchRecord:
     """Read what is written down of it."""
-    kept = memory.of(site, "gemma")
+    kept = memory.record_of(site, "gemma")
     assert kept is not None
     return kept
 
 
-async def carried_on(site: Site, cloud: Cloud, *, every: float = 15) -> Kept:
+async def carried_on(site: Site, cloud: Cloud, *, every: float = 15) -> SearchRecord:
     """Take step after step, as a server that dies and comes back, until it is over."""
-    while not searching.over(kept := of(site)):
+    while not search.is_over(kept := of(site)):
         try:
-            after = await searching.step(site, kept, cloud.now)
+            after = await search.search_step(site, kept, cloud.now)
         except Killed:
             continue
         except OpsError as exc:
@@ -109,6 +107,6 @@ async def carried_on(site: Site, cloud: Cloud, *, every: float = 15) -> Kept:
     return kept
 
 
-def outcomes(kept: Kept) -> list[tuple[Place, str]]:
+def outcomes(kept: SearchRecord) -> list[tuple[Place, str]]:
     """Give what came of every place that was asked."""
     return [(one.place, one.outcome) for one in kept.attempts]

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from backends.base import World
-from backends.tpu.opening import opened as open_site
+from backends.tpu.backend import opened as open_site
 from backends.tpu.site import Site
 from core.records import Target
 from core.rehearsal import GooglePlane

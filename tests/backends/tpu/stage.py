@@ -19,12 +19,11 @@ from starlette.routing import Route
 
 from backends.base import World
 from backends.google.clients import DEPLOYMENT_LABEL, MANAGED_BY, SPEC_LABEL, TARGET_LABEL
-from backends.tpu import kept as memory
-from backends.tpu.chip import Chip, ChipState, Place
-from backends.tpu.drawing import blueprint
-from backends.tpu.kept import Attempt, Kept
-from backends.tpu.opening import opened
-from backends.tpu.site import Site
+from backends.tpu import store as memory
+from backends.tpu.backend import opened
+from backends.tpu.site import Chip, ChipState, Place, Site
+from backends.tpu.store import Attempt, SearchRecord
+from backends.tpu.vm import blueprint
 from core.records import DeploymentSpec
 from core.rehearsal import GooglePlane
 from core.settings import Settings
@@ -101,12 +100,14 @@ class Stage:
         self.site.inventory.forget()
         return chip
 
-    def kept(self, *attempts: Attempt, spec: DeploymentSpec | None = None, **said: Any) -> Kept:
+    def kept(
+        self, *attempts: Attempt, spec: DeploymentSpec | None = None, **said: Any
+    ) -> SearchRecord:
         """Let this machine remember a deployment; asked for ten minutes ago."""
         made = blueprint(self.site, spec or self.spec(), catalog_shape(MODEL))
         values = {"since": NOW - timedelta(minutes=10), "attempts": attempts, **said}
-        kept = Kept(blueprint=made, model=catalog_shape(MODEL), **values)
-        memory.keep(self.site, kept)
+        kept = SearchRecord(blueprint=made, model=catalog_shape(MODEL), **values)
+        memory.keep_record(self.site, kept)
         return kept
 
     def told(self, phase: str, message: str = "", *, ago: float = 100, name: str = "gemma") -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from backends.common.engine import ask_models
-from backends.tpu import access, looking
-from backends.tpu.chip import ChipState, Place
+from backends.tpu import access, status
+from backends.tpu.site import ChipState, Place
 from core.errors import DeploymentNotFound, NotReady, Unreachable
 from core.headers import KEY_HEADER
 from emulators.google.tpu import vm_tls
@@ -121,7 +121,7 @@ async def test_a_look_brings_the_certificate_of_another_boot(stage: Stage) -> No
     stage.told("booting", ago=60)
     stage.told("certificate", newest, ago=50)
     stage.told("ready", ago=40)
-    await looking.describe(stage.site, "gemma")
+    await status.describe(stage.site, "gemma")
     now = await access.access(stage.site, "gemma")
     assert (now.certificate, now == former) == (newest, False)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.tpu import looking
+from backends.tpu import status
 from core.records import Deployment, State
 from core.reply import collecting_notes
 from tests.backends.tpu.stage import HERE, KEY, Stage, attempt, staged
@@ -23,7 +23,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 async def told(stage: Stage) -> tuple[Deployment, str]:
     """What is said of it, and what is noted beside."""
     with collecting_notes() as notes:
-        deployment = await looking.describe(stage.site, "gemma")
+        deployment = await status.describe(stage.site, "gemma")
     return deployment, " ".join(notes)
 
 

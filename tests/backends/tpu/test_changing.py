@@ -2,8 +2,8 @@
 
 import pytest
 
-from backends.tpu import applying, changing, looking
-from backends.tpu.chip import ChipState
+from backends.tpu import deployment, status
+from backends.tpu.site import ChipState
 from core.errors import DeploymentNotFound, Unsupported
 from core.records import State
 from core.rehearsal import GooglePlane
@@ -20,12 +20,12 @@ async def test_a_node_on_demand_is_stopped_and_started(plane: GooglePlane, proje
     """Twice is harmless."""
     cloud = Cloud(scripts=dict(RUNS))
     async with before(plane, project, cloud) as site:
-        await applying.apply(site, planned(site, **QUEUED))
+        await deployment.apply(site, planned(site, **QUEUED))
         for _ in range(2):
-            await changing.stop(site, "gemma")
-            assert (await looking.describe(site, "gemma")).state is State.STOPPED
+            await deployment.stop(site, "gemma")
+            assert (await status.describe(site, "gemma")).state is State.STOPPED
         for _ in range(2):
-            await changing.start(site, "gemma")
+            await deployment.start(site, "gemma")
             assert cloud.state(cloud.rows[B]) is ChipState.RUNNING
 
 
@@ -35,9 +35,9 @@ async def test_a_stopped_one_that_is_deployed_again_is_started(
     """With its chips, where they are free."""
     cloud = Cloud(scripts=dict(RUNS))
     async with before(plane, project, cloud) as site:
-        await applying.apply(site, planned(site, **QUEUED))
-        await changing.stop(site, "gemma")
-        await applying.apply(site, planned(site, **QUEUED))
+        await deployment.apply(site, planned(site, **QUEUED))
+        await deployment.stop(site, "gemma")
+        await deployment.apply(site, planned(site, **QUEUED))
         assert cloud.state(cloud.rows[B]) is ChipState.RUNNING
         assert cloud.asked == [B]
 
@@ -56,8 +56,8 @@ async def test_what_could_not_be_started_again_is_not_stopped(
     """It says why, what to do instead, and what bills meanwhile."""
     cloud = Cloud(scripts=dict(RUNS))
     async with before(plane, project, cloud, target=target) as site:
-        await applying.apply(site, planned(site, **wish))
-        for change in (changing.stop, changing.start):
+        await deployment.apply(site, planned(site, **wish))
+        for change in (deployment.stop, deployment.start):
             with pytest.raises(Unsupported, match=why) as caught:
                 await change(site, "gemma")
             assert "destroy_vllm" in caught.value.fix
@@ -72,11 +72,11 @@ async def test_what_has_no_vm_cannot_be_stopped(
     """A request that waits, and a leftover, bill nothing."""
     cloud = Cloud(scripts={B: Script(after=1e9)})
     async with before(plane, project, cloud) as site:
-        await applying.apply(site, planned(site, **QUEUED))
+        await deployment.apply(site, planned(site, **QUEUED))
         if becomes is ChipState.SUSPENDED:
             cloud.scripts[B] = Script(after=0, becomes=becomes)
         with pytest.raises(Unsupported) as caught:
-            await changing.stop(site, "gemma")
+            await deployment.stop(site, "gemma")
         assert "nothing of it bills" in caught.value.fix
 
 
@@ -85,8 +85,8 @@ async def test_one_that_is_not_there_is_not_changed(plane: GooglePlane, project:
     cloud = Cloud(scripts=dict(RUNS))
     async with before(plane, project, cloud) as site:
         with pytest.raises(DeploymentNotFound):
-            await changing.stop(site, "gemma")
-        await applying.apply(site, planned(site))
+            await deployment.stop(site, "gemma")
+        await deployment.apply(site, planned(site))
         del cloud.rows[A]
         with pytest.raises(DeploymentNotFound):
-            await changing.start(site, "gemma")
+            await deployment.start(site, "gemma")

@@ -49,9 +49,9 @@ async def test_whoever_is_not_known_is_told_so_in_one_row() -> None:
     unset = site.settings.model_copy(update={"google_cloud_project": None})
     plan = planned(offline())
     site.clients._world = site.clients._world._replace(settings=unset)
-    from backends.tpu import checking  # noqa: PLC0415  the whole of it, for one question
+    from backends.tpu import checks  # noqa: PLC0415  the whole of it, for one question
 
-    found = await checking.preflight(site, plan)
+    found = await checks.preflight(site, plan)
     assert "GOOGLE_CLOUD_PROJECT" in the_only_failure(found).fix
     assert len(found.checks) == 1
 
@@ -217,7 +217,7 @@ async def test_what_cannot_be_looked_at_is_unknown_and_says_why(
     when: str,
 ) -> None:
     """It is never taken for a pass, and keeps nothing else waiting."""
-    monkeypatch.setattr("backends.tpu.checking._DEADLINE", 1.0)
+    monkeypatch.setattr("backends.tpu.checks._DEADLINE", 1.0)
     controls.set(project, faults=[fault(method, "INTERNAL", times=-1, when=when)])
     async with opened(plane, project, **ME) as site:
         found = row(await checked(site), words)

@@ -5,9 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from backends.tpu import compute_calls
-from backends.tpu.chip import ChipState
-from backends.tpu.names import vm_id
+from backends.tpu import compute
+from backends.tpu.site import ChipState, vm_id
 from core.cloud_errors import (
     ApiDisabled,
     CloudRefused,
@@ -182,7 +181,7 @@ async def test_a_call_that_hangs_ends_though_its_thread_does_not(
     plane: GooglePlane, project: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing waits for a client that does not come back."""
-    monkeypatch.setattr(compute_calls, "WRITE_SECONDS", 0.3)
+    monkeypatch.setattr(compute, "WRITE_SECONDS", 0.3)
     controls.set(project, faults=[fault(INSERT, when="hang")])
     async with opened(plane, project) as site:
         with pytest.raises(CloudTimeout):
@@ -193,11 +192,11 @@ async def test_a_client_that_never_comes_back_is_left_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its own time limit counts between two bytes, not from the first to the last."""
-    monkeypatch.setattr(compute_calls, "READ_SECONDS", 0.0)
+    monkeypatch.setattr(compute, "READ_SECONDS", 0.0)
     gate = threading.Event()
     try:
         with pytest.raises(CloudTimeout):
-            await compute_calls.looking("wait", lambda **_: gate.wait(20))
+            await compute.read_call("wait", lambda **_: gate.wait(20))
     finally:
         gate.set()
 

@@ -5,10 +5,8 @@ from typing import Any
 import pytest
 from google.cloud.compute_v1.types import Instance, InstanceAggregatedList, Operation
 
-from backends.tpu import compute_reading
-from backends.tpu.chip import ChipState
-from backends.tpu.names import vm_id
-from backends.tpu.site import Site
+from backends.tpu import compute
+from backends.tpu.site import ChipState, Site, vm_id
 from core.cloud_errors import CloudUnavailable, PermissionDenied
 from core.rehearsal import GooglePlane
 from core.reply import collecting_notes
@@ -131,7 +129,7 @@ async def test_one_of_a_longer_name_is_another(plane: GooglePlane, project: str)
 def test_the_operation_that_tells_most_says_why(kinds: list[str], code: str | None) -> None:
     """A preempted one is deleted as well, by the system."""
     at = "2026-11-21T04:00:00.000-08:00"
-    found = compute_reading.ended(Operation(operation_type=one, insert_time=at) for one in kinds)
+    found = compute.why_ended(Operation(operation_type=one, insert_time=at) for one in kinds)
     assert (found.code if found else None) == code
 
 
@@ -149,7 +147,7 @@ def test_the_operation_that_tells_most_says_why(kinds: list[str], code: str | No
 )
 def test_an_operation_failed_whichever_of_its_fields_says_so(said: Any, words: str) -> None:
     """The SDK takes one without a status of HTTP for a success."""
-    assert compute_reading.failure_of(Operation(said)) == words
+    assert compute.failure_of(Operation(said)) == words
 
 
 @pytest.mark.parametrize(
@@ -166,7 +164,7 @@ def test_an_operation_failed_whichever_of_its_fields_says_so(said: Any, words: s
 def test_its_status_is_said_in_the_words_of_both_planes(said: str, state: ChipState) -> None:
     """A stopped one is a leftover: it never starts again."""
     bare = {"name": "one", "status": said, "machine_type": "x/machineTypes/ct6e-standard-4t-tpu"}
-    chip = compute_reading.chip_of(Instance(bare), ZONE)
+    chip = compute.chip_of(Instance(bare), ZONE)
     assert (chip.state, chip.accelerator, chip.chips) == (state, "v6e-4", 4)
     assert bool(chip.why) == state.leftover
 
@@ -183,7 +181,7 @@ def test_a_zone_that_google_could_not_read_is_not_taken_for_an_empty_one() -> No
             "unreachables": ["projects/p/zones/d"],
         }
     )
-    assert set(compute_reading.unread(page)) == {"projects/p/zones/d", "zones/b"}
+    assert set(compute.unread(page)) == {"projects/p/zones/d", "zones/b"}
 
 
 async def test_a_stopped_one_is_a_leftover(plane: GooglePlane, project: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from backends.base import EngineFacts
-from backends.tpu import facts
+from backends.tpu import status
 from tests.backends.tpu.planned import EIGHT
 from tests.backends.tpu.sites import offline
 from tests.backends.tpu.stage import HERE, Stage, staged
@@ -30,7 +30,7 @@ async def test_the_log_of_the_boot_tells_version_and_memory(there: Stage) -> Non
     """As vllm-tpu says it itself."""
     there.chip()
     there.wrote(*_BOOT)
-    found = await facts.engine_facts(there.site, "gemma")
+    found = await status.engine_facts(there.site, "gemma")
     assert (found.version, found.weights_dtype) == ("0.27.0", "torch.bfloat16")
     assert found.memory["kv_cache_tokens"] == 1_151_744
 
@@ -38,14 +38,14 @@ async def test_the_log_of_the_boot_tells_version_and_memory(there: Stage) -> Non
 async def test_without_a_vm_nothing_is_known(there: Stage) -> None:
     """A search goes on: there is no engine to speak of."""
     there.kept()
-    assert await facts.engine_facts(there.site, "gemma") == EngineFacts()
+    assert await status.engine_facts(there.site, "gemma") == EngineFacts()
 
 
 async def test_its_memory_is_foreseen_as_it_was_planned(there: Stage) -> None:
     """For the chips that it is spread over and the version of its image."""
     there.chip()
     there.kept(placed=HERE)
-    found = await facts.predicted(there.site, "gemma")
+    found = await status.predicted(there.site, "gemma")
     assert found
     assert found.memory.count == 1
     assert found.flags.max_num_batched_tokens == 4096
@@ -57,16 +57,16 @@ async def test_what_another_machine_made_is_foreseen_too(there: Stage) -> None:
     """By what its VM's metadata says; of an unknown image the newest version is taken."""
     spec = there.spec(max_model_len=8192, image="us-docker.pkg.dev/p/r/mine@sha256:" + "0" * 64)
     there.chip(spec=spec)
-    found = await facts.predicted(there.site, "gemma")
+    found = await status.predicted(there.site, "gemma")
     assert found
     assert found.flags.vllm_version is None
     there.chip(spec_json="")
-    assert await facts.predicted(there.site, "gemma") is None
+    assert await status.predicted(there.site, "gemma") is None
 
 
 def test_the_hardware_is_that_of_one_vm() -> None:
     """As the planner knows it."""
-    chip, count = facts.hardware_known(offline(EIGHT))
+    chip, count = status.hardware_known(offline(EIGHT))
     assert (chip.name, count) == ("v6e", 8)
-    host = facts.hardware(offline(EIGHT))
+    host = status.hardware(offline(EIGHT))
     assert (host.vcpu, host.ram_gib) == (180, 1440)

@@ -6,11 +6,10 @@ from typing import Any, Final
 import pytest
 
 from backends.google import errors
-from backends.tpu import applying, compute_calls, going_on, looking, removing
-from backends.tpu import kept as memory
-from backends.tpu.chip import ChipState, PlaneKind
-from backends.tpu.kept import Kept
-from backends.tpu.site import Site
+from backends.tpu import compute, deployment, status
+from backends.tpu import store as memory
+from backends.tpu.site import ChipState, PlaneKind, Site
+from backends.tpu.store import SearchRecord
 from core.cloud_errors import CloudTimeout
 from core.records import State
 from core.rehearsal import GooglePlane
@@ -35,16 +34,16 @@ MINE: Final[dict[str, Any]] = {"google_allowed_addresses": ("127.0.0.1",)}
 def _quick(controls: Controls, project: str, monkeypatch: pytest.MonkeyPatch) -> None:
     controls.set(project, tpu_clock=1200, vm_trouble="image-missing")
     monkeypatch.setattr(errors, "WRITE_SECONDS", 1.0)
-    monkeypatch.setattr(compute_calls, "WRITE_SECONDS", 1.0)
-    monkeypatch.setattr(removing, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(compute, "WRITE_SECONDS", 1.0)
+    monkeypatch.setattr(deployment, "_LOOK_SECONDS", 0.05)
 
 
-async def until_placed(site: Site) -> Kept:
+async def until_placed(site: Site) -> SearchRecord:
     """Go on until it has a chip or none is to be had."""
 
-    async def look() -> Kept | None:
-        await going_on.go_on(site, "gemma")
-        return memory.of(site, "gemma")
+    async def look() -> SearchRecord | None:
+        await deployment.go_on(site, "gemma")
+        return memory.record_of(site, "gemma")
 
     kept = await wait_until(
         look,
@@ -71,7 +70,7 @@ async def test_a_call_that_never_answers_asks_for_one_chip(
     """Whether or not Google had heard it; a deletion that never answers happens once as well."""
     async with opened(plane, project, **MINE) as site:
         controls.set(project, faults=[fault(CREATES[kind], when=when)])
-        await applying.apply(site, planned(site, zones=(HERE,), control_plane=kind))
+        await deployment.apply(site, planned(site, zones=(HERE,), control_plane=kind))
         assert (await until_placed(site)).placed == (HERE, kind)
         assert len(controls.get(project)["tpus"]) == 1
         controls.set(project, faults=[fault(DELETES[kind], when=when)])
@@ -82,8 +81,8 @@ async def test_a_call_that_never_answers_asks_for_one_chip(
 
 async def _deleted(site: Site) -> bool:
     with contextlib.suppress(CloudTimeout):
-        return (await removing.delete(site, "gemma")).gone
-    return (await removing.delete(site, "gemma")).gone
+        return (await deployment.delete(site, "gemma")).gone
+    return (await deployment.delete(site, "gemma")).gone
 
 
 @pytest.mark.parametrize("kind", PLANES)
@@ -95,19 +94,19 @@ async def test_a_deletion_of_ten_minutes_is_told_until_it_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is never said to be gone before."""
-    monkeypatch.setattr(removing, "_GONE_SECONDS", 0.2)
+    monkeypatch.setattr(deployment, "_GONE_SECONDS", 0.2)
     async with opened(plane, project, **MINE) as site:
-        await applying.apply(site, planned(site, zones=(HERE,), control_plane=kind))
+        await deployment.apply(site, planned(site, zones=(HERE,), control_plane=kind))
         await until_placed(site)
         controls.set(project, tpu_delete_seconds=600, tpu_clock=300)
-        deleted = await removing.delete(site, "gemma")
+        deleted = await deployment.delete(site, "gemma")
         assert not deleted.gone
         assert controls.get(project)["tpus"]
-        assert (await looking.describe(site, "gemma")).state is State.DELETING
+        assert (await status.describe(site, "gemma")).state is State.DELETING
 
-        async def look() -> Kept | None:
-            await going_on.go_on(site, "gemma")
-            return memory.of(site, "gemma")
+        async def look() -> SearchRecord | None:
+            await deployment.go_on(site, "gemma")
+            return memory.record_of(site, "gemma")
 
         await wait_until(
             look, lambda kept: kept is None, waiting_for="its end", every=0.1, timeout=30
@@ -127,7 +126,7 @@ async def test_a_chip_that_somebody_takes_first_is_looked_for_elsewhere(
         await planted.foreign(site, "theirs", zone=HERE)
         await planted.until(site, "theirs", ChipState.RUNNING, zone=HERE)
         controls.set(project, tpu_clock=1200)
-        await applying.apply(site, plan)
+        await deployment.apply(site, plan)
         kept = await until_placed(site)
         assert kept.placed == (THERE, "queued")
         assert kept.attempts[0].returned

@@ -7,14 +7,11 @@ import pytest
 from google.cloud.compute_v1.types import Firewall
 
 from backends.google.errors import strictly
-from backends.tpu import applying, firewall, going_on, removing
-from backends.tpu import kept as memory
-from backends.tpu.chip import ChipState, PlaneKind
-from backends.tpu.compute_calls import changing
-from backends.tpu.kept import Kept
-from backends.tpu.names import vm_id
-from backends.tpu.planes import Request
-from backends.tpu.site import Site
+from backends.tpu import deployment, firewall
+from backends.tpu import store as memory
+from backends.tpu.compute import write_call
+from backends.tpu.site import ChipState, PlaneKind, Request, Site, vm_id
+from backends.tpu.store import SearchRecord
 from core.cloud_errors import NotOurs
 from core.rehearsal import GooglePlane
 from core.waiting import wait_until
@@ -49,7 +46,7 @@ async def rule(site: Site, name: str) -> None:
     said.name, said.description = name, "Of somebody else."
     client, request = await site.clients.firewalls(), {"project": site.clients.project}
     with strictly("make their rule"):
-        await changing(
+        await write_call(
             "make it", client.insert_unary, request={**request, "firewall_resource": said}
         )
     assert isinstance(said, Firewall)
@@ -61,12 +58,12 @@ def seen(controls: Controls, project: str) -> dict[str, Any]:
     return {kind: there[kind] for kind in KINDS}
 
 
-async def followed(site: Site) -> Kept:
+async def followed(site: Site) -> SearchRecord:
     """Go on until the search has an end."""
 
-    async def look() -> Kept | None:
-        await going_on.go_on(site, "gemma")
-        return memory.of(site, "gemma")
+    async def look() -> SearchRecord | None:
+        await deployment.go_on(site, "gemma")
+        return memory.record_of(site, "gemma")
 
     kept = await wait_until(
         look,
@@ -91,10 +88,10 @@ async def test_a_whole_life_beside_others_changes_nothing_of_theirs(
         controls.set(project, tpu_clock=1200)
         before = seen(controls, project)
         wish = {"zones": (HERE, THERE), "control_plane": plane_kind, "zone_wait_minutes": 10}
-        await applying.apply(site, planned(site, **wish))
+        await deployment.apply(site, planned(site, **wish))
         kept = await followed(site)
         assert kept.placed == (THERE, plane_kind)
-        assert (await removing.delete(site, "gemma")).gone
+        assert (await deployment.delete(site, "gemma")).gone
     assert seen(controls, project) == before
 
 
@@ -112,7 +109,7 @@ async def test_what_has_the_id_and_is_not_ours_stays_as_it_was(
             await site.planes["compute"].create(wish)
         await orders.becomes(site.planes[plane_kind], ChipState.RUNNING, vm_id("gemma"), HERE)
         before = seen(controls, project)
-        for work in (applying.apply(site, planned(site)), removing.delete(site, "gemma")):
+        for work in (deployment.apply(site, planned(site)), deployment.delete(site, "gemma")):
             with pytest.raises(NotOurs):
                 await work
     assert seen(controls, project) == before
@@ -126,6 +123,6 @@ async def test_a_rule_of_that_name_that_is_not_ours_stays_as_it_was(
         await rule(site, vm_id("gemma"))
         before = seen(controls, project)
         with pytest.raises(NotOurs):
-            await applying.apply(site, planned(site))
-        assert (await removing.delete(site, "gemma")).gone
+            await deployment.apply(site, planned(site))
+        assert (await deployment.delete(site, "gemma")).gone
     assert seen(controls, project) == before

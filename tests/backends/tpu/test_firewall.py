@@ -6,8 +6,7 @@ import pytest
 from google.cloud.compute_v1.types import Firewall
 
 from backends.tpu import firewall
-from backends.tpu.names import vm_id
-from backends.tpu.site import Site
+from backends.tpu.site import Site, vm_id
 from core.cloud_errors import (
     CloudRefused,
     CloudUnavailable,

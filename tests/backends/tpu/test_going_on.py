@@ -8,11 +8,9 @@ import anyio
 import pytest
 
 from backends.google import secrets
-from backends.tpu import applying, going_on, looking, phases, removing, search_words
-from backends.tpu import kept as memory
-from backends.tpu.chip import Place
-from backends.tpu.names import key_secret
-from backends.tpu.site import Site
+from backends.tpu import deployment, search, status
+from backends.tpu import store as memory
+from backends.tpu.site import RETURNING, SEARCHING, WAITS_IN, Place, Site, key_secret
 from core.cloud_errors import (
     CloudUnavailable,
     NotAuthenticated,
@@ -36,14 +34,14 @@ MINE: Mapping[str, Any] = {"google_allowed_addresses": ("127.0.0.1",)}
 QUOTA = QuotaExceeded("No.", cause="Limit 0.", fix="Ask for quota.")
 
 
-async def followed(site: Site, phases_seen: set[str] | None = None) -> memory.Kept:
+async def followed(site: Site, phases_seen: set[str] | None = None) -> memory.SearchRecord:
     """Look again and again, as whoever waits for it does."""
 
-    async def look() -> memory.Kept:
-        told = await looking.describe(site, "gemma")
+    async def look() -> memory.SearchRecord:
+        told = await status.describe(site, "gemma")
         if phases_seen is not None and told.phase:
             phases_seen.add(told.phase.name)
-        await going_on.go_on(site, "gemma")
+        await deployment.go_on(site, "gemma")
         return of(site)
 
     return await wait_until(
@@ -72,7 +70,7 @@ async def test_only_the_fifth_of_six_zones_has_a_chip(
     async with opened(plane, project, "tpu-v6e-4", **MINE) as site:
         seen = set[str]()
         wish = {"zones": ZONES, "zone_wait_minutes": 2}
-        await applying.apply(site, planned(site, **wish))
+        await deployment.apply(site, planned(site, **wish))
         kept = await followed(site, seen)
         assert kept.placed == Place("europe-west4-a", "compute")
         found = dict(outcomes(kept))
@@ -81,8 +79,8 @@ async def test_only_the_fifth_of_six_zones_has_a_chip(
         assert found[Place("us-east1-d", "compute")] == "NO_CAPACITY"
         assert len(found) == len(kept.attempts) == 9
         assert len(controls.get(project)["tpus"]) == 1
-        assert seen <= phases.WAITS_IN
-        assert (await removing.delete(site, "gemma")).gone
+        assert seen <= WAITS_IN
+        assert (await deployment.delete(site, "gemma")).gone
     left = controls.get(project)
     kinds = ("tpus", "nodes", "vms", "firewalls", "secrets", "queued_resources")
     assert not any(left[kind] for kind in kinds)
@@ -96,14 +94,14 @@ async def test_another_server_goes_on_where_the_first_one_died(
     controls.set(project, tpu_zones=zones)
     wish = {"control_plane": "queued", "zone_wait_minutes": 30}
     async with opened(plane, project, folder=tmp_path, **MINE) as site:
-        await applying.apply(site, planned(site, **wish))
+        await deployment.apply(site, planned(site, **wish))
         assert of(site).current
     controls.set(project, tpu_clock=1200)
     async with opened(plane, project, folder=tmp_path, **MINE) as site:
         seen = set[str]()
         kept = await followed(site, seen)
         assert outcomes(kept)[-1] == (D, "GIVEN")
-        assert {phases.SEARCHING, phases.RETURNING} <= seen
+        assert {SEARCHING, RETURNING} <= seen
         assert len(controls.get(project)["tpus"]) == 1
 
 
@@ -117,11 +115,11 @@ async def test_two_servers_that_look_at_once_ask_once(
         before(plane, project, cloud, tmp_path) as other,
     ):
         async with anyio.create_task_group() as group:
-            group.start_soon(applying.apply, one, planned(one))
-            group.start_soon(applying.apply, other, planned(other))
+            group.start_soon(deployment.apply, one, planned(one))
+            group.start_soon(deployment.apply, other, planned(other))
         async with anyio.create_task_group() as group:
             for site in (one, other, one, other):
-                group.start_soon(going_on.go_on, site, "gemma")
+                group.start_soon(deployment.go_on, site, "gemma")
         assert cloud.asked == [C]
 
 
@@ -132,8 +130,8 @@ async def test_a_search_without_a_chip_tells_of_every_place_and_leaves_nothing(
     cloud = Cloud(scripts=dict.fromkeys(PLACES, Script(refuse=QUOTA)))
     async with before(plane, project, cloud) as site:
         with collecting_notes() as notes:
-            await applying.apply(site, planned(site))
-        told = await looking.describe(site, "gemma")
+            await deployment.apply(site, planned(site))
+        told = await status.describe(site, "gemma")
         assert told.state is State.FAILED
         assert told.failure
         assert told.failure.code == "NO_CAPACITY"
@@ -143,10 +141,10 @@ async def test_a_search_without_a_chip_tells_of_every_place_and_leaves_nothing(
         assert told.failure.fix.count("Ask for quota.") == 1
         seen = controls.get(project)
         assert (seen["secrets"], seen["firewalls"]) == ({}, [])
-        await going_on.go_on(site, "gemma")
+        await deployment.go_on(site, "gemma")
         assert len(of(site).attempts) == 4
         cloud.scripts.clear()
-        await applying.apply(site, planned(site))
+        await deployment.apply(site, planned(site))
         assert cloud.asked
         assert await secrets.exists(site, key_secret("gemma"))
 
@@ -158,7 +156,7 @@ async def test_a_key_that_was_there_before_the_search_stays(
     cloud = Cloud(scripts=dict.fromkeys(PLACES, Script(refuse=QUOTA)))
     async with before(plane, project, cloud) as site:
         assert await secrets.keep_key(site, "gemma")
-        await applying.apply(site, planned(site))
+        await deployment.apply(site, planned(site))
         assert of(site).failure
         assert await secrets.exists(site, key_secret("gemma"))
 
@@ -168,11 +166,11 @@ async def test_what_may_work_later_is_only_noted(plane: GooglePlane, project: st
     cloud = Cloud(scripts={A: Script(refuse=CloudUnavailable("Down.", fix="Wait."))})
     async with before(plane, project, cloud) as site:
         with collecting_notes() as notes:
-            await applying.apply(site, planned(site))
+            await deployment.apply(site, planned(site))
         assert any("goes on later" in said for said in notes)
         assert of(site).failure is None
         cloud.scripts.clear()
-        await going_on.go_on(site, "gemma")
+        await deployment.go_on(site, "gemma")
         assert cloud.asked == [A]
 
 
@@ -183,11 +181,11 @@ async def test_a_login_that_has_run_out_is_told_and_forgets_nothing(
     cloud = Cloud(scripts={A: Script(refuse=NotAuthenticated("Who?", fix="Log in."))})
     async with before(plane, project, cloud) as site:
         with pytest.raises(NotAuthenticated):
-            await applying.apply(site, planned(site))
+            await deployment.apply(site, planned(site))
         with pytest.raises(NotAuthenticated):
-            await going_on.go_on(site, "gemma")
+            await deployment.go_on(site, "gemma")
         cloud.scripts.clear()
-        await going_on.go_on(site, "gemma")
+        await deployment.go_on(site, "gemma")
         assert cloud.asked == [A]
 
 
@@ -198,12 +196,12 @@ async def test_a_server_that_only_reads_goes_on_with_nothing(
     cloud = Cloud(scripts={A: Script(after=0)})
     cloud.scripts[A].refuse = CloudUnavailable("Down.", fix="Wait.")
     async with before(plane, project, cloud, tmp_path) as site:
-        await applying.apply(site, planned(site))
+        await deployment.apply(site, planned(site))
     cloud.scripts.clear()
     calls = cloud.calls
     async with before(plane, project, cloud, tmp_path, read_only=True) as site:
-        await going_on.go_on(site, "gemma")
-        assert memory.of(site, "gemma") is not None
+        await deployment.go_on(site, "gemma")
+        assert memory.record_of(site, "gemma") is not None
     assert (cloud.calls, cloud.asked) == (calls, [])
 
 
@@ -215,19 +213,19 @@ async def test_what_cannot_be_given_back_is_named_and_deleted_later(
     stays = Script(after=1e9, undeletable=kind("No.", fix="Ask the owner."), delete_seconds=0)
     cloud = Cloud(scripts={A: stays})
     async with before(plane, project, cloud) as site:
-        await applying.apply(site, planned(site))
+        await deployment.apply(site, planned(site))
         late = of(site).attempts[0].model_copy(update={"outcome": "TIMED_OUT"})
-        memory.keep(site, of(site).model_copy(update={"attempts": (late,)}))
-        await going_on.go_on(site, "gemma")
+        memory.keep_record(site, of(site).model_copy(update={"attempts": (late,)}))
+        await deployment.go_on(site, "gemma")
         failure = of(site).failure
         assert failure
         assert str(A) in failure.cause
         assert "bill" in failure.cause
         assert "destroy_vllm" in failure.fix
-        await going_on.go_on(site, "gemma")
+        await deployment.go_on(site, "gemma")
         assert cloud.asked == [A]
         stays.undeletable = None
-        await removing.delete(site, "gemma")
+        await deployment.delete(site, "gemma")
         assert cloud.alive() == []
 
 
@@ -235,11 +233,11 @@ async def test_one_that_needs_nothing_is_left_alone(plane: GooglePlane, project:
     """Neither one that was never asked for, nor one that has its chip."""
     cloud = Cloud(scripts={A: Script(after=0)})
     async with before(plane, project, cloud) as site:
-        await going_on.go_on(site, "gemma")
-        await applying.apply(site, planned(site))
-        await going_on.go_on(site, "gemma")
+        await deployment.go_on(site, "gemma")
+        await deployment.apply(site, planned(site))
+        await deployment.go_on(site, "gemma")
         calls = cloud.calls
-        await going_on.go_on(site, "gemma")
+        await deployment.go_on(site, "gemma")
         assert cloud.calls == calls
 
 
@@ -250,9 +248,9 @@ async def test_a_request_that_cannot_be_cleaned_up_yet_fails_later(
     cloud = Cloud(scripts=dict.fromkeys(PLACES, Script(refuse=QUOTA)))
     async with before(plane, project, cloud) as site:
         controls.set(project, faults=[fault("firewalls.delete")])
-        await applying.apply(site, planned(site))
+        await deployment.apply(site, planned(site))
         assert of(site).failure is None
-        await going_on.go_on(site, "gemma")
+        await deployment.go_on(site, "gemma")
         assert of(site).failure
     assert controls.get(project)["firewalls"] == []
 
@@ -261,8 +259,8 @@ async def test_where_it_is_and_until_when_is_told(plane: GooglePlane, project: s
     """Which of how many places, what stood against those before, and the time."""
     cloud = Cloud(scripts={A: Script(refuse=QUOTA), B: Script(after=1e9)})
     async with before(plane, project, cloud) as site:
-        await applying.apply(site, planned(site))
+        await deployment.apply(site, planned(site))
         kept = of(site)
-        said = search_words.told(kept, kept.since)
+        said = search.describe_search(kept, kept.since)
         assert said.startswith(f"{B}, place 2 of 4, until ")
         assert said.endswith(f"So far: {A}: QUOTA_EXCEEDED")

@@ -9,8 +9,8 @@ import pytest
 
 from backends.base import LogQuery
 from backends.tpu import logs
-from backends.tpu.chip import Place
-from backends.tpu.heard import WORKER
+from backends.tpu.logs import WORKER
+from backends.tpu.site import Place
 from core.errors import DeploymentNotFound
 from logs.lines import Line
 from tests.backends.tpu.stage import HERE, NOW, Stage, attempt, staged
@@ -28,7 +28,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 
 
 async def pages(stage: Stage, name: str = "gemma", **asked: Any) -> list[Sequence[Line]]:
-    return [page async for page in logs.pages(stage.site, name, LogQuery(**asked))]
+    return [page async for page in logs.log_pages(stage.site, name, LogQuery(**asked))]
 
 
 async def texts(stage: Stage, **asked: Any) -> list[str]:

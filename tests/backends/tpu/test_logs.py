@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backends.tpu import logs
-from backends.tpu.chip import Place
+from backends.tpu.site import Place
 from core.errors import DeploymentNotFound
 from core.reply import collecting_notes
 from tests.backends.tpu.stage import HERE, NOW, Stage, attempt, staged
@@ -26,7 +26,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 
 
 async def lines(stage: Stage, most: int = 50, contains: str | None = None) -> list[str]:
-    found = await logs.read(stage.site, "gemma", lines=most, contains=contains)
+    found = await logs.read_logs(stage.site, "gemma", lines=most, contains=contains)
     return list(found.lines)
 
 
@@ -97,7 +97,7 @@ async def test_the_newest_are_given_and_all_are_counted(stage: Stage) -> None:
     """Newest last."""
     stage.chip()
     stage.wrote(*(f"INFO {number}" for number in range(20)))
-    found = await logs.read(stage.site, "gemma", lines=3)
+    found = await logs.read_logs(stage.site, "gemma", lines=3)
     assert (found.lines, found.total) == (("INFO 17", "INFO 18", "INFO 19"), 20)
 
 
@@ -106,7 +106,7 @@ async def test_more_than_a_page_is_said(stage: Stage) -> None:
     stage.chip()
     stage.wrote(*(f"INFO {number}" for number in range(1100)), ago=200)
     with collecting_notes() as notes:
-        found = await logs.read(stage.site, "gemma", lines=1)
+        found = await logs.read_logs(stage.site, "gemma", lines=1)
     assert found.lines == ("INFO 1099",)
     assert any("only the newest" in note for note in notes)
 
@@ -190,7 +190,7 @@ async def test_a_search_has_no_lines_yet(tmp_path: Path) -> None:
 async def test_nobodys_log_is_not_there(stage: Stage) -> None:
     """Nothing of that name was ever made."""
     with pytest.raises(DeploymentNotFound):
-        await logs.read(stage.site, "nobody", lines=5)
+        await logs.read_logs(stage.site, "nobody", lines=5)
 
 
 @pytest.mark.parametrize("called", ["vllm-devops-gemma", "4711"])

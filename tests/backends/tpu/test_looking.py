@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from backends.tpu import looking
-from backends.tpu.chip import ChipState, Place
+from backends.tpu import chips, status
+from backends.tpu.site import ChipState, Place
 from core.cloud_errors import ApiDisabled, CloudUnavailable, NotOurs
 from core.errors import DeploymentNotFound
 from core.records import State
@@ -30,7 +30,7 @@ async def test_memory_and_clouds_are_merged_by_name(stage: Stage) -> None:
     stage.kept(attempt("", QUEUE))
     stage.chip(ChipState.WAITING, place=QUEUE)
     stage.chip(spec=stage.spec(name="another"))
-    rows = await looking.list_all(stage.site)
+    rows = await status.list_deployments(stage.site)
     assert [(row.name, row.state) for row in rows] == [
         ("another", State.LOADING),
         ("gemma", State.QUEUED),
@@ -41,38 +41,38 @@ async def test_another_targets_and_others_are_not_listed(stage: Stage) -> None:
     """Nor what was not made here at all."""
     stage.chip(labels={"vllm-devops-target": "tpu-v6e-4"})
     stage.chip(spec=stage.spec(name="theirs"), labels={"managed-by": "somebody"})
-    assert not await looking.list_all(stage.site)
-    assert len(await looking.everything(stage.site)) == 2
+    assert not await status.list_deployments(stage.site)
+    assert len(await chips.list_chips(stage.site)) == 2
 
 
 async def test_another_targets_is_not_found_but_named(stage: Stage) -> None:
     """So that it is asked for there."""
     stage.chip(labels={"vllm-devops-target": "tpu-v6e-4"})
     with pytest.raises(DeploymentNotFound, match="it is on tpu-v6e-4"):
-        await looking.describe(stage.site, "gemma")
+        await status.describe(stage.site, "gemma")
 
 
 async def test_somebody_elses_vm_of_that_id_is_not_ours(stage: Stage) -> None:
     """It is said to be left alone."""
     stage.chip(labels={"managed-by": "somebody"})
     with pytest.raises(NotOurs, match="left alone"):
-        await looking.describe(stage.site, "gemma")
+        await status.describe(stage.site, "gemma")
 
 
 @pytest.mark.parametrize("name", ["nobody", "../up", "Gemma", ""])
 async def test_what_there_is_not_is_not_found(stage: Stage, name: str) -> None:
     """Nor is what no deployment can be called."""
     with pytest.raises(DeploymentNotFound):
-        await looking.describe(stage.site, name)
+        await status.describe(stage.site, name)
 
 
 async def test_the_one_that_lives_stands_for_the_name(stage: Stage) -> None:
     """A leftover of an earlier zone does not hide it, though it is younger."""
     stage.chip(ChipState.SUSPENDED, place=QUEUE, created_at=NOW)
     stage.chip(created_at=NOW - timedelta(minutes=5))
-    deployment = await looking.describe(stage.site, "gemma")
+    deployment = await status.describe(stage.site, "gemma")
     assert deployment.state is State.LOADING
-    assert [chip.place for chip in await looking.chips_of(stage.site, "gemma")] == [QUEUE, HERE]
+    assert [chip.place for chip in await chips.chips_of(stage.site, "gemma")] == [QUEUE, HERE]
 
 
 async def test_a_plane_that_is_off_is_noted(stage: Stage) -> None:
@@ -80,7 +80,7 @@ async def test_a_plane_that_is_off_is_noted(stage: Stage) -> None:
     stage.queued.broken = ApiDisabled("The TPU API is off.", fix="")
     stage.chip()
     with collecting_notes() as notes:
-        rows = await looking.list_all(stage.site)
+        rows = await status.list_deployments(stage.site)
     assert [row.name for row in rows] == ["gemma"]
     assert any("The TPU API is off." in note for note in notes)
 
@@ -89,7 +89,7 @@ async def test_both_off_is_an_error(stage: Stage) -> None:
     """Nothing was seen, which is not nothing."""
     stage.queued.broken = stage.compute.broken = ApiDisabled("Off.", fix="")
     with pytest.raises(ApiDisabled):
-        await looking.list_all(stage.site)
+        await status.list_deployments(stage.site)
 
 
 async def test_a_plane_that_does_not_answer_is_an_error(stage: Stage) -> None:
@@ -97,7 +97,7 @@ async def test_a_plane_that_does_not_answer_is_an_error(stage: Stage) -> None:
     stage.queued.broken = CloudUnavailable("Not there.", fix="")
     stage.chip()
     with pytest.raises(CloudUnavailable):
-        await looking.everything(stage.site)
+        await chips.list_chips(stage.site)
 
 
 async def test_a_remembered_one_is_looked_at_where_it_was_placed(stage: Stage) -> None:
@@ -105,7 +105,7 @@ async def test_a_remembered_one_is_looked_at_where_it_was_placed(stage: Stage) -
     stage.kept(attempt(), placed=HERE)
     stage.chip()
     stage.queued.broken = CloudUnavailable("Not there.", fix="")
-    deployment = await looking.describe(stage.site, "gemma")
+    deployment = await status.describe(stage.site, "gemma")
     assert deployment.state is State.LOADING
     assert not stage.compute.listed
 
@@ -114,24 +114,24 @@ async def test_somebody_elses_vm_at_its_place_is_not_taken_for_it(stage: Stage) 
     """Ours is gone, and the id was given anew."""
     stage.kept(attempt(), placed=HERE)
     stage.chip(labels={"managed-by": "somebody"})
-    deployment = await looking.describe(stage.site, "gemma")
+    deployment = await status.describe(stage.site, "gemma")
     assert (deployment.state, deployment.replicas) == (State.FAILED, 0)
 
 
 async def test_what_was_asked_for_is_read_from_memory_or_metadata(stage: Stage) -> None:
     """Metadata that was spoiled says nothing."""
     stage.chip()
-    assert await looking.spec_of(stage.site, "gemma") == stage.spec()
+    assert await chips.spec_of(stage.site, "gemma") == stage.spec()
     stage.chip(spec_json="{")
-    assert await looking.spec_of(stage.site, "gemma") is None
+    assert await chips.spec_of(stage.site, "gemma") is None
     kept = stage.kept(attempt(""))
-    assert await looking.spec_of(stage.site, "gemma") == kept.blueprint.spec
+    assert await chips.spec_of(stage.site, "gemma") == kept.blueprint.spec
 
 
 async def test_a_look_without_a_chip_gives_none(stage: Stage) -> None:
     """A search stands for it, and nothing in the cloud yet."""
     stage.kept(attempt("NO_CAPACITY"))
-    assert await looking.chip_of(stage.site, "gemma") is None
+    assert await chips.chip_of(stage.site, "gemma") is None
 
 
 async def test_one_that_cannot_be_told_does_not_hide_the_others(stage: Stage) -> None:
@@ -140,6 +140,6 @@ async def test_one_that_cannot_be_told_does_not_hide_the_others(stage: Stage) ->
     stage.chip(spec=stage.spec(name="another"))
     stage.fail("*ListLogEntries", "PERMISSION_DENIED")
     with collecting_notes() as notes:
-        rows = await looking.list_all(stage.site)
+        rows = await status.list_deployments(stage.site)
     assert [row.name for row in rows] == ["another", "gemma"]
     assert notes

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from backends.common.engine import ask_models
-from backends.tpu import access, applying, going_on, logs, looking
+from backends.tpu import access, deployment, logs, status
 from backends.tpu.site import Site
 from core.records import Deployment, State
 from core.rehearsal import GooglePlane
@@ -63,7 +63,7 @@ async def test_a_life_is_told_from_the_request_to_the_answer(site: Site, plane_k
     found = await access.access(site, "gemma")
     await ask_models(found)
     assert "127.0.0.1/32" in found.protection
-    lines = (await logs.read(site, "gemma", lines=500)).lines
+    lines = (await logs.read_logs(site, "gemma", lines=500)).lines
     assert any("starting engine" in line for line in lines)
     assert any("Application startup complete" in line for line in lines)
     assert not any("CERTIFICATE" in line for line in lines)
@@ -95,20 +95,20 @@ async def test_an_engine_that_ends_once_it_served_is_told_to_boot_again(
     await script_saw_it_ready(site)
     controls.stop_engine(project, "compute", "us-east5-b", "vllm-devops-gemma")
     await wait_until(
-        lambda: looking.describe(site, "gemma"),
+        lambda: status.describe(site, "gemma"),
         lambda one: one.state is State.READY and site.answered != {former},
         waiting_for="another answer",
         every=0.05,
         timeout=30,
     )
-    lines = (await logs.read(site, "gemma", lines=500, contains="started again")).lines
+    lines = (await logs.read_logs(site, "gemma", lines=500, contains="started again")).lines
     assert len(lines) == 1
 
 
 async def script_saw_it_ready(site: Site) -> None:
     """Wait for the VM's script, which asks on its own: docker starts again only after that."""
     await wait_until(
-        lambda: logs.read(site, "gemma", lines=500),
+        lambda: logs.read_logs(site, "gemma", lines=500),
         lambda read: any("ready: vllm serve" in line for line in read.lines),
         waiting_for="the startup script to tell that the engine is ready",
         every=0.05,
@@ -119,7 +119,7 @@ async def script_saw_it_ready(site: Site) -> None:
 async def failed(site: Site) -> Deployment:
     """Give the look at which it has failed."""
     return await wait_until(
-        lambda: looking.describe(site, "gemma"),
+        lambda: status.describe(site, "gemma"),
         lambda one: one.state is State.FAILED,
         waiting_for="the failure",
         every=0.05,
@@ -129,12 +129,12 @@ async def failed(site: Site) -> Deployment:
 
 async def settled(site: Site, plane_kind: str) -> list[Deployment]:
     """Deploy, and give each look at it until it is settled."""
-    await applying.apply(site, planned(site, zones=("us-east5-b",), control_plane=plane_kind))
+    await deployment.apply(site, planned(site, zones=("us-east5-b",), control_plane=plane_kind))
     seen: list[Deployment] = []
 
     async def look() -> Deployment:
-        await going_on.go_on(site, "gemma")
-        seen.append(await looking.describe(site, "gemma"))
+        await deployment.go_on(site, "gemma")
+        seen.append(await status.describe(site, "gemma"))
         return seen[-1]
 
     await wait_until(

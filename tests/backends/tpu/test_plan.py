@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from backends.tpu.chip import Place
-from backends.tpu.drawing import blueprint
-from backends.tpu.planning import engine_name
+from backends.tpu.plan import engine_name
+from backends.tpu.site import Place
+from backends.tpu.vm import blueprint
 from core.errors import InvalidArgument
 from core.records import ModelShape
 from planner.model import read_model

@@ -5,9 +5,8 @@ from datetime import UTC, datetime
 import httpx2
 import pytest
 
-from backends.tpu import flex
-from backends.tpu.chip import ChipState, PlaneKind
-from backends.tpu.names import vm_id
+from backends.tpu import queued
+from backends.tpu.site import ChipState, PlaneKind, vm_id
 from core.rehearsal import GooglePlane
 from core.waiting import wait_until
 from tests.backends.tpu.orders import ZONE, becomes, blueprint, failing, request
@@ -71,11 +70,11 @@ def test_the_words_of_v2alpha1_are_read() -> None:
             "terminationTime": "2026-11-21T12:00:00.5Z",
         },
     }
-    read = flex.read(said)
+    read = queued.parse_flex(said)
     assert read.run
     assert read.run.total_seconds() == 14400
     assert read.ends_at == datetime(2026, 11, 21, 12, 0, 0, 500000, tzinfo=UTC)
-    assert flex.read({}) == flex.Flex("", None, None)
+    assert queued.parse_flex({}) == queued.Flex("", None, None)
 
 
 @pytest.mark.parametrize(
@@ -92,6 +91,6 @@ def test_a_refusal_of_v2alpha1_is_raised_as_the_sdk_would(
     status: int, body: str, kind: str
 ) -> None:
     """Also where a proxy answers in Google's place."""
-    refused = flex.refused(httpx2.Response(status, text=body))
+    refused = queued.flex_error(httpx2.Response(status, text=body))
     assert refused.message == kind
     assert refused.code == status

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from google.cloud.cloudquotas_v1 import DimensionsInfo, QuotaDetails, QuotaInfo
 
-from backends.tpu import pools
-from backends.tpu.chip import PlaneKind, Provisioning
-from backends.tpu.pools import NO_LIMIT, Limits, Read
+from backends.tpu import quotas
+from backends.tpu.quotas import NO_LIMIT, Limits, PoolReading
+from backends.tpu.site import PlaneKind, Provisioning
 
 FAMILY = "TPUS-PER-TPU-FAMILY-per-project-region"
 PREEMPTIBLE = "PREEMPTIBLE-TPU-V6E-per-project-region"
@@ -32,9 +32,9 @@ def info(*entries: Entry) -> QuotaInfo:
 
 def limits(**found: Any) -> Limits:
     """Make what was read; what is not named the project does not have."""
-    names = [pool.id for pool in pools.data().pools]
-    read: dict[str, Read] = dict.fromkeys([*names, GATE], Read(None))
-    return Limits(read | {name: Read(one) for name, one in found["of"].items()})
+    names = [pool.id for pool in quotas.pool_data().pools]
+    read: dict[str, PoolReading] = dict.fromkeys([*names, GATE], PoolReading(None))
+    return Limits(read | {name: PoolReading(one) for name, one in found["of"].items()})
 
 
 def told(
@@ -50,7 +50,7 @@ def test_chips_on_demand_and_preemptible_ones_are_counted_in_pools_of_their_own(
     """Spot and flex-start are preemptible, and each control plane counts for itself."""
     found = {
         (plane, way): [
-            one.id for one in pools.data().pools if one.plane == plane and way in one.counts
+            one.id for one in quotas.pool_data().pools if one.plane == plane and way in one.counts
         ]
         for plane in ("queued", "compute")
         for way in ("on-demand", "spot", "flex-start")

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from backends.tpu import queue
-from backends.tpu.chip import ChipState
-from backends.tpu.site import Site
+from backends.tpu import chips
+from backends.tpu.site import ChipState, Site
 from core.cloud_errors import NotOurs
 from core.errors import InvalidArgument, NotFound
 from core.rehearsal import GooglePlane
@@ -28,7 +27,7 @@ def stocked_out(controls: Controls, project: str) -> str:
 
 async def ids(site: Site) -> list[str]:
     site.inventory.forget()
-    return [row.id for row in await queue.everything(site)]
+    return [row.id for row in await chips.list_queue(site)]
 
 
 async def test_everything_is_shown_whoever_made_it_and_by_whichever_control_plane(
@@ -38,7 +37,7 @@ async def test_everything_is_shown_whoever_made_it_and_by_whichever_control_plan
         await foreign(site, "theirs")
         await ours(site)
         await ours(site, "other", plane="compute")
-        rows = {row.id: row for row in await queue.everything(site)}
+        rows = {row.id: row for row in await chips.list_queue(site)}
     assert list(rows)[-1] == "theirs"
     assert {row.ours for name, row in rows.items() if name != "theirs"} == {True}
     assert rows[OURS].deployment == "gemma"
@@ -55,7 +54,7 @@ async def test_leftovers_of_ours_go_first(plane: GooglePlane, stocked_out: str) 
         await ours(site)
         await until(site, OURS, ChipState.FAILED)
         await ours(site, "alive", zone="us-east5-a", seconds=864_000)
-        first, *others = await queue.everything(site)
+        first, *others = await chips.list_queue(site)
     assert (first.id, first.leftover, first.state) == (OURS, True, "FAILED")
     assert first.why
     assert not any(row.leftover for row in others if row.ours)
@@ -68,7 +67,7 @@ async def test_a_leftover_of_ours_is_deleted_and_seen_to_be_gone(
         await foreign(site, "theirs")
         await ours(site)
         await until(site, OURS, ChipState.FAILED)
-        assert await queue.delete_leftover(site, ZONE, OURS) is True
+        assert await chips.delete_leftover(site, ZONE, OURS) is True
         assert await ids(site) == ["theirs"]
 
 
@@ -80,7 +79,7 @@ async def test_a_leftover_that_another_target_made_is_ours_as_well(
         await ours(site)
         await until(site, OURS, ChipState.FAILED)
     async with opened(plane, stocked_out, "tpu-v6e-8-spot", folder=tmp_path) as site:
-        assert await queue.delete_leftover(site, ZONE, OURS) is True
+        assert await chips.delete_leftover(site, ZONE, OURS) is True
         assert await ids(site) == []
 
 
@@ -90,7 +89,7 @@ async def test_a_leftover_of_others_is_never_touched(plane: GooglePlane, stocked
         await foreign(site, OURS)
         await until(site, OURS, ChipState.FAILED)
         with pytest.raises(NotOurs):
-            await queue.delete_leftover(site, ZONE, OURS)
+            await chips.delete_leftover(site, ZONE, OURS)
         assert await ids(site) == [OURS]
 
 
@@ -103,7 +102,7 @@ async def test_what_is_no_leftover_is_not_deleted_as_one(
         await ours(site, seconds=7200)
         await until(site, OURS, ChipState.RUNNING)
         with pytest.raises(InvalidArgument) as refused:
-            await queue.delete_leftover(site, ZONE, OURS)
+            await chips.delete_leftover(site, ZONE, OURS)
         assert "destroy_vllm(target='tpu-v6e-1', name='gemma')" in refused.value.fix
         assert await ids(site) == [OURS]
 
@@ -117,7 +116,7 @@ async def test_a_leftover_that_is_not_there_is_not_found(
         await until(site, OURS, ChipState.FAILED)
         for zone, name in (("us-east5-a", OURS), (ZONE, "nobody")):
             with pytest.raises(NotFound):
-                await queue.delete_leftover(site, zone, name)
+                await chips.delete_leftover(site, zone, name)
         assert await ids(site) == [OURS]
 
 
@@ -125,12 +124,12 @@ async def test_a_deletion_that_takes_long_is_not_taken_for_done(
     plane: GooglePlane, stocked_out: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is asked for once; the next look may find it gone."""
-    monkeypatch.setattr(queue, "_GONE_SECONDS", 0.4)
-    monkeypatch.setattr(queue, "_EVERY_SECONDS", 0.1)
+    monkeypatch.setattr(chips, "_GONE_SECONDS", 0.4)
+    monkeypatch.setattr(chips, "_EVERY_SECONDS", 0.1)
     controls.set(stocked_out, tpu_delete_seconds=60_000)
     async with opened(plane, stocked_out) as site:
         await ours(site)
         await until(site, OURS, ChipState.FAILED)
-        assert await queue.delete_leftover(site, ZONE, OURS) is False
-        (row,) = await queue.everything(site)
+        assert await chips.delete_leftover(site, ZONE, OURS) is False
+        (row,) = await chips.list_queue(site)
     assert row.state == "DELETING"

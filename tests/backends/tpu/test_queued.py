@@ -4,8 +4,7 @@ import contextlib
 
 import pytest
 
-from backends.tpu.chip import ChipState
-from backends.tpu.names import vm_id
+from backends.tpu.site import ChipState, vm_id
 from core.cloud_errors import (
     ConcurrentChange,
     NoCapacity,

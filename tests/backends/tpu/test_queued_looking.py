@@ -6,9 +6,8 @@ from typing import Any
 import anyio.lowlevel
 import pytest
 
-from backends.tpu import flex, queued_ended, queued_reading
-from backends.tpu.chip import Chip, ChipState, Place
-from backends.tpu.names import vm_id
+from backends.tpu import queued as tpu_queued
+from backends.tpu.site import Chip, ChipState, Place, vm_id
 from core.cloud_errors import CloudUnavailable, PermissionDenied
 from core.rehearsal import GooglePlane
 from core.reply import collecting_notes
@@ -211,7 +210,7 @@ def test_the_states_of_a_request_say_why_its_vm_is_gone(said: Any, code: str | N
         created_at=NOW,
         **{"provisioning": "on-demand", **said},
     )
-    ended = queued_ended.ended(chip, NOW)
+    ended = tpu_queued.why_ended(chip, NOW)
     assert (ended.code if ended else None) == code
 
 
@@ -224,7 +223,7 @@ async def test_a_node_that_is_made_between_the_two_lists_is_told_once(
         queued = site.planes["queued"]
         await queued.create(request(blueprint(site)))
         await becomes(queued, ChipState.RUNNING)
-        monkeypatch.setattr(queued_reading, "said_of", lambda _resource: "WAITING_FOR_RESOURCES")
+        monkeypatch.setattr(tpu_queued, "said_of", lambda _resource: "WAITING_FOR_RESOURCES")
         (chip,) = await queued.list([ZONE])
         assert (chip.id, chip.state, chip.node_said) == (GEMMA, ChipState.WAITING, "")
 
@@ -235,20 +234,20 @@ async def test_many_requests_of_others_are_asked_about_a_few_at_a_time(
     """A project keeps those that failed; each question is a connection of its own."""
     busy, most, asked = 0, 0, 0
 
-    async def seen(_clients: object, _name: str) -> flex.Flex:
+    async def seen(_clients: object, _name: str) -> tpu_queued.Flex:
         nonlocal busy, most, asked
         busy, asked = busy + 1, asked + 1
         most = max(most, busy)
         await anyio.lowlevel.checkpoint()
         busy -= 1
-        return flex.Flex("FLEX_START", None, None)
+        return tpu_queued.Flex("FLEX_START", None, None)
 
     async with opened(plane, project, "tpu-v6e-1-flex") as site:
         queued = site.planes["queued"]
         for number in range(10):
             made = blueprint(site, f"theirs-{number}")
             await queued.create(request(made)._replace(labels={}))
-        monkeypatch.setattr(flex, "seen", seen)
+        monkeypatch.setattr(tpu_queued, "read_flex", seen)
         assert len(await queued.list([ZONE])) == 10
     assert (most, asked) == (8, 10)
 

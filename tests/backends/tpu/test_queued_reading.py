@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from google.cloud.tpu_v2.types import Node, QueuedResource
 
-from backends.tpu import queued_reading
-from backends.tpu.chip import ChipState
-from backends.tpu.flex import Flex
+from backends.tpu import queued
+from backends.tpu.queued import Flex
+from backends.tpu.site import ChipState
 
 ZONE = "projects/p/locations/us-east5-b"
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -43,12 +43,12 @@ def node(state: str = "READY", **said: Any) -> Node:
 )
 def test_a_node_belongs_to_the_request_that_it_names(owner: str) -> None:
     """Google may name the project by its number."""
-    assert queued_reading.belongs(node(queued_resource=owner), resource())
+    assert queued.belongs(node(queued_resource=owner), resource())
 
 
 def test_a_node_of_another_request_does_not() -> None:
     other = node(queued_resource=f"{ZONE}/queuedResources/other")
-    assert not queued_reading.belongs(other, resource())
+    assert not queued.belongs(other, resource())
 
 
 @pytest.mark.parametrize(
@@ -65,14 +65,14 @@ def test_a_node_of_another_request_does_not() -> None:
 )
 def test_an_active_request_is_what_its_node_is(said: str, state: ChipState) -> None:
     """ACTIVE itself says only that there was a node once."""
-    chip = queued_reading.chip_of(resource(), node(said), None)
+    chip = queued.chip_of(resource(), node(said), None)
     assert (chip.state, chip.said, chip.node_said) == (state, "ACTIVE", said)
     assert (chip.taken_by == "service") == state.leftover
 
 
 def test_an_active_request_without_a_node_is_losing_its_chip() -> None:
     """It is never said to run, and never to bill."""
-    chip = queued_reading.chip_of(resource(), None, None)
+    chip = queued.chip_of(resource(), None, None)
     assert (chip.state, chip.given_at) == (ChipState.STOPPING, None)
 
 
@@ -91,27 +91,25 @@ def test_an_active_request_without_a_node_is_losing_its_chip() -> None:
     ],
 )
 def test_every_state_of_a_request_has_a_word(said: str, state: ChipState) -> None:
-    assert queued_reading.chip_of(resource(said), None, None).state == state
+    assert queued.chip_of(resource(said), None, None).state == state
 
 
 def test_why_it_failed_is_said_in_googles_words() -> None:
     error = {"code": 8, "message": "No luck."}
     failed = resource("FAILED", failed_data={"error": error})
-    assert queued_reading.chip_of(failed, None, None).why == "No luck."
+    assert queued.chip_of(failed, None, None).why == "No luck."
 
 
 def test_flex_start_ends_when_google_says_or_else_after_its_time() -> None:
     """Without a node nothing has begun; nothing else on the queue has an end."""
     run = Flex("FLEX_START", NOW - NOW.replace(hour=10), None)
     assert run.run
-    told = queued_reading.chip_of(resource(), node(), run)
+    told = queued.chip_of(resource(), node(), run)
     assert (told.provisioning, told.ends_at) == ("flex-start", NOW + run.run)
     planned = run._replace(ends_at=NOW)
-    assert queued_reading.chip_of(resource(), node(), planned).ends_at == NOW
-    assert queued_reading.chip_of(resource(), None, run).ends_at is None
-    assert (
-        queued_reading.chip_of(resource(), node(), run._replace(model="STANDARD")).ends_at is None
-    )
+    assert queued.chip_of(resource(), node(), planned).ends_at == NOW
+    assert queued.chip_of(resource(), None, run).ends_at is None
+    assert queued.chip_of(resource(), node(), run._replace(model="STANDARD")).ends_at is None
 
 
 @pytest.mark.parametrize(
@@ -125,5 +123,5 @@ def test_flex_start_ends_when_google_says_or_else_after_its_time() -> None:
 def test_what_others_asked_for_in_another_way_is_counted(
     said: Any, accelerator: str, chips: int
 ) -> None:
-    chip = queued_reading.bare(Node({"name": f"{ZONE}/nodes/x", "create_time": NOW, **said}))
+    chip = queued.bare(Node({"name": f"{ZONE}/nodes/x", "create_time": NOW, **said}))
     assert (chip.accelerator, chip.chips) == (accelerator, chips)

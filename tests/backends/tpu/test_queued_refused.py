@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from backends.google import errors
-from backends.tpu.chip import ChipState
-from backends.tpu.names import vm_id
+from backends.tpu.site import ChipState, vm_id
 from core.cloud_errors import (
     ApiDisabled,
     CloudRefused,
@@ -108,7 +107,7 @@ async def test_a_call_that_hangs_ends_and_says_so(
 ) -> None:
     """With either way of asking."""
     monkeypatch.setattr(errors, "WRITE_SECONDS", 0.3)
-    monkeypatch.setattr("backends.tpu.flex.WRITE_SECONDS", 0.3)
+    monkeypatch.setattr("backends.tpu.queued.WRITE_SECONDS", 0.3)
     controls.set(project, faults=[fault(CREATE, when="hang")])
     async with opened(plane, project, target) as site:
         with pytest.raises(CloudTimeout):

@@ -16,7 +16,7 @@ from google.api_core.exceptions import (
 )
 
 from backends.google.errors import strictly
-from backends.tpu.refusals import Means, meaning, refusing, told
+from backends.tpu.planes import Means, meaning, refusal_error, translated_refusal
 from core import cloud_errors
 from core.cloud_errors import CloudUnavailable
 from core.errors import OpsError
@@ -123,8 +123,8 @@ _TOO_FAST = (
 def test_googles_words_are_understood(words: str, code: str | None) -> None:
     """Word by word as they were reported."""
     assert meaning(words) == code
-    assert told(words, ZONE).code == (code or "CLOUD_REFUSED")
-    assert told(words, ZONE).cause == words
+    assert refusal_error(words, ZONE).code == (code or "CLOUD_REFUSED")
+    assert refusal_error(words, ZONE).cause == words
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_googles_words_are_understood(words: str, code: str | None) -> None:
 def test_a_refused_call_is_classed_by_its_words_then_by_its_status(
     raised: GoogleAPICallError, error: str
 ) -> None:
-    with pytest.raises(OpsError) as caught, refusing("ask for a chip", ZONE):
+    with pytest.raises(OpsError) as caught, translated_refusal("ask for a chip", ZONE):
         raise raised
     assert caught.value.code == error
     assert "http://x" not in caught.value.cause

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from backends.tpu import rules
-from backends.tpu.names import key_secret, vm_id
+from backends.tpu.site import key_secret, vm_id
 from core.errors import InvalidArgument
 from core.spec import NAME_PATTERN
 from planner.places import places

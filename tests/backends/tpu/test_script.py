@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from backends.tpu import script
-from backends.tpu.script import command, docker_arguments, startup
+from backends.tpu import vm
+from backends.tpu.vm import container_command, docker_arguments, startup_script
 from core.processes import run
 from core.settings import ROOT
 from tests.backends.tpu.planned import EVERY, drawn
@@ -27,7 +27,7 @@ wishes = pytest.mark.parametrize("wish", _WISHES)
 
 def _decided(text: str) -> dict[str, list[str]]:
     """Read it as the simulated VM does: line by line, without a shell."""
-    part = text.partition(script.DECIDED)[2].partition(script.TO_DO)[0]
+    part = text.partition(vm.DECIDED)[2].partition(vm.TO_DO)[0]
     matches = [_LINE.fullmatch(line) for line in part.splitlines()]
     assert all(matches)
     return {match[1]: shlex.split(match[3]) for match in matches if match}
@@ -37,13 +37,13 @@ def _decided(text: str) -> dict[str, list[str]]:
 def test_what_is_decided_is_read_back_word_for_word(wish: str) -> None:
     """Quotes, spaces and dollars of somebody's flags are words, never shell."""
     made = drawn(offline(hf_token="hf_x"), **_WISHES[wish])
-    said = _decided(startup(made, image="image@sha256:0"))
+    said = _decided(startup_script(made, image="image@sha256:0"))
     assert list(said) == [
         *("DEPLOYMENT", "PROJECT", "IMAGE", "KEY_SECRET", "TOKEN_SECRET", "PORT", "TLS", "LOG"),
         *("CACHE", "GUARD_IMAGE", "DOCKER", "COMMAND", "GUARD_DOCKER", "GUARD_COMMAND"),
     ]
     assert said["DOCKER"] == list(docker_arguments(made))
-    assert said["COMMAND"] == list(command(made))
+    assert said["COMMAND"] == list(container_command(made))
     assert said["IMAGE"] == ["image@sha256:0"]
     assert said["KEY_SECRET"] == ["vllm-devops-tpu-gemma-api-key"]
     assert said["TOKEN_SECRET"] == [made.container.secrets.get("HF_TOKEN", "")]
@@ -53,12 +53,12 @@ def test_what_is_decided_is_read_back_word_for_word(wish: str) -> None:
 def test_the_rest_is_the_same_for_everybody() -> None:
     """What is done is fixed text, read and tested once; nothing is woven into it."""
     bodies = {
-        startup(drawn(target, **wish), image="i").partition(script.TO_DO)[2]
+        startup_script(drawn(target, **wish), image="i").partition(vm.TO_DO)[2]
         for target in EVERY
         for wish in _WISHES.values()
     }
-    template = Path(script.__file__).with_name("startup.sh").read_text("utf-8")
-    assert bodies == {template.partition(script.TO_DO)[2]}
+    template = Path(vm.__file__).with_name("startup.sh").read_text("utf-8")
+    assert bodies == {template.partition(vm.TO_DO)[2]}
 
 
 @pytest.mark.anyio
@@ -66,7 +66,7 @@ def test_the_rest_is_the_same_for_everybody() -> None:
 async def test_shellcheck_has_nothing_to_say(tmp_path: Path, wish: str) -> None:
     """Of what a VM is given, and so of the file in the repository as well."""
     path = tmp_path / "startup.sh"
-    path.write_text(startup(drawn(**_WISHES[wish]), image="i"), encoding="utf-8")
+    path.write_text(startup_script(drawn(**_WISHES[wish]), image="i"), encoding="utf-8")
     fakes = ROOT / "tests" / "backends" / "tpu" / "fake_programs.sh"
     checked = await run([str(ROOT / ".venv" / "bin" / "shellcheck"), str(path), str(fakes)])
     assert checked.stdout == ""
@@ -77,7 +77,7 @@ async def test_shellcheck_has_nothing_to_say(tmp_path: Path, wish: str) -> None:
 def test_no_secret_is_in_it(wish: str) -> None:
     """T45: whoever is on the VM reads its metadata, and so does every viewer of the project."""
     made = drawn(offline(hf_token="hf_secret"), **_WISHES[wish])
-    text = startup(made, image="i")
+    text = startup_script(made, image="i")
     assert "hf_secret" not in text
     assert "VLLM_API_KEY=" not in "".join(docker_arguments(made))
 
@@ -114,7 +114,7 @@ def test_its_output_goes_to_a_log_that_outlives_the_vm() -> None:
 
 def test_the_whole_command_is_given() -> None:
     """The image's entrypoint runs what it is given: bare flags would be no program."""
-    words = command(drawn("tpu-v6e-4"))
+    words = container_command(drawn("tpu-v6e-4"))
     assert words[:3] == ("vllm", "serve", "google/gemma-4-E4B-it")
     assert "--entrypoint" not in docker_arguments(drawn())
     limit = words[words.index("--limit-mm-per-prompt") + 1]
@@ -124,4 +124,4 @@ def test_the_whole_command_is_given() -> None:
 @pytest.mark.parametrize("target", EVERY)
 def test_it_fits_into_metadata(target: str) -> None:
     """Google takes 256 KiB of one value."""
-    assert len(startup(drawn(target), image="i").encode()) < 32 * 1024
+    assert len(startup_script(drawn(target), image="i").encode()) < 32 * 1024

@@ -6,8 +6,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from backends.tpu.script import command, docker_arguments, guard_arguments, guard_of, startup
 from backends.tpu.site import Site
+from backends.tpu.vm import (
+    container_command,
+    docker_arguments,
+    guard_arguments,
+    guard_of,
+    startup_script,
+)
 from core.processes import Output, run
 from tests.backends.tpu.fake_vm import KEY, SECRETS, TOKEN, FakeVm
 from tests.backends.tpu.planned import drawn
@@ -20,7 +26,7 @@ _HEALTH = ("curl", "--silent", "--fail", "--max-time", "10", "--output")
 
 
 def script(where: Site | str = "tpu-v6e-1", *, image: str = IMAGE, **said: Any) -> str:
-    return startup(drawn(where, **said), image=image)
+    return startup_script(drawn(where, **said), image=image)
 
 
 GUARD = "vllm-devops-gemma-guard"
@@ -92,7 +98,7 @@ async def test_the_container_runs_as_it_was_decided(booted: Booted) -> None:
     proxy = guard_of(made)
     shown = (proxy.image, *proxy.command, *proxy.args)
     assert before[2:] == ["--detach", *guard_arguments(made), *shown]
-    assert ran[2:] == ["--detach", *docker_arguments(made), IMAGE, *command(made)]
+    assert ran[2:] == ["--detach", *docker_arguments(made), IMAGE, *container_command(made)]
     assert vm.called("docker", "pull") == [
         ["docker", "pull", "--quiet", image] for image in (proxy.image, IMAGE)
     ]

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from backends.google.clients import EXPIRES_LABEL, MANAGED_BY
-from backends.tpu import outcomes as remembered
-from backends.tpu import returning, searching
-from backends.tpu.chip import ChipState, Ended, Place
-from backends.tpu.kept import Kept
-from backends.tpu.names import vm_id
+from backends.tpu import search
+from backends.tpu import store as remembered
+from backends.tpu.site import ChipState, Ended, Place, vm_id
+from backends.tpu.store import SearchRecord
 from core.cloud_errors import (
     ApiDisabled,
     CloudRefused,
@@ -45,7 +44,7 @@ REFUSALS = (NoCapacity, QuotaExceeded, ZoneRefused, CloudRefused)
 
 async def searched(
     folder: Path, scripts: dict[Place, Script], places: tuple[Place, ...] = PLACES
-) -> tuple[Cloud, Kept]:
+) -> tuple[Cloud, SearchRecord]:
     """Search to the end."""
     cloud = Cloud(scripts=scripts)
     site = site_on(cloud, folder)
@@ -197,7 +196,7 @@ async def test_one_of_another_spec_is_not_taken_for_the_one_asked_for(tmp_path: 
     labels = {**kept.blueprint.labels, "vllm-devops-spec": "another"}
     assert labels["managed-by"] == MANAGED_BY
     cloud.plant(A, kept.blueprint.id, **labels)
-    await searching.step(site, await searching.step(site, kept, cloud.now), cloud.now)
+    await search.search_step(site, await search.search_step(site, kept, cloud.now), cloud.now)
     assert outcomes(of(site)) == [(A, "NOT_OURS")]
     assert cloud.rows[A].deleted is None
 
@@ -222,12 +221,12 @@ async def test_a_request_that_may_not_be_looked_at_any_more_is_not_passed_over(
     assert outcomes(kept) == [(A, "PERMISSION_DENIED"), (B, "GIVEN")]
     cloud = Cloud(scripts={A: Script(after=1e9)})
     site = site_on(cloud, tmp_path)
-    kept = await searching.step(site, wanted(site, cloud), cloud.now)
-    kept = await searching.step(site, kept, cloud.now)
+    kept = await search.search_step(site, wanted(site, cloud), cloud.now)
+    kept = await search.search_step(site, kept, cloud.now)
     assert cloud.asked == [A]
     cloud.scripts[A] = unseen
     with pytest.raises(PermissionDenied):
-        await searching.step(site, kept, cloud.now)
+        await search.search_step(site, kept, cloud.now)
     assert outcomes(of(site)) == [(A, "")]
 
 
@@ -236,7 +235,7 @@ async def test_what_a_stranger_has_put_there_meanwhile_is_not_given_back(tmp_pat
     cloud = Cloud()
     site = site_on(cloud, tmp_path)
     cloud.plant(A, vm_id("gemma"), owner="somebody")
-    assert await returning.gone(site, "gemma", A, now=cloud.now)
+    assert await search.give_back(site, "gemma", A, now=cloud.now)
     assert cloud.rows[A].deleted is None
 
 
@@ -246,16 +245,16 @@ async def test_a_search_over_every_place_ends_without_a_chip(tmp_path: Path) -> 
     assert outcomes(kept) == [(place, "TIMED_OUT") for place in PLACES]
     assert kept.placed is None
     assert cloud.alive() == []
-    assert await searching.step(site_on(cloud, tmp_path), kept, cloud.now) is kept
+    assert await search.search_step(site_on(cloud, tmp_path), kept, cloud.now) is kept
 
 
 async def test_who_is_not_logged_in_any_more_asks_later(tmp_path: Path) -> None:
     """It is not the place's fault."""
     cloud = Cloud(scripts={A: Script(refuse=NotAuthenticated("Who?", fix="Log in."))})
     site = site_on(cloud, tmp_path)
-    kept = await searching.step(site, wanted(site, cloud), cloud.now)
+    kept = await search.search_step(site, wanted(site, cloud), cloud.now)
     with pytest.raises(NotAuthenticated):
-        await searching.step(site, kept, cloud.now)
+        await search.search_step(site, kept, cloud.now)
     assert outcomes(of(site)) == [(A, "")]
     cloud.scripts.clear()
     assert outcomes(await carried_on(site, cloud)) == [(A, "GIVEN")]
@@ -275,7 +274,7 @@ async def test_how_each_place_ended_is_remembered(tmp_path: Path) -> None:
     """Of each zone and control plane, with Google's words and the time."""
     scripts = {A: Script(refuse=ZoneRefused("No.", cause="Never here.", fix="Ask elsewhere."))}
     cloud, _ = await searched(tmp_path, {**scripts, B: NEVER})
-    rows = remembered.of(site_on(cloud, tmp_path))
+    rows = remembered.outcomes_of(site_on(cloud, tmp_path))
     assert [(row.place, row.outcome) for row in rows] == [
         (C, "GIVEN"), (B, "TIMED_OUT"), (A, "ZONE_REFUSED"),
     ]  # fmt: skip

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from backends.tpu.script import guard_of
-from backends.tpu.serving import with_flags
+from backends.tpu.vm import guard_of, with_flags
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec, ModelShape
 from planner.model import read_model

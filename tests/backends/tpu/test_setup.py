@@ -5,8 +5,7 @@ import shlex
 import pytest
 
 from backends.google import setup
-from backends.tpu.needs import needs
-from backends.tpu.setup_steps import steps
+from backends.tpu.checks import needs, steps
 from core.cloud_errors import CloudUnavailable, NotConfigured
 from core.rehearsal import GooglePlane
 from tests.backends.tpu.sites import fault, offline, opened

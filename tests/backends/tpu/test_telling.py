@@ -8,9 +8,8 @@ from typing import Any
 import anyio
 import pytest
 
-from backends.tpu import looking
-from backends.tpu.chip import ChipState, Place
-from backends.tpu.phases import REMOVING, REPLACING, RETURNING, SEARCHING, WAITS_IN
+from backends.tpu import status
+from backends.tpu.site import REMOVING, REPLACING, RETURNING, SEARCHING, WAITS_IN, ChipState, Place
 from core.records import Deployment, Failure, State
 from core.reply import collecting_notes
 from tests.backends.tpu.stage import HERE, NOW, Stage, attempt, staged
@@ -35,7 +34,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 async def told(stage: Stage) -> tuple[Deployment, str]:
     """What is said of it, and what is noted beside."""
     with collecting_notes() as notes:
-        deployment = await looking.describe(stage.site, "gemma")
+        deployment = await status.describe(stage.site, "gemma")
     return deployment, " ".join(notes)
 
 
@@ -234,5 +233,5 @@ async def test_the_look_at_everything_is_shared(stage: Stage) -> None:
     stage.chip()
     async with anyio.create_task_group() as tasks:
         for _ in range(9):
-            tasks.start_soon(looking.list_all, stage.site)
+            tasks.start_soon(status.list_deployments, stage.site)
     assert (stage.queued.listed, stage.compute.listed) == (1, 1)

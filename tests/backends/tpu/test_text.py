@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from backends.tpu import text
-from backends.tpu.chip import Place
+from backends.tpu import plan
+from backends.tpu.site import Place
 from tests.backends.tpu.planned import EVERY, drawn, planned
 from tests.backends.tpu.sites import offline
 
@@ -161,14 +161,14 @@ def test_a_plans_commands_are_the_text(wish: str) -> None:
     made = drawn(where, **_WISHES[wish])
     *before, first, _second = [step.command for step in planned(where, **_WISHES[wish]).steps]
     place = Place("us-east5-b", "compute")
-    assert "\n".join((*before, first)) == text.gcloud(made, place, _MINE)
+    assert "\n".join((*before, first)) == plan.gcloud_commands(made, place, _MINE)
 
 
 @targets
 def test_no_text_holds_a_secret_or_a_comment(target: str) -> None:
     """What is pasted ends up in a shell's history."""
     made = drawn(offline(target, hf_token="hf_x"))
-    for written in (text.gcloud(made, made.places[0], _MINE), text.docker(made)):
+    for written in (plan.gcloud_commands(made, made.places[0], _MINE), plan.docker_command(made)):
         assert "hf_x" not in written
         assert "VLLM_API_KEY=" not in written
         assert not any(line.lstrip().startswith("#") for line in written.splitlines())
@@ -177,7 +177,7 @@ def test_no_text_holds_a_secret_or_a_comment(target: str) -> None:
 def test_the_key_goes_from_a_pipe_into_the_secret() -> None:
     """It is in no file, argument or variable; and every secret that is read is granted."""
     made = drawn(offline(hf_token="hf_x"))
-    key, *grants = text.gcloud(made, made.places[0], _MINE).splitlines()[:3]
+    key, *grants = plan.gcloud_commands(made, made.places[0], _MINE).splitlines()[:3]
     assert key.startswith("openssl rand -hex 32 | tr -d '\\n' | gcloud secrets create ")
     assert key.endswith("--data-file=-")
     assert [shlex.split(line)[3] for line in grants] == [
@@ -189,7 +189,7 @@ def test_the_key_goes_from_a_pipe_into_the_secret() -> None:
 def test_docker_runs_the_same_container() -> None:
     """On a VM with chips, with the key taken from the shell."""
     made = drawn("tpu-v6e-4")
-    words = shlex.split(text.docker(made))
+    words = shlex.split(plan.docker_command(made))
     assert words[:3] == ["docker", "run", "--detach"]
     assert words[-len(made.container.args) - 2 :] == [
         made.container.image,

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from backends.tpu import text
-from backends.tpu.chip import Place, PlaneKind
+from backends.tpu import plan
 from backends.tpu.compute import ComputePlane
-from backends.tpu.kept import Kept
-from backends.tpu.kept import keep as remember
-from backends.tpu.planes import ControlPlane, Request
 from backends.tpu.queued import QueuedPlane
+from backends.tpu.site import ControlPlane, Place, PlaneKind, Request
+from backends.tpu.store import SearchRecord
+from backends.tpu.store import keep_record as remember
 from core.errors import DeploymentNotFound, NotFound
 from tests.backends.discovery import faults
 from tests.backends.tpu.chips import Chips
@@ -47,7 +46,7 @@ async def there(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
         yield replace(stage, site=replace(stage.site, planes=planes))
 
 
-def _pin(there: Stage, kept: Kept) -> None:
+def _pin(there: Stage, kept: SearchRecord) -> None:
     container = kept.blueprint.container.model_copy(update={"image": _PINNED})
     made = kept.blueprint.model_copy(update={"container": container})
     remember(there.site, kept.model_copy(update={"blueprint": made}))
@@ -58,7 +57,7 @@ async def test_it_is_written_as_it_runs(there: Stage) -> None:
     spec = there.spec(max_num_seqs=8)
     there.chip(spec=spec)
     _pin(there, there.kept(spec=spec, placed=HERE))
-    config = await text.config(there.site, "gemma")
+    config = await plan.config(there.site, "gemma")
     body = yaml.safe_load(config.yaml)
     assert faults("compute.v1", "Instance", body) == []
     (script,) = [
@@ -76,7 +75,7 @@ async def test_on_the_queue_it_is_written_as_a_queued_resource(there: Stage) -> 
     """Where its chip is, whatever was asked for first."""
     there.chip(place=_NODE)
     there.kept(placed=_NODE)
-    config = await text.config(there.site, "gemma")
+    config = await plan.config(there.site, "gemma")
     body = yaml.safe_load(config.yaml)
     assert faults("tpu.v2", "QueuedResource", body) == []
     assert "queued-resources create vllm-devops-gemma" in config.command
@@ -86,14 +85,14 @@ async def test_on_the_queue_it_is_written_as_a_queued_resource(there: Stage) -> 
 async def test_what_another_machine_made_is_written_too(there: Stage) -> None:
     """By what its VM's metadata says was asked for."""
     there.chip(spec=there.spec(max_num_seqs=8))
-    config = await text.config(there.site, "gemma")
+    config = await plan.config(there.site, "gemma")
     assert "--max-num-seqs 8" in config.docker_run
 
 
 async def test_a_search_is_written_as_its_first_place(there: Stage) -> None:
     """Before anything was asked for."""
     there.kept()
-    config = await text.config(there.site, "gemma")
+    config = await plan.config(there.site, "gemma")
     assert "--zone=us-east5-b" in config.command
     assert "instances create" in config.command
 
@@ -103,7 +102,7 @@ async def test_what_gcloud_has_no_words_for_is_said(there: Stage) -> None:
     """The size of a node's disk."""
     there.kept(placed=_NODE)
     there.chip(place=_NODE, provisioning="flex-start")
-    config = await text.config(there.site, "gemma")
+    config = await plan.config(there.site, "gemma")
     assert any("disk" in note for note in config.notes)
     assert yaml.safe_load(config.yaml)["provisioningModel"] == "FLEX_START"
 
@@ -112,11 +111,11 @@ async def test_what_nobody_can_read_any_more_is_said(there: Stage) -> None:
     """Somebody took the metadata away; the VM is still there to be read."""
     there.chip(spec_json="")
     with pytest.raises(NotFound) as caught:
-        await text.config(there.site, "gemma")
+        await plan.config(there.site, "gemma")
     assert "gcloud compute instances list" in caught.value.fix
 
 
 async def test_nothing_of_that_name_has_no_text(there: Stage) -> None:
     """As for every other question about it."""
     with pytest.raises(DeploymentNotFound):
-        await text.config(there.site, "nobody")
+        await plan.config(there.site, "nobody")

@@ -9,9 +9,8 @@ import anyio
 import pytest
 
 from backends.base import Zone
-from backends.tpu import offers, outcomes, prospects, zones
-from backends.tpu.chip import Place
-from backends.tpu.site import Site
+from backends.tpu import store, zones
+from backends.tpu.site import Place, Site
 from core.cloud_errors import NotConfigured
 from core.rehearsal import GooglePlane
 from core.reply import collecting_notes
@@ -36,7 +35,7 @@ def named(rows: Sequence[Zone], zone: str) -> Zone:
 
 
 async def seen(site: Site, zone: str = B) -> Zone:
-    return named(await zones.look(site), zone)
+    return named(await zones.list_zones(site), zone)
 
 
 async def test_a_zone_that_nothing_stands_against_is_usable_and_promises_no_chip(
@@ -55,7 +54,7 @@ async def test_a_zone_without_the_hardware_is_last(
 ) -> None:
     controls.set(project, tpu_zones={B: EMPTY, A: {}, EU: {}})
     async with opened(plane, project) as site:
-        rows = await zones.look(site)
+        rows = await zones.list_zones(site)
     row = named(rows, B)
     assert (row.hardware, row.usable) == (False, False)
     assert [one.zone for one in rows if one.usable] == [A, EU]
@@ -89,7 +88,7 @@ async def test_no_quota_in_either_pool_is_no_zone(
 ) -> None:
     controls.set(project, tpu_quotas={"compute@us-east5": 0, "tpu@us-east5-b": 0})
     async with opened(plane, project) as site:
-        rows = await zones.look(site)
+        rows = await zones.list_zones(site)
     assert named(rows, B).usable is False
     assert named(rows, A).usable is True
     assert {one.limit for one in named(rows, B).quotas} >= {0}
@@ -122,7 +121,9 @@ async def test_a_refusal_that_was_met_here_counts_for_its_way_of_giving_alone(
     """Hardware is there: the zone does not give it so."""
     async with opened(plane, project, "tpu-v6e-1-flex", folder=tmp_path) as site:
         for kind in site.planes:
-            await outcomes.remember(site, Place(B, kind), "ZONE_REFUSED", "FLEX_START is not …")
+            await store.remember_outcome(
+                site, Place(B, kind), "ZONE_REFUSED", "FLEX_START is not …"
+            )
         row = await seen(site)
         assert (row.hardware, row.accepts, row.usable) == (True, False, False)
         assert "FLEX_START is not" in row.verdict
@@ -140,7 +141,7 @@ async def test_an_old_refusal_is_told_and_stands_against_nothing(
     async with opened(plane, project, "tpu-v6e-1-flex", folder=tmp_path) as site:
         for kind in site.planes:
             place = Place("us-east1-d", kind)
-            await outcomes.remember(site, place, "ZONE_REFUSED", now=long_ago)
+            await store.remember_outcome(site, place, "ZONE_REFUSED", now=long_ago)
         row = await seen(site, "us-east1-d")
     assert row.accepts is None
     assert row.outcomes[0].minutes_ago == 30 * 24 * 60
@@ -152,7 +153,7 @@ async def test_whoever_was_let_wait_was_accepted(
 ) -> None:
     """That no chip came tells of the capacity of that hour, and of nothing today."""
     async with opened(plane, project, "tpu-v6e-1-flex", folder=tmp_path) as site:
-        await outcomes.remember(site, Place("us-east1-d", "queued"), outcome)
+        await store.remember_outcome(site, Place("us-east1-d", "queued"), outcome)
         row = await seen(site, "us-east1-d")
     assert (row.accepts, row.usable) == (True, True)
 
@@ -161,9 +162,9 @@ async def test_where_a_chip_was_given_last_goes_first(
     plane: GooglePlane, project: str, tmp_path: Path
 ) -> None:
     async with opened(plane, project, folder=tmp_path) as site:
-        assert (await zones.look(site))[0].zone == B
-        await outcomes.remember(site, Place(EU, "compute"), "GIVEN")
-        assert (await zones.look(site))[0].zone == EU
+        assert (await zones.list_zones(site))[0].zone == B
+        await store.remember_outcome(site, Place(EU, "compute"), "GIVEN")
+        assert (await zones.list_zones(site))[0].zone == EU
 
 
 async def test_zones_that_no_list_of_ours_names_are_found(
@@ -210,7 +211,7 @@ async def test_a_zone_that_does_not_answer_keeps_no_other_waiting(
             return await offer(self, zone, accelerator)
 
         monkeypatch.setattr(type(site.planes["queued"]), "offer", slow)
-        rows = await zones.look(site)
+        rows = await zones.list_zones(site)
     assert "no answer within" in named(rows, B).verdict
     assert named(rows, A).hardware is True
 
@@ -226,10 +227,10 @@ async def test_targets_with_the_same_chips_ask_for_the_hardware_once(
 
     places = [Place(B, "queued"), Place(A, "queued")]
     async with opened(plane, project, folder=tmp_path) as site:
-        await offers.offers_of(site, places, 10)
+        await zones.offers_of(site, places, 10)
         once = asked()
     async with opened(plane, project, "tpu-v6e-1-spot", folder=tmp_path) as site:
-        await offers.offers_of(site, places, 10)
+        await zones.offers_of(site, places, 10)
     assert once == asked() > 0
 
 
@@ -237,7 +238,7 @@ async def test_nothing_is_changed_by_looking(
     plane: GooglePlane, project: str, controls: Controls
 ) -> None:
     async with opened(plane, project) as site:
-        await zones.look(site)
+        await zones.list_zones(site)
     changing = ("Create", "Delete", "insert", "delete", "Set", "patch")
     names = [one.rpartition("/")[2].rpartition(".")[2] for one in controls.get(project)["calls"]]
     assert names
@@ -249,14 +250,12 @@ async def test_without_a_project_nothing_is_asked() -> None:
     unset = site.settings.model_copy(update={"google_cloud_project": None})
     site.clients._world = site.clients._world._replace(settings=unset)
     with pytest.raises(NotConfigured):
-        await zones.look(site)
+        await zones.list_zones(site)
 
 
 def test_every_report_has_zones_and_a_source() -> None:
-    for row in prospects.reports():
+    for row in zones.reports():
         assert row.zones
         assert any(year in row.source for year in ("2025", "2026")), row
-    keys = [
-        (row.plane, row.provisioning, zone) for row in prospects.reports() for zone in row.zones
-    ]
+    keys = [(row.plane, row.provisioning, zone) for row in zones.reports() for zone in row.zones]
     assert len(keys) == len(set(keys))

@@ -8,7 +8,7 @@ from typing import Any, Final
 import anyio
 from google.auth.credentials import AnonymousCredentials
 
-from backends.tpu.clients import _made
+from backends.tpu.site import _made
 from core.rehearsal import GooglePlane
 
 ZONE: Final = "us-east5-b"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from backends.tpu.blueprint import Blueprint
-from backends.tpu.script import startup
+from backends.tpu.site import Blueprint
+from backends.tpu.vm import startup_script
 from tests.backends.tpu.planned import E4B, EIGHT, FOUR, ONE, drawn
 from tests.backends.tpu.sites import offline
 from tests.emulators.google.vms import KEY, Vms, keep, vms_in
@@ -23,7 +23,7 @@ async def vms(tmp_path: Path) -> AsyncIterator[Vms]:
 def _placed(vms: Vms, made: Blueprint, plane: str) -> None:
     keep(vms.project, "vllm-devops-tpu-gemma-api-key", KEY)
     vms.start(
-        startup(made, image=made.container.image),
+        startup_script(made, image=made.container.image),
         plane=plane,
         id=made.id,
         accelerator=made.accelerator,

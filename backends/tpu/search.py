@@ -1,27 +1,19 @@
-"""A search for a chip: one place after the other, one request at a time, up to the first chip.
-
-Before and after every call that changes something, what is known is written down: whoever goes on
-after a server has died at any line finds what was asked for, and asks for nothing twice.
-"""
+"""A search for a chip: one place after the other, one request at a time."""
 
 import re
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from backends.google.clients import EXPIRES_LABEL
-from backends.tpu import kept as memory
-from backends.tpu import outcomes, refusals, returning, search_words, standing
-from backends.tpu.chip import Chip, ChipState, Place
-from backends.tpu.kept import Attempt, Kept
-from backends.tpu.names import vm_id
-from backends.tpu.outcomes import GIVEN, TIMED_OUT
-from backends.tpu.planes import Request
-from backends.tpu.script import startup
-from backends.tpu.search_words import told as told  # noqa: PLC0414  said here too
-from backends.tpu.site import Site
+from backends.tpu import chips, planes, store
+from backends.tpu.site import Chip, ChipState, Place, Request, Site, vm_id
+from backends.tpu.store import GIVEN, TIMED_OUT, Attempt, SearchRecord
+from backends.tpu.vm import startup_script
 from core.cloud_errors import (
     ApiDisabled,
     CloudError,
+    CloudRefused,
     NoCapacity,
     NotAuthenticated,
     NotConfigured,
@@ -29,6 +21,122 @@ from core.cloud_errors import (
     PermissionDenied,
 )
 from core.errors import OpsError
+from core.records import Failure
+from core.reply import note
+
+_OWN: Final = frozenset({"API_DISABLED", "CLOUD_ERROR", "CLOUD_REFUSED", "PERMISSION_DENIED"})
+"""What is not for lack of chips, and is the same elsewhere if nothing else stood against it."""
+_WORDS: Final = 300
+"""Of Google's, of one place."""
+_OTHERS: Final = 8
+
+
+def describe_search(kept: SearchRecord, now: datetime) -> str:
+    """Say which of several places is asked, until when, and what came of those before.
+
+    Of a deployment that is given up or replaced: where it is being deleted.
+    """
+    if kept.removing or kept.replacing:
+        places = ", ".join(str(place) for place in kept.left)
+        return f"{places}: Google may take ten minutes" if places else ""
+    if not kept.attempts or kept.placed:
+        return ""
+    last = kept.attempts[-1]
+    number = f"{last.place}, place {len(kept.attempts)} of {len(kept.blueprint.places)}"
+    before = "; ".join((*(f"{one.place}: {one.outcome}" for one in _over(kept)),))
+    said = f"{number}, {_how_long(kept, last, now)}" if not last.outcome else number
+    return f"{said}. So far: {before}" if before else said
+
+
+def history(kept: SearchRecord) -> tuple[str, ...]:
+    """Say of every place that gave no chip, in order, what stood against it and in whose words."""
+    return tuple(_line(one) for one in _over(kept))
+
+
+def search_failure(kept: SearchRecord, others: Sequence[str] = ()) -> Failure:
+    """Say why a search that has come to its end has no chip, with a line for each place.
+
+    `others` are zones that have such chips and were not asked.
+    """
+    codes = {one.outcome for one in kept.attempts}
+    code = kept.attempts[-1].outcome if codes <= _OWN else NoCapacity.code
+    lines = "\n".join(history(kept))
+    return Failure(
+        code=code,
+        cause=f"No chip in {_places(len(kept.attempts))}.\n{lines}",
+        fix=" ".join(dict.fromkeys(_fixes(kept, code, others))),
+    )
+
+
+def span(seconds: float) -> str:
+    """Say how long.
+
+    >>> span(5400), span(45)
+    ('90 min', '45 s')
+    """
+    return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
+
+
+def _places(number: int) -> str:
+    return "one place" if number == 1 else f"{number} places"
+
+
+def _fixes(kept: SearchRecord, code: str, others: Sequence[str]) -> Iterator[str]:
+    if code == NoCapacity.code:
+        more = "give more zones (get_zones_with_available_quota)"
+        if others:
+            more = f"give zones={list(others[:_OTHERS])}, where Google lists such chips too,"
+        yield (
+            f"Deploy again to search anew: capacity changes by the minute; or {more} or"
+            " a longer zone_wait_minutes, or take a -spot or -flex target."
+        )
+    yield from (one.fix for one in kept.attempts if one.fix and one.outcome != NoCapacity.code)
+
+
+def _over(kept: SearchRecord) -> list[Attempt]:
+    return [one for one in kept.attempts if one.outcome and one.outcome != GIVEN]
+
+
+def _how_long(kept: SearchRecord, attempt: Attempt, now: datetime) -> str:
+    until = attempt.since + timedelta(seconds=kept.blueprint.wait_seconds)
+    return f"until {until:%H:%M} UTC" if until > now else "its time is over"
+
+
+def _line(attempt: Attempt) -> str:
+    words = attempt.detail if len(attempt.detail) <= _WORDS else f"{attempt.detail[:_WORDS]} […]"
+    left = "" if attempt.returned else " It is not seen to be given back."
+    return f"{attempt.place}: {attempt.outcome}. {words}{left}".rstrip()
+
+
+_LATE: Final = timedelta(seconds=30)
+"""So long after a call without an answer, what it asked for may still come into being."""
+
+
+async def give_back(
+    site: Site, name: str, place: Place, *, now: datetime, asked: datetime | None = None
+) -> bool:
+    """Ask to delete what a deployment has at a place, unless it is being deleted already.
+
+    Whether it is seen that there is nothing; `asked` is when it was asked for, where no answer
+    came. Google may take ten minutes for a deletion: look again. What is not ours stays.
+
+    Raises:
+        CloudError: Google refused, or did not answer.
+    """
+    plane = site.planes[place.plane]
+    chip = await plane.get(place.zone, vm_id(name))
+    if chip is None:
+        return asked is None or now - asked >= _LATE
+    if not chips.is_ours(site, name, chip):
+        return True
+    if chip.state is not ChipState.DELETING:
+        site.inventory.forget()
+        try:
+            await plane.delete(place.zone, chip.id)
+        except CloudRefused as exc:  # as for one that is being made: the next look asks again
+            note(f"{chip.id} in {place} could not be deleted yet: {exc.cause or exc.summary}")
+    return False
+
 
 _EXPIRED: Final = re.compile(r"\bvalid.?until\b", re.IGNORECASE)
 """A request of the queue that has waited as long as it was to; source: discovery document tpu.v2,
@@ -52,7 +160,7 @@ _NOT_OF_THE_PLACE: Final = frozenset({VANISHED, NotOurs.code, *_NEVER_AGAIN})
 """What tells nothing of whether there are chips."""
 
 
-async def step(site: Site, kept: Kept, now: datetime) -> Kept:
+async def search_step(site: Site, kept: SearchRecord, now: datetime) -> SearchRecord:
     """Take one step; what comes back is written down, and the same if there is only to wait.
 
     Raises:
@@ -68,20 +176,20 @@ async def step(site: Site, kept: Kept, now: datetime) -> Kept:
     if last is not None and not last.outcome:
         return await _look(site, kept, last, now)
     if last is not None and not last.returned:
-        done = await returning.gone(site, kept.name, last.place, now=now, asked=last.asked)
+        done = await give_back(site, kept.name, last.place, now=now, asked=last.asked)
         return _noted(site, kept, returned=True, asked=None) if done else kept
     place = _next(kept)
     if place is None:
         return kept
-    return _kept(site, kept, attempts=(*kept.attempts, begun(place, now)))
+    return _kept(site, kept, attempts=(*kept.attempts, new_attempt(place, now)))
 
 
-def begun(place: Place, now: datetime) -> Attempt:
+def new_attempt(place: Place, now: datetime) -> Attempt:
     """Give a request that is about to be made."""
     return Attempt(place=place, since=now, returned=False)
 
 
-def over(kept: Kept) -> bool:
+def is_over(kept: SearchRecord) -> bool:
     """Whether there is nothing left to be done, whatever came of it."""
     if kept.failure:
         return True
@@ -89,18 +197,18 @@ def over(kept: Kept) -> bool:
     return not busy and (kept.placed is not None or _next(kept) is None)
 
 
-async def _clear(site: Site, kept: Kept, now: datetime) -> Kept:
+async def _clear(site: Site, kept: SearchRecord, now: datetime) -> SearchRecord:
     """Delete what ran under this name before."""
     gone = [
         place
         for place in kept.replacing
-        if await returning.gone(site, kept.name, place, now=now, asked=kept.late)
+        if await give_back(site, kept.name, place, now=now, asked=kept.late)
     ]
     left = tuple(place for place in kept.replacing if place not in gone)
     return _kept(site, kept, replacing=left) if gone else kept
 
 
-def _next(kept: Kept) -> Place | None:
+def _next(kept: SearchRecord) -> Place | None:
     """Give the place to ask next; a control plane that refuses altogether is not asked again."""
     asked = {one.place for one in kept.attempts}
     barred = {one.place.plane for one in kept.attempts if one.outcome in _NEVER_AGAIN}
@@ -108,7 +216,7 @@ def _next(kept: Kept) -> Place | None:
     return next(left, None)
 
 
-async def _look(site: Site, kept: Kept, attempt: Attempt, now: datetime) -> Kept:
+async def _look(site: Site, kept: SearchRecord, attempt: Attempt, now: datetime) -> SearchRecord:
     """See what has become of the request that is under way."""
     place = attempt.place
     try:
@@ -120,7 +228,7 @@ async def _look(site: Site, kept: Kept, attempt: Attempt, now: datetime) -> Kept
     if chip is None:
         missing = _gone if attempt.taken else _ask
         return await missing(site, kept, attempt, now)
-    if not standing.wanted(site, kept.blueprint, chip):
+    if not chips.is_wanted(site, kept.blueprint, chip):
         words = f"{chip.id} is there already and was not made by this search."
         return await _refused(site, kept, now, NotOurs(words, fix="Deploy under another name."))
     if not attempt.taken:
@@ -128,7 +236,7 @@ async def _look(site: Site, kept: Kept, attempt: Attempt, now: datetime) -> Kept
     return await _judged(site, kept, chip, now)
 
 
-async def _judged(site: Site, kept: Kept, chip: Chip, now: datetime) -> Kept:
+async def _judged(site: Site, kept: SearchRecord, chip: Chip, now: datetime) -> SearchRecord:
     """Stop at a chip, leave a leftover or what has waited for too long, else wait."""
     attempt = kept.attempts[-1]
     if chip.state in _HAVE or (chip.state in _HAD and chip.given_at):
@@ -140,13 +248,13 @@ async def _judged(site: Site, kept: Kept, chip: Chip, now: datetime) -> Kept:
     return kept
 
 
-def _deadline(kept: Kept, attempt: Attempt, chip: Chip | None) -> datetime:
+def _deadline(kept: SearchRecord, attempt: Attempt, chip: Chip | None) -> datetime:
     until = attempt.since + timedelta(seconds=kept.blueprint.wait_seconds) + _GRACE
     making = chip is not None and chip.state is ChipState.PROVISIONING
     return until + _MAKING if making else until
 
 
-async def _ask(site: Site, kept: Kept, attempt: Attempt, now: datetime) -> Kept:
+async def _ask(site: Site, kept: SearchRecord, attempt: Attempt, now: datetime) -> SearchRecord:
     """Ask for it; it is not there, and nobody has heard that it was taken."""
     if now >= _deadline(kept, attempt, None):
         return await _ended(site, kept, now, TIMED_OUT, _waited(kept))
@@ -171,17 +279,17 @@ def _is_unsure(exc: CloudError) -> bool:
     return exc.retryable and exc.code != NoCapacity.code
 
 
-def _request(kept: Kept, place: Place, now: datetime) -> Request:
+def _request(kept: SearchRecord, place: Place, now: datetime) -> Request:
     """Give what is asked for; the label is for servers that know no better."""
     made, labels = kept.blueprint, dict(kept.blueprint.labels)
     if made.run_seconds:
         latest = now + timedelta(seconds=made.wait_seconds + made.run_seconds)
         labels[EXPIRES_LABEL] = str(int(latest.timestamp()))
-    script = startup(made, image=made.container.image)
+    script = startup_script(made, image=made.container.image)
     return Request(made=made, zone=place.zone, script=script, labels=labels)
 
 
-async def _gone(site: Site, kept: Kept, attempt: Attempt, now: datetime) -> Kept:
+async def _gone(site: Site, kept: SearchRecord, attempt: Attempt, now: datetime) -> SearchRecord:
     """Say why a request is not there that Google had taken."""
     plane, zone = site.planes[attempt.place.plane], attempt.place.zone
     refusal = await plane.refusal(zone, attempt.operation) if attempt.operation else None
@@ -197,7 +305,9 @@ async def _gone(site: Site, kept: Kept, attempt: Attempt, now: datetime) -> Kept
     return await _given(site, kept, now, how.code if elsewhere else GIVEN, how.words)
 
 
-async def _failed(site: Site, kept: Kept, attempt: Attempt, chip: Chip, now: datetime) -> Kept:
+async def _failed(
+    site: Site, kept: SearchRecord, attempt: Attempt, chip: Chip, now: datetime
+) -> SearchRecord:
     """Read why a request has become a leftover before it had a chip."""
     if chip.taken_by == "user":
         return await _given(site, kept, now, "DELETED_ELSEWHERE", chip.why)
@@ -205,15 +315,15 @@ async def _failed(site: Site, kept: Kept, attempt: Attempt, chip: Chip, now: dat
         return await _ended(site, kept, now, TIMED_OUT, chip.why)
     plane, zone = site.planes[attempt.place.plane], attempt.place.zone
     refusal = await plane.refusal(zone, attempt.operation) if attempt.operation else None
-    if refusal is None and refusals.meaning(chip.why):
-        refusal = refusals.told(chip.why, zone)
+    if refusal is None and planes.meaning(chip.why):
+        refusal = planes.refusal_error(chip.why, zone)
     if refusal is not None:
         return await _refused(site, kept, now, refusal)
     code = "PREEMPTED" if chip.state is ChipState.SUSPENDED else "FAILED"
     return await _ended(site, kept, now, code, chip.why or f"It is {chip.said}.")
 
 
-async def _refused(site: Site, kept: Kept, now: datetime, exc: OpsError) -> Kept:
+async def _refused(site: Site, kept: SearchRecord, now: datetime, exc: OpsError) -> SearchRecord:
     """Write down who refused; where nothing can have been made, nothing is given back."""
     words, nothing = exc.cause or exc.summary, exc.code in {NotOurs.code, *_NEVER_AGAIN}
     return await _ended(site, kept, now, exc.code, words, fix=exc.fix, returned=nothing)
@@ -221,45 +331,49 @@ async def _refused(site: Site, kept: Kept, now: datetime, exc: OpsError) -> Kept
 
 async def _ended(
     site: Site,
-    kept: Kept,
+    kept: SearchRecord,
     now: datetime,
     outcome: str,
     detail: str,
     *,
     fix: str = "",
     returned: bool = False,
-) -> Kept:
+) -> SearchRecord:
     """Write down how a request ended; whatever is there of it is given back next."""
     said: dict[str, Any] = {"outcome": outcome, "detail": detail, "fix": fix, "returned": returned}
     if outcome not in {TIMED_OUT, VANISHED}:
         said["asked"] = None  # Google has answered
     kept = _noted(site, kept, **said)
     if outcome not in _NOT_OF_THE_PLACE:
-        await outcomes.remember(site, kept.attempts[-1].place, outcome, detail, now=now)
+        await store.remember_outcome(site, kept.attempts[-1].place, outcome, detail, now=now)
     return kept
 
 
-async def _given(site: Site, kept: Kept, now: datetime, outcome: str, detail: str = "") -> Kept:
+async def _given(
+    site: Site, kept: SearchRecord, now: datetime, outcome: str, detail: str = ""
+) -> SearchRecord:
     """Stop at a chip, or where a person has ended the wait for it; what is left is told by it."""
     place = kept.attempts[-1].place
     last = {"outcome": outcome, "detail": detail, "returned": True, "asked": None}
     kept = _noted(site, kept, placed=place, **last)
-    await outcomes.remember(site, place, outcome, detail, now=now)
+    await store.remember_outcome(site, place, outcome, detail, now=now)
     return kept
 
 
-def _noted(site: Site, kept: Kept, *, placed: Place | None = None, **said: Any) -> Kept:
+def _noted(
+    site: Site, kept: SearchRecord, *, placed: Place | None = None, **said: Any
+) -> SearchRecord:
     """Write something down of the newest request."""
     *before, last = kept.attempts
     attempts = (*before, last.model_copy(update=said))
     return _kept(site, kept, attempts=attempts, placed=placed or kept.placed)
 
 
-def _kept(site: Site, kept: Kept, **said: Any) -> Kept:
+def _kept(site: Site, kept: SearchRecord, **said: Any) -> SearchRecord:
     kept = kept.model_copy(update=said)
-    memory.keep(site, kept)
+    store.keep_record(site, kept)
     return kept
 
 
-def _waited(kept: Kept) -> str:
-    return f"No chip within {search_words.span(kept.blueprint.wait_seconds)}."
+def _waited(kept: SearchRecord) -> str:
+    return f"No chip within {span(kept.blueprint.wait_seconds)}."

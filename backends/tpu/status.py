@@ -1,0 +1,422 @@
+"""What a deployment does now: its request, VM and log, read as one record."""
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+from backends import container
+from backends.base import EngineFacts, Hardware, Prediction
+from backends.common.concurrency import or_note, side_by_side
+from backends.common.engine import facts_of, hardware_of, predict
+from backends.tpu import access, chips, logs
+from backends.tpu import store as memory
+from backends.tpu.chips import Look, chip_of, deployment_record, expires_at, is_internal, list_chips
+from backends.tpu.logs import ScriptLine, VmLog
+from backends.tpu.rules import rules
+from backends.tpu.search import describe_search
+from backends.tpu.site import (
+    BOOTING,
+    CERTIFICATE,
+    ENDED,
+    ENGINE,
+    FAILED,
+    GOING,
+    MAKING,
+    READY,
+    REMOVING,
+    REPLACING,
+    RETURNING,
+    SAID,
+    SCRIPT,
+    SEARCHING,
+    STOPPING,
+    Chip,
+    ChipState,
+    Ended,
+    Site,
+    vm_id,
+)
+from backends.tpu.store import SearchRecord
+from core.cloud_errors import CloudError, NotAuthenticated
+from core.errors import InvalidArgument
+from core.records import Deployment, Failure, Phase, State
+from core.reply import note
+from logs.boot import COMPILING, WARMING, boot_of, phase_of
+from logs.lines import Line
+from logs.verdict import died_of, evidence
+from planner.accelerators import Accelerator, accelerator
+from planner.boot import boot
+from planner.flags import Flags
+
+_EXIT: Final = re.compile(r"exit code (-?[0-9]{1,6})")
+_CAUSES: Final = {
+    "PREEMPTED": "Google took back its chip",
+    "EXPIRED": "Its time was over, and its VM was deleted",
+    "DELETED_ELSEWHERE": "Its VM was deleted, and not from here",
+    "REQUEST_FAILED": "Google gave up the request for its chip",
+    "NOT_KNOWN": "Its VM is gone, and Google does not tell why",
+}
+_AGAIN: Final = "Call deploy_vllm again for another chip"
+_FIXES: Final = {
+    "PREEMPTED": f"{_AGAIN}; one on demand is not taken back.",
+    "EXPIRED": f"{_AGAIN}, with a longer ttl_minutes if it is to run longer.",
+}
+
+
+class Over(NamedTuple):
+    """That a VM is no more."""
+
+    failure: Failure
+    at: datetime | None
+    """Since when, as far as that is known."""
+
+
+async def why_gone(seen: Look) -> Over:
+    """Say why its VM is gone, or stands there as a leftover."""
+    kept, chip = seen.kept, seen.chip
+    place = chip.place if chip else kept.placed if kept else None
+    told: Ended | None = None
+    if place is not None:
+        plane, since, zone = seen.site.planes[place.plane], seen.created_at, place.zone
+        told = await or_note(lambda: plane.ended(zone, vm_id(seen.name), since=since), None)
+    code: str = told.code if told else "NOT_KNOWN"
+    words = told.words if told else ""
+    if code == "NOT_KNOWN":
+        code, words = _by_itself(seen), words or (chip.why if chip else "")
+    where = f" ({place})" if place else ""
+    cause = f"{_CAUSES[code]}{where}. {words}".strip()
+    fix = f"{_FIXES.get(code, f'{_AGAIN}.')}{_leftover(chip)}"
+    return Over(Failure(code=code, cause=cause, fix=fix), _at(seen, told, code))
+
+
+def _by_itself(seen: Look) -> str:
+    """Say what a leftover tells by itself, or the time at which its VM was to end."""
+    chip, ends = seen.chip, expires_at(seen)
+    if ends and ends <= seen.now:
+        return "EXPIRED"
+    if chip is None:
+        return "NOT_KNOWN"
+    if chip.state is ChipState.FAILED:
+        return "REQUEST_FAILED"
+    return {"service": "PREEMPTED", "user": "DELETED_ELSEWHERE"}.get(chip.taken_by, "NOT_KNOWN")
+
+
+def _at(seen: Look, told: Ended | None, code: str) -> datetime | None:
+    if told and told.at:
+        return told.at
+    return expires_at(seen) if code == "EXPIRED" else None
+
+
+def _leftover(chip: Chip | None) -> str:
+    if chip is None:
+        return ""
+    return (
+        f" Call destroy_vllm to be rid of what is left: {SAID[chip.place.plane]} {chip.id} in"
+        f" {chip.place.zone} ({chip.said}) {_held(chip)}."
+    )
+
+
+def _held(chip: Chip) -> str:
+    """Say what a leftover still takes: an instance that was stopped keeps its disk."""
+    if chip.place.plane == "compute":
+        return "bills its disk until then, though no chip"
+    return "bills nothing and counts against the quota"
+
+
+def script_failed(seen: Look, said: ScriptLine) -> Failure:
+    """Say what its startup script could not do; the VM bills on."""
+    bills_on(seen)
+    lines = evidence([said.message])
+    return Failure(
+        code="BOOT_FAILED",
+        cause=f"Its VM could not begin to serve: {said.message or 'its script does not say why.'}",
+        fix="Call get_logs for the log of its startup script; correct the cause, then"
+        " destroy_vllm and deploy_vllm again.",
+        evidence=lines,
+    )
+
+
+def engine_failed(seen: Look, said: ScriptLine, lines: Sequence[str]) -> Failure:
+    """Say why its engine ended, as its own last lines tell; the VM bills on."""
+    bills_on(seen)
+    match = _EXIT.search(said.message) if said.phase == ENDED else None
+    status = int(match[1]) if match else None
+    # docker says 128 + the signal's number
+    return died_of(128 - status if status and status > 128 else status, lines)
+
+
+def bills_on(seen: Look) -> None:
+    """Note that nothing serves, and what is paid all the same."""
+    paid = chips.at_a_price(seen.site, seen.chip)
+    note(
+        f"The VM of {seen.name} runs on and bills, {paid}, though nothing serves there:"
+        " call destroy_vllm, or deploy_vllm with what is corrected."
+    )
+
+
+_SILENT: Final = timedelta(minutes=10)
+"""A VM tells that it boots within a minute or two."""
+_MESSAGE: Final = 200
+"""Characters of what the script tells."""
+
+
+async def status_while_running(seen: Look) -> Deployment:
+    """Say of a deployment whose VM runs what its script, its engine and its model tell."""
+    told = await _heard(seen)
+    last = told.last
+    if last and last.phase in {FAILED, ENDED}:
+        return _failed(seen, last, told)
+    since = last.at if last else seen.begun
+    if is_internal(seen.spec):
+        if last and last.phase == READY:
+            note(f"That {seen.name} answers is said by its own VM: nobody here is let in to ask.")
+            return deployment_record(seen, State.READY, since)
+    elif access.has_answered(seen, told):
+        return deployment_record(seen, State.READY, since)
+    elif _is_up(told):
+        silence = await access.probe_model(seen, told)
+        state = State.LOADING if silence else State.READY
+        phase = Phase(name=WARMING, since=since) if silence else None
+        return deployment_record(seen, state, since, phase=phase, failure=silence)
+    return deployment_record(seen, State.LOADING, seen.begun, phase=_phase(seen, told))
+
+
+async def _heard(seen: Look) -> VmLog:
+    """Read no more than is needed: Cloud Logging answers 60 times a minute."""
+    chip = seen.chip
+    if chip is None:
+        return VmLog()
+    nothing: Sequence[ScriptLine] = ()
+    if not access.ever_answered(seen):
+        return await or_note(lambda: logs.read_newest_boot(seen.site, chip), VmLog())
+    told = VmLog(
+        await or_note(lambda: logs.read_script(seen.site, seen.name, chip.created_at), nothing)
+    )
+    last = told.last
+    if access.has_answered(seen, told) and last and last.phase in {ENGINE, READY}:
+        return told
+    return await or_note(lambda: logs.read_newest_boot(seen.site, chip), told)
+
+
+def _is_up(told: VmLog) -> bool:
+    """Whether it is worth asking the model."""
+    ready = told.last is not None and told.last.phase == READY
+    return ready or boot_of(told.boot).started
+
+
+def _failed(seen: Look, last: ScriptLine, told: VmLog) -> Deployment:
+    lines = [line.text for line in told.boot]
+    failure: Failure = (
+        script_failed(seen, last) if last.phase == FAILED else engine_failed(seen, last, lines)
+    )
+    return deployment_record(seen, State.FAILED, last.at, failure=failure)
+
+
+def _phase(seen: Look, told: VmLog) -> Phase:
+    last, lines = told.last, told.boot
+    if last is None and not lines:
+        _note_silence(seen, seen.chip)
+        return Phase(name=BOOTING, since=seen.begun)
+    if lines and (last is None or last.phase in {ENGINE, READY}):
+        phase = phase_of(lines)
+        detail = _compiling(seen, lines) if phase.name == COMPILING else phase.detail
+        return phase.model_copy(update={"detail": detail})
+    return _of_the_script(told, last) if last else Phase(name=BOOTING, since=seen.begun)
+
+
+def _of_the_script(told: VmLog, last: ScriptLine) -> Phase:
+    """Name its step; one that is tried again goes on since it was tried first."""
+    since = last.at
+    for said in reversed([one for one in told.script if one.phase != CERTIFICATE]):
+        if said.phase != last.phase:
+            break
+        since = said.at
+    name = SCRIPT.get(last.phase, last.phase)
+    is_command = last.phase in {ENGINE, READY} and not last.is_again
+    return Phase(name=name, since=since, detail="" if is_command else last.message[:_MESSAGE])
+
+
+def _compiling(seen: Look, lines: Sequence[Line]) -> str:
+    """Say that minutes without a line are normal there, and how many there usually are."""
+    graphs = boot_of(lines).compiled
+    done = f"{graphs} graphs so far; the total is not reported" if graphs else ""
+    return "; ".join(part for part in (done, _foreseen(seen)) if part)
+
+
+def _foreseen(seen: Look) -> str:
+    """Say how long it should take, as the planner foresees it; by whom that was seen."""
+    if seen.kept is None:
+        return ""
+    spec, model = seen.kept.blueprint.spec, seen.kept.model
+    with suppress(InvalidArgument):  # how large the model is, which is nothing to this phase
+        foreseen = boot(model, seen.site.offered, Flags.of(spec), weights_from="hub")
+        span = next(one.seconds for one in foreseen.phases if one.name == "compile")
+        low, usual, high = (round(each / 60) for each in (span.low, span.expected, span.high))
+        return f"expected: {usual} min, {low} to {high} ({span.source})"
+    return ""
+
+
+def _note_silence(seen: Look, chip: Chip | None) -> None:
+    if chip and seen.now - seen.begun > _SILENT:
+        minutes = (seen.now - seen.begun).total_seconds() / 60
+        note(
+            f"The VM of {seen.name} has run for {minutes:.0f} min and logged nothing in Cloud"
+            " Logging: its service account may lack roles/logging.logWriter (setup_target)."
+        )
+
+
+_STATES: Final = {
+    ChipState.PROVISIONING: (State.CREATING, MAKING),
+    ChipState.STOPPING: (State.STOPPING, STOPPING),
+    ChipState.STOPPED: (State.STOPPED, ""),
+    ChipState.DELETING: (State.DELETING, GOING),
+    ChipState.UNKNOWN: (State.UNKNOWN, ""),
+}
+"""What needs no second look, and what is waited for in it."""
+_GIVEN: Final = frozenset({ChipState.PROVISIONING, ChipState.RUNNING})
+"""A request with a chip; one that failed has none, and is given back next."""
+
+
+async def read_status(
+    site: Site, kept: SearchRecord | None, chip: Chip | None, *, now: datetime
+) -> Deployment:
+    """Say what a deployment does now, of which at least one of the two is known.
+
+    Raises:
+        CloudError: Google cannot be asked what cannot be told without.
+    """
+    seen = Look(site, kept, chip, now)
+    if kept and kept.removing:
+        return _waits(seen, State.DELETING, REMOVING)
+    if kept and kept.failure:
+        return deployment_record(seen, State.FAILED, _since(seen), failure=kept.failure)
+    if kept and kept.placed is None:
+        return _searched(seen, kept)
+    return await _by_its_chip(seen)
+
+
+def status_unknown(
+    site: Site, kept: SearchRecord | None, chip: Chip | None, why: CloudError, *, now: datetime
+) -> Deployment:
+    """Say of a deployment that there is one, and why nothing is known of it."""
+    failure = Failure(code=why.code, cause=f"{why.summary} {why.cause}".strip(), fix=why.fix)
+    return deployment_record(Look(site, kept, chip, now), State.UNKNOWN, now, failure=failure)
+
+
+def _searched(seen: Look, kept: SearchRecord) -> Deployment:
+    """Say of one without a chip what it waits for; nothing of it bills, but what it replaces."""
+    last = kept.attempts[-1] if kept.attempts else None
+    if kept.replacing:
+        return _waits(seen, State.QUEUED, REPLACING)
+    if last and last.outcome and not last.returned:
+        return _waits(seen, State.QUEUED, RETURNING)
+    given = seen.chip is not None and seen.chip.state in _GIVEN
+    return _waits(seen, State.CREATING if given else State.QUEUED, SEARCHING)
+
+
+def _waits(seen: Look, state: State, phase: str) -> Deployment:
+    """Say what a deployment waits for that goes on only where a call takes the next step."""
+    detail = describe_search(seen.kept, seen.now) if seen.kept else ""
+    if seen.chip and seen.chip.said and not (seen.kept and seen.kept.removing):
+        detail = f"{detail}; {seen.chip.said}".removeprefix("; ")
+    since = _since(seen)
+    return deployment_record(
+        seen, state, since, phase=Phase(name=phase, since=since, detail=detail)
+    )
+
+
+async def _by_its_chip(seen: Look) -> Deployment:
+    chip = seen.chip
+    if chip is None or chip.state.leftover:
+        ended = await why_gone(seen)
+        since = ended.at or seen.begun
+        state = State.EXPIRED if ended.failure.code == State.EXPIRED.name else State.FAILED
+        return deployment_record(seen, state, since, failure=ended.failure, ended=ended.at)
+    if chip.state is ChipState.WAITING:
+        return _waits(seen, State.QUEUED, SEARCHING)
+    if chip.state is ChipState.RUNNING:
+        return await status_while_running(seen)
+    state, name = _STATES[chip.state]
+    phase = Phase(name=name, since=seen.begun, detail=chip.said) if name else None
+    return deployment_record(seen, state, seen.begun, phase=phase)
+
+
+def _since(seen: Look) -> datetime:
+    """Give when the newest place was asked, or else the deployment wanted."""
+    attempts = seen.kept.attempts if seen.kept else ()
+    return attempts[-1].since if attempts else seen.created_at
+
+
+async def describe(site: Site, name: str) -> Deployment:
+    """Say what a deployment does now.
+
+    Raises:
+        DeploymentNotFound: There is none, or it is another target's.
+        NotOurs: A VM of its id was not made here.
+        CloudError: A control plane cannot be asked.
+    """
+    chip = await chip_of(site, name)
+    return await read_status(site, memory.record_of(site, name), chip, now=datetime.now(UTC))
+
+
+async def list_deployments(site: Site) -> Sequence[Deployment]:
+    """Say it of every one that has this target's label or is remembered here, by name.
+
+    Raises:
+        NotAuthenticated: Nobody is logged in.
+        CloudError: Neither control plane can be asked.
+    """
+    known = {one.name: one for one in memory.all_records(site)}
+    here = [chip for chip in await list_chips(site) if chip.target == site.target.name]
+    names = sorted({*known, *(chip.deployment for chip in here)} - {""})
+
+    async def look(name: str) -> Deployment:
+        kept = known.get(name)
+        chip = chips.best_chip([chip for chip in here if chip.deployment == name], kept)
+        try:
+            return await read_status(site, kept, chip, now=datetime.now(UTC))
+        except NotAuthenticated:
+            raise
+        except CloudError as exc:  # one that cannot be looked at must not hide the others
+            note(f"{name}: {exc.summary} {exc.cause}".strip())
+            return status_unknown(site, kept, chip, exc, now=datetime.now(UTC))
+
+    return await side_by_side([lambda name=name: look(name) for name in names])  # type: ignore[misc]  # mypy knows no lambda's default
+
+
+async def engine_facts(site: Site, name: str) -> EngineFacts:
+    """Give what the log of the newest boot tells.
+
+    Raises:
+        DeploymentNotFound: There is no such deployment.
+        CloudError: Cloud Logging cannot be asked.
+    """
+    chip = await chips.chip_of(site, name)
+    if chip is None:
+        return EngineFacts()
+    return facts_of(boot_of(await logs.boot_lines(site, chip)))
+
+
+def hardware(site: Site) -> Hardware:
+    """Give what a VM of this target has."""
+    return hardware_of(site.offered)
+
+
+def hardware_known(site: Site) -> tuple[Accelerator, int]:
+    """Give the chips of one VM."""
+    return accelerator(site.offered.accelerator), site.offered.count
+
+
+async def predicted(site: Site, name: str) -> Prediction | None:
+    """Give what was to be expected of a deployment's memory, None where too little is known.
+
+    Raises:
+        DeploymentNotFound: There is no such deployment.
+        InvalidArgument: The model cannot be read.
+    """
+    spec, own = await chips.spec_of(site, name), rules().engine
+    asked = spec.image if spec and spec.image else own.image
+    version = container.version_of(asked, own.image, own.vllm)
+    return await predict(spec, hardware_known(site)[0], version)
