@@ -52,7 +52,7 @@ class Rehearsal:
 
 
 class _Cloud(Generic[P]):
-    """One simulated cloud: `python -m emulators.{package}`."""
+    """One simulated cloud: `python -m simulators.{package}`."""
 
     def __init__(
         self, package: str, title: str, kind: type[P], folder: Path, *, read_only: bool
@@ -99,7 +99,7 @@ class _Cloud(Generic[P]):
         argv: tuple[str, ...] = (
             sys.executable,
             "-m",
-            f"emulators.{self._package}",
+            f"simulators.{self._package}",
             "--folder",
             str(self._folder),
         )
@@ -123,7 +123,7 @@ class _Cloud(Generic[P]):
                 await anyio.sleep(_LOOK_SECONDS)
         raise WaitedTooLong(
             f"The simulated {self._title} was not ready after {_START_SECONDS:.0f} s.",
-            fix=f"See why with `python -m emulators.{self._package} --folder {self._folder}`.",
+            fix=f"See why with `python -m simulators.{self._package} --folder {self._folder}`.",
         )
 
 

@@ -19,7 +19,7 @@ from core.settings import ROOT, Settings
 from operations.rehearsal import Rehearsal
 
 _TARGETS: Final = ROOT / "backends" / "targets.toml"
-_SIMULATED_ENGINE: Final = (sys.executable, "-m", "emulators.engine")
+_SIMULATED_ENGINE: Final = (sys.executable, "-m", "simulators.engine")
 
 
 class Stage:
@@ -86,7 +86,7 @@ class Stage:
 
     def _simulated_memory_gib(self) -> tuple[float, float] | None:
         """Return what the simulated engine's machine has, in a rehearsal or where its knobs say."""
-        from emulators.engine.options import Knobs
+        from simulators.engine.flags import Knobs
 
         knobs = Knobs()
         is_asked = not knobs.model_fields_set.isdisjoint({"device_memory_gib", "device_free_gib"})

@@ -19,7 +19,7 @@ class Controls:
         self.plane = plane
 
     def set(self, subscription: str, **knobs: Any) -> dict[str, Any]:
-        """Change some knobs of a subscription; see `emulators.azure.knobs.Knobs`."""
+        """Change some knobs of a subscription; see `simulators.azure.state.Knobs`."""
         return self._ask("PUT", subscription, json=knobs)
 
     def get(self, subscription: str) -> dict[str, Any]:
@@ -60,10 +60,10 @@ def azure_plane(
     """Run a plane that keeps its state in `folder`; it is ended politely.
 
     It outlasts a whole run of the tests, in which a worker may not need it for long. Every call is
-    appended to `record`: see `emulators.common.recorder`.
+    appended to `record`: see `simulators.common.lifetime`.
     """
     argv = [
-        sys.executable, "-m", "emulators.azure", "--folder", str(folder),
+        sys.executable, "-m", "simulators.azure", "--folder", str(folder),
         "--idle-exit", str(idle_exit_seconds),
         *(["--record", str(record)] if record else []),
     ]  # fmt: skip

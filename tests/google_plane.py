@@ -19,7 +19,7 @@ class Controls:
         self.plane = plane
 
     def set(self, project: str, **knobs: Any) -> dict[str, Any]:
-        """Change some knobs of a project; see `emulators.google.knobs.Knobs`."""
+        """Change some knobs of a project; see `simulators.google.state.Knobs`."""
         return self._ask("PUT", project, json=knobs)
 
     def get(self, project: str) -> dict[str, Any]:
@@ -84,10 +84,10 @@ def google_plane(
     """Run a plane that keeps its state in `folder`; it is ended politely.
 
     It outlasts a whole run of the tests, in which a worker may not need it for long. Every call is
-    appended to `record`: see `emulators.common.recorder`.
+    appended to `record`: see `simulators.common.lifetime`.
     """
     argv = [
-        sys.executable, "-m", "emulators.google", "--folder", str(folder),
+        sys.executable, "-m", "simulators.google", "--folder", str(folder),
         "--idle-exit", str(idle_exit_seconds),
         *(["--record", str(record)] if record else []),
     ]  # fmt: skip

@@ -12,8 +12,8 @@ import pytest
 
 from backends import container
 from core.settings import inherited_environment
-from emulators.common.programs import free_port
-from emulators.common.web import UNVERIFIED_TLS
+from simulators.common.doors import UNVERIFIED_TLS
+from simulators.common.programs import free_port
 
 SPELLINGS: Final = (
     "//invocations",

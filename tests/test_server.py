@@ -155,7 +155,7 @@ async def python(*words: str, **environment: str) -> tuple[int, str, str]:
 
 async def test_nothing_heavy_is_imported() -> None:
     """Listing the tools loads no cloud library, no torch, no emulator, nothing that measures."""
-    clouds = ("google", "azure", "grpc", "torch", "vllm", "emulators", "psutil", "huggingface_hub")
+    clouds = ("google", "azure", "grpc", "torch", "vllm", "simulators", "psutil", "huggingface_hub")
     measures = ("numpy", "uvloop", "httptools", "orjson", "pyarrow", "matplotlib", "jinja2")
     heavy = clouds + measures
     code = (

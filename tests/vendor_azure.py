@@ -12,9 +12,9 @@ from azure.mgmt.loganalytics import models as workspaces
 from azure.mgmt.msi.v2024_11_30 import models as identities
 from azure.mgmt.storage import models as storage
 
-from emulators.azure.refusing import Refused
-from emulators.azure.schema import checked
-from emulators.common.recorder import Call
+from simulators.azure.errors import Refused
+from simulators.azure.serving import checked
+from simulators.common.lifetime import Call
 from tests.backends.aca import armschema
 
 READ_ONLY: Final = frozenset(

@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from backends import container
-from emulators.common.web import loopback, start_web
+from simulators.common.doors import loopback, start_web
 from tests.guarded import SPELLINGS, guarded, raw
 
 pytestmark = pytest.mark.anyio

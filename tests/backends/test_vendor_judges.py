@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 from google.cloud import run_v2
 
-from emulators.common.recorder import Call
+from simulators.common.lifetime import Call
 from tests import vendor_azure, vendor_google
 from tests.backends.aca import armschema
 from tests.backends.aca.planned import sent, small

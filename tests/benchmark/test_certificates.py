@@ -14,7 +14,7 @@ from benchmark.folder import RunFolder
 from benchmark.records import StopRule
 from benchmark.running.state import state_of
 from benchmark.runs import RunState
-from emulators.google.tpu import vm_tls
+from simulators.google import vm_script
 from tests.benchmark import faulty
 from tests.benchmark.driven import a_job, outcomes, paced
 from tests.benchmark.driven import measured as driven
@@ -26,9 +26,9 @@ pytestmark = pytest.mark.anyio
 
 def signed(folder: Path) -> tuple[str, ssl.SSLContext]:
     """A certificate for 127.0.0.1, and who answers with it."""
-    pem = vm_tls.make(folder, "server", ("127.0.0.1",))
+    pem = vm_script.make(folder, "server", ("127.0.0.1",))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(folder / vm_tls.CERTIFICATE, folder / vm_tls.KEY)
+    context.load_cert_chain(folder / vm_script.CERTIFICATE, folder / vm_script.KEY)
     return pem, context
 
 
@@ -75,10 +75,10 @@ async def test_without_it_nothing_is_measured(tmp_path: Path, secured: tuple[Doo
 async def test_workers_believe_that_certificate_and_nobody_beside_it(tmp_path: Path) -> None:
     """Another one for the same address is refused before a byte is sent."""
     _, context = signed(tmp_path / "tls")
-    vm_tls.make(tmp_path / "other", "server", ("127.0.0.1",))
+    vm_script.make(tmp_path / "other", "server", ("127.0.0.1",))
     async with faulty.faulty(lambda _: paced(), tls=context) as server:
         url = server.base_url.replace("http:", "https:")
-        file = tmp_path / "other" / vm_tls.CERTIFICATE
+        file = tmp_path / "other" / vm_script.CERTIFICATE
         refused = await driven(a_job(url, tmp_path, ca_file=file, stop=StopRule(max_seconds=60)))
         assert not server.heads
     assert set(outcomes(refused)) == {Outcome.TLS}

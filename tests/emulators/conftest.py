@@ -11,14 +11,11 @@ import pytest
 import uvicorn
 from starlette.applications import Starlette
 
-from emulators.engine.build import build_app, build_served
-from emulators.engine.failures import read_failure
-from emulators.engine.flags import parse
-from emulators.engine.memory import CachePlan
-from emulators.engine.model import load_model
-from emulators.engine.options import Environment, Knobs
-from emulators.engine.setup import resolve
-from emulators.engine.wire.served import Served
+from simulators.engine.answers import Served
+from simulators.engine.boot import resolve
+from simulators.engine.build import build_app, build_served
+from simulators.engine.flags import Environment, Knobs, parse, read_failure
+from simulators.engine.model import CachePlan, load_model
 from tests.emulators.models import write_tiny_model
 
 

@@ -15,7 +15,7 @@ import pytest
 REAL_ENGINE = Path(__file__).parents[2] / ".vllm"
 MODEL = REAL_ENGINE / "tiny-gemma-4"
 REAL: Final = (str(REAL_ENGINE / "bin" / "vllm"), "serve")
-SIMULATED: Final = (sys.executable, "-m", "emulators.engine", "serve")
+SIMULATED: Final = (sys.executable, "-m", "simulators.engine", "serve")
 FLAGS: Final = (
     *("--served-model-name", "tiny", "--host", "127.0.0.1", "--api-key", "k"),
     *("--max-model-len", "2048", "--enforce-eager", "--kv-cache-memory-bytes", "64M"),

@@ -9,7 +9,7 @@ import anyio
 import httpx2
 import pytest
 
-from emulators.engine.wire.app import NOT_SIMULATED
+from simulators.engine.app import NOT_SIMULATED
 from tests.emulators.agreement_cases import (
     ANSWERED,
     GREEDY,

@@ -5,15 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from emulators.engine.__main__ import main
-from emulators.engine.boot import Boot
-from emulators.engine.boot_errors import BootError
-from emulators.engine.failures import known_failures, read_failure
-from emulators.engine.flags import parse
-from emulators.engine.memory import CachePlan
-from emulators.engine.model import load_model
-from emulators.engine.options import Environment, Knobs
-from emulators.engine.setup import resolve
+from simulators.engine.__main__ import main
+from simulators.engine.boot import Boot, resolve
+from simulators.engine.flags import (
+    BootError,
+    Environment,
+    Knobs,
+    known_failures,
+    parse,
+    read_failure,
+)
+from simulators.engine.model import CachePlan, load_model
 
 pytestmark = pytest.mark.anyio
 

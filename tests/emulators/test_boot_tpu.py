@@ -4,13 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from emulators.engine.boot_errors import BootError
-from emulators.engine.boot_tpu import boot_of
-from emulators.engine.failures import read_failure
-from emulators.engine.flags import parse
-from emulators.engine.memory import CachePlan
-from emulators.engine.options import Knobs
 from logs.boot import COMPILING, read_boot
+from simulators.engine.flags import BootError, Knobs, parse, read_failure
+from simulators.engine.model import CachePlan
+from simulators.engine.rehearsal import boot_of
 from tests.emulators.test_rehearsal import E2B, planned, rehearsal
 
 pytestmark = pytest.mark.anyio

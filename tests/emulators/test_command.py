@@ -1,4 +1,4 @@
-"""`python -m emulators.engine serve`, as a process."""
+"""`python -m simulators.engine serve`, as a process."""
 
 import re
 import signal
@@ -49,7 +49,7 @@ class Command:
 
 @asynccontextmanager
 async def command(*argv: str) -> AsyncIterator[Command]:
-    full = [sys.executable, "-m", "emulators.engine", "serve", *argv, "--host", "127.0.0.1"]
+    full = [sys.executable, "-m", "simulators.engine", "serve", *argv, "--host", "127.0.0.1"]
     with anyio.fail_after(20):
         async with await anyio.open_process(full) as process:
             try:

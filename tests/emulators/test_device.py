@@ -5,9 +5,8 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from emulators.engine.device import LAUNCH_SECONDS, Device
-from emulators.engine.scheduler import Batch, Chunk, Request
-from emulators.engine.stats import stats_logger
+from simulators.engine.metrics import stats_logger
+from simulators.engine.scheduler import LAUNCH_SECONDS, Batch, Chunk, Device, Request
 from tests.emulators.conftest import Simulate
 
 L4 = Device(

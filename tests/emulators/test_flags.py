@@ -2,7 +2,7 @@
 
 import pytest
 
-from emulators.engine.flags import human_readable_int, non_default, parse
+from simulators.engine.flags import human_readable_int, non_default, parse
 
 
 def test_the_flags_that_operators_use_are_taken() -> None:

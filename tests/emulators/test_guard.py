@@ -10,10 +10,8 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from backends import container
-from emulators.common.doors import TurnedAway, pass_on
-from emulators.common.guard import guard_of, read
-from emulators.common.programs import CannotStart
-from emulators.common.web import loopback, start_web
+from simulators.common.doors import TurnedAway, loopback, pass_on, start_web
+from simulators.common.programs import CannotStart, guard_of, read
 from tests.guarded import SPELLINGS, guarded, raw
 
 pytestmark = pytest.mark.anyio

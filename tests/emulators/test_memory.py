@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulators.engine.boot_errors import BootError
-from emulators.engine.memory import CacheAsk, plan_cache
-from emulators.engine.model import Layer, Model, load_model
+from simulators.engine.flags import BootError
+from simulators.engine.model import CacheAsk, Layer, Model, load_model, plan_cache
 
 TINY = Model(
     name="tiny",

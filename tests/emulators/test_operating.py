@@ -7,7 +7,7 @@ import anyio.lowlevel
 import httpx2
 import pytest
 
-from emulators.engine.metrics import families
+from simulators.engine.metrics import families
 from tests.emulators.conftest import Simulate, Simulated, until
 
 pytestmark = pytest.mark.anyio

@@ -5,11 +5,11 @@ from itertools import pairwise
 
 import pytest
 
-from emulators.engine.planned_device import PlannedDevice
 from planner.accelerators import accelerator
 from planner.flags import Flags
 from planner.model import read_model
 from planner.speed import decode, prefill
+from simulators.engine.scheduler import PlannedDevice
 from tests.emulators.test_device import batch
 from tests.emulators.test_rehearsal import serve
 

@@ -10,25 +10,19 @@ import pytest
 from prometheus_client import generate_latest
 
 from core.plans import MemoryPlan
-from emulators.engine.__main__ import main
-from emulators.engine.boot import Boot
-from emulators.engine.boot_errors import BootError
-from emulators.engine.build import build_served
-from emulators.engine.failures import Failure
-from emulators.engine.flags import parse
-from emulators.engine.memory import CachePlan
-from emulators.engine.model import load_model
-from emulators.engine.options import Environment, Knobs
-from emulators.engine.rehearsal import Rehearsal, known_config, rehearse
-from emulators.engine.rehearsal_refusals import Case, refusal
-from emulators.engine.scheduler import Request, Scheduler
-from emulators.engine.setup import resolve
-from emulators.engine.wire.served import Served
 from logs.verdict import recognize
 from planner.accelerators import accelerator
 from planner.flags import Flags
 from planner.memory import plan_memory
 from planner.model import read_model
+from simulators.engine.__main__ import main
+from simulators.engine.answers import Served
+from simulators.engine.boot import Boot, resolve
+from simulators.engine.build import build_served
+from simulators.engine.flags import BootError, Environment, Failure, Knobs, parse
+from simulators.engine.model import CachePlan, load_model
+from simulators.engine.rehearsal import Case, Rehearsal, known_config, refusal, rehearse
+from simulators.engine.scheduler import Request, Scheduler
 from tests.emulators.models import CONFIG, write_tiny_model
 from tests.emulators.test_device import batch
 

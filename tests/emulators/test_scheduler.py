@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulators.engine.scheduler import Batch, Limits, Request, Scheduler
+from simulators.engine.scheduler import Batch, Limits, Request, Scheduler
 
 EOS_NEVER = 7
 

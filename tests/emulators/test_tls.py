@@ -10,7 +10,7 @@ import httpx2
 import pytest
 import trustme
 
-from emulators.engine.__main__ import main
+from simulators.engine.__main__ import main
 from tests.emulators.test_command import command
 
 pytestmark = pytest.mark.anyio

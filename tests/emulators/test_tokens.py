@@ -6,9 +6,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulators.engine.speech import Manner, Voice, speak
-from emulators.engine.tokens import ByteLevelBpe, ByteTokenizer, decode, load_tokenizer
-from emulators.engine.transcript import Transcript
+from simulators.engine.engine import Manner, Transcript, Voice, speak
+from simulators.engine.model import ByteLevelBpe, ByteTokenizer, decode, load_tokenizer
 from tests.emulators.models import tokenizer_document
 
 BPE = ByteLevelBpe(tokenizer_document())

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from emulators.engine.__main__ import main
 from logs.catalogue import WRITERS, Writer
 from logs.files import head_lines
 from logs.verdict import Judge, recognize
+from simulators.engine.__main__ import main
 from tests.emulators.test_boot import boot
 from tests.emulators.test_boot_tpu import boot as boot_on_tpu
 from tests.logs.failures import found, healthy

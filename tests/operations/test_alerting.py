@@ -28,7 +28,7 @@ PROMTOOL: Final = tuple(filter(None, (shutil.which("promtool"),)))
 SERIES: Final = ROOT / "tests" / "data" / "alert_rules_test.yml"
 EXPORTED: Final = {
     row["name"]: {*row["labels"], *(("le",) if row["kind"] == "histogram" else ())}
-    for row in tomllib.loads((ROOT / "emulators/engine/metrics.toml").read_text())["families"]
+    for row in tomllib.loads((ROOT / "simulators/engine/metrics.toml").read_text())["families"]
 }
 """Families with their labels, which are compared with a real vLLM's in another test."""
 

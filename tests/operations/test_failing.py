@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from core.settings import Settings
-from emulators.engine.failures import known_failures
+from simulators.engine.flags import known_failures
 from tests.conversation import Reply, agent_of
 from tests.emulators.models import write_tiny_model
 from tests.tools.calls import MODEL

@@ -7,7 +7,7 @@ import httpx2
 import pytest
 import yaml
 
-from emulators.common.web import UNVERIFIED_TLS
+from simulators.common.doors import UNVERIFIED_TLS
 from tests.conversation import Agent, agent_of
 from tests.guarded import SPELLINGS, raw
 from tests.stories.conftest import Azure, Cloud

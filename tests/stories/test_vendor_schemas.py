@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from core.rehearsal import AzurePlane, GooglePlane
-from emulators.common.recorder import Call, calls
+from simulators.common.lifetime import Call, calls
 from tests import vendor_azure, vendor_google
 from tests.azure_plane import azure_plane
 from tests.backends.aca import armschema

@@ -18,7 +18,7 @@ case $name in
     *) export SIMULATED_ENGINE_FAIL="never-ready@$name" ;;
 esac
 case $name in *worker) sleep 1000 & ;; esac
-exec {python} -m emulators.engine "$@"
+exec {python} -m simulators.engine "$@"
 """
 
 

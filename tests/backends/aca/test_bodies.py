@@ -8,8 +8,8 @@ import pytest
 
 from backends.aca import resources
 from backends.common import slim
-from emulators.azure.refusing import Refused
-from emulators.azure.schema import checked
+from simulators.azure.errors import Refused
+from simulators.azure.serving import checked
 from tests.backends.aca.planned import drawn, sent
 
 _GROUND: Final = drawn().ground

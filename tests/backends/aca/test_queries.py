@@ -12,7 +12,7 @@ from backends.aca.app import get_app
 from backends.aca.logs import Place, Wanted
 from core.cloud_errors import CloudRefused, NotConfigured, PermissionDenied
 from core.reply import collecting_notes
-from emulators.azure.kql_words import words_of
+from simulators.azure.kql import words_of
 from tests.backends.aca.planted import WORKSPACE, Planted, planting
 
 pytestmark = pytest.mark.anyio

@@ -21,13 +21,11 @@ from backends.google.clients import EXPIRES_LABEL, SPEC_LABEL, TARGET_LABEL
 from core.records import DeploymentSpec, Target
 from core.rehearsal import GooglePlane
 from core.settings import Settings
-from emulators.common.web import loopback, start_web
-from emulators.google import builds, logs, monitoring
-from emulators.google.knobs import Fault
-from emulators.google.refusing import Refused
-from emulators.google.serving import add, unary
-from emulators.google.state import Entry, Instance, Project
-from emulators.google.state import World as Everything
+from simulators.common.doors import loopback, start_web
+from simulators.google import builds, logging, monitoring
+from simulators.google.serving import Refused, add, unary
+from simulators.google.state import Entry, Fault, Instance, Project
+from simulators.google.state import World as Everything
 
 PROJECT, REGION = "planted", "us-east4"
 PARENT = f"projects/{PROJECT}/locations/{REGION}"
@@ -141,7 +139,7 @@ async def planting(folder: Path) -> AsyncIterator[Planted]:
             project.apis = {f"{api}.googleapis.com" for api in _APIS}
             server = grpc.aio.server()
             _mount_run(server, everything)
-            logs.mount(server, everything)
+            logging.mount(server, everything)
             monitoring.mount(server, everything)
             builds.mount(server, everything)
             port = server.add_insecure_port("127.0.0.1:0")

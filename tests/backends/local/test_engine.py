@@ -88,6 +88,6 @@ def test_the_version_is_read_off_the_installation(
 
 def test_the_simulated_engine_says_that_it_is() -> None:
     """Nobody takes it for a real one."""
-    engine = simulated(("python", "-m", "emulators.engine"))
+    engine = simulated(("python", "-m", "simulators.engine"))
     assert (engine.kind, engine.cpu_only) == ("simulated", False)
     assert engine.label == "simulated vLLM 0.32.0"

@@ -27,15 +27,12 @@ from backends.tpu.vm import blueprint
 from core.records import DeploymentSpec
 from core.rehearsal import GooglePlane
 from core.settings import Settings
-from emulators.common.web import loopback, start_web
-from emulators.google import logs, secretmanager
-from emulators.google.compute import api as compute
-from emulators.google.controls import prepare
-from emulators.google.knobs import Fault
-from emulators.google.state import Entry, Project
-from emulators.google.state import World as Everything
-from emulators.google.tpu import vm_tls
 from planner.model import catalog_shape
+from simulators.common.doors import loopback, start_web
+from simulators.google import compute, logging, secrets, vm_script
+from simulators.google.plane import prepare
+from simulators.google.state import Entry, Fault, Project
+from simulators.google.state import World as Everything
 from tests.backends.tpu.chips import Chips
 from tests.backends.tpu.sites import MODEL, target_of
 from tests.emulators.google.vms import keep
@@ -149,9 +146,9 @@ class Stage:
         """Let a model answer at an address of the VM's own, with a certificate that it tells of."""
         address = f"127.77.{random.randint(100, 250)}.{random.randint(1, 250)}"
         files = self.folder / address
-        certificate = vm_tls.make(files, chip.id, (address,))
+        certificate = vm_script.make(files, chip.id, (address,))
         both = files / "both.pem"
-        both.write_bytes((files / vm_tls.KEY).read_bytes() + certificate.encode())
+        both.write_bytes((files / vm_script.KEY).read_bytes() + certificate.encode())
         door = self.doors.enter_context(closing(_at(address)))
         await start_web(self.tasks, door, self._model(), certificate=both)
         if tell:
@@ -192,11 +189,13 @@ async def staged(folder: Path, target: str = "tpu-v6e-1", **said: Any) -> AsyncI
             prepare(project)
             keep(project, "vllm-devops-tpu-gemma-api-key", KEY)
             server = grpc.aio.server()
-            for part in (logs, secretmanager):
+            for part in (logging, secrets):
                 part.mount(server, everything)
             port = server.add_insecure_port("127.0.0.1:0")
             await server.start()
-            web = await start_web(tasks, listener, Starlette(routes=compute.routes(everything)))
+            web = await start_web(
+                tasks, listener, Starlette(routes=compute.compute_routes(everything))
+            )
             queued, instances = Chips("queued"), Chips("compute")
             site = _site(f"127.0.0.1:{port}", web, folder, target, said)
             site = replace(site, planes={"queued": queued, "compute": instances})

@@ -11,8 +11,8 @@ from azure.mgmt.appcontainers import models as M  # noqa: N812  as Microsoft wri
 
 from backends.aca.site import SCOPE, Clients
 from core.rehearsal import AzurePlane
-from emulators.azure.refusing import Refused
-from emulators.azure.schema import checked
+from simulators.azure.errors import Refused
+from simulators.azure.serving import checked
 from tests.backends.aca import armschema
 from tests.emulators.azure.container_apps import NAME, created, small
 from tests.vendor_azure import NEWER, READ_ONLY

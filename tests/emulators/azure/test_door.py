@@ -8,7 +8,7 @@ import pytest
 from azure.mgmt.appcontainers import models as M  # noqa: N812  as Microsoft writes it
 
 from backends.aca.site import Clients
-from emulators.azure.frontdoor import allowed
+from simulators.azure.fleet import allowed
 from tests.azure_plane import Controls
 from tests.emulators.azure.apps import Apps, caller, scale, url_of, wanted
 

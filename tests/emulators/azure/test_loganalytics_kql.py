@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import pytest
 
-from emulators.azure.kql import BadQuery, Tables, answered
+from simulators.azure.kql import BadQuery, Tables, answered
 
 _COLUMNS: Final = {"TimeGenerated": "datetime", "App_s": "string", "Log_s": "string"}
 _NOW: Final = 1_000_000.0

@@ -10,9 +10,8 @@ from azure.mgmt.storage import models as M  # noqa: N812  as Microsoft writes it
 
 from backends.aca.site import Clients
 from core.rehearsal import AzurePlane
-from emulators.azure.state import World
-from emulators.azure.storage_accounts import resume
-from emulators.azure.storage_accounts_folders import share_folder
+from simulators.azure.state import World
+from simulators.azure.storage import resume, share_folder
 from tests.azure_plane import Controls
 from tests.backends.aca.sites import opened
 

@@ -8,9 +8,8 @@ from typing import Any
 from google.cloud.devtools.cloudbuild_v1.types import Build, BuildStep
 from google.longrunning.operations_pb2 import Operation
 
-from emulators.google.controls import APIS
-from emulators.google.knobs import Knobs
-from emulators.google.state import Entry, Instance, Project
+from simulators.google.plane import APIS
+from simulators.google.state import Entry, Instance, Knobs, Project
 
 LOG_BEGIN = 1_790_000_000.0
 DAY_SECONDS = 86_400

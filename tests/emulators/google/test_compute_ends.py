@@ -12,11 +12,10 @@ from google.api_core import exceptions
 from starlette.applications import Starlette
 
 from core.rehearsal import GooglePlane
-from emulators.common.web import WebServer, loopback
-from emulators.google.compute import api
-from emulators.google.controls import prepare
-from emulators.google.knobs import Knobs
-from emulators.google.state import World
+from simulators.common.doors import WebServer, loopback
+from simulators.google.compute import compute_resume, compute_routes, forget, preempt
+from simulators.google.plane import prepare
+from simulators.google.state import Knobs, World
 from tests.emulators.google.compute import ZONE, Compute, compute_of, errors_of, instance
 
 pytestmark = pytest.mark.anyio
@@ -36,7 +35,7 @@ class _Cloud:
         self.project.knobs = Knobs.model_validate({**self.project.knobs.model_dump(), **more})
 
     def preempt(self, name: str = "one") -> bool:
-        return api.preempt(self.world, self.project, ZONE, name)
+        return preempt(self.world, self.project, ZONE, name)
 
     async def events(self) -> list[str]:
         """What Compute Engine did by itself in the zone."""
@@ -52,7 +51,7 @@ async def _cloud(folder: Path) -> AsyncIterator[_Cloud]:
         if not project.apis:
             prepare(project)
             project.knobs = Knobs(tpu_clock=1200, tpu_run_clock=1200)
-        api.resume(world)
+        compute_resume(world)
         async with _served(world) as plane, compute_of(plane, _PROJECT) as compute:
             yield _Cloud(world, compute)
         tasks.cancel_scope.cancel()
@@ -61,7 +60,7 @@ async def _cloud(folder: Path) -> AsyncIterator[_Cloud]:
 @asynccontextmanager
 async def _served(world: World) -> AsyncIterator[GooglePlane]:
     listener = loopback()
-    server = WebServer(Starlette(routes=api.routes(world)))
+    server = WebServer(Starlette(routes=compute_routes(world)))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(server.serve, [listener])
         await server.listening.wait()
@@ -215,7 +214,7 @@ async def test_a_project_that_is_forgotten_leaves_nothing_running(cloud: _Cloud)
     cloud.knobs(tpu_zones={ZONE: {"free": 1}})
     await cloud.compute.insert(instance("two", model="FLEX_START"))
     lives = [cloud.world.live[f"{_PROJECT}/compute-life/{ZONE}/{one}"] for one in ("one", "two")]
-    await api.forget(cloud.world, cloud.project)
+    await forget(cloud.world, cloud.project)
     with anyio.fail_after(2):
         for life in lives:
             await life.over.wait()

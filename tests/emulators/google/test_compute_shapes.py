@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from core.rehearsal import GooglePlane
-from emulators.google.compute.shapes import shapes
+from simulators.google.compute_serving import shapes
 from tests.emulators.google.compute import IMAGE, ZONE, Compute, compute_of, instance
 from tests.google_plane import Controls
 

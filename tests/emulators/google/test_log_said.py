@@ -11,8 +11,16 @@ from google.logging.type.log_severity_pb2 import ERROR
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulators.google import filters
-from emulators.google.filters import Comparison, Every, Negation, Node, Some
+from simulators.google.logging import (
+    Comparison,
+    Every,
+    Negation,
+    Node,
+    Some,
+    compared,
+    compiled,
+    holds,
+)
 from tests.backends.cloud_run.planted import PROJECT, Planted, planting
 from tests.emulators.google.conftest import Google
 from tests.emulators.google.run_services import Services, wanted
@@ -192,14 +200,12 @@ def test_a_compiled_filter_says_what_the_filter_says(node: Node, entry: dict[str
     """However its terms are put together."""
 
     def test(field: str, operator: str, values: tuple[str, ...]) -> Callable[[Any], bool]:
-        return lambda row: any(
-            filters.compared(operator, row.get(field, ""), value) for value in values
-        )
+        return lambda row: any(compared(operator, row.get(field, ""), value) for value in values)
 
     def judge(one: Comparison) -> bool:
-        return filters.compared(one.operator, entry.get(one.field, ""), one.value)
+        return compared(one.operator, entry.get(one.field, ""), one.value)
 
-    assert filters.compiled(node, test)(entry) == filters.holds(node, judge)
+    assert compiled(node, test)(entry) == holds(node, judge)
 
 
 def _rfc(seconds: float) -> str:

@@ -10,7 +10,7 @@ import pytest
 from google.auth.transport.requests import Request
 
 from core.rehearsal import GooglePlane
-from emulators.google.idtokens import IdTokens, InvalidToken
+from simulators.google.state import IdTokens, InvalidToken
 from tests.google_plane import Controls
 
 pytestmark = pytest.mark.anyio

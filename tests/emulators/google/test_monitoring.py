@@ -8,7 +8,7 @@ import pytest
 from google.api.metric_pb2 import MetricDescriptor
 from google.api_core import exceptions
 
-from emulators.google.measuring import BILLED, INSTANCES
+from simulators.google.monitoring import BILLED, INSTANCES
 from tests.emulators.google.conftest import Google
 from tests.emulators.google.planted import DAY_SECONDS
 

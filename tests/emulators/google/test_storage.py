@@ -9,8 +9,8 @@ from anyio.abc import TaskGroup
 from google.api_core import exceptions
 from google.auth.credentials import AnonymousCredentials
 
-from emulators.google.state import World
-from emulators.google.storage import Storage
+from simulators.google.state import World
+from simulators.google.storage import Storage
 
 _READ_ALL = {"role": "roles/storage.objectViewer", "members": {"allUsers"}}
 

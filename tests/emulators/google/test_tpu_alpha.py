@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from core.rehearsal import GooglePlane
-from emulators.google.tpu import alpha_shapes
+from simulators.google import tpu_queue
 from tests.backends.discovery import document, faults
 from tests.emulators.google.tpus import ZONE, Tpus, parent_of, tpus_of, wanted_body, wanted_node
 
@@ -71,7 +71,7 @@ def _kind(rule: dict[str, Any]) -> Any:
 def test_the_rules_are_those_of_the_discovery_document() -> None:
     """Every schema that is reached, with each of its fields."""
     schemas = document("tpu.v2alpha1")
-    for name, fields in alpha_shapes.shapes().items():
+    for name, fields in tpu_queue.shapes().items():
         known = schemas[name].get("properties", {})
         assert fields == {field: _kind(rule) for field, rule in known.items()}, name
 

@@ -9,7 +9,7 @@ import anyio
 import httpx2
 import pytest
 
-from emulators.google.tpu.vm_firewall import lets_in
+from simulators.google.vm import lets_in
 from tests.emulators.google.vms import ALL, Vms, bearer, docker, proxy, script, vms_in
 
 pytestmark = pytest.mark.anyio

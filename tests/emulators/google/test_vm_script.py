@@ -4,10 +4,8 @@ import shlex
 
 import pytest
 
-from emulators.google.tpu import vm_docker
-from emulators.google.tpu.vm_docker import DockerRefused
-from emulators.google.tpu.vm_log import Serial
-from emulators.google.tpu.vm_script import BadScript, read
+from simulators.google import vm_script
+from simulators.google.vm_script import BadScript, DockerRefused, Serial, read
 from tests.emulators.google.vms import command, docker, script
 
 
@@ -69,7 +67,9 @@ def test_what_is_missing_is_unbound(name: str) -> None:
 def test_docker_reads_what_it_is_told() -> None:
     """In either form of a flag."""
     words = ["--network", "host", "-e", "A=b=c", "--env", "KEY", "-v", "/a:/b/:ro", "-d"]
-    run = vm_docker.read([*words, "--log-driver=gcplogs", "--log-opt=labels=x", "--label", "x=y"])
+    run = vm_script.docker_read(
+        [*words, "--log-driver=gcplogs", "--log-opt=labels=x", "--label", "x=y"]
+    )
     assert run.host_network
     assert not run.privileged
     assert run.environment == {"A": "b=c", "KEY": None}
@@ -85,7 +85,7 @@ def test_docker_reads_what_it_is_told() -> None:
 def test_docker_refuses_what_it_does_not_know(words: list[str]) -> None:
     """Flags that are none, not even shortened ones, and what should stand behind the image."""
     with pytest.raises(DockerRefused):
-        vm_docker.read(words)
+        vm_script.docker_read(words)
 
 
 def test_a_serial_port_keeps_one_megabyte() -> None:

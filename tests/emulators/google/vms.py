@@ -12,9 +12,10 @@ from google.cloud.secretmanager_v1.types import Secret as SecretMessage
 from google.iam.v1.policy_pb2 import Binding, Policy
 
 from backends.container import Certificate, guard_container
-from emulators.google.controls import prepare
-from emulators.google.state import Entry, Project, Secret, Version, World
-from emulators.google.tpu.vm import Vm, VmSpec, start
+from simulators.google.plane import prepare
+from simulators.google.state import Entry, Project, Secret, Version, World
+from simulators.google.vm import Vm, start
+from simulators.google.vm_script import VmSpec
 
 KEY: Final = "a-key-of-the-test"
 MODEL: Final = "google/gemma-4-E2B-it"

@@ -1,1 +1,0 @@
-"""The HTTP surface of vLLM 0.32."""

@@ -1,1 +1,0 @@
-"""A simulated Compute Engine: instances of TPU machine types, operations, firewall rules."""

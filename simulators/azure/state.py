@@ -1,0 +1,464 @@
+"""Everything the simulated cloud knows: subscriptions, what is in them, what tests set."""
+
+import time
+import uuid
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from anyio.abc import TaskGroup
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.record import Record
+from core.rehearsal import AzurePlane
+from simulators.azure.kql import Value
+from simulators.common.programs import Nursery
+
+Rollout = Literal["ok", "never", "probe-fails", "image-missing", "no-host"]
+
+
+Forbidden = Literal["shared-keys", "public-ingress"]
+
+
+class Fault(Record):
+    """Something that goes wrong with the next calls of a method."""
+
+    method: str
+    """Such as `PUT Microsoft.App/containerApps`, `GET operations`; `*` stands for any letters."""
+    status: int = 503
+    code: str = ""
+    message: str = ""
+    times: int = 1
+    """How many calls; -1 is all."""
+    when: Literal["before", "after", "hang", "hang-after"] = "before"
+    """Before it took effect, after, or no answer at all (without or with effect)."""
+    retry_after: float | None = None
+    """Seconds that the answer asks to wait; none if None."""
+
+
+class Knobs(Record):
+    """The controls of one subscription; a fresh one has the defaults."""
+
+    prepared: bool = False
+    """As after `set_up` of both targets in swedencentral, with the names that it gives."""
+    boot_seconds: float = Field(default=1.0, ge=0)
+    """How long a replica's engine boots."""
+    engine_seconds: dict[str, float] = {}
+    """Seconds of single phases of that boot, in place of their share."""
+    engine_environment: dict[str, str] = {}
+    """More settings of the simulated engine, such as SIMULATED_ENGINE_FAIL."""
+    rollout: Rollout = "ok"
+    """How the next rollouts go; `no-host` waits for a GPU for ever."""
+    probe_scale: float = Field(default=0.02, gt=0)
+    """Real seconds per second of a probe's period."""
+    environment_seconds: float = Field(default=0.2, ge=0)
+    """How long an environment takes to be made."""
+    operation_seconds: float = Field(default=0.05, ge=0)
+    """How long any other change takes."""
+    patience_seconds: float | None = Field(default=None, ge=0)
+    """How long the change of an app waits for its new revision to be ready; then it has failed,
+    and the replica boots on. None: it is over before the boot."""
+    host_seconds: float = Field(default=0.0, ge=0)
+    """How long a replica waits for a GPU."""
+    quotas: dict[str, int] = {}
+    """GPUs in each region, by a100 and t4."""
+    environment_quotas: dict[str, int] = {}
+    """GPUs in each environment, by a100 and t4."""
+    profiles: dict[str, tuple[str, ...]] | None = None
+    """Workload profile types that regions offer, in place of Azure's."""
+    disk_gib: float | None = Field(default=None, gt=0)
+    """What the disk of a container with a GPU holds of files from the Hub; nobody documents it.
+    None: whatever they need."""
+    startup_failures: int = Field(default=240, ge=1)
+    """How many failures of a startup probe the region takes; 10 where its service is older."""
+    whole_nodes: bool = True
+    """A GPU's profile takes its whole pair of processors and memory alone; nobody documents it."""
+    organisation_forbids: tuple[Forbidden, ...] = ()
+    """What policies deny: storage accounts with shared keys, apps that the internet reaches."""
+    docker_hub_limited: bool = False
+    """Docker Hub gives its images to nobody without an account, as too many have asked."""
+    old_environment: bool = False
+    """Environments take no GPU profile after they are made."""
+    identity: str = ""
+    """Whoever calls; empty is an account of the subscription's own."""
+    login: Literal["ok", "expired", "none"] = "ok"
+    """Whether a token is given."""
+    token_seconds: float = Field(default=3600, gt=0)
+    """How long a token is valid."""
+    denied_actions: tuple[str, ...] = ()
+    """What the caller, who owns the subscription, may nevertheless not do; `*` matches."""
+    group_alone: bool = False
+    """The caller's role is on resource groups, and none on the subscription."""
+    role_seconds: float = Field(default=0, ge=0)
+    """From a role's assignment until it takes effect."""
+    cooldown_scale: float = Field(default=0.02, gt=0)
+    """Real seconds per second of a cooldown or a polling interval."""
+    gateway_seconds: float = Field(default=240, gt=0)
+    """After which the ingress ends a request."""
+    log_delay_seconds: float = Field(default=0, ge=0)
+    """How late Log Analytics knows."""
+    partial_queries: bool = False
+    """Log Analytics answers in part."""
+    log_tables: bool = True
+    """Whether the tables of container apps exist in workspaces."""
+    registration_seconds: float = Field(default=0.05, ge=0)
+    """How long the registration of a provider takes."""
+    caller_address: str = "127.0.0.1"
+    """Where requests to apps come from, as the ingress sees it."""
+    faults: tuple[Fault, ...] = ()
+
+    def quota(self, accelerator: str) -> int:
+        """Give how many of a100 or t4 a region lets run; 2 where none is set."""
+        return self.quotas.get(accelerator, 2)
+
+    def environment_quota(self, accelerator: str) -> int:
+        """Give how many of a100 or t4 an environment lets run; 2 where none is set."""
+        return self.environment_quotas.get(accelerator, 2)
+
+
+class Kept(BaseModel):
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class LogRow(Kept):
+    """One line of a container, or one event of the system."""
+
+    number: int
+    at: float
+    """Epoch seconds, as are all moments."""
+    table: str
+    """`console` or `system`."""
+    app: str
+    """Its name."""
+    revision: str
+    replica: str
+    text: str
+    reason: str = ""
+    """Of an event, such as AssigningReplica."""
+    stream: str = ""
+    """stdout or stderr, of a console's line."""
+    environment: str = ""
+    """The environment's id in lower case."""
+
+
+class Replica(Kept):
+    """One replica of a revision, from its scheduling to its end."""
+
+    name: str
+    app: str
+    """The app's id in lower case."""
+    revision: str
+    """The revision's name."""
+    profile_type: str
+    """Such as Consumption-GPU-NC24-A100."""
+    environment: str
+    """The environment's id in lower case."""
+    region: str = ""
+    created: float
+    """When it was scheduled: the cooldown's clock begins."""
+    assigned: float | None = None
+    """When it had a host."""
+    billed_from: float | None = None
+    ended: float | None = None
+    state: str = "NotRunning"
+    """Running, NotRunning or Unknown, as the SDK names them."""
+    details: str = ""
+    """Why, such as AssigningReplica."""
+    started: bool = False
+    ready: bool = False
+    restarts: int = 0
+
+    @property
+    def living(self) -> bool:
+        """Whether it is there."""
+        return self.ended is None
+
+    def exists(self, at: float) -> bool:
+        """Whether it was there at that moment."""
+        return self.created <= at and (self.ended is None or at < self.ended)
+
+    def billed(self, begin: float, end: float) -> float:
+        """Seconds of an interval that are billed."""
+        if self.billed_from is None:
+            return 0.0
+        return max(0.0, min(end, self.ended or end) - max(begin, self.billed_from))
+
+
+class Operation(Kept):
+    """A change that goes on by itself."""
+
+    id: str
+    work: str
+    """Who goes on with it, also after a restart: a name of `serving.worker`."""
+    resource: str
+    """The id in lower case of what is changed."""
+    path: str
+    """Where it is looked up, below Azure Resource Manager."""
+    api_version: str
+    begun: float
+    status: str = "InProgress"
+    """InProgress, Succeeded, Failed or Canceled."""
+    error: dict[str, Any] | None = None
+    error_status: int = 400
+    """Of HTTP, where the error is not told in a body with status 200."""
+    answer: dict[str, Any] | None = None
+    """What is given at its end by a `Location`; None is no content."""
+    more: dict[str, Any] = {}
+    """What its worker must know."""
+
+
+class Secret(Kept):
+    """One secret of a vault with its versions, newest last."""
+
+    versions: list[dict[str, Any]] = []
+    deleted: float | None = None
+    """When it was deleted; it can be recovered or purged."""
+
+
+class Vault(Kept):
+    """The contents of a Key Vault."""
+
+    secrets: dict[str, Secret] = {}
+    """By name, in lower case."""
+
+
+Shown = Mapping[str, Value]
+
+
+class Said:
+    """Those of one subscription, in the order of their moments; a hundred thousand are few."""
+
+    def __init__(self) -> None:
+        self._rows: list[LogRow] = []
+        self._shown: dict[tuple[str, ...], tuple[list[float], list[Shown]]] = {}
+
+    def add(self, rows: Sequence[LogRow], *, without: str = "") -> None:
+        """Put lines in, whatever moments they have, and take those of one text out."""
+        kept = [row for row in self._rows if row.text != without] if without else self._rows
+        self._rows = sorted([*kept, *rows], key=lambda row: row.at)
+        self._shown.clear()
+
+    def chosen(self, judge: Callable[[LogRow], bool]) -> list[LogRow]:
+        """Give some of them, oldest first."""
+        return [row for row in self._rows if judge(row)]
+
+    def places(self) -> set[tuple[str, str]]:
+        """Give each table and environment that lines were put into."""
+        return {(row.table, row.environment) for row in self._rows}
+
+    def between(
+        self,
+        place: tuple[str, str],
+        form: str,
+        show: Callable[[LogRow], Shown],
+        span: tuple[float, float],
+    ) -> Sequence[Shown]:
+        """Give one place's lines of a time, each as a table's row.
+
+        Args:
+            place: Table and environment.
+            form: Says which way of showing this is: a row is shown once in each.
+            show: Makes a row of a line.
+            span: From when to when, both included.
+        """
+        key = (*place, form)
+        if key not in self._shown:
+            found = [row for row in self._rows if (row.table, row.environment) == place]
+            self._shown[key] = [row.at for row in found], [show(row) for row in found]
+        moments, rows = self._shown[key]
+        return rows[bisect_left(moments, span[0]) : bisect_right(moments, span[1])]
+
+
+_LOG_ROWS: Final = 5000
+"""How many a subscription keeps."""
+CALLS: Final = 5000
+_OWN: Final = uuid.UUID("5f0c1c55-6c1e-4c3c-9b5f-8f0a5f6f1f00")
+"""What ids are derived from."""
+
+
+def id_of(*words: str) -> str:
+    """Give the id that something always has."""
+    return str(uuid.uuid5(_OWN, "/".join(words).lower()))
+
+
+class Subscription(Kept):
+    """One subscription; a fresh one is bare."""
+
+    id: str
+    knobs: Knobs = Knobs()
+    providers: dict[str, float] = {}
+    """When each registration takes effect, by namespace in lower case."""
+    resources: dict[str, dict[str, Any]] = {}
+    """ARM's body of each resource, secrets included, by its id in lower case."""
+    operations: dict[str, Operation] = {}
+    """By id."""
+    vaults: dict[str, Vault] = {}
+    """By name, in lower case."""
+    kept: dict[str, Any] = {}
+    """What other parts remember, by their own names: JSON only."""
+    log: list[LogRow] = []
+    replicas: list[Replica] = []
+    """Every one that there ever was."""
+    role_effects: dict[str, float] = {}
+    """When a role assignment takes effect, by its id in lower case."""
+    tokens: dict[str, float] = {}
+    """When a token of getAuthtoken runs out, by the token."""
+    doors: dict[str, int] = {}
+    """The port of each app's front door, by the app's id in lower case."""
+    calls: list[str] = []
+    """Such as `PUT Microsoft.App/containerApps`, newest last."""
+    needed: list[str] = []
+    """Actions that those calls took, newest last."""
+
+    @property
+    def tenant(self) -> str:
+        """The id of whose it is."""
+        return id_of("tenant", self.id)
+
+    @property
+    def caller(self) -> str:
+        """The object id of whoever calls."""
+        named = self.knobs.identity
+        try:
+            return str(uuid.UUID(named))
+        except ValueError:
+            return id_of("caller", named or self.id)
+
+    @property
+    def caller_name(self) -> str:
+        """The name of whoever calls."""
+        return self.knobs.identity or f"operator@{self.id[:8]}.example"
+
+    def registered(self, namespace: str) -> bool:
+        """Whether a provider may be used."""
+        return self.providers.get(namespace.lower(), float("inf")) <= time.time()
+
+    def get(self, resource_id: str) -> dict[str, Any] | None:
+        """Give the body of a resource, in whatever letters its id is written."""
+        return self.resources.get(resource_id.lower())
+
+    def under(self, resource_id: str) -> list[dict[str, Any]]:
+        """Give what is directly in a collection such as `…/managedEnvironments`."""
+        prefix = f"{resource_id.lower()}/"
+        return [
+            body
+            for name, body in self.resources.items()
+            if name.startswith(prefix) and "/" not in name.removeprefix(prefix)
+        ]
+
+    def of_type(self, kind: str) -> list[dict[str, Any]]:
+        """Give every resource of a type such as Microsoft.App/containerApps."""
+        return [
+            body
+            for body in self.resources.values()
+            if str(body.get("type", "")).lower() == kind.lower()
+        ]
+
+    def living(self, app: str = "", revision: str = "") -> list[Replica]:
+        """Give the replicas that are there, of one app (its id) or of all."""
+        return [
+            one
+            for one in self.replicas
+            if one.living
+            and app.lower() in {"", one.app}
+            and (not revision or one.revision == revision)
+        ]
+
+    def append(
+        self,
+        table: str,
+        app: str,
+        revision: str,
+        replica: str,
+        text: str,
+        reason: str = "",
+        stream: str = "",
+        *,
+        environment: str = "",
+    ) -> LogRow:
+        """Write one line of the log, now."""
+        row = LogRow(
+            number=self.log[-1].number + 1 if self.log else 1,
+            at=time.time(),
+            table=table,
+            app=app,
+            revision=revision,
+            replica=replica,
+            text=text,
+            reason=reason,
+            stream=stream,
+            environment=environment.lower(),
+        )
+        self.log.append(row)
+        del self.log[:-_LOG_ROWS]
+        return row
+
+    def called(self, method: str) -> None:
+        """Remember a call."""
+        self.calls.append(method)
+        del self.calls[:-CALLS]
+
+
+@dataclass(slots=True, kw_only=True)
+class World:
+    """All subscriptions, on the disk and in memory."""
+
+    folder: Path
+    tasks: TaskGroup
+    """Where whatever goes on by itself is started; it ends with the process."""
+    key: bytes
+    """What tokens are signed with."""
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    urls: AzurePlane = field(init=False)
+    """Where everything listens; known before anything is served."""
+    seen: float = field(default_factory=time.monotonic)
+    """When the plane was last called, of the monotonic clock."""
+    nursery: Nursery = field(default_factory=Nursery)
+    said: dict[str, Said] = field(default_factory=dict)
+    """Lines that were put into a subscription's log, by its id; never on the disk."""
+    live: dict[str, Any] = field(default_factory=dict)
+    """What runs for each app, by its id in lower case; never on the disk."""
+
+    def __post_init__(self) -> None:
+        self._kept().mkdir(parents=True, exist_ok=True)
+        for file in sorted(self._kept().glob("*.json")):
+            found = Subscription.model_validate_json(file.read_bytes())
+            self.subscriptions[found.id] = found
+
+    def subscription(self, named: str) -> Subscription:
+        """Give a subscription by its id; every one that is named exists."""
+        name = named.lower()
+        if name not in self.subscriptions:
+            self.subscriptions[name] = Subscription(id=name)
+        return self.subscriptions[name]
+
+    def said_in(self, sub: Subscription) -> Said:
+        """Give the lines that were put into a subscription's log."""
+        return self.said.setdefault(sub.id, Said())
+
+    def keep(self, sub: Subscription) -> None:
+        """Write a subscription down, unless it was forgotten meanwhile."""
+        if self.subscriptions.get(sub.id) is not sub:
+            return
+        folder = self._kept()
+        part = folder / f".{sub.id}.part"
+        part.write_text(sub.model_dump_json(), encoding="utf-8")
+        part.replace(folder / f"{sub.id}.json")
+
+    def forget(self, sub: Subscription) -> None:
+        """Know nothing of a subscription any more."""
+        self.subscriptions.pop(sub.id, None)
+        self.said.pop(sub.id, None)
+        (self._kept() / f"{sub.id}.json").unlink(missing_ok=True)
+
+    def touch(self) -> None:
+        """Somebody is there."""
+        self.seen = time.monotonic()
+
+    def __iter__(self) -> Iterator[Subscription]:
+        return iter(tuple(self.subscriptions.values()))
+
+    def _kept(self) -> Path:
+        return self.folder / "subscriptions"

@@ -1,0 +1,207 @@
+"""Web servers inside the one process, and ports that pass requests on to an app's instances."""
+
+import contextlib
+import socket
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import anyio
+import httpx2
+import uvicorn
+from anyio.abc import TaskGroup
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Send
+
+NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""For what stays on this machine: to load the authorities' certificates takes 70 ms each time."""
+
+
+def _unverified() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+UNVERIFIED_TLS: Final = _unverified()
+"""For a probe on this machine, which asks whether anybody answers, not who."""
+
+
+class WebServer(uvicorn.Server):
+    """Leaves signals to the process, and says when it listens."""
+
+    def __init__(self, app: ASGIApp, certificate: Path | None = None) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                ssl_certfile=certificate,
+                log_config=None,
+                log_level="critical",
+                lifespan="off",
+                timeout_graceful_shutdown=1,
+            )
+        )
+        self.listening = anyio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Tell that it listens."""
+        await super().startup(sockets)
+        self.listening.set()
+
+
+async def start_web(
+    tasks: TaskGroup, listener: socket.socket, app: ASGIApp, *, certificate: Path | None = None
+) -> str:
+    """Serve an application in the background; gives its base URL.
+
+    `certificate` is a file with a key and its certificate: it is then served by TLS.
+    """
+    web = WebServer(app, certificate)
+    tasks.start_soon(web.serve, [listener])
+    await web.listening.wait()
+    return f"http{'s' if certificate else ''}://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def loopback(port: int = 0) -> socket.socket:
+    """Give a socket on this machine's loopback; asyncio writes at once if the protocol is named."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(("127.0.0.1", port))
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+_HOP_BY_HOP: Final = frozenset(
+    {"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "host"}
+)
+_UNREACHABLE: Final = "upstream connect error or disconnect/reset before headers"
+
+
+@dataclass(slots=True)
+class Door:
+    """What listens for one app."""
+
+    port: int
+    server: WebServer
+
+    @property
+    def url(self) -> str:
+        """Its base URL."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def close(self) -> None:
+        """Listen no more."""
+        self.server.should_exit = True
+
+
+def open_door(tasks: TaskGroup, host: ASGIApp, port: int = 0) -> Door:
+    """Listen for an app; at the port it had before where that is still free."""
+    listener = _listener(port)
+    server = WebServer(host)
+    listener.listen(128)
+    tasks.start_soon(server.serve, [listener])
+    return Door(listener.getsockname()[1], server)
+
+
+def _listener(port: int) -> socket.socket:
+    try:
+        return loopback(port)
+    except OSError:
+        return loopback()
+
+
+class TurnedAway(Exception):
+    """The door answers by itself."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__()
+        self.response = response
+
+
+class Answer:
+    """Sends, and knows whether anything was sent."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.begun = False
+
+    async def __call__(self, message: Message) -> None:
+        """Send."""
+        self.begun = True
+        await self._send(message)
+
+
+async def pass_on(
+    request: Request,
+    body: bytes,
+    url: str,
+    send: Send,
+    *,
+    path: str | None = None,
+    but: frozenset[str] = frozenset(),
+) -> None:
+    """Send the request to an instance, and its answer back as it comes.
+
+    Args:
+        request: Whose path, query and headers are sent on.
+        body: Of that request.
+        url: The instance's.
+        send: Takes the answer.
+        path: What the instance is asked for, if not what the request asks for.
+        but: Headers that are for the door alone.
+
+    Raises:
+        TurnedAway: The instance cannot be reached.
+    """
+    async with httpx2.AsyncClient(trust_env=False, timeout=None, verify=NO_TLS) as client:
+        asked = client.build_request(
+            request.method,
+            f"{url}{path or request.url.path}",
+            params=request.query_params,
+            headers=_headers(request, _HOP_BY_HOP | but),
+            content=body,
+        )
+        try:
+            reply = await client.send(asked, stream=True)
+        except httpx2.HTTPError as exc:
+            raise TurnedAway(PlainTextResponse(_UNREACHABLE, status_code=503)) from exc
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_leave_with_the_client, request, tasks.cancel_scope)
+            await _send(reply, send)
+            tasks.cancel_scope.cancel()
+        await reply.aclose()
+
+
+async def _send(reply: httpx2.Response, send: Send) -> None:
+    headers = [
+        (name.lower(), value)
+        for name, value in reply.headers.raw
+        if name.decode().lower() not in _HOP_BY_HOP
+    ]
+    await send({"type": "http.response.start", "status": reply.status_code, "headers": headers})
+    with contextlib.suppress(httpx2.HTTPError):  # the instance ended: the answer is cut short
+        async for piece in reply.aiter_raw():
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _leave_with_the_client(request: Request, scope: anyio.CancelScope) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        continue
+    scope.cancel()
+
+
+def _headers(request: Request, left_out: frozenset[str]) -> list[tuple[str, str]]:
+    return [(name, value) for name, value in request.headers.items() if name not in left_out]

@@ -1,0 +1,320 @@
+"""What the engine is told: the flags of `vllm serve`, its environment, and how it is to fail."""
+
+import argparse
+import json
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final, Literal, NoReturn, get_args
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+Process = Literal["APIServer", "EngineCore"]
+
+
+class BootError(Exception):
+    """The engine cannot start; the text is the last line of vLLM's traceback."""
+
+    def __init__(
+        self, text: str, *, process: Process = "APIServer", code: int = 1, traceback: bool = True
+    ) -> None:
+        super().__init__(text)
+        self.process: Process = process
+        self.code = code
+        self.traceback = traceback
+
+
+Phase = Literal[
+    "config", "engine", "loading", "compiling", "profiling", "kv-cache", "graphs", "serving"
+]
+PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
+"""In the order of a boot; `serving` is the moment before the port listens."""
+
+SHARE_OF_BOOT: Final[dict[Phase, float]] = {
+    "config": 0.10,
+    "engine": 0.10,
+    "loading": 0.35,
+    "compiling": 0.20,
+    "profiling": 0.05,
+    "kv-cache": 0.05,
+    "graphs": 0.10,
+    "serving": 0.05,
+}
+"""Roughly how a warm boot of a 12B model on an L4 divides its time."""
+
+
+_QUICK_PACE: Final = 0.05
+"""Of an engine that stands for no accelerator: nobody waits for its speed."""
+
+
+class Knobs(BaseSettings):
+    """Everything about the simulation that `vllm serve` has no flag for."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="SIMULATED_ENGINE_", frozen=True, use_attribute_docstrings=True
+    )
+
+    boot_seconds: float = Field(default=2.0, ge=0)
+    """How long the whole boot takes."""
+    boot_phases: dict[Phase, float] = {}
+    """Seconds of single phases as JSON, in place of their share of `boot_seconds`."""
+    fail: str = ""
+    """`mode`, `mode:argument` or `mode@phase`; the modes are listed in `failures.toml`."""
+    seed: int = 0
+    """Another seed gives other texts; the same seed always the same ones."""
+    reply: str = ""
+    """What every answer says, in place of generated words."""
+    output_tokens: int = Field(default=64, ge=1)
+    """Mean length of an answer that nobody cut short."""
+    time_scale: float | None = Field(default=None, ge=0)
+    """Wall-clock seconds per simulated second of a step; 0 is as fast as it goes. Left out it is 1
+    on a named `accelerator`, whose speeds are those of the plan, and 0.05 on the knobs' own."""
+    step_ms: float | None = Field(default=None, ge=0)
+    """Fixed wall-clock milliseconds per step, in place of the device model and `time_scale`."""
+    accelerator: str = ""
+    """A name of `planner/accelerators.toml`: memory and time are then those that the planner
+    foresees for it, and the other knobs of the device and of memory say nothing. Of a CPU they
+    still say what the planner does not know: memory and bandwidth."""
+    count: int | None = Field(default=None, ge=1)
+    """How many of that accelerator there are; left out, as many as `--tensor-parallel-size`."""
+    device_memory_gib: float = Field(default=21.96, gt=0)
+    """What CUDA sees of one accelerator; the default is an L4."""
+    device_free_gib: float | None = Field(default=None, ge=0)
+    """What is free of it when the engine starts; left out, all of it."""
+    device_gb_per_s: float = Field(default=300.0, gt=0)
+    """Memory bandwidth of one accelerator."""
+    device_prefill_tokens_per_s: float = Field(default=3000.0, gt=0)
+    """Prompt tokens computed per second by one accelerator when nothing else limits it."""
+    weights_gib: float | None = Field(default=None, gt=0)
+    """Resident weights; by default those of the folder, else of the built-in model."""
+    overhead_gib: float = Field(default=1.0, ge=0)
+    """Activations, context and caches that are neither weights nor KV cache."""
+    slow_health_seconds: float = Field(default=30.0, ge=0)
+    """How long `/health` takes in the failure mode `slow-health`."""
+
+    @field_validator("boot_phases")
+    @classmethod
+    def _not_negative(cls, seconds: dict[Phase, float]) -> dict[Phase, float]:
+        if any(value < 0 for value in seconds.values()):
+            raise ValueError("A phase cannot take less than no time.")
+        return seconds
+
+    @property
+    def pace(self) -> float:
+        """Wall-clock seconds per simulated second of a step."""
+        if self.time_scale is not None:
+            return self.time_scale
+        foreseen = self.accelerator not in {"", "cpu"}  # nobody foresees a CPU's speed
+        return 1.0 if foreseen else _QUICK_PACE
+
+    @property
+    def free_gib(self) -> float:
+        """What is free of one accelerator's memory when the engine starts."""
+        if self.device_free_gib is None:
+            return self.device_memory_gib
+        return min(self.device_free_gib, self.device_memory_gib)
+
+    def seconds_of(self, phase: Phase) -> float:
+        """How long this phase of the boot takes."""
+        return self.boot_phases.get(phase, self.boot_seconds * SHARE_OF_BOOT[phase])
+
+
+class Environment(BaseSettings):
+    """The variables of the real engine that the simulated one honours."""
+
+    model_config = SettingsConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    vllm_api_key: str | None = None
+    """Taken where `--api-key` is not given."""
+    vllm_allow_long_max_model_len: bool = False
+    """Lets `--max-model-len` exceed what the model was trained for."""
+
+
+_DECIMAL: Final = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BINARY: Final = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_ENTRY_USAGE: Final = (
+    "usage: vllm [-h] [-v]\n            {chat,complete,serve,launch,bench,collect-env,"
+    "download-kernels,preload,run-batch,snapshot}\n            ...\n"
+)
+_DEFAULTS: Final[dict[str, Any]] = {
+    "host": None,
+    "port": 8000,
+    "gpu_memory_utilization": 0.92,
+    "kv_cache_dtype": "auto",
+    "dtype": "auto",
+    "tensor_parallel_size": 1,
+    "cpu_offload_gb": 0.0,
+    "seed": 0,
+    "load_format": "auto",
+    "max_logprobs": 20,
+    "uvicorn_log_level": "info",
+    "enforce_eager": False,
+    "enable_prefix_caching": True,
+    "enable_chunked_prefill": True,
+}
+"""source: vllm 0.32.0, defaults of its own parser, read 2026-11-20; all others are None here."""
+
+
+@cache
+def flag_names() -> dict[str, Any]:
+    """The flags by kind, from `flags.toml`."""
+    text = files("simulators.engine").joinpath("flags.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def human_readable_int(text: str) -> int:
+    """Read 64M, 1k or 2048; a capital suffix counts in powers of 1024.
+
+    >>> human_readable_int("64M"), human_readable_int("25.6k"), human_readable_int("2048")
+    (67108864, 25600, 2048)
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmMgGtT])", text.strip())
+    if not match:
+        return int(text)
+    number, suffix = match.groups()
+    if suffix in _DECIMAL:
+        return int(float(number) * _DECIMAL[suffix])
+    return int(number) * _BINARY[suffix]
+
+
+def human_readable_int_or_auto(text: str) -> int:
+    """Like `human_readable_int`, with -1 for `auto`."""
+    return -1 if text.strip().lower() in {"-1", "auto"} else human_readable_int(text)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise argparse.ArgumentTypeError(
+            f"Value {text} cannot be converted to <function loads at 0x7f0000000000>."
+        ) from error
+
+
+class _Parser(argparse.ArgumentParser):
+    """Takes `--max_model_len` for `--max-model-len` and says vLLM's words on errors."""
+
+    def error(self, message: str) -> NoReturn:
+        if message.startswith("unrecognized arguments"):
+            self.exit(2, f"{_ENTRY_USAGE}vllm: error: {message}\n")
+        self.exit(2, f"usage: vllm serve [model_tag] [options]\nvllm serve: error: {message}\n")
+
+
+_KINDS: Final[dict[str, dict[str, Any]]] = {
+    "switches": {"action": argparse.BooleanOptionalAction},
+    "store_true": {"action": "store_true"},
+    "integers": {"type": int},
+    "floats": {"type": float},
+    "human_integers": {"type": human_readable_int},
+    "json": {"type": _json},
+    "texts": {},
+    "lists": {"nargs": "+"},
+    "optional": {"nargs": "?"},
+    "repeated": {"action": "append"},
+}
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """A parser that knows every flag of `vllm serve`."""
+    parser = _Parser(prog="vllm serve")
+    parser.add_argument("model_tag", nargs="?")
+    names = flag_names()
+    short: dict[str, list[str]] = {}
+    for alias, name in names["aliases"].items():
+        short.setdefault(name, []).append(alias)
+    for kind, how in _KINDS.items():
+        for name in names[kind]:
+            options = dict(how)
+            if name in names["choices"]:
+                options["choices"] = names["choices"][name]
+            if name == "max-model-len":
+                options["type"] = human_readable_int_or_auto
+            parser.add_argument(f"--{name}", *short.get(name, []), **options)
+    parser.set_defaults(**_DEFAULTS)
+    return parser
+
+
+def _dashed(argument: str) -> str:
+    if not argument.startswith("--"):
+        return argument
+    name, equals, value = argument.partition("=")
+    return name.replace("_", "-") + equals + value
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The flags of one `vllm serve`; leaves with status 2 on what vLLM refuses."""
+    flags = make_parser().parse_args([_dashed(argument) for argument in argv])
+    flags.model = flags.model_tag or flags.model or "Qwen/Qwen3-0.6B"
+    return flags
+
+
+def non_default(flags: argparse.Namespace) -> dict[str, Any]:
+    """What the operator asked for, as vLLM logs it: the key is stars."""
+    untouched = vars(parse([]))
+    asked = {key: value for key, value in vars(flags).items() if value != untouched[key]}
+    if "api_key" in asked:
+        asked["api_key"] = "***"
+    return asked
+
+
+@cache
+def known_failures() -> dict[str, Any]:
+    """The modes as data, from `failures.toml`."""
+    text = files("simulators.engine").joinpath("failures.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One way of failing; an empty mode is none."""
+
+    mode: str = ""
+    argument: str = ""
+    phase: Phase | None = None
+
+    @property
+    def count(self) -> int:
+        """The number of requests in `crash-after:N`."""
+        return int(self.argument or 1)
+
+    def error(self) -> BootError:
+        """What this failure says when the boot comes to its phase."""
+        facts = known_failures()["boot"][self.mode]
+        return BootError(
+            facts["text"],
+            process=facts["process"],
+            code=facts.get("exit_code", 1),
+            traceback=facts.get("traceback", True),
+        )
+
+
+def read_failure(text: str) -> Failure:
+    """Read `mode`, `mode:argument` or `mode@phase`.
+
+    >>> read_failure("oom").phase, read_failure("crash-after:3").count
+    ('loading', 3)
+    """
+    if not text:
+        return Failure()
+    head, _, place = text.partition("@")
+    mode, _, argument = head.partition(":")
+    known = known_failures()
+    if mode in known["serving"]:
+        return Failure(mode, argument)
+    if mode in known["silent"]:
+        return Failure(mode, phase=_phase(place or argument or "loading"))
+    if mode in known["boot"]:
+        return Failure(mode, phase=_phase(place or known["boot"][mode]["phase"]))
+    modes = sorted([*known["serving"], *known["silent"], *known["boot"]])
+    raise ValueError(f"No failure mode {mode!r}. There are: {', '.join(modes)}.")
+
+
+def _phase(name: str) -> Phase:
+    for phase in PHASES:
+        if phase == name:
+            return phase
+    raise ValueError(f"No phase {name!r}. There are: {', '.join(PHASES)}.")

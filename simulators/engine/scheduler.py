@@ -1,0 +1,389 @@
+"""Continuous batching as a discrete-event model: KV-cache blocks and how long a step takes."""
+
+import math
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Protocol
+
+from core.records import ModelShape
+from planner.accelerators import Accelerator
+from planner.flags import Flags
+from planner.reached import share
+from planner.reads import Work
+from planner.speed import decode
+
+
+def prefix_hashes(tokens: Sequence[int], block_size: int, known: Sequence[int] = ()) -> list[int]:
+    """One hash per full block, each over everything before it as well; `known` is not redone.
+
+    >>> a, b = prefix_hashes([1, 2, 3, 4, 5], 2), prefix_hashes([1, 2, 9, 9], 2)
+    >>> len(a), a[0] == b[0], a[1] == b[1]
+    (2, True, False)
+    """
+    hashes = list(known)
+    for index in range(len(hashes), len(tokens) // block_size):
+        block = tuple(tokens[index * block_size : (index + 1) * block_size])
+        hashes.append(hash((hashes[-1] if hashes else 0, block)))
+    return hashes
+
+
+class BlockPool:
+    """A fixed number of blocks; free ones keep their content until somebody needs the room."""
+
+    def __init__(self, num_blocks: int, *, caching: bool = True) -> None:
+        self.num_blocks = num_blocks
+        self._caching = caching
+        self._holders = [0] * num_blocks
+        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
+        self._hash: dict[int, int] = {}
+        self._by_hash: dict[int, int] = {}
+
+    @property
+    def num_free(self) -> int:
+        return len(self._free)
+
+    @property
+    def usage(self) -> float:
+        """Share of the blocks that somebody holds."""
+        return 1 - self.num_free / self.num_blocks if self.num_blocks else 0.0
+
+    def find(self, hashes: Iterable[int]) -> list[int]:
+        """The blocks of the longest known prefix; nobody holds them more than before."""
+        found = (self._by_hash.get(value) for value in hashes)
+        return [block for block in takewhile(lambda b: b is not None, found) if block is not None]
+
+    def fits(self, held: Sequence[int], new: int) -> bool:
+        """Whether `new` more blocks are left once these cached ones are held."""
+        return new <= self.num_free - sum(block in self._free for block in held)
+
+    def hold(self, blocks: Iterable[int]) -> None:
+        """Share cached blocks, which then cannot be evicted."""
+        for block in blocks:
+            self._holders[block] += 1
+            self._free.pop(block, None)
+
+    def allocate(self, count: int) -> list[int] | None:
+        """Fresh blocks, those unused for longest first; None when too few are free."""
+        if count > self.num_free:
+            return None
+        return [self._evict() for _ in range(count)]
+
+    def _evict(self) -> int:
+        block, _ = self._free.popitem(last=False)
+        value = self._hash.pop(block, None)
+        if value is not None:
+            del self._by_hash[value]
+        self._holders[block] = 1
+        return block
+
+    def release(self, blocks: Sequence[int]) -> None:
+        """Give blocks back, last first, so that the start of a prefix survives longest."""
+        for block in reversed(blocks):
+            self._holders[block] -= 1
+            if self._holders[block] == 0:
+                self._free[block] = None
+
+    def remember(self, block: int, value: int) -> None:
+        """This block now holds that prefix; the first block to say so keeps the name."""
+        if self._caching and block not in self._hash and value not in self._by_hash:
+            self._hash[block] = value
+            self._by_hash[value] = block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The flags that shape a batch."""
+
+    block_size: int
+    num_blocks: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    prefix_caching: bool = True
+    chunked_prefill: bool = True
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Request:
+    """One sequence of tokens on its way through the engine."""
+
+    prompt: Sequence[int]
+    max_tokens: int
+    tokens: list[int] = field(init=False)
+    computed: int = 0
+    """Tokens whose keys and values are in the cache."""
+    blocks: list[int] = field(default_factory=list)
+    hashes: list[int] = field(default_factory=list)
+    cached: int | None = None
+    """Prompt tokens found in the prefix cache when it was first admitted."""
+    preemptions: int = 0
+    finished: bool = False
+
+    def __post_init__(self) -> None:
+        self.tokens = list(self.prompt)
+
+    @property
+    def generated(self) -> int:
+        return len(self.tokens) - len(self.prompt)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """So many tokens of one request in one step."""
+
+    request: Request
+    tokens: int
+
+    @property
+    def is_decode(self) -> bool:
+        return self.request.generated > 0 and self.tokens == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one step computes."""
+
+    chunks: tuple[Chunk, ...]
+    preempted: tuple[Request, ...]
+    admitted: tuple[Request, ...]
+
+    @property
+    def decode_tokens(self) -> int:
+        return sum(chunk.tokens for chunk in self.chunks if chunk.is_decode)
+
+    @property
+    def prefill_tokens(self) -> int:
+        return sum(chunk.tokens for chunk in self.chunks if not chunk.is_decode)
+
+    @property
+    def context_tokens(self) -> int:
+        """Tokens whose keys and values the step reads."""
+        return sum(chunk.request.computed + chunk.tokens for chunk in self.chunks)
+
+
+class Scheduler:
+    """Who runs next, and on which blocks."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.pool = BlockPool(limits.num_blocks, caching=limits.prefix_caching)
+        self.waiting: deque[Request] = deque()
+        self.running: list[Request] = []
+        self.prefix_queries = 0
+        self.prefix_hits = 0
+        self.preemptions = 0
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.waiting or self.running)
+
+    def add(self, request: Request) -> None:
+        """Queue a request; one that could never fit is refused."""
+        if self._blocks_for(len(request.prompt) + request.max_tokens) > self.limits.num_blocks:
+            raise ValueError("The request needs more KV-cache blocks than there are.")
+        if (
+            not self.limits.chunked_prefill
+            and len(request.prompt) + request.max_tokens > self._budget
+        ):
+            raise ValueError("Without chunked prefill the prompt must fit into one batch.")
+        self.waiting.append(request)
+
+    def plan(self) -> Batch:
+        """Choose the next step and reserve its blocks."""
+        chunks: list[Chunk] = []
+        preempted = self._continue_running(chunks)
+        spent = sum(chunk.tokens for chunk in chunks)
+        admitted = [] if preempted else self._admit(chunks, self._budget - spent)
+        return Batch(tuple(chunks), tuple(preempted), tuple(admitted))
+
+    def commit(self, batch: Batch) -> list[Request]:
+        """The step is done: who of it now has everything computed and gets a token."""
+        ready = []
+        for chunk in batch.chunks:
+            request = chunk.request
+            if request.finished:
+                continue
+            before = request.computed
+            request.computed += chunk.tokens
+            self._publish(request, since=before)
+            if request.computed == len(request.tokens):
+                ready.append(request)
+        return ready
+
+    def finish(self, request: Request) -> None:
+        """Take a request out, done or aborted, and free its blocks."""
+        if request.finished:
+            return
+        request.finished = True
+        if request in self.running:
+            self.running.remove(request)
+        else:
+            self.waiting.remove(request)
+        self.pool.release(request.blocks)
+        request.blocks = []
+
+    @property
+    def _budget(self) -> int:
+        return self.limits.max_num_batched_tokens
+
+    def _blocks_for(self, tokens: int) -> int:
+        return -(-tokens // self.limits.block_size)
+
+    def _continue_running(self, chunks: list[Chunk]) -> list[Request]:
+        preempted: list[Request] = []
+        budget, index = self._budget, 0
+        while index < len(self.running) and budget > 0:
+            request = self.running[index]
+            tokens = min(len(request.tokens) - request.computed, budget)
+            while request in self.running and not self._grow(request, request.computed + tokens):
+                preempted.append(self._preempt_youngest())
+            if request not in self.running:
+                break
+            chunks.append(Chunk(request, tokens))
+            budget -= tokens
+            index += 1
+        return preempted
+
+    def _grow(self, request: Request, tokens: int) -> bool:
+        new = self.pool.allocate(max(0, self._blocks_for(tokens) - len(request.blocks)))
+        if new is None:
+            return False
+        request.blocks += new
+        return True
+
+    def _preempt_youngest(self) -> Request:
+        request = self.running.pop()
+        self.pool.release(request.blocks)
+        request.blocks, request.computed = [], 0
+        request.preemptions += 1
+        self.preemptions += 1
+        self.waiting.appendleft(request)
+        return request
+
+    def _admit(self, chunks: list[Chunk], budget: int) -> list[Request]:
+        admitted: list[Request] = []
+        while self.waiting and len(self.running) < self.limits.max_num_seqs and budget > 0:
+            request = self.waiting[0]
+            tokens = self._start(request, budget)
+            if not tokens:
+                break
+            self.running.append(self.waiting.popleft())
+            admitted.append(request)
+            chunks.append(Chunk(request, tokens))
+            budget -= tokens
+        return admitted
+
+    def _start(self, request: Request, budget: int) -> int:
+        """Give a waiting request its first blocks; 0 and no change when it must wait."""
+        hits = self._cached_blocks(request)
+        known = len(hits) * self.limits.block_size
+        tokens = min(len(request.tokens) - known, budget)
+        if tokens < len(request.tokens) - known and not self.limits.chunked_prefill:
+            return 0
+        new = self._blocks_for(known + tokens) - len(hits)
+        if not self.pool.fits(hits, new):
+            return 0
+        self.pool.hold(hits)
+        request.blocks = hits + (self.pool.allocate(new) or [])
+        request.computed = known
+        self._count_prefix(request, known)
+        return tokens
+
+    def _cached_blocks(self, request: Request) -> list[int]:
+        if not self.limits.prefix_caching:
+            return []
+        size = self.limits.block_size
+        request.hashes = prefix_hashes(request.tokens, size, request.hashes)
+        # The last token is always computed: without it there would be nothing to sample from.
+        return self.pool.find(request.hashes[: (len(request.tokens) - 1) // size])
+
+    def _count_prefix(self, request: Request, hits: int) -> None:
+        if request.cached is None:
+            request.cached = hits
+            if self.limits.prefix_caching:
+                self.prefix_queries += len(request.tokens)
+                self.prefix_hits += hits
+
+    def _publish(self, request: Request, *, since: int) -> None:
+        if not self.limits.prefix_caching:
+            return
+        size = self.limits.block_size
+        request.hashes = prefix_hashes(request.tokens, size, request.hashes)
+        for index in range(since // size, request.computed // size):
+            self.pool.remember(request.blocks[index], request.hashes[index])
+
+
+LAUNCH_SECONDS = 0.002
+"""Scheduling, kernel launches and sampling, paid by every step."""
+DECODE_SECONDS = 0.00002
+"""Sampling and detokenizing one more sequence."""
+
+
+class Timed(Protocol):
+    """What knows how long a step takes, and nothing else."""
+
+    def step_seconds(self, batch: Batch) -> float:
+        """Wall-clock seconds of one step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One accelerator, or several that share the work."""
+
+    bytes_per_s: float
+    prefill_tokens_per_s: float
+    weights_bytes: float
+    kv_bytes_per_token: float
+    time_scale: float = 1.0
+    fixed_step_seconds: float | None = None
+
+    def step_seconds(self, batch: Batch) -> float:
+        """Reading weights and cache once, or computing the prompts, whichever takes longer."""
+        if self.fixed_step_seconds is not None:
+            return self.fixed_step_seconds
+        read = self.weights_bytes + self.kv_bytes_per_token * batch.context_tokens
+        work = max(
+            read / self.bytes_per_s,
+            batch.prefill_tokens / self.prefill_tokens_per_s,
+        )
+        decode = DECODE_SECONDS * batch.decode_tokens
+        return self.time_scale * (LAUNCH_SECONDS + work + decode)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedDevice:
+    """A model on `flags.tensor_parallel_size` accelerators of one kind."""
+
+    model: ModelShape
+    accelerator: Accelerator
+    flags: Flags
+    time_scale: float = 1.0
+    fixed_step_seconds: float | None = None
+
+    def step_seconds(self, batch: Batch) -> float:
+        """The planner's decode step, or computing the prompts, whichever takes longer."""
+        if self.fixed_step_seconds is not None:
+            return self.fixed_step_seconds
+        return self.time_scale * max(self._reading(batch), self._computing(batch))
+
+    def _reading(self, batch: Batch) -> float:
+        requests = max(1, len(batch.chunks))
+        context = batch.context_tokens // requests
+        step = decode(
+            self.model, self.accelerator, self.flags, concurrency=requests, context=context
+        )
+        return requests / step.tokens_per_second.middle
+
+    def _computing(self, batch: Batch) -> float:
+        work = Work(self.model, self.accelerator, self.flags)
+        flops = sum(
+            # Half of the chunk's own tokens stand before the average one.
+            chunk.tokens
+            * work.flops_per_token(chunk.request.computed + chunk.tokens // 2, output=False)
+            for chunk in batch.chunks
+            if not chunk.is_decode
+        )
+        reached = share("prefill" if work.devices == 1 else "prefill_parallel")
+        peak = (work.tflops or 1) * 1e12
+        return flops / (peak * math.sqrt(reached.low * reached.high))

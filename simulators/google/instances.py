@@ -1,0 +1,616 @@
+"""Instances of a service: their processes, how many there are, and the URL before them."""
+
+import base64
+import html
+import re
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import anyio
+from google.cloud.run_v2.types import Condition, Container, Probe, Revision, Service
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, PlainTextResponse
+from starlette.types import Receive, Scope, Send
+
+from simulators.common.doors import Answer, Door, TurnedAway, open_door, pass_on
+from simulators.common.programs import (
+    CannotStart,
+    EngineProcess,
+    Guard,
+    Program,
+    environment,
+    guard_of,
+    program,
+    served,
+)
+from simulators.google import iam
+from simulators.google.registry import digest_of
+from simulators.google.run_rules import (
+    GPUS,
+    MAX_DEFAULT,
+    RolloutFailed,
+    engine_of,
+    ingress_of,
+    is_manual,
+    least_instances,
+    most_instances,
+    port_of,
+    timeout_seconds,
+)
+from simulators.google.state import GCLOUD_CLIENT, Instance, InvalidToken, Project, World
+
+_PULLED: Final = re.compile(r"ollama pull ([\w./:-]+)(?: && ollama cp [\w./:-]+ ([\w./:-]+))?")
+
+
+def is_ollama(project: Project, container: Container) -> bool:
+    """Whether its image, or what its image was built from, is Ollama's."""
+    name = container.image.partition("@")[0].partition(":")[0]
+    return name.endswith("ollama/ollama") or _pulled(project, container) is not None
+
+
+def ollama_words(project: Project, container: Container) -> list[str]:
+    """Give what the simulated engine is to serve in its place."""
+    names = _pulled(project, container) or ("ollama",)
+    served = ("--served-model-name", *names, "--port", _port(container))
+    return [names[0].replace(":", "-"), *served]
+
+
+def _port(container: Container) -> str:
+    host = next((one.value for one in container.env if one.name == "OLLAMA_HOST"), "")
+    return host.rpartition(":")[2] or "8080"
+
+
+def _pulled(project: Project, container: Container) -> tuple[str, ...] | None:
+    """Give the names of the model that its build pulled."""
+    reference = container.image.partition("@")[0]
+    for build in project.builds.values():
+        if any(image.partition(":")[0] == reference.partition(":")[0] for image in build.images):
+            found = _PULLED.search(str(build))
+            if found:
+                return tuple(name for name in found.groups() if name)
+    return None
+
+
+def program_of(project: Project, folder: Path, revision: Revision) -> Program:
+    """Say what is to be run; every call takes a port of its own.
+
+    Raises:
+        CannotStart: The image has no such program, or a mounted bucket does not exist.
+    """
+    container, ingress = engine_of(revision), ingress_of(revision)
+    guard = None
+    if ingress != container:
+        guard = guard_of((*ingress.command, *ingress.args), _plain(ingress))
+    ollama = is_ollama(project, container)
+    words = (
+        ollama_words(project, container)
+        if ollama
+        else served(list(container.command), list(container.args))
+    )
+    return program(
+        words,
+        _environment(project, revision, rehearsed=not ollama),
+        port=port_of(ingress),
+        here=lambda path: _local_weights(folder, revision, path),
+        ollama=ollama,
+        guard=guard,
+    )
+
+
+def secret_value(project: Project, name: str, version: str) -> bytes | None:
+    """Give what a reference of an environment variable stands for; None if there is nothing."""
+    secret = project.secrets.get(name.rpartition("/")[2])
+    enabled = [one for one in secret.versions if one.state == "ENABLED"] if secret else []
+    if version not in {"", "latest"}:
+        enabled = [one for one in enabled if str(one.number) == version]
+    return base64.b64decode(max(enabled, key=lambda one: one.number).data) if enabled else None
+
+
+def _environment(project: Project, revision: Revision, *, rehearsed: bool) -> dict[str, str]:
+    knobs = project.knobs
+    gpu = GPUS.get(revision.node_selector.accelerator)
+    env = environment(
+        boot_seconds=knobs.boot_seconds,
+        phases=knobs.engine_seconds,
+        more=knobs.engine_environment,
+        accelerator=gpu.short if gpu and rehearsed else "",
+    )
+    for variable in engine_of(revision).env:
+        reference = variable.value_source.secret_key_ref
+        if reference.secret:
+            value = secret_value(project, reference.secret, reference.version)
+            env[variable.name] = (value or b"").decode()
+        else:
+            env[variable.name] = variable.value
+    return env
+
+
+def _plain(container: Container) -> dict[str, str]:
+    return {variable.name: variable.value for variable in container.env}
+
+
+def _local_weights(folder: Path, revision: Revision, path: str) -> str:
+    """Let a mounted bucket's folder be where the simulated bucket keeps it."""
+    buckets = folder / "storage" / ".cloudstorage"
+    volumes = {volume.name: volume.gcs.bucket for volume in revision.volumes if volume.gcs}
+    for mount in engine_of(revision).volume_mounts:
+        bucket = volumes.get(mount.name)
+        if bucket and not (buckets / bucket).is_dir():
+            raise CannotStart(
+                f"Application failed to start: mounting bucket {bucket} failed: it does not exist"
+            )
+        root = mount.mount_path.rstrip("/")
+        if bucket and f"{path}/".startswith(f"{root}/"):
+            inside = "/".join(part for part in (mount.sub_path, path[len(root) :]) if part)
+            kept = buckets / bucket / inside.strip("/")
+            return str(kept) if kept.is_dir() else path
+    return path
+
+
+_HUBS: Final = ("docker.io/", "index.docker.io/", "mirror.gcr.io/")
+_PKG: Final = "-docker.pkg.dev/"
+
+
+def check_image(world: World, project: Project, image: str) -> None:
+    """Refuse an image that is not there, or that may not be read.
+
+    Raises:
+        RolloutFailed: CONTAINER_MISSING or CONTAINER_IMAGE_UNAUTHORIZED.
+    """
+    _region, ours, rest = image.partition(_PKG)
+    if ours and rest.partition("/")[0] != project.id:
+        raise _unauthorized(project, image)
+    if project.knobs.rollout == "image-missing" or not exists(world, rest if ours else image):
+        raise RolloutFailed(
+            "NOT_FOUND",
+            f"Image '{image}' not found.",
+            common=Condition.CommonReason.CONTAINER_MISSING,
+        )
+
+
+def exists(world: World, image: str) -> bool:
+    """Say whether a registry has it; `image` is without the host of a project's own registry."""
+    for hub in _HUBS:
+        image = image.removeprefix(hub)
+    named, _, digest = image.partition("@")
+    name, _, tag = named.partition(":")
+    return digest_of(world, name, digest or tag or "latest") is not None
+
+
+def _unauthorized(project: Project, image: str) -> RolloutFailed:
+    agent = f"service-{project.number}@serverless-robot-prod.iam.gserviceaccount.com"
+    return RolloutFailed(
+        "PERMISSION_DENIED",
+        f"Google Cloud Run Service Agent {agent} must have permission to read the image, {image}."
+        " Ensure that the provided container image URL is correct and that the above account has"
+        " permission to access the image.",
+        common=Condition.CommonReason.CONTAINER_IMAGE_UNAUTHORIZED,
+    )
+
+
+SYSTEM_LOG: Final = "run.googleapis.com/varlog/system"
+_REASONS: Final = {
+    "DEPLOYMENT_ROLLOUT": "Instance started due to traffic shifting between revisions due to"
+    " deployment, traffic split adjustment, or deployment health check.",
+    "AUTOSCALING": "Instance started due to configured scaling factors (e.g. CPU utilization,"
+    " request throughput, etc.) or no existing capacity for current traffic.",
+    "MANUAL_OR_CUSTOMER_MIN_INSTANCE": "Instance started because of customer-configured"
+    " min-instances or manual scaling.",
+}
+
+
+class Engine:
+    """Comes up, answers, and ends; never twice."""
+
+    def __init__(self, world: World, project: Project, revision: Revision) -> None:
+        self._world = world
+        self._project = project
+        self._revision = revision
+        self._container = engine_of(revision)
+        parts = revision.name.split("/")
+        self.revision: Final = parts[-1]
+        self._labels: Final = {
+            "service_name": revision.service,
+            "revision_name": self.revision,
+            "configuration_name": revision.service,
+            "location": parts[3],
+        }
+        self._row = Instance(
+            service=revision.service,
+            revision=self.revision,
+            location=parts[3],
+            started=time.time(),
+        )
+        self._process: Final = EngineProcess()
+        self.requests = 0
+        """How many it answers now."""
+        self.idle_since = time.monotonic()
+        self.ready = anyio.Event()
+        self.ended = anyio.Event()
+
+    @property
+    def url(self) -> str:
+        """Where its process listens."""
+        return self._process.url
+
+    @property
+    def guard(self) -> Guard | None:
+        """What stands before it."""
+        return self._process.guard
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests may be sent to it."""
+        return self.ready.is_set() and not self.ended.is_set() and not self._process.is_over
+
+    def stop(self, *, at_once: bool = False) -> None:
+        """Tell it to end, politely unless at once; `ended` says when it has."""
+        self._process.end(at_once=at_once)
+
+    def took(self) -> None:
+        """Count a request that is sent to it."""
+        self.requests += 1
+        if self.requests == 1:
+            self._row.busy.append((time.time(), None))
+
+    def gave(self) -> None:
+        """Count a request that is answered."""
+        self.requests -= 1
+        self.idle_since = time.monotonic()
+        if not self.requests:
+            begin, _ = self._row.busy[-1]
+            self._row.busy[-1] = (begin, time.time())
+
+    async def live(self, reason: str) -> None:
+        """Run the process from its start to its end."""
+        self._project.instances.append(self._row)
+        self._say("INFO", f"Starting new instance. Reason: {reason} - {_REASONS[reason]}")
+        self._world.keep(self._project)
+        try:
+            await self._run(program_of(self._project, self._world.folder, self._revision))
+        except CannotStart as exc:
+            self._say("ERROR", str(exc))
+        finally:
+            self._row.ended = time.time()
+            self.ended.set()
+            self._world.keep(self._project)
+
+    async def _run(self, program: Program) -> None:
+        status = await self._process.run(
+            self._world.nursery, program, said=self._hear, beside=partial(self._probe, program)
+        )
+        if not self._process.told_to_end.is_set():
+            how = f"called exit({status})" if status >= 0 else f"terminated on signal {-status}"
+            self._say("WARNING", f"Container {how}.")
+
+    def _hear(self, stream: str, line: str) -> None:
+        self._project.append("DEFAULT", line, self._labels, f"run.googleapis.com/{stream}")
+
+    async def _probe(self, program: Program) -> None:
+        knobs, probe = self._project.knobs, self._container.startup_probe
+        asked = probe.http_get.port or probe.tcp_socket.port or port_of(self._container)
+        reachable = program.reachable and program.is_asked(asked, probe.http_get.path)
+        scale = knobs.probe_scale
+        await anyio.sleep(probe.initial_delay_seconds * scale)
+        if knobs.rollout == "never":
+            return
+        if knobs.rollout == "probe-fails":
+            reachable = False
+            await anyio.sleep(knobs.boot_seconds)
+        for attempt in range(1, (probe.failure_threshold or 3) + 1):
+            if reachable and await self._healthy(probe, program.home):
+                times = "attempt" if attempt == 1 else "attempts"
+                self._say(
+                    "INFO", f"{_kind(probe)} probe succeeded after {attempt} {times} {self._where}."
+                )
+                self.idle_since = time.monotonic()
+                self.ready.set()
+                return
+            await anyio.sleep((probe.period_seconds or 10) * scale)
+            if self._process.is_over:
+                return
+        times = f"{attempt} time{'s' * (attempt > 1)}"
+        self._say(
+            "ERROR",
+            f"{_kind(probe)} probe failed {times} consecutively {self._where}."
+            " The instance was not started.",
+        )
+        self.stop()
+
+    async def _healthy(self, probe: Probe, home: str) -> bool:
+        """Ask as the probe does; a connection is enough where it asks for no path."""
+        return await self._process.answers(
+            probe.http_get.path.rstrip("/") or home,
+            probe.timeout_seconds or 1,
+            any_status=not probe.http_get,
+        )
+
+    @property
+    def _where(self) -> str:
+        name = self._container.name or f"{self._revision.service}-1"
+        path = self._container.startup_probe.http_get.path
+        told = f' path "{path}"' if path else ""
+        asked = self._container.startup_probe.http_get.port or port_of(self._container)
+        return f'for container "{name}" on port {asked}{told}'
+
+    def _say(self, severity: str, text: str) -> None:
+        self._project.append(severity, text, self._labels, SYSTEM_LOG)
+
+
+def _kind(probe: Probe) -> str:
+    return "STARTUP HTTP" if probe.http_get else "Default STARTUP TCP"
+
+
+_FLEET_RHYTHM_SECONDS: Final = 0.05
+_PATIENCE_SECONDS: Final = 0.5
+"""Between two starts after an instance that did not come up."""
+
+
+class Fleet:
+    """All instances of one service, of every revision."""
+
+    def __init__(self, world: World, project: Project, service: Service) -> None:
+        self._world = world
+        self._project = project
+        self.service: Final = service
+        """As it is now: whoever changes it changes this one."""
+        self._engines: list[Engine] = []
+        self._rolling: set[str] = set()
+        """Revisions that are not serving yet: nobody ends their instances here."""
+        self._rest_until = 0.0
+        self.failed_starts = 0
+        """How many instances ended before they were healthy."""
+        self.closed = False
+
+    @property
+    def revision(self) -> Revision | None:
+        """The one that serves."""
+        found: Revision | None = self._project.revisions.get(self.service.latest_ready_revision)
+        return found
+
+    def start(self, revision: Revision, reason: str) -> Engine:
+        """Start one more instance."""
+        engine = Engine(self._world, self._project, revision)
+        self._engines.append(engine)
+        self._world.tasks.start_soon(engine.live, reason)
+        return engine
+
+    def roll(self, revision: Revision) -> Engine:
+        """Start the first instance of a revision that is to serve; see `rolled`."""
+        self._rolling.add(revision.name)
+        return self.start(revision, "DEPLOYMENT_ROLLOUT")
+
+    def rolled(self, revision: Revision) -> None:
+        """The revision serves, or never will."""
+        self._rolling.discard(revision.name)
+
+    def free(self) -> Engine | None:
+        """Give the instance of the serving revision that has most room for a request."""
+        revision = self.revision
+        if revision is None:
+            return None
+        room = [
+            one
+            for one in self._of(revision)
+            if one.is_ready and one.requests < revision.max_instance_request_concurrency
+        ]
+        return min(room, key=lambda one: one.requests, default=None)
+
+    def wake(self) -> bool:
+        """A request waits: start an instance if that is allowed; tells whether one is coming."""
+        revision = self.revision
+        if revision is None:
+            return False
+        mine = self._of(revision)
+        if any(not one.ready.is_set() for one in mine):
+            return True
+        full = len(mine) >= (most_instances(self.service) or MAX_DEFAULT)
+        if full or is_manual(self.service) or time.monotonic() < self._rest_until:
+            return False
+        self.start(revision, "AUTOSCALING")
+        return True
+
+    async def keep(self) -> None:
+        """Go on until the service is gone."""
+        while not self.closed:
+            self._bury()
+            self._settle()
+            await anyio.sleep(_FLEET_RHYTHM_SECONDS)
+
+    async def close(self, *, at_once: bool = False) -> None:
+        """End every instance."""
+        self.closed = True
+        for engine in self._engines:
+            engine.stop(at_once=at_once)
+        for engine in self._engines:
+            await engine.ended.wait()
+
+    def _of(self, revision: Revision) -> list[Engine]:
+        short = revision.name.rpartition("/")[2]
+        return [one for one in self._engines if one.revision == short and not one.ended.is_set()]
+
+    def _bury(self) -> None:
+        ended = [one for one in self._engines if one.ended.is_set()]
+        failed = sum(not one.ready.is_set() for one in ended)
+        self.failed_starts += failed
+        if failed:
+            self._rest_until = time.monotonic() + _PATIENCE_SECONDS
+        self._engines = [one for one in self._engines if one not in ended]
+
+    def _settle(self) -> None:
+        revision = self.revision
+        for engine in self._engines:
+            if not self._belongs(engine, revision) and not engine.requests:
+                engine.stop()
+        if revision is None or time.monotonic() < self._rest_until:
+            return
+        mine, least = self._of(revision), least_instances(self.service)
+        if len(mine) < least:
+            self.start(revision, "MANUAL_OR_CUSTOMER_MIN_INSTANCE")
+        elif len(mine) > least:
+            self._end_one(mine)
+
+    def _belongs(self, engine: Engine, serving: Revision | None) -> bool:
+        names = {name.rpartition("/")[2] for name in self._rolling}
+        return engine.revision in names or (
+            serving is not None and engine.revision == serving.name.rpartition("/")[2]
+        )
+
+    def _end_one(self, mine: list[Engine]) -> None:
+        idle = [one for one in mine if one.is_ready and not one.requests]
+        oldest = min(idle, key=lambda one: one.idle_since, default=None)
+        allowed = 0.0 if is_manual(self.service) else self._project.knobs.idle_seconds
+        if oldest and time.monotonic() - oldest.idle_since >= allowed:
+            oldest.stop()
+        elif is_manual(self.service) and not idle:
+            mine[0].stop()
+
+
+_QUEUE_SECONDS: Final = 60.0
+"""How long a request waits for room beside others. source: run/docs/about-instance-autoscaling"""
+_FRONTDOOR_RHYTHM_SECONDS: Final = 0.02
+_GIVEN: Final = "x-serverless-authorization"
+_OURS: Final = frozenset({_GIVEN})
+_NO_INSTANCE: Final = "The request was aborted because there was no available instance."
+_MALFORMED: Final = "The request failed because the instance could not start successfully."
+_INVOKE: Final = "run.routes.invoke"
+
+
+def open_service(world: World, project: Project, fleet: Fleet, url: str = "") -> Door:
+    """Listen for a service; at the URL it had before where that is still free."""
+    return open_door(world.tasks, _Host(world, project, fleet), urlsplit(url).port or 0)
+
+
+class _Host:
+    """Answers for one service."""
+
+    def __init__(self, world: World, project: Project, fleet: Fleet) -> None:
+        self._world = world
+        self._project = project
+        self._fleet = fleet
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._world.touch()
+        request, answer = Request(scope, receive), Answer(send)
+        try:
+            service = self._service()
+            self._admit(service, request)
+            with anyio.fail_after(timeout_seconds(service.template)):
+                body = await request.body()
+                engine = await self._engine()
+                try:
+                    path = await engine.guard.admit(request, engine.url) if engine.guard else None
+                    await pass_on(request, body, engine.url, answer, path=path, but=_OURS)
+                finally:
+                    engine.gave()
+                    self._world.touch()
+        except TurnedAway as turned:
+            await turned.response(scope, receive, send)
+        except TimeoutError:
+            if not answer.begun:  # else it is cut short
+                late = PlainTextResponse("upstream request timeout", status_code=504)
+                await late(scope, receive, send)
+        except ClientDisconnect:
+            return
+
+    def _service(self) -> Service:
+        if self._fleet.closed or self._fleet.revision is None:
+            raise TurnedAway(_page(404, "Not Found", "The requested URL was not found."))
+        service = self._fleet.service
+        if is_manual(service) and not least_instances(service):
+            # Google publishes no status for a service that is disabled; this is the nearest.
+            raise TurnedAway(_page(503, "Service Unavailable", "The service is disabled."))
+        return service
+
+    def _admit(self, service: Service, request: Request) -> None:
+        if service.invoker_iam_disabled:
+            return
+        given = request.headers.get(_GIVEN) or request.headers.get("authorization", "")
+        kind, _, token = given.partition(" ")
+        where = html.escape(request.url.path)
+        told = f"Your client does not have permission to get URL <code>{where}</code>"
+        email = self._email(service, token) if kind.lower() == "bearer" else None
+        if given and email is None:
+            page = _page(401, "Unauthorized", f"{told} from this server.")
+            page.headers["www-authenticate"] = (
+                'Bearer error="invalid_token" error_description="The access token could not be'
+                ' verified"'
+            )
+            raise TurnedAway(page)
+        if not self._may_invoke(email):
+            raise TurnedAway(_page(403, "Forbidden", f"{told} from this server."))
+
+    def _email(self, service: Service, token: str) -> str | None:
+        for audience in (*service.urls, *service.custom_audiences, GCLOUD_CLIENT):
+            try:
+                return self._world.tokens.verify(token, audience).email
+            except InvalidToken:
+                continue
+        return None
+
+    def _may_invoke(self, email: str | None) -> bool:
+        project = self._project
+        if email == project.caller:  # who owns the project
+            return not project.denies(_INVOKE)
+        kept = [project.policy]
+        if self._fleet.service.name in project.service_policies:
+            kept.append(project.service_policies[self._fleet.service.name])
+        return any(iam.granted(one, email or "nobody", _INVOKE) for one in kept)
+
+    async def _engine(self) -> Engine:
+        """Wait for an instance with room; wake one if there is none."""
+        began, failed = time.monotonic(), self._fleet.failed_starts
+        while True:
+            engine = self._fleet.free()
+            if engine:
+                engine.took()
+                return engine
+            if self._project.knobs.rollout == "no-capacity":
+                raise TurnedAway(PlainTextResponse(_NO_INSTANCE, status_code=429))
+            if self._fleet.failed_starts > failed:
+                raise TurnedAway(_page(503, "Server Error", _MALFORMED))
+            booting = self._fleet.wake()
+            if not booting and time.monotonic() - began > _QUEUE_SECONDS:
+                raise TurnedAway(PlainTextResponse(_NO_INSTANCE, status_code=429))
+            await anyio.sleep(_FRONTDOOR_RHYTHM_SECONDS)
+
+
+def _page(status: int, title: str, told: str) -> HTMLResponse:
+    return HTMLResponse(
+        "\n<html><head>\n"
+        '<meta http-equiv="content-type" content="text/html;charset=utf-8">\n'
+        f"<title>{status} {title}</title>\n</head>\n"
+        f"<body text=#000000 bgcolor=#ffffff>\n<h1>Error: {title}</h1>\n<h2>{told}</h2>\n"
+        "<h2></h2>\n</body></html>\n",
+        status_code=status,
+    )
+
+
+@dataclass(slots=True)
+class Running:
+    """One service that is there."""
+
+    fleet: Fleet
+    door: Door
+
+    async def close(self, *, at_once: bool = False) -> None:
+        """End instances and URL."""
+        await self.fleet.close(at_once=at_once)
+        self.door.close()
+
+
+def running(world: World, project: Project, service: Service) -> Running:
+    """Give what runs for a service that is there."""
+    found: Running | None = world.live.get(service.name)
+    if found is None:
+        fleet = Fleet(world, project, service)
+        door = open_service(world, project, fleet, service.uri)
+        service.uri = door.url
+        service.urls = [door.url]
+        found = world.live[service.name] = Running(fleet, door)
+        world.tasks.start_soon(fleet.keep)
+    return found

@@ -1,0 +1,623 @@
+"""What Cloud Run refuses at once, how large a service is, and how it says how it is."""
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+from google.api.launch_stage_pb2 import LaunchStage
+from google.cloud.run_v2.types import (
+    Condition,
+    Container,
+    ContainerPort,
+    IngressTraffic,
+    Probe,
+    Revision,
+    RevisionTemplate,
+    Service,
+    ServiceScaling,
+    TCPSocketAction,
+    TrafficTarget,
+    TrafficTargetAllocationType,
+    TrafficTargetStatus,
+)
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+from google.rpc.error_details_pb2 import BadRequest
+
+from simulators.google import quotas
+from simulators.google.serving import Refused
+from simulators.google.state import Project
+
+MAX_DEFAULT: Final = 100
+"""Instances where nobody says how many at most. source: run.v2 protos"""
+DEFAULT_PORT: Final = 8080
+_UNITS: Final = {"Ki": 2**-20, "Mi": 2**-10, "Gi": 1.0, "M": 1e6 / 2**30, "G": 1e9 / 2**30}
+
+
+class Gpu(NamedTuple):
+    """What an instance with one accelerator of a kind may have."""
+
+    short: str
+    """As the planner calls it."""
+    cpus: tuple[float, float]
+    memory: tuple[float, float]
+    """GiB."""
+    regions: frozenset[str]
+    quota: str
+    """Of those without zonal redundancy."""
+
+
+GPUS: Final = {
+    "nvidia-l4": Gpu(
+        short="l4",
+        cpus=(4, 8),
+        memory=(16, 32),
+        regions=frozenset(
+            {
+                "us-central1",
+                "us-east4",
+                "europe-west1",
+                "europe-west4",
+                "asia-southeast1",
+                "asia-south1",
+            }
+        ),
+        quota="NvidiaL4GpuAllocNoZonalRedundancyPerProjectRegion",
+    ),
+    "nvidia-rtx-pro-6000": Gpu(
+        short="rtx-pro-6000",
+        cpus=(20, math.inf),
+        memory=(80, math.inf),
+        regions=frozenset({"us-central1", "europe-west4", "asia-southeast1", "asia-south2"}),
+        quota="NvidiaRtxPro6000GpuAllocNoZonalRedundancyPerProjectRegion",
+    ),
+}
+"""source: docs.cloud.google.com/run/docs/configuring/workerpools/gpu, stored copy of 2026-11-20;
+it gives no upper bounds for the RTX"""
+
+
+def gpus_of(container: Container) -> str:
+    """Give how many accelerators it asks for, empty for none."""
+    return container.resources.limits.get("nvidia.com/gpu", "")
+
+
+def accelerator_of(template: RevisionTemplate) -> str:
+    """Give the kind that its node has, empty for none."""
+    return template.node_selector.accelerator
+
+
+def engine_of(template: RevisionTemplate | Revision) -> Container:
+    """Give the container that has the accelerator; where none has, the first."""
+    return next((one for one in template.containers if gpus_of(one)), template.containers[0])
+
+
+def ingress_of(template: RevisionTemplate | Revision) -> Container:
+    """Give the container that requests are sent to."""
+    return next((one for one in template.containers if one.ports), template.containers[0])
+
+
+def cpus(limit: str) -> float:
+    """Read `8` or `8000m`; what cannot be read is not a number."""
+    return _number(limit[:-1]) / 1000 if limit.endswith("m") else _number(limit)
+
+
+def gibibytes(limit: str) -> float:
+    """Read `32Gi`; what cannot be read is not a number."""
+    for unit, factor in _UNITS.items():
+        if limit.endswith(unit):
+            return _number(limit.removesuffix(unit)) * factor
+    return _number(limit) / 2**30
+
+
+def instance_cpus(template: RevisionTemplate) -> float:
+    """Give the processors of all containers together."""
+    return sum(cpus(one.resources.limits.get("cpu", "1")) for one in template.containers)
+
+
+def instance_gibibytes(template: RevisionTemplate) -> float:
+    """Give the memory of all containers together."""
+    return sum(
+        gibibytes(one.resources.limits.get("memory", "512Mi")) for one in template.containers
+    )
+
+
+def most_instances(service: Service) -> int:
+    """Give the upper limit of instances; 0 where none is set."""
+    limits = (service.scaling.max_instance_count, service.template.scaling.max_instance_count)
+    return min((limit for limit in limits if limit), default=0)
+
+
+def least_instances(service: Service) -> int:
+    """Give how many instances are kept; in manual mode how many there are."""
+    if is_manual(service):
+        return service.scaling.manual_instance_count
+    return max(service.scaling.min_instance_count, service.template.scaling.min_instance_count)
+
+
+def timeout_seconds(template: RevisionTemplate) -> float:
+    """Give how long one request may take; 0 where nobody says."""
+    timeout: Duration = RevisionTemplate.pb(template).timeout
+    return timeout.seconds + timeout.nanos / 1e9
+
+
+def moment() -> Timestamp:
+    """Give the time now."""
+    now = Timestamp()
+    now.GetCurrentTime()
+    return now
+
+
+def is_manual(service: Service) -> bool:
+    """Whether a person says how many instances there are."""
+    return service.scaling.scaling_mode == type(service.scaling).ScalingMode.MANUAL
+
+
+def port_of(container: Container) -> int:
+    """Give the port that it listens on."""
+    return container.ports[0].container_port if container.ports else DEFAULT_PORT
+
+
+def fill_in(service: Service, project_number: str) -> None:
+    """Set what the server sets where the request says nothing."""
+    if not service.ingress:
+        service.ingress = IngressTraffic(IngressTraffic.INGRESS_TRAFFIC_ALL)
+    if not service.traffic:
+        latest = TrafficTargetAllocationType.TRAFFIC_TARGET_ALLOCATION_TYPE_LATEST
+        service.traffic = [TrafficTarget(type_=latest, percent=100)]
+    _switch_scaling(service.scaling)
+    template = service.template
+    if not most_instances(service) and not is_manual(service):
+        template.scaling.max_instance_count = MAX_DEFAULT
+    if not template.timeout:
+        template.timeout = Duration(seconds=300)
+    template.max_instance_request_concurrency = template.max_instance_request_concurrency or 80
+    if not template.service_account:
+        template.service_account = f"{project_number}-compute@developer.gserviceaccount.com"
+    _fill_in_ingress(ingress_of(template))
+
+
+def _fill_in_ingress(container: Container) -> None:
+    if not container.ports:
+        container.ports = [ContainerPort(name="http1", container_port=DEFAULT_PORT)]
+    elif not container.ports[0].name:
+        container.ports[0].name = "http1"
+    if not container.startup_probe:
+        container.startup_probe = Probe(
+            timeout_seconds=240,
+            period_seconds=240,
+            failure_threshold=1,
+            tcp_socket=TCPSocketAction(port=port_of(container)),
+        )
+
+
+def _switch_scaling(scaling: ServiceScaling) -> None:
+    """What the other mode knows is unset. source: run/docs/configuring/services/manual-scaling."""
+    if scaling.scaling_mode != ServiceScaling.ScalingMode.MANUAL:
+        ServiceScaling.pb(scaling).ClearField("manual_instance_count")
+        return
+    if "manual_instance_count" not in scaling:
+        scaling.manual_instance_count = scaling.min_instance_count
+    scaling.min_instance_count = 0
+    scaling.max_instance_count = 0
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+_SERVICE_ID: Final = re.compile(r"^[a-z](?:[a-z0-9-]{0,47}[a-z0-9])?$")
+_SERVICE_ID_WORDS: Final = (
+    "must contain only lowercase, digits, and hyphens; must begin with a letter, and must not end"
+    " with a hyphen; must be less than 50 characters."
+)
+_LABEL_KEY: Final = re.compile(r"^[a-z][a-z0-9_-]{0,62}$")
+_LABEL_VALUE: Final = re.compile(r"^[a-z0-9_-]{0,63}$")
+_OUR_NAMESPACES: Final = (
+    "run.googleapis.com",
+    "cloud.googleapis.com",
+    "serving.knative.dev",
+    "autoscaling.knative.dev",
+)
+_ANNOTATIONS_BYTES: Final = 256 * 1024
+_STARTUP_SECONDS: Final = 1800
+"""Of failureThreshold times periodSeconds with a GPU; 240 without one."""
+_EARLY: Final = {LaunchStage.Value(name) for name in ("ALPHA", "BETA")}
+"""Source of the refusal: docs.cloud.google.com/run/docs/troubleshooting, "The feature is not
+supported in the declared launch stage" (2026-11-23)."""
+_GIB_PER_CPU: Final = 4
+"""Source: docs.cloud.google.com/run/docs/configuring/services/memory-limits, up to 8 CPUs."""
+_QUOTA_HELP: Final = "\n\nTo request quota: g.co/cloudrun/gpu-quota"
+_SIZE_HELP: Final = (
+    "\nConsider running your workload in a region with greater capacity, or requesting an increase"
+    " in quota for this region."
+)
+_Problem = tuple[str, str]
+"""A field below the service, and what is wrong with it."""
+
+
+def check(
+    project: Project,
+    verb: str,
+    location: str,
+    service_id: str,
+    service: Service,
+    *,
+    validate_only: bool,
+) -> None:
+    """Refuse what cannot be; `verb` is Create or Update.
+
+    Raises:
+        Refused: INVALID_ARGUMENT, with the violated fields.
+    """
+    if not _SERVICE_ID.match(service_id):
+        raise _violations(
+            verb,
+            [("service_id", _SERVICE_ID_WORDS)],
+        )
+    problems = [(f"service.{field}", words) for field, words in _problems(service)]
+    if problems:
+        raise _violations(verb, problems)
+    _check_gpu_quota(project, location, service, validate_only=validate_only)
+    _check_size_quotas(project, location, service)
+
+
+def grant_first(project: Project, location: str, service: Service) -> None:
+    """Give the first deployment with a GPU in a region the quota that goes with it."""
+    accelerator = accelerator_of(service.template)
+    if accelerator and quotas.limit(project, GPUS[accelerator].quota, location) is None:
+        quotas.grant(project, GPUS[accelerator].quota, location)
+
+
+def _problems(service: Service) -> Iterator[_Problem]:
+    yield from _names(service)
+    yield from _scaling(service)
+    template = service.template
+    yield from _template(template)
+    for place, container in enumerate(template.containers):
+        where = f"template.containers[{place}]"
+        yield from _container(where, container)
+        yield from _mounts(where, template, container)
+    yield from _together(template)
+    for volume in template.volumes:
+        if any(option.startswith("-") for option in volume.gcs.mount_options):
+            yield "template.volumes", "mount options must not start with a hyphen."
+    if template.containers and (gpus_of(engine_of(template)) or accelerator_of(template)):
+        yield from _gpu(service, engine_of(template))
+
+
+def _names(service: Service) -> Iterator[_Problem]:
+    for key, value in service.labels.items():
+        if key.partition("/")[0] in _OUR_NAMESPACES or not _LABEL_KEY.match(key):
+            yield "labels", f"{key} is not a valid label key."
+        elif not _LABEL_VALUE.match(value):
+            yield "labels", f"{value} is not a valid label value."
+    for key in service.annotations:
+        if key.partition("/")[0] in _OUR_NAMESPACES:
+            yield "annotations", f"{key} is reserved for the system."
+    if sum(len(k) + len(v) for k, v in service.annotations.items()) > _ANNOTATIONS_BYTES:
+        yield "annotations", "The total size of annotations must not exceed 262144 bytes."
+
+
+def _scaling(service: Service) -> Iterator[_Problem]:
+    own, revision = service.scaling, service.template.scaling
+    if revision.max_instance_count and revision.min_instance_count > revision.max_instance_count:
+        yield (
+            "template.scaling.max_instance_count",
+            "must be greater or equal than min_instance_count.",
+        )
+    if own.max_instance_count and own.min_instance_count > own.max_instance_count:
+        yield "scaling.max_instance_count", "must be greater or equal than min_instance_count."
+    if min(own.min_instance_count, own.max_instance_count, own.manual_instance_count) < 0:
+        yield "scaling", "must not be negative."
+
+
+def _template(template: RevisionTemplate) -> Iterator[_Problem]:
+    ports = sum(bool(one.ports) for one in template.containers)
+    if ports != 1 and len(template.containers) != 1:
+        yield "template.containers", "exactly one container must have a port."
+    if not 0 <= timeout_seconds(template) <= 3600:
+        yield "template.timeout", "must be between 1 and 3600 seconds."
+    if not 0 <= template.max_instance_request_concurrency <= 1000:
+        yield "template.max_instance_request_concurrency", "must be between 1 and 1000."
+    if template.vpc_access.network_interfaces and template.vpc_access.connector:
+        yield "template.vpc_access", "connector and network_interfaces exclude each other."
+
+
+def _container(where: str, container: Container) -> Iterator[_Problem]:
+    if not container.image:
+        yield f"{where}.image", "must be set."
+    if len(container.ports) > 1:
+        yield f"{where}.ports", "must have at most one port."
+    for port in container.ports:
+        if port.name not in {"", "http1", "h2c"}:
+            yield f"{where}.ports[0].name", "must be either 'http1' or 'h2c'."
+        if not 1 <= port.container_port <= 65535:
+            yield f"{where}.ports[0].container_port", "must be between 1 and 65535."
+    if any(one.name in {"PORT", "K_SERVICE", "K_REVISION"} for one in container.env):
+        yield f"{where}.env", "The following reserved env names were provided: PORT."
+    longest = _STARTUP_SECONDS if gpus_of(container) else 240
+    yield from _probe(f"{where}.startup_probe", container.startup_probe, 240, longest)
+    yield from _probe(f"{where}.liveness_probe", container.liveness_probe, 3600, 0)
+
+
+def _probe(where: str, probe: Probe, most: int, longest: int) -> Iterator[_Problem]:
+    if not probe:
+        return
+    period, timeout = probe.period_seconds or 10, probe.timeout_seconds or 1
+    if not 0 <= probe.initial_delay_seconds <= most:
+        yield f"{where}.initial_delay_seconds", f"must be between 0 and {most}."
+    if not 1 <= period <= most:
+        yield f"{where}.period_seconds", f"must be between 1 and {most}."
+    if timeout > period:
+        yield f"{where}.timeout_seconds", "must be less than or equal to period_seconds."
+    if longest and (probe.failure_threshold or 3) * period > longest:
+        yield (
+            f"{where}.failure_threshold",
+            f"failure_threshold * period_seconds must not exceed {longest} seconds.",
+        )
+
+
+def _together(template: RevisionTemplate) -> Iterator[_Problem]:
+    """What containers of one instance are to each other."""
+    if len(template.containers) < 2:
+        return
+    named = {one.name: one for one in template.containers}
+    if "" in named or len(named) < len(template.containers):
+        yield "template.containers", "every container must have a name of its own."
+    for place, container in enumerate(template.containers):
+        where = f"template.containers[{place}]"
+        for other in container.depends_on:
+            if other not in named or other == container.name:
+                yield f"{where}.depends_on", f"no other container is named {other}."
+            elif not named[other].startup_probe:
+                yield f"{where}.depends_on", f"{other} must have a startup probe."
+        if gpus_of(container):
+            continue
+        limits = container.resources.limits
+        processors, memory = cpus(limits.get("cpu", "1")), gibibytes(limits.get("memory", "512Mi"))
+        if processors < 1 or processors % 1:
+            yield f"{where}.resources.limits.cpu", "must be a whole number beside a GPU."
+        if memory > 4 * processors:
+            yield f"{where}.resources.limits.memory", f"{processors:g} CPU go with 4 GiB each."
+    if sum(bool(gpus_of(one)) for one in template.containers) > 1:
+        yield "template.containers", "only one container can have a GPU."
+
+
+def _mounts(where: str, template: RevisionTemplate, container: Container) -> Iterator[_Problem]:
+    names = {volume.name for volume in template.volumes}
+    for mount in container.volume_mounts:
+        if mount.name not in names:
+            yield f"{where}.volume_mounts", f"no volume is named {mount.name}."
+        if not mount.mount_path.startswith("/"):
+            yield f"{where}.volume_mounts", "mount_path must be absolute."
+
+
+def _gpu(service: Service, container: Container) -> Iterator[_Problem]:
+    template = service.template
+    where = f"template.containers[{list(template.containers).index(container)}].resources"
+    rule = GPUS.get(accelerator_of(template))
+    if rule is None:
+        yield "template.node_selector.accelerator", f"must be one of {', '.join(GPUS)}."
+        return
+    if gpus_of(container) != "1":
+        yield f"{where}.limits", "nvidia.com/gpu must be 1."
+    if container.resources.cpu_idle:
+        yield f"{where}.cpu_idle", "must be false: GPUs need CPU that is always allocated."
+    if template.execution_environment.name == "EXECUTION_ENVIRONMENT_GEN1":
+        yield "template.execution_environment", "GPUs need the second generation."
+    limits = container.resources.limits
+    if instance_cpus(template) > rule.cpus[1] or instance_gibibytes(template) > rule.memory[1]:
+        most = f"{rule.cpus[1]:g} CPU and {rule.memory[1]:g}Gi"
+        yield "template.containers", f"all containers together may have {most} beside this GPU."
+    if not rule.cpus[0] <= cpus(limits.get("cpu", "1")) <= rule.cpus[1]:
+        yield f"{where}.limits.cpu", f"must be between {rule.cpus[0]:g} and {rule.cpus[1]:g}."
+    largest = min(rule.memory[1], _GIB_PER_CPU * cpus(limits.get("cpu", "1")))
+    if not rule.memory[0] <= gibibytes(limits.get("memory", "512Mi")) <= largest:
+        yield f"{where}.limits.memory", f"must be between {rule.memory[0]:g}Gi and {largest:g}Gi."
+
+
+def _check_gpu_quota(
+    project: Project, location: str, service: Service, *, validate_only: bool
+) -> None:
+    accelerator = accelerator_of(service.template)
+    if not accelerator:
+        return
+    rule = GPUS[accelerator]
+    if location not in rule.regions:
+        where = "service.template.node_selector.accelerator"
+        words = f"GPU type {accelerator} is not supported in region {location}."
+        raise _violations("Create", [(where, words)])
+    if accelerator in project.knobs.beta_gpus and service.launch_stage not in _EARLY:
+        raise Refused(
+            "FAILED_PRECONDITION",
+            f"The feature 'GPU type {accelerator}' is not supported in the declared launch stage.",
+        )
+    lone = service.template.gpu_zonal_redundancy_disabled
+    limit = quotas.limit(project, rule.quota, location)
+    unused = limit is None and (not validate_only or project.knobs.validates_first_grant)
+    granted = (
+        quotas.FIRST_GRANT if unused else (limit or 0) // quotas.QUOTAS_KNOWN[rule.quota].factor
+    )
+    allowed = granted if lone else 0
+    if not allowed:
+        raise Refused(
+            "INVALID_ARGUMENT",
+            "template.scaling.max_instance_count: You do not have quota for using GPUs"
+            f" {'without' if lone else 'with'} zonal redundancy. Learn more about GPU zonal"
+            f" redundancy: g.co/cloudrun/gpu-redundancy-help{_QUOTA_HELP}",
+        )
+    asked = most_instances(service) or MAX_DEFAULT
+    if asked > allowed:
+        raise Refused(
+            "INVALID_ARGUMENT",
+            f"scaling.max_instance_count: Max instances must be set to {allowed} or fewer in order"
+            f" to set GPU requirements.{_QUOTA_HELP}\n\nQuota violated:\n{rule.quota}"
+            f" requested: {asked} allowed: {allowed}",
+        )
+
+
+def _check_size_quotas(project: Project, location: str, service: Service) -> None:
+    """Refuse more CPU or memory than the project has for as many instances as may be."""
+    milli = instance_cpus(service.template) * 1000
+    octets = instance_gibibytes(service.template) * quotas.GIB
+    for quota_id, each, what in (
+        ("CpuAllocPerProjectRegion", milli, "CPU"),
+        ("MemAllocPerProjectRegion", octets, "memory"),
+    ):
+        allowed = quotas.limit(project, quota_id, location) or 0
+        _check_size(service, quota_id, allowed, each, what)
+
+
+def _check_size(service: Service, quota_id: str, allowed: int, each: float, what: str) -> None:
+    asked = most_instances(service) * each
+    if asked > allowed:
+        raise Refused(
+            "INVALID_ARGUMENT",
+            f"scaling.max_instance_count: Max instances must be set to {allowed // each:.0f} or"
+            f" fewer to set the requested total {what}.{_SIZE_HELP}\n\nQuota violated:\n{quota_id}"
+            f" requested: {asked:.0f} allowed: {allowed}",
+        )
+
+
+def _violations(verb: str, problems: list[_Problem]) -> Refused:
+    prefix = f"Violation in {verb}ServiceRequest"
+    field: Callable[..., Any] = BadRequest.FieldViolation
+    details = BadRequest(
+        field_violations=[field(field=f"{prefix}.{name}", description=w) for name, w in problems]
+    )
+    return Refused(
+        "INVALID_ARGUMENT",
+        "\n".join(f"{prefix}.{name}: {words}" for name, words in problems),
+        details=(details,),
+    )
+
+
+_STATE = Condition.State
+_PENDING: Final = ("Active", "ContainerReady", "ContainerHealthy", "ResourcesAvailable")
+"""Of a revision, beside Ready, which is the last."""
+_PARTS: Final = ("RoutesReady", "ConfigurationsReady")
+"""Of a service, beside its terminal condition."""
+
+
+class RolloutFailed(Exception):
+    """A revision will never serve."""
+
+    def __init__(
+        self,
+        status: str,
+        words: str,
+        *,
+        common: int | None = None,
+        revision: int | None = None,
+    ) -> None:
+        super().__init__(words)
+        self.status = status
+        """Of the operation that fails: name of a grpc.StatusCode."""
+        self.words = words
+        self.common = common
+        """A Condition.CommonReason; None where the revision has a reason of its own."""
+        self.revision = revision
+        """A Condition.RevisionReason."""
+
+    def refused(self) -> Refused:
+        """Give the same as what the operation says."""
+        return Refused(self.status, self.words)
+
+    def condition(self, kind: str) -> Condition:
+        """Give the same as a condition."""
+        told = _condition(kind, _STATE.CONDITION_FAILED, self.words)
+        told.severity = Condition.Severity(Condition.Severity.ERROR)
+        if self.revision is not None:
+            told.revision_reason = Condition.RevisionReason(self.revision)
+        else:
+            told.reason = Condition.CommonReason(
+                self.common or Condition.CommonReason.REVISION_FAILED
+            )
+        return told
+
+
+def reconcile(service: Service) -> None:
+    """It is being acted upon."""
+    service.reconciling = True
+    told = _condition("Ready", _STATE.CONDITION_RECONCILING, "")
+    service.terminal_condition = told
+    service.conditions = [_condition(kind, _STATE.CONDITION_RECONCILING, "") for kind in _PARTS]
+
+
+def deploy(revision: Revision) -> None:
+    """It is being brought up."""
+    revision.reconciling = True
+    words = "Deploying revision."
+    revision.conditions = [
+        _condition(kind, _STATE.CONDITION_RECONCILING, words) for kind in ("Ready", *_PENDING)
+    ]
+
+
+def serve(service: Service, revision: Revision) -> None:
+    """The revision is healthy and gets what is sent to the service."""
+    done = _STATE.CONDITION_SUCCEEDED
+    revision.reconciling = False
+    revision.observed_generation = revision.generation
+    revision.conditions = [_condition(kind, done, "") for kind in ("Ready", *_PENDING)]
+    service.latest_ready_revision = revision.name
+    latest = TrafficTargetAllocationType.TRAFFIC_TARGET_ALLOCATION_TYPE_LATEST
+    service.traffic_statuses = [TrafficTargetStatus(type_=latest, percent=100)]
+    settle(service)
+
+
+def settle(service: Service) -> None:
+    """Everything asked for is there."""
+    done = _STATE.CONDITION_SUCCEEDED
+    service.reconciling = False
+    service.observed_generation = service.generation
+    service.terminal_condition = _condition("Ready", done, "")
+    service.conditions = [_condition(kind, done, "") for kind in _PARTS]
+
+
+def fail(service: Service, revision: Revision, failure: RolloutFailed) -> None:
+    """The revision will not come up; what served before still does."""
+    revision.reconciling = False
+    broken = "ContainerReady" if failure.common is not None else "ContainerHealthy"
+    revision.conditions = [
+        failure.condition("Ready"),
+        *(
+            failure.condition(kind)
+            if kind == broken
+            else _condition(kind, _STATE.CONDITION_PENDING, "")
+            for kind in _PENDING
+        ),
+    ]
+    service.reconciling = False
+    service.terminal_condition = failure.condition("Ready")
+    service.conditions = [failure.condition(kind) for kind in _PARTS]
+
+
+def retire(revision: Revision) -> None:
+    """Nothing is sent to it any more."""
+    told = _condition("Active", _STATE.CONDITION_FAILED, "Revision retired.")
+    told.severity = Condition.Severity(Condition.Severity.INFO)
+    told.revision_reason = Condition.RevisionReason(Condition.RevisionReason.RETIRED)
+    revision.conditions = [told if one.type_ == "Active" else one for one in revision.conditions]
+
+
+def failure_of(service: Service) -> RolloutFailed | None:
+    """Give why it is not well, None where it is."""
+    told = service.terminal_condition
+    if told.state != _STATE.CONDITION_FAILED:
+        return None
+    return RolloutFailed(
+        "FAILED_PRECONDITION",
+        told.message,
+        common=told.reason or None,
+        revision=told.revision_reason or None,
+    )
+
+
+def _condition(kind: str, state: int, words: str) -> Condition:
+    return Condition(
+        type_=kind, state=Condition.State(state), message=words, last_transition_time=moment()
+    )

@@ -1,0 +1,522 @@
+"""How every simulated API is served: calls admitted, kept, refused, paged and waited for."""
+
+import fnmatch
+import re
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Never, TypeVar
+
+import anyio
+import grpc
+import grpc.aio
+from google.longrunning.operations_pb2 import (
+    GetOperationRequest,
+    ListOperationsRequest,
+    ListOperationsResponse,
+    Operation,
+    WaitOperationRequest,
+)
+from google.protobuf import json_format
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import Message
+from google.rpc.error_details_pb2 import ErrorInfo
+from google.rpc.status_pb2 import Status
+from starlette.responses import JSONResponse, Response
+
+from simulators.google.state import Fault, Project, World
+
+
+class Refused(Exception):
+    """A call is answered with a status of gRPC in place of a message."""
+
+    def __init__(
+        self,
+        status: str,
+        message: str,
+        *,
+        reason: str = "",
+        domain: str = "googleapis.com",
+        metadata: Mapping[str, str] | None = None,
+        details: Sequence[Any] = (),
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        """Name of a grpc.StatusCode, such as NOT_FOUND."""
+        self.message = message
+        self.reason = reason
+        """Of the ErrorInfo that goes with it; none if empty."""
+        self.domain = domain
+        self.metadata = metadata or {}
+        """Of that ErrorInfo."""
+        self.details = details
+        """More messages of google.rpc."""
+
+    @property
+    def as_status(self) -> Status:
+        """The same as the error of a long-running operation."""
+        return Status(code=grpc.StatusCode[self.status].value[0], message=self.message)
+
+
+def invalid(message: str) -> Refused:
+    """Something in the request cannot be."""
+    return Refused("INVALID_ARGUMENT", message)
+
+
+def not_found(kind: str, name: str) -> Refused:
+    """Nothing has that name."""
+    return Refused("NOT_FOUND", f"{kind} '{name}' was not found.")
+
+
+def not_permitted(permission: str, resource: str) -> Refused:
+    """The caller lacks a permission."""
+    return Refused(
+        "PERMISSION_DENIED",
+        f"Permission '{permission}' denied on resource '{resource}' (or it may not exist).",
+        reason="IAM_PERMISSION_DENIED",
+        domain="iam.googleapis.com",
+        metadata={"permission": permission, "resource": resource},
+    )
+
+
+_PROJECT: Final = re.compile(r"(?:^|/)projects/([^/]+)")
+_ACCOUNT: Final = re.compile(r"@([a-z0-9-]+)\.iam\.gserviceaccount\.com")
+_BUILD: Final = re.compile(r"^operations/(?:build/|acf\.[^/]*?-)([^/]+)")
+_NO_PROJECT: Final = "rehearsal"
+ALWAYS_ENABLED: Final = frozenset({"serviceusage.googleapis.com"})
+"""Without it nothing could ever be enabled."""
+_CLIENT_BASED: Final = frozenset(
+    f"{name}.googleapis.com" for name in ("cloudquotas", "cloudresourcemanager", "serviceusage")
+)
+"""APIs that count a call for the project of the credentials, not for the one that it is about."""
+_GCLOUDS_OWN: Final = "764086051850"
+USE: Final = "serviceusage.services.use"
+
+
+@dataclass(frozen=True, slots=True)
+class Injected:
+    """A fault that happens to this call."""
+
+    when: str
+    refusal: Refused
+
+
+def project_of(request: Any) -> str:
+    """Give the id or number of the project that a request is about."""
+    message = type(request).pb(request) if hasattr(type(request), "pb") else request
+    for text in _texts(message):
+        for pattern in (_PROJECT, _ACCOUNT, _BUILD):
+            found = pattern.search(text)
+            if found and found.group(1) != "-":
+                return found.group(1)
+    return str(getattr(message, "project_id", "")) or _NO_PROJECT
+
+
+def take_fault(project: Project, method: str) -> Injected | None:
+    """Give the first fault that a call of `method` meets, and count it."""
+    for place, fault in enumerate(project.knobs.faults):
+        if fault.times and fnmatch.fnmatchcase(method, fault.method):
+            spent = fault.model_copy(update={"times": fault.times - 1 if fault.times > 0 else -1})
+            faults = list(project.knobs.faults)
+            faults[place] = spent
+            project.knobs = project.knobs.model_copy(update={"faults": tuple(faults)})
+            return Injected(fault.when, _refusal(fault))
+    return None
+
+
+def admit(project: Project, request: Any, api: str, permission: str) -> None:
+    """Refuse a call to an API that is off, or by a caller who may not."""
+    if api and api not in project.apis | ALWAYS_ENABLED:
+        raise disabled(project, api)
+    if project.denies(permission):
+        message = type(request).pb(request) if hasattr(type(request), "pb") else request
+        raise not_permitted(permission, next(_texts(message), f"projects/{project.id}"))
+
+
+def check_billed(world: World, project: Project, api: str, billed: str) -> None:
+    """Refuse a call of a person that no project pays for, or one that may not or cannot.
+
+    Source: docs.cloud.google.com/docs/authentication/adc-troubleshooting/user-creds and
+    github.com/golang/oauth2/issues/702 (2024-02), which quotes the refusal.
+    """
+    if project.knobs.identity_kind != "user" or not api:
+        return
+    if not billed:
+        if api in _CLIENT_BASED:
+            raise Refused(
+                "PERMISSION_DENIED",
+                "Your application is authenticating by using local Application Default"
+                f" Credentials. The {api} API requires a quota project, which is not set by"
+                " default. To learn how to set your quota project, see"
+                " https://cloud.google.com/docs/authentication/adc-troubleshooting/user-creds .",
+                reason="SERVICE_DISABLED",
+                metadata={"service": api, "consumer": f"projects/{_GCLOUDS_OWN}"},
+            )
+        return
+    paying = world.project(billed)
+    if paying.denies(USE):
+        raise Refused(
+            "PERMISSION_DENIED",
+            f"Caller does not have required permission to use project {billed}. Grant the caller"
+            f" the roles/serviceusage.serviceUsageConsumer role, or a custom role with the {USE}"
+            " permission, and then retry.",
+            reason="USER_PROJECT_DENIED",
+            metadata={"service": api, "consumer": f"projects/{billed}"},
+        )
+    if api not in paying.apis | ALWAYS_ENABLED:
+        raise disabled(paying, api)
+
+
+def disabled(project: Project, api: str) -> Refused:
+    """Say that an API is not enabled, as Google does."""
+    address = f"https://console.developers.google.com/apis/api/{api}/overview?project="
+    return Refused(
+        "PERMISSION_DENIED",
+        f"{api} has not been used in project {project.number} before or it is disabled. Enable it"
+        f" by visiting {address}{project.number} then retry. If you enabled this API recently,"
+        " wait a few minutes for the action to propagate to our systems and retry.",
+        reason="SERVICE_DISABLED",
+        metadata={"service": api, "consumer": f"projects/{project.number}"},
+    )
+
+
+def _refusal(fault: Fault) -> Refused:
+    return Refused(
+        fault.status, fault.message or f"Rehearsed: {fault.status}.", reason=fault.reason
+    )
+
+
+def _texts(message: Message) -> Iterator[str]:
+    """Every string of a request, those of the request itself first."""
+    inner: list[Message] = []
+    for descriptor, value in message.ListFields():
+        if isinstance(value, str):
+            yield value
+        elif descriptor.message_type is None and not isinstance(value, (bytes, int, float, bool)):
+            yield from (one for one in value if isinstance(one, str))
+        elif isinstance(value, Message):
+            inner.append(value)
+    for one in inner:
+        yield from _texts(one)
+
+
+CODES: Final = {
+    "INVALID_ARGUMENT": 400,
+    "FAILED_PRECONDITION": 400,
+    "UNAUTHENTICATED": 401,
+    "PERMISSION_DENIED": 403,
+    "NOT_FOUND": 404,
+    "ALREADY_EXISTS": 409,
+    "ABORTED": 409,
+    "RESOURCE_EXHAUSTED": 429,
+    "INTERNAL": 500,
+    "UNAVAILABLE": 503,
+    "DEADLINE_EXCEEDED": 504,
+}
+"""Source: the comments of google/rpc/code.proto."""
+_TYPES: Final = "type.googleapis.com"
+
+
+def error(status: str, message: str, details: Sequence[Any] = ()) -> Response:
+    """Give an error as Google's JSON APIs do; `status` is a name of google.rpc.Code."""
+    code = CODES.get(status, 500)
+    body: dict[str, Any] = {"code": code, "message": message, "status": status}
+    if details:
+        body["details"] = list(details)
+    return JSONResponse({"error": body}, status_code=code)
+
+
+def of(refused: Refused) -> Response:
+    """Give the same refusal as a gRPC server's."""
+    return error(refused.status, refused.message, _details(refused))
+
+
+def _details(refused: Refused) -> list[dict[str, Any]]:
+    told = [_described(one) for one in refused.details]
+    if not refused.reason:
+        return told
+    info = {"reason": refused.reason, "domain": refused.domain, "metadata": {**refused.metadata}}
+    return [{"@type": f"{_TYPES}/google.rpc.ErrorInfo", **info}, *told]
+
+
+def _described(detail: Any) -> dict[str, Any]:
+    return {
+        "@type": f"{_TYPES}/{detail.DESCRIPTOR.full_name}",
+        **json_format.MessageToDict(detail),
+    }
+
+
+async def faulted(project: Project, method: str) -> Response | None:
+    """Count a call, and give what goes wrong with it; a fault of `hang` never answers."""
+    project.called(method)
+    fault = take_fault(project, method)
+    if fault is None:
+        return None
+    if fault.when.startswith("hang"):
+        await anyio.sleep_forever()
+    return of(fault.refusal)
+
+
+def refused(project: Project, api: str, permission: str, resource: str) -> Response | None:
+    """Give the refusal of a call to an API that is off, or by a caller who may not."""
+    if api not in project.apis | ALWAYS_ENABLED:
+        return of(disabled(project, api))
+    if project.denies(permission):
+        return of(not_permitted(permission, resource))
+    return None
+
+
+_READS: Final = ("Get", "List", "Test", "Access", "Wait", "BatchGet")
+"""How methods begin that change nothing."""
+Answer = Callable[[World, Project, Any], Awaitable[Any]]
+"""Answers a request that was admitted, in the project it names; raises Refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One method of an API."""
+
+    asked: Any
+    """Class of the request, of proto-plus or plain."""
+    answered: Any
+    answer: Answer
+    permission: str
+    """What the caller needs, such as run.services.create; none if empty."""
+
+
+class Billed(NamedTuple):
+    """Which API a call is of, and whose quota its header names; empty if none."""
+
+    api: str
+    project: str
+
+
+def unary(asked: Any, answered: Any, answer: Answer, permission: str = "") -> Method:
+    """Describe a method that takes one message and gives one."""
+    return Method(asked, answered, answer, permission)
+
+
+def add(
+    server: grpc.aio.Server,
+    world: World,
+    service: str,
+    methods: Mapping[str, Method],
+    *,
+    api: str = "",
+) -> None:
+    """Serve a service such as google.cloud.run.v2.Services.
+
+    `api` is what has to be enabled, such as run.googleapis.com; empty is nothing.
+    """
+    handlers = {
+        name: grpc.unary_unary_rpc_method_handler(
+            _behaviour(world, f"{service}/{name}", method, api),
+            request_deserializer=_reader(method.asked),
+            response_serializer=_writer(method.answered),
+        )
+        for name, method in methods.items()
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+
+
+def _behaviour(world: World, name: str, method: Method, api: str) -> Callable[..., Awaitable[Any]]:
+    async def behave(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        world.touch()
+        try:
+            sent = dict(context.invocation_metadata() or ())
+            billed = str(sent.get("x-goog-user-project", ""))
+            return await _answered(world, name, method, Billed(api, billed), request)
+        except Refused as refused:
+            await _abort(context, refused)
+
+    return behave
+
+
+async def _answered(world: World, name: str, method: Method, to: Billed, request: Any) -> Any:
+    project = world.project(project_of(request))
+    project.called(name)
+    fault = take_fault(project, name)
+    if fault and fault.when in {"before", "hang"}:
+        await _fail(fault)
+    check_billed(world, project, to.api, to.project)
+    admit(project, request, to.api, method.permission)
+    answer = await method.answer(world, project, request)
+    if not name.partition("/")[2].startswith(_READS):
+        world.keep(project)
+    if fault:
+        await _fail(fault)
+    return answer
+
+
+async def _fail(fault: Injected) -> Never:
+    if fault.when.startswith("hang"):
+        await anyio.sleep_forever()
+    raise fault.refusal
+
+
+async def _abort(context: grpc.aio.ServicerContext[Any, Any], refused: Refused) -> Never:
+    code = grpc.StatusCode[refused.status]
+    status = Status(code=code.value[0], message=refused.message)
+    details = list(refused.details)
+    if refused.reason:
+        info = ErrorInfo(
+            reason=refused.reason, domain=refused.domain, metadata=dict(refused.metadata)
+        )
+        details.insert(0, info)
+    for detail in details:
+        packed = AnyMessage()
+        packed.Pack(detail)
+        status.details.append(packed)
+    trailing = (("grpc-status-details-bin", status.SerializeToString()),) if details else ()
+    await context.abort(code, refused.message, trailing)
+
+
+def _reader(kind: Any) -> Callable[[bytes], Any]:
+    read: Callable[[bytes], Any] = getattr(kind, "deserialize", None) or kind.FromString
+    return read
+
+
+def _writer(kind: Any) -> Callable[[Any], bytes]:
+    write: Callable[[Any], bytes] = getattr(kind, "serialize", None) or kind.SerializeToString
+    return write
+
+
+T = TypeVar("T")
+
+
+def page_of(
+    rows: Sequence[T], size: int, token: str, *, most: int, usual: int = 0
+) -> tuple[list[T], str]:
+    """Give one page of rows and the token of the next, empty after the last.
+
+    `usual` is the size where none is asked for (0: as `most`), which no page goes beyond.
+
+    Raises:
+        Refused: The size is negative, or the token is not one of ours.
+    """
+    if size < 0:
+        raise invalid("page_size must not be negative.")
+    if token and not token.isdecimal():
+        raise invalid("The page token is not valid.")
+    begin = int(token or 0)
+    end = begin + min(size or usual or most, most)
+    return list(rows[begin:end]), str(end) if end < len(rows) else ""
+
+
+_POLL_SECONDS: Final = 0.02
+_PERMISSIONS: Final = {
+    "run": "run.operations.get",
+    "tpu": "tpu.operations.get",
+    "cloudbuild": "cloudbuild.builds.get",
+}
+"""Source: iam-dataset's table of methods and permissions (2026-08), made of Google's own pages."""
+_LONGEST_WAIT_SECONDS: Final = 30.0
+
+
+def new_name(project: Project, location: str) -> str:
+    """Give a name as most APIs form it."""
+    return f"projects/{project.id}/locations/{location}/operations/{uuid.uuid4()}"
+
+
+def opened(project: Project, name: str, metadata: Any = None) -> Operation:
+    """Begin an operation that somebody else finishes."""
+    operation = Operation(name=name)
+    if metadata is not None:
+        operation.metadata.Pack(_plain(metadata))
+    project.operations[name] = operation
+    return operation
+
+
+def succeeded(operation: Operation, answer: Any) -> Operation:
+    """Finish it with an answer."""
+    operation.response.Pack(_plain(answer))
+    operation.done = True
+    return operation
+
+
+def validated(answer: Any) -> Operation:
+    """Return the answer to validate_only: over at once, with the method's metadata."""
+    operation = Operation()
+    operation.metadata.Pack(_plain(answer))
+    return succeeded(operation, answer)
+
+
+def failed(operation: Operation, refused: Refused) -> Operation:
+    """Finish it with a google.rpc.Status."""
+    operation.error.CopyFrom(refused.as_status)
+    operation.done = True
+    return operation
+
+
+def begun(
+    world: World,
+    project: Project,
+    name: str,
+    work: Callable[[], Awaitable[Any]],
+    *,
+    metadata: Any = None,
+) -> Operation:
+    """Begin an operation whose `work` goes on by itself; its answer, or Refused, finishes it."""
+    operation = opened(project, name, metadata)
+
+    async def go_on() -> None:
+        try:
+            succeeded(operation, await work())
+        except Refused as refused:
+            failed(operation, refused)
+        world.keep(project)
+
+    world.tasks.start_soon(go_on)
+    return operation
+
+
+def mount(server: grpc.aio.Server, world: World) -> None:
+    """Serve google.longrunning.Operations for all APIs."""
+    add(
+        server,
+        world,
+        "google.longrunning.Operations",
+        {
+            "GetOperation": unary(GetOperationRequest, Operation, _get),
+            "ListOperations": unary(ListOperationsRequest, ListOperationsResponse, _list),
+            "WaitOperation": unary(WaitOperationRequest, Operation, _wait),
+        },
+    )
+
+
+async def _get(_world: World, project: Project, request: GetOperationRequest) -> Operation:
+    found: Operation | None = project.operations.get(request.name)
+    if found is None:
+        raise not_found("Operation", request.name)
+    permission = _permission(found.metadata.type_url)
+    if project.denies(permission):
+        raise not_permitted(permission, request.name)
+    return found
+
+
+def _permission(kind: str) -> str:
+    """Give what a look at an operation takes, by the API that its metadata is of."""
+    return next((needed for part, needed in _PERMISSIONS.items() if f".{part}." in kind), "")
+
+
+async def _list(
+    _world: World, project: Project, request: ListOperationsRequest
+) -> ListOperationsResponse:
+    under = [one for name, one in project.operations.items() if name.startswith(request.name)]
+    return ListOperationsResponse(operations=under)
+
+
+async def _wait(_world: World, project: Project, request: WaitOperationRequest) -> Operation:
+    asked = request.timeout.seconds + request.timeout.nanos / 1e9
+    longest = min(asked or _LONGEST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS)
+    operation = await _get(_world, project, GetOperationRequest(name=request.name))
+    with anyio.move_on_after(longest):
+        while True:
+            if operation.done:
+                break
+            await anyio.sleep(_POLL_SECONDS)
+    return operation
+
+
+def _plain(message: Any) -> Any:
+    return type(message).pb(message) if hasattr(type(message), "pb") else message
