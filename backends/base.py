@@ -20,7 +20,7 @@ from core.records import (
 )
 from core.rehearsal import AzurePlane, GooglePlane
 from core.settings import Settings
-from logs.lines import Line
+from logs.read import Line
 from planner.accelerators import Accelerator
 from planner.flags import Flags
 

@@ -18,10 +18,9 @@ from typing import IO, Any, Final
 
 from core.foreign import printable
 from core.redaction import redact
-from logs.catalogue import WRITERS, Writer
-from logs.masking import mask
-from logs.shippers import entry
-from logs.verdict import Judge, Verdict
+from logs.failures import WRITERS, Judge, Verdict, Writer
+from logs.read import entry
+from logs.reduce import mask
 
 _LINE_BYTES: Final = 16 * 1024
 """Of a line; what it says of itself stands at its beginning."""

@@ -1,17 +1,155 @@
 """vLLM's boot log, read into the phase it is in and what it says of memory."""
 
 import contextlib
+import functools
 import re
+import tomllib
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
-from core.records import Phase
-from logs.boot_records import BootLog as BootLog  # noqa: PLC0414  said here too
-from logs.boot_records import BootMemory as BootMemory  # noqa: PLC0414  said here too
-from logs.boot_records import PhaseTime as PhaseTime  # noqa: PLC0414  said here too
-from logs.boot_words import words
-from logs.lines import Line, clean
+from pydantic import Field
+
+from core.records import Phase, Record
+from logs.read import Line, clean
+
+_FILE: Final = Path(__file__).with_name("boot.toml")
+_FIGURES: Final = {
+    "{number}": r"([0-9]{1,9}(?:\.[0-9]{1,9})?)",
+    "{signed}": r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)",
+    "{count}": r"([0-9][0-9,]{0,15})",
+}
+
+
+class Wording(NamedTuple):
+    """How something is said."""
+
+    name: str
+    """Of the phase that has begun, or of the figure that is told."""
+    rank: int
+    """Of a figure's wordings the least is the most exact."""
+    hints: tuple[str, ...]
+    pattern: re.Pattern[str]
+
+    def find(self, line: str) -> re.Match[str] | None:
+        """Find it in a line."""
+        return self.pattern.search(line) if any(hint in line for hint in self.hints) else None
+
+
+class Words(NamedTuple):
+    """Every wording that is known."""
+
+    phases: tuple[Wording, ...]
+    """In the order of a boot."""
+    facts: tuple[Wording, ...]
+    hint: re.Pattern[str]
+    """Fits every line that anything fits; most lines of a log it does not."""
+
+    def phase(self, line: str) -> str | None:
+        """Name the phase that a line tells of."""
+        return next((each.name for each in self.phases if each.find(line)), None)
+
+
+@functools.cache
+def words() -> Words:
+    """Read the file, once."""
+    rows: dict[str, list[dict[str, Any]]] = tomllib.loads(_FILE.read_text("utf-8"))
+    hints = {hint for kind in ("phase", "fact") for row in rows[kind] for hint in row["hints"]}
+    return Words(
+        phases=_wordings(rows["phase"]),
+        facts=_wordings(rows["fact"]),
+        hint=re.compile("|".join(map(re.escape, sorted(hints)))),
+    )
+
+
+def _wordings(rows: Iterable[dict[str, Any]]) -> tuple[Wording, ...]:
+    return tuple(
+        Wording(row["name"], rank, tuple(row["hints"]), _pattern(row["pattern"]))
+        for rank, row in enumerate(rows)
+    )
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    for name, figure in _FIGURES.items():
+        text = text.replace(name, figure)
+    return re.compile(text)
+
+
+class BootMemory(Record):
+    """What the engine's log says of memory and of the time it took; None where it says nothing."""
+
+    weights_gib: float | None = None
+    """Of the model on one accelerator."""
+    weights_seconds: float | None = None
+    download_seconds: float | None = None
+    """For the weights to come from the Hub, if they did."""
+    kv_cache_gib: float | None = None
+    """On one accelerator; below nothing where the model left no room."""
+    kv_cache_tokens: int | None = None
+    kv_blocks: int | None = None
+    max_concurrency: float | None = None
+    """Requests of `max_concurrency_tokens` that fit at once."""
+    max_concurrency_tokens: int | None = None
+    graphs_gib: float | None = None
+    graphs_estimated_gib: float | None = None
+    """As the engine foresaw them, before it captured any."""
+    graphs_seconds: float | None = None
+    peak_activation_gib: float | None = None
+    non_torch_gib: float | None = None
+    weights_and_non_torch_gib: float | None = None
+    """Of engines that tell them together."""
+    usable_gib: float | None = None
+    """What the engine may take in all: its share of the accelerator's memory."""
+    profile_seconds: float | None = None
+    compile_seconds: float | None = None
+    engine_seconds: float | None = None
+    """To profile, make the KV cache and warm up."""
+
+
+class PhaseTime(Record):
+    """One phase of a boot, and how long it took."""
+
+    name: str
+    seconds: float | None = Field(default=None, ge=0)
+    """From its first line to the next phase's, by the log's own stamps; of the newest phase, to
+    the newest line. None where no line of it is stamped."""
+
+
+class BootLog(Record):
+    """How far a boot has come."""
+
+    phase: str
+    percent: int | None = Field(default=None, ge=0, le=100)
+    done: int | None = None
+    """Of `total` files or graphs, in the phase's progress bar."""
+    total: int | None = None
+    since: datetime | None = None
+    """When its newest phase began, by the log's own clock."""
+    phases: tuple[PhaseTime, ...] = ()
+    """In the order in which they were gone through."""
+    chips: int | None = None
+    """That a TPU's engine counts."""
+    compiled: int = 0
+    """Graphs that a TPU's engine has begun to compile; it says no total."""
+    started: bool = False
+    """Its HTTP server is up; no model has answered yet."""
+    version: str | None = None
+    config: dict[str, str] = Field(default_factory=dict)
+    """The engine's own account of its configuration."""
+    arguments: str = ""
+    """The flags that differ from vLLM's defaults, as it prints them; keys are left out."""
+    sampling: dict[str, float] = Field(default_factory=dict)
+    """What the model's generation_config.json sets in place of vLLM's own defaults."""
+    memory: BootMemory = BootMemory()
+
+    @property
+    def counted(self) -> str:
+        """Say how many of its files or graphs are done, as far as its progress bar tells."""
+        if self.total is None or self.started:
+            return ""
+        return f"{self.done} of {self.total} {'shards' if 'weights' in self.phase else 'graphs'}"
+
 
 STARTING: Final = "starting"
 WEIGHTS: Final = "loading weights"

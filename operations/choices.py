@@ -9,7 +9,7 @@ import anyio
 from core.errors import OpsError
 from core.records import NAME_PATTERN
 from core.redaction import redact
-from logs.catalogue import WRITERS, catalogue
+from logs.failures import WRITERS, catalogue
 from operations.benchmarks.kept import folders
 from operations.remembered import subject_of
 from operations.runtime import Runtime

@@ -4,7 +4,7 @@ from typing import Final
 
 from core.errors import NotFound
 from core.records import Answer
-from logs.catalogue import WRITERS, Pattern, Writer, catalogue
+from logs.failures import WRITERS, Pattern, Writer, catalogue
 
 _ABOUT: Final[dict[Writer, str]] = {
     "engine": "what an engine's log says when it dies or suffers",

@@ -17,7 +17,7 @@ from core.cloud_errors import CloudError
 from core.errors import NextStep, NotFound, OpsError
 from core.records import Answer, Record
 from core.settings import ROOT, Settings
-from logs.catalogue import WRITERS, catalogue
+from logs.failures import WRITERS, catalogue
 from operations.runtime import Runtime
 from planner import catalog
 

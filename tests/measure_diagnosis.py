@@ -16,9 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from logs.catalogue import SPEAKERS, WRITERS, Writer, catalogue
-from logs.shippers import bare
-from logs.verdict import UNKNOWN_CAUSE, Judge, Verdict
+from logs.failures import SPEAKERS, UNKNOWN_CAUSE, WRITERS, Judge, Verdict, Writer, catalogue
+from logs.read import bare
 
 DATA: Final = Path(__file__).parent / "data"
 _LEAD: Final = "(EngineCore pid=102) ERROR 11-20 11:32:17 [core.py:1510] "

@@ -22,8 +22,8 @@ import anyio
 
 from core.processes import run
 from core.settings import ROOT
-from logs.lines import Line
-from logs.reducing import Reducer
+from logs.read import Line
+from logs.reduce import Reducer
 from tests.log_lines import BEGAN, lines
 from tests.watched import Usage, cores, run_watched
 

@@ -38,7 +38,7 @@ from backends.base import (
 )
 from core.plans import Plan, Preflight
 from core.records import Access, Deleted, Deployment, DeploymentSpec, ModelShape, Remainder, Target
-from logs.lines import Line
+from logs.read import Line
 from planner.accelerators import Accelerator
 
 

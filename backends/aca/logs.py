@@ -28,7 +28,7 @@ from core.cloud_errors import (
 )
 from core.reply import note
 from core.trust import trusted
-from logs.lines import Line, pieces
+from logs.read import Line, pieces
 
 if TYPE_CHECKING:
     from azure.mgmt.appcontainers.models import ContainerApp, ManagedEnvironment

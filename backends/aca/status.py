@@ -39,9 +39,9 @@ from core.record import Record
 from core.records import Deployment, Failure, ModelShape, Phase, State
 from core.reply import note
 from logs.boot import STARTING, WARMING, boot_of, phase_of
-from logs.catalogue import meaning as wording_for
-from logs.lines import Line
-from logs.verdict import evidence, recognize
+from logs.failures import evidence, recognize
+from logs.failures import meaning as wording_for
+from logs.read import Line
 from planner.accelerators import Accelerator, accelerator
 from planner.places import Size
 

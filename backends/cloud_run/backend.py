@@ -37,7 +37,7 @@ from backends.cloud_run.site import Clients, IdentityTokens, Site
 from backends.google import secrets, setup
 from core.plans import Plan, Preflight
 from core.records import Access, Deleted, Deployment, DeploymentSpec, ModelShape, Target
-from logs.lines import Line
+from logs.read import Line
 from planner.accelerators import Accelerator
 
 

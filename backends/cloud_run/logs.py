@@ -12,7 +12,7 @@ from backends.google import logs
 from backends.google.clients import when
 from backends.google.logs import any_of, between, quoted, read_page
 from core.reply import note
-from logs.lines import Line
+from logs.read import Line
 
 if TYPE_CHECKING:
     from google.cloud.run_v2 import Revision

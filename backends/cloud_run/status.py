@@ -38,9 +38,9 @@ from core.record import Record
 from core.records import NAME_PATTERN, Deployment, Failure, Phase, State
 from core.reply import note
 from logs.boot import WARMING, phase_of
-from logs.catalogue import meaning as wording_for
-from logs.lines import Line
-from logs.verdict import evidence, recognize
+from logs.failures import evidence, recognize
+from logs.failures import meaning as wording_for
+from logs.read import Line
 
 if TYPE_CHECKING:
     from google.cloud.run_v2 import Condition, Revision, Service

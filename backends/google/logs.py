@@ -9,7 +9,7 @@ from backends.base import LogQuery
 from backends.google.clients import GoogleSite, when
 from backends.google.errors import READ_SECONDS, reading, translated
 from core.reply import note
-from logs.lines import Line, pieces
+from logs.read import Line, pieces
 
 if TYPE_CHECKING:
     from google.api_core.retry import AsyncRetry

@@ -65,7 +65,7 @@ from core.records import (
     ModelShape,
     Target,
 )
-from logs.lines import Line
+from logs.read import Line
 from planner.accelerators import Accelerator
 from planner.flags import Flags
 from planner.model import read_model

@@ -16,7 +16,7 @@ from backends.local.identity import Seen
 from core.errors import OpsError
 from core.plans import Check
 from core.processes import run
-from logs.files import size_of
+from logs.read import size_of
 from planner.accelerators import Accelerator, accelerators
 from planner.overheads import GIB
 

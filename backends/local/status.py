@@ -29,10 +29,9 @@ from core.records import Access, Deployment, Failure, Phase, State, Target, expi
 from core.reply import note
 from core.waiting import wait_until
 from logs.boot import WARMING, BootLog, read_boot
-from logs.files import Wanted, head_lines, newest_pages
-from logs.files import newest_lines as files_newest_lines
-from logs.lines import Line
-from logs.verdict import died_of, evidence, recognize
+from logs.failures import died_of, evidence, recognize
+from logs.read import Line, Wanted, head_lines, newest_pages
+from logs.read import newest_lines as files_newest_lines
 from planner.overheads import GIB
 
 _TAIL: Final = 400

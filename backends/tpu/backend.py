@@ -30,7 +30,7 @@ from backends.tpu.queued import QueuedPlane
 from backends.tpu.site import Clients, Inventory, Site
 from core.plans import Plan, Preflight
 from core.records import Access, Deleted, Deployment, DeploymentSpec, ModelShape, Target
-from logs.lines import Line
+from logs.read import Line
 from planner.accelerators import Accelerator
 
 

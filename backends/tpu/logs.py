@@ -21,7 +21,7 @@ from backends.tpu import chips, site
 from backends.tpu import store as memory
 from backends.tpu.site import Chip, Site
 from core.reply import note
-from logs.lines import Line, clean, pieces
+from logs.read import Line, clean, pieces
 
 if TYPE_CHECKING:
     from google.cloud.logging_v2.types import LogEntry

@@ -23,7 +23,7 @@ from core.cloud_errors import (
 from core.errors import OpsError, WaitedTooLong
 from core.reply import note
 from core.waiting import wait_until
-from logs.catalogue import meaning as wording_for
+from logs.failures import meaning as wording_for
 
 T = TypeVar("T")
 

@@ -44,8 +44,8 @@ from core.errors import InvalidArgument
 from core.records import Deployment, Failure, Phase, State
 from core.reply import note
 from logs.boot import COMPILING, WARMING, boot_of, phase_of
-from logs.lines import Line
-from logs.verdict import died_of, evidence
+from logs.failures import died_of, evidence
+from logs.read import Line
 from planner.accelerators import Accelerator, accelerator
 from planner.boot import boot
 from planner.flags import Flags

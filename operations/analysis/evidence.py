@@ -11,12 +11,9 @@ from backends.base import LogQuery
 from core.errors import OpsError
 from core.foreign import one_line
 from core.redaction import redact
-from logs.catalogue import WRITERS, Writer
-from logs.finding import Finder, Finding
-from logs.lines import Line, clean
-from logs.masking import mask
-from logs.reduced import Reduced, times
-from logs.reducing import Reducer
+from logs.failures import WRITERS, Finder, Finding, Writer
+from logs.read import Line, clean
+from logs.reduce import Reduced, Reducer, mask, times
 from operations.analysis.records import Recognized
 from operations.analyst.words import Row
 from operations.diagnosis.calls import calls

@@ -4,8 +4,7 @@ from functools import cache
 from typing import Final
 
 from core.records import Deployment, State
-from logs.catalogue import Writer, catalogue
-from logs.finding import Finding
+from logs.failures import Finding, Writer, catalogue
 from operations.diagnosis.records import Layer
 
 SETTINGS: Final = frozenset(

@@ -12,7 +12,7 @@ from core.endpoint import Endpoint
 from core.errors import OpsError
 from core.metrics import EngineMetrics
 from core.records import Deployment, DeploymentSpec, Failure, State, Step
-from logs.catalogue import WRITERS, Writer
+from logs.failures import WRITERS, Writer
 from operations.diagnosis.records import MOST_CHARACTERS, Evidence, Layer, Remark, Verdict
 from operations.resolve import Found
 from operations.runtime import Runtime

@@ -8,10 +8,16 @@ from backends.base import LogQuery
 from core.errors import OpsError
 from core.records import Failure, State
 from logs.boot import BEGINS
-from logs.catalogue import LINE_CHARACTERS, Writer, asked_words
-from logs.finding import Finder, Finding
-from logs.lines import Line
-from logs.verdict import UNKNOWN_CAUSE, Judge
+from logs.failures import (
+    LINE_CHARACTERS,
+    UNKNOWN_CAUSE,
+    Finder,
+    Finding,
+    Judge,
+    Writer,
+    asked_words,
+)
+from logs.read import Line
 from operations.diagnosis.blame import is_cause, is_end, is_vague, layer_of
 from operations.diagnosis.case import Case, Fault, condition, lines
 from operations.diagnosis.records import Evidence, Layer

@@ -4,8 +4,7 @@ from typing import Final
 
 from backends.base import HasHost, LogQuery, StreamsLogs
 from core.records import State
-from logs.catalogue import asked_words
-from logs.finding import Finder, Finding
+from logs.failures import Finder, Finding, asked_words
 from operations.diagnosis.booting import disk_evidence, disk_full
 from operations.diagnosis.case import Case, Looked, ago, failed, healthy, skipped
 from operations.diagnosis.records import MOST_CHARACTERS, Evidence, Remark

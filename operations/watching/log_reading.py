@@ -9,7 +9,7 @@ import anyio
 from backends.base import LogQuery, StreamsLogs
 from core.errors import Unsupported
 from core.records import Record
-from logs.lines import Line
+from logs.read import Line
 from operations.resolve import Found
 
 READ_SECONDS: Final = 20.0

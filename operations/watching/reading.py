@@ -10,10 +10,9 @@ from core.errors import OpsError, Unsupported
 from core.foreign import printable, shortened
 from core.records import State
 from core.reply import note
-from logs.lines import Line
-from logs.reducing import Reducer
-from logs.severity import body_of
-from logs.verdict import error_lines, recognize
+from logs.failures import error_lines, recognize
+from logs.read import Line, body_of
+from logs.reduce import Reducer
 from operations.limits import MAX_LOG_LINES
 from operations.resolve import Found
 from operations.runtime import Runtime

@@ -21,7 +21,7 @@ from core.errors import DeploymentNotFound, InvalidArgument, NotReady, OpsError,
 from core.plans import Plan
 from core.records import DeploymentSpec, ModelShape, State
 from core.waiting import wait_until
-from logs.lines import Line
+from logs.read import Line
 from planner.model import read_model
 from tests.backends.contract_rows import ABILITIES, ROWS, Ground, Lines
 from tests.backends.local.conftest import Machine

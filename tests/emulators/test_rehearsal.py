@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from core.plans import MemoryPlan
-from logs.verdict import recognize
+from logs.failures import recognize
 from planner.accelerators import accelerator
 from planner.flags import Flags
 from planner.memory import plan_memory

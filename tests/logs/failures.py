@@ -5,9 +5,8 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final, NamedTuple
 
-from logs.catalogue import WRITERS, Writer
-from logs.finding import Finder, Finding
-from logs.lines import Line
+from logs.failures import WRITERS, Finder, Finding, Writer
+from logs.read import Line
 from tests.logs.conftest import DATA, NOW
 
 PLATFORM: Final = "platform"

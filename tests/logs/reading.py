@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
-from logs.lines import Line
-from logs.reduced import Reduced
-from logs.reducing import Reducer
+from logs.read import Line
+from logs.reduce import Reduced, Reducer
 from tests.logs.conftest import NOW
 
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logs.boot import PHASES, BootLog, read_boot
-from logs.files import head_lines
-from logs.lines import clean
+from logs.read import clean, head_lines
 from tests.logs.boots import GPU_BOOT
 from tests.logs.conftest import DATA, NOW
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from core.records import Phase
 from logs.boot import PHASES, boot_of, phase_of, read_boot
-from logs.files import head_lines
-from logs.lines import Line
+from logs.read import Line, head_lines
 from tests.logs.boots import GPU_BOOT
 from tests.logs.conftest import NOW
 from tests.logs.test_boot_wordings import LINES

@@ -5,8 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from logs.boot import PHASES, BootLog, read_boot
-from logs.boot_words import Wording, words
+from logs.boot import PHASES, BootLog, Wording, read_boot, words
 from tests.logs.conftest import DATA, NOW
 
 LINES: Final[list[dict[str, Any]]] = tomllib.loads(

@@ -7,20 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logs.catalogue import (
+from logs.failures import (
     LINE_CHARACTERS,
     RANKS,
     WRITERS,
+    Judge,
     Pattern,
+    Verdict,
     Writer,
     advised,
     asked_words,
     catalogue,
+    died_of,
+    evidence,
     hints,
     meaning,
+    recognize,
 )
-from logs.severity import gravity
-from logs.verdict import Judge, Verdict, died_of, evidence, recognize
+from logs.read import gravity
 from tests.logs.failures import SEEN, Seen
 
 ENTRIES = [

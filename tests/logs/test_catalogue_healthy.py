@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from logs.catalogue import WRITERS, Writer
-from logs.files import head_lines
-from logs.verdict import Judge, recognize
+from logs.failures import WRITERS, Judge, Writer, recognize
+from logs.read import head_lines
 from simulators.engine.__main__ import main
 from tests.emulators.test_boot import boot
 from tests.emulators.test_boot_tpu import boot as boot_on_tpu

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from logs.files import head_lines, newest_lines, size_of
+from logs.read import head_lines, newest_lines, size_of
 
 
 @pytest.fixture

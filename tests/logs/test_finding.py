@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logs.catalogue import WRITERS, Pattern, Writer, catalogue
-from logs.finding import Finder
-from logs.lines import Line
+from logs.failures import WRITERS, Finder, Pattern, Writer, catalogue
+from logs.read import Line
 from tests.logs.conftest import NOW
 from tests.logs.failures import PLATFORM, SEEN, Seen, found, healthy, lines_of
 

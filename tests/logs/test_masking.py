@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logs.masking import is_card, mask
+from logs.reduce import is_card, mask
 
 QUOTED = st.sampled_from(["'", '"'])
 

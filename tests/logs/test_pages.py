@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logs.files import PAGE_LINES, Wanted, head_lines, newest_pages
-from logs.lines import Line
+from logs.read import PAGE_LINES, Line, Wanted, head_lines, newest_pages
 
 EVERY = Wanted()
 WORDS = st.text("ab \u00e9\u20ac\U0001f600", max_size=9)

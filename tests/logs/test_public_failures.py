@@ -2,7 +2,7 @@
 
 import pytest
 
-from logs.catalogue import asked_words
+from logs.failures import asked_words
 from tests.measure_diagnosis import cases, measured
 
 LIMITS = {  # recall, precision, decisive line shown, alarms

@@ -5,9 +5,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logs.lines import Line
-from logs.readable import LONGEST, readable
-from logs.reducing import Reducer
+from logs.read import LONGEST, Line, readable
+from logs.reduce import Reducer
 from tests.log_lines import lines
 from tests.logs.conftest import NOW
 from tests.logs.reading import log, reduced

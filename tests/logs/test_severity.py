@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from logs.lines import clean
-from logs.severity import Severity, gravity
+from logs.read import Severity, clean, gravity
 
 RUN = '"timestamp":"t","logName":"projects/p/logs/run.googleapis.com%2Fstdout"'
 SYSTEM = '"timestamp":"t","logName":"projects/p/logs/run.googleapis.com%2Fvarlog%2Fsystem"'

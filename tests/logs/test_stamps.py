@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from logs.stamps import Stamps
+from logs.read import Stamps
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from logs.lines import Line
-from logs.severity import Gravity
-from logs.templates import (
+from logs.read import Gravity, Line
+from logs.reduce import (
     ANY,
     MOST_ALIKE,
     MOST_BEGINNINGS,

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from logs.catalogue import Writer
-from logs.verdict import UNKNOWN_CAUSE, Judge, Verdict, died_of, judged, search_words
+from logs.failures import UNKNOWN_CAUSE, Judge, Verdict, Writer, died_of, judged, search_words
 
 BEGUN = "(APIServer pid=1) INFO 11-20 11:32:07 [api_server.py:1] vLLM API server version 0.11.0"
 UP = "(APIServer pid=1) INFO:     Application startup complete."

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from logs.catalogue import RANKS, Writer, meaning
+from logs.failures import RANKS, Writer, meaning
 from tests.conversation import Reply
 from tests.logs.conftest import DATA
 from tests.logs.failures import SEEN, Seen, healthy

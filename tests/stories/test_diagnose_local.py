@@ -10,7 +10,7 @@ import pytest
 
 from backends.local.process import Exit, Folder, Process
 from core.settings import Settings
-from logs.catalogue import catalogue, meaning
+from logs.failures import catalogue, meaning
 from tests.conversation import agent_of
 from tests.logs.failures import SEEN
 from tests.stories.noise import LINES, noise, real_boots, remarked, seen_of, stamped, told

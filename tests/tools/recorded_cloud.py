@@ -36,7 +36,7 @@ from core.records import (
     State,
     Target,
 )
-from logs.lines import Line
+from logs.read import Line
 from planner.accelerators import accelerator
 from planner.foresee import foresee
 from tests.tools.recorded_world import Kept

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from core.records import DeploymentSpec, Step
-from logs.catalogue import WRITERS, catalogue
+from logs.failures import WRITERS, catalogue
 from operations.diagnosis.calls import calls
 from operations.diagnosis.walk import WALK, WHOLE_SECONDS
 from tests.conversation import Agent

@@ -13,7 +13,7 @@ from core.cloud_errors import CloudError
 from core.errors import DeploymentNotFound
 from core.rehearsal import AzurePlane
 from core.reply import collecting_notes
-from logs.lines import Line
+from logs.read import Line
 from tests.azure_plane import Controls
 from tests.backends.aca.deployed import NAME, make
 from tests.backends.aca.sites import fault, opened

@@ -12,7 +12,7 @@ from backends.cloud_run import logs
 from core.cloud_errors import PermissionDenied
 from core.errors import DeploymentNotFound
 from core.reply import collecting_notes
-from logs.lines import Line
+from logs.read import Line
 from tests.backends.cloud_run.planted import Planted, planting
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ from backends.tpu import logs
 from backends.tpu.logs import WORKER
 from backends.tpu.site import Place
 from core.errors import DeploymentNotFound
-from logs.lines import Line
+from logs.read import Line
 from tests.backends.tpu.stage import HERE, NOW, Stage, attempt, staged
 
 pytestmark = pytest.mark.anyio

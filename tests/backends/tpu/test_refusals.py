@@ -20,7 +20,7 @@ from backends.tpu.planes import Means, meaning, refusal_error, translated_refusa
 from core import cloud_errors
 from core.cloud_errors import CloudUnavailable
 from core.errors import OpsError
-from logs.catalogue import catalogue
+from logs.failures import catalogue
 from tests.backends.tpu.orders import ZONE
 
 _BAD = "Cloud TPU received a bad request. "

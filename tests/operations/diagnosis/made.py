@@ -14,7 +14,7 @@ from starlette.routing import Route
 from backends.base import Backend, EngineFacts, Hardware, HostState, LogQuery
 from core.records import Access, Deployment, DeploymentSpec, State, Target
 from core.settings import Settings
-from logs.lines import Line
+from logs.read import Line
 from operations.diagnosis.records import Diagnosis
 from operations.diagnosis.walk import examine
 from operations.resolve import Found

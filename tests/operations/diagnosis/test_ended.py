@@ -8,7 +8,7 @@ import pytest
 from backends.base import LogQuery
 from core.errors import Unsupported
 from core.records import Failure, State
-from logs.catalogue import asked_words
+from logs.failures import asked_words
 from tests.operations.diagnosis.made import (
     Somewhere,
     Writes,

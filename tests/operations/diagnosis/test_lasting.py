@@ -9,7 +9,7 @@ import pytest
 
 from backends.base import LogQuery
 from core.records import Access, DeploymentSpec, Failure, State
-from logs.lines import Line
+from logs.read import Line
 from operations.diagnosis import asking
 from tests.operations.diagnosis.made import (
     Engine,
