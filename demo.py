@@ -22,9 +22,10 @@ from fastmcp.client.transports import StdioTransport
 from backends.local.install import installer
 from backends.local.process import find_vllm
 from core import PRODUCT
+from core.environment import ROOT, inherited_environment
 from core.errors import OpsError
 from core.records import SIMULATED, TINY_MODEL
-from core.settings import ROOT, Settings, inherited_environment
+from core.settings import Settings
 
 _SMALL: Final[dict[str, Any]] = {
     "max_model_len": 2048,

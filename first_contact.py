@@ -21,9 +21,10 @@ from fastmcp.client.elicitation import ElicitResult
 from fastmcp.client.transports import StdioTransport
 
 from core import PRODUCT, VERSION
+from core.environment import ROOT, inherited_environment
 from core.processes import run
 from core.redaction import redact
-from core.settings import ROOT, Settings, inherited_environment
+from core.settings import Settings
 from demo import Story, show_progress
 from operations.stage import Stage
 

@@ -13,8 +13,8 @@ from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
 
 from backends.aca.site import REHEARSED_SUBSCRIPTION
-from core.rehearsal import AzurePlane, GooglePlane
-from core.settings import ROOT, Settings, inherited_environment
+from core.environment import ROOT, inherited_environment
+from core.settings import AzurePlane, GooglePlane, Settings
 from demo import Story, say_yes, show_progress
 from operations.stage import Stage
 

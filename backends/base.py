@@ -7,19 +7,20 @@ from typing import ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 from pydantic import SecretStr
 
-from core.plans import MemoryPlan, Plan, Preflight
 from core.records import (
     Access,
     Deleted,
     Deployment,
     DeploymentSpec,
+    MemoryPlan,
     ModelShape,
+    Plan,
+    Preflight,
     Record,
     Remainder,
     Target,
 )
-from core.rehearsal import AzurePlane, GooglePlane
-from core.settings import Settings
+from core.settings import AzurePlane, GooglePlane, Settings
 from logs.read import Line
 from planner.accelerators import Accelerator
 from planner.flags import Flags

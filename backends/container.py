@@ -11,8 +11,7 @@ from typing import Any, Final
 import yaml
 
 from core.errors import InvalidArgument
-from core.record import Record
-from core.records import DeploymentSpec, ModelShape
+from core.records import DeploymentSpec, ModelShape, Record
 from planner.accelerators import accelerator
 from planner.boot import Boot
 from planner.defaults import resolve

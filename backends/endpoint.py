@@ -8,15 +8,16 @@ from typing import Final, NoReturn
 from backends.base import World
 from core.endpoint import Endpoint
 from core.errors import DeploymentNotFound, OpsError, Unsupported
-from core.headers import KEY_HEADER
-from core.plans import Plan, Preflight
 from core.records import (
+    KEY_HEADER,
     Access,
     Deleted,
     Deployment,
     DeploymentSpec,
     Failure,
     ModelShape,
+    Plan,
+    Preflight,
     State,
     Target,
 )

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field
 
-from core.record import Record
+from core.records import Record
 
 SCHEMA: Final = 1
 """Of every file in a run's folder; it grows when a reader must know."""

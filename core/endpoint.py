@@ -1,8 +1,10 @@
-"""A client of one OpenAI-compatible engine; its errors are ours."""
+"""A client of one OpenAI-compatible engine: whom it believes; its errors are ours."""
 
 import re
+import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, NoReturn
 
 import anyio
@@ -12,15 +14,57 @@ from core.errors import (
     AddressNotAllowed,
     BadReply,
     BrokenStream,
+    DeploymentFailed,
     EndpointError,
+    Expired,
+    HostError,
     ModelNotServed,
+    NextStep,
     RequestRefused,
+    Stopped,
     Unauthorized,
     Unreachable,
 )
-from core.foreign import MOST_JSON_BYTES, NotJson, in_quotes, read_json
-from core.records import Access, Record
-from core.trust import trusted
+from core.records import Access, Deployment, Record, State
+from core.redaction import MOST_JSON_BYTES, NotJson, in_quotes, read_json
+
+
+@lru_cache(maxsize=16)
+def trusted(certificate: str | None = None) -> ssl.SSLContext:
+    """Give the context of one certificate (PEM), or of the authorities that everybody trusts.
+
+    Made once for each: it takes 20 ms, five times what a look at an engine does. A server's name
+    or address must be in its certificate all the same.
+
+    Raises:
+        BadReply: It is no certificate.
+        HostError: SSL_CERT_FILE or SSL_CERT_DIR names authorities that cannot be read.
+    """
+    if certificate is None:
+        return _usual()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # it need not be an authority's
+    try:
+        context.load_verify_locations(cadata=certificate)
+    except (ssl.SSLError, ValueError) as exc:
+        raise BadReply(
+            "What the VM published is not a certificate.",
+            fix="Call get_logs; deploy it again if its VM cannot make one.",
+            cause=str(exc),
+        ) from exc
+    return context
+
+
+def _usual() -> ssl.SSLContext:
+    try:
+        return httpx2.create_ssl_context()
+    except (OSError, ssl.SSLError) as exc:
+        raise HostError(
+            "SSL_CERT_FILE, or SSL_CERT_DIR, names no certificates.",
+            fix="Correct it, or unset it.",
+            cause=str(exc),
+        ) from exc
+
 
 LOOK_SECONDS: Final = 5.0
 """A look at a healthy engine takes milliseconds; a hung one must not hang us."""
@@ -389,3 +433,29 @@ def _words(body: Mapping[str, Any]) -> str:
     error = body.get("error", body.get("detail", body))
     message = error.get("message", error) if isinstance(error, dict) else error
     return in_quotes(message, 600)
+
+
+def not_running(one: Deployment) -> EndpointError | None:
+    """Return the error of a deployment that is stopped, expired or failed; None of any other."""
+    here = {"target": one.target, "name": one.name}
+    if one.state is State.STOPPED:
+        price = f" (${one.usd_per_hour:.2f} an hour)" if one.usd_per_hour else ""
+        return Stopped(
+            f"{one.name} on {one.target} is stopped.",
+            fix=f"Start it with start_vllm{price}.",
+            next_steps=(NextStep("start_vllm", here),),
+        )
+    failure = one.failure
+    if one.state is State.EXPIRED:
+        return Expired(
+            one.summary(),
+            fix=failure.fix if failure else "Deploy it again with deploy_vllm.",
+            next_steps=(NextStep("deploy_vllm", here),),
+        )
+    if one.state is not State.FAILED:
+        return None
+    return DeploymentFailed(
+        one.summary(),
+        fix=failure.fix if failure else "Call diagnose for the cause.",
+        next_steps=(NextStep("diagnose", here),),
+    )

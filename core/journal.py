@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pydantic import AwareDatetime, ValidationError
 
@@ -424,3 +424,34 @@ def _add_columns(db: sqlite3.Connection) -> None:
 
 def _digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
+
+
+class _Held(NamedTuple):
+    bound_to: str
+    expires: datetime
+
+
+class HeldTokens:
+    """As strict as the journal's: each is good for one thing, once, for ten minutes."""
+
+    def __init__(self, clock: Callable[[], datetime] = utc_now) -> None:
+        self._clock: Final = clock
+        self._held: Final[dict[str, _Held]] = {}
+
+    def mint(self, bound_to: str) -> str:
+        """Give a token that says yes to exactly this."""
+        now, token = self._clock(), secrets.token_hex(6)
+        for key in [key for key, one in self._held.items() if one.expires < now]:
+            self._held.pop(key, None)
+        expires = now + timedelta(minutes=TOKEN_MINUTES)
+        self._held[_digest(token)] = _Held(bound_to, expires)
+        return token
+
+    def redeem(self, token: str, bound_to: str) -> bool:
+        """Use a token up; whether it was good for this."""
+        now, key = self._clock(), _digest(token)
+        one = self._held.get(key)
+        latest = now + timedelta(minutes=TOKEN_MINUTES)
+        if one is None or one.bound_to != bound_to or not now <= one.expires <= latest:
+            return False
+        return self._held.pop(key, None) is not None

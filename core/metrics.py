@@ -11,8 +11,8 @@ from typing import Any, Final
 from prometheus_client.parser import text_string_to_metric_families
 
 from core.errors import BadReply
-from core.foreign import in_quotes, one_line
 from core.records import Record
+from core.redaction import in_quotes, one_line
 
 _HISTOGRAMS: Final = {
     "time_to_first_token_seconds": "vllm:time_to_first_token_seconds",

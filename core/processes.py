@@ -12,7 +12,7 @@ import anyio
 
 from core.environment import inherited_environment
 from core.errors import CommandNotFound, WaitedTooLong
-from core.record import Record
+from core.records import Record
 
 _log = logging.getLogger(__name__)
 _detached: set[int] = set()

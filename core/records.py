@@ -1,21 +1,330 @@
 """The nouns: closed, immutable records that every room speaks in."""
 
-from collections.abc import Mapping
+import hashlib
+import re
+import shlex
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final, TypeVar
+from json import JSONDecoder
+from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+)
 
-from core.address import HTTP, socket_of
 from core.errors import InvalidArgument, NextStep
-from core.headers import IDENTITY_HEADER, KEY_HEADER
-from core.record import Record as Record  # noqa: PLC0414  said here too
-from core.shape import ModelShape as ModelShape  # noqa: PLC0414  said here too
-from core.spec import NAME_PATTERN as NAME_PATTERN  # noqa: PLC0414  said here too
-from core.spec import DeploymentName as DeploymentName  # noqa: PLC0414  said here too
-from core.spec import DeploymentSpec as DeploymentSpec  # noqa: PLC0414  said here too
-from core.spec import Word as Word  # noqa: PLC0414  said here too
+from core.redaction import redact
+
+_UNIX: Final = "unix:"
+HTTP: Final = "http://localhost"
+"""What is asked for through a socket: a host has to be named, and nobody looks it up."""
+
+
+def unix_url(path: str) -> str:
+    """Return the address of a socket."""
+    return f"{_UNIX}{path}"
+
+
+def socket_of(url: str) -> str | None:
+    """Return the path of the unix socket that an address names, None if it names a host.
+
+    >>> socket_of("unix:/tmp/engine.sock"), socket_of("http://127.0.0.1:8000")
+    ('/tmp/engine.sock', None)
+    """
+    return url.removeprefix(_UNIX) if url.startswith(_UNIX) else None
+
+
+KEY_HEADER: Final = "Authorization"
+"""The engine's own key."""
+IDENTITY_HEADER: Final = "X-Serverless-Authorization"
+"""Who asks. Cloud Run looks at this one first and hands the other on to the container
+(cloud.google.com/run/docs/authenticating/service-to-service, 2026-11-20)."""
+
+
+_SEVERAL: Final = re.compile(
+    r"--?[A-Za-z][^=\s]*\s|--?[A-Za-z].*\s-(?:-[A-Za-z]|[a-z]+\s)", re.DOTALL
+)
+"""A flag with a blank before any `=`, or with another flag behind it."""
+_JOINED: Final = re.compile(r"--?[A-Za-z][\w.+-]*=")
+_BLANKS: Final = re.compile(r"\s*")
+_TOKEN: Final = re.compile(r"""(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*"|['"\\])+""", re.DOTALL)
+_JSON: Final = JSONDecoder()
+
+
+def apart(said: str) -> tuple[str, ...]:
+    """Give flags and values one by one; a value with blanks of its own, such as JSON, stays.
+
+    >>> apart('--limit-mm-per-prompt {"image": 1} --seed=4')
+    ('--limit-mm-per-prompt', '{"image": 1}', '--seed=4')
+    """
+    end = _end_of_json(said, 0)
+    several = _SEVERAL.match(said.lstrip()) if end is None else said[end:].strip()
+    return tuple(_parts(said)) if several else (said,)
+
+
+def _parts(said: str) -> Iterator[str]:
+    at, awaited = _after_blanks(said, 0), True
+    while at < len(said):
+        flag = said[at] == "-"
+        end = _end_of_json(said, at) if flag or awaited else None
+        if end is None:
+            token = _TOKEN.match(said, at)
+            end = token.end() if token else len(said)
+            yield from _unquoted(said[at:end])
+        else:
+            yield said[at:end]
+        at, awaited = _after_blanks(said, end), flag
+
+
+def _after_blanks(said: str, at: int) -> int:
+    found = _BLANKS.match(said, at)
+    return found.end() if found else at
+
+
+def _end_of_json(said: str, at: int) -> int | None:
+    """Where the JSON ends that begins here, or behind a flag's `=`; None if there is none."""
+    joined = _JOINED.match(said, at)
+    start = joined.end() if joined else at
+    if said[start : start + 1] not in {"{", "["}:
+        return None
+    try:
+        _, end = _JSON.raw_decode(said, start)
+    except (ValueError, RecursionError):
+        return None
+    return end if not said[end : end + 1].strip() else None
+
+
+def _unquoted(token: str) -> tuple[str, ...]:
+    """Take a shell's quotes off; a value that then has blanks leaves its flag."""
+    try:
+        (word,) = shlex.split(token)
+    except ValueError:
+        return (token,)
+    joined = _JOINED.match(word)
+    if joined and re.search(r"\s", word):
+        return word[: joined.end() - 1], word[joined.end() :]
+    # What would come apart once more, as a flag with an escaped blank, stays as it was written.
+    return (word,) if joined or apart(word) == (word,) else (token,)
+
+
+class Record(BaseModel):
+    """A closed, immutable record; the sentence under a field is its description."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        defer_build=True,  # what no call needs is not built at start-up
+    )
+
+
+Provenance = Literal["safetensors headers", "config.json", "catalog"]
+Attention = Literal["full", "sliding"]
+GroupName = Literal[
+    "linear", "experts", "embedding", "per_layer_embedding", "per_layer_linear", "lm_head",
+    "vision", "audio", "shared_kv", "other",
+]  # fmt: skip
+
+
+class LayerShape(Record):
+    """One decoder layer, as its attention sees it."""
+
+    attention: Attention
+    window: int | None = None
+    """Tokens that a sliding layer looks back on."""
+    kv_heads: int
+    head_size: int
+    shares_kv: bool = False
+    """It reads an earlier layer's cache and has none of its own."""
+
+
+class ParameterGroup(Record):
+    """Parameters that are treated alike: quantized together, sharded together."""
+
+    name: GroupName
+    parameters: int
+    stored_bytes: int
+    """In the files."""
+    resident_bytes: int
+    """On one accelerator that holds all of it; 0 for what vLLM ties to something else."""
+    provenance: Provenance
+
+
+class ModelShape(Record):
+    """What a model's own files say of it; None is not known, never guessed."""
+
+    model: str
+    architecture: str | None = None
+    max_position_embeddings: int | None = None
+    """The longest sequence it was made for, in tokens."""
+    rope_factor: float = 1.0
+    """How many times its positions the cache of its full layers' rotary embedding covers."""
+    dtype: str | None = None
+    quantization: str | None = None
+    """The method named by its quantization_config."""
+    weight_bytes: int | None = None
+    """Of its safetensors files together."""
+    model_type: str | None = None
+    layers: tuple[LayerShape, ...] = ()
+    hidden_size: int | None = None
+    intermediate_size: int | None = None
+    """The widest MLP of any layer."""
+    num_attention_heads: int | None = None
+    vocab_size: int | None = None
+    tied: bool = False
+    """The output layer is the token embedding."""
+    k_eq_v: bool = False
+    """Full layers have no values of their own; both are cached all the same."""
+    num_experts: int = 0
+    experts_per_token: int = 0
+    moe_intermediate_size: int = 0
+    per_layer_embedding_size: int = 0
+    """Of one layer and token."""
+    vision: bool = False
+    audio: bool = False
+    vision_hidden_size: int = 0
+    """0 for a tower without layers."""
+    vision_intermediate_size: int = 0
+    bidirectional_images: bool = False
+    """An image is read in one piece, so a batch must hold all of it."""
+    quantization_bits: int | None = None
+    """Of a quantized weight."""
+    quantization_ignored: tuple[str, ...] = ()
+    """Modules that stay as they are."""
+    groups: tuple[ParameterGroup, ...] = ()
+    unknown: tuple[str, ...] = ()
+    """What could not be read, in sentences."""
+
+    @property
+    def parameters(self) -> int:
+        """All of them, a tied output layer once."""
+        return sum(group.parameters for group in self.groups if group.name != "lm_head") + sum(
+            group.parameters for group in self.groups if group.name == "lm_head" and not self.tied
+        )
+
+    def group(self, name: GroupName) -> ParameterGroup | None:
+        """Give one group of parameters, None if the model has none such."""
+        return next((group for group in self.groups if group.name == name), None)
+
+
+NAME_PATTERN: Final = r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$"
+DeploymentName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+"""Lower-case letters, digits and hyphens, at most 40: what every cloud accepts."""
+Word = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
+"""One word of a command line."""
+Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*=[^\x00-\x1f]*$")]
+"""NAME=value."""
+_SECRET_NAME: Final = re.compile(r"KEY|TOKEN|SECRET|PASS|PWD|CREDENTIAL|AUTH", re.IGNORECASE)
+
+
+class DeploymentSpec(Record):
+    """What is wanted. vLLM's flags have vLLM's names and, left out, vLLM's defaults."""
+
+    name: DeploymentName
+    model: str = Field(min_length=1, max_length=4096, pattern=r"^[^-\x00-\x1f][^\x00-\x1f]*$")
+    """A Hub id, or the absolute path of a folder."""
+    max_model_len: int | None = Field(default=None, ge=1)
+    """Tokens of prompt and answer together."""
+    gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
+    kv_cache_dtype: Word | None = None
+    kv_cache_memory_bytes: str | None = Field(default=None, pattern=r"^[0-9]+(\.[0-9]+)?[kKmMgG]?$")
+    """Bytes, or with K, M or G; replaces gpu_memory_utilization."""
+    max_num_seqs: int | None = Field(default=None, ge=1)
+    max_num_batched_tokens: int | None = Field(default=None, ge=1)
+    tensor_parallel_size: int = Field(default=1, ge=1)
+    quantization: Word | None = None
+    dtype: Word | None = None
+    cpu_offload_gb: float | None = Field(default=None, ge=0)
+    enforce_eager: bool = False
+    engine_args: tuple[Word, ...] = ()
+    """Any other flags of `vllm serve`, one word each."""
+    port: int | None = Field(default=None, ge=1, le=65535)
+    """On this machine only; left out, a free one."""
+    min_replicas: int = Field(default=1, ge=0)
+    max_replicas: int = Field(default=1, ge=1)
+    ttl_minutes: int | None = Field(default=None, ge=0)
+    """Stop it after so long, so that nobody pays for a forgotten one; 0 never, where the target
+    would else."""
+    engine: Literal["vllm", "ollama"] = "vllm"
+    weights: str | None = Field(
+        default=None, pattern=r"^(hub(:disk|:share)?|baked|(gs|files)://\w[^\x00-\x20]*)$"
+    )
+    """`hub` (on Azure also `hub:disk` or `hub:share`: where its files lie), `gs://BUCKET/FOLDER`,
+    `files://SHARE/FOLDER`, or `baked` into the image."""
+    image: Word | None = None
+    """A container image in place of the target's own, best by digest."""
+    access: Literal["private", "public", "internal"] = "private"
+    """Who may call it: whom the cloud knows, whoever has its key, or its own network."""
+    network: Word | None = None
+    """NETWORK/SUBNETWORK that a replica is attached to (Direct VPC)."""
+    env: tuple[Variable, ...] = ()
+    """NAME=value of the engine's environment; never a secret."""
+    cpu: float | None = Field(default=None, gt=0)
+    """vCPUs of a replica; left out, as many as the accelerator needs."""
+    memory_gib: float | None = Field(default=None, gt=0)
+    """Of a replica; left out, as much as the model needs."""
+    launch_stage: Literal["ga", "beta", "alpha"] | None = None
+    """Of Cloud Run's API, for what is not yet generally available."""
+    build_machine: Word | None = None
+    """Cloud Build's machine type for an image of Ollama; left out, its default."""
+    boot_disk_gb: int | None = Field(default=None, ge=10, le=65536)
+    """Of a TPU VM, in 10^9 bytes."""
+
+    zones: tuple[Word, ...] = ()
+    """Where to look for a chip, in this order (Cloud TPU); left out, the target's own."""
+    zone_wait_minutes: int | None = Field(default=None, ge=1, le=7 * 24 * 60)
+    """How long each zone is waited for, before the next one is tried."""
+    control_plane: Literal["auto", "queued", "compute"] = "auto"
+    """Who is asked for the chip: the queue of Cloud TPU, or Compute Engine."""
+
+    @field_validator("engine_args")
+    @classmethod
+    def _one_by_one(cls, words: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(part for word in words for part in apart(word))
+
+    @field_validator("env")
+    @classmethod
+    def _no_secret(cls, variables: tuple[str, ...]) -> tuple[str, ...]:
+        """Refuse secrets: what a spec holds is written in plans, labels and logs."""
+        names = [variable.partition("=")[0] for variable in variables]
+        for name, variable in zip(names, variables, strict=True):
+            if _SECRET_NAME.search(name) or redact(variable) != variable:
+                raise ValueError(
+                    f"{name} looks like a secret, and env is shown in plans and commands;"
+                    " the Hub's token is kept by save_hf_token"
+                )
+        if len(set(names)) < len(names):
+            raise ValueError("env names a variable twice")
+        return variables
+
+    @property
+    def from_hub(self) -> bool:
+        """Whether its files are fetched from the Hub, wherever they lie then."""
+        return self.engine == "vllm" and (self.weights or "hub").startswith("hub")
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """`env`, by name."""
+        return {name: value for name, _, value in (one.partition("=") for one in self.env)}
+
+    @property
+    def served_model_name(self) -> str:
+        """What the API calls the model: a Hub id as it is, a folder by its own name."""
+        return self.model.rstrip("/").rsplit("/", 1)[-1] if self.model[0] in "/~." else self.model
+
+    @property
+    def fingerprint(self) -> str:
+        """Twelve hex digits that change when anything wanted changes."""
+        said = self.model_dump_json(exclude_defaults=True)
+        return hashlib.sha256(said.encode()).hexdigest()[:12]
+
 
 R = TypeVar("R", bound=Record)
 
@@ -414,3 +723,123 @@ class Access(Record):
 def expiry(created_at: datetime, ttl_minutes: int | None) -> datetime | None:
     """When a deployment's time is over."""
     return created_at + timedelta(minutes=ttl_minutes) if ttl_minutes else None
+
+
+class PlannedStep(Record):
+    """One change that applying a plan would make, three ways."""
+
+    what: str
+    request: dict[str, Any]
+    """As the platform is asked."""
+    command: str
+    """As a person would type it."""
+
+
+class Check(Record):
+    """One thing looked at before anything is made."""
+
+    what: str
+    outcome: Literal["pass", "fail", "unknown"]
+    detail: str
+    fix: str = ""
+
+
+class Preflight(Record):
+    """Everything looked at before anything is made."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def failed(self) -> tuple[Check, ...]:
+        """What would make the deployment fail."""
+        return tuple(check for check in self.checks if check.outcome == "fail")
+
+
+class Gib(Record):
+    """An amount of memory, in GiB, as far as it can be foreseen."""
+
+    low: float
+    expected: float
+    high: float
+
+
+class MemoryPart(Record):
+    """One thing that takes accelerator memory, and how its size was found."""
+
+    name: str
+    gib: Gib
+    derivation: tuple[str, ...]
+
+
+class KvPlan(Record):
+    """A KV cache of a given size, divided as vLLM divides it."""
+
+    kv_cache_bytes: int
+    """On one accelerator; on TPUs, of all of them together."""
+    num_blocks: int
+    block_size: int
+    """Tokens of one block, before vLLM lengthens those of layers with small pages."""
+    bytes_per_block: int
+    blocks_per_request: int
+    """That a request of full length holds."""
+    kv_tokens: int
+    """As vLLM logs it: concurrency times length."""
+    max_concurrency: float
+    """Requests of full length that fit at once."""
+    max_len_that_fits: int
+    """The longest single request, in tokens; 0 if not even one token fits."""
+    fits: bool
+    """One request of full length fits, beside the block that vLLM keeps for itself."""
+    derivation: tuple[str, ...]
+
+
+class MemoryPlan(Record):
+    """Whether a model fits, and what would be left for its KV cache, on each accelerator."""
+
+    model: str
+    accelerator: str
+    count: int
+    vllm_version: str
+    """The profile that was reckoned with."""
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    gpu_memory_utilization: float
+    visible_gib: float | None
+    """None is not known."""
+    requested_gib: float | None
+    free_gib: float | None
+    """Of what is visible, when vLLM begins."""
+    weights_gib: float
+    load_peak_gib: float
+    kv_cache_gib: Gib
+    """On each accelerator; of TPU chips, on all together."""
+    kv_is_shared: bool = False
+    """The cache's figures are of all accelerators together."""
+    parts: tuple[MemoryPart, ...]
+    """What is not KV cache, in the order in which it is taken; offloaded weights are among it."""
+    kv_low: KvPlan
+    kv_expected: KvPlan
+    kv_high: KvPlan
+    fits: bool
+    """Judged on the low estimate."""
+    reasons: tuple[str, ...] = ()
+    """Why it does not fit."""
+    warnings: tuple[str, ...] = ()
+    derivation: tuple[str, ...]
+
+
+class Plan(Record):
+    """What applying a spec would do; nothing has been done yet."""
+
+    spec: DeploymentSpec
+    target: Target
+    model: ModelShape
+    steps: tuple[PlannedStep, ...]
+    usd_per_hour: float | None = None
+    """Of one running replica as planned; None where nobody has said."""
+    usd_per_hour_highest: float | None = None
+    """By the dearest source, where the price goes by region and the region is not known yet."""
+    memory: MemoryPlan | None = None
+    """None where model or accelerator are not known well enough to foresee it."""
+    warnings: tuple[str, ...] = ()

@@ -11,9 +11,8 @@ from warnings import warn
 from pydantic_core import to_jsonable_python
 
 from core.errors import NextStep, OpsError
-from core.foreign import harmless, printable
 from core.records import Answer
-from core.redaction import redact
+from core.redaction import harmless, printable, redact
 
 MAX_CHARACTERS: Final = 28_000
 """Of one half: about 7,000 tokens, so that no client cuts it (state of 2026-11)."""

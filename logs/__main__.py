@@ -16,8 +16,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Final
 
-from core.foreign import printable
-from core.redaction import redact
+from core.redaction import printable, redact
 from logs.failures import WRITERS, Judge, Verdict, Writer
 from logs.read import entry
 from logs.reduce import mask

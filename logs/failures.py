@@ -8,9 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
 
-from core.foreign import quoted
 from core.records import Failure, Record, Step
-from core.redaction import redact
+from core.redaction import quoted, redact
 from logs.boot import BEGINS
 from logs.read import (
     Gravity,

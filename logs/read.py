@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal, NamedTuple
 
-from core.foreign import printable, shortened
+from core.redaction import printable, shortened
 
 
 def branches(words: Collection[str]) -> str:

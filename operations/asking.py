@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import anyio
 
 from backends.endpoint import NAME as ENDPOINT
-from core.endpoint import Endpoint
+from core.endpoint import Endpoint, not_running
 from core.errors import (
     BadReply,
     BrokenStream,
@@ -22,9 +22,8 @@ from core.errors import (
     Unauthorized,
     Unreachable,
 )
-from core.foreign import in_quotes
-from core.not_running import not_running
 from core.records import Answer, Record, State
+from core.redaction import in_quotes
 from operations.resolve import Found
 from operations.runtime import Runtime
 from operations.waking import asleep

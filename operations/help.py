@@ -13,10 +13,10 @@ from pydantic import SecretStr
 from backends.common.preflight import read_needs
 from benchmark.judging.case import limits
 from core import VERSION
-from core.cloud_errors import CloudError
-from core.errors import NextStep, NotFound, OpsError
+from core.environment import ROOT
+from core.errors import CloudError, NextStep, NotFound, OpsError
 from core.records import Answer, Record
-from core.settings import ROOT, Settings
+from core.settings import Settings
 from logs.failures import WRITERS, catalogue
 from operations.runtime import Runtime
 from planner import catalog

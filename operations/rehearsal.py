@@ -13,10 +13,10 @@ from typing import Final, Generic, TypeVar
 import anyio
 from pydantic import ValidationError
 
+from core.environment import ROOT, inherited_environment
 from core.errors import ReadOnly, WaitedTooLong
 from core.processes import detach
-from core.rehearsal import AzurePlane, GooglePlane
-from core.settings import ROOT, inherited_environment
+from core.settings import AzurePlane, GooglePlane
 
 _START_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 0.05

@@ -12,13 +12,13 @@ from backends.base import Backend
 from backends.common.concurrency import in_time
 from backends.endpoint import NAME as ENDPOINT
 from backends.registry import TITLES
-from core.cloud_errors import TargetFault
 from core.errors import (
     Ambiguous,
     DeploymentNotFound,
     InvalidArgument,
     NextStep,
     OpsError,
+    TargetFault,
     Unsupported,
 )
 from core.records import NAME_PATTERN, Deployment

@@ -8,7 +8,7 @@ from pydantic import SecretStr
 
 from backends.base import Backend
 from core.endpoint import Endpoint
-from core.held import HeldTokens
+from core.journal import HeldTokens
 from core.records import Access
 from core.settings import Settings
 from operations.background import Background

@@ -11,11 +11,12 @@ import platformdirs
 from backends.base import Backend, Closes, World
 from backends.endpoint import NAME as ENDPOINT
 from backends.registry import BACKENDS
-from core import PRODUCT, overrides
+from core import PRODUCT
+from core.environment import ROOT
 from core.errors import NextStep, TargetNotFound, did_you_mean
 from core.journal import Journal
 from core.records import Target
-from core.settings import ROOT, Settings
+from core.settings import Settings, use
 from operations.rehearsal import Rehearsal
 
 _TARGETS: Final = ROOT / "backends" / "targets.toml"
@@ -28,7 +29,7 @@ class Stage:
     def __init__(self, settings: Settings) -> None:
         self.settings: Final = settings
         state = settings.vllm_devops_state_dir or platformdirs.user_state_path(PRODUCT)
-        overrides.use(state)
+        use(state)
         self.folder: Final[Path] = state / ("rehearsal" if settings.rehearsal else "real")
         self._rehearsal = Rehearsal(self.folder, read_only=settings.read_only)
         self.journal: Final = Journal(self.folder / "journal.db", read_only=settings.read_only)

@@ -5,8 +5,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Final, NamedTuple
 
 from core.errors import OpsError
-from core.plans import MemoryPlan
-from core.records import Answer, ModelShape
+from core.records import Answer, MemoryPlan, ModelShape
 from planner.catalog import not_on_hub
 from planner.goal import Goal, candidates, siblings
 from planner.layouts import Arrangement, Ground, Wish, arrange

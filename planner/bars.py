@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from core.plans import MemoryPlan
+from core.records import MemoryPlan
 
 _WIDTH: Final = 60
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from core.shape import LayerShape
+from core.records import LayerShape
 from planner.sections import MOST, Section
 
 _WINDOWED_BY_DEFAULT: Final = frozenset({"mistral", "phi3", "starcoder2"})

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from core.errors import InvalidArgument
-from core.words import apart
+from core.records import apart
 from planner.flags import READ
 
 _OURS: Final = {

@@ -6,8 +6,7 @@ import sys
 from typing import Any, Final, get_args
 
 from core.errors import InvalidArgument
-from core.plans import KvPlan, MemoryPlan
-from core.records import ModelShape, valid
+from core.records import KvPlan, MemoryPlan, ModelShape, valid
 from core.settings import Settings
 from planner.accelerators import Accelerator, accelerator, accelerators
 from planner.bars import table

@@ -1,7 +1,6 @@
 """The memory of a deployment that is asked for, where enough is known to foresee it."""
 
-from core.plans import MemoryPlan
-from core.records import DeploymentSpec, ModelShape
+from core.records import DeploymentSpec, MemoryPlan, ModelShape
 from planner.accelerators import Accelerator
 from planner.flags import Flags
 from planner.memory import plan_memory

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from core.shape import GroupName, LayerShape, ParameterGroup, Provenance
+from core.records import GroupName, LayerShape, ParameterGroup, Provenance
 
 _LAYER: Final = re.compile(r"\.layers\.(\d+)\.")
 _SHARED: Final = re.compile(r"\.(k_proj|v_proj|k_norm)\.")

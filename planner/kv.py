@@ -8,9 +8,7 @@ source: vllm 0.32.0 v1/core/kv_cache_utils.py and v1/kv_cache_interface.py, read
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from core.plans import KvPlan
-from core.records import ModelShape
-from core.shape import LayerShape
+from core.records import KvPlan, LayerShape, ModelShape
 
 
 class KvAsk(NamedTuple):

@@ -6,8 +6,7 @@ source: tpu-inference 0.32 runner/kv_cache_manager.py, platforms/tpu_platform.py
 
 from typing import Final
 
-from core.plans import KvPlan
-from core.records import ModelShape
+from core.records import KvPlan, ModelShape
 from planner.kv import KvAsk, ceil_div
 
 _BLOCK_TABLE_ENTRIES: Final = 524_288

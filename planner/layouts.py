@@ -3,8 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
-from core.plans import MemoryPlan
-from core.records import ModelShape, Record, valid
+from core.records import MemoryPlan, ModelShape, Record, valid
 from planner.accelerators import Accelerator
 from planner.flags import Flags, engine_flags, positions
 from planner.memory import plan_memory

@@ -4,8 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, Final
 
-from core.plans import Gib, KvPlan, MemoryPart, MemoryPlan
-from core.records import ModelShape
+from core.records import Gib, KvPlan, MemoryPart, MemoryPlan, ModelShape
 from planner.accelerators import Accelerator
 from planner.defaults import Resolved, resolve
 from planner.flags import Flags

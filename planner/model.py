@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import ModelNotFound, did_you_mean
-from core.records import ModelShape
-from core.shape import ParameterGroup
+from core.records import ModelShape, ParameterGroup
 from planner import catalog
 from planner.configs import ModelConfig
 from planner.folders import faults, folder_of, read_json, weights_in

@@ -5,8 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from core.plans import MemoryPlan
-from core.records import ModelShape, Record
+from core.records import MemoryPlan, ModelShape, Record
 from planner.accelerators import accelerator
 from planner.boot import Boot, boot, file_bytes
 from planner.flags import Flags

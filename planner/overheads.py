@@ -5,8 +5,7 @@ import tomllib
 from pathlib import Path
 from typing import Final
 
-from core.plans import Gib, MemoryPart
-from core.records import Record, valid
+from core.records import Gib, MemoryPart, Record, valid
 
 GIB: Final = 2**30
 MIB: Final = 2**20

@@ -7,8 +7,7 @@ from typing import ClassVar, Literal, Self, TypeVar
 from pydantic import Field
 
 from core.journal import Journal, readable
-from core.plans import Gib, MemoryPlan
-from core.records import ModelShape, Record
+from core.records import Gib, MemoryPlan, ModelShape, Record
 from planner.accelerators import Accelerator
 from planner.flags import Flags
 from planner.reached import Band

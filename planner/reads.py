@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from core.errors import InvalidArgument
-from core.records import ModelShape
-from core.shape import GroupName, LayerShape
+from core.records import GroupName, LayerShape, ModelShape
 from planner.accelerators import Accelerator
 from planner.flags import Flags
 from planner.groups import QUANTIZABLE

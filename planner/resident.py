@@ -4,9 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from core.plans import MemoryPart
-from core.records import ModelShape
-from core.shape import LayerShape, ParameterGroup
+from core.records import LayerShape, MemoryPart, ModelShape, ParameterGroup
 from planner.accelerators import Accelerator
 from planner.defaults import Resolved
 from planner.flags import Flags

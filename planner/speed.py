@@ -7,8 +7,7 @@ else it is a band below the data sheet's roof.
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from core.plans import MemoryPlan
-from core.records import ModelShape, Record
+from core.records import MemoryPlan, ModelShape, Record
 from planner.accelerators import Accelerator
 from planner.flags import Flags
 from planner.groups import QUANTIZABLE

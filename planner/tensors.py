@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from core.shape import LayerShape
+from core.records import LayerShape
 from planner.configs import ModelConfig
 
 GATED: Final = frozenset(

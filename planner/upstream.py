@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Literal
 
-from core.record import Record
+from core.records import Record
 
 Implementation = Literal["default", "vllm"]
 _FILE: Final = Path(__file__).with_suffix(".toml")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from core.shape import LayerShape, ParameterGroup, Provenance
+from core.records import LayerShape, ParameterGroup, Provenance
 from planner.configs import ModelConfig
 from planner.groups import QUANTIZABLE, Stored, group_of, sum_up
 from planner.headers import stored_tensors

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from core.plans import MemoryPart
-from core.records import ModelShape
+from core.records import MemoryPart, ModelShape
 from planner.accelerators import Accelerator
 from planner.defaults import Resolved, most_tokens_of_an_item
 from planner.flags import Flags

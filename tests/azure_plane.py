@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx2
 
-from core.rehearsal import AzurePlane
+from core.settings import AzurePlane
 from tests.planes import NO_TLS, process_of
 
 

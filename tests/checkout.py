@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from core.environment import ROOT
 from core.processes import Output, run
-from core.settings import ROOT
 
 SCRIPTS: Final = ("init.sh", "set_env.sh")
 _PROGRAMS: Final = (

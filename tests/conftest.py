@@ -12,8 +12,8 @@ import hypothesis
 import psutil
 import pytest
 
-from core.rehearsal import AzurePlane, GooglePlane
-from core.settings import ROOT, Settings
+from core.environment import ROOT
+from core.settings import AzurePlane, GooglePlane, Settings
 from tests.azure_plane import azure_plane
 from tests.conversation import Agent, agent_of
 from tests.event_loop import BACKEND

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx2
 
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from tests.planes import NO_TLS, process_of
 
 

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from backends import container
-from core.settings import inherited_environment
+from core.environment import inherited_environment
 from simulators.common.doors import UNVERIFIED_TLS
 from simulators.common.programs import free_port
 

@@ -18,7 +18,8 @@ import anyio
 from fastmcp import Client, FastMCP
 from fastmcp.client.transports import StdioTransport
 
-from core.settings import ROOT, Settings, inherited_environment
+from core.environment import ROOT, inherited_environment
+from core.settings import Settings
 from server import build
 from tests.listing import tokens
 from tests.readme import write

@@ -11,8 +11,8 @@ from typing import Final
 
 import anyio
 
+from core.environment import ROOT
 from core.processes import run
-from core.settings import ROOT
 
 BUDGET_SECONDS: Final = 0.6
 _RUNS: Final = 7

@@ -20,8 +20,8 @@ from typing import Final, NamedTuple
 
 import anyio
 
+from core.environment import ROOT
 from core.processes import run
-from core.settings import ROOT
 from logs.read import Line
 from logs.reduce import Reducer
 from tests.log_lines import BEGAN, lines

@@ -13,10 +13,9 @@ from typing import Any, Final, Literal, NamedTuple
 
 import anyio
 
-from core.plans import MemoryPlan
+from core.environment import ROOT
 from core.processes import run
-from core.records import ModelShape
-from core.settings import ROOT
+from core.records import MemoryPlan, ModelShape
 from planner import catalog
 from planner.accelerators import accelerator
 from planner.advise import advise

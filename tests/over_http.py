@@ -13,8 +13,8 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from fastmcp import Client
 from fastmcp.client.elicitation import ElicitResult
 
-from core.environment import inherited_environment
-from core.settings import ROOT, Settings
+from core.environment import ROOT, inherited_environment
+from core.settings import Settings
 from server import build
 from tests.conversation import Agent, Human
 from tools.serving import Served, prepared

@@ -13,9 +13,9 @@ import numpy as np
 import platformdirs
 
 from core import PRODUCT
+from core.environment import ROOT
 from core.errors import HostError
 from core.processes import run
-from core.settings import ROOT
 from tests.truth.recorded import Floats
 from tests.truth.serving import MODEL
 

@@ -10,7 +10,7 @@ import anyio
 import anyio.abc
 import anyio.from_thread
 
-from core.settings import ROOT, inherited_environment
+from core.environment import ROOT, inherited_environment
 
 _LONGEST_START_SECONDS: Final = 60.0
 NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from core.settings import ROOT
+from core.environment import ROOT
 
 PROMPTS: Final = ROOT / "tests" / "prompts.md"
 HELD_OUT: Final = ROOT / "tests" / "held_out.md"

@@ -18,7 +18,8 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 import first_contact
-from core.settings import ROOT, Settings, Toolset
+from core.environment import ROOT
+from core.settings import Settings, Toolset
 from operations.stage import Stage
 from planner.accelerators import accelerator
 from planner.flags import Flags

@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
+from core.environment import ROOT
 from core.processes import Output
-from core.settings import ROOT
 from tests.checkout import Checkout
 
 pytestmark = pytest.mark.anyio

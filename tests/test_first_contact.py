@@ -9,8 +9,9 @@ import pytest
 from fastmcp import Client, FastMCP
 
 import first_contact
+from core.environment import ROOT
 from core.processes import Output, run
-from core.settings import ROOT, Settings
+from core.settings import Settings
 from first_contact import ITEMS, Contact
 
 _LONGEST_SECONDS: Final = 400

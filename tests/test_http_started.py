@@ -10,8 +10,7 @@ import pytest
 from fastmcp import Client
 from mcp import MCPError
 
-from core.environment import inherited_environment
-from core.settings import ROOT
+from core.environment import ROOT, inherited_environment
 from server import main
 from tests.over_http import TOKEN, posted, served, settings_of, started, the_rest
 from tests.tools.shared import state_dir

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import pytest
 
+from core.environment import ROOT
 from core.processes import Output, run
-from core.settings import ROOT, Settings
+from core.settings import Settings
 from tools.surface import TOOLS
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from core import VERSION
-from core.settings import ROOT
+from core.environment import ROOT
 from operations.clients.table import CALL_SECONDS, SERVER_KEY
 from server import NAME
 from tests.test_server import LEGACY, started

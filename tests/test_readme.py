@@ -9,7 +9,7 @@ import pytest
 
 from benchmark.records import MARKS, Code
 from core import VERSION
-from core.settings import ROOT
+from core.environment import ROOT
 from tests.readme import DOCS, README, generated, pages, part
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,8 @@ from typing import Any, Final, get_args
 import pytest
 from pydantic import SecretStr
 
-from core.settings import ROOT, Settings
+from core.environment import ROOT
+from core.settings import Settings
 from tests.checkout import SCRIPTS, Checkout
 
 pytestmark = pytest.mark.anyio

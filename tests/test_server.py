@@ -13,7 +13,7 @@ from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from core import VERSION
-from core.settings import ROOT, inherited_environment
+from core.environment import ROOT, inherited_environment
 from server import main
 from tests.tools.calls import LOOKING, MODEL
 from tests.tools.shared import state_dir

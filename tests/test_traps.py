@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from core.settings import ROOT
+from core.environment import ROOT
 
 FINDINGS: Final = {
     "first-contact": (

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from core.settings import ROOT
+from core.environment import ROOT
 from tests.readme import pages
 from tests.words_not_written import unwanted_words
 from tools.surface import TOOLS

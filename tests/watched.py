@@ -12,8 +12,8 @@ import numpy as np
 import psutil
 from anyio.abc import Process
 
+from core.environment import inherited_environment
 from core.errors import HostError
-from core.settings import inherited_environment
 from tests.truth.recorded import Floats
 
 LOOK_SECONDS: Final = 0.1

@@ -9,7 +9,7 @@ from fastmcp.server.dependencies import get_http_request
 from mcp.types import Implementation
 
 from core import VERSION
-from core.foreign import one_line
+from core.redaction import one_line
 
 _CHARACTERS: Final = 80
 """Of a client's name and version, which it may choose freely."""

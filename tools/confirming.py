@@ -24,9 +24,8 @@ from core.errors import (
     HostError,
     NextStep,
 )
-from core.foreign import in_quotes
 from core.journal import TOKEN_MINUTES
-from core.redaction import redact
+from core.redaction import in_quotes, redact
 from core.reply import note
 from operations.lives.agreement import Preview
 from operations.runtime import Runtime

@@ -7,8 +7,7 @@ from fastmcp.server.context import Context
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
-from core.cloud_errors import CloudError
-from core.errors import DeploymentNotFound
+from core.errors import CloudError, DeploymentNotFound
 from core.records import Answer, Deleted, Deployment
 from operations.lives import agreement, changes, deploying, inventory, refusals, setting_up
 from operations.lives.following import find_to_watch

@@ -14,7 +14,8 @@ from fastmcp.utilities.components import FastMCPComponent
 from fastmcp.utilities.versions import VersionSpec
 from mcp.types import Completion, CompletionArgument, CompletionContext
 
-from core.settings import ROOT, Settings
+from core.environment import ROOT
+from core.settings import Settings
 from tools.surface import runtime
 
 

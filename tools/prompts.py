@@ -10,9 +10,8 @@ from fastmcp.server.providers import SkillsDirectoryProvider
 from pydantic import Field, TypeAdapter
 from pydantic import ValidationError as PydanticValidationError
 
-from core.foreign import one_line
 from core.records import NAME_PATTERN
-from core.redaction import redact
+from core.redaction import one_line, redact
 from tools.skills import Skill, skills
 from tools.surface import TOOLS, runtime
 

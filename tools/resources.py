@@ -9,11 +9,10 @@ from fastmcp.exceptions import NotFoundError, ResourceError
 from fastmcp.resources import Resource, ResourceTemplate
 
 from core.errors import InvalidArgument, NotFound, OpsError
-from core.foreign import one_line
 from core.records import Answer
-from core.redaction import redact
-from core.rehearsal import REHEARSAL
+from core.redaction import one_line, redact
 from core.reply import collecting_notes, in_full, outgoing, success
+from core.settings import REHEARSAL
 from operations import failures
 from operations.benchmarks import reports
 from operations.plans import targets

@@ -18,9 +18,8 @@ from pydantic.json_schema import SkipJsonSchema
 
 from core.errors import NextStep, OpsError
 from core.records import Answer
-from core.rehearsal import REHEARSAL
 from core.reply import Json, Listed, collecting_notes, failure, few, markdown, outgoing, success
-from core.settings import Toolset
+from core.settings import REHEARSAL, Toolset
 from operations.runtime import Runtime
 from tools.titles import title
 

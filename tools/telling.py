@@ -7,8 +7,8 @@ from typing import Final
 import anyio
 from fastmcp.server.context import Context
 
-from core.foreign import one_line
 from core.records import Deployment
+from core.redaction import one_line
 
 _EVERY_SECONDS: Final = 5.0
 

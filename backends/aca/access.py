@@ -7,8 +7,7 @@ from backends.aca.app import is_open
 from backends.aca.site import KEY, Site, key_secret
 from backends.common.preflight import ECHO, caller_ranges, own_address
 from core.errors import NextStep, NotReady
-from core.headers import KEY_HEADER
-from core.records import Access
+from core.records import KEY_HEADER, Access
 
 if TYPE_CHECKING:
     from azure.mgmt.appcontainers.models import ContainerApp, Ingress

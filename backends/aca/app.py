@@ -53,10 +53,15 @@ from backends.container import (
     refuse_length,
     refuse_spread,
 )
-from core.cloud_errors import CloudRefused, NotOurs
-from core.errors import DeploymentNotFound, InvalidArgument, NextStep, NotReady
-from core.record import Record
-from core.records import NAME_PATTERN, DeploymentSpec, Failure, ModelShape, Target
+from core.errors import (
+    CloudRefused,
+    DeploymentNotFound,
+    InvalidArgument,
+    NextStep,
+    NotOurs,
+    NotReady,
+)
+from core.records import NAME_PATTERN, DeploymentSpec, Failure, ModelShape, Record, Target
 from core.settings import Settings
 
 if TYPE_CHECKING:

@@ -36,8 +36,17 @@ from backends.base import (
     Upload,
     World,
 )
-from core.plans import Plan, Preflight
-from core.records import Access, Deleted, Deployment, DeploymentSpec, ModelShape, Remainder, Target
+from core.records import (
+    Access,
+    Deleted,
+    Deployment,
+    DeploymentSpec,
+    ModelShape,
+    Plan,
+    Preflight,
+    Remainder,
+    Target,
+)
 from logs.read import Line
 from planner.accelerators import Accelerator
 

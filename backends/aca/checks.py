@@ -20,11 +20,15 @@ from backends.common import models
 from backends.common.concurrency import in_time, side_by_side
 from backends.common.preflight import Answer, Question, ask_all, read_needs
 from backends.container import size_known
-from core.cloud_errors import CloudRefused, CloudTimeout, CloudUnavailable, PermissionDenied
-from core.errors import InvalidArgument, OpsError
-from core.plans import Check, Plan, Preflight
-from core.record import Record
-from core.records import DeploymentSpec, ModelShape
+from core.errors import (
+    CloudRefused,
+    CloudTimeout,
+    CloudUnavailable,
+    InvalidArgument,
+    OpsError,
+    PermissionDenied,
+)
+from core.records import Check, DeploymentSpec, ModelShape, Plan, Preflight, Record
 from planner.boot import file_bytes
 from planner.places import place
 

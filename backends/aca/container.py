@@ -21,10 +21,9 @@ from backends.container import (
     size_known,
     vllm_arguments,
 )
-from core import overrides
+from core import settings
 from core.errors import InvalidArgument
-from core.record import Record
-from core.records import DeploymentSpec, ModelShape, Target
+from core.records import DeploymentSpec, ModelShape, Record, Target
 from planner.accelerators import Accelerator, accelerator
 from planner.boot import Boot, boot, file_bytes, stored_bytes
 from planner.flags import Flags
@@ -156,7 +155,7 @@ class Rules(Record):
 
 def rules() -> Rules:
     """Return them, with what `overrides.toml` puts in their place."""
-    return overrides.read("aca", _FILE, Rules)
+    return settings.read("aca", _FILE, Rules)
 
 
 def gpu_of(target: Target) -> Gpu:

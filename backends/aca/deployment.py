@@ -34,19 +34,20 @@ from backends.aca.site import (
     writing,
 )
 from backends.base import Leaving
-from core.cloud_errors import (
+from core.errors import (
     ApiDisabled,
+    Busy,
     CloudError,
     CloudRefused,
     ConcurrentChange,
     NotAuthenticated,
     NotOurs,
+    OpsError,
     PermissionDenied,
     QuotaExceeded,
+    WaitedTooLong,
 )
-from core.errors import Busy, OpsError, WaitedTooLong
-from core.plans import Plan
-from core.records import Deleted, DeploymentSpec, Failure
+from core.records import Deleted, DeploymentSpec, Failure, Plan
 from core.reply import note
 from core.waiting import wait_until
 

@@ -13,8 +13,7 @@ from backends.aca import container, resources
 from backends.aca.resources import Stand, assignment_name, is_made, is_ours, or_none, role_of
 from backends.aca.site import Site, reading, strictly, translated, writing
 from backends.common.concurrency import on_disk, side_by_side, write_whole
-from core.cloud_errors import CloudRefused, NotOurs, QuotaExceeded
-from core.errors import OpsError
+from core.errors import CloudRefused, NotOurs, OpsError, QuotaExceeded
 
 if TYPE_CHECKING:
     from azure.mgmt.appcontainers.models import ManagedEnvironment, WorkloadProfile

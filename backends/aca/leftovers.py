@@ -21,8 +21,7 @@ from backends.aca.site import (
 )
 from backends.aca.storage import find_share
 from backends.common.concurrency import or_note, side_by_side
-from core.cloud_errors import ApiDisabled, CloudRefused
-from core.errors import WaitedTooLong
+from core.errors import ApiDisabled, CloudRefused, WaitedTooLong
 from core.records import BY_PURGE, Remainder
 from core.reply import note
 from core.waiting import wait_until

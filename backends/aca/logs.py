@@ -19,15 +19,9 @@ from backends.aca.replicas import ReplicaState
 from backends.aca.site import CONTAINER, READ_SECONDS, Site, reading, strictly
 from backends.base import LogLines, LogQuery
 from backends.common.concurrency import or_note, side_by_side
-from core.cloud_errors import (
-    CloudError,
-    CloudRefused,
-    CloudUnavailable,
-    NotConfigured,
-    PermissionDenied,
-)
+from core.endpoint import trusted
+from core.errors import CloudError, CloudRefused, CloudUnavailable, NotConfigured, PermissionDenied
 from core.reply import note
-from core.trust import trusted
 from logs.read import Line, pieces
 
 if TYPE_CHECKING:

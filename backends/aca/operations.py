@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from backends.aca.site import READ_SECONDS, Ground, Site, reading, strictly, writing
 from backends.common.concurrency import on_disk, write_whole
-from core.cloud_errors import CloudError, ConcurrentChange
+from core.errors import CloudError, ConcurrentChange
 from core.records import NAME_PATTERN, Failure, Record
 from core.reply import note
 

@@ -39,10 +39,8 @@ from backends.base import DeploymentConfig
 from backends.common import preflight
 from backends.common.preflight import always_on, price_doubts, tagged
 from backends.container import as_assignments, as_yaml
-from core.cloud_errors import CloudRefused
-from core.errors import NotFound, OpsError
-from core.plans import MemoryPlan, Plan, PlannedStep
-from core.records import DeploymentSpec, ModelShape
+from core.errors import CloudRefused, NotFound, OpsError
+from core.records import DeploymentSpec, MemoryPlan, ModelShape, Plan, PlannedStep
 from planner.accelerators import accelerator
 from planner.foresee import foresee
 from planner.model import read_model

@@ -11,7 +11,7 @@ from backends.aca.container import gpu_of, place_of
 from backends.aca.site import CONTAINER, Site, reading, strictly, translated
 from backends.base import Quota
 from backends.common.concurrency import side_by_side
-from core.cloud_errors import ApiDisabled, CloudError
+from core.errors import ApiDisabled, CloudError
 from planner.places import Size
 from planner.price import price
 

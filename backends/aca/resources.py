@@ -22,8 +22,7 @@ from backends.aca.site import (
     translated,
 )
 from backends.common import slim
-from core.cloud_errors import ApiDisabled
-from core.errors import InvalidArgument
+from core.errors import ApiDisabled, InvalidArgument
 from core.records import DeploymentSpec
 
 if TYPE_CHECKING:

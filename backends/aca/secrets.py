@@ -23,16 +23,18 @@ from backends.aca.site import (
     writing,
 )
 from backends.base import KeptSecret
-from core.cloud_errors import (
+from core.errors import (
     CloudError,
     CloudRefused,
     CloudTimeout,
     CloudUnavailable,
     ConcurrentChange,
+    InvalidArgument,
+    NotFound,
     NotOurs,
+    OpsError,
     PermissionDenied,
 )
-from core.errors import InvalidArgument, NotFound, OpsError
 from core.reply import note
 
 if TYPE_CHECKING:

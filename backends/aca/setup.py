@@ -12,8 +12,7 @@ from backends.aca.site import CONSUMPTION, HF_SECRET, SHARE, Site
 from backends.base import Setup, SetupStep
 from backends.common.concurrency import in_time, side_by_side
 from backends.common.preflight import unfinished
-from core.cloud_errors import ConcurrentChange
-from core.errors import NotFound, OpsError
+from core.errors import ConcurrentChange, NotFound, OpsError
 from core.reply import note
 
 ACCOUNT: Final = "account"

@@ -18,7 +18,7 @@ import anyio
 
 from backends.base import World
 from backends.common.slim import opened
-from core.cloud_errors import (
+from core.errors import (
     ApiDisabled,
     CloudError,
     CloudRefused,
@@ -27,14 +27,12 @@ from core.cloud_errors import (
     ConcurrentChange,
     NotAuthenticated,
     NotConfigured,
+    OpsError,
     PermissionDenied,
     QuotaExceeded,
 )
-from core.errors import OpsError
-from core.record import Record
-from core.records import Target
-from core.rehearsal import AzurePlane
-from core.settings import Settings
+from core.records import Record, Target
+from core.settings import AzurePlane, Settings
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession

@@ -33,10 +33,16 @@ from backends.aca.site import Site
 from backends.base import BootBudget, EngineFacts, Hardware, Prediction
 from backends.common.concurrency import or_note, side_by_side
 from backends.common.engine import ask_models, facts_of, hardware_of, predict, why_silent
-from core.cloud_errors import CloudError, NotAuthenticated
-from core.errors import AddressNotAllowed, EndpointError, NextStep, NotReady, OpsError
-from core.record import Record
-from core.records import Deployment, Failure, ModelShape, Phase, State
+from core.errors import (
+    AddressNotAllowed,
+    CloudError,
+    EndpointError,
+    NextStep,
+    NotAuthenticated,
+    NotReady,
+    OpsError,
+)
+from core.records import Deployment, Failure, ModelShape, Phase, Record, State
 from core.reply import note
 from logs.boot import STARTING, WARMING, boot_of, phase_of
 from logs.failures import evidence, recognize

@@ -28,8 +28,15 @@ from backends.common.models import (
     models_among,
     sizes_of,
 )
-from core.cloud_errors import CloudRefused, CloudUnavailable, ConcurrentChange, PermissionDenied
-from core.errors import InvalidArgument, NextStep, OpsError
+from core.errors import (
+    CloudRefused,
+    CloudUnavailable,
+    ConcurrentChange,
+    InvalidArgument,
+    NextStep,
+    OpsError,
+    PermissionDenied,
+)
 from core.reply import note
 
 if TYPE_CHECKING:

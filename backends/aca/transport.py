@@ -11,8 +11,8 @@ from azure.core.exceptions import ClientAuthenticationError, ServiceRequestError
 from azure.core.pipeline import PipelineRequest
 from azure.core.pipeline.policies import SansIOHTTPPolicy
 
-from core.cloud_errors import ApiDisabled
-from core.rehearsal import AzurePlane
+from core.errors import ApiDisabled
+from core.settings import AzurePlane
 
 _UNASKED: Final = "/register?api-version=2016-02-01"
 """How the SDK's own registration ends; ours is asked for with a newer version."""

@@ -11,10 +11,15 @@ from backends.common.engine import ask_models
 from backends.common.preflight import Answer, Question
 from backends.google import secrets
 from backends.google.clients import key_secret
-from core.cloud_errors import ApiDisabled, NotAuthenticated, PermissionDenied
-from core.errors import NextStep, NotReady, OpsError
-from core.headers import IDENTITY_HEADER, KEY_HEADER
-from core.records import Access, DeploymentSpec
+from core.errors import (
+    ApiDisabled,
+    NextStep,
+    NotAuthenticated,
+    NotReady,
+    OpsError,
+    PermissionDenied,
+)
+from core.records import IDENTITY_HEADER, KEY_HEADER, Access, DeploymentSpec
 from core.reply import note
 
 if TYPE_CHECKING:

@@ -35,8 +35,16 @@ from backends.cloud_run import (
 from backends.cloud_run.checks import steps
 from backends.cloud_run.site import Clients, IdentityTokens, Site
 from backends.google import secrets, setup
-from core.plans import Plan, Preflight
-from core.records import Access, Deleted, Deployment, DeploymentSpec, ModelShape, Target
+from core.records import (
+    Access,
+    Deleted,
+    Deployment,
+    DeploymentSpec,
+    ModelShape,
+    Plan,
+    Preflight,
+    Target,
+)
 from logs.read import Line
 from planner.accelerators import Accelerator
 

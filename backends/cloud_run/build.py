@@ -10,8 +10,7 @@ from backends.cloud_run.service import Blueprint, service_of
 from backends.cloud_run.site import REPOSITORY, Site
 from backends.google.clients import TARGET_LABEL, when
 from backends.google.errors import UNSURE, reading, strictly, translated, writing
-from core.cloud_errors import ApiDisabled, CloudError
-from core.errors import WaitedTooLong
+from core.errors import ApiDisabled, CloudError, WaitedTooLong
 from core.records import DeploymentSpec
 from core.reply import note
 from core.waiting import wait_until

@@ -37,10 +37,8 @@ from backends.google.errors import (
 )
 from backends.google.iam import VERSION, Api, Permissions, Role, grant, has_role
 from backends.google.setup import Step, has_roles, token_kept
-from core.cloud_errors import CloudError, CloudRefused, PermissionDenied, QuotaExceeded
-from core.plans import Check, Plan, Preflight
-from core.record import Record
-from core.records import DeploymentSpec
+from core.errors import CloudError, CloudRefused, PermissionDenied, QuotaExceeded
+from core.records import Check, DeploymentSpec, Plan, Preflight, Record
 
 if TYPE_CHECKING:
     from google.cloud.cloudquotas_v1 import DimensionsInfo, QuotaInfo

@@ -22,10 +22,9 @@ from backends.container import (
 )
 from backends.google import clients
 from backends.google.clients import HF_SECRET, as_sent, key_secret
-from core import overrides
+from core import settings
 from core.errors import InvalidArgument
-from core.record import Record
-from core.records import DeploymentSpec, ModelShape, Target
+from core.records import DeploymentSpec, ModelShape, Record, Target
 from planner.boot import boot, file_bytes, outbound_limit
 from planner.flags import Flags
 from planner.model import is_path
@@ -146,7 +145,7 @@ class Rules(Record):
 
 def rules() -> Rules:
     """Return them, with what `overrides.toml` puts in their place."""
-    return overrides.read("cloud_run", _FILE, Rules)
+    return settings.read("cloud_run", _FILE, Rules)
 
 
 def gpu_of(target: Target) -> Gpu:

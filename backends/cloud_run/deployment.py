@@ -39,17 +39,17 @@ from backends.cloud_run.status import TRY_LABEL, is_stopped
 from backends.google import iam, images, secrets
 from backends.google.clients import EXPIRES_LABEL, HF_SECRET, SPEC_LABEL, TARGET_LABEL, key_secret
 from backends.google.errors import UNSURE, error_of, reading, strictly, writing
-from core.cloud_errors import (
+from core.errors import (
     ApiDisabled,
     CloudError,
     CloudRefused,
     ConcurrentChange,
     NotOurs,
+    OpsError,
     PermissionDenied,
+    WaitedTooLong,
 )
-from core.errors import OpsError, WaitedTooLong
-from core.plans import Plan
-from core.records import BY_PURGE, Deleted, DeploymentSpec, Remainder
+from core.records import BY_PURGE, Deleted, DeploymentSpec, Plan, Remainder
 from core.reply import note
 from core.waiting import wait_until
 

@@ -14,7 +14,7 @@ from backends.cloud_run.site import Site
 from backends.common.engine import facts_of, hardware_of, predict
 from backends.google.clients import when
 from backends.google.errors import reading, translated
-from core.record import Record
+from core.records import Record
 from logs.boot import boot_of
 from planner.accelerators import Accelerator, accelerator
 from planner.places import Size

@@ -28,8 +28,7 @@ from backends.google import clients
 from backends.google.clients import DEPLOYMENT_LABEL, MANAGED_BY, as_sent, key_secret
 from backends.google.errors import not_configured
 from core.errors import NotFound
-from core.plans import MemoryPlan, Plan, PlannedStep
-from core.records import DeploymentSpec, ModelShape
+from core.records import DeploymentSpec, MemoryPlan, ModelShape, Plan, PlannedStep
 from planner.accelerators import accelerator
 from planner.foresee import foresee
 from planner.model import read_model

@@ -33,10 +33,8 @@ from backends.google.clients import (
     runtime_account,
 )
 from backends.google.errors import reading, translated
-from core.cloud_errors import CloudRefused, NotOurs
-from core.errors import DeploymentNotFound, InvalidArgument, NextStep
-from core.record import Record
-from core.records import NAME_PATTERN, DeploymentSpec, ModelShape
+from core.errors import CloudRefused, DeploymentNotFound, InvalidArgument, NextStep, NotOurs
+from core.records import NAME_PATTERN, DeploymentSpec, ModelShape, Record
 from core.reply import note
 from planner.places import Size
 

@@ -17,14 +17,15 @@ from pydantic import SecretStr
 from backends.google.clients import GoogleClients, GoogleSite, is_person
 from backends.google.errors import denied, translated, unknown_caller
 from core import processes
-from core.cloud_errors import (
+from core.errors import (
     ApiDisabled,
     CloudRefused,
     CloudTimeout,
     CloudUnavailable,
+    CommandNotFound,
     NotAuthenticated,
+    WaitedTooLong,
 )
-from core.errors import CommandNotFound, WaitedTooLong
 
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from google.cloud.devtools.cloudbuild_v1 import CloudBuildAsyncClient
     from google.cloud.run_v2 import RevisionsAsyncClient, ServicesAsyncClient
 
-    from core.rehearsal import GooglePlane
+    from core.settings import GooglePlane
 
 
 SPEC_ANNOTATION: Final = "vllm-devops/spec"

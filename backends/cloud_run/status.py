@@ -34,8 +34,7 @@ from backends.cloud_run.site import Site
 from backends.common.concurrency import all_or_note, or_note
 from backends.common.engine import why_silent
 from backends.google.clients import EXPIRES_LABEL, SPEC_LABEL, when
-from core.record import Record
-from core.records import NAME_PATTERN, Deployment, Failure, Phase, State
+from core.records import NAME_PATTERN, Deployment, Failure, Phase, Record, State
 from core.reply import note
 from logs.boot import WARMING, phase_of
 from logs.failures import evidence, recognize

@@ -14,7 +14,7 @@ from backends.common.models import ENDINGS, MOST_FILES, File, limited, models_am
 from backends.google.clients import runtime_account
 from backends.google.errors import denied, reading, strictly, translated, unknown_caller
 from backends.google.iam import VERSION
-from core.cloud_errors import CloudRefused, CloudUnavailable, ConcurrentChange, NotConfigured
+from core.errors import CloudRefused, CloudUnavailable, ConcurrentChange, NotConfigured
 from core.reply import note
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import Any, Final, TypeVar
 
 import anyio
 
-from core.cloud_errors import CloudError, CloudTimeout
-from core.errors import Busy, DiskFull, HostError, OpsError, WaitedTooLong
+from core.errors import Busy, CloudError, CloudTimeout, DiskFull, HostError, OpsError, WaitedTooLong
 from core.reply import note
 from core.waiting import wait_until
 

@@ -5,9 +5,8 @@ from collections.abc import Awaitable, Callable
 import anyio
 
 from backends.base import EngineFacts, Hardware, Prediction
-from core.cloud_errors import CloudError
 from core.endpoint import LOOK_SECONDS, Endpoint
-from core.errors import EndpointError
+from core.errors import CloudError, EndpointError
 from core.records import Access, DeploymentSpec, Failure
 from logs.boot import BootLog
 from planner.accelerators import Accelerator, accelerator

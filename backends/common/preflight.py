@@ -10,9 +10,8 @@ from typing import Any, Final, NamedTuple
 import anyio
 import httpx2
 
-from core.cloud_errors import CloudUnavailable
-from core.errors import InvalidArgument, OpsError
-from core.plans import Check
+from core.errors import CloudUnavailable, InvalidArgument, OpsError
+from core.records import Check
 from planner.price import HOURS_PER_MONTH, Price
 
 _BACKENDS: Final = Path(__file__).parent.parent

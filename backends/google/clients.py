@@ -16,8 +16,7 @@ from backends.base import World
 from backends.common import slim
 from backends.google.errors import not_configured, unknown_caller
 from core.records import Target
-from core.rehearsal import GooglePlane
-from core.settings import Settings
+from core.settings import GooglePlane, Settings
 
 if TYPE_CHECKING:
     from google.api_core.client_options import ClientOptions

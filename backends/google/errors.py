@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from core.cloud_errors import (
+from core.errors import (
     ApiDisabled,
     BuildMachineRefused,
     CloudError,
@@ -15,10 +15,10 @@ from core.cloud_errors import (
     ConcurrentChange,
     NotAuthenticated,
     NotConfigured,
+    OpsError,
     PermissionDenied,
     QuotaExceeded,
 )
-from core.errors import OpsError
 
 if TYPE_CHECKING:
     from google.api_core.exceptions import GoogleAPICallError

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from backends.google.errors import strictly
-from core.cloud_errors import ConcurrentChange
-from core.record import Record
+from core.errors import ConcurrentChange
+from core.records import Record
 
 if TYPE_CHECKING:
     from google.iam.v1.policy_pb2 import Policy

@@ -9,7 +9,7 @@ from backends.common import registry
 from backends.common.registry import Reference, reference
 from backends.google.clients import GoogleSite
 from backends.google.errors import translated
-from core.cloud_errors import CloudRefused
+from core.errors import CloudRefused
 
 _GOOGLE: Final = re.compile(r"(^|\.)(pkg\.dev|gcr\.io)$")
 _MIRROR: Final = "mirror.gcr.io"

@@ -12,8 +12,15 @@ from backends.base import KeptSecret
 from backends.google import iam
 from backends.google.clients import DEPLOYMENT_LABEL, MANAGED_BY, GoogleSite, runtime_account
 from backends.google.errors import UNSURE, reading, strictly, translated, writing
-from core.cloud_errors import CloudRefused, ConcurrentChange, NotOurs
-from core.errors import InvalidArgument, NotFound, OpsError, WaitedTooLong
+from core.errors import (
+    CloudRefused,
+    ConcurrentChange,
+    InvalidArgument,
+    NotFound,
+    NotOurs,
+    OpsError,
+    WaitedTooLong,
+)
 from core.reply import note
 from core.waiting import wait_until
 

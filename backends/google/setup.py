@@ -14,16 +14,17 @@ from backends.google import secrets
 from backends.google.clients import HF_SECRET, MANAGED_BY, RUNTIME_ID, GoogleSite, runtime_account
 from backends.google.errors import reading, strictly, translated, writing
 from backends.google.iam import VERSION, Api, Permissions, Role, grant, has_role
-from core.cloud_errors import (
+from core.errors import (
     ApiDisabled,
     CloudError,
     CloudRefused,
     CloudTimeout,
     ConcurrentChange,
+    NotFound,
+    OpsError,
     PermissionDenied,
 )
-from core.errors import NotFound, OpsError
-from core.plans import Check
+from core.records import Check
 from core.waiting import wait_until
 
 ACCESSOR: Final = "roles/secretmanager.secretAccessor"

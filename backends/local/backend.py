@@ -54,15 +54,16 @@ from backends.local.process import (
 )
 from backends.local.status import Looker
 from core.errors import CommandNotFound, DeploymentNotFound, HostError, NextStep
-from core.headers import KEY_HEADER
-from core.plans import Plan, Preflight
 from core.records import (
+    KEY_HEADER,
     NAME_PATTERN,
     Access,
     Deleted,
     Deployment,
     DeploymentSpec,
     ModelShape,
+    Plan,
+    Preflight,
     Target,
 )
 from logs.read import Line

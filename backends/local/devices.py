@@ -14,8 +14,8 @@ import anyio
 from backends.base import Hardware, HostState, Usage
 from backends.local.identity import Seen
 from core.errors import OpsError
-from core.plans import Check
 from core.processes import run
+from core.records import Check
 from logs.read import size_of
 from planner.accelerators import Accelerator, accelerators
 from planner.overheads import GIB

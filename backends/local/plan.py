@@ -11,10 +11,20 @@ from backends.container import refuse_foreign_fields, refuse_length, vllm_flags
 from backends.local.devices import Devices
 from backends.local.identity import Seen
 from backends.local.process import Engine, Folder, Made, claim, find_vllm, simulated, with_cache
+from core.environment import ROOT
 from core.errors import DoesNotFit, InvalidArgument, NextStep, PortInUse
-from core.plans import Check, MemoryPlan, Plan, PlannedStep
-from core.records import SIMULATED, DeploymentSpec, ModelShape, Remainder, Target
-from core.settings import ROOT, Settings
+from core.records import (
+    SIMULATED,
+    Check,
+    DeploymentSpec,
+    MemoryPlan,
+    ModelShape,
+    Plan,
+    PlannedStep,
+    Remainder,
+    Target,
+)
+from core.settings import Settings
 from planner.flags import Flags
 from planner.foresee import foresee
 from planner.model import is_path

@@ -18,8 +18,7 @@ from backends.tpu.chips import Look, has_tls, is_internal, url_of
 from backends.tpu.logs import VmLog
 from backends.tpu.site import CERTIFICATE, ENGINE, Chip, ChipState, Site
 from core.errors import NextStep, NotReady, OpsError, Unreachable
-from core.headers import KEY_HEADER
-from core.records import Access, Failure
+from core.records import KEY_HEADER, Access, Failure
 
 _TLS: Final = "HTTPS with a certificate of its VM's own, the only one that is trusted for it"
 _PLAIN: Final = "plain HTTP, which whoever is on the way can read, the key included"

@@ -28,8 +28,16 @@ from backends.tpu.checks import steps
 from backends.tpu.compute import ComputePlane
 from backends.tpu.queued import QueuedPlane
 from backends.tpu.site import Clients, Inventory, Site
-from core.plans import Plan, Preflight
-from core.records import Access, Deleted, Deployment, DeploymentSpec, ModelShape, Target
+from core.records import (
+    Access,
+    Deleted,
+    Deployment,
+    DeploymentSpec,
+    ModelShape,
+    Plan,
+    Preflight,
+    Target,
+)
 from logs.read import Line
 from planner.accelerators import Accelerator
 

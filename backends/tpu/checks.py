@@ -19,10 +19,8 @@ from backends.tpu.quotas import NO_LIMIT
 from backends.tpu.site import Blueprint, Site
 from backends.tpu.vm import blueprint
 from backends.tpu.zones import Prospect, without_address
-from core.cloud_errors import CloudRefused, CloudUnavailable, NotOurs
-from core.errors import InvalidArgument
-from core.plans import Check, Plan, Preflight
-from core.record import Record
+from core.errors import CloudRefused, CloudUnavailable, InvalidArgument, NotOurs
+from core.records import Check, Plan, Preflight, Record
 
 
 class Needs(Record):

@@ -17,8 +17,17 @@ from backends.tpu import store as memory
 from backends.tpu.rules import rules
 from backends.tpu.site import SAID, Blueprint, Chip, ChipState, ControlPlane, Place, Site, vm_id
 from backends.tpu.store import SearchRecord, locked
-from core.cloud_errors import ApiDisabled, CloudError, NotOurs, PermissionDenied
-from core.errors import DeploymentNotFound, InvalidArgument, NextStep, NotFound, WaitedTooLong
+from core.errors import (
+    ApiDisabled,
+    CloudError,
+    DeploymentNotFound,
+    InvalidArgument,
+    NextStep,
+    NotFound,
+    NotOurs,
+    PermissionDenied,
+    WaitedTooLong,
+)
 from core.records import NAME_PATTERN, Deployment, DeploymentSpec, Failure, Phase, State
 from core.reply import note
 from core.waiting import wait_until

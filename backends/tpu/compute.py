@@ -44,8 +44,7 @@ from backends.tpu.site import (
     Request,
     region_of,
 )
-from core.cloud_errors import CloudTimeout, CloudUnavailable
-from core.errors import OpsError, Unsupported
+from core.errors import CloudTimeout, CloudUnavailable, OpsError, Unsupported
 
 if TYPE_CHECKING:
     from google.cloud.compute_v1.types import (

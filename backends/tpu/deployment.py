@@ -25,19 +25,22 @@ from backends.tpu.chips import (
 from backends.tpu.site import SAID, Blueprint, Chip, ChipState, Place, Site, vm_id
 from backends.tpu.store import SearchRecord
 from backends.tpu.vm import blueprint
-from core import cloud_errors
-from core.cloud_errors import CloudError, NoCapacity, NotAuthenticated, QuotaExceeded, ZoneRefused
+from core import errors
 from core.errors import (
     Busy,
+    CloudError,
     DeploymentNotFound,
     HostError,
     NextStep,
+    NoCapacity,
+    NotAuthenticated,
     OpsError,
+    QuotaExceeded,
     Unsupported,
     WaitedTooLong,
+    ZoneRefused,
 )
-from core.plans import Plan
-from core.records import NAME_PATTERN, Deleted, DeploymentSpec, Failure, Remainder
+from core.records import NAME_PATTERN, Deleted, DeploymentSpec, Failure, Plan, Remainder
 from core.reply import note
 from core.waiting import wait_until
 
@@ -166,7 +169,7 @@ def _tell_refusal(site: Site, name: str) -> None:
 
 
 def _error(failure: Failure) -> OpsError:
-    kinds = (kind for kind in vars(cloud_errors).values() if isinstance(kind, type))
+    kinds = (kind for kind in vars(errors).values() if isinstance(kind, type))
     coded = (kind for kind in kinds if issubclass(kind, CloudError) and kind.code == failure.code)
     kind = next(coded, CloudError)
     return kind("Google refused to give a chip.", cause=failure.cause, fix=failure.fix)

@@ -10,8 +10,7 @@ from backends.google.clients import MANAGED_BY
 from backends.google.errors import UNSURE, strictly, translated
 from backends.tpu.compute import failure_of, read_call, write_call
 from backends.tpu.site import Blueprint, Site, vm_id
-from core.cloud_errors import CloudRefused, ConcurrentChange, NotOurs
-from core.errors import OpsError, WaitedTooLong
+from core.errors import CloudRefused, ConcurrentChange, NotOurs, OpsError, WaitedTooLong
 from core.waiting import wait_until
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from backends.tpu.rules import rules
 from backends.tpu.site import ACCOUNT_SCOPE, SPEC_METADATA, Blueprint, Place, Request
 from backends.tpu.vm import blueprint
 from core.errors import NotFound
-from core.plans import MemoryPlan, Plan, PlannedStep
-from core.records import DeploymentSpec, ModelShape
+from core.records import DeploymentSpec, MemoryPlan, ModelShape, Plan, PlannedStep
 from planner.accelerators import accelerator
 from planner.foresee import foresee
 from planner.model import read_model

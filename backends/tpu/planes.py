@@ -9,18 +9,19 @@ from typing import Final, Literal, NamedTuple, Protocol, TypeVar, get_args
 from backends.common.concurrency import side_by_side
 from backends.google.errors import UNSURE, strictly
 from backends.tpu.site import Chip, ChipState, Request
-from core.cloud_errors import (
+from core.errors import (
     CloudError,
     CloudRefused,
     CloudUnavailable,
     ConcurrentChange,
     NoCapacity,
     NotOurs,
+    OpsError,
     PermissionDenied,
     QuotaExceeded,
+    WaitedTooLong,
     ZoneRefused,
 )
-from core.errors import OpsError, WaitedTooLong
 from core.reply import note
 from core.waiting import wait_until
 from logs.failures import meaning as wording_for

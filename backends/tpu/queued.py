@@ -46,8 +46,7 @@ from backends.tpu.site import (
     Provisioning,
     Request,
 )
-from core.cloud_errors import CloudError, CloudTimeout, CloudUnavailable, ZoneRefused
-from core.errors import OpsError
+from core.errors import CloudError, CloudTimeout, CloudUnavailable, OpsError, ZoneRefused
 from planner.places import places
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from backends.common.concurrency import side_by_side
 from backends.google.errors import reading, translated, why_unread
 from backends.tpu.chips import list_chips
 from backends.tpu.site import SAID, Chip, Place, PlaneKind, Provisioning, Site, region_of
-from core.cloud_errors import CloudError
-from core.record import Record
+from core.errors import CloudError
+from core.records import Record
 
 if TYPE_CHECKING:
     from google.cloud.cloudquotas_v1 import DimensionsInfo, QuotaInfo

@@ -9,10 +9,9 @@ from backends.container import HubCache
 from backends.tpu.compute import FLEX_WAIT_SECONDS
 from backends.tpu.site import Place as ChipPlace
 from backends.tpu.site import PlaneKind
-from core import overrides
+from core import settings
 from core.errors import InvalidArgument
-from core.record import Record
-from core.records import DeploymentSpec
+from core.records import DeploymentSpec, Record
 from planner.model import is_path
 from planner.places import Place
 
@@ -139,7 +138,7 @@ class Rules(Record):
 
 def rules() -> Rules:
     """Return them, with what `overrides.toml` puts in their place."""
-    return overrides.read("tpu", _FILE, Rules)
+    return settings.read("tpu", _FILE, Rules)
 
 
 def generation_of(place: Place) -> Generation:

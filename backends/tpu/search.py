@@ -10,7 +10,7 @@ from backends.tpu import chips, planes, store
 from backends.tpu.site import Chip, ChipState, Place, Request, Site, vm_id
 from backends.tpu.store import GIVEN, TIMED_OUT, Attempt, SearchRecord
 from backends.tpu.vm import startup_script
-from core.cloud_errors import (
+from core.errors import (
     ApiDisabled,
     CloudError,
     CloudRefused,
@@ -18,9 +18,9 @@ from core.cloud_errors import (
     NotAuthenticated,
     NotConfigured,
     NotOurs,
+    OpsError,
     PermissionDenied,
 )
-from core.errors import OpsError
 from core.records import Failure
 from core.reply import note
 

@@ -19,8 +19,7 @@ from backends.google.clients import (
     opened,
 )
 from core.errors import OpsError
-from core.record import Record
-from core.records import DeploymentSpec, Target
+from core.records import DeploymentSpec, Record, Target
 from planner.places import Place as Offered
 from planner.places import places
 

@@ -39,8 +39,7 @@ from backends.tpu.site import (
     vm_id,
 )
 from backends.tpu.store import SearchRecord
-from core.cloud_errors import CloudError, NotAuthenticated
-from core.errors import InvalidArgument
+from core.errors import CloudError, InvalidArgument, NotAuthenticated
 from core.records import Deployment, Failure, Phase, State
 from core.reply import note
 from logs.boot import COMPILING, WARMING, boot_of, phase_of

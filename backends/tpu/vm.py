@@ -42,8 +42,7 @@ from backends.tpu.rules import (
 )
 from backends.tpu.site import LOG, Blueprint, key_secret, vm_id
 from core.errors import InvalidArgument
-from core.record import Record
-from core.records import DeploymentSpec, ModelShape
+from core.records import DeploymentSpec, ModelShape, Record
 from planner.boot import boot, file_bytes
 from planner.defaults import most_tokens_of_an_item
 from planner.flags import Flags

@@ -18,8 +18,8 @@ from backends.tpu.compute import read_call
 from backends.tpu.quotas import NO_LIMIT, Counting, Room, room_for
 from backends.tpu.site import SAID, Offer, Place, PlaneKind, Provisioning, Site
 from backends.tpu.store import Outcome
-from core.cloud_errors import CloudError, NoCapacity, ZoneRefused
-from core.record import Record
+from core.errors import CloudError, NoCapacity, ZoneRefused
+from core.records import Record
 from core.reply import note
 
 _FRESH_SECONDS: Final = 20.0

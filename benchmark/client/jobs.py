@@ -5,7 +5,7 @@ from pathlib import Path
 
 from benchmark.client.shares import Share
 from benchmark.records import Load, StopRule, Workload
-from core.record import Record
+from core.records import Record
 
 
 class Job(Record, use_attribute_docstrings=False):

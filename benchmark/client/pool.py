@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from benchmark.client.exchange import Connection
 from benchmark.client.rows import Rows
 from benchmark.errors import Outcome
-from core.address import socket_of
+from core.records import socket_of
 
 CONNECT_SECONDS: Final = 10.0
 """TCP and TLS together."""
@@ -172,7 +172,7 @@ async def _connected(address: Address) -> socket.socket:
 
 
 def _trust(ca_file: str | None) -> ssl.SSLContext:
-    from core.trust import trusted  # noqa: PLC0415  httpx2: 20 ms that plain HTTP need not pay
+    from core.endpoint import trusted  # noqa: PLC0415  httpx2: 20 ms that plain HTTP need not pay
 
     return trusted(Path(ca_file).read_text(encoding="utf-8") if ca_file else None)
 

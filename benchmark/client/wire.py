@@ -7,8 +7,7 @@ from urllib.parse import urlsplit
 
 from benchmark.client.shares import Share
 from benchmark.workload.prompts import bodies
-from core.address import HTTP, socket_of
-from core.headers import IDENTITY_HEADER, KEY_HEADER
+from core.records import HTTP, IDENTITY_HEADER, KEY_HEADER, socket_of
 
 _HEADERS: Final = (KEY_HEADER.lower().encode(), IDENTITY_HEADER.lower().encode())
 """Of the lines of a credential's file."""

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from core.record import Record
+from core.records import Record
 
 Floats = npt.NDArray[np.float64]
 

@@ -19,7 +19,7 @@ from benchmark.imports.form import (
 )
 from benchmark.records import Arrivals, CellSpec, Distribution, Load, Workload
 from core.errors import InvalidArgument
-from core.foreign import one_line
+from core.redaction import one_line
 
 LOOKED_FOR: Final = (
     "aiperf's profile_export_aiperf.json: an object whose request_throughput and request_latency "

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from core.record import Record
+from core.records import Record
 
 
 class Claims(Record):

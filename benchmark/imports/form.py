@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from benchmark.records import CellResult, Distribution, Workload
 from benchmark.runs import Manifest, Profile
-from core.foreign import one_line
+from core.redaction import one_line
 
 Json = Mapping[str, Any]
 POINTS: Final = ("mean", "p50", "p90", "p95", "p99", "max")

@@ -20,7 +20,7 @@ from benchmark.imports.form import (
 from benchmark.records import Arrivals, CellResult, CellSpec, Distribution, Load, Workload
 from benchmark.wording import percent, seconds
 from core.errors import InvalidArgument
-from core.foreign import one_line
+from core.redaction import one_line
 
 LOOKED_FOR: Final = (
     "guidellm's JSON: an object with `benchmarks`, each with metrics.requests_per_second and "

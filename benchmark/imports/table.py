@@ -34,7 +34,7 @@ from benchmark.records import (
     Workload,
 )
 from core.errors import InvalidArgument
-from core.foreign import one_line
+from core.redaction import one_line
 
 LOOKED_FOR: Final = (
     "a CSV or JSON with one row or object for each load, which has a concurrency, max_concurrency, "

@@ -5,7 +5,7 @@ from typing import Final
 
 from backends.base import KnowsEngine, Predicts
 from core.errors import OpsError
-from core.plans import MemoryPlan
+from core.records import MemoryPlan
 from operations.resolve import Found
 from operations.watching.memory_check import compare
 

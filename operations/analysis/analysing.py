@@ -11,7 +11,7 @@ from pydantic import Field
 from backends.base import LogQuery
 from backends.common.concurrency import in_time
 from core.errors import NotFound, OpsError
-from core.record import Record
+from core.records import Record
 from operations.analysis import accelerator, evidence, kept
 from operations.analysis.evidence import Seen
 from operations.analysis.records import Analysis, Tool

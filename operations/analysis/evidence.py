@@ -9,8 +9,7 @@ import anyio
 
 from backends.base import LogQuery
 from core.errors import OpsError
-from core.foreign import one_line
-from core.redaction import redact
+from core.redaction import one_line, redact
 from logs.failures import WRITERS, Finder, Finding, Writer
 from logs.read import Line, clean
 from logs.reduce import Reduced, Reducer, mask, times

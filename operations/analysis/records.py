@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Any, Final, Literal
 
 from core.errors import NextStep
-from core.foreign import shortened
-from core.record import Record
+from core.records import Record
+from core.redaction import shortened
 from operations.analyst.words import Words
 from operations.diagnosis.records import Call
 from operations.watching.answers import Located

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, ConfigDict, StrictStr, ValidationError
 from pydantic_core import from_json
 
-from core.record import Record
+from core.records import Record
 from operations.analyst.words import Advice, Claim, Row, plain
 from operations.diagnosis.records import Call
 

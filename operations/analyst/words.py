@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from core.foreign import one_line
-from core.record import Record
+from core.records import Record
+from core.redaction import one_line
 from operations.diagnosis.records import Call
 
 _ADDRESS: Final = re.compile(r"(?:https?|ftp)://\S+|\bwww\.\S+", re.IGNORECASE)

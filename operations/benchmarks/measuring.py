@@ -10,10 +10,10 @@ import anyio
 from benchmark.folder import RunFolder, beginning
 from benchmark.runs import RunPlan
 from benchmark.server.subject import Seen
+from core.environment import ROOT, inherited_environment
 from core.errors import Unsupported, WaitedTooLong
 from core.processes import detach
 from core.records import Access
-from core.settings import ROOT, inherited_environment
 from core.waiting import wait_until
 from operations.benchmarks.credentials import keep_credential_fresh
 from operations.benchmarks.kept import folder_of_runs, require_idle

@@ -5,10 +5,8 @@ from typing import Any, Final, NamedTuple
 
 from backends.base import Backend, QueuedResource
 from backends.common.concurrency import in_time
-from core.cloud_errors import NotOurs
-from core.errors import Ambiguous, InvalidArgument, NextStep
-from core.plans import Plan
-from core.records import Answer, Deleted, State
+from core.errors import Ambiguous, InvalidArgument, NextStep, NotOurs
+from core.records import Answer, Deleted, Plan, State
 from operations.abilities import chosen
 from operations.capacity.queue import (
     LIST,

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from core.record import Record
+from core.records import Record
 from operations.clients.changing import rendered
 from operations.clients.entries import Entry, by_command
 from operations.clients.table import SERVER_KEY as SERVER_KEY  # noqa: PLC0414  said here too

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from core.record import Record
+from core.records import Record
 from operations.clients.changing import entry_in
 from operations.clients.entries import ADDRESSES, by_command
 from operations.clients.showing import SCRIPT, host, names_server, program

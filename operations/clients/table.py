@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import platformdirs
 
 from core.errors import InvalidArgument
-from core.record import Record
+from core.records import Record
 
 SERVER_KEY: Final = "gpu-devops-agent"
 """What this server is called in every client's configuration."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from core.errors import Busy, HostError
-from core.record import Record
+from core.records import Record
 from core.redaction import MASK
 from operations.clients.changing import changed, entry_in, rendered
 from operations.clients.entries import ADDRESSES, Entry

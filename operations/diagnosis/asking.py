@@ -7,9 +7,9 @@ from typing import Any, Final
 from backends.base import Stops
 from core.endpoint import Endpoint
 from core.errors import EndpointError, ModelNotServed, OpsError, Unauthorized, Unreachable
-from core.foreign import in_quotes
 from core.metrics import EngineMetrics, MetricsPage
 from core.records import Failure, Step
+from core.redaction import in_quotes
 from core.reply import note
 from operations.diagnosis.case import (
     Case,

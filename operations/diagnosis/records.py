@@ -7,8 +7,8 @@ from typing import Any, Final, Literal, get_args
 from pydantic import Field
 
 from core.errors import NextStep
-from core.foreign import shortened
 from core.records import SIMULATED, Answer, Record
+from core.redaction import shortened
 
 Layer = Literal[
     "settings and login",

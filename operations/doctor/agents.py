@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from core.environment import inherited_environment
-from core.settings import ROOT
+from core.environment import ROOT, inherited_environment
 from operations.clients.seen import look
 from operations.clients.table import clients
 from operations.doctor.findings import Finding

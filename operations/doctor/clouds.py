@@ -8,7 +8,7 @@ import anyio
 from backends.aca.site import Clients
 from backends.base import World
 from backends.google.clients import GoogleClients
-from core.cloud_errors import CloudUnavailable, NotAuthenticated
+from core.errors import CloudUnavailable, NotAuthenticated
 from core.records import Target
 from core.settings import Settings
 from operations.doctor.findings import Finding, Look, plain

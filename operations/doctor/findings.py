@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal, NamedTuple
 
 from core.errors import OpsError
-from core.record import Record
+from core.records import Record
 from core.redaction import redact
 
 _LONGEST: Final = 300

@@ -14,9 +14,10 @@ from pydantic import ValidationError
 
 from backends.local.devices import read_devices
 from backends.local.process import Engine, claim, find_vllm
+from core.environment import ROOT
 from core.errors import PortInUse
 from core.journal import Journal
-from core.settings import ROOT, Settings
+from core.settings import Settings
 from operations.doctor.findings import Finding, Verdict
 from operations.stage import Stage
 

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import httpx2
 
+from core.endpoint import trusted
 from core.errors import HostError
 from core.settings import Settings
-from core.trust import trusted
 from operations.doctor.findings import Finding, Look, Verdict
 
 LOGIN: Final[Mapping[str, str]] = {

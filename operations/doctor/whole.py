@@ -6,7 +6,8 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from core.settings import ROOT, Settings
+from core.environment import ROOT
+from core.settings import Settings
 from operations.doctor import agents, clouds, machine, reach
 from operations.doctor.findings import Finding, Look, Report, all_of
 

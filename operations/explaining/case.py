@@ -4,8 +4,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from core.errors import InvalidArgument, Unsupported
-from core.plans import KvPlan, MemoryPlan
-from core.records import DeploymentSpec, ModelShape
+from core.records import DeploymentSpec, KvPlan, MemoryPlan, ModelShape
 from operations.plans.places import read_from
 from planner.accelerators import Accelerator
 from planner.boot import Boot, boot, source_of

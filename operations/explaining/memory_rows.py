@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from core.plans import MemoryPlan
+from core.records import MemoryPlan
 from operations.explaining.case import Case, at_once, bytes_per_token
 from operations.explaining.records import FlagRow
 from operations.plans.precisions import precision

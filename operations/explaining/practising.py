@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from core.plans import MemoryPlan
+from core.records import MemoryPlan
 from operations.explaining.case import Case, at_once
 from operations.explaining.records import BootCheck, Practice
 from operations.explaining.running_rows import cold_start, ended, idle_cost

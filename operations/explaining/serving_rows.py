@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from core.plans import MemoryPlan
+from core.records import MemoryPlan
 from operations.explaining.case import Case, at_once
 from operations.explaining.records import FlagRow
 from operations.explaining.spec_words import rest

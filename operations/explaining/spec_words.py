@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from core.errors import InvalidArgument
-from core.records import DeploymentSpec, valid
-from core.words import apart
+from core.records import DeploymentSpec, apart, valid
 from planner.engine_words import check_words
 from planner.flags import size_in_bytes
 from planner.parsers import defaults

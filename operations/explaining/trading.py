@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from core.plans import MemoryPlan
+from core.records import MemoryPlan
 from operations.explaining.case import Case, at_once
 from operations.explaining.records import TradeOff, Verdict
 from operations.explaining.running_rows import asleep_cost, cold_start, ended, idle_cost

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from backends.base import Backend, Ends, Leaves, Purges, Wakes
-from core.plans import Plan
-from core.records import BY_PURGE, Deleted, Deployment, DeploymentSpec, Record, State
+from core.records import BY_PURGE, Deleted, Deployment, DeploymentSpec, Plan, Record, State
 from operations.lives.changes import Wish, differences, unchanged
 from operations.resolve import Found
 

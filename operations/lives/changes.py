@@ -5,8 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from backends.base import Backend, RemembersSpec
 from backends.endpoint import NAME as ENDPOINT
-from core.cloud_errors import ApiDisabled
-from core.errors import Ambiguous, DeploymentNotFound, InvalidArgument, NextStep
+from core.errors import Ambiguous, ApiDisabled, DeploymentNotFound, InvalidArgument, NextStep
 from core.records import Deployment, DeploymentSpec, State, valid
 from operations.lives.deploying import Layout, full_model_name, name_for, specify
 from operations.resolve import everything, place, require_name

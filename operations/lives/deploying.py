@@ -10,20 +10,20 @@ import anyio
 
 from backends.base import Backend, NamesEngine, Purges, Scales, Stops
 from backends.common.concurrency import in_time
-from core import overrides
+from core import settings
+from core.environment import ROOT
 from core.errors import InvalidArgument, OpsError, Unsupported
-from core.plans import Plan
 from core.records import (
     SIMULATED,
     TINY_MODEL,
     Deleted,
     Deployment,
     DeploymentSpec,
+    Plan,
     Target,
     valid,
 )
 from core.reply import note
-from core.settings import ROOT
 from operations.last_use import last_use
 from operations.lives.following import follow, following, keep_expiry, looked, pause, phase_of
 from operations.resolve import Found, find
@@ -120,7 +120,7 @@ async def plan(
         spec = fitting.with_usual_length(backend, spec, model)
     spec = fitting.with_parsers(backend, spec, model)
     wanted = backend.plan(spec, model)
-    for change in overrides.changes(backend.target.backend):
+    for change in settings.changes(backend.target.backend):
         note(change)
     if wanted.memory and not wanted.memory.fits and not force:
         raise fitting.does_not_fit(wanted, wanted.memory)

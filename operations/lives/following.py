@@ -5,8 +5,7 @@ from typing import Final
 import anyio
 
 from backends.base import Backend, GoesOn
-from core.cloud_errors import CloudError
-from core.errors import DeploymentNotFound, OpsError
+from core.errors import CloudError, DeploymentNotFound, OpsError
 from core.journal import Expiry
 from core.records import Deployment, State
 from core.reply import note

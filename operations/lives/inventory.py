@@ -8,8 +8,7 @@ import anyio
 from backends.base import KeepsPaid
 from backends.common.concurrency import side_by_side
 from backends.registry import TITLES
-from core.cloud_errors import ApiDisabled, NotConfigured
-from core.errors import NextStep, OpsError
+from core.errors import ApiDisabled, NextStep, NotConfigured, OpsError
 from core.records import Answer, Deployment, Remainder, usd
 from core.reply import note
 from operations.lives.deploying import usual

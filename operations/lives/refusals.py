@@ -1,10 +1,9 @@
 """What would be refused is refused before anybody is asked to agree to its price."""
 
 from backends.base import Backend, RefusesEarly
+from core.endpoint import not_running
 from core.errors import InvalidArgument
-from core.not_running import not_running
-from core.plans import Plan
-from core.records import State
+from core.records import Plan, State
 from operations.resolve import Found
 
 

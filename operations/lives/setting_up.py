@@ -8,8 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from backends.base import Backend, SetsUp, Setup, SetupStep
-from core.cloud_errors import ApiDisabled
-from core.errors import NextStep
+from core.errors import ApiDisabled, NextStep
 from core.records import Answer, Target
 from operations.abilities import chosen
 from operations.lives.agreement import Preview, preview

@@ -15,9 +15,10 @@ from huggingface_hub.errors import (  # type: ignore[attr-defined]  # it says wh
 from pydantic import SecretStr
 
 from backends.base import Backend, KeepsSecrets
+from core.environment import inherited_environment
 from core.errors import InvalidArgument, NextStep
 from core.records import Answer
-from core.settings import Settings, inherited_environment
+from core.settings import Settings
 from operations.abilities import chosen
 from operations.runtime import Runtime
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple, get_args
 
-from core.plans import MemoryPlan
+from core.records import MemoryPlan
 from planner.boot import boot
 from planner.flags import Flags
 from planner.layouts import Arrangement, Ground, Layout, Wish, arrange, of_weights

@@ -5,8 +5,7 @@ from typing import Final
 
 from backends.base import Backend, NamesEngine, Predicts
 from core.errors import DoesNotFit, NextStep, Unsupported
-from core.plans import MemoryPlan, Plan
-from core.records import DeploymentSpec, ModelShape
+from core.records import DeploymentSpec, MemoryPlan, ModelShape, Plan
 from core.reply import note
 from operations.plans.alternatives import MODEST
 from operations.plans.foreseeing import arguments, why_not_offload

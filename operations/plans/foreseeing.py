@@ -6,8 +6,7 @@ from typing import Any, Final
 from pydantic import Field
 
 from core.errors import NextStep
-from core.plans import MemoryPlan
-from core.records import Answer, Record
+from core.records import Answer, MemoryPlan, Record
 from operations.plans.alternatives import MODEST
 from operations.plans.memory import MemoryTable
 from planner.accelerators import Accelerator

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from core.plans import MemoryPlan
-from core.records import ModelShape, Record
+from core.records import MemoryPlan, ModelShape, Record
 from planner.accelerators import accelerator
 from planner.bars import table, work_gib
 

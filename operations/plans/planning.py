@@ -7,8 +7,7 @@ from pydantic import Field
 
 from backends.registry import BACKENDS
 from core.errors import NextStep
-from core.plans import Check
-from core.records import valid
+from core.records import Check, valid
 from operations.models.catalog import checkpoints
 from operations.plans.alternatives import Alternatives, alternatives
 from operations.plans.foreseeing import (

@@ -12,8 +12,7 @@ from pydantic import Field
 
 from backends.container import as_yaml
 from core.errors import InvalidArgument, NextStep, NotReady
-from core.headers import IDENTITY_HEADER, KEY_HEADER
-from core.records import Access, Answer, Record
+from core.records import IDENTITY_HEADER, KEY_HEADER, Access, Answer, Record
 from core.reply import note
 from operations.commands import Command, command
 from operations.limits import TTFT_SECONDS

@@ -9,8 +9,7 @@ from backends.base import EndsSlowBoots, EngineFacts, Hardware, KnowsEngine, Pre
 from core.endpoint import Endpoint, ServedModel
 from core.errors import OpsError
 from core.metrics import CacheConfig, EngineMetrics, MetricsPage
-from core.plans import MemoryPlan
-from core.records import Deployment, Record
+from core.records import Deployment, MemoryPlan, Record
 from operations.asking import require_ready
 from operations.plans.alternatives import Alternatives, alternatives
 from operations.plans.memory import Context, MemoryTable, context_of, each_gib, memory_table

@@ -5,9 +5,7 @@ from typing import Final, Literal
 
 from backends.base import KnowsEngine, Predicts
 from core.errors import OpsError
-from core.plans import Gib, MemoryPart, MemoryPlan
-from core.record import Record
-from core.records import Answer
+from core.records import Answer, Gib, MemoryPart, MemoryPlan, Record
 from operations.resolve import Found
 
 Verdict = Literal["inside", "below", "above", "not in the log"]

@@ -10,8 +10,8 @@ import anyio
 
 from core.endpoint import Endpoint
 from core.errors import EndpointError, RequestRefused, Unreachable
-from core.foreign import NotJson, in_quotes, read_json
 from core.records import Record
+from core.redaction import NotJson, in_quotes, read_json
 
 _PATH: Final = "/v1/chat/completions"
 _SECONDS: Final = 20.0

@@ -5,10 +5,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from backends.base import DeploymentConfig, HasLogs, LogLines, LogQuery, WritesConfig
-from core.address import socket_of
 from core.errors import OpsError, Unsupported
-from core.foreign import printable, shortened
-from core.records import State
+from core.records import State, socket_of
+from core.redaction import printable, shortened
 from core.reply import note
 from logs.failures import error_lines, recognize
 from logs.read import Line, body_of

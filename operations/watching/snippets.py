@@ -5,8 +5,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Final
 
-from core.headers import KEY_HEADER
-from core.records import Access
+from core.records import KEY_HEADER, Access
 
 _GEMINI_CLI: Final = (
     "Gemini CLI cannot have it as its own model: it speaks Google's API and not OpenAI's, so a"

@@ -3,7 +3,7 @@
 import fnmatch
 from typing import Final
 
-from core.record import Record
+from core.records import Record
 
 A100: Final = "Consumption-GPU-NC24-A100"
 T4: Final = "Consumption-GPU-NC8as-T4"

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from core.record import Record
+from core.records import Record
 from simulators.azure import kql, tokens
 from simulators.azure import replicas as shapes
 from simulators.azure.environment import workspace_of

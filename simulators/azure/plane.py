@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-from core.rehearsal import AzurePlane
+from core.settings import AzurePlane
 from simulators.azure import (
     apps,
     environment,

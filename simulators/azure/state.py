@@ -11,8 +11,8 @@ from typing import Any, Final, Literal
 from anyio.abc import TaskGroup
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.record import Record
-from core.rehearsal import AzurePlane
+from core.records import Record
+from core.settings import AzurePlane
 from simulators.azure.kql import Value
 from simulators.common.programs import Nursery
 

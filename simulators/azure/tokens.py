@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import trustme
 
-from core.record import Record
+from core.records import Record
 from simulators.azure.errors import Refused
 from simulators.azure.state import Subscription, World
 

@@ -15,7 +15,7 @@ import grpc.aio
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from core.record import Record
+from core.records import Record
 
 FILE: Final = "plane.json"
 """Where the addresses are written when everything listens."""

@@ -18,7 +18,7 @@ from anyio.abc import Process
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from core.settings import ROOT, inherited_environment
+from core.environment import ROOT, inherited_environment
 from simulators.common.doors import NO_TLS, UNVERIFIED_TLS, TurnedAway
 
 _PORT: Final = 8000

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from core.errors import OpsError
-from core.plans import KvPlan, MemoryPlan
-from core.records import ModelShape
+from core.records import KvPlan, MemoryPlan, ModelShape
 from planner import catalog
 from planner.accelerators import Accelerator, accelerator
 from planner.defaults import most_tokens_of_an_item, resolve

@@ -18,7 +18,7 @@ from google.cloud.logging_v2.types import ListLogEntriesRequest, ListLogEntriesR
 from google.protobuf.struct_pb2 import Struct
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from core.record import Record
+from core.records import Record
 from simulators.google.serving import add, invalid, unary
 from simulators.google.state import Entry, Project, World
 

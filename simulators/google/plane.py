@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from simulators.common.doors import loopback, start_web
 from simulators.common.lifetime import Recorder, announce, leave_when_idle, until_told_to_end
 from simulators.google import (

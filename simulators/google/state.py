@@ -18,7 +18,7 @@ from google.auth.exceptions import GoogleAuthError
 from google.iam.v1.policy_pb2 import Policy
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
 
-from core.record import Record
+from core.records import Record
 from simulators.common.programs import Nursery
 
 _TYPE: Final = "type"

@@ -18,8 +18,7 @@ from backends.base import (
     WritesConfig,
 )
 from core.records import Target
-from core.rehearsal import AzurePlane, GooglePlane
-from core.settings import Settings
+from core.settings import AzurePlane, GooglePlane, Settings
 from tests.azure_plane import Controls as AzureControls
 from tests.backends.local.conftest import Machine
 from tests.backends.served import Served

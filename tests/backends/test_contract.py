@@ -18,8 +18,7 @@ from backends.base import (
 )
 from backends.registry import BACKENDS
 from core.errors import DeploymentNotFound, InvalidArgument, NotReady, OpsError, Unsupported
-from core.plans import Plan
-from core.records import DeploymentSpec, ModelShape, State
+from core.records import DeploymentSpec, ModelShape, Plan, State
 from core.waiting import wait_until
 from logs.read import Line
 from planner.model import read_model

@@ -20,7 +20,7 @@ from benchmark.running.profiles import plan_of
 from benchmark.running.start import make
 from benchmark.running.state import state_of
 from benchmark.runs import RunState, Subject
-from core.settings import inherited_environment
+from core.environment import inherited_environment
 from tests.benchmark.sweeping import ids
 from tests.emulators.conftest import Simulate, until
 from tests.emulators.conftest import simulate as simulate  # noqa: PLC0414  a fixture

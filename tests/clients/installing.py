@@ -8,8 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from core.record import Record
-from core.settings import ROOT
+from core.environment import ROOT
+from core.records import Record
 from tests.conformance.node import node_and_npm, run
 
 HOME: Final = ROOT / ".clients"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from core.settings import ROOT
+from core.environment import ROOT
 from tests.conformance.node import run
 from tests.conformance.suite import settings
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import anyio
 
-from core.settings import ROOT, inherited_environment
+from core.environment import ROOT, inherited_environment
 
 HOME: Final = ROOT / ".conformance"
 _NEEDED: Final = (22, 19)

@@ -13,7 +13,7 @@ import anyio
 import yaml
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from core.settings import ROOT, inherited_environment
+from core.environment import ROOT, inherited_environment
 from tests.conformance.judging import Checks
 from tests.conformance.node import run
 

@@ -12,10 +12,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from core.endpoint import Endpoint
+from core.endpoint import Endpoint, trusted
 from core.errors import BadReply, Unreachable
 from core.records import Access
-from core.trust import trusted
 from simulators.common.doors import loopback, start_web
 from simulators.google import vm_script
 

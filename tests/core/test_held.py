@@ -6,8 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from core.held import HeldTokens
-from core.journal import TOKEN_MINUTES
+from core.journal import TOKEN_MINUTES, HeldTokens
 from tests.core.test_journal import Hands
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from core.settings import Settings, inherited_environment
+from core.environment import inherited_environment
+from core.settings import Settings
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from core.endpoint import trusted
 from core.errors import HostError
-from core.trust import trusted
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.words import apart
+from core.records import apart
 
 _PIECES = ("--seed", "-tp", "=", " ", "4", '{"a": 1}', "{", "'", '"', "x", "\\", "\t", "[")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
-from core.plans import MemoryPlan
+from core.records import MemoryPlan
 from logs.failures import recognize
 from planner.accelerators import accelerator
 from planner.flags import Flags

@@ -11,7 +11,7 @@ from typing import Any, Final
 import anyio
 import pytest
 
-from core.settings import ROOT
+from core.environment import ROOT
 from tests.conversation import agent_of
 from tests.hostile.calls import arguments, called, plant_failed, settings_at
 from tests.hostile.endpoint import BEHAVIOURS, NAMES, HostileEndpoint, hostile_endpoint

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from core.environment import ROOT
 from core.processes import run
-from core.settings import ROOT
 from logs.__main__ import main
 
 FULL = "OSError: [Errno 28] No space left on device: '/data/x'"

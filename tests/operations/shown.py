@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from backends.base import World
 from backends.registry import BACKENDS
-from core.cloud_errors import CloudUnavailable
+from core.errors import CloudUnavailable
 from core.records import Access, Deployment, State, Target
 from operations import stage
 

@@ -12,10 +12,10 @@ import pytest
 import yaml
 from pydantic import SecretStr
 
+from core.environment import ROOT
 from core.errors import InvalidArgument
-from core.headers import IDENTITY_HEADER, KEY_HEADER
-from core.records import Access
-from core.settings import ROOT, Settings
+from core.records import IDENTITY_HEADER, KEY_HEADER, Access
+from core.settings import Settings
 from operations.runtime import Runtime
 from operations.watching import alerting
 from operations.watching.alerting import AlertRules

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import pytest
 
+from core.environment import ROOT
 from core.errors import HostError
-from core.settings import ROOT
 from operations.clients.entries import by_address, by_command, merged
 from operations.clients.seen import look
 from operations.clients.table import SERVER_KEY, called

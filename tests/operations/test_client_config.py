@@ -11,8 +11,8 @@ import platformdirs.unix
 import pytest
 from platformdirs.api import PlatformDirsABC
 
+from core.environment import ROOT
 from core.errors import InvalidArgument
-from core.settings import ROOT
 from operations.clients.client_config import SERVER_KEY, client_configs, render
 from operations.clients.entries import by_address, merged
 from operations.clients.table import called, clients

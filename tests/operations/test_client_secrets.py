@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 import tomlkit
 
-from core.settings import ROOT
+from core.environment import ROOT
 from operations.clients.entries import by_command
 from operations.clients.seen import Seen, look
 from operations.clients.table import SERVER_KEY, Client, called, clients

@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
+from core.environment import ROOT
 from core.errors import Busy, HostError
-from core.settings import ROOT
 from operations.clients.changing import entry_in
 from operations.clients.client_config import SERVER_KEY
 from operations.clients.entries import by_command

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from core.trust import trusted
+from core.endpoint import trusted
 from operations.clients.table import SERVER_KEY, clients
 from server import main
 

@@ -6,7 +6,7 @@ import pytest
 
 from backends.base import EngineFacts, KnowsEngine, Prediction
 from core.errors import ModelNotFound
-from core.plans import MemoryPlan
+from core.records import MemoryPlan
 from core.settings import Settings
 from operations.resolve import Found, find
 from operations.stage import Stage

@@ -8,8 +8,7 @@ import pytest
 from backends.base import Quota
 from backends.cloud_run.backend import CloudRunBackend
 from backends.tpu.backend import TpuBackend
-from core.cloud_errors import PermissionDenied
-from core.errors import Unsupported
+from core.errors import PermissionDenied, Unsupported
 from core.records import Target
 from core.settings import Settings
 from operations.capacity.quotas import QuotaRow, Quotas, check, row_of

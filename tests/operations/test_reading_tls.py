@@ -5,8 +5,7 @@ import shlex
 import pytest
 from pydantic import SecretStr
 
-from core.headers import IDENTITY_HEADER, KEY_HEADER
-from core.records import Access
+from core.records import IDENTITY_HEADER, KEY_HEADER, Access
 from core.redaction import redact
 from operations.watching.snippets import curl, snippets
 

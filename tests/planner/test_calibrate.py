@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.plans import Gib
-from core.records import ModelShape
+from core.records import Gib, ModelShape
 from planner.accelerators import accelerator
 from planner.calibrate import Calibration, Fitted, LeftOut, calibrate, fit_constants
 from planner.flags import Flags

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.records import ModelShape
-from core.shape import LayerShape
+from core.records import LayerShape, ModelShape
 from planner.kv import KvAsk, divide, longest_length, plan_kv
 from planner.kv_tpu import block_size, plan_kv_tpu
 from planner.model import shape_of

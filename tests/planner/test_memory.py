@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.errors import InvalidArgument, Unsupported
-from core.plans import MemoryPlan
-from core.records import DeploymentSpec, ModelShape
+from core.records import DeploymentSpec, MemoryPlan, ModelShape
 from planner.accelerators import accelerator, accelerators
 from planner.flags import Flags, size_in_bytes
 from planner.memory import plan_memory

@@ -4,8 +4,7 @@ from typing import Any, Literal, NamedTuple
 
 import pytest
 
-from core.plans import MemoryPlan
-from core.records import ModelShape
+from core.records import MemoryPlan, ModelShape
 from planner.accelerators import accelerator
 from planner.flags import Flags
 from planner.memory import plan_memory

@@ -12,7 +12,7 @@ import pytest
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
 
-from core.settings import ROOT, inherited_environment
+from core.environment import ROOT, inherited_environment
 from tests.conftest import processes_of
 from tests.conversation import Agent, Reply
 

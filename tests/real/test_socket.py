@@ -7,8 +7,8 @@ import httpx2
 import psutil
 import pytest
 
+from core.environment import ROOT
 from core.processes import run
-from core.settings import ROOT
 from tests.conftest import processes_of
 from tests.real.conftest import Served
 from tests.tools.calls import LOOKING

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from backends.cloud_run import deployment
-from core.rehearsal import AzurePlane, GooglePlane
-from core.settings import Settings
+from core.settings import AzurePlane, GooglePlane, Settings
 from operations.benchmarks import runs
 from operations.lives import following
 from operations.rehearsal import Rehearsal

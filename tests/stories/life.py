@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import anyio
 
-from core.rehearsal import REHEARSAL
+from core.settings import REHEARSAL
 from tests.conversation import SETTLED, Agent, Reply
 
 MODEL: Final = "google/gemma-4-E2B-it"

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from backends.aca.site import HF_SECRET, SCOPE, Site, key_secret
-from core.rehearsal import AzurePlane
+from core.settings import AzurePlane
 from tests.backends.aca.deployed import app_of_name
 from tests.backends.aca.sites import opened
 from tests.conversation import Reply, agent_of

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from core import processes
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from tests.conversation import Agent, Reply, agent_of
 from tests.stories.conftest import Cloud
 from tests.stories.life import MODEL, Life

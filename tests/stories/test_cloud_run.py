@@ -8,8 +8,7 @@ import anyio
 import pytest
 
 from core.journal import utc_now
-from core.rehearsal import GooglePlane
-from core.settings import Settings
+from core.settings import GooglePlane, Settings
 from operations.lives import overdue
 from planner.accelerators import accelerator
 from planner.flags import Flags

@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
+from core.environment import ROOT
 from core.processes import Output, run
-from core.settings import ROOT
 
 pytestmark = pytest.mark.anyio
 

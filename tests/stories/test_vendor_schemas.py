@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from core.rehearsal import AzurePlane, GooglePlane
+from core.settings import AzurePlane, GooglePlane
 from simulators.common.lifetime import Call, calls
 from tests import vendor_azure, vendor_google
 from tests.azure_plane import azure_plane

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from core.settings import ROOT, Settings
+from core.environment import ROOT
+from core.settings import Settings
 
 _ENGINE = """\
 #!/bin/sh

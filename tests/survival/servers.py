@@ -12,7 +12,7 @@ import anyio
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from core.settings import ROOT, inherited_environment
+from core.environment import ROOT, inherited_environment
 from tests.conversation import Reply
 
 MODEL: Final = "google/gemma-4-E2B-it"

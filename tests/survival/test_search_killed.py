@@ -6,8 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from core.rehearsal import GooglePlane
-from core.settings import Settings
+from core.settings import GooglePlane, Settings
 from core.waiting import wait_until
 from operations.stage import Stage
 from tests.google_plane import Controls

@@ -11,7 +11,8 @@ import anyio
 import psutil
 import pytest
 
-from core.settings import ROOT, Settings
+from core.environment import ROOT
+from core.settings import Settings
 from tests.conftest import processes_of
 from tests.conversation import Agent, agent_of
 from tests.survival.servers import MODEL, ServerDied, server

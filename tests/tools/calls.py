@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from core.settings import ROOT
+from core.environment import ROOT
 
 MODEL: Final = "google/gemma-4-E2B-it"
 

@@ -24,7 +24,6 @@ from backends.base import (
     Zone,
 )
 from core.errors import DeploymentNotFound
-from core.plans import Plan, PlannedStep, Preflight
 from core.records import (
     BY_PURGE,
     Access,
@@ -32,6 +31,9 @@ from core.records import (
     Deployment,
     DeploymentSpec,
     ModelShape,
+    Plan,
+    PlannedStep,
+    Preflight,
     Remainder,
     State,
     Target,

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from core.settings import ROOT
+from core.environment import ROOT
 
 SKILLS: Final = tuple(sorted((ROOT / "skills").glob("*/SKILL.md")))
 CALL: Final = re.compile(r"`(\w+\([^`]*\))`")

@@ -7,8 +7,7 @@ from typing import Final
 
 import pytest
 
-from core.rehearsal import AzurePlane
-from core.settings import Settings
+from core.settings import AzurePlane, Settings
 from operations.rehearsal import Rehearsal
 from tests.azure_plane import Controls
 from tests.backends.aca.shelf import store

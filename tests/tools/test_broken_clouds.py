@@ -9,7 +9,7 @@ import pytest
 
 from backends.google.errors import denied, unknown_caller
 from backends.registry import BACKENDS
-from core.cloud_errors import CloudTimeout
+from core.errors import CloudTimeout
 from core.records import BY_PURGE, Remainder, State
 from core.settings import Settings
 from operations import resolve

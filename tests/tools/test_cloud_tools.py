@@ -11,8 +11,7 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud.storage import Client
 
-from core.rehearsal import AzurePlane, GooglePlane
-from core.settings import Settings
+from core.settings import AzurePlane, GooglePlane, Settings
 from operations.rehearsal import Rehearsal
 from tests.conversation import Agent, agent_of
 from tests.google_plane import Controls

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from core.settings import ROOT, inherited_environment
+from core.environment import ROOT, inherited_environment
 from server import main
 from tests.tools.calls import MODEL
 from tests.tools.world import operations_of, plant, still_engine

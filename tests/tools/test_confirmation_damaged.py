@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from core import held
+from core import journal
 from core.journal import Journal
 from core.settings import Settings
 from tests.conversation import Agent, Reply, agent_of
@@ -107,7 +107,7 @@ async def test_such_a_token_ends_with_its_time(
     opened: Open, state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten minutes, as any other."""
-    monkeypatch.setattr(held, "TOKEN_MINUTES", -1)
+    monkeypatch.setattr(journal, "TOKEN_MINUTES", -1)
     folder = plant(state_dir)
     async with opened() as agent:
         token = token_of(await _preview(agent))

@@ -11,8 +11,7 @@ import pytest
 
 from backends.tpu.site import ChipState, Site
 from core.journal import Journal
-from core.rehearsal import GooglePlane
-from core.settings import Settings
+from core.settings import GooglePlane, Settings
 from operations.rehearsal import Rehearsal
 from tests.backends.tpu.planted import ZONE, ours, until
 from tests.backends.tpu.sites import opened

@@ -9,8 +9,7 @@ from typing import Any, Final
 import pytest
 
 from backends.tpu.site import ChipState, Site
-from core.rehearsal import GooglePlane
-from core.settings import Settings
+from core.settings import GooglePlane, Settings
 from operations.rehearsal import Rehearsal
 from tests.backends.tpu.planted import NO_CHIP, ZONE, foreign, ours, until
 from tests.backends.tpu.sites import MODEL, opened

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from core.settings import ROOT
+from core.environment import ROOT
 
 _FOLDER: Final = ROOT.parent / "shared" / "contracts" / "azure"
 _FILE: Final = _FOLDER / "Microsoft.App.ContainerApps.2026-01-01.json"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from core.rehearsal import AzurePlane
+from core.settings import AzurePlane
 from tests.azure_plane import Controls
 
 

@@ -9,7 +9,7 @@ from backends.aca.app import app_of, get_app
 from backends.aca.replicas import RevisionReplicas
 from backends.aca.site import Site
 from backends.common import concurrency
-from core.plans import Plan
+from core.records import Plan
 from core.waiting import wait_until
 from tests.backends.aca.planned import CALLERS, E2B, drawn, planned, small
 

@@ -13,8 +13,8 @@ from azure.core.pipeline.transport import AioHttpTransport
 from backends.aca import secrets, setup
 from backends.aca.site import key_secret
 from core.errors import OpsError
-from core.rehearsal import AzurePlane
 from core.reply import collecting_notes
+from core.settings import AzurePlane
 from tests.backends.aca.deployed import impatient
 from tests.planes import NO_TLS
 

@@ -8,10 +8,8 @@ from backends.aca.plan import make_plan
 from backends.aca.resources import as_sent
 from backends.aca.site import Clients, Site
 from backends.base import World
-from core.plans import Plan
-from core.records import DeploymentSpec, ModelShape
+from core.records import DeploymentSpec, LayerShape, ModelShape, Plan
 from core.settings import Settings
-from core.shape import LayerShape
 from planner.model import read_model
 from tests.backends.aca.sites import target_of
 

@@ -7,8 +7,7 @@ from azure.mgmt.appcontainers.aio import ContainerAppsAPIClient
 from backends.aca import checks
 from backends.aca.plan import make_plan
 from backends.aca.site import Site
-from core.plans import Check, Plan, Preflight
-from core.records import DeploymentSpec
+from core.records import Check, DeploymentSpec, Plan, Preflight
 from tests.backends.aca.arm import Anybody, Arm
 from tests.backends.aca.planned import SMALL
 

@@ -11,7 +11,7 @@ from azure.mgmt.storage.models import Sku, StorageAccountCreateParameters
 from azure.storage.fileshare.aio import ShareClient
 
 from backends.aca.site import Site
-from core.rehearsal import AzurePlane
+from core.settings import AzurePlane
 from tests.backends.aca.sites import opened
 
 FILES_WRITER = "69566ab7-960f-475b-8e7c-b3118f30c6bd"

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from backends.aca.site import Clients, Site
 from backends.base import World
+from core.environment import ROOT
 from core.records import Target
-from core.rehearsal import AzurePlane
-from core.settings import ROOT, Settings
+from core.settings import AzurePlane, Settings
 
 _TARGETS: Final = tomllib.loads((ROOT / "backends" / "targets.toml").read_text(encoding="utf-8"))
 

@@ -4,9 +4,8 @@ import pytest
 
 from backends.aca import access
 from backends.common import preflight
-from core.cloud_errors import CloudUnavailable
-from core.errors import InvalidArgument
-from core.rehearsal import AzurePlane
+from core.errors import CloudUnavailable, InvalidArgument
+from core.settings import AzurePlane
 from tests.backends.aca.planned import site as offline
 from tests.backends.aca.sites import opened
 

@@ -7,8 +7,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from backends.aca.app import app_of, label, label_of, pinned, registry_of_azure, version_of
-from core.cloud_errors import CloudRefused
-from core.rehearsal import AzurePlane
+from core.errors import CloudRefused
+from core.settings import AzurePlane
 from tests.backends.aca.planned import A100, CALLERS, PATCHED, VAULT, drawn, site
 from tests.backends.aca.sites import opened
 from tests.backends.cloud_run.webserver import serving

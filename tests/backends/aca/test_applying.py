@@ -10,10 +10,9 @@ from pydantic import SecretStr
 from backends.aca import deployment, resources, secrets, status
 from backends.aca.app import copy_ingress, copy_template, get_spec, is_open, patch_of
 from backends.aca.site import EXPIRES_TAG, HF_SECRET, KEY, SPEC_TAG, key_secret
-from core.cloud_errors import CloudRefused, NotOurs, PermissionDenied
-from core.errors import InvalidArgument
-from core.rehearsal import AzurePlane
+from core.errors import CloudRefused, InvalidArgument, NotOurs, PermissionDenied
 from core.reply import collecting_notes
+from core.settings import AzurePlane
 from tests.azure_plane import Controls
 from tests.backends.aca.deployed import (
     PATCH,

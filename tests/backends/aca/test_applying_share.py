@@ -3,7 +3,7 @@
 import pytest
 from azure.mgmt.storage.models import FileShare
 
-from core.rehearsal import AzurePlane
+from core.settings import AzurePlane
 from tests.backends.aca.deployed import NAME, app_of_name, impatient, make
 from tests.backends.aca.sites import opened
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from backends.aca import plan, resources, setup, storage
-from core.settings import ROOT
+from core.environment import ROOT
 from tests.backends.aca.planned import A100, DENSE_31B, FOLDER, PATCHED, T4, drawn, site, small
 
 _TABLE: Final[dict[str, Any]] = tomllib.loads(

@@ -3,8 +3,8 @@
 import pytest
 
 from backends.aca import storage
-from core.cloud_errors import CloudRefused, PermissionDenied
-from core.rehearsal import AzurePlane
+from core.errors import CloudRefused, PermissionDenied
+from core.settings import AzurePlane
 from tests.azure_plane import Controls
 from tests.backends.aca.shelf import store_blobs, with_blobs
 from tests.backends.aca.sites import fault, opened

@@ -8,11 +8,16 @@ from azure.mgmt.appcontainers import models
 
 from backends.aca import deployment, replicas, resources, status
 from backends.aca.site import SPEC_TAG, Site
-from core.cloud_errors import CloudUnavailable, ConcurrentChange, NotOurs, QuotaExceeded
-from core.errors import DeploymentNotFound
+from core.errors import (
+    CloudUnavailable,
+    ConcurrentChange,
+    DeploymentNotFound,
+    NotOurs,
+    QuotaExceeded,
+)
 from core.records import State
-from core.rehearsal import AzurePlane
 from core.reply import collecting_notes
+from core.settings import AzurePlane
 from core.waiting import wait_until
 from tests.azure_plane import Controls
 from tests.backends.aca.deployed import (

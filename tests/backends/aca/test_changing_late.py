@@ -5,9 +5,9 @@ from contextlib import suppress
 import pytest
 
 from backends.aca import app, deployment, operations, status
-from core.cloud_errors import CloudRefused, ConcurrentChange
+from core.errors import CloudRefused, ConcurrentChange
 from core.records import State
-from core.rehearsal import AzurePlane
+from core.settings import AzurePlane
 from core.waiting import wait_until
 from tests.azure_plane import Controls
 from tests.backends.aca.deployed import NAME, SERVED, impatient, make, ready, revisions

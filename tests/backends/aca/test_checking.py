@@ -6,8 +6,8 @@ import anyio
 import pytest
 
 from backends.aca import checks as aca_checks
-from core.plans import Preflight
-from core.rehearsal import AzurePlane
+from core.records import Preflight
+from core.settings import AzurePlane
 from tests.azure_plane import Controls
 from tests.backends.aca.grounds import changes
 from tests.backends.aca.preflights import checked, row, the_only_failure

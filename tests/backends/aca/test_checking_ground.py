@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from backends.common import preflight
-from core.rehearsal import AzurePlane
+from core.settings import AzurePlane
 from tests.azure_plane import Controls
 from tests.backends.aca.grounds import AT_ONCE, stands
 from tests.backends.aca.preflights import (

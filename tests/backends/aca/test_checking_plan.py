@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from core.cloud_errors import CloudRefused
-from core.rehearsal import AzurePlane
+from core.errors import CloudRefused
+from core.settings import AzurePlane
 from tests.backends.aca.preflights import checked, planted_apps, row
 from tests.backends.aca.sites import opened
 

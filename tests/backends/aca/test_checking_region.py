@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.rehearsal import AzurePlane
+from core.settings import AzurePlane
 from tests.azure_plane import Controls
 from tests.backends.aca.preflights import checked, environment, planted_apps, row, the_only_failure
 from tests.backends.aca.sites import opened

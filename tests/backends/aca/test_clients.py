@@ -7,7 +7,7 @@ import pytest
 from backends.aca.site import object_id
 from backends.common.concurrency import side_by_side
 from core.errors import OpsError
-from core.rehearsal import AzurePlane
+from core.settings import AzurePlane
 from tests.backends.aca.sites import opened
 
 pytestmark = pytest.mark.anyio

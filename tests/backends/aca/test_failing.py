@@ -3,7 +3,7 @@
 import pytest
 
 from backends.aca.site import classed
-from core.cloud_errors import CloudRefused, PermissionDenied
+from core.errors import CloudRefused, PermissionDenied
 
 _RULES = "Client address is not authorized and caller is not a trusted service."
 _CLOSED = "Public network access is disabled and request is not from a trusted service."

@@ -7,7 +7,7 @@ import pytest
 
 from backends.aca import app, deployment, replicas, secrets
 from backends.aca.site import HF_SECRET, Site
-from core.rehearsal import AzurePlane
+from core.settings import AzurePlane
 from tests.backends.aca.deployed import make
 from tests.backends.aca.faulty import (
     KINDS,

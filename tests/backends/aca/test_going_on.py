@@ -8,10 +8,10 @@ import pytest
 
 from backends.aca import app, deployment, resources, secrets, status
 from backends.aca.site import Site, key_secret
-from core.cloud_errors import NotAuthenticated
+from core.errors import NotAuthenticated
 from core.records import State
-from core.rehearsal import AzurePlane
 from core.reply import collecting_notes
+from core.settings import AzurePlane
 from core.waiting import wait_until
 from tests.azure_plane import Controls
 from tests.backends.aca.deployed import PUT, impatient, make

@@ -9,8 +9,8 @@ from azure.mgmt.resource.resources.models import ResourceGroup
 from backends.aca import resources as phases
 from backends.aca import setup
 from backends.aca.setup import steps
-from core.cloud_errors import CloudRefused, NotConfigured
-from core.rehearsal import AzurePlane
+from core.errors import CloudRefused, NotConfigured
+from core.settings import AzurePlane
 from tests.azure_plane import Controls
 from tests.backends.aca.grounds import AT_ONCE, MADE, changes, resources, stands
 from tests.backends.aca.planned import site as offline

@@ -7,8 +7,8 @@ import pytest
 from backends.aca import environment as aca_environment
 from backends.aca import setup
 from backends.aca.resources import ENVIRONMENT, Stand
-from core.cloud_errors import CloudRefused, NotOurs, QuotaExceeded
-from core.rehearsal import AzurePlane
+from core.errors import CloudRefused, NotOurs, QuotaExceeded
+from core.settings import AzurePlane
 from tests.azure_plane import Controls
 from tests.backends.aca.arm import Answer, Arm
 from tests.backends.aca.grounds import AT_ONCE, changes, stands

@@ -10,8 +10,8 @@ from backends.aca import site as aca_site
 from backends.aca.resources import PHASES
 from backends.aca.site import Site
 from backends.common.concurrency import side_by_side
-from core.cloud_errors import CloudError, CloudTimeout, NotAuthenticated
-from core.rehearsal import AzurePlane
+from core.errors import CloudError, CloudTimeout, NotAuthenticated
+from core.settings import AzurePlane
 from tests.azure_plane import Controls
 from tests.backends.aca.grounds import AT_ONCE, MADE, resources, stands
 from tests.backends.aca.sites import fault, opened

@@ -7,8 +7,8 @@ from azure.mgmt.storage.models import FileShare
 
 from backends.aca import setup, storage
 from backends.aca.site import Site
-from core.cloud_errors import CloudRefused
-from core.rehearsal import AzurePlane
+from core.errors import CloudRefused
+from core.settings import AzurePlane
 from tests.azure_plane import Controls
 from tests.backends.aca.grounds import AT_ONCE, changes, stands
 from tests.backends.aca.sites import opened

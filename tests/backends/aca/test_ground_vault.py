@@ -11,8 +11,8 @@ from backends.aca import environment, secrets, setup
 from backends.aca.environment import find_identity
 from backends.aca.resources import ROLE, Stand
 from backends.aca.site import Site
-from core.cloud_errors import CloudRefused, PermissionDenied
-from core.rehearsal import AzurePlane
+from core.errors import CloudRefused, PermissionDenied
+from core.settings import AzurePlane
 from tests.azure_plane import Controls
 from tests.backends.aca.grounds import AT_ONCE, changes, stands
 from tests.backends.aca.sites import fault, opened

@@ -9,10 +9,9 @@ import pytest
 from backends.aca import logs
 from backends.aca.site import Site
 from backends.base import LogQuery
-from core.cloud_errors import CloudError
-from core.errors import DeploymentNotFound
-from core.rehearsal import AzurePlane
+from core.errors import CloudError, DeploymentNotFound
 from core.reply import collecting_notes
+from core.settings import AzurePlane
 from logs.read import Line
 from tests.azure_plane import Controls
 from tests.backends.aca.deployed import NAME, make

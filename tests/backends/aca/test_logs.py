@@ -9,8 +9,7 @@ import pytest
 
 from backends.aca import logs
 from backends.base import LogLines, LogQuery
-from core.cloud_errors import PermissionDenied
-from core.errors import DeploymentNotFound
+from core.errors import DeploymentNotFound, PermissionDenied
 from core.reply import collecting_notes
 from tests.backends.aca.planted import FORMER, NEWEST, Planted, ago, planting
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from backends.aca import app, status
-from core.cloud_errors import CloudUnavailable, NotAuthenticated, NotOurs
-from core.errors import DeploymentNotFound
+from core.errors import CloudUnavailable, DeploymentNotFound, NotAuthenticated, NotOurs
 from core.records import Deployment, State
 from core.reply import collecting_notes
 from tests.backends.aca.planted import FORMER, NEWEST, SPEC, Planted, planting

@@ -7,10 +7,10 @@ import pytest
 
 from backends.aca import logs, replicas, status
 from backends.aca.site import Site
-from core.cloud_errors import CloudRefused, NotAuthenticated
+from core.errors import CloudRefused, NotAuthenticated
 from core.records import Deployment, State
-from core.rehearsal import AzurePlane
 from core.reply import collecting_notes
+from core.settings import AzurePlane
 from core.waiting import wait_until
 from tests.azure_plane import Controls
 from tests.backends.aca.deployed import NAME, SERVED, deployed, impatient, make

@@ -8,8 +8,7 @@ import pytest
 
 from backends.aca import app, logs, resources, status
 from backends.aca.app import Pending, blueprint
-from core.cloud_errors import NotOurs
-from core.errors import DeploymentNotFound, NotReady
+from core.errors import DeploymentNotFound, NotOurs, NotReady
 from core.records import Failure, State
 from core.reply import collecting_notes
 from planner.model import catalog_shape

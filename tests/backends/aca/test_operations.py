@@ -13,9 +13,9 @@ from azure.core.polling._utils import _decode_continuation_token
 from backends.aca import operations, secrets
 from backends.aca.app import app_of, copy_template, find_app, patch_of
 from backends.aca.site import Site, key_secret
-from core.cloud_errors import CloudError
-from core.rehearsal import AzurePlane
+from core.errors import CloudError
 from core.reply import collecting_notes
+from core.settings import AzurePlane
 from core.waiting import wait_until
 from tests.azure_plane import Controls
 from tests.backends.aca.deployed import foreign_app, impatient, make

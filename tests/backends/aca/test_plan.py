@@ -9,8 +9,7 @@ from backends.aca import resources
 from backends.aca.app import Blueprint
 from backends.aca.plan import engine_name
 from core.errors import InvalidArgument
-from core.plans import Plan
-from core.records import ModelShape
+from core.records import ModelShape, Plan
 from tests.backends.aca.planned import (
     A100,
     DENSE_31B,

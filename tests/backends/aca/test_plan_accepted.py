@@ -7,7 +7,7 @@ from azure.core.exceptions import HttpResponseError
 
 from backends.aca.app import app_of, blueprint
 from backends.aca.site import SHARE, writing
-from core.rehearsal import AzurePlane
+from core.settings import AzurePlane
 from planner.model import read_model
 from tests.azure_plane import Controls
 from tests.backends.aca.planned import A100, CALLERS, DENSE_31B, PATCHED, SMALL, T4, spec

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from core.errors import InvalidArgument
-from core.records import ModelShape
-from core.shape import LayerShape
+from core.records import LayerShape, ModelShape
 from planner.accelerators import accelerator
 from tests.backends.aca.planned import A100, E2B, E4B, PATCHED, SMALL, T4, drawn, planned, small
 

@@ -10,7 +10,7 @@ import pytest
 from backends.aca import logs
 from backends.aca.app import get_app
 from backends.aca.logs import Place, Wanted
-from core.cloud_errors import CloudRefused, NotConfigured, PermissionDenied
+from core.errors import CloudRefused, NotConfigured, PermissionDenied
 from core.reply import collecting_notes
 from simulators.azure.kql import words_of
 from tests.backends.aca.planted import WORKSPACE, Planted, planting

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from backends.aca import replicas
-from core.cloud_errors import NotConfigured
-from core.rehearsal import AzurePlane
+from core.errors import NotConfigured
+from core.settings import AzurePlane
 from tests.azure_plane import Controls
 from tests.backends.aca.planned import site as offline
 from tests.backends.aca.preflights import planted_apps

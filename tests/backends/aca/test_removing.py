@@ -8,9 +8,9 @@ from azure.mgmt.appcontainers import models
 
 from backends.aca import app, deployment, leftovers, operations, secrets, status
 from backends.aca.site import key_secret
-from core.cloud_errors import ConcurrentChange, NotOurs, PermissionDenied
-from core.rehearsal import AzurePlane
+from core.errors import ConcurrentChange, NotOurs, PermissionDenied
 from core.reply import collecting_notes
+from core.settings import AzurePlane
 from core.waiting import wait_until
 from tests.azure_plane import Controls
 from tests.backends.aca.deployed import deployed, foreign_app, impatient, make

@@ -6,10 +6,17 @@ from pydantic import SecretStr
 
 from backends.aca import secrets
 from backends.aca.site import HF_SECRET, Site, key_secret
-from core.cloud_errors import CloudError, CloudRefused, ConcurrentChange, NotOurs, PermissionDenied
-from core.errors import InvalidArgument, NotFound
-from core.rehearsal import AzurePlane
+from core.errors import (
+    CloudError,
+    CloudRefused,
+    ConcurrentChange,
+    InvalidArgument,
+    NotFound,
+    NotOurs,
+    PermissionDenied,
+)
 from core.reply import collecting_notes
+from core.settings import AzurePlane
 from tests.azure_plane import Controls
 from tests.backends.aca.sites import fault, opened
 

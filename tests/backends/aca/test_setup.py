@@ -5,8 +5,8 @@ import shlex
 import pytest
 
 from backends.aca import setup
-from core.cloud_errors import CloudTimeout, NotConfigured, PermissionDenied
-from core.rehearsal import AzurePlane
+from core.errors import CloudTimeout, NotConfigured, PermissionDenied
+from core.settings import AzurePlane
 from tests.azure_plane import Controls
 from tests.backends.aca.grounds import AT_ONCE, MADE, changes
 from tests.backends.aca.planned import site as offline

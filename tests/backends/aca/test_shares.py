@@ -4,12 +4,9 @@ import pytest
 
 from backends.aca import storage
 from backends.common import models
-from core.cloud_errors import (
-    CloudRefused,
-    CloudUnavailable,
-)
-from core.rehearsal import AzurePlane
+from core.errors import CloudRefused, CloudUnavailable
 from core.reply import collecting_notes
+from core.settings import AzurePlane
 from tests.backends.aca.shelf import store
 from tests.backends.aca.sites import opened
 from tests.backends.shelf import INDEX, TWO, below, model

@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from backends.aca import storage
-from core.cloud_errors import (
+from core.errors import (
     CloudError,
     CloudRefused,
     CloudTimeout,
@@ -12,7 +12,7 @@ from core.cloud_errors import (
     NotAuthenticated,
     PermissionDenied,
 )
-from core.rehearsal import AzurePlane
+from core.settings import AzurePlane
 from tests.azure_plane import Controls
 from tests.backends.aca.shelf import store
 from tests.backends.aca.sites import fault, opened

@@ -7,9 +7,8 @@ import pytest
 from backends.aca import checks, storage
 from backends.common.models import Completeness
 from backends.common.preflight import ask_one
-from core.plans import Check
-from core.records import DeploymentSpec
-from core.rehearsal import AzurePlane
+from core.records import Check, DeploymentSpec
+from core.settings import AzurePlane
 from tests.azure_plane import Controls
 from tests.backends.aca.shelf import store
 from tests.backends.aca.sites import fault, opened

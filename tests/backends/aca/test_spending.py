@@ -11,7 +11,7 @@ from azure.mgmt.appcontainers.models import ContainerApp
 
 from backends.aca import replicas
 from backends.aca.app import get_app
-from core.cloud_errors import PermissionDenied
+from core.errors import PermissionDenied
 from planner.places import Size
 from tests.backends.aca.planted import FORMER, NEWEST, Planted, planting
 

@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from backends.aca import logs, replicas
 from backends.aca.app import get_app
-from core.cloud_errors import CloudUnavailable, PermissionDenied
+from core.errors import CloudUnavailable, PermissionDenied
 from tests.backends.aca.planted import NEWEST, STREAM_TOKEN, Planted, planting
 
 pytestmark = pytest.mark.anyio

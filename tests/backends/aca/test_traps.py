@@ -9,8 +9,7 @@ from backends.aca import resources
 from backends.aca.app import app_of
 from backends.aca.container import rules
 from backends.aca.site import error_of
-from core.cloud_errors import PermissionDenied, QuotaExceeded
-from core.errors import InvalidArgument
+from core.errors import InvalidArgument, PermissionDenied, QuotaExceeded
 from core.records import ModelShape
 from tests.backends.aca.planned import (
     A100,

@@ -6,9 +6,8 @@ import pytest
 
 from backends.aca import storage
 from backends.aca.storage import Place
-from core.cloud_errors import NotConfigured
-from core.errors import InvalidArgument
-from core.rehearsal import AzurePlane
+from core.errors import InvalidArgument, NotConfigured
+from core.settings import AzurePlane
 from tests.backends.aca.sites import opened
 from tests.operations.shells import assert_shell
 

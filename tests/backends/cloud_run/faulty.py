@@ -15,8 +15,8 @@ from backends.google import clients, secrets
 from backends.google import errors as google_errors
 from backends.google.clients import key_secret
 from core.errors import OpsError
-from core.rehearsal import GooglePlane
 from core.reply import collecting_notes
+from core.settings import GooglePlane
 
 HANG_SECONDS: Final = 0.15
 _NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -10,9 +10,9 @@ from backends.base import World
 from backends.cloud_run.plan import make_plan
 from backends.cloud_run.service import Blueprint, blueprint, service_of
 from backends.cloud_run.site import Clients, IdentityTokens, Site
-from core.plans import Plan
-from core.records import DeploymentSpec, ModelShape, Target
-from core.settings import ROOT, Settings
+from core.environment import ROOT
+from core.records import DeploymentSpec, ModelShape, Plan, Target
+from core.settings import Settings
 from planner.model import read_model
 
 L4, RTX = "cloud-run-l4", "cloud-run-rtx-pro-6000"

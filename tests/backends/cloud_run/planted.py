@@ -19,8 +19,7 @@ from backends.base import World
 from backends.cloud_run.site import SPEC_ANNOTATION, Clients, IdentityTokens, Site
 from backends.google.clients import EXPIRES_LABEL, SPEC_LABEL, TARGET_LABEL
 from core.records import DeploymentSpec, Target
-from core.rehearsal import GooglePlane
-from core.settings import Settings
+from core.settings import GooglePlane, Settings
 from simulators.common.doors import loopback, start_web
 from simulators.google import builds, logging, monitoring
 from simulators.google.serving import Refused, add, unary

@@ -4,7 +4,7 @@ from typing import Any
 
 from backends.cloud_run import checks
 from backends.cloud_run.site import Site
-from core.plans import Check, Preflight
+from core.records import Check, Preflight
 from tests.backends.cloud_run.planned import planned
 
 WHOLE = "Google would take this service"

@@ -10,10 +10,8 @@ from backends.cloud_run import deployment
 from backends.cloud_run.plan import make_plan
 from backends.cloud_run.service import blueprint, get_service, service_of
 from backends.cloud_run.site import Clients, IdentityTokens, Site
-from core.plans import Plan
-from core.records import DeploymentSpec, Target
-from core.rehearsal import GooglePlane
-from core.settings import Settings
+from core.records import DeploymentSpec, Plan, Target
+from core.settings import GooglePlane, Settings
 from core.waiting import wait_until
 from planner.model import catalog_shape
 

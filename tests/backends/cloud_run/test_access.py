@@ -12,8 +12,8 @@ from backends.google import secrets
 from backends.google.clients import MANAGED_BY, TARGET_LABEL, key_secret
 from core.endpoint import Endpoint
 from core.errors import DeploymentNotFound, NotFound, NotReady, Unauthorized
-from core.headers import IDENTITY_HEADER, KEY_HEADER
-from core.rehearsal import GooglePlane
+from core.records import IDENTITY_HEADER, KEY_HEADER
+from core.settings import GooglePlane
 from tests.backends.cloud_run.sites import L4, MODEL, deployed, foreign_service, opened, planned
 from tests.google_plane import Controls
 

@@ -11,9 +11,9 @@ from backends.cloud_run.site import Site
 from backends.cloud_run.status import is_stopped
 from backends.google import secrets
 from backends.google.clients import HF_SECRET, SPEC_LABEL, TARGET_LABEL, key_secret
-from core.cloud_errors import CloudRefused, CloudUnavailable, NotOurs, QuotaExceeded
-from core.rehearsal import GooglePlane
+from core.errors import CloudRefused, CloudUnavailable, NotOurs, QuotaExceeded
 from core.reply import collecting_notes
+from core.settings import GooglePlane
 from tests.backends.cloud_run.sites import (
     L4,
     OTHER,

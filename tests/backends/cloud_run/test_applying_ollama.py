@@ -5,11 +5,9 @@ import pytest
 from backends.cloud_run import access, build, deployment, status
 from backends.cloud_run.service import get_service
 from backends.cloud_run.site import Site
-from core.cloud_errors import CloudError
-from core.errors import DeploymentNotFound
-from core.plans import Plan
-from core.records import State
-from core.rehearsal import GooglePlane
+from core.errors import CloudError, DeploymentNotFound
+from core.records import Plan, State
+from core.settings import GooglePlane
 from core.waiting import wait_until
 from tests.backends.cloud_run.sites import fault, opened, planned, settled
 from tests.google_plane import Controls

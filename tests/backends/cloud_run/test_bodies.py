@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from backends.cloud_run.checks import steps
 from backends.google import clients, secrets, setup
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from tests.backends.cloud_run.sites import opened
 from tests.backends.discovery import faults
 

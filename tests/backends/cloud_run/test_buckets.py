@@ -10,17 +10,17 @@ from starlette.routing import Route
 
 from backends.cloud_run import storage
 from backends.common import models
-from core.cloud_errors import (
+from core.errors import (
     CloudRefused,
     CloudTimeout,
     CloudUnavailable,
     NotAuthenticated,
     NotConfigured,
+    OpsError,
     PermissionDenied,
 )
-from core.errors import OpsError
-from core.rehearsal import GooglePlane
 from core.reply import collecting_notes
+from core.settings import GooglePlane
 from tests.backends.cloud_run.shelf import INDEX, ONE, TWO, below, model, store
 from tests.backends.cloud_run.sites import opened
 from tests.backends.cloud_run.webserver import serving

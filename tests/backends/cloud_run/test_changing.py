@@ -9,10 +9,15 @@ from backends.cloud_run import deployment, status
 from backends.cloud_run.service import get_service, read_spec
 from backends.cloud_run.status import is_stopped
 from backends.google.clients import SPEC_LABEL
-from core.cloud_errors import ConcurrentChange, NotOurs, PermissionDenied, QuotaExceeded
-from core.errors import DeploymentNotFound
-from core.rehearsal import GooglePlane
+from core.errors import (
+    ConcurrentChange,
+    DeploymentNotFound,
+    NotOurs,
+    PermissionDenied,
+    QuotaExceeded,
+)
 from core.reply import collecting_notes
+from core.settings import GooglePlane
 from tests.backends.cloud_run.sites import OTHER, deployed, fault, foreign_service, opened, planned
 from tests.google_plane import Controls
 

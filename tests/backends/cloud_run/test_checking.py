@@ -8,7 +8,7 @@ from pydantic import SecretStr
 
 from backends.cloud_run import checks
 from backends.google import secrets
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from tests.backends.cloud_run.planned import RTX, planned
 from tests.backends.cloud_run.planned import site as offline
 from tests.backends.cloud_run.preflights import WHOLE, checked, row, the_only_failure

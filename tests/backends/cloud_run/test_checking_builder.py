@@ -7,9 +7,9 @@ import pytest
 
 from backends.cloud_run import checks, deployment
 from backends.cloud_run.site import Site
-from core.cloud_errors import CloudRefused, PermissionDenied
-from core.plans import Preflight
-from core.rehearsal import GooglePlane
+from core.errors import CloudRefused, PermissionDenied
+from core.records import Preflight
+from core.settings import GooglePlane
 from tests.backends.cloud_run.planned import planned
 from tests.backends.cloud_run.preflights import row, the_only_failure
 from tests.backends.cloud_run.sites import opened

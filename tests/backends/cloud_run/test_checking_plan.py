@@ -3,7 +3,7 @@
 import pytest
 
 from backends.cloud_run.site import Site
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from tests.backends.cloud_run.planned import L4, RTX, typed
 from tests.backends.cloud_run.preflights import WHOLE, checked, row, the_only_failure
 from tests.backends.cloud_run.sites import fault, opened

@@ -3,9 +3,9 @@
 import pytest
 
 from backends.cloud_run import deployment
-from core.cloud_errors import QuotaExceeded
-from core.plans import Preflight
-from core.rehearsal import GooglePlane
+from core.errors import QuotaExceeded
+from core.records import Preflight
+from core.settings import GooglePlane
 from tests.backends.cloud_run.planned import RTX, planned
 from tests.backends.cloud_run.planned import site as offline
 from tests.backends.cloud_run.preflights import WHOLE, checked, row, the_only_failure

@@ -6,8 +6,8 @@ import pytest
 
 from backends.cloud_run import checks, storage
 from backends.cloud_run.site import Site
-from core.plans import Preflight
-from core.rehearsal import GooglePlane
+from core.records import Preflight
+from core.settings import GooglePlane
 from tests.backends.cloud_run.planned import planned
 from tests.backends.cloud_run.preflights import the_only_failure
 from tests.backends.cloud_run.shelf import INDEX, ONE, TWO, below, model, safetensors, store

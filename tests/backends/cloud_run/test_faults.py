@@ -11,7 +11,7 @@ from backends.cloud_run.site import Site
 from backends.cloud_run.status import is_stopped
 from backends.google import secrets
 from backends.google.clients import HF_SECRET, key_secret
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from tests.backends.cloud_run.faulty import Answer, Cloud, Told, Wire, answers_to, cloud_of, wire
 from tests.backends.cloud_run.sites import opened
 from tests.backends.cloud_run.works import (

@@ -8,7 +8,7 @@ import pytest
 from backends.cloud_run import deployment, service, status
 from backends.cloud_run.site import Site
 from backends.google import errors as google_errors
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from tests.backends.cloud_run.faulty import (
     Cloud,
     Killed,

@@ -6,7 +6,7 @@ import pytest
 
 from backends.cloud_run import service
 from backends.cloud_run.status import describe
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from tests import event_loop
 from tests.backends.cloud_run.faulty import Wire, answers_to, cloud_of, told_of, wire
 from tests.backends.cloud_run.sites import deployed, opened

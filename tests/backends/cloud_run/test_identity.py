@@ -10,7 +10,7 @@ from google.oauth2.service_account import IDTokenCredentials as KeyFile
 
 from backends.cloud_run import site as cloud_run_site
 from backends.cloud_run.site import IdentityTokens, Site
-from core.cloud_errors import (
+from core.errors import (
     ApiDisabled,
     CloudRefused,
     CloudTimeout,
@@ -18,7 +18,7 @@ from core.cloud_errors import (
     NotAuthenticated,
     PermissionDenied,
 )
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from tests.backends.cloud_run.sites import fault, opened
 from tests.google_plane import Controls
 

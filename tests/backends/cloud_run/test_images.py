@@ -13,8 +13,8 @@ from starlette.routing import Route
 from backends.common.registry import reference
 from backends.google import images
 from backends.google.images import pinned
-from core.cloud_errors import CloudRefused, NotAuthenticated
-from core.rehearsal import GooglePlane
+from core.errors import CloudRefused, NotAuthenticated
+from core.settings import GooglePlane
 from tests.backends.cloud_run.sites import opened
 from tests.backends.cloud_run.webserver import serving
 

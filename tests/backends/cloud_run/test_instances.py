@@ -8,7 +8,7 @@ import pytest
 from google.cloud import monitoring_v3, run_v2
 
 from backends.cloud_run import instances
-from core.cloud_errors import ApiDisabled
+from core.errors import ApiDisabled
 from tests.backends.cloud_run.planted import Planted, planting
 
 pytestmark = pytest.mark.anyio

@@ -9,8 +9,7 @@ import pytest
 
 from backends.base import LogQuery
 from backends.cloud_run import logs
-from core.cloud_errors import PermissionDenied
-from core.errors import DeploymentNotFound
+from core.errors import DeploymentNotFound, PermissionDenied
 from core.reply import collecting_notes
 from logs.read import Line
 from tests.backends.cloud_run.planted import Planted, planting

@@ -9,8 +9,7 @@ from google.cloud.logging_v2.types import LogEntry
 
 from backends.cloud_run import logs
 from backends.google.logs import lines_of
-from core.cloud_errors import PermissionDenied
-from core.errors import DeploymentNotFound
+from core.errors import DeploymentNotFound, PermissionDenied
 from core.reply import collecting_notes
 from tests.backends.cloud_run.planted import Planted, planting
 

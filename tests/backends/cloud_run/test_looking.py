@@ -9,8 +9,7 @@ import pytest
 from google.cloud import run_v2
 
 from backends.cloud_run import service, status
-from core.cloud_errors import CloudUnavailable, NotOurs
-from core.errors import DeploymentNotFound
+from core.errors import CloudUnavailable, DeploymentNotFound, NotOurs
 from core.records import Deployment, State
 from core.reply import collecting_notes
 from tests.backends.cloud_run.planted import PARENT, SPEC, Planted, labels, planting

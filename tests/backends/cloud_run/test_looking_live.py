@@ -7,7 +7,7 @@ import pytest
 from backends.cloud_run import deployment, instances, logs, status
 from backends.cloud_run.site import Site
 from core.records import Deployment, State
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from core.waiting import wait_until
 from tests.backends.cloud_run.sites import opened, planned
 from tests.google_plane import Controls

@@ -6,7 +6,7 @@ import pytest
 from google.cloud import run_v2
 
 from backends.cloud_run.service import blueprint, service_of
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from planner.model import read_model
 from tests.backends.cloud_run.planned import BUCKET, L4, RTX, site, spec
 from tests.backends.cloud_run.sites import opened

@@ -5,8 +5,8 @@ from google.cloud.cloudquotas_v1 import DimensionsInfo, QuotaDetails, QuotaInfo
 
 from backends.cloud_run import checks
 from backends.google.errors import CPU_QUOTA, MEMORY_QUOTA
-from core.cloud_errors import NotConfigured
-from core.rehearsal import GooglePlane
+from core.errors import NotConfigured
+from core.settings import GooglePlane
 from tests.backends.cloud_run.planned import L4, RTX, typed
 from tests.backends.cloud_run.planned import site as offline
 from tests.backends.cloud_run.sites import fault, opened

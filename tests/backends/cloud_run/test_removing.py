@@ -6,9 +6,9 @@ from pydantic import SecretStr
 from backends.cloud_run import deployment
 from backends.google import secrets
 from backends.google.clients import HF_SECRET, key_secret
-from core.cloud_errors import CloudError, CloudUnavailable, NotOurs, PermissionDenied
-from core.rehearsal import GooglePlane
+from core.errors import CloudError, CloudUnavailable, NotOurs, PermissionDenied
 from core.reply import collecting_notes
+from core.settings import GooglePlane
 from tests.backends.cloud_run.sites import (
     OTHER,
     deployed,

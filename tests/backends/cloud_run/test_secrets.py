@@ -7,9 +7,8 @@ from pydantic import SecretStr
 from backends.cloud_run.site import Site
 from backends.google import secrets
 from backends.google.clients import HF_SECRET, key_secret
-from core.cloud_errors import CloudError, ConcurrentChange, NotOurs
-from core.errors import InvalidArgument, NotFound
-from core.rehearsal import GooglePlane
+from core.errors import CloudError, ConcurrentChange, InvalidArgument, NotFound, NotOurs
+from core.settings import GooglePlane
 from tests.backends.cloud_run.sites import fault, opened
 from tests.google_plane import Controls
 

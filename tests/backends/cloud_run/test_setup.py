@@ -9,14 +9,8 @@ from google.iam.v1.policy_pb2 import Policy
 from backends.cloud_run.checks import steps
 from backends.cloud_run.site import Site
 from backends.google import setup
-from core.cloud_errors import (
-    CloudError,
-    CloudTimeout,
-    CloudUnavailable,
-    NotConfigured,
-    PermissionDenied,
-)
-from core.rehearsal import GooglePlane
+from core.errors import CloudError, CloudTimeout, CloudUnavailable, NotConfigured, PermissionDenied
+from core.settings import GooglePlane
 from tests.backends.cloud_run.sites import fault, opened
 from tests.google_plane import Controls
 

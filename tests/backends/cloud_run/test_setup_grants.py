@@ -5,7 +5,7 @@ from google.api_core.exceptions import Aborted
 from google.iam.v1.policy_pb2 import Policy
 
 from backends.google.iam import add_member, grant, has_role
-from core.cloud_errors import ConcurrentChange
+from core.errors import ConcurrentChange
 
 pytestmark = pytest.mark.anyio
 

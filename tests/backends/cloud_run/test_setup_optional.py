@@ -12,8 +12,8 @@ from backends.cloud_run.checks import steps
 from backends.cloud_run.site import Site
 from backends.google import setup
 from backends.google.clients import runtime_account
-from core.cloud_errors import CloudRefused, ConcurrentChange
-from core.rehearsal import GooglePlane
+from core.errors import CloudRefused, ConcurrentChange
+from core.settings import GooglePlane
 from tests.backends.cloud_run.shelf import store
 from tests.backends.cloud_run.sites import opened
 from tests.google_plane import Controls

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
+from core.environment import ROOT, inherited_environment
 from core.processes import run
-from core.settings import ROOT, inherited_environment
 
 pytestmark = pytest.mark.anyio
 

@@ -3,9 +3,9 @@
 import pytest
 
 from backends.cloud_run import storage
-from core.cloud_errors import ApiDisabled, CloudError
-from core.rehearsal import GooglePlane
+from core.errors import ApiDisabled, CloudError
 from core.reply import collecting_notes
+from core.settings import GooglePlane
 from tests.backends.cloud_run.sites import fault, opened
 from tests.google_plane import Controls
 

@@ -9,7 +9,7 @@ from backends.cloud_run import access, deployment, logs, status
 from backends.cloud_run.site import Site
 from backends.google import secrets
 from backends.google.clients import HF_SECRET
-from core.plans import Plan
+from core.records import Plan
 from tests.backends.cloud_run.faulty import ANSWERS
 from tests.backends.cloud_run.sites import planned
 

@@ -8,9 +8,9 @@ import psutil
 import pytest
 
 from backends.local.identity import look
+from core.environment import ROOT, inherited_environment
 from core.processes import detach
 from core.records import State
-from core.settings import ROOT, inherited_environment
 from tests.backends.local.conftest import Machine
 from tests.core.conftest import open_null
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from tests.google_plane import Controls
 
 

@@ -7,8 +7,7 @@ from typing import Final, Literal, TypeVar
 
 from backends.google.clients import MANAGED_BY
 from backends.tpu.site import Chip, ChipState, Ended, Offer, Place, PlaneKind, Provisioning, Request
-from core.cloud_errors import CloudTimeout, NotOurs
-from core.errors import OpsError
+from core.errors import CloudTimeout, NotOurs, OpsError
 
 T = TypeVar("T")
 

@@ -9,8 +9,7 @@ from google.api_core.exceptions import ServiceUnavailable
 from backends.google import clients, secrets
 from backends.google import errors as google_errors
 from backends.tpu import compute, deployment, search
-from core.cloud_errors import CloudUnavailable
-from core.errors import OpsError
+from core.errors import CloudUnavailable, OpsError
 from tests.backends.cloud_run.faulty import impatient
 from tests.backends.tpu.fake_planes import Killed
 from tests.google_plane import Controls

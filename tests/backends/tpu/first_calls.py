@@ -13,8 +13,7 @@ from backends.tpu.backend import opened
 from backends.tpu.compute import ComputePlane, instance
 from backends.tpu.queued import queued_resource
 from backends.tpu.site import Request, Site
-from core.rehearsal import GooglePlane
-from core.settings import Settings
+from core.settings import GooglePlane, Settings
 from tests.backends.tpu.planned import drawn
 from tests.backends.tpu.sites import target_of
 

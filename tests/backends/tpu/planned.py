@@ -5,8 +5,7 @@ from typing import Any, Final
 from backends.tpu.plan import make_plan
 from backends.tpu.site import Blueprint, Site
 from backends.tpu.vm import blueprint
-from core.plans import Plan
-from core.records import DeploymentSpec, ModelShape
+from core.records import DeploymentSpec, ModelShape, Plan
 from planner.model import read_model
 from tests.backends.tpu.sites import offline
 

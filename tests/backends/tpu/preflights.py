@@ -4,7 +4,7 @@ from typing import Any
 
 from backends.tpu import checks
 from backends.tpu.site import Site
-from core.plans import Check, Preflight
+from core.records import Check, Preflight
 from tests.backends.tpu.planned import planned
 
 WHOLE = "Nothing that can be seen stands against one of the places"

@@ -14,10 +14,8 @@ from backends.tpu.site import Clients, ControlPlane, Inventory, Place, PlaneKind
 from backends.tpu.store import SearchRecord
 from backends.tpu.vm import blueprint
 from core.errors import OpsError
-from core.plans import Plan
-from core.records import DeploymentSpec
-from core.rehearsal import GooglePlane
-from core.settings import Settings
+from core.records import DeploymentSpec, Plan
+from core.settings import GooglePlane, Settings
 from planner.model import catalog_shape
 from tests.backends.tpu.fake_planes import Cloud, FakePlane, Killed
 from tests.backends.tpu.sites import MODEL, opened, target_of

@@ -10,9 +10,9 @@ from typing import Any, Final
 from backends.base import World
 from backends.tpu.backend import opened as open_site
 from backends.tpu.site import Site
+from core.environment import ROOT
 from core.records import Target
-from core.rehearsal import GooglePlane
-from core.settings import ROOT, Settings
+from core.settings import GooglePlane, Settings
 
 _TARGETS: Final = tomllib.loads((ROOT / "backends" / "targets.toml").read_text(encoding="utf-8"))
 NAMES: Final = tuple(name for name, row in _TARGETS.items() if row["backend"] == "tpu")

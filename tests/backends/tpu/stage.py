@@ -25,8 +25,7 @@ from backends.tpu.site import Chip, ChipState, Place, Site
 from backends.tpu.store import Attempt, SearchRecord
 from backends.tpu.vm import blueprint
 from core.records import DeploymentSpec
-from core.rehearsal import GooglePlane
-from core.settings import Settings
+from core.settings import GooglePlane, Settings
 from planner.model import catalog_shape
 from simulators.common.doors import loopback, start_web
 from simulators.google import compute, logging, secrets, vm_script

@@ -10,11 +10,10 @@ from backends.google.clients import HF_SECRET, SPEC_LABEL
 from backends.tpu import deployment, firewall, status
 from backends.tpu import store as memory
 from backends.tpu.site import ChipState, key_secret, vm_id
-from core.cloud_errors import CloudUnavailable, NotOurs, PermissionDenied
-from core.errors import Busy, OpsError
+from core.errors import Busy, CloudUnavailable, NotOurs, OpsError, PermissionDenied
 from core.records import State
-from core.rehearsal import GooglePlane
 from core.reply import collecting_notes
+from core.settings import GooglePlane
 from tests.backends.tpu.fake_planes import Cloud, Script
 from tests.backends.tpu.searches import PLACES, A, B, C, D, before, of, planned
 from tests.backends.tpu.sites import fault

@@ -6,7 +6,7 @@ from backends.tpu import deployment, status
 from backends.tpu.site import ChipState
 from core.errors import DeploymentNotFound, Unsupported
 from core.records import State
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from tests.backends.tpu.fake_planes import Cloud, Script
 from tests.backends.tpu.searches import PLACES, A, B, before, planned
 

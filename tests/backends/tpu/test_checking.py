@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import pytest
 
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from tests.backends.tpu.planned import planned
 from tests.backends.tpu.planted import ZONE, foreign, ours
 from tests.backends.tpu.preflights import checked, row, the_only_failure

@@ -7,7 +7,7 @@ import pytest
 
 from backends.tpu import store
 from backends.tpu.site import ChipState, Place
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from tests.backends.tpu.planted import NO_CHIP, foreign, ours, until
 from tests.backends.tpu.preflights import WHOLE, checked, row, the_only_failure
 from tests.backends.tpu.sites import fault, opened

@@ -7,7 +7,7 @@ import pytest
 
 from backends.tpu import compute
 from backends.tpu.site import ChipState, vm_id
-from core.cloud_errors import (
+from core.errors import (
     ApiDisabled,
     CloudRefused,
     CloudTimeout,
@@ -15,12 +15,13 @@ from core.cloud_errors import (
     ConcurrentChange,
     NoCapacity,
     NotOurs,
+    OpsError,
     PermissionDenied,
     QuotaExceeded,
+    Unsupported,
     ZoneRefused,
 )
-from core.errors import OpsError, Unsupported
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from tests.backends.tpu.orders import ZONE, becomes, blueprint, failing, goes, request
 from tests.backends.tpu.sites import fault, opened
 from tests.google_plane import Controls

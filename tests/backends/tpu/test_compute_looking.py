@@ -7,9 +7,9 @@ from google.cloud.compute_v1.types import Instance, InstanceAggregatedList, Oper
 
 from backends.tpu import compute
 from backends.tpu.site import ChipState, Site, vm_id
-from core.cloud_errors import CloudUnavailable, PermissionDenied
-from core.rehearsal import GooglePlane
+from core.errors import CloudUnavailable, PermissionDenied
 from core.reply import collecting_notes
+from core.settings import GooglePlane
 from tests.backends.tpu.orders import ZONE, becomes, blueprint, goes, request
 from tests.backends.tpu.sites import fault, opened
 from tests.google_plane import Controls

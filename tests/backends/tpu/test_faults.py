@@ -10,9 +10,9 @@ from backends.tpu import compute, deployment, status
 from backends.tpu import store as memory
 from backends.tpu.site import ChipState, PlaneKind, Site
 from backends.tpu.store import SearchRecord
-from core.cloud_errors import CloudTimeout
+from core.errors import CloudTimeout
 from core.records import State
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from core.waiting import wait_until
 from tests.backends.tpu import planted
 from tests.backends.tpu.faulty import KINDS

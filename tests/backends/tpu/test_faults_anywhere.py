@@ -9,7 +9,7 @@ from backends.tpu import deployment
 from backends.tpu import store as memory
 from backends.tpu.site import PlaneKind, Site, key_secret
 from backends.tpu.store import SearchRecord
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from core.waiting import wait_until
 from tests.backends.tpu.faulty import WAYS, Way, Wire, ends, left, wire
 from tests.backends.tpu.searches import planned

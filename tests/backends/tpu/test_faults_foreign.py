@@ -12,8 +12,8 @@ from backends.tpu import store as memory
 from backends.tpu.compute import write_call
 from backends.tpu.site import ChipState, PlaneKind, Request, Site, vm_id
 from backends.tpu.store import SearchRecord
-from core.cloud_errors import NotOurs
-from core.rehearsal import GooglePlane
+from core.errors import NotOurs
+from core.settings import GooglePlane
 from core.waiting import wait_until
 from tests.backends.tpu import orders, planted
 from tests.backends.tpu.searches import planned

@@ -7,15 +7,15 @@ from google.cloud.compute_v1.types import Firewall
 
 from backends.tpu import firewall
 from backends.tpu.site import Site, vm_id
-from core.cloud_errors import (
+from core.errors import (
     CloudRefused,
     CloudUnavailable,
     ConcurrentChange,
+    InvalidArgument,
     NotOurs,
     PermissionDenied,
 )
-from core.errors import InvalidArgument
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from core.waiting import wait_until
 from tests.backends.tpu.orders import blueprint
 from tests.backends.tpu.sites import fault, opened

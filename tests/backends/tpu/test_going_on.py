@@ -11,16 +11,16 @@ from backends.google import secrets
 from backends.tpu import deployment, search, status
 from backends.tpu import store as memory
 from backends.tpu.site import RETURNING, SEARCHING, WAITS_IN, Place, Site, key_secret
-from core.cloud_errors import (
+from core.errors import (
     CloudUnavailable,
     NotAuthenticated,
+    OpsError,
     PermissionDenied,
     QuotaExceeded,
 )
-from core.errors import OpsError
 from core.records import State
-from core.rehearsal import GooglePlane
 from core.reply import collecting_notes
+from core.settings import GooglePlane
 from core.waiting import wait_until
 from tests.backends.tpu.fake_planes import Cloud, Script
 from tests.backends.tpu.searches import PLACES, A, B, C, D, before, of, outcomes, planned

@@ -8,8 +8,7 @@ import pytest
 
 from backends.tpu import chips, status
 from backends.tpu.site import ChipState, Place
-from core.cloud_errors import ApiDisabled, CloudUnavailable, NotOurs
-from core.errors import DeploymentNotFound
+from core.errors import ApiDisabled, CloudUnavailable, DeploymentNotFound, NotOurs
 from core.records import State
 from core.reply import collecting_notes
 from tests.backends.tpu.stage import HERE, NOW, Stage, attempt, staged

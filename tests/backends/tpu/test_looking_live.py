@@ -9,7 +9,7 @@ from backends.common.engine import ask_models
 from backends.tpu import access, deployment, logs, status
 from backends.tpu.site import Site
 from core.records import Deployment, State
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from core.waiting import wait_until
 from tests.backends.tpu.planned import planned
 from tests.backends.tpu.sites import opened

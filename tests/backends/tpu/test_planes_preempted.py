@@ -7,7 +7,7 @@ import pytest
 
 from backends.tpu import queued
 from backends.tpu.site import ChipState, PlaneKind, vm_id
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from core.waiting import wait_until
 from tests.backends.tpu.orders import ZONE, becomes, blueprint, failing, request
 from tests.backends.tpu.sites import opened

@@ -6,9 +6,8 @@ import pytest
 
 from backends.tpu import chips
 from backends.tpu.site import ChipState, Site
-from core.cloud_errors import NotOurs
-from core.errors import InvalidArgument, NotFound
-from core.rehearsal import GooglePlane
+from core.errors import InvalidArgument, NotFound, NotOurs
+from core.settings import GooglePlane
 from tests.backends.tpu.planted import NO_CHIP, ZONE, foreign, ours, until
 from tests.backends.tpu.sites import opened
 from tests.google_plane import Controls

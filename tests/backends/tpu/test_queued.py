@@ -5,13 +5,8 @@ import contextlib
 import pytest
 
 from backends.tpu.site import ChipState, vm_id
-from core.cloud_errors import (
-    ConcurrentChange,
-    NoCapacity,
-    NotOurs,
-    QuotaExceeded,
-)
-from core.rehearsal import GooglePlane
+from core.errors import ConcurrentChange, NoCapacity, NotOurs, QuotaExceeded
+from core.settings import GooglePlane
 from tests.backends.tpu.orders import (
     ZONE,
     becomes,

@@ -8,9 +8,9 @@ import pytest
 
 from backends.tpu import queued as tpu_queued
 from backends.tpu.site import Chip, ChipState, Place, vm_id
-from core.cloud_errors import CloudUnavailable, PermissionDenied
-from core.rehearsal import GooglePlane
+from core.errors import CloudUnavailable, PermissionDenied
 from core.reply import collecting_notes
+from core.settings import GooglePlane
 from tests.backends.tpu.orders import ZONE, becomes, blueprint, foreign_node, goes, request
 from tests.backends.tpu.sites import fault, opened
 from tests.google_plane import Controls

@@ -6,7 +6,7 @@ import pytest
 
 from backends.google import errors
 from backends.tpu.site import ChipState, vm_id
-from core.cloud_errors import (
+from core.errors import (
     ApiDisabled,
     CloudRefused,
     CloudTimeout,
@@ -14,7 +14,7 @@ from core.cloud_errors import (
     QuotaExceeded,
     ZoneRefused,
 )
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from tests.backends.tpu.orders import (
     ZONE,
     becomes,

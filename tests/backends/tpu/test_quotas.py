@@ -6,8 +6,8 @@ import pytest
 
 from backends.tpu import quotas
 from backends.tpu.site import ChipState
-from core.cloud_errors import NotConfigured
-from core.rehearsal import GooglePlane
+from core.errors import NotConfigured
+from core.settings import GooglePlane
 from tests.backends.tpu.planted import NO_CHIP, foreign, ours, until
 from tests.backends.tpu.sites import fault, offline, opened
 from tests.google_plane import Controls

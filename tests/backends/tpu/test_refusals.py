@@ -17,9 +17,8 @@ from google.api_core.exceptions import (
 
 from backends.google.errors import strictly
 from backends.tpu.planes import Means, meaning, refusal_error, translated_refusal
-from core import cloud_errors
-from core.cloud_errors import CloudUnavailable
-from core.errors import OpsError
+from core import errors
+from core.errors import CloudUnavailable, OpsError
 from logs.failures import catalogue
 from tests.backends.tpu.orders import ZONE
 
@@ -176,7 +175,7 @@ def test_too_many_calls_in_a_minute_are_no_refusal(raised: GoogleAPICallError) -
 
 def test_every_meaning_is_an_error_that_some_wording_of_the_catalogue_has() -> None:
     """What a refusal is called here, in the catalogue and in the tree of errors is the same."""
-    codes = {kind.code for kind in vars(cloud_errors).values() if hasattr(kind, "code")}
+    codes = {kind.code for kind in vars(errors).values() if hasattr(kind, "code")}
     said = {entry.code for entry in catalogue("tpu")}
     assert set(get_args(Means)) <= codes & said
 

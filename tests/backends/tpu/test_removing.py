@@ -10,11 +10,10 @@ from backends.google.clients import HF_SECRET
 from backends.tpu import deployment, status
 from backends.tpu import store as memory
 from backends.tpu.site import ChipState, Site, key_secret, vm_id
-from core.cloud_errors import CloudUnavailable, NotOurs, PermissionDenied
-from core.errors import DeploymentNotFound
+from core.errors import CloudUnavailable, DeploymentNotFound, NotOurs, PermissionDenied
 from core.records import State
-from core.rehearsal import GooglePlane
 from core.reply import collecting_notes
+from core.settings import GooglePlane
 from tests.backends.tpu.fake_planes import Cloud, FakePlane, Script
 from tests.backends.tpu.searches import PLACES, A, B, C, D, before, of, planned
 from tests.backends.tpu.sites import fault

@@ -7,7 +7,7 @@ import pytest
 from backends.tpu import rules
 from backends.tpu.site import key_secret, vm_id
 from core.errors import InvalidArgument
-from core.spec import NAME_PATTERN
+from core.records import NAME_PATTERN
 from planner.places import places
 from planner.price import price
 from tests.backends.tpu.planned import EVERY, spec

@@ -10,8 +10,8 @@ import pytest
 
 from backends.tpu import vm
 from backends.tpu.vm import container_command, docker_arguments, startup_script
+from core.environment import ROOT
 from core.processes import run
-from core.settings import ROOT
 from tests.backends.tpu.planned import EVERY, drawn
 from tests.backends.tpu.sites import offline
 

@@ -10,17 +10,17 @@ from backends.tpu import search
 from backends.tpu import store as remembered
 from backends.tpu.site import ChipState, Ended, Place, vm_id
 from backends.tpu.store import SearchRecord
-from core.cloud_errors import (
+from core.errors import (
     ApiDisabled,
     CloudRefused,
     CloudUnavailable,
     NoCapacity,
     NotAuthenticated,
+    OpsError,
     PermissionDenied,
     QuotaExceeded,
     ZoneRefused,
 )
-from core.errors import OpsError
 from tests.backends.tpu.fake_planes import BEGIN, Cloud, Script
 from tests.backends.tpu.searches import (
     PLACES,

@@ -8,7 +8,7 @@ import pytest
 from backends.tpu import search
 from backends.tpu.site import ChipState, Ended, Place
 from backends.tpu.store import SearchRecord
-from core.cloud_errors import CloudTimeout, NoCapacity, QuotaExceeded
+from core.errors import CloudTimeout, NoCapacity, QuotaExceeded
 from tests.backends.tpu.fake_planes import BEGIN, Cloud, Cut, Script
 from tests.backends.tpu.searches import (
     WAIT_SECONDS,

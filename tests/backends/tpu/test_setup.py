@@ -6,8 +6,8 @@ import pytest
 
 from backends.google import setup
 from backends.tpu.checks import needs, steps
-from core.cloud_errors import CloudUnavailable, NotConfigured
-from core.rehearsal import GooglePlane
+from core.errors import CloudUnavailable, NotConfigured
+from core.settings import GooglePlane
 from tests.backends.tpu.sites import fault, offline, opened
 from tests.google_plane import Controls
 

@@ -6,8 +6,8 @@ from typing import Final
 
 import anyio
 
+from core.environment import ROOT
 from core.processes import run
-from core.settings import ROOT
 
 _STORY: Final = """
 import json, sys

@@ -11,9 +11,9 @@ import pytest
 from backends.base import Zone
 from backends.tpu import store, zones
 from backends.tpu.site import Place, Site
-from core.cloud_errors import NotConfigured
-from core.rehearsal import GooglePlane
+from core.errors import NotConfigured
 from core.reply import collecting_notes
+from core.settings import GooglePlane
 from tests.backends.tpu.sites import fault, offline, opened
 from tests.google_plane import Controls
 

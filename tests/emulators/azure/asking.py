@@ -6,7 +6,7 @@ from typing import Any
 import httpx2
 
 from backends.aca.site import SCOPE, Clients
-from core.rehearsal import AzurePlane
+from core.settings import AzurePlane
 
 
 async def token_of(clients: Clients, scope: str = SCOPE) -> str:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from backends.aca.site import Clients
-from core.rehearsal import AzurePlane
+from core.settings import AzurePlane
 from tests.backends.aca.conftest import bare_subscription, controls, subscription
 from tests.backends.aca.sites import opened
 

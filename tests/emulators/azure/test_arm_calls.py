@@ -15,7 +15,7 @@ from azure.core.exceptions import (
 from azure.mgmt.resource.resources import models as M  # noqa: N812  as Microsoft writes it
 
 from backends.aca.site import SCOPE, Clients
-from core.rehearsal import AzurePlane
+from core.settings import AzurePlane
 from tests.azure_plane import Controls
 from tests.backends.aca.sites import fault, opened
 from tests.emulators.azure.container_apps import code_of

@@ -10,7 +10,7 @@ import pytest
 from azure.mgmt.appcontainers import models as M  # noqa: N812  as Microsoft writes it
 
 from backends.aca.site import SCOPE, Clients
-from core.rehearsal import AzurePlane
+from core.settings import AzurePlane
 from simulators.azure.errors import Refused
 from simulators.azure.serving import checked
 from tests.backends.aca import armschema

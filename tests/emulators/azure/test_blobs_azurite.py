@@ -12,7 +12,7 @@ from anyio.streams.text import TextReceiveStream
 from azure.storage.blob.aio import BlobServiceClient
 
 from backends.aca.site import Clients
-from core.settings import ROOT, inherited_environment
+from core.environment import ROOT, inherited_environment
 from tests.emulators.azure.blob_story import story
 from tests.emulators.azure.storage_roles import BLOBS_WRITER, give
 from tests.emulators.azure.test_blobs import general_account

@@ -9,7 +9,7 @@ from azure.core.exceptions import (
 from azure.storage.fileshare.aio import ShareClient
 
 from backends.aca.site import Clients
-from core.rehearsal import AzurePlane
+from core.settings import AzurePlane
 from tests.azure_plane import Controls
 from tests.backends.aca.sites import fault
 from tests.emulators.azure.asking import asked, token_of

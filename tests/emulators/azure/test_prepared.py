@@ -3,7 +3,7 @@
 import pytest
 
 from backends.aca.site import Clients
-from core.rehearsal import AzurePlane
+from core.settings import AzurePlane
 from tests.azure_plane import Controls
 from tests.backends.aca.sites import opened
 

@@ -16,7 +16,7 @@ from azure.mgmt.appcontainers import models as M  # noqa: N812  as Microsoft wri
 from azure.mgmt.core.polling.async_arm_polling import AsyncARMPolling
 
 from backends.aca.site import Clients
-from core.rehearsal import AzurePlane
+from core.settings import AzurePlane
 from core.waiting import wait_until
 from tests.azure_plane import Controls, azure_plane
 from tests.backends.aca.sites import opened

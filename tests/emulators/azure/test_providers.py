@@ -5,7 +5,7 @@ import pytest
 from azure.core.exceptions import HttpResponseError
 
 from backends.aca.site import Clients
-from core.rehearsal import AzurePlane
+from core.settings import AzurePlane
 from tests.azure_plane import Controls
 from tests.emulators.azure.asking import asked, token_of
 

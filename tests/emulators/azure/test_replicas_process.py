@@ -12,7 +12,7 @@ import httpx2
 import psutil
 import pytest
 
-from core.rehearsal import AzurePlane
+from core.settings import AzurePlane
 from tests.azure_plane import Controls, azure_plane
 from tests.backends.aca.sites import opened
 from tests.emulators.azure.apps import Apps, caller, scale, url_of, wanted

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from backends.aca.site import Clients
-from core.rehearsal import AzurePlane
+from core.settings import AzurePlane
 from tests.azure_plane import Controls
 from tests.emulators.azure.apps import Apps, caller
 from tests.planes import NO_TLS

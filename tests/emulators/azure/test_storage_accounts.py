@@ -9,7 +9,7 @@ from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 from azure.mgmt.storage import models as M  # noqa: N812  as Microsoft writes it
 
 from backends.aca.site import Clients
-from core.rehearsal import AzurePlane
+from core.settings import AzurePlane
 from simulators.azure.state import World
 from simulators.azure.storage import resume, share_folder
 from tests.azure_plane import Controls

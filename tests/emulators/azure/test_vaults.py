@@ -9,7 +9,7 @@ from azure.mgmt.authorization.v2022_04_01 import models as R  # noqa: N812  as b
 from azure.mgmt.keyvault import models as M  # noqa: N812  as Microsoft writes it
 
 from backends.aca.site import Clients
-from core.rehearsal import AzurePlane
+from core.settings import AzurePlane
 from tests.azure_plane import Controls
 from tests.backends.aca.sites import fault, opened
 

@@ -8,7 +8,7 @@ from azure.core.exceptions import (
 )
 
 from backends.aca.site import Clients
-from core.rehearsal import AzurePlane
+from core.settings import AzurePlane
 from tests.emulators.azure.asking import asked, token_of
 
 pytestmark = pytest.mark.anyio

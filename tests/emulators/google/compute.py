@@ -9,7 +9,7 @@ import anyio
 from google.auth.credentials import AnonymousCredentials
 
 from backends.tpu.site import _made
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 
 ZONE: Final = "us-east5-b"
 OTHER_ZONE: Final = "us-east1-d"

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from backends.google.clients import client_class
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from tests.backends.cloud_run.conftest import bare_project, controls, project
 from tests.emulators.google.planted import plant
 from tests.emulators.google.run_services import Services, services_of

@@ -15,7 +15,7 @@ from google.cloud.run_v2.services.services.transports.grpc_asyncio import (
 )
 from google.cloud.run_v2.types import Condition, Container, EnvVar, RevisionTemplate, Service
 
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from tests.google_plane import Controls
 
 REGION: Final = "us-central1"

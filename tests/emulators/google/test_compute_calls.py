@@ -6,7 +6,7 @@ import anyio
 import pytest
 from google.api_core import exceptions
 
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from tests.emulators.google.compute import ZONE, Compute, compute_of, instance
 from tests.google_plane import Controls
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from tests.emulators.google.compute import (
     OTHER_ZONE,
     ZONE,

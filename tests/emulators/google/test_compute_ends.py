@@ -11,7 +11,7 @@ import pytest
 from google.api_core import exceptions
 from starlette.applications import Starlette
 
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from simulators.common.doors import WebServer, loopback
 from simulators.google.compute import compute_resume, compute_routes, forget, preempt
 from simulators.google.plane import prepare

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from tests.emulators.google.compute import Compute, compute_of
 from tests.google_plane import Controls
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from tests.emulators.google.compute import IMAGE, ZONE, Compute, compute_of, errors_of, instance
 from tests.google_plane import Controls
 

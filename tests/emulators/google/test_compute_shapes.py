@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from simulators.google.compute_serving import shapes
 from tests.emulators.google.compute import IMAGE, ZONE, Compute, compute_of, instance
 from tests.google_plane import Controls

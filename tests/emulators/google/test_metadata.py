@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from google.auth.transport.requests import Request
 
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from simulators.google.state import IdTokens, InvalidToken
 from tests.google_plane import Controls
 

@@ -7,7 +7,7 @@ import httpx2
 import pytest
 from google.cloud.run_v2.types import Service, Volume, VolumeMount
 
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from tests.emulators.google.run_services import Services, wanted
 from tests.emulators.models import write_tiny_model
 

@@ -7,7 +7,7 @@ import anyio
 import httpx2
 import pytest
 
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from simulators.google import tpu_queue
 from tests.backends.discovery import document, faults
 from tests.emulators.google.tpus import ZONE, Tpus, parent_of, tpus_of, wanted_body, wanted_node

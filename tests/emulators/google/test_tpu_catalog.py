@@ -6,7 +6,7 @@ import pytest
 from google.api_core import exceptions
 from google.cloud.location import locations_pb2
 
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from tests.emulators.google.tpus import ZONE, Tpus, parent_of, tpus_of
 
 pytestmark = pytest.mark.anyio

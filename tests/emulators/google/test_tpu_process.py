@@ -5,7 +5,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from tests.emulators.google.tpus import ZONE, tpus_of, wanted_node
 from tests.google_plane import google_plane
 

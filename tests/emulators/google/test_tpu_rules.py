@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from tests.emulators.google.tpus import ZONE, Tpus, tpus_of, wanted_node
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ import anyio
 import httpx2
 import pytest
 
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from tests.emulators.google.compute import SCOPE, ZONE, Compute, compute_of, instance
 from tests.emulators.google.conftest import Google
 from tests.emulators.google.run_services import account_of, keep_key

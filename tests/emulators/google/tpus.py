@@ -16,7 +16,7 @@ from google.cloud.tpu_v2.types import (
     QueuedResource,
 )
 
-from core.rehearsal import GooglePlane
+from core.settings import GooglePlane
 from tests.google_plane import Controls
 
 ZONE: Final = "us-east5-b"
