@@ -22,8 +22,8 @@ from core.records import (
 )
 from core.settings import AzurePlane, GooglePlane, Settings
 from logs.read import Line
-from planner.accelerators import Accelerator
 from planner.flags import Flags
+from planner.places import Accelerator
 
 
 class World(NamedTuple):

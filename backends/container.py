@@ -12,12 +12,9 @@ import yaml
 
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec, ModelShape, Record
-from planner.accelerators import accelerator
 from planner.boot import Boot
-from planner.defaults import resolve
-from planner.engine_words import check_words
-from planner.flags import Flags, positions
-from planner.places import Place
+from planner.flags import Flags, check_words, positions, resolve
+from planner.places import Place, accelerator
 
 _VALUED: Final = {
     "max_model_len": "--max-model-len",

@@ -4,9 +4,9 @@ import argparse
 import sys
 
 from core.errors import OpsError
-from planner import commands, fit, judge_command
+from planner import commandline
 
-COMMANDS = (fit, commands, judge_command)
+COMMANDS = (commandline, commandline, commandline)
 
 
 def main(words: list[str] | None = None) -> int:

@@ -8,9 +8,8 @@ from typing import Any, Final, Literal
 
 from core.errors import InvalidArgument
 from core.records import ModelShape, Record, valid
-from planner.accelerators import accelerator
 from planner.flags import Flags
-from planner.places import Place
+from planner.places import Place, accelerator
 
 _FILE: Final = Path(__file__).with_name("boot.toml")
 _KEEP_DISK: Final = frozenset({"own", "machine"})

@@ -6,14 +6,10 @@ from typing import Any, Final
 from pydantic import Field
 
 from core.records import Answer, ModelShape, Record, valid
-from planner.accelerators import accelerator
-from planner.advise import considering
+from planner.advise import Goal, Offer, Refusal, candidates, considering, host_gib, served
 from planner.boot import Span, file_bytes
-from planner.goal import Goal, candidates
-from planner.offers import Offer, Refusal, host_gib, served
-from planner.places import Place, place, places
-from planner.published import unserved
-from planner.reached import Band
+from planner.places import Place, accelerator, place, places, unserved
+from planner.speed import Band
 
 _COLUMNS: Final = (
     "model", "place", "weights GiB", "KV GiB", "requests", "tokens/s user", "tokens/s all",

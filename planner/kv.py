@@ -1,14 +1,13 @@
-"""How vLLM divides the bytes of a KV cache into blocks, on GPUs and CPUs.
+"""How an engine divides the bytes of a KV cache into blocks, and in which precisions."""
 
-Layers that cache alike share block tables in groups of equal size; every group draws blocks of one
-size from one pool, so a layer with a small page gets longer blocks.
-source: vllm 0.32.0 v1/core/kv_cache_utils.py and v1/kv_cache_interface.py, read 2026-11-20.
-"""
-
+import functools
+import tomllib
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
 
-from core.records import KvPlan, LayerShape, ModelShape
+from core.records import KvPlan, LayerShape, ModelShape, Record, valid
+from planner.places import Accelerator
 
 
 class KvAsk(NamedTuple):
@@ -48,6 +47,15 @@ class Spec(NamedTuple):
         """Say it in a derivation."""
         kind = "full" if self.window is None else f"sliding({self.window})"
         return f"{kind} {self.kv_heads} x {self.head_size}"
+
+
+def ceil_div(number: int, by: int) -> int:
+    """Divide upwards.
+
+    >>> ceil_div(17, 16)
+    2
+    """
+    return -(-number // by)
 
 
 class Groups(NamedTuple):
@@ -119,15 +127,6 @@ def longest_length(layout: Layout, num_blocks: int, ask: KvAsk) -> int:
     return low
 
 
-def ceil_div(number: int, by: int) -> int:
-    """Divide upwards.
-
-    >>> ceil_div(17, 16)
-    2
-    """
-    return -(-number // by)
-
-
 def _spec(layer: LayerShape, ask: KvAsk, *, promoted: bool) -> Spec:
     heads = max(1, layer.kv_heads // ask.tensor_parallel)
     return Spec(
@@ -195,3 +194,135 @@ def _logged(layout: Layout, blocks: int, needed: int, ask: KvAsk) -> tuple[int, 
     groups = sum(each.number for each in layout.groups)
     tokens = blocks // groups * ask.block_size
     return tokens, f"tokens as this version logs them = {blocks:,} // {groups} groups x block size"
+
+
+_BLOCK_TABLE_ENTRIES: Final = 524_288
+"""Of all requests together, that fit the scalar memory; a quarter is used."""
+
+
+def plan_kv_tpu(model: ModelShape, kv_cache_bytes: int, ask: KvAsk, *, max_num_seqs: int) -> KvPlan:
+    """Divide a cache as tpu-inference does, from the bytes of all chips together."""
+    block = block_size(ask.max_model_len, max_num_seqs)
+    per_token = bytes_per_token(model, ask)
+    blocks = max(0, kv_cache_bytes) // (per_token * block)
+    needed = ceil_div(ask.max_model_len, block)
+    longest = min(ask.longest or ask.max_model_len, blocks * block)
+    return KvPlan(
+        kv_cache_bytes=kv_cache_bytes,
+        num_blocks=blocks,
+        block_size=block,
+        bytes_per_block=per_token * block,
+        blocks_per_request=needed,
+        kv_tokens=blocks * block,
+        max_concurrency=blocks / needed,
+        max_len_that_fits=longest,
+        fits=blocks >= needed,
+        derivation=(
+            f"{_own(model)} layers cache in full, whatever their window",
+            f"bytes per token = {per_token:,} over {ask.tensor_parallel} chips",
+            f"block = {block} tokens for {ask.max_model_len:,} tokens and {max_num_seqs} sequences",
+            f"num_blocks = floor({kv_cache_bytes:,} / ({per_token:,} x {block})) = {blocks:,}",
+            f"tokens = {blocks:,} x {block} = {blocks * block:,}",
+        ),
+    )
+
+
+def block_size(max_model_len: int, max_num_seqs: int) -> int:
+    """Tokens of a block, so that all block tables fit the scalar memory.
+
+    >>> block_size(32_768, 256)
+    64
+    """
+    natural = 16 if max_model_len > 8192 else max(16, min(256, _power_of_2(max_model_len) // 16))
+    entries = max(1, _BLOCK_TABLE_ENTRIES // max_num_seqs // 4)
+    return max(natural, _power_of_2(ceil_div(max_model_len, entries)))
+
+
+def bytes_per_token(model: ModelShape, ask: KvAsk) -> int:
+    """Over all chips: heads are padded to the chips, to 32-bit words and to lanes of 128."""
+    packing = 4 // ask.element_bytes
+    total = 0
+    for layer in model.layers:
+        if layer.shares_kv:
+            continue
+        heads = max(layer.kv_heads, ask.tensor_parallel)
+        rows = _align(ceil_div(2 * heads, ask.tensor_parallel), packing)
+        lanes = _align(layer.head_size, 128)
+        total += rows * lanes * ask.element_bytes * ask.tensor_parallel
+    return total
+
+
+def _own(model: ModelShape) -> int:
+    return sum(not layer.shares_kv for layer in model.layers)
+
+
+def _align(number: int, to: int) -> int:
+    return ceil_div(number, to) * to
+
+
+def _power_of_2(number: int) -> int:
+    return 1 << max(0, number - 1).bit_length()
+
+
+_TPU: Final = (
+    "tpu-inference stores it and gains nothing with one KV head for each chip; with more nobody"
+    " here has measured it, and a v6e that said fp8 was seen to allocate bf16."
+)
+_FILE: Final = Path(__file__).with_name("kv_precisions.toml")
+
+
+class KvPrecision(Record):
+    """A value of --kv-cache-dtype, on one accelerator."""
+
+    kv_cache_dtype: str
+    bits: int
+    possible: bool
+    """As far as vLLM's own checks say."""
+    planned: bool
+    """This planner reckons with it; else try it and read vLLM's log."""
+    why: str
+
+
+class _Row(Record):
+    bits: int
+    needs_sm: float | None = None
+    in_triton: bool = True
+    """The attention backend that Gemma 4's two head sizes force has it."""
+    planned: bool
+    note: str
+
+
+def kv_precisions(accelerator: Accelerator) -> tuple[KvPrecision, ...]:
+    """Say of every precision whether Gemma 4 can have it there, and what it means."""
+    return tuple(_of(name, row, accelerator) for name, row in _rows().items())
+
+
+@functools.cache
+def _rows() -> dict[str, _Row]:
+    rows: dict[str, dict[str, Any]] = tomllib.loads(_FILE.read_text("utf-8"))
+    return {name: valid(_Row, row) for name, row in rows.items()}
+
+
+def _of(name: str, row: _Row, accelerator: Accelerator) -> KvPrecision:
+    missing = _missing(name, row, accelerator)
+    return KvPrecision(
+        kv_cache_dtype=name,
+        bits=row.bits,
+        possible=not missing,
+        planned=row.planned,
+        why=missing or row.note,
+    )
+
+
+def _missing(name: str, row: _Row, accelerator: Accelerator) -> str:
+    if name == "auto":
+        return ""
+    if not row.in_triton and accelerator.kind != "tpu":
+        return row.note
+    if accelerator.kind == "tpu":
+        return _TPU if name.startswith("fp8") else "it is of vLLM's GPU backends."
+    if row.needs_sm and not accelerator.fp8_kv:
+        return f"needs SM {row.needs_sm}, {accelerator.title} has {accelerator.sm}."
+    if not row.needs_sm and accelerator.sm is None:
+        return f"not known of {accelerator.title}."
+    return ""

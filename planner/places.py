@@ -1,15 +1,135 @@
-"""Places where a model could run, as data: `places.toml`."""
+"""Accelerators and the places that have them, as data."""
 
 import functools
 import math
+import re
 import tomllib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from core.errors import InvalidArgument, did_you_mean
-from core.records import Record, valid
-from planner.accelerators import Accelerator, accelerator
+from core.records import ModelShape, Record, valid
+
+_ACCELERATORS_FILE: Final = Path(__file__).with_name("accelerators.toml")
+
+
+class Accelerator(Record):
+    """One GPU, TPU chip or CPU; None is not known."""
+
+    name: str
+    title: str
+    kind: Literal["gpu", "tpu", "cpu"]
+    sold_gib: float | None = None
+    """As its maker calls its size: what ECC, firmware and runtime keep is part of it."""
+    memory_gib: float | None = None
+    """That CUDA or XLA sees; of a CPU, the host's, which only a backend knows."""
+    free_at_start: float = 1.0
+    """Share of it that is free when vLLM begins."""
+    cache_gib_most: float | None = None
+    """The largest KV cache that vLLM would take there, where something else than that limits it."""
+    bandwidth_gb_per_s: float | None = None
+    tflops_bf16: float | None = None
+    """Dense. Of fp16 where there is no bf16."""
+    tflops_fp8: float | None = None
+    """Dense. Of int8 where there is no fp8."""
+    sm: float | None = None
+    """CUDA compute capability."""
+    multiprocessors: int = 0
+    pcie_gb_per_s: float | None = None
+    device_name: str = ""
+    """As vLLM sees it where its defaults ask for the name."""
+    bf16: bool = True
+    fp8_compute: bool = True
+    fp8_kv: bool = True
+    cannot: tuple[str, ...] = ()
+    """What it cannot do, in sentences."""
+    sources: tuple[str, ...]
+    """Where each number comes from, and when it was read."""
+
+
+@functools.cache
+def accelerators() -> dict[str, Accelerator]:
+    """Give every accelerator that is known, by name."""
+    rows: dict[str, dict[str, Any]] = tomllib.loads(_ACCELERATORS_FILE.read_text("utf-8"))
+    return {name: valid(Accelerator, {"name": name, **row}) for name, row in rows.items()}
+
+
+def accelerator(name: str) -> Accelerator:
+    """Give one by name.
+
+    Raises:
+        InvalidArgument: Nobody knows it.
+    """
+    known = accelerators()
+    if name.lower() not in known:
+        raise InvalidArgument(
+            f"No accelerator is called {name}.", fix=f"Use one of {', '.join(known)}."
+        )
+    return known[name.lower()]
+
+
+Implementation = Literal["default", "vllm"]
+_UPSTREAM_FILE: Final = Path(__file__).with_name("upstream.toml")
+
+
+class Mark(Record):
+    """What a release's tests say of one model."""
+
+    accelerator: str
+    vllm_version: str
+    model: str
+    """A pattern of its id."""
+    implementation: Implementation
+    doubt: str
+    """Empty where it passes."""
+    source: str
+
+
+@functools.cache
+def marks() -> tuple[Mark, ...]:
+    """Return every row."""
+    rows = tomllib.loads(_UPSTREAM_FILE.read_text("utf-8"))["marks"]
+    return tuple(Mark.model_validate(row) for row in rows)
+
+
+def upstream_doubts(
+    model: str, accelerator: str, vllm_version: str | None, implementation: Implementation
+) -> Iterator[str]:
+    """Return what upstream's tests leave open of a model, in a sentence.
+
+    >>> list(upstream_doubts("google/gemma-4-E2B-it", "v6e", "0.27.0", "default"))
+    []
+    """
+    wanted = (accelerator, vllm_version, implementation)
+    for one in marks():
+        asked = (one.accelerator, one.vllm_version, one.implementation)
+        if asked == wanted and one.doubt and re.search(one.model, model, re.IGNORECASE):
+            yield (
+                f"Upstream's tests of tpu-inference {vllm_version} on {accelerator} do not vouch"
+                f" for {model}: {one.doubt} ({one.source}). See that it answers well before you pay"
+                " for hours of it."
+            )
+
+
+_LONGEST_HEAD: Final = 256
+"""That 64 KiB of shared memory are enough for: measured on a T4G (2026-11-20)."""
+_ISSUE: Final = "https://github.com/vllm-project/vllm/issues/57712, open on 2026-11-20"
+FIGURES: Final = "The figures are what such an image would come to."
+"""Said after the reason where figures are told all the same; a refusal has none."""
+
+
+def unserved(model: ModelShape, device: Accelerator) -> str | None:
+    """Say why published vLLM dies there, None where it does not."""
+    longest = max((layer.head_size for layer in model.layers), default=0)
+    if device.sm is None or device.sm >= 8 or longest <= _LONGEST_HEAD:
+        return None
+    return (
+        f"Published vLLM cannot serve it there: its Triton attention of heads of {longest} needs"
+        f" 96 KiB of shared memory, {device.title} has 64 ({_ISSUE}). An image of your own"
+        " with smaller tiles may serve it there."
+    )
+
 
 _FILE: Final = Path(__file__).with_name("places.toml")
 _SPARE_GIB: Final = 4.0

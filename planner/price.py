@@ -10,11 +10,9 @@ from typing import Any, Final, Literal
 from pydantic import Field
 
 from core.records import ModelShape, Record, valid
-from planner.accelerators import Accelerator
 from planner.flags import Flags
-from planner.places import Place, Size
-from planner.reached import Band
-from planner.speed import decode, prefill
+from planner.places import Accelerator, Place, Size
+from planner.speed import Band, decode, prefill
 
 FILE: Final = Path(__file__).with_name("prices.toml")
 HOURS_PER_MONTH: Final = 730.0

@@ -1,18 +1,261 @@
-"""How fast a model decodes and prefills: what a step must read and reckon, over what a device does.
+"""How fast a model decodes and prefills: what a step must read, over what a device reaches."""
 
-Where two measurements fixed a device's constants the answer is a number with its error; everywhere
-else it is a band below the data sheet's roof.
-"""
+import functools
+import math
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
-
-from core.records import MemoryPlan, ModelShape, Record
-from planner.accelerators import Accelerator
+from core.errors import InvalidArgument
+from core.records import GroupName, LayerShape, MemoryPlan, ModelShape, Record, valid
+from planner.catalog import short_name
 from planner.flags import Flags
-from planner.groups import QUANTIZABLE
-from planner.reached import Band, Constants, beyond, constants, share
-from planner.reads import Part, Work
+from planner.places import Accelerator, accelerators
+from planner.tensors import QUANTIZABLE
+
+_FILE: Final = Path(__file__).with_name("speed.toml")
+
+
+class Band(Record):
+    """A figure as far as it can be foreseen; `expected` only where measurements allow one."""
+
+    low: float
+    expected: float | None = None
+    high: float
+
+    def __str__(self) -> str:
+        """Say it for a person."""
+        ends = f"{_short(self.low)}-{_short(self.high)}"
+        return ends if self.expected is None else f"{_short(self.expected)} ({ends})"
+
+    @property
+    def middle(self) -> float:
+        """The expected figure, else the geometric middle; to rank by, not to show."""
+        return self.expected or (self.low * self.high) ** 0.5
+
+
+class Share(Record):
+    """What part of a roof is reached."""
+
+    low: float
+    high: float
+    source: str
+
+
+class Constants(Record):
+    """Two constants of a device, from measurements on it."""
+
+    effective_gb_per_s: float
+    layer_microseconds: float
+    tensor_parallel: tuple[int, ...]
+    """How many of them worked together when it was measured."""
+    weight_bits: tuple[int, ...]
+    """Of the models that were measured."""
+    error: float
+    """Of a third model's prediction."""
+    source: str
+
+
+class Point(Record):
+    """A decode speed that somebody measured, of one request."""
+
+    accelerator: str
+    count: int
+    model: str
+    tokens_per_second: float
+
+    def __str__(self) -> str:
+        """Say it for a person."""
+        many = f"{self.count} x " if self.count > 1 else ""
+        title = accelerators()[self.accelerator].title
+        return f"{self.tokens_per_second:g} tokens/s, {short_name(self.model)} on {many}{title}"
+
+
+@functools.cache
+def _data() -> dict[str, Any]:
+    return tomllib.loads(_FILE.read_text("utf-8"))
+
+
+@functools.cache
+def share(name: str) -> Share:
+    """Give the share of a roof that is reached in decode, prefill, prefill_parallel or pcie."""
+    return valid(Share, _data()["bands"][name])
+
+
+@functools.cache
+def constants(accelerator: str) -> Constants | None:
+    """Give a device's constants, None where nobody measured two models on it."""
+    row = _data()["constants"].get(accelerator)
+    return valid(Constants, row) if row else None
+
+
+@functools.cache
+def points() -> tuple[Point, ...]:
+    """Return every decode speed that was measured, of one request."""
+    return tuple(valid(Point, row) for row in _data()["points"])
+
+
+def beyond(device: Accelerator, model: str, tokens_per_second: float) -> str | None:
+    """Say what was measured nearest to a request's speed that nobody has seen; else None."""
+    own = [point for point in points() if point.accelerator == device.name]
+    if any(point.model == model for point in own):
+        return None
+    if own:
+        most = max(own, key=lambda point: point.tokens_per_second)
+        fast = tokens_per_second > most.tokens_per_second
+        return f"the most that was measured there is {most}" if fast else None
+    known = accelerators()
+
+    def apart(point: Point) -> tuple[float, float]:
+        there = known[point.accelerator].bandwidth_gb_per_s or 1
+        return abs(math.log(there / (device.bandwidth_gb_per_s or 1))), -point.tokens_per_second
+
+    return f"nothing was measured there; the nearest is {min(points(), key=apart)}"
+
+
+def _short(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+_FP8_NAMES: Final = ("fp8", "fbgemm_fp8", "modelopt")
+_NOT_WHOLE: Final[frozenset[GroupName]] = frozenset(
+    {"experts", "embedding", "per_layer_embedding", "lm_head", "vision", "audio", "shared_kv"}
+)
+"""What a decode step reads in part, once in a special way, or not at all."""
+
+
+class Part(NamedTuple):
+    """One thing that a decode step reads, over all accelerators together."""
+
+    name: str
+    bytes_read: float
+    how: str
+
+
+class Work(NamedTuple):
+    """A model on `accelerators` alike ones, ready to be reckoned with."""
+
+    model: ModelShape
+    accelerator: Accelerator
+    flags: Flags
+
+    @property
+    def devices(self) -> int:
+        """Accelerators that share the work."""
+        return self.flags.tensor_parallel_size
+
+    @property
+    def weight_bits(self) -> int:
+        """Of most weights, as they are read."""
+        online = 8 if self.flags.quantization == "fp8" else 16
+        return self.model.quantization_bits or online
+
+    @property
+    def kv_bytes(self) -> int:
+        """Of one cached number."""
+        return 1 if (self.flags.kv_cache_dtype or "auto").startswith("fp8") else 2
+
+    def experts_touched(self, tokens: int) -> float:
+        """Different experts that some tokens are expected to choose together.
+
+        Each token leaves an expert alone with 1 - k / N, independently.
+        """
+        every, chosen = self.model.num_experts, self.model.experts_per_token
+        return every * (1 - (1 - chosen / every) ** tokens) if every else 0.0
+
+    def weights(self, tokens: int) -> Iterator[Part]:
+        """Weights that a step of so many tokens reads once."""
+        for group in self.model.groups:
+            if group.name not in _NOT_WHOLE and (held := self._resident(group.name)):
+                yield Part(group.name, held, "all of it")
+        yield from self._output()
+        yield from self._experts(tokens)
+        if self.model.per_layer_embedding_size:
+            row = 2 * len(self.model.layers) * self.model.per_layer_embedding_size
+            yield Part("per-layer embeddings", row * tokens, f"{tokens} rows of {row:,} bytes")
+
+    def cache(self, concurrency: int, context: int) -> Part:
+        """Keys and values that a step reads for requests of this length."""
+        each = sum(self._layer_cache(layer, context) for layer in self.model.layers)
+        what = f"{concurrency} x {each:,} bytes at {context:,} tokens"
+        return Part("KV cache", concurrency * each, what)
+
+    def flops_per_token(self, context: int, *, output: bool) -> float:
+        """Operations of one token that looks back on `context` others."""
+        model = self.model
+        share = model.experts_per_token / model.num_experts if model.num_experts else 0
+        whole = (group.parameters for group in model.groups if group.name not in _NOT_WHOLE)
+        weights = sum(whole) + share * self._parameters("experts")
+        if output:
+            weights += self._parameters("lm_head") or self._parameters("embedding")
+        heads = model.num_attention_heads or 0
+        attended = sum(layer.head_size * self._seen(layer, context) for layer in model.layers)
+        return 2 * weights + 4 * heads * attended
+
+    @property
+    def tflops(self) -> float | None:
+        """What the data sheet promises for this precision, on all accelerators."""
+        method = self.flags.quantization or self.model.quantization or ""
+        fp8 = method in _FP8_NAMES and self.accelerator.fp8_compute
+        peak = (fp8 and self.accelerator.tflops_fp8) or self.accelerator.tflops_bf16
+        return peak * self.devices if peak else None
+
+    def check(self) -> None:
+        """Refuse what cannot be reckoned.
+
+        Raises:
+            InvalidArgument: The model's shape or the accelerator's bandwidth is not known.
+        """
+        if not (self.model.layers and self.model.groups):
+            raise InvalidArgument(
+                f"The shape of {self.model.model} is not known.",
+                fix="Give a model of the catalog, or a folder with config.json and safetensors.",
+            )
+        if self.accelerator.bandwidth_gb_per_s is None:
+            raise InvalidArgument(
+                f"The memory bandwidth of {self.accelerator.title} is not known here.",
+                fix="Ask for another accelerator, or measure it there.",
+            )
+
+    def _output(self) -> Iterator[Part]:
+        own = self._resident("lm_head")
+        if own and not self.model.tied:
+            yield Part("lm_head", own, "all of it; of the embedding only rows")
+        else:
+            yield Part("lm_head", self._resident("embedding"), "the whole tied embedding table")
+
+    def _experts(self, tokens: int) -> Iterator[Part]:
+        if not self.model.num_experts:
+            return
+        touched, every = self.experts_touched(tokens), self.model.num_experts
+        how = (
+            f"{touched:.1f} of {every} experts, top-{self.model.experts_per_token}, {tokens} tokens"
+        )
+        yield Part("experts", self._resident("experts") * touched / every, how)
+
+    def _resident(self, name: GroupName) -> float:
+        group = self.model.group(name)
+        if group is None:
+            return 0.0
+        # An unquantized checkpoint that vLLM quantizes itself, which leaves embeddings alone.
+        online = self.flags.quantization == "fp8" and not self.model.quantization
+        return group.resident_bytes * (0.5 if online and name in QUANTIZABLE else 1)
+
+    def _parameters(self, name: GroupName) -> int:
+        group = self.model.group(name)
+        return group.parameters if group else 0
+
+    def _seen(self, layer: LayerShape, context: int) -> int:
+        # tpu-inference attends in full, whatever the window.
+        windowed = layer.window is not None and self.accelerator.kind != "tpu"
+        return min(layer.window or context, context) if windowed else context
+
+    def _layer_cache(self, layer: LayerShape, context: int) -> int:
+        # A layer that shares another's cache reads it all the same; too few heads are replicated.
+        heads = max(layer.kv_heads, self.devices)
+        return 2 * heads * layer.head_size * self.kv_bytes * self._seen(layer, context)
+
 
 _SEARCHED: Final = 8192
 """Requests at once, beyond which nobody asks where arithmetic saturates."""
@@ -261,3 +504,55 @@ def _compute_bound(work: Work, context: int) -> int | None:
         middle = (low + high) // 2
         low, high = (low, middle) if bound(middle) else (middle + 1, high)
     return low
+
+
+_ROUNDING: Final = 1.005
+"""A claim this little above the roof may be the roof, rounded."""
+
+
+class Verdict(Record):
+    """What to think of a claimed decode speed of one request."""
+
+    claimed_tokens_per_second: float
+    roof_tokens_per_second: float
+    """No implementation can be faster: each token reads every active weight once."""
+    likely_tokens_per_second: Band
+    verdict: str
+    """impossible, doubtful (above the band), plausible, or slow (below it)."""
+    reason: str
+    derivation: tuple[str, ...]
+
+
+def judge(
+    claimed_tokens_per_second: float, model: ModelShape, accelerator: Accelerator, flags: Flags
+) -> Verdict:
+    """Judge a claimed decode speed of a single stream, without speculative decoding.
+
+    Raises:
+        InvalidArgument: The model's shape or the accelerator's bandwidth is not known.
+    """
+    foreseen = decode(model, accelerator, flags)
+    likely, roof = foreseen.tokens_per_second, foreseen.roof_tokens_per_second
+    verdict = _verdict(claimed_tokens_per_second, likely, roof)
+    read = f"{foreseen.bytes_read / 1e9:.2f} GB"
+    bandwidth = (accelerator.bandwidth_gb_per_s or 0) * flags.tensor_parallel_size
+    return Verdict(
+        claimed_tokens_per_second=claimed_tokens_per_second,
+        roof_tokens_per_second=roof,
+        likely_tokens_per_second=likely,
+        verdict=verdict,
+        reason=(
+            f"{claimed_tokens_per_second:g} tokens/s of {model.model} on "
+            f"{flags.tensor_parallel_size} x {accelerator.title} is {verdict}: a token reads "
+            f"{read} at {bandwidth:,.0f} GB/s, so the roof is {roof:.3g} and {likely} is likely."
+        ),
+        derivation=foreseen.derivation,
+    )
+
+
+def _verdict(claimed: float, likely: Band, roof: float) -> str:
+    if claimed > roof * _ROUNDING:
+        return "impossible"
+    if claimed > likely.high:
+        return "doubtful"
+    return "plausible" if claimed >= likely.low else "slow"

@@ -1,26 +1,379 @@
-"""The tensors of a decoder, computed from its config.json: names and sizes as in its checkpoint.
-
-source: transformers 5.19 models/{gemma3,gemma4,llama,mistral,mixtral,qwen2,qwen3,qwen3_moe},
-counted on the meta device, 2026-11-20; gemma, gemma2, gpt_oss, granite, phi3 and qwen2_moe held
-against what vLLM 0.19.0 logged of their weights, 2026-11-23.
-"""
+"""The tensors of a model, computed from its config.json: names, sizes and how they group."""
 
 import math
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
-from core.records import LayerShape
-from planner.configs import ModelConfig
+from core.records import GroupName, LayerShape, ParameterGroup, Provenance
 
-GATED: Final = frozenset(
-    {"llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe"}
-    | {"gemma", "gemma2", "gpt_oss", "granite", "phi3"}
-    | {"gemma3", "gemma3_text", "gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text"}
+Json = Mapping[str, Any]
+
+MOST: Final = 10**12
+"""Nothing in a model is counted in more."""
+_LONGEST_WORD: Final = 1000
+_LONGEST_SHOWN: Final = 200
+
+
+class Section:
+    """An object of a config.json. None and false stand for what is left out."""
+
+    def __init__(self, values: Any, name: str, unknown: list[str]) -> None:
+        self.values: Json = values if isinstance(values, Mapping) else {}
+        self.unknown = unknown
+        """What could not be read, in sentences; shared by all sections of a config."""
+        self._name = name
+        if not isinstance(values, Mapping):
+            self._say(f"{name} is no JSON object")
+
+    def __bool__(self) -> bool:
+        """Whether it says anything."""
+        return bool(self.values)
+
+    def number(self, *names: str, default: int = 0, least: int = 0, most: int = MOST) -> int:
+        """Give the first of several names that holds a whole number."""
+        for name in names:
+            value = self.values.get(name)
+            if value is None or value is False:
+                continue
+            if is_whole(value, least=least, most=most):
+                return int(value)
+            self._say(f"{self._of(name)} is no number that makes sense")
+        return default
+
+    def numbers(self, name: str, count: int) -> tuple[int, ...] | None:
+        """Give a list of so many numbers, none of them 0; None where it is left out."""
+        value = self.values.get(name)
+        if not value:
+            return None
+        if (
+            isinstance(value, list)
+            and [is_whole(each, least=1) for each in value] == [True] * count
+        ):
+            return tuple(int(each) for each in value)
+        self._say(f"{self._of(name)} is no list of {count} numbers that make sense")
+        return None
+
+    def word(self, name: str) -> str | None:
+        """Give a word, None where it is left out."""
+        value = self.values.get(name)
+        if not value or is_word(value):
+            return value or None
+        self._say(f"{self._of(name)} is no word")
+        return None
+
+    def words(self, name: str) -> tuple[str, ...]:
+        """Give a list of words, all of them or none."""
+        value = self.values.get(name)
+        if not value:
+            return ()
+        if isinstance(value, list) and all(is_word(each) for each in value):
+            return tuple(value)
+        self._say(f"{self._of(name)} is no list of words")
+        return ()
+
+    def on(self, name: str, *, default: bool = False) -> bool:
+        """Give a switch; the default is for a name that is not there at all."""
+        value = self.values.get(name, default)
+        if value is None or (isinstance(value, int) and value in {0, 1}):
+            return bool(value)
+        self._say(f"{self._of(name)} is neither true nor false")
+        return default
+
+    def section(self, name: str) -> "Section":
+        """Give an object inside, an empty one where it is left out."""
+        value = self.values.get(name)
+        return Section({} if value is None else value, shown(name), self.unknown)
+
+    def sections(self) -> Iterator["Section"]:
+        """Give every object inside."""
+        return (self.section(name) for name in self.values)
+
+    def _of(self, name: str) -> str:
+        return f"{name} of {self._name}"
+
+    def _say(self, what: str) -> None:
+        sentence = f"{what}: it was passed over."
+        if sentence not in self.unknown:
+            self.unknown.append(sentence)
+
+
+def is_whole(value: Any, *, least: int = 0, most: int = MOST) -> bool:
+    """Whether it is a whole number within bounds, as 4096.0 is."""
+    whole = value.is_integer() if isinstance(value, float) else type(value) is int
+    return whole and least <= value <= most
+
+
+def is_word(value: Any) -> bool:
+    """Whether it is text of a length that somebody may have meant, and can be written."""
+    return isinstance(value, str) and len(value) <= _LONGEST_WORD and is_unicode(value)
+
+
+def shown(text: str) -> str:
+    """Write text of any length and any bytes so that it can stand in a sentence."""
+    short = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+    return short.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def is_unicode(text: str) -> bool:
+    """Whether text can be written down."""
+    # JSON can hold half a surrogate pair, and a name on disk bytes that are no text.
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+_LAYER: Final = re.compile(r"\.layers\.(\d+)\.")
+_SHARED: Final = re.compile(r"\.(k_proj|v_proj|k_norm)\.")
+_MARKS: Final[tuple[tuple[str, GroupName], ...]] = (
+    ("vision_tower", "vision"),
+    ("vision_model", "vision"),
+    ("embed_vision", "vision"),
+    ("multi_modal_projector", "vision"),
+    ("visual.", "vision"),
+    ("audio_tower", "audio"),
+    ("embed_audio", "audio"),
+    ("embed_tokens_per_layer", "per_layer_embedding"),
+    ("per_layer_input_gate.", "per_layer_linear"),
+    ("per_layer_projection.", "per_layer_linear"),
+    ("per_layer_model_projection.", "per_layer_linear"),
+    ("embed_tokens", "embedding"),
+    ("wte.", "embedding"),
+    ("lm_head", "lm_head"),
+    (".experts.", "experts"),
 )
-"""Model types whose layers are known: grouped-query attention and a gated MLP or experts."""
+QUANTIZABLE: Final[frozenset[GroupName]] = frozenset({"linear", "experts", "per_layer_linear"})
+_SMALL: Final = ("norm", "router", ".mlp.gate.", "layer_scalar")
 
 
-_QKV_BIAS: Final = frozenset({"qwen2", "qwen2_moe"})
+class Stored(NamedTuple):
+    """One tensor, as its checkpoint stores it."""
+
+    name: str
+    dimensions: int
+    parameters: int
+    """0 for a scale or zero point."""
+    stored_bytes: int
+
+
+def group_of(name: str, dimensions: int, layers: tuple[LayerShape, ...]) -> GroupName:
+    """Tell a tensor's group from its name.
+
+    >>> group_of("model.layers.0.mlp.up_proj.weight", 2, ())
+    'linear'
+    """
+    for mark, group in _MARKS:
+        if mark in name:
+            return group
+    layer = _LAYER.search(name)
+    if layer and _SHARED.search(name) and _shares(int(layer.group(1)), layers):
+        return "shared_kv"
+    small = dimensions < 2 or any(mark in name for mark in _SMALL)
+    return "other" if small else "linear"
+
+
+def sum_up(
+    tensors: Iterable[Stored],
+    layers: tuple[LayerShape, ...],
+    *,
+    tied: bool,
+    provenance: Provenance,
+) -> tuple[ParameterGroup, ...]:
+    """Add tensors up by group, the largest group first."""
+    parameters: dict[GroupName, int] = defaultdict(int)
+    stored: dict[GroupName, int] = defaultdict(int)
+    for tensor in tensors:
+        name = group_of(tensor.name, tensor.dimensions, layers)
+        parameters[name] += tensor.parameters
+        stored[name] += tensor.stored_bytes
+    # A tied output layer and what a KV-sharing layer never uses are not loaded.
+    dropped = {"shared_kv", "lm_head"} if tied else {"shared_kv"}
+    return tuple(
+        ParameterGroup(
+            name=name,
+            parameters=parameters[name],
+            stored_bytes=size,
+            resident_bytes=0 if name in dropped else size,
+            provenance=provenance,
+        )
+        for name, size in sorted(stored.items(), key=lambda row: -row[1])
+    )
+
+
+def _shares(index: int, layers: tuple[LayerShape, ...]) -> bool:
+    return index < len(layers) and layers[index].shares_kv
+
+
+_WINDOWED_BY_DEFAULT: Final = frozenset({"mistral", "phi3", "starcoder2"})
+"""Model types whose `sliding_window`, when set, holds for every layer."""
+_PATTERN_OF_GEMMA: Final = 6
+"""Every sixth layer is full, where a Gemma 3 or 4 does not say."""
+_NAMES: Final = {"sliding_attention": "sliding", "full_attention": "full"}
+_MOST_LAYERS: Final = 10_000
+"""Fifty times what the deepest published model has; each takes a record here."""
+_MOST_STRETCHED: Final = 1000
+_GEMMA4_FULL_HEAD: Final = 512
+_NOT_PLANNED: Final = {
+    "kv_lora_rank": "It caches latent attention (MLA)",
+    "attention_chunk_size": "It has chunked local attention",
+    "mamba_d_state": "It has state-space layers",
+    "linear_num_key_heads": "It has linear attention layers",
+}
+
+
+class ModelConfig:
+    """The text half of a config, whatever its nesting, by the usual names."""
+
+    def __init__(self, config: Any) -> None:
+        self.unknown: list[str] = []
+        """What could not be read, in sentences."""
+        self.whole = Section(config, "config.json", self.unknown)
+        inner = self.whole.section("text_config")
+        self.text = Section({**self.whole.values, **inner.values}, "config.json", self.unknown)
+        self.model_type = self.text.word("model_type") or self.whole.word("model_type")
+
+    def number(self, *names: str, most: int = MOST) -> int:
+        """Give the first of several names that holds a number, 0 for none."""
+        return self.text.number(*names, most=most)
+
+    @property
+    def is_gemma(self) -> bool:
+        """Gemma 3 and 4 leave out what is their default."""
+        return (self.model_type or "").startswith(("gemma3", "gemma4"))
+
+    @property
+    def is_gemma4(self) -> bool:
+        """Its full layers have heads of another size."""
+        return (self.model_type or "").startswith("gemma4")
+
+    @property
+    def depth(self) -> int:
+        """How many decoder layers there are."""
+        return self.number("num_hidden_layers", "n_layer", "num_layers", most=_MOST_LAYERS)
+
+    @property
+    def heads(self) -> int:
+        """How many query heads there are."""
+        return self.number("num_attention_heads", "n_head")
+
+    @property
+    def hidden(self) -> int:
+        """How wide a token is."""
+        return self.number("hidden_size", "n_embd", "d_model")
+
+    @property
+    def head_size(self) -> int:
+        """Of a layer that does not say otherwise."""
+        return self.number("head_dim") or (self.hidden // self.heads if self.heads else 0)
+
+    @property
+    def tied(self) -> bool:
+        """Whether the output layer is the token embedding."""
+        return self.text.on(
+            "tie_word_embeddings", default=(self.model_type or "").startswith("gemma")
+        )
+
+    @property
+    def dtype(self) -> str | None:
+        """What its numbers are stored as, by either name."""
+        return self.text.word("dtype") or self.text.word("torch_dtype")
+
+    @property
+    def rope_factor(self) -> float:
+        """By how much linear scaling stretches its positions; vLLM caches as many of them."""
+        scaling = self.text.section("rope_scaling") or self.text.section("rope_parameters")
+        scaling = scaling.section("full_attention") or scaling
+        linear = "linear" in {scaling.word("rope_type"), scaling.word("type")}
+        factor = scaling.values.get("factor")
+        if not (linear and isinstance(factor, int | float) and 1 <= factor <= _MOST_STRETCHED):
+            return 1.0
+        return float(factor)
+
+    @property
+    def first_sharing(self) -> int:
+        """The first layer that reads an earlier one's cache."""
+        return self.depth - self.number("num_kv_shared_layers")
+
+    def layers(self) -> tuple[LayerShape, ...]:
+        """Give every layer, or none and say why in `unknown`."""
+        missing = [
+            name
+            for name, value in (
+                ("num_hidden_layers", self.depth),
+                ("num_attention_heads", self.heads),
+                ("head_dim or hidden_size", self.head_size),
+            )
+            if not value
+        ]
+        self.unknown += [f"config.json does not give {name}." for name in missing]
+        self.unknown += [f"{why}, which is not planned." for why in self._exotic()]
+        if missing or self.unknown:
+            return ()
+        layers = tuple(self._layers())
+        if any(layer.attention == "sliding" and not layer.window for layer in layers):
+            self.unknown.append("config.json does not give sliding_window, and has such layers.")
+        if len(layers) < self.depth:
+            self.unknown.append(f"layer_types names {len(layers)} of {self.depth} layers.")
+        return () if self.unknown else layers
+
+    def _exotic(self) -> Iterator[str]:
+        yield from (why for name, why in _NOT_PLANNED.items() if self.text.values.get(name))
+        for name in dict.fromkeys(self.text.words("layer_types")):
+            if name not in _NAMES:
+                yield f"It has layers of type {name}"
+
+    def _layers(self) -> Iterator[LayerShape]:
+        heads = self.number("num_key_value_heads", "num_kv_heads") or self.heads
+        for index, full in enumerate(self._is_full()):
+            own_heads, own_size = self._overrides(index, full=full)
+            yield LayerShape(
+                attention="full" if full else "sliding",
+                window=None if full else self.number("sliding_window"),
+                kv_heads=own_heads or heads,
+                head_size=own_size or self.head_size,
+                shares_kv=0 < self.first_sharing <= index,
+            )
+
+    def _is_full(self) -> list[bool]:
+        if names := self.text.words("layer_types"):
+            return [_NAMES[name] == "full" for name in names[: self.depth]]
+        window = self.number("sliding_window")
+        pattern = self.number("sliding_window_pattern", "_sliding_window_pattern")
+        if window and (pattern or self.is_gemma):
+            every = pattern or _PATTERN_OF_GEMMA
+            return [(index + 1) % every == 0 for index in range(self.depth)]
+        if self.text.on("use_sliding_window"):
+            full = self.number("max_window_layers")
+            return [index < full for index in range(self.depth)]
+        return [not (window and self.model_type in _WINDOWED_BY_DEFAULT)] * self.depth
+
+    def _overrides(self, index: int, *, full: bool) -> tuple[int, int]:
+        """Give a layer's own KV heads and head size, 0 where it has what all have."""
+        # transformers writes this since 5.15, and leaves out the two fields below.
+        if self.text.values.get("per_layer_config") is not None:
+            own = self.text.section("per_layer_config").section(str(index))
+            return own.number("num_key_value_heads"), own.number("head_dim")
+        if not (full and self.is_gemma4):
+            return 0, 0
+        k_eq_v = self.text.on("attention_k_eq_v")
+        given = "global_head_dim" in self.text.values
+        return (
+            self.number("num_global_key_value_heads") if k_eq_v else 0,
+            self.number("global_head_dim") if given else _GEMMA4_FULL_HEAD,
+        )
+
+
+_LINEARS_PER_LAYER: Final = {"vision": 7, "audio": 10}
+_CLIP_BOUNDS: Final = 4
+"""Least and largest input and output of each clipped linear layer."""
+
+
+class _Reader:
+    def __init__(self, config: Section, defaults: dict[str, int]) -> None:
+        self._config = config
+        self._defaults = defaults
+
+    def __getitem__(self, name: str) -> int:
+        return self._config.number(name, default=self._defaults[name], least=1)
 
 
 class Tensor(NamedTuple):
@@ -33,6 +386,137 @@ class Tensor(NamedTuple):
     def parameters(self) -> int:
         """How many numbers it holds."""
         return math.prod(self.shape)
+
+
+def tower_tensors(config: ModelConfig) -> Iterator[Tensor]:
+    """Give the towers' tensors; a tower of unknown build goes to the config's `unknown`."""
+    for kind in ("vision", "audio"):
+        tower = config.whole.section(f"{kind}_config")
+        if not tower:
+            continue
+        model_type = tower.word("model_type")
+        build = _BUILDS.get(model_type or "")
+        if build is None:
+            config.unknown.append(
+                f"The parameters of a {kind} tower of type {model_type} are not known."
+            )
+        else:
+            yield from build(tower, config.hidden)
+
+
+def _gemma4_vision(tower: Section, hidden: int) -> Iterator[Tensor]:
+    read = _Reader(tower, _GEMMA4_VISION)
+    wide, inner = read["hidden_size"], read["intermediate_size"]
+    inside = read["num_attention_heads"] * read["head_dim"]
+    per_layer = 4 * wide * inside + 3 * wide * inner + 4 * wide + 2 * read["head_dim"]
+    depth = read["num_hidden_layers"]
+    yield Tensor("model.vision_tower.encoder", (depth, per_layer))
+    yield Tensor("model.vision_tower.patch_embedder.input_proj", (wide, 3, read["patch_size"] ** 2))
+    yield Tensor(
+        "model.vision_tower.patch_embedder.position_embedding_table",
+        (2, read["position_embedding_size"], wide),
+    )
+    if tower.on("standardize"):
+        yield Tensor("model.vision_tower.std", (2, wide))
+    if tower.on("use_clipped_linears"):
+        bounds = (depth, _LINEARS_PER_LAYER["vision"], _CLIP_BOUNDS)
+        yield Tensor("model.vision_tower.encoder.clip", bounds)
+    yield Tensor("model.embed_vision.embedding_projection.weight", (hidden, wide))
+
+
+def _gemma4_audio(tower: Section, hidden: int) -> Iterator[Tensor]:
+    read = _Reader(tower, _GEMMA4_AUDIO)
+    wide, depth, out = read["hidden_size"], read["num_hidden_layers"], read["output_proj_dims"]
+    feed_forward = 2 * (2 * 4 * wide * wide + 2 * wide)
+    attention = 5 * wide * wide + wide // read["num_attention_heads"]
+    convolution = 3 * wide * wide + wide * read["conv_kernel_size"] + 2 * wide
+    per_layer = feed_forward + attention + convolution + 3 * wide
+    first, second = tower.numbers("subsampling_conv_channels", 2) or (128, 32)
+    subsampling = first * 9 + first + second * first * 9 + second + wide * wide
+    yield Tensor("model.audio_tower.layers", (depth, per_layer))
+    yield Tensor("model.audio_tower.subsample_conv_projection", (subsampling,))
+    yield Tensor("model.audio_tower.output_proj", (out, wide + 1))
+    if tower.on("use_clipped_linears", default=True):
+        bounds = (depth, _LINEARS_PER_LAYER["audio"], _CLIP_BOUNDS)
+        yield Tensor("model.audio_tower.clip", bounds)
+    yield Tensor("model.embed_audio.embedding_projection.weight", (hidden, out))
+
+
+def _unified_vision(tower: Section, hidden: int) -> Iterator[Tensor]:
+    read = _Reader(tower, _UNIFIED_VISION)
+    wide = read["mm_embed_dim"]
+    patch = 3 * (read["patch_size"] * read["pooling_kernel_size"]) ** 2
+    yield Tensor("model.embed_vision.pos_embedding", (read["mm_posemb_size"], 2, wide))
+    yield Tensor("model.embed_vision.patch_dense.weight", (wide, patch))
+    yield Tensor("model.embed_vision.norms_and_biases", (2 * patch + 5 * wide,))
+    yield Tensor("model.embed_vision.embedding_projection.weight", (hidden, wide))
+
+
+def _unified_audio(tower: Section, hidden: int) -> Iterator[Tensor]:
+    size = _Reader(tower, {"audio_embed_dim": 640})["audio_embed_dim"]
+    yield Tensor("model.embed_audio.embedding_projection.weight", (hidden, size))
+
+
+def _siglip(tower: Section, hidden: int) -> Iterator[Tensor]:
+    read = _Reader(tower, _SIGLIP)
+    wide, inner, patch = read["hidden_size"], read["intermediate_size"], read["patch_size"]
+    attention = 4 * (wide * wide + wide)
+    per_layer = attention + 2 * wide * inner + inner + wide + 4 * wide
+    yield Tensor("vision_tower.encoder", (read["num_hidden_layers"], per_layer))
+    yield Tensor("vision_tower.patch_embedding", (wide, 3 * patch * patch + 1))
+    yield Tensor("vision_tower.position_embedding", ((read["image_size"] // patch) ** 2, wide))
+    yield Tensor("vision_tower.post_layernorm", (2, wide))
+    yield Tensor("multi_modal_projector.mm_input_projection_weight", (wide, hidden))
+    yield Tensor("multi_modal_projector.mm_soft_emb_norm.weight", (wide,))
+
+
+_BUILDS: Final = {
+    "gemma4_vision": _gemma4_vision,
+    "gemma4_audio": _gemma4_audio,
+    "gemma4_unified_vision": _unified_vision,
+    "gemma4_unified_audio": _unified_audio,
+    "siglip_vision_model": _siglip,
+}
+_GEMMA4_VISION: Final = {
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 12,
+    "head_dim": 64,
+    "patch_size": 16,
+    "position_embedding_size": 10240,
+}
+_GEMMA4_AUDIO: Final = {
+    "hidden_size": 1024,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 8,
+    "conv_kernel_size": 5,
+    "output_proj_dims": 1536,
+}
+_UNIFIED_VISION: Final = {
+    "mm_embed_dim": 3840,
+    "patch_size": 16,
+    "pooling_kernel_size": 3,
+    "mm_posemb_size": 1120,
+}
+_SIGLIP: Final = {
+    "hidden_size": 1152,
+    "intermediate_size": 4304,
+    "num_hidden_layers": 27,
+    "patch_size": 14,
+    "image_size": 896,
+}
+
+
+GATED: Final = frozenset(
+    {"llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe"}
+    | {"gemma", "gemma2", "gpt_oss", "granite", "phi3"}
+    | {"gemma3", "gemma3_text", "gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text"}
+)
+"""Model types whose layers are known: grouped-query attention and a gated MLP or experts."""
+
+
+_QKV_BIAS: Final = frozenset({"qwen2", "qwen2_moe"})
 
 
 def decoder_tensors(config: ModelConfig, layers: tuple[LayerShape, ...]) -> Iterator[Tensor]:

@@ -17,12 +17,11 @@ from core.environment import ROOT
 from core.processes import run
 from core.records import MemoryPlan, ModelShape
 from planner import catalog
-from planner.accelerators import accelerator
-from planner.advise import advise
+from planner.advise import Goal, advise
 from planner.flags import Flags
-from planner.goal import Goal
 from planner.memory import plan_memory
 from planner.model import catalog_shape, read_model, shape_of
+from planner.places import accelerator
 
 _PLAN_MS: Final = 5.0
 _ADVISE_MS: Final = 100.0

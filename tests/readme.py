@@ -21,9 +21,8 @@ import first_contact
 from core.environment import ROOT
 from core.settings import Settings, Toolset
 from operations.stage import Stage
-from planner.accelerators import accelerator
 from planner.flags import Flags
-from planner.places import Place, place
+from planner.places import Place, accelerator, place
 from planner.price import price
 from tests.conversation import SETTLED, agent_of
 from tests.listing import MAX_TOKENS, listing, tokens

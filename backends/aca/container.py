@@ -24,11 +24,10 @@ from backends.container import (
 from core import settings
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec, ModelShape, Record, Target
-from planner.accelerators import Accelerator, accelerator
 from planner.boot import Boot, boot, file_bytes, stored_bytes
 from planner.flags import Flags
 from planner.model import is_path
-from planner.places import Place, Size, places
+from planner.places import Accelerator, Place, Size, accelerator, places
 
 _FILE: Final = Path(__file__).with_name("rules.toml")
 

@@ -41,9 +41,9 @@ from backends.common.preflight import always_on, price_doubts, tagged
 from backends.container import as_assignments, as_yaml
 from core.errors import CloudRefused, NotFound, OpsError
 from core.records import DeploymentSpec, MemoryPlan, ModelShape, Plan, PlannedStep
-from planner.accelerators import accelerator
-from planner.foresee import foresee
+from planner.memory import foresee
 from planner.model import read_model
+from planner.places import accelerator
 from planner.price import Price, price
 
 if TYPE_CHECKING:

@@ -48,8 +48,7 @@ from logs.boot import STARTING, WARMING, boot_of, phase_of
 from logs.failures import evidence, recognize
 from logs.failures import meaning as wording_for
 from logs.read import Line
-from planner.accelerators import Accelerator, accelerator
-from planner.places import Size
+from planner.places import Accelerator, Size, accelerator
 
 if TYPE_CHECKING:
     from azure.mgmt.appcontainers.models import ContainerApp

@@ -46,7 +46,7 @@ from core.records import (
     Target,
 )
 from logs.read import Line
-from planner.accelerators import Accelerator
+from planner.places import Accelerator
 
 
 class CloudRunBackend:

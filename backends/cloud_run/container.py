@@ -25,10 +25,10 @@ from backends.google.clients import HF_SECRET, as_sent, key_secret
 from core import settings
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec, ModelShape, Record, Target
+from planner.advise import host_gib
 from planner.boot import boot, file_bytes, outbound_limit
 from planner.flags import Flags
 from planner.model import is_path
-from planner.offers import host_gib
 from planner.places import Place, Size, places
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from backends.google.clients import when
 from backends.google.errors import reading, translated
 from core.records import Record
 from logs.boot import boot_of
-from planner.accelerators import Accelerator, accelerator
-from planner.places import Size
+from planner.places import Accelerator, Size, accelerator
 from planner.price import price
 
 if TYPE_CHECKING:

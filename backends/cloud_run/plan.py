@@ -29,9 +29,9 @@ from backends.google.clients import DEPLOYMENT_LABEL, MANAGED_BY, as_sent, key_s
 from backends.google.errors import not_configured
 from core.errors import NotFound
 from core.records import DeploymentSpec, MemoryPlan, ModelShape, Plan, PlannedStep
-from planner.accelerators import accelerator
-from planner.foresee import foresee
+from planner.memory import foresee
 from planner.model import read_model
+from planner.places import accelerator
 from planner.price import Price, price
 
 if TYPE_CHECKING:

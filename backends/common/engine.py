@@ -9,11 +9,10 @@ from core.endpoint import LOOK_SECONDS, Endpoint
 from core.errors import CloudError, EndpointError
 from core.records import Access, DeploymentSpec, Failure
 from logs.boot import BootLog
-from planner.accelerators import Accelerator, accelerator
 from planner.flags import Flags
-from planner.foresee import foresee
+from planner.memory import foresee
 from planner.model import read_model
-from planner.places import Place, Size
+from planner.places import Accelerator, Place, Size, accelerator
 
 
 async def why_silent(access: Callable[[], Awaitable[Access]], who: str) -> Failure | None:

@@ -14,7 +14,7 @@ from backends.common.preflight import Answer, Question
 from core.records import DeploymentSpec
 from core.reply import note
 from core.settings import Settings
-from planner.folders import MOST_JSON_BYTES, parse_json
+from planner.model import MOST_JSON_BYTES, parse_json
 
 CONFIG: Final = "config.json"
 INDEX: Final = "model.safetensors.index.json"

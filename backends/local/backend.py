@@ -67,11 +67,11 @@ from core.records import (
     Target,
 )
 from logs.read import Line
-from planner.accelerators import Accelerator
 from planner.flags import Flags
+from planner.layouts import free_gib
+from planner.memory import GIB
 from planner.model import read_model
-from planner.near import free_gib
-from planner.overheads import GIB
+from planner.places import Accelerator
 
 
 class LocalBackend:

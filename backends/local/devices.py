@@ -17,8 +17,8 @@ from core.errors import OpsError
 from core.processes import run
 from core.records import Check
 from logs.read import size_of
-from planner.accelerators import Accelerator, accelerators
-from planner.overheads import GIB
+from planner.memory import GIB
+from planner.places import Accelerator, accelerators
 
 _GIB: Final = 1024**3
 _LOW_MEMORY_GIB: Final = 1.0

@@ -26,9 +26,8 @@ from core.records import (
 )
 from core.settings import Settings
 from planner.flags import Flags
-from planner.foresee import foresee
+from planner.memory import GIB, MIB, foresee, overheads
 from planner.model import is_path
-from planner.overheads import GIB, MIB, overheads
 
 KEYLESS: Final = ("/invocations", "/generative_scoring")
 """Where vLLM 0.32 computes without its key. source: tests/real/test_open.py asks every route."""

@@ -32,7 +32,7 @@ from logs.boot import WARMING, BootLog, read_boot
 from logs.failures import died_of, evidence, recognize
 from logs.read import Line, Wanted, head_lines, newest_pages
 from logs.read import newest_lines as files_newest_lines
-from planner.overheads import GIB
+from planner.memory import GIB
 
 _TAIL: Final = 400
 """Lines from which the cause of a death is read."""

@@ -39,7 +39,7 @@ from core.records import (
     Target,
 )
 from logs.read import Line
-from planner.accelerators import Accelerator
+from planner.places import Accelerator
 
 
 def opened(target: Target, world: World) -> Site:

@@ -20,9 +20,9 @@ from backends.tpu.site import ACCOUNT_SCOPE, SPEC_METADATA, Blueprint, Place, Re
 from backends.tpu.vm import blueprint
 from core.errors import NotFound
 from core.records import DeploymentSpec, MemoryPlan, ModelShape, Plan, PlannedStep
-from planner.accelerators import accelerator
-from planner.foresee import foresee
+from planner.memory import foresee
 from planner.model import read_model
+from planner.places import accelerator
 from planner.price import Price, price
 
 if TYPE_CHECKING:

@@ -45,9 +45,9 @@ from core.reply import note
 from logs.boot import COMPILING, WARMING, boot_of, phase_of
 from logs.failures import died_of, evidence
 from logs.read import Line
-from planner.accelerators import Accelerator, accelerator
 from planner.boot import boot
 from planner.flags import Flags
+from planner.places import Accelerator, accelerator
 
 _EXIT: Final = re.compile(r"exit code (-?[0-9]{1,6})")
 _CAUSES: Final = {

@@ -44,10 +44,8 @@ from backends.tpu.site import LOG, Blueprint, key_secret, vm_id
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec, ModelShape, Record
 from planner.boot import boot, file_bytes
-from planner.defaults import most_tokens_of_an_item
-from planner.flags import Flags
-from planner.places import Place
-from planner.upstream import Implementation, upstream_doubts
+from planner.flags import Flags, most_tokens_of_an_item
+from planner.places import Implementation, Place, upstream_doubts
 
 if TYPE_CHECKING:
     from backends.tpu.site import Site

@@ -7,11 +7,9 @@ from typing import Final, NamedTuple
 from benchmark.runs import Manifest
 from core.errors import OpsError
 from core.records import DeploymentSpec, ModelShape, valid
-from planner.accelerators import Accelerator, accelerators
-from planner.defaults import resolve
-from planner.flags import Flags
+from planner.flags import Flags, resolve
 from planner.model import is_path, read_model
-from planner.places import places
+from planner.places import Accelerator, accelerators, places
 
 _MAKERS: Final = frozenset(
     {"nvidia", "google", "intel", "tpu", "gpu", "geforce", "gb", "tesla", "80", "count"}

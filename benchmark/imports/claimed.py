@@ -9,10 +9,9 @@ from benchmark.imports.claims import Claims
 from benchmark.records import Arrivals, CellResult, Code, Verdict
 from benchmark.wording import figure, seconds
 from core.errors import OpsError
-from planner import claims as planner_claims
+from planner import speed as planner_speed
 from planner.flags import Flags
-from planner.reads import Work
-from planner.speed import decode, prefill
+from planner.speed import Work, decode, prefill
 
 Found = tuple[int, Verdict]
 """The place of a cell in its file, and what is said of it."""
@@ -111,7 +110,7 @@ def _too_fast(ground: Known, cell: CellResult) -> str | None:
     single = cell.tpot and cell.tpot.mean > 0 and allowed == 1
     try:
         if single and cell.tpot:
-            said = planner_claims.judge(1 / cell.tpot.mean, *ground)
+            said = planner_speed.judge(1 / cell.tpot.mean, *ground)
             return said.reason if said.verdict == "impossible" else None
         return _too_fast_together(ground, cell)
     except OpsError:

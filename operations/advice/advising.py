@@ -25,12 +25,10 @@ from operations.plans.foreseeing import (
 from operations.plans.places import place_named
 from operations.plans.regions import goes_to, in_region, limited_to, within
 from operations.runtime import Runtime
-from planner.accelerators import accelerator
+from planner.advise import Goal, Refusal, candidates, commonest, quality_of, whose
 from planner.catalog import entries, short_name
-from planner.goal import Goal, candidates, quality_of
 from planner.model import catalog_shape
-from planner.offers import Refusal, commonest, whose
-from planner.places import Place, place, places
+from planner.places import Place, accelerator, place, places
 
 _OFFERS: Final = 3
 _NAMED: Final = 4

@@ -14,10 +14,9 @@ from operations.advice.clouds import price_doubts
 from operations.advice.wide_targets import widened
 from operations.plans.foreseeing import Foresight, dollars, load_words, usd
 from operations.plans.regions import in_region
+from planner.advise import Goal, commonest, quality_of, whose
 from planner.catalog import entries, short_name
 from planner.compare import Comparison, Row, compare
-from planner.goal import Goal, quality_of
-from planner.offers import commonest, whose
 from planner.places import place, places
 
 _NO_TILES: Final = "published vLLM cannot serve it there, whatever the memory"

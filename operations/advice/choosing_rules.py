@@ -6,10 +6,8 @@ from typing import Final
 
 from backends.registry import BACKENDS
 from benchmark.wording import figure, listed
-from planner.advise import consider
+from planner.advise import Goal, Offer, candidates, consider, quality_of
 from planner.compare import Comparison, Row
-from planner.goal import Goal, candidates, quality_of
-from planner.offers import Offer
 from planner.places import Place, place
 from planner.price import price
 

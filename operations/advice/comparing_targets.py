@@ -15,13 +15,12 @@ from operations.advice.wide_targets import alike, is_one, widened
 from operations.benchmarks.evidence import SIMULATED_RUN, Evidence, Measurement, kept, measured
 from operations.plans.foreseeing import Foresight, dollars, load_words, spoken
 from operations.runtime import Runtime
+from planner.advise import Goal
 from planner.boot import Span
 from planner.catalog import short_name
 from planner.compare import Comparison, Row, compare, judged
-from planner.goal import Goal
-from planner.places import place
-from planner.published import FIGURES
-from planner.reached import Band
+from planner.places import FIGURES, place
+from planner.speed import Band
 
 _ROWS: Final = 14
 """Of a comparison: more are longer than a person reads."""

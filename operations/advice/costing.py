@@ -39,9 +39,7 @@ from operations.plans.places import place_called, place_named
 from operations.plans.regions import goes_to, limited_to
 from operations.remembered import NOT_LOOKED, Remembered, remembered
 from operations.runtime import Runtime
-from planner.advise import consider
-from planner.goal import Goal, candidates
-from planner.offers import Offer
+from planner.advise import Goal, Offer, candidates, consider
 from planner.places import Place, Size
 from planner.price import HOURS_PER_MONTH, Price, price
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from benchmark.wording import figure
 from planner.compare import Row
-from planner.reached import Band
+from planner.speed import Band
 
 _MOST: Final = 8
 """What a person reads to the end; the rows have the rest."""

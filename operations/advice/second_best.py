@@ -7,12 +7,10 @@ from backends.registry import BACKENDS
 from core.records import ModelShape
 from operations.advice.sizing import Sized, Sizing, rank
 from operations.plans.foreseeing import dollars, spoken
-from planner.advise import consider
+from planner.advise import Goal, Offer, Refusal, commonest, consider, siblings
 from planner.catalog import QUANTIZED, find
-from planner.goal import Goal, siblings
+from planner.layouts import NearMiss
 from planner.model import catalog_shape
-from planner.near import NearMiss
-from planner.offers import Offer, Refusal, commonest
 from planner.places import Place, place
 
 QAT: Final = "int4 weights (QAT)"

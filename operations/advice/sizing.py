@@ -6,9 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
 from core.records import ModelShape
-from planner.advise import considering
-from planner.goal import Goal
-from planner.offers import Offer, Refusal, refuse, served
+from planner.advise import Goal, Offer, Refusal, considering, refuse, served
 from planner.places import Place, place
 
 _MOST: Final = 512

@@ -10,10 +10,8 @@ from pydantic import Field
 from core.errors import InvalidArgument
 from core.records import Record
 from operations.plans.foreseeing import dollars
-from planner.accelerators import accelerator
-from planner.goal import Goal, candidates
-from planner.offers import Offer
-from planner.places import Place
+from planner.advise import Goal, Offer, candidates
+from planner.places import Place, accelerator
 from planner.price import HOURS_PER_MONTH, load_cost
 
 _DAYS_PER_WEEK: Final = 7

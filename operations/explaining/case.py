@@ -6,12 +6,11 @@ from typing import Any, Final
 from core.errors import InvalidArgument, Unsupported
 from core.records import DeploymentSpec, KvPlan, MemoryPlan, ModelShape
 from operations.plans.places import read_from
-from planner.accelerators import Accelerator
+from planner.advise import host_gib, host_too_small
 from planner.boot import Boot, boot, source_of
 from planner.flags import Flags
 from planner.layouts import Ground
-from planner.offers import host_gib, host_too_small
-from planner.places import Place
+from planner.places import Accelerator, Place
 from planner.price import HOURS_PER_MONTH, price
 from planner.speed import Decode, Prefill, decode, prefill
 

@@ -7,7 +7,7 @@ from core.records import MemoryPlan
 from operations.explaining.case import Case, at_once, bytes_per_token
 from operations.explaining.records import FlagRow
 from operations.plans.precisions import precision
-from planner.kv_precisions import kv_precisions
+from planner.kv import kv_precisions
 
 _UNKNOWN: Final = "How much, nobody can say here: model or memory of the accelerator are not known."
 _STEP: Final = 0.05

@@ -8,10 +8,10 @@ from operations.explaining.case import Case, at_once
 from operations.explaining.records import BootCheck, Practice
 from operations.explaining.running_rows import cold_start, ended, idle_cost
 from operations.explaining.serving_rows import together
+from planner.advise import engine_line
 from planner.boot import Boot
-from planner.kv_precisions import kv_precisions
+from planner.kv import kv_precisions
 from planner.layouts import Wish, arrange, of_weights, utilization
-from planner.offers import engine_line
 
 _PLANNER: Final = "computed by the planner for this model and accelerator"
 _SEQUENCES: Final = "vLLM's scheduler: what the cache cannot hold is preempted and computed again"

@@ -9,7 +9,7 @@ from operations.explaining.case import Case, at_once
 from operations.explaining.records import FlagRow
 from operations.explaining.spec_words import rest
 from planner.boot import Boot
-from planner.parsers import defaults
+from planner.flags import defaults
 
 _UNKNOWN: Final = "not known here"
 _THOUGHTS: Final = (

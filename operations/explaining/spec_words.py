@@ -6,9 +6,7 @@ from typing import Any, Final
 
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec, apart, valid
-from planner.engine_words import check_words
-from planner.flags import size_in_bytes
-from planner.parsers import defaults
+from planner.flags import check_words, defaults, size_in_bytes
 
 _Pair = tuple[str, str | None]
 _SHORT: Final = {"-tp": "tensor_parallel_size", "-q": "quantization"}

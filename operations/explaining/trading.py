@@ -8,7 +8,7 @@ from operations.explaining.records import TradeOff, Verdict
 from operations.explaining.running_rows import asleep_cost, cold_start, ended, idle_cost
 from operations.explaining.serving_rows import together
 from operations.plans.precisions import precision
-from planner.kv_precisions import kv_precisions
+from planner.kv import kv_precisions
 
 
 def trade_offs(case: Case, long_enough: Verdict) -> Iterator[TradeOff]:

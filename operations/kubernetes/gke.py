@@ -18,10 +18,9 @@ from operations.kubernetes.manifests import PORT, WEIGHTS, Object, Serving, Volu
 from operations.lives.deploying import name_for
 from planner.boot import boot, file_bytes
 from planner.catalog import not_on_hub
-from planner.flags import Flags
+from planner.flags import Flags, parsers_for
 from planner.layouts import Arrangement
 from planner.model import is_path
-from planner.parsers import parsers_for
 from planner.places import place
 
 _GIB: Final = 2**30

@@ -12,10 +12,9 @@ from core.records import DeploymentName, ModelShape, Record, valid
 from operations.plans.foreseeing import loads
 from operations.plans.memory import memory_table
 from operations.plans.nearer import nearest
-from planner.accelerators import accelerator
-from planner.goal import Goal, candidates
+from planner.advise import Goal, candidates
 from planner.layouts import Arrangement, Ground, Layout, arrange
-from planner.places import place
+from planner.places import accelerator, place
 
 _FILE: Final = Path(__file__).with_name("gke.toml")
 PLACE: Final = "gke-l4"

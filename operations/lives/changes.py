@@ -86,7 +86,7 @@ async def wish(
     dropped = {*defaults, *_computed(layout), *_lost(before, wanted)}
     kept = before.model_dump(exclude=dropped)
     if given.get("image", before.image) != before.image:
-        from planner.parsers import without  # noqa: PLC0415  the planner loads slowly
+        from planner.flags import without  # noqa: PLC0415  the planner loads slowly
 
         kept["engine_args"] = without(kept.get("engine_args", ()))
     spec = valid(DeploymentSpec, {**kept, **given, "name": name, "model": wanted})

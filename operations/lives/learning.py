@@ -10,7 +10,7 @@ from core.records import Deployment, State
 from operations.asking import ModelAnswer
 from operations.resolve import Found
 from operations.runtime import Runtime
-from planner.pairs import ActualCache, DecodePair, KvPair, PredictedCache, keep_decode, keep_kv
+from planner.calibrate import ActualCache, DecodePair, KvPair, PredictedCache, keep_decode, keep_kv
 
 _ENOUGH_TOKENS: Final = 32
 """Of one answer, for the time of a token to mean anything."""

@@ -10,7 +10,7 @@ from operations.lives.deploying import plan, specify
 from operations.models.hub_models import require_on_hub
 from operations.plans.planning import DeploymentPlan
 from operations.runtime import Runtime
-from planner.parsers import added_in
+from planner.flags import added_in
 
 
 async def held(

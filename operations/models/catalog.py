@@ -8,12 +8,12 @@ from core.errors import NextStep
 from core.records import Answer, Record, State
 from operations.resolve import everything
 from operations.runtime import Runtime
-from planner.accelerators import accelerator
 from planner.boot import file_bytes
 from planner.catalog import QUANTIZED, entries, find, not_on_hub, short_name
 from planner.flags import Flags
 from planner.memory import plan_memory
 from planner.model import catalog_shape
+from planner.places import accelerator
 
 _GIB: Final = 2**30
 _GPU: Final = "h100"

@@ -16,8 +16,7 @@ from core.settings import Settings
 from operations.commands import Command, command
 from planner.boot import file_bytes
 from planner.catalog import entries, entry, not_on_hub
-from planner.folders import faults, weights_in
-from planner.model import full_name, is_path, read_model
+from planner.model import faults, full_name, is_path, read_model, weights_in
 
 _GIB: Final = 2**30
 _CONTAINER_CACHE: Final = "~/.cache/huggingface/hub"

@@ -4,15 +4,22 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple, get_args
 
 from core.records import MemoryPlan
+from planner.advise import engine_line, host_gib, spare_gib
 from planner.boot import boot
 from planner.flags import Flags
-from planner.layouts import Arrangement, Ground, Layout, Wish, arrange, of_weights
-from planner.near import offload, text_only
-from planner.offers import engine_line, host_gib, spare_gib
+from planner.layouts import (
+    Arrangement,
+    Ground,
+    Layout,
+    Wish,
+    arrange,
+    of_weights,
+    offload,
+    text_only,
+)
 from planner.places import Place
 from planner.price import price
-from planner.reached import Band
-from planner.speed import decode
+from planner.speed import Band, decode
 
 MODEST: Final = 8192
 """Tokens: a length that is of use, for what is computed beside what was asked."""

@@ -11,12 +11,10 @@ from operations.plans.alternatives import MODEST
 from operations.plans.foreseeing import arguments, why_not_offload
 from operations.plans.memory import memory_table
 from operations.plans.nearer import nearest
-from planner.accelerators import Accelerator, accelerator
-from planner.flags import Flags, engine_flags
-from planner.goal import Goal
+from planner.advise import Goal
+from planner.flags import Flags, engine_flags, parsers_for
 from planner.layouts import SHORTEST, Ground, Layout, arrange_said, of_weights, usual_length
-from planner.parsers import parsers_for
-from planner.places import places
+from planner.places import Accelerator, accelerator, places
 
 COMPUTED: Final = frozenset(
     {

@@ -9,16 +9,14 @@ from core.errors import NextStep
 from core.records import Answer, MemoryPlan, Record
 from operations.plans.alternatives import MODEST
 from operations.plans.memory import MemoryTable
-from planner.accelerators import Accelerator
+from planner.advise import Offer, Refusal
 from planner.boot import Boot
 from planner.catalog import short_name
 from planner.flags import Flags
-from planner.layouts import Ground, Wish
-from planner.near import free_gib, offload, offloading
-from planner.offers import Offer, Refusal
-from planner.places import Place, place
+from planner.layouts import Ground, Wish, free_gib, offload, offloading
+from planner.places import Accelerator, Place, place
 from planner.price import Load, LoadCost, Price
-from planner.reached import Band
+from planner.speed import Band
 
 _GUESSED: Final = (
     "Speeds and token costs are wide bands: nobody has measured such a model on such hardware."

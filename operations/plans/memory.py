@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from core.records import MemoryPlan, ModelShape, Record
-from planner.accelerators import accelerator
-from planner.bars import table, work_gib
+from planner.commandline import table, work_gib
+from planner.places import accelerator
 
 
 class Context(Record):

@@ -5,13 +5,11 @@ from typing import Any
 
 from operations.plans.alternatives import MODEST, Alternatives
 from operations.plans.foreseeing import arguments
+from planner.advise import Goal, engine_line
 from planner.catalog import QUANTIZED, find
 from planner.flags import Flags
-from planner.goal import Goal
-from planner.layouts import Ground, arrange, of_weights
+from planner.layouts import Ground, arrange, near_misses, of_weights, text_only
 from planner.model import catalog_shape
-from planner.near import near_misses, text_only
-from planner.offers import engine_line
 
 
 def nearer(

@@ -30,9 +30,19 @@ from operations.plans.memory import Context, MemoryTable, context_of, each_gib, 
 from operations.plans.nearer import nearer
 from operations.plans.precisions import cache_precisions, cache_types, precision
 from operations.plans.startable import check_startable
-from planner.engine_words import engine_words
-from planner.flags import Flags, engine_flags
-from planner.goal import Goal, candidates
+from planner.advise import (
+    Goal,
+    Offer,
+    Refusal,
+    Site,
+    candidates,
+    engine_line,
+    host_gib,
+    host_too_small,
+    make_offer,
+    spare_gib,
+)
+from planner.flags import Flags, engine_flags, engine_words
 from planner.layouts import (
     SHORTEST,
     Arrangement,
@@ -42,16 +52,6 @@ from planner.layouts import (
     arrange_said,
     of_weights,
     usual_length,
-)
-from planner.offers import (
-    Offer,
-    Refusal,
-    Site,
-    engine_line,
-    host_gib,
-    host_too_small,
-    make_offer,
-    spare_gib,
 )
 from planner.places import Place
 

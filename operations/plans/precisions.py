@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from core.errors import InvalidArgument
 from core.records import ModelShape
-from planner.accelerators import Accelerator
 from planner.flags import Flags
-from planner.kv_precisions import kv_precisions
+from planner.kv import kv_precisions
+from planner.places import Accelerator
 
 
 def precision(shape: ModelShape, flags: Flags, device: Accelerator) -> str:
@@ -74,7 +74,7 @@ def cache_precisions(device: Accelerator) -> Iterator[tuple[str, str]]:
 def cache_types(device: Accelerator) -> str:
     """Say which types of the KV cache there are on an accelerator, in one line.
 
-    >>> from planner.accelerators import accelerator
+    >>> from planner.places import accelerator
     >>> cache_types(accelerator("v6e"))
     'auto'
     """

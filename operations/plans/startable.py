@@ -3,8 +3,7 @@
 from core.errors import InvalidArgument
 from core.records import ModelShape
 from operations.plans.precisions import check_cache_type
-from planner.defaults import kv_element_bytes
-from planner.flags import Flags, positions
+from planner.flags import Flags, kv_element_bytes, positions
 from planner.places import Place
 
 

@@ -10,13 +10,10 @@ from typing import Any, Final, NamedTuple
 from core.errors import OpsError
 from core.records import KvPlan, MemoryPlan, ModelShape
 from planner import catalog
-from planner.accelerators import Accelerator, accelerator
-from planner.defaults import most_tokens_of_an_item, resolve
-from planner.flags import Flags
-from planner.memory import plan_memory
+from planner.flags import Flags, most_tokens_of_an_item, resolve
+from planner.memory import overheads, plan_memory, resident
 from planner.model import read_model
-from planner.overheads import overheads
-from planner.resident import resident
+from planner.places import Accelerator, accelerator
 from simulators.engine.boot import (
     Boot,
     Moment,

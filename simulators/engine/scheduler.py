@@ -8,11 +8,9 @@ from itertools import takewhile
 from typing import Protocol
 
 from core.records import ModelShape
-from planner.accelerators import Accelerator
 from planner.flags import Flags
-from planner.reached import share
-from planner.reads import Work
-from planner.speed import decode
+from planner.places import Accelerator
+from planner.speed import Work, decode, share
 
 
 def prefix_hashes(tokens: Sequence[int], block_size: int, known: Sequence[int] = ()) -> list[int]:

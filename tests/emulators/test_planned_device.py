@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import pytest
 
-from planner.accelerators import accelerator
 from planner.flags import Flags
 from planner.model import read_model
+from planner.places import accelerator
 from planner.speed import decode, prefill
 from simulators.engine.scheduler import PlannedDevice
 from tests.emulators.test_device import batch

@@ -11,10 +11,10 @@ from prometheus_client import generate_latest
 
 from core.records import MemoryPlan
 from logs.failures import recognize
-from planner.accelerators import accelerator
 from planner.flags import Flags
 from planner.memory import plan_memory
 from planner.model import read_model
+from planner.places import accelerator
 from simulators.engine.__main__ import main
 from simulators.engine.answers import Served
 from simulators.engine.boot import Boot, resolve

@@ -12,8 +12,8 @@ from backends.local.backend import LocalBackend
 from core.records import DeploymentSpec
 from core.settings import Settings
 from operations.plans.fitting import with_usual_length
-from planner.accelerators import Accelerator, accelerators
 from planner.model import read_model
+from planner.places import Accelerator, accelerators
 from tests.backends.local.conftest import TARGET
 from tests.conftest import processes_of
 from tests.conversation import Agent, Human, Reply, agent_of

@@ -11,10 +11,10 @@ from core.settings import Settings
 from operations.resolve import Found, find
 from operations.stage import Stage
 from operations.watching.memory_check import Component, compare, memory_check
-from planner.accelerators import accelerator
 from planner.flags import Flags
 from planner.memory import plan_memory
 from planner.model import catalog_shape
+from planner.places import accelerator
 from tests.conversation import Agent
 from tests.operations.shown import shown
 

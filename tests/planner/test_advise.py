@@ -5,14 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.errors import InvalidArgument
-from planner.accelerators import accelerator
-from planner.advise import Advice, advise, consider
-from planner.goal import Goal
+from planner.advise import Advice, Goal, Offer, Refusal, advise, consider
 from planner.layouts import Ground, Layout, Wish, arrange
 from planner.memory import plan_memory
 from planner.model import read_model
-from planner.offers import Offer, Refusal
-from planner.places import place, places
+from planner.places import accelerator, place, places
 from tests.planner.shapes import catalogued
 
 MODELS = st.sampled_from(["e2b", "e4b qat", "12b", "12b qat", "26b qat", "31b", "31b qat"])

@@ -2,9 +2,7 @@
 
 import pytest
 
-from planner.advise import advise, consider
-from planner.goal import Goal
-from planner.offers import Offer
+from planner.advise import Goal, Offer, advise, consider
 from planner.places import place
 from tests.planner.shapes import catalogued
 

@@ -9,11 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.records import Gib, ModelShape
-from planner.accelerators import accelerator
-from planner.calibrate import Calibration, Fitted, LeftOut, calibrate, fit_constants
+from planner.calibrate import (
+    ActualCache,
+    Calibration,
+    DecodePair,
+    Fitted,
+    KvPair,
+    LeftOut,
+    PredictedCache,
+    calibrate,
+    fit_constants,
+)
 from planner.flags import Flags
 from planner.memory import plan_memory
-from planner.pairs import ActualCache, DecodePair, KvPair, PredictedCache
+from planner.places import accelerator
 from tests.planner.shapes import FP8_BLOCK, catalogued, with_quantization
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

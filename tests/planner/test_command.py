@@ -9,10 +9,9 @@ import pytest
 
 from core.journal import Journal
 from planner.__main__ import main
-from planner.calibrate import calibrate
-from planner.commands import as_toml
-from planner.pairs import DecodePair, KvPair, keep_decode, keep_kv, kept
-from planner.reached import Constants
+from planner.calibrate import DecodePair, KvPair, calibrate, keep_decode, keep_kv, kept
+from planner.commandline import as_toml
+from planner.speed import Constants
 from tests.planner.test_calibrate import ROWS_3090, cached, decoded
 
 L4 = ("--accelerator", "l4")

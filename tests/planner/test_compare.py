@@ -5,8 +5,8 @@ import json
 import pytest
 
 from planner.__main__ import main
+from planner.advise import Goal
 from planner.compare import Comparison, Row, compare, table
-from planner.goal import Goal
 
 
 def row(found: Comparison, model: str, where: str) -> Row:

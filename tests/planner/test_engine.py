@@ -15,10 +15,10 @@ import pytest
 
 from core.metrics import CacheConfig, MetricsPage
 from logs.boot import BootMemory, read_boot
-from planner.accelerators import accelerator
 from planner.flags import Flags
 from planner.memory import plan_memory
 from planner.model import read_model
+from planner.places import accelerator
 
 pytestmark = [pytest.mark.anyio, pytest.mark.vllm]
 

@@ -6,8 +6,7 @@ import pytest
 
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec
-from planner.engine_words import engine_words
-from planner.flags import Flags, engine_flags
+from planner.flags import Flags, engine_flags, engine_words
 
 
 @pytest.mark.parametrize(

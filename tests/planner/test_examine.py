@@ -2,11 +2,8 @@
 
 import pytest
 
-from planner.advise import consider
-from planner.examine import examine
+from planner.advise import Goal, Offer, Refusal, consider, examine
 from planner.flags import Flags
-from planner.goal import Goal
-from planner.offers import Offer, Refusal
 from planner.places import Place, Size, place
 from tests.planner.shapes import catalogued
 

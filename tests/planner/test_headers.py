@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import ModelNotFound
-from planner.headers import read_headers
-from planner.model import read_model
+from planner.model import read_headers, read_model
 from tests.planner.folders import write_safetensors
 from tests.planner.nonsense import odd
 from tests.planner.shapes import LLAMA_8B

@@ -17,8 +17,7 @@ from starlette.routing import Route
 
 from core.errors import ModelNotFound
 from planner.__main__ import main
-from planner.hub import read_hub_model
-from planner.model import read_model
+from planner.model import read_hub_model, read_model
 from tests.planner.folders import packed_folder
 
 KEY = "hf_right"
@@ -96,7 +95,7 @@ def test_fit_plans_a_model_of_the_hub(
     """`--from-hub` reads its headers with the token of the settings; no weights are downloaded."""
     hub, url = served
     monkeypatch.setenv("HF_TOKEN", KEY)
-    monkeypatch.setattr("planner.fit.read_hub_model", partial(read_hub_model, endpoint=url))
+    monkeypatch.setattr("planner.commandline.read_hub_model", partial(read_hub_model, endpoint=url))
     words = ["fit", "a/b", "--from-hub", "--accelerator", "l4", "--max-model-len", "64", "--json"]
     assert main(words) in {0, 1}
     assert json.loads(capsys.readouterr().out)["weights_gib"] >= 0

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.records import LayerShape, ModelShape
-from planner.kv import KvAsk, divide, longest_length, plan_kv
-from planner.kv_tpu import block_size, plan_kv_tpu
+from planner.kv import KvAsk, block_size, divide, longest_length, plan_kv, plan_kv_tpu
 from planner.model import shape_of
 from tests.planner.shapes import LLAMA_8B, catalogued, gemma3
 

@@ -4,9 +4,9 @@ from typing import Final
 
 import pytest
 
-from planner.accelerators import accelerator
 from planner.flags import Flags
 from planner.layouts import Ground, Layout, Wish, arrange_said
+from planner.places import accelerator
 from tests.planner.shapes import catalogued
 
 WISH: Final = Wish(max_model_len=8192, usual_tokens=1280)

@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 
 from core.errors import InvalidArgument, Unsupported
 from core.records import DeploymentSpec, MemoryPlan, ModelShape
-from planner.accelerators import accelerator, accelerators
-from planner.flags import Flags, size_in_bytes
+from planner.flags import Flags, profile, size_in_bytes
 from planner.memory import plan_memory
 from planner.model import read_model, shape_of
-from planner.versions import profile
+from planner.places import accelerator, accelerators
 from tests.measure_planner import shapes
 from tests.planner.shapes import (
     AWQ,

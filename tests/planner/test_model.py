@@ -9,8 +9,7 @@ import pytest
 
 from core.errors import ModelNotFound, Unsupported
 from planner.catalog import Entry, entries, find
-from planner.hub import read_hub_model
-from planner.model import catalog_shape, read_model, shape_of
+from planner.model import catalog_shape, read_hub_model, read_model, shape_of
 from tests.planner.folders import packed_folder
 from tests.planner.shapes import (
     LLAMA_8B,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.parsers import added_in, parsers_for, without
+from planner.flags import added_in, parsers_for, without
 
 TOOLS = ("--enable-auto-tool-choice", "--tool-call-parser=gemma4")
 REASONING = ("--reasoning-parser=gemma4",)

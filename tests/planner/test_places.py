@@ -6,10 +6,9 @@ from backends.aca.container import rules as aca_rules
 from backends.cloud_run.container import rules as cloud_run_rules
 from backends.tpu.rules import rules as tpu_rules
 from core.errors import InvalidArgument
-from planner.accelerators import accelerators
 from planner.boot import boot
 from planner.flags import Flags
-from planner.places import place, places
+from planner.places import accelerators, place, places
 from tests.planner.shapes import catalogued
 
 

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.accelerators import accelerator
 from planner.flags import Flags
-from planner.places import Size, place, places
+from planner.places import Size, accelerator, place, places
 from planner.price import Load, load_cost, price, rates
 from tests.planner.shapes import catalogued
 

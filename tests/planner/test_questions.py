@@ -2,15 +2,12 @@
 
 import pytest
 
-from planner.accelerators import accelerator
-from planner.advise import Advice, advise
+from planner.advise import Advice, Goal, Offer, Refusal, advise
 from planner.compare import Comparison, Row, compare
 from planner.flags import Flags
-from planner.goal import Goal
-from planner.kv_precisions import kv_precisions
+from planner.kv import kv_precisions
 from planner.memory import plan_memory
-from planner.offers import Offer, Refusal
-from planner.places import place
+from planner.places import accelerator, place
 from planner.speed import decode
 from tests.planner.shapes import catalogued
 

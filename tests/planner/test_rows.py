@@ -5,9 +5,9 @@ from typing import Any, Literal, NamedTuple
 import pytest
 
 from core.records import MemoryPlan, ModelShape
-from planner.accelerators import accelerator
 from planner.flags import Flags
 from planner.memory import plan_memory
+from planner.places import accelerator
 from tests.measure_planner import Figures, figures, public_rows
 from tests.planner.shapes import AWQ, FP8_BLOCK, catalogued, with_quantization
 

@@ -8,12 +8,10 @@ from hypothesis import strategies as st
 
 from core.errors import InvalidArgument
 from core.records import ModelShape
-from planner.accelerators import accelerator
-from planner.claims import judge
 from planner.flags import Flags
 from planner.memory import plan_memory
-from planner.reads import Work
-from planner.speed import Decode, decode, prefill, saturation
+from planner.places import accelerator
+from planner.speed import Decode, Work, decode, judge, prefill, saturation
 from tests.planner.shapes import FP8_BLOCK, catalogued, with_quantization
 
 FP8_31B = with_quantization("31b", FP8_BLOCK)

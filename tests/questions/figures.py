@@ -7,9 +7,7 @@ from typing import Any, Final
 
 import psutil
 
-from planner.advise import consider
-from planner.goal import Goal, candidates
-from planner.offers import Offer, Refusal
+from planner.advise import Goal, Offer, Refusal, candidates, consider
 from planner.places import place
 from planner.price import HOURS_PER_MONTH, price
 

@@ -10,9 +10,9 @@ import pytest
 from core.journal import utc_now
 from core.settings import GooglePlane, Settings
 from operations.lives import overdue
-from planner.accelerators import accelerator
 from planner.flags import Flags
 from planner.model import read_model
+from planner.places import accelerator
 from planner.speed import decode
 from tests.conversation import Agent, agent_of
 from tests.google_plane import Controls

@@ -39,8 +39,8 @@ from core.records import (
     Target,
 )
 from logs.read import Line
-from planner.accelerators import accelerator
-from planner.foresee import foresee
+from planner.memory import foresee
+from planner.places import accelerator
 from tests.tools.recorded_world import Kept
 from tests.tools.sentinels import KEY, LEAKY, SIGNED
 

@@ -6,7 +6,7 @@ import pytest
 
 from core.errors import InvalidArgument
 from core.records import LayerShape, ModelShape
-from planner.accelerators import accelerator
+from planner.places import accelerator
 from tests.backends.aca.planned import A100, E2B, E4B, PATCHED, SMALL, T4, drawn, planned, small
 
 

@@ -7,10 +7,9 @@ import pytest
 from backends.aca import container
 from core.errors import InvalidArgument
 from core.records import Target
-from planner.accelerators import accelerator
-from planner.defaults import resolve
-from planner.flags import Flags
+from planner.flags import Flags, resolve
 from planner.model import read_model
+from planner.places import accelerator
 from tests.backends.aca.planned import A100, QAT_12B, T4, drawn, planned, site, spec
 
 targets = pytest.mark.parametrize("target", [A100, T4])

@@ -9,10 +9,10 @@ import httpx2
 import pytest
 from google.iam.v1.policy_pb2 import Policy
 
-from planner.accelerators import accelerator
 from planner.flags import Flags
 from planner.memory import plan_memory
 from planner.model import read_model
+from planner.places import accelerator
 from simulators.google.vm import vm_of
 from tests.emulators.google.vms import (
     KEY,
