@@ -16,18 +16,13 @@ import anyio
 import platformdirs
 from pydantic import SecretStr
 
-from benchmark import imports
-from benchmark.advising.headline import headline
-from benchmark.comparing import sides
+from benchmark import commandline, compare, imports, profiles, report, report_text, server
+from benchmark.advice import headline
+from benchmark.commandline import clock, counted, live_on
 from benchmark.folder import RunFolder
-from benchmark.imports.claims import Claims
-from benchmark.reporting import brief, report
-from benchmark.running import commandline, start
-from benchmark.running.live import clock, counted, live_on
-from benchmark.running.state import state_of
-from benchmark.running.sweep import End, conclude
-from benchmark.runs import Progress, RunState
-from benchmark.server import subject
+from benchmark.import_cells import Claims
+from benchmark.records import Progress, RunState
+from benchmark.run import End, conclude, state_of
 from core import PRODUCT
 from core.endpoint import Endpoint
 from core.errors import Busy, NotFound, OpsError
@@ -55,7 +50,7 @@ def _run(words: Namespace) -> int:
     seen = anyio.run(_look, Access(base_url=url, api_key=key, protection="its key"), words.model)
     for said in seen.notes:
         print(said, file=sys.stderr)
-    folder = start.make(
+    folder = profiles.make(
         _runs(words),
         base_url=url,
         plan=plan,
@@ -65,10 +60,10 @@ def _run(words: Namespace) -> int:
     return _measure(folder, key)
 
 
-async def _look(access: Access, model: str | None) -> subject.Seen:
+async def _look(access: Access, model: str | None) -> server.Seen:
     endpoint = Endpoint(access)
     try:
-        return await subject.look(endpoint, model)
+        return await server.look(endpoint, model)
     finally:
         await endpoint.aclose()
 
@@ -138,7 +133,7 @@ def _show(words: Namespace) -> int:
     folder = _found(words)
     folder.forget_credential()
     print(_state(folder.path.name, state_of(folder)))
-    print(brief.brief(folder.manifest(), folder.cells()))
+    print(report_text.brief(folder.manifest(), folder.cells()))
     return 0
 
 
@@ -163,10 +158,10 @@ def _state(name: str, progress: Progress) -> str:
 
 
 def _compare(words: Namespace) -> int:
-    from benchmark.comparing.comparison_report import write_comparison
+    from benchmark.compare_report import write_comparison
 
-    runs = [sides.load(_folder_of(words, run)) for run in words.runs]
-    path = words.file or _runs(words) / sides.file_name(sides.names(runs))
+    runs = [compare.load(_folder_of(words, run)) for run in words.runs]
+    path = words.file or _runs(words) / compare.file_name(compare.names(runs))
     made = write_comparison(runs, path)
     print(made.summary())
     print(path)

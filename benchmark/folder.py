@@ -10,8 +10,7 @@ from typing import Final
 
 from pydantic import SecretStr, ValidationError
 
-from benchmark.records import CellResult
-from benchmark.runs import Manifest, Progress
+from benchmark.records import CellResult, Manifest, Progress
 from core.errors import Busy, DiskFull, NotFound
 
 _PRIVATE: Final = 0o600

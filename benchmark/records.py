@@ -1,12 +1,66 @@
 """The nouns of a benchmark: what is asked, how it arrives, what is measured and worth."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
+from benchmark.samples import Samples
+from core.metrics import CacheConfig
 from core.records import Record
+
+PRICED: Final = "million tokens (prompts and answers together)"
+"""What every price of tokens is for, as in the planner."""
+
+
+def figure(value: float) -> str:
+    """Give three digits that count.
+
+    >>> figure(1600.4), figure(0.6372), figure(25.04)
+    ('1,600', '0.637', '25')
+    """
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def seconds(value: float) -> str:
+    """Give a time in the unit in which it is read.
+
+    >>> seconds(0.0351), seconds(9.72)
+    ('35.1 ms', '9.72 s')
+    """
+    return f"{figure(value * 1000)} ms" if abs(value) < 1 else f"{figure(value)} s"
+
+
+def percent(share: float) -> str:
+    """Give a share of one.
+
+    >>> percent(0.431)
+    '43.1 %'
+    """
+    return f"{figure(share * 100)} %"
+
+
+def usd(value: float) -> str:
+    """Give money.
+
+    >>> usd(0.0421), usd(20.39)
+    ('$0.0421', '$20.39')
+    """
+    return f"${value:,.2f}" if abs(value) >= 1 else f"${value:.3g}"
+
+
+def listed(words: Sequence[str], *, most: int = 4) -> str:
+    """Put words in a row, the first few of them.
+
+    >>> listed(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    shown = ", ".join(words[:most])
+    return f"{shown} and {len(words) - most} more" if len(words) > most else shown
+
 
 SCHEMA: Final = 1
 """Of every file in a run's folder; it grows when a reader must know."""
@@ -141,7 +195,7 @@ class Counts(Record):
     cut: int = 0
     """Ended by us when the cell was over; measured in nothing."""
     errors: dict[str, int] = {}
-    """Measured ones that failed, by class: see `benchmark.errors`."""
+    """Measured ones that failed, by class: see `benchmark.samples`."""
 
 
 class ServerView(Record):
@@ -342,3 +396,156 @@ class CellResult(Record):
     def valid(self) -> bool:
         """Measured, and nothing said against it."""
         return self.worth in {Worth.VALID, Worth.MARKED}
+
+
+class Subject(Record):
+    """What is measured, as it says of itself at the start."""
+
+    model: str
+    max_model_len: int | None = None
+    vllm_version: str | None = None
+    cache: CacheConfig | None = None
+    process_start_time: float | None = None
+    simulated: bool = False
+
+
+class Provenance(Record):
+    """What only the owner of the endpoint knows; all of it optional."""
+
+    target: str | None = None
+    deployment: str | None = None
+    deployment_spec: dict[str, object] | None = None
+    """With the engine's flags; never a secret."""
+    revision: str | None = None
+    """The fingerprint of the plan that it runs."""
+    accelerator: str | None = None
+    accelerator_count: int | None = None
+    usd_per_hour: float | None = None
+    """Of all replicas together."""
+    price_source: str | None = None
+
+
+class Host(Record):
+    """The client's machine and program."""
+
+    system: str
+    cpu: str
+    cores: int
+    memory_gib: float
+    python: str
+    versions: dict[str, str]
+    """Of this program and of the libraries that measure."""
+
+
+Profile = Literal["quick", "standard", "full", "article", "find-capacity"]
+
+
+class RunPlan(Record):
+    """Everything a sweep does, known before it begins."""
+
+    profile: Profile = "quick"
+    contexts: tuple[Positive, ...]
+    loads: tuple[Load, ...]
+    """Crossed with the contexts; find-capacity begins at the first one."""
+    workload: Workload = Workload()
+    stop: StopRule = StopRule()
+    limits: Limits = Limits()
+    attainment: Share = 0.95
+    """Find-capacity: the share of requests that must be within the limits."""
+    stop_saturated: bool = True
+    """Whether a row that gains no more throughput is measured no further."""
+    workers: Positive | None = None
+    """Client processes; None: one for every 512 connections, at most one per core."""
+    max_cost_usd: float | None = None
+    max_minutes: float | None = None
+
+
+class Manifest(Record):
+    """Everything to run it again; written once, when the sweep begins."""
+
+    schema_version: int = SCHEMA
+    run_id: str
+    created_at: datetime
+    base_url: str
+    """Without credentials."""
+    plan: RunPlan
+    subject: Subject
+    provenance: Provenance = Provenance()
+    host: Host
+
+
+class RunState(StrEnum):
+    """What a run does now."""
+
+    RUNNING = "running"
+    DONE = "done"
+    STOPPED = "stopped"
+    """Asked to, or by its budget; there is a report."""
+    INTERRUPTED = "interrupted"
+    """Its process is gone; `resume` goes on."""
+    FAILED = "failed"
+
+
+class Progress(Record):
+    """How far a run is; replaced about every second."""
+
+    state: RunState
+    reason: str | None = None
+    """Why it stopped or failed."""
+    cells_done: int
+    cells_total: int | None = None
+    """None where the next cell depends on the last."""
+    cell: str | None = None
+    """The one being measured."""
+    doing: str | None = None
+    """warming up, measuring, draining, reporting."""
+    elapsed_seconds: float
+    eta_seconds: float | None = None
+    usd_so_far: float | None = None
+    updated_at: datetime
+
+
+class Finding(Record):
+    """One decision that a person can act on."""
+
+    kind: Literal["limit", "saturation", "operating_point", "flag", "distrust", "cost", "compare"]
+    text: str
+    """One sentence with its figures and units."""
+    cells: tuple[str, ...]
+    """The ids it was computed from."""
+
+
+class Slice(NamedTuple):
+    """What ended in one short stretch of the window, all workers together."""
+
+    begin: float
+    """On the monotonic clock, as every time of `Samples`."""
+    seconds: float
+    requests: int
+    """Whole answers."""
+    failed: int
+    output_tokens: int
+    """That arrived, of whichever request."""
+    ttft_sum: float
+    e2el_sum: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One cell as it was measured, before anything is computed from it."""
+
+    samples: Samples
+    """Every request, those of warm-up and ramps among them; measured ones are those with
+    `window_begin <= intended < window_end`."""
+    window_begin: float
+    window_end: float
+    """When load was steady no more by our own doing: measured requests were waited for under load
+    beyond it."""
+    settled: bool
+    """Whether warm-up ended because latency had settled, and not because its time was over."""
+    client: ClientView
+    slices: tuple[Slice, ...]
+    started_at: datetime
+    wall_seconds: float
+    failed: str | None = None
+    """Why it was given up, such as an endpoint that is gone."""

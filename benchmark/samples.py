@@ -1,16 +1,55 @@
-"""The raw measurements of a cell: one row for each request, kept as columns.
-
-Times are seconds on the machine's monotonic clock (`time.perf_counter`, the same for all
-processes), as float64: better than 1 ns. Gaps are float32: better than 0.1 ppm.
-"""
+"""What became of each request: outcomes as small numbers, measurements as columns."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
+from numpy import typing as npt
+
+
+class Outcome(IntEnum):
+    """Of one request; every failure is in exactly one class."""
+
+    OK = 0
+    CUT = 1
+    """Ended by us when the cell was over."""
+    DNS = 2
+    CONNECT = 3
+    """Refused or unreachable."""
+    TLS = 4
+    RESET = 5
+    """The connection broke while we sent or waited."""
+    TIMEOUT = 6
+    THROTTLED = 7
+    """429 or 503."""
+    REDIRECT = 8
+    UNAUTHORIZED = 9
+    """401 or 403."""
+    TOO_LONG = 10
+    """400 whose words speak of length or of too many tokens."""
+    REFUSED = 11
+    """Any other 4xx."""
+    SERVER_ERROR = 12
+    """5xx but 503, or an error event in the stream."""
+    GARBAGE = 13
+    """What came is no HTTP, no SSE or no JSON."""
+    BROKEN_STREAM = 14
+    """The answer ended before its end was said."""
+    NO_TOKENS = 15
+    """A whole answer without one token."""
+
+
+class Finish(IntEnum):
+    """What the engine said of the end of an answer."""
+
+    UNKNOWN = 0
+    STOP = 1
+    LENGTH = 2
+    OTHER = 3
+
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -55,9 +94,9 @@ class Samples:
     status: Ints
     """HTTP; 0 where none came."""
     outcome: Ints
-    """See `benchmark.errors.Outcome`."""
+    """See `benchmark.samples.Outcome`."""
     finish: Ints
-    """See `benchmark.errors.Finish`."""
+    """See `benchmark.samples.Finish`."""
     gap_counts: Ints
     """max(events - 1, 0) of each row."""
     gaps: npt.NDArray[np.float32]

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 from pydantic import SecretStr
 
 from backends.common.preflight import read_needs
-from benchmark.judging.case import limits
+from benchmark.judge import limits
 from core import VERSION
 from core.environment import ROOT
 from core.errors import CloudError, NextStep, NotFound, OpsError

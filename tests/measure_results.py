@@ -5,8 +5,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from benchmark.imports import Claims, import_file, table
-from benchmark.imports.audit import audit
+from benchmark import import_formats
+from benchmark.import_audit import audit
+from benchmark.import_cells import Claims
+from benchmark.imports import import_file
 from benchmark.records import CellResult, Code
 from core.errors import InvalidArgument
 from tests.benchmark.importing import HERE
@@ -47,8 +49,8 @@ def _cells(path: Path) -> tuple[CellResult, ...]:
 
 
 def _alone(fields: dict[str, Any], said: Claims) -> CellResult:
-    rows = table.from_documents([fields]) or []
-    return audit(table.read(rows, said).cells, said)[0]
+    rows = import_formats.from_documents([fields]) or []
+    return audit(import_formats.read_table(rows, said).cells, said)[0]
 
 
 def _codes(cells: Iterable[CellResult]) -> set[Code]:

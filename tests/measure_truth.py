@@ -19,10 +19,9 @@ from typing import Final, NamedTuple
 
 import anyio
 
-from benchmark.judging.case import limit_of
-from benchmark.measured import Measured
-from benchmark.records import Code
-from benchmark.workload.prompts import bodies
+from benchmark.judge import limit_of
+from benchmark.records import Code, Measured
+from benchmark.workload import bodies
 from tests.benchmark.test_truth import codes
 from tests.our_client import ALPHABET, CONTEXT, WORDS, a_job, measured
 from tests.truth.claims import Errors, compare, figures

@@ -8,10 +8,8 @@ from typing import Final, Literal
 import anyio
 import numpy as np
 
-from benchmark.client.fleet import Fleet
-from benchmark.client.jobs import Job
-from benchmark.measured import Measured, Slice
-from benchmark.records import Load, StopRule, Workload
+from benchmark.client import Fleet, Job
+from benchmark.records import Load, Measured, Slice, StopRule, Workload
 from tests.truth.serving import MODEL
 
 ALPHABET: Final = tuple(range(1000, 1256))

@@ -83,7 +83,7 @@ def ours() -> Client:
         claims=_our_claims,
         environment={"PYTHONPATH": str(ROOT)},
         guesses=(0, 0),
-        missing=None if there else "benchmark/client/fleet.py is not there",
+        missing=None if there else "benchmark/client.py is not there",
     )
 
 

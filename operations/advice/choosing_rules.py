@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Final
 
 from backends.registry import BACKENDS
-from benchmark.wording import figure, listed
+from benchmark.records import figure, listed
 from planner.advise import Goal, Offer, candidates, consider, quality_of
 from planner.compare import Comparison, Row
 from planner.places import Place, place

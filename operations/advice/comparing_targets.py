@@ -6,7 +6,7 @@ from typing import Any, Final
 from pydantic import Field
 
 from backends.registry import BACKENDS
-from benchmark.wording import figure
+from benchmark.records import figure
 from core.errors import NextStep
 from core.records import valid
 from operations.advice.clouds import Cloud, clouds, price_doubts

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from benchmark.wording import figure
+from benchmark.records import figure
 from planner.compare import Row
 from planner.speed import Band
 

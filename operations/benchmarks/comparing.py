@@ -26,7 +26,7 @@ async def compare(runtime: Runtime, benchmarks: Sequence[str], file: str | None)
         NotFound: One of the runs, or the file, is not there.
         InvalidArgument: They were measured in different ways, or the name is none.
     """
-    from benchmark.comparing import comparison_report, sides
+    from benchmark import compare, compare_report
     from operations.benchmarks.comparisons import printed
     from operations.benchmarks.naming_runs import runs_meant
 
@@ -37,9 +37,9 @@ async def compare(runtime: Runtime, benchmarks: Sequence[str], file: str | None)
         )
     if not benchmarks:
         return await anyio.to_thread.run_sync(printed, runtime, file)
-    loaded = [sides.load(folder) for folder in runs_meant(runtime, benchmarks)]
-    path = folder_of_runs(runtime) / (file or sides.file_name(sides.names(loaded)))
-    made = await anyio.to_thread.run_sync(comparison_report.write_comparison, loaded, path)
+    loaded = [compare.load(folder) for folder in runs_meant(runtime, benchmarks)]
+    path = folder_of_runs(runtime) / (file or compare.file_name(compare.names(loaded)))
+    made = await anyio.to_thread.run_sync(compare_report.write_comparison, loaded, path)
     return made.short()
 
 
@@ -50,10 +50,9 @@ async def import_file(runtime: Runtime, file: str, claims: Mapping[str, Any]) ->
         InvalidArgument: It is of no form that is read here.
         DiskFull: It cannot be kept.
     """
-    from benchmark import imports
-    from benchmark.reporting import report
+    from benchmark import import_cells, imports, report
 
-    path, said = file_of(file), valid(imports.Claims, claims)
+    path, said = file_of(file), valid(import_cells.Claims, claims)
 
     def read_and_keep() -> tuple[RunFolder, Sequence[str]]:
         imported = imports.import_file(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from benchmark.comparing import comparison_report, sides
+from benchmark import compare, compare_report
 from core.errors import NextStep, NotFound
 from core.records import Answer
 from operations.benchmarks.kept import folder_of_runs
@@ -71,7 +71,7 @@ def _made(runtime: Runtime, name: str, kept: list[Path]) -> Path:
     if meant is None:
         raise _none(kept, name)
     try:
-        loaded = [sides.load(folder) for folder in runs_meant(runtime, meant)]
+        loaded = [compare.load(folder) for folder in runs_meant(runtime, meant)]
     except NotFound as exc:
         error = _none(kept, name)
         raise NotFound(
@@ -80,9 +80,9 @@ def _made(runtime: Runtime, name: str, kept: list[Path]) -> Path:
             next_steps=exc.next_steps,
         ) from exc
     # Scaling is told from fewer accelerators to more, whichever the name puts first.
-    loaded.sort(key=lambda each: sides.chips(each.manifest) or 0)
+    loaded.sort(key=lambda each: compare.chips(each.manifest) or 0)
     path = folder_of_runs(runtime) / name
-    comparison_report.write_comparison(loaded, path)
+    compare_report.write_comparison(loaded, path)
     return path
 
 

@@ -4,13 +4,11 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from benchmark.advising.hardware import find_accelerator
+from benchmark.advice import find_accelerator
 from benchmark.folder import RunFolder
-from benchmark.records import CellResult
-from benchmark.reporting.run_facts import imported_from
-from benchmark.running.state import state_of
-from benchmark.runs import Manifest, RunState
-from benchmark.wording import figure, seconds, usd
+from benchmark.records import CellResult, Manifest, RunState, figure, seconds, usd
+from benchmark.report_text import imported_from
+from benchmark.run import state_of
 from core.errors import NotFound
 from core.records import Record
 from operations.benchmarks.kept import folders

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 import anyio
 
 from benchmark.folder import RunFolder, beginning
-from benchmark.runs import RunPlan
-from benchmark.server.subject import Seen
+from benchmark.records import RunPlan
+from benchmark.server import Seen
 from core.environment import ROOT, inherited_environment
 from core.errors import Unsupported, WaitedTooLong
 from core.processes import detach
@@ -46,11 +46,11 @@ async def begin(runtime: Runtime, wanted: Wish) -> RunFolder:
 
 
 async def _made(runtime: Runtime, wanted: Wish, base_url: str) -> RunFolder:
-    from benchmark.running import start
+    from benchmark import profiles
 
     seen = await _look(runtime, wanted.found)
     simulated = seen.subject.simulated or wanted.found.deployment.simulated
-    return start.make(
+    return profiles.make(
         folder_of_runs(runtime),
         base_url=base_url,
         plan=wanted.plan,
@@ -60,12 +60,12 @@ async def _made(runtime: Runtime, wanted: Wish, base_url: str) -> RunFolder:
 
 
 async def _look(runtime: Runtime, found: Found) -> Seen:
-    from benchmark.server import subject
+    from benchmark import server
 
     try:
         with anyio.fail_after(_LOOK_SECONDS):
             async with runtime.endpoint(found.backend, found.name) as endpoint:
-                return await subject.look(endpoint, found.deployment.served_model_name)
+                return await server.look(endpoint, found.deployment.served_model_name)
     except TimeoutError as exc:
         raise WaitedTooLong(
             f"{found.name} did not say within {_LOOK_SECONDS:.0f} s what it serves.",

@@ -1,7 +1,7 @@
 """What only the owner of a deployment knows, for the record of a benchmark."""
 
 from backends.base import Backend, Predicts, RemembersSpec
-from benchmark.runs import Provenance
+from benchmark.records import Provenance
 from core.records import Deployment
 from core.redaction import redact
 from operations.resolve import Found

@@ -6,11 +6,10 @@ from typing import Any, Final
 
 import anyio
 
-from benchmark.advising.headline import Headline, headline
+from benchmark.advice import Headline, headline
 from benchmark.folder import RunFolder
-from benchmark.records import CellResult, CellState, Worth
-from benchmark.running.state import state_of
-from benchmark.runs import Manifest, Progress, RunState
+from benchmark.records import CellResult, CellState, Manifest, Progress, RunState, Worth
+from benchmark.run import state_of
 from core.errors import NextStep, NotFound
 from core.records import SIMULATED, Answer, Record
 from core.reply import note
@@ -282,15 +281,15 @@ def look(folder: RunFolder) -> BenchmarkRun:
 
 def _told(manifest: Manifest, cells: Sequence[CellResult]) -> dict[str, Any]:
     """Say what a run that is over means; its tables get the room that the words leave."""
-    from benchmark.advising.actions import actions
-    from benchmark.advising.findings import findings
-    from benchmark.reporting import brief
+    from benchmark import report_text
+    from benchmark.advice import findings
+    from benchmark.report import actions
 
     found = findings(manifest, cells)
     decisions = tuple(each.text for each in found if each.kind != "flag")  # they are actions
     items = actions(manifest, cells)
-    room = brief.MAX_CHARACTERS - sum(map(len, (*decisions, *items)))
-    report = brief.tables(cells, room)
+    room = report_text.MAX_CHARACTERS - sum(map(len, (*decisions, *items)))
+    report = report_text.tables(cells, room)
     return {"key_decisions": decisions, "action_items": items, "report": report or None}
 
 

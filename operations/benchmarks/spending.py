@@ -3,7 +3,7 @@
 from typing import Final
 
 from benchmark.folder import RunFolder
-from benchmark.runs import RunPlan
+from benchmark.records import RunPlan
 from core.errors import InvalidArgument
 from core.records import Deployment
 from operations.benchmarks.provenance import usd_per_hour
@@ -34,7 +34,7 @@ def spent_minutes(folder: RunFolder, plan: RunPlan) -> float:
     Raises:
         InvalidArgument: That was its whole budget.
     """
-    from benchmark.running.accounts import Accounts
+    from benchmark.run import Accounts
 
     manifest = folder.manifest().model_copy(update={"plan": plan})
     accounts = Accounts(manifest, folder.cells())

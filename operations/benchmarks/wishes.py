@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 import anyio
 
 from benchmark.folder import RunFolder
-from benchmark.runs import RunPlan
+from benchmark.records import RunPlan
 from core.errors import InvalidArgument
 from operations.asking import require_ready
 from operations.benchmarks.kept import file_of, folder_of, require_idle
@@ -83,7 +83,7 @@ def plan_of(said: Mapping[str, Any]) -> RunPlan:
     Raises:
         InvalidArgument: It cannot be measured so.
     """
-    from benchmark.running import profiles
+    from benchmark import profiles
 
     limits = {
         f"{name}_seconds": said[f"{name}_ms"] / 1000 for name in _LIMITS if f"{name}_ms" in said

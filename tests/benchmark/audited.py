@@ -3,10 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from benchmark.imports.cells import make_cell
-from benchmark.imports.claimed import ground_of, prefill_roof
-from benchmark.imports.claims import Claims
-from benchmark.imports.form import Figures, spread
+from benchmark.import_audit import ground_of, prefill_roof
+from benchmark.import_cells import Claims, Figures, make_cell, spread
 from benchmark.records import Arrivals, CellResult, CellSpec, Code, Load
 
 A100 = Claims(model="12b qat", accelerator="A100", output_tokens=1)

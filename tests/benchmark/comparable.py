@@ -5,15 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmark.comparing import sampled
-from benchmark.comparing.bootstrap import Blocks, Ratio, ratio
-from benchmark.comparing.sides import Loaded, load
-from benchmark.errors import Outcome
-from benchmark.figures import parquet
+from benchmark import compare, parquet
+from benchmark.compare import Blocks, Loaded, Ratio, load, ratio
 from benchmark.folder import RunFolder
-from benchmark.records import CellResult, Counts, Workload
-from benchmark.runs import Manifest
-from benchmark.samples import Samples
+from benchmark.records import CellResult, Counts, Manifest, Workload
+from benchmark.samples import Outcome, Samples
 from tests.benchmark.made import a_cell, a_manifest, some_samples, spread
 
 WINDOW = (100.0, 120.0)
@@ -81,15 +77,15 @@ def closed_loop(seed: int, *, speed: float = 1.0) -> Samples:
     )
 
 
-def cut(samples: Samples, speed: float = 1.0) -> sampled.Cut:
-    return sampled.cut(samples, WINDOW, REQUEST_SECONDS / speed)
+def cut(samples: Samples, speed: float = 1.0) -> compare.Cut:
+    return compare.cut(samples, WINDOW, REQUEST_SECONDS / speed)
 
 
 def point(blocks: Blocks) -> float:
     return float(blocks.numerators.sum() / blocks.denominators.sum())
 
 
-def held_against(first: sampled.Cut, other: sampled.Cut, figure: str, seed: int) -> Ratio:
+def held_against(first: compare.Cut, other: compare.Cut, figure: str, seed: int) -> Ratio:
     value = point(other[figure]) / point(first[figure])
     return ratio(value, first[figure], other[figure], seed=seed)
 

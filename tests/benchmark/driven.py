@@ -9,13 +9,10 @@ import anyio
 import numpy as np
 from anyio.abc import ObjectReceiveStream
 
-from benchmark.client.cells import CellRun
-from benchmark.client.jobs import Job
-from benchmark.client.words import Order, Report
-from benchmark.client.worker import work
-from benchmark.errors import Outcome
-from benchmark.measured import Measured, Slice
-from benchmark.records import Load, StopRule, Workload
+from benchmark.client import CellRun, Job
+from benchmark.records import Load, Measured, Slice, StopRule, Workload
+from benchmark.samples import Outcome
+from benchmark.worker import Order, Report, work
 from tests.benchmark import faulty
 from tests.benchmark.faulty import HEAD, Behaviour, chunk, token
 

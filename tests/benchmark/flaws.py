@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from benchmark.errors import Finish, Outcome
 from benchmark.records import Code, StopRule, Workload
+from benchmark.samples import Finish, Outcome
 from tests.benchmark.simulated import Loop, Run, played
 
 SOUND = played(Loop(), rule=StopRule(min_requests=300, max_seconds=1e9))

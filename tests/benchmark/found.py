@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from benchmark.records import Limits
-from benchmark.runs import Finding, Manifest
+from benchmark.records import Finding, Limits, Manifest
 from tests.benchmark.made import a_manifest
 
 SPEC = {"name": "gemma", "model": "google/gemma-4-E4B-it"}

@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmark.imports import Claims, import_file
+from benchmark.import_cells import Claims
+from benchmark.imports import import_file
 from benchmark.records import CellResult, Code
 
 HERE = Path(__file__).parent / "imported"

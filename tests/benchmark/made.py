@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from benchmark.errors import Finish, Outcome
 from benchmark.records import (
     CellResult,
     CellSpec,
@@ -13,12 +12,16 @@ from benchmark.records import (
     Code,
     Counts,
     Distribution,
+    Host,
     Load,
+    Manifest,
+    Provenance,
+    RunPlan,
     ServerView,
+    Subject,
     Verdict,
 )
-from benchmark.runs import Host, Manifest, Provenance, RunPlan, Subject
-from benchmark.samples import Samples
+from benchmark.samples import Finish, Outcome, Samples
 from core.metrics import CacheConfig
 
 WHEN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -7,11 +7,10 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
-from benchmark.advising.findings import findings
+from benchmark import report
+from benchmark.advice import findings
 from benchmark.imports import import_file
-from benchmark.records import CellResult, CellState, Code
-from benchmark.reporting import page
-from benchmark.runs import Manifest
+from benchmark.records import CellResult, CellState, Code, Manifest
 from tests.benchmark.importing import A100, ARTICLE
 from tests.benchmark.made import a_cell, a_grid, a_manifest, with_verdict
 
@@ -31,7 +30,7 @@ EVIL = "<img src=x onerror=document.title='gone'></script><!--\u2028"
 
 def html_of(cells: Sequence[CellResult], manifest: Manifest | None = None) -> str:
     manifest = manifest or a_manifest()
-    return page.text(manifest, cells, findings(manifest, cells))
+    return report.page_text(manifest, cells, findings(manifest, cells))
 
 
 def doubtful() -> list[CellResult]:

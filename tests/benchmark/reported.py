@@ -7,16 +7,16 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from benchmark.advising.findings import findings
+from benchmark import report_text
+from benchmark.advice import findings
 from benchmark.folder import RunFolder
 from benchmark.records import (
     Arrivals,
     CellResult,
     CellState,
     Load,
+    Manifest,
 )
-from benchmark.reporting import report_text
-from benchmark.runs import Manifest
 from tests.benchmark.made import a_cell, a_grid, a_manifest
 
 ARTICLES = [

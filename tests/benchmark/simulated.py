@@ -5,14 +5,23 @@ from typing import Any
 
 import numpy as np
 
-from benchmark.errors import Finish, Outcome
-from benchmark.figures import convergence
-from benchmark.figures.results import compute
-from benchmark.judging.validity import judged
-from benchmark.measured import Measured, Slice
-from benchmark.records import CellResult, CellSpec, ClientView, Load, ServerView, StopRule, Workload
-from benchmark.runs import RunPlan, Subject
-from benchmark.samples import Floats, Samples
+from benchmark import figures
+from benchmark.figures import compute
+from benchmark.judge import judged
+from benchmark.records import (
+    CellResult,
+    CellSpec,
+    ClientView,
+    Load,
+    Measured,
+    RunPlan,
+    ServerView,
+    Slice,
+    StopRule,
+    Subject,
+    Workload,
+)
+from benchmark.samples import Finish, Floats, Outcome, Samples
 from core.metrics import CacheConfig
 from tests.benchmark.made import WHEN
 
@@ -185,7 +194,7 @@ def _sliced(samples: Samples, begin: float, end: float) -> tuple[Slice, ...]:
 
 
 def _until_enough(slices: tuple[Slice, ...], rule: StopRule) -> tuple[Slice, ...]:
-    ask = convergence.enough(rule)
+    ask = figures.enough(rule)
     looks = range(1, len(slices), max(1, len(slices) // 20))
     return next((slices[:n] for n in looks if ask(slices[:n])), slices)
 

@@ -10,15 +10,12 @@ import anyio
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
-from benchmark.client.jobs import Job
+from benchmark import report
+from benchmark.client import Job
 from benchmark.folder import RunFolder
-from benchmark.measured import Measured, Slice
-from benchmark.records import ClientView
-from benchmark.reporting import report
-from benchmark.running.profiles import plan_of
-from benchmark.running.start import make
-from benchmark.running.sweep import End, conclude
-from benchmark.runs import Provenance, RunPlan, Subject
+from benchmark.profiles import make, plan_of
+from benchmark.records import ClientView, Measured, Provenance, RunPlan, Slice, Subject
+from benchmark.run import End, conclude
 from tests.benchmark.made import WHEN, some_samples
 
 MODEL = "tiny"

@@ -2,9 +2,8 @@
 
 import pytest
 
-from benchmark.records import CellState
-from benchmark.running.accounts import Accounts
-from benchmark.runs import Manifest, RunPlan
+from benchmark.records import CellState, Manifest, RunPlan
+from benchmark.run import Accounts
 from tests.benchmark.made import a_cell, a_manifest
 
 

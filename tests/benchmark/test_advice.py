@@ -2,9 +2,9 @@
 
 import pytest
 
-from benchmark.advising.actions import actions
-from benchmark.advising.findings import findings
+from benchmark.advice import findings
 from benchmark.records import Code
+from benchmark.report import actions
 from tests.benchmark.found import SPEC, saying
 from tests.benchmark.made import a_cell, a_grid, a_manifest, with_verdict
 

@@ -3,10 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmark.imports.audit import audit
-from benchmark.imports.cells import make_cell
-from benchmark.imports.claims import Claims
-from benchmark.imports.form import Figures, spread
+from benchmark.import_audit import audit
+from benchmark.import_cells import Claims, Figures, make_cell, spread
 from benchmark.records import CellSpec, Code, Load
 from tests.benchmark.audited import A100, because, burst, clean, codes, refused, timed_out
 

@@ -6,9 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmark.records import Arrivals, CellResult, CellSpec, CellState, Code, Limits, Load
-from benchmark.running.capacity import MOST_USERS, bracket, next_cell
-from benchmark.runs import RunPlan, Subject
+from benchmark.records import (
+    Arrivals,
+    CellResult,
+    CellSpec,
+    CellState,
+    Code,
+    Limits,
+    Load,
+    RunPlan,
+    Subject,
+)
+from benchmark.run import MOST_USERS, bracket, next_search_cell
 from tests.benchmark.made import a_cell, with_verdict
 
 ENGINE = Subject(model="m", max_model_len=2048)
@@ -47,7 +56,7 @@ def cell(spec: CellSpec, share: float) -> CellResult:
 
 def search(wanted: RunPlan, share: Share, done: list[CellResult] | None = None) -> list[CellResult]:
     cells = list(done or [])
-    while (step := next_cell(wanted, ENGINE, cells)) is not None:
+    while (step := next_search_cell(wanted, ENGINE, cells)) is not None:
         assert len(cells) < 200, "it does not end"
         cells.append(step if isinstance(step, CellResult) else cell(step, share(size(step))))
     return cells
@@ -103,7 +112,7 @@ def test_a_load_that_held_above_one_that_did_not_proves_nothing() -> None:
     shares = {4: 1.0, 8: 0.5, 16: 1.0}
     cells = [cell(CellSpec(context=512, load=users(n)), share) for n, share in shares.items()]
     assert bracket(wanted, cells) == (4, 8)
-    step = next_cell(wanted, ENGINE, cells)
+    step = next_search_cell(wanted, ENGINE, cells)
     assert isinstance(step, CellSpec)
     assert step.load.concurrency == 6
 

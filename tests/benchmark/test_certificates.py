@@ -9,11 +9,10 @@ import pytest
 from anyio.abc import SocketAttribute
 from anyio.streams.tls import TLSListener
 
-from benchmark.errors import Outcome
 from benchmark.folder import RunFolder
-from benchmark.records import StopRule
-from benchmark.running.state import state_of
-from benchmark.runs import RunState
+from benchmark.records import RunState, StopRule
+from benchmark.run import state_of
+from benchmark.samples import Outcome
 from simulators.google import vm_script
 from tests.benchmark import faulty
 from tests.benchmark.driven import a_job, outcomes, paced

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from benchmark import chart
 from benchmark.imports import import_file
 from benchmark.records import Arrivals, CellResult, CellState, Code, Load
-from benchmark.reporting import chart
 from tests.benchmark.importing import A100, ARTICLE
 from tests.benchmark.made import a_cell, a_grid, a_manifest, with_verdict
 

@@ -10,10 +10,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from benchmark.errors import Outcome
-from benchmark.measured import Measured
-from benchmark.records import Load, StopRule
-from benchmark.samples import Samples
+from benchmark.records import Load, Measured, StopRule
+from benchmark.samples import Outcome, Samples
 from core.errors import DiskFull
 from tests.benchmark import faulty
 from tests.benchmark.driven import a_job, measured, outcomes, paced

@@ -11,13 +11,17 @@ from httptools import HttpParserError, HttpResponseParser
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from benchmark.client import chunks, exchange
-from benchmark.client.chunks import ends_a_chunk, event_of, is_one_event
-from benchmark.client.exchange import Connection
-from benchmark.client.rows import Rows
-from benchmark.client.sse import Splitter, plain_events
-from benchmark.errors import Outcome
-from benchmark.samples import Samples
+from benchmark import wire as benchmark_wire
+from benchmark.samples import Outcome, Samples
+from benchmark.wire import (
+    Connection,
+    Rows,
+    Splitter,
+    ends_a_chunk,
+    event_of,
+    is_one_event,
+    plain_events,
+)
 from tests.benchmark.faulty import DONE, END, HEAD, chunk, event, token, usage
 
 Reads = Sequence[bytes]
@@ -125,7 +129,7 @@ def _told(answers: Sequence[Reads], close: Close) -> Samples:
     rows = Rows()
     wire = _Wire()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(exchange, "perf_counter", lambda: float(next(clock)))
+        patched.setattr(benchmark_wire, "perf_counter", lambda: float(next(clock)))
         connection = Connection(rows, lambda _connection: None)
         connection.ended = lambda _connection, _outcome: None
         connection.connection_made(cast(Any, wire))
@@ -143,7 +147,7 @@ def _told(answers: Sequence[Reads], close: Close) -> Samples:
 
 def _careful(answers: Sequence[Reads], close: Close) -> Samples:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(exchange, "is_one_event", lambda _data: False)
+        patched.setattr(benchmark_wire, "is_one_event", lambda _data: False)
         return _told(answers, close)
 
 
@@ -210,10 +214,10 @@ def test_a_stream_is_read_without_its_chunks_being_taken_apart() -> None:
 
 def test_the_quick_way_remembers_no_length_beyond_its_longest() -> None:
     """Answers of every length cannot make it grow."""
-    longest = chunks._LONGEST
+    longest = benchmark_wire._LONGEST
     for size in range(longest - 300, longest + 300):
         is_one_event(chunk(b"data: {%b}\n\n" % (b"x" * size)))
-    assert max(cast(Any, chunks._openings_of).__self__) <= longest
+    assert max(cast(Any, benchmark_wire._openings_of).__self__) <= longest
 
 
 class _Bodies:
@@ -276,4 +280,4 @@ def test_what_is_taken_for_a_chunks_end_is_one(
 
 
 def test_the_examples_in_the_docstrings_hold() -> None:
-    assert doctest.testmod(chunks).failed == 0
+    assert doctest.testmod(benchmark_wire).failed == 0

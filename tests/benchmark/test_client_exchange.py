@@ -8,11 +8,9 @@ import anyio
 import numpy as np
 import pytest
 
-from benchmark.client.exchange import Connection
-from benchmark.client.pool import Pool
-from benchmark.client.rows import Rows
-from benchmark.errors import Finish, Outcome
-from benchmark.samples import UNKNOWN, Samples
+from benchmark.loads import Pool
+from benchmark.samples import UNKNOWN, Finish, Outcome, Samples
+from benchmark.wire import Connection, Rows
 from tests.benchmark import faulty
 from tests.benchmark.faulty import DONE, END, HEAD, Behaviour, chunk, event, token, usage
 

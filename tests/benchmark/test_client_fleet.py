@@ -9,14 +9,11 @@ import anyio
 import psutil
 import pytest
 
-from benchmark.client.fleet import Fleet
-from benchmark.client.jobs import Job
-from benchmark.client.rows import Row, Rows
-from benchmark.client.settling import Settling
-from benchmark.errors import Outcome
-from benchmark.measured import Measured, Slice
-from benchmark.records import Arrivals, Load, StopRule
-from benchmark.samples import merged
+from benchmark.client import Fleet, Job
+from benchmark.loads import Settling
+from benchmark.records import Arrivals, Load, Measured, Slice, StopRule
+from benchmark.samples import Outcome, merged
+from benchmark.wire import Row, Rows
 from core.environment import ROOT
 from core.processes import run
 from tests.benchmark import faulty
@@ -42,7 +39,7 @@ def _workers() -> list[psutil.Process]:
     return [
         one
         for one in children
-        if one.status() != psutil.STATUS_ZOMBIE and "benchmark.client.worker" in one.cmdline()
+        if one.status() != psutil.STATUS_ZOMBIE and "benchmark.worker" in one.cmdline()
     ]
 
 
@@ -78,9 +75,7 @@ async def test_a_worker_that_dies_fails_its_cell_and_not_the_next(tmp_path: Path
 
 async def test_workers_end_when_the_fleet_is_gone() -> None:
     """The end of stdin is the end, also in the middle of nothing."""
-    async with await anyio.open_process(
-        [sys.executable, "-m", "benchmark.client.worker"]
-    ) as process:
+    async with await anyio.open_process([sys.executable, "-m", "benchmark.worker"]) as process:
         assert process.stdin
         await process.stdin.aclose()
         with anyio.fail_after(10):
@@ -90,8 +85,8 @@ async def test_workers_end_when_the_fleet_is_gone() -> None:
 @pytest.mark.parametrize(
     ("module", "unneeded"),
     [
-        ("benchmark.client.fleet", {"core.records", "core.settings", "psutil"}),
-        ("benchmark.client.worker", {"benchmark.records", "pydantic", "psutil"}),
+        ("benchmark.worker", {"core.records", "core.settings", "psutil"}),
+        ("benchmark.worker", {"benchmark.records", "pydantic", "psutil"}),
     ],
 )
 async def test_the_start_of_a_process_pays_for_nothing_that_it_does_not_need(

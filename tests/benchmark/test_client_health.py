@@ -11,9 +11,8 @@ import anyio
 import numpy as np
 import pytest
 
-from benchmark.client import health as client_health
-from benchmark.client.health import Pulse, _RunQueue
-from benchmark.client.words import Health
+from benchmark import worker as client_worker
+from benchmark.worker import Health, Pulse, _RunQueue
 from tests.benchmark.made import some_samples
 
 pytestmark = pytest.mark.anyio
@@ -105,8 +104,8 @@ class _Clock:
 def _stalled(monkeypatch: pytest.MonkeyPatch, begin: float, length: float) -> tuple[Health, Figs]:
     """Measure a second of answers of half a second with one stall; give how far it moved what."""
     clock = _Clock([(begin, length)])
-    monkeypatch.setattr(client_health, "Alarm", clock)
-    monkeypatch.setattr(client_health, "perf_counter", lambda: clock.now)
+    monkeypatch.setattr(client_worker, "Alarm", clock)
+    monkeypatch.setattr(client_worker, "perf_counter", lambda: clock.now)
     monkeypatch.setattr(_RunQueue, "waited_seconds", lambda _queue: 0.0)
     pulse = Pulse()
     pulse.look()

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmark.client.jobs import Job
-from benchmark.errors import Outcome
+from benchmark.client import Job
 from benchmark.records import Arrivals, Load, StopRule
+from benchmark.samples import Outcome
 from tests.benchmark import faulty
 from tests.benchmark.driven import a_job, measured, outcomes, paced
 from tests.benchmark.faulty import HEAD, chunk

@@ -7,8 +7,8 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmark.client import sse
-from benchmark.client.sse import Splitter, payloads, plain_events
+from benchmark import wire
+from benchmark.wire import Splitter, payloads, plain_events
 
 _JSON = st.dictionaries(st.text(max_size=6), st.text(max_size=12), max_size=3).map(orjson.dumps)
 _LINE_ENDS = st.sampled_from([b"\n", b"\r\n", b"\r"])
@@ -89,4 +89,4 @@ def test_data_of_several_lines_is_one_event() -> None:
 
 
 def test_the_examples_in_the_docstrings_hold() -> None:
-    assert doctest.testmod(sse).failed == 0
+    assert doctest.testmod(wire).failed == 0

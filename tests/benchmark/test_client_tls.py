@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from benchmark.errors import Outcome
 from benchmark.records import StopRule
+from benchmark.samples import Outcome
 from tests.benchmark import faulty
 from tests.benchmark.driven import a_job, measured, outcomes, paced
 

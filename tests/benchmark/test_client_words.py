@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmark.client import words
-from benchmark.client.words import Health, Order, Part, Report
+from benchmark import worker
 from benchmark.records import Arrivals, Load, Workload
+from benchmark.worker import Health, Order, Part, Report
 from tests.benchmark.driven import a_job
 
 
@@ -18,7 +18,7 @@ def test_a_share_says_all_that_its_job_asks_for(tmp_path: Path, arrivals: Arriva
         "http://127.0.0.1:1", tmp_path, load=load, workload=workload, words=(" é", ' "'), cell="x"
     )
     order = Order(do="prepare", share=job.share(1, 2))
-    heard = words.order(words.line(order))
+    heard = worker.order(worker.line(order))
     assert heard == order
     assert heard.share
     assert heard.share.samples_file == str(tmp_path)
@@ -55,6 +55,6 @@ def test_a_report_is_heard_as_it_was_said() -> None:
         Report(is_="done", health=health, file="/x"),
         Report(is_="failed", because="two\nlines", disk_full=True),
     ):
-        line = words.line(said)
+        line = worker.line(said)
         assert line.count(b"\n") == 1
-        assert words.report(line) == said
+        assert worker.report(line) == said

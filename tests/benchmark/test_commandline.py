@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 
 from benchmark import __main__ as program
+from benchmark.commandline import base_url_from, parser, plan_from
 from benchmark.folder import RunFolder
-from benchmark.records import Arrivals, Code, Limits
-from benchmark.running.commandline import base_url_from, parser, plan_from
-from benchmark.running.profiles import plan_of
-from benchmark.running.state import state_of
-from benchmark.runs import RunState
+from benchmark.profiles import plan_of
+from benchmark.records import Arrivals, Code, Limits, RunState
+from benchmark.run import state_of
 from core.errors import InvalidArgument
 from core.processes import Output, run
 from tests.benchmark.importing import ARTICLE

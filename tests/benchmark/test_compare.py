@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmark.advising.hardware import find_accelerator
-from benchmark.comparing.compare import compare
-from benchmark.comparing.comparison_report import write_comparison
-from benchmark.comparing.sides import Loaded, axes, file_name, load, names
+from benchmark.advice import find_accelerator
+from benchmark.compare import Loaded, axes, compare, file_name, load, names
+from benchmark.compare_report import write_comparison
 from benchmark.folder import RunFolder
 from benchmark.records import Arrivals, CellSpec, Code, Load
 from core.errors import DiskFull, InvalidArgument, NotFound

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmark.comparing import sampled
-from benchmark.comparing.bootstrap import Blocks, from_half_widths, number_of_blocks, ratio
-from benchmark.comparing.compare import compare
+from benchmark import compare
+from benchmark.compare import Blocks, from_half_widths, number_of_blocks, ratio
+from benchmark.compare import compare as compare_compare
 from benchmark.records import Counts
 from tests.benchmark.comparable import (
     USERS,
@@ -68,7 +68,7 @@ def test_half_widths_that_overlap_are_no_difference() -> None:
 def test_intervals_come_from_the_requests_that_were_kept(tmp_path: Path) -> None:
     """A faster engine is found from two folders alone."""
     runs = [saved(tmp_path, one_chip(), 1.0), saved(tmp_path, four_chips(), 1.2)]
-    found = compare(runs).cells[0]
+    found = compare_compare(runs).cells[0]
     assert found.throughput.significant
     assert found.e2el is not None
     assert found.e2el.significant
@@ -81,8 +81,8 @@ def test_the_window_is_found_again_among_all_requests() -> None:
     inside = (samples.intended >= WINDOW[0]) & (samples.intended < WINDOW[1])
     counts = Counts(sent=len(samples), measured=int(inside.sum()), succeeded=1)
     cell = a_cell(8, USERS, counts=counts, window_seconds=20.0)
-    window = sampled.window_of(samples, cell)
+    window = compare.window_of(samples, cell)
     assert window is not None
     assert window[0] == pytest.approx(WINDOW[0], abs=0.1)
-    assert sampled.window_of(samples, a_cell(8, 1, counts=None)) is None
-    assert sampled.window_of(samples.rows(inside & ~inside), cell) is None
+    assert compare.window_of(samples, a_cell(8, 1, counts=None)) is None
+    assert compare.window_of(samples.rows(inside & ~inside), cell) is None

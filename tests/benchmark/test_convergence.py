@@ -7,14 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmark.figures.convergence import (
-    BATCHES,
-    e2el_relative_half_width,
-    enough,
-    relative_half_width,
-)
-from benchmark.measured import Slice
-from benchmark.records import StopRule
+from benchmark.figures import BATCHES, e2el_relative_half_width, enough, relative_half_width
+from benchmark.records import Slice, StopRule
 
 RULE = StopRule(min_seconds=3, max_seconds=20, min_requests=30, relative_half_width=0.05)
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmark import report
 from benchmark.records import (
     CellResult,
     Code,
     Counts,
     ServerView,
 )
-from benchmark.reporting import csvfile
 from benchmark.samples import Samples
 from tests.benchmark.made import a_cell, a_manifest, spread, with_verdict
 from tests.benchmark.reported import ARTICLES, POSITIVE, rows_of
@@ -22,7 +22,7 @@ from tests.benchmark.reported import ARTICLES, POSITIVE, rows_of
 
 def test_the_articles_columns_come_first() -> None:
     """Tools that read their file read ours."""
-    header = csvfile.text(a_manifest(), ()).splitlines()[0].split(",")
+    header = report.csv_text(a_manifest(), ()).splitlines()[0].split(",")
     assert header[: len(ARTICLES)] == ARTICLES
     assert len(header) == len(set(header))
 
@@ -30,7 +30,7 @@ def test_the_articles_columns_come_first() -> None:
 def test_the_articles_columns_mean_what_they_mean_there() -> None:
     """Shares are of measured requests, latencies are whole answers' in seconds."""
     counts = Counts(sent=50, measured=40, succeeded=30, errors={"timeout": 10})
-    row = rows_of(csvfile.text(a_manifest(), [a_cell(512, 8, counts=counts)]))[0]
+    row = rows_of(report.csv_text(a_manifest(), [a_cell(512, 8, counts=counts)]))[0]
     assert [row[name] for name in ("context_size", "concurrency")] == ["512", "8"]
     assert [row[name] for name in ("num_success", "num_failure")] == ["30", "10"]
     assert float(row["success_rate"]) == 0.75
@@ -52,11 +52,11 @@ def test_every_figure_of_a_cell_has_a_column() -> None:
         "relative_half_width": "output_throughput_relative_half_width",
     }
     for name in set(CellResult.model_fields) - gone - spreads:
-        assert renamed.get(name, name) in csvfile.COLUMNS, name
+        assert renamed.get(name, name) in report.COLUMNS, name
     for name in spreads:
-        assert f"{name}_p99_seconds" in csvfile.COLUMNS
+        assert f"{name}_p99_seconds" in report.COLUMNS
     for name in ServerView.model_fields:
-        assert f"server_{name}" in csvfile.COLUMNS or f"server_{name}_seconds" in csvfile.COLUMNS
+        assert f"server_{name}" in report.COLUMNS or f"server_{name}_seconds" in report.COLUMNS
 
 
 @given(throughput=POSITIVE, mean=POSITIVE, goodput=st.none() | POSITIVE)
@@ -67,8 +67,8 @@ def test_every_number_comes_back_equal(
     cell = a_cell(
         output_token_throughput=throughput, ttft=spread(mean), goodput=goodput, connect=None
     )
-    row = rows_of(csvfile.text(a_manifest(), [cell]))[0]
-    for name, read in csvfile.COLUMNS.items():
+    row = rows_of(report.csv_text(a_manifest(), [cell]))[0]
+    for name, read in report.COLUMNS.items():
         value = read(cell)
         if isinstance(value, int | float):
             assert float(row[name]) == value, name
@@ -79,14 +79,14 @@ def test_every_number_comes_back_equal(
 def test_a_figure_that_is_no_number_is_empty() -> None:
     """As where another tool's file does not give it."""
     cell = a_cell(ttft=spread(math.nan), output_token_throughput=math.inf)
-    row = rows_of(csvfile.text(a_manifest(), [cell]))[0]
+    row = rows_of(report.csv_text(a_manifest(), [cell]))[0]
     assert row["ttft_p50_seconds"] == row["output_tokens_per_second"] == ""
 
 
 def test_verdicts_are_codes_in_one_column() -> None:
     """In the order in which they were given."""
     cell = with_verdict(with_verdict(a_cell(), Code.COLD), Code.KV_QUEUED)
-    row = rows_of(csvfile.text(a_manifest(), [cell]))[0]
+    row = rows_of(report.csv_text(a_manifest(), [cell]))[0]
     assert (row["verdicts"], row["valid"]) == ("COLD;KV_QUEUED", "false")
 
 
@@ -94,22 +94,22 @@ def test_no_text_is_a_formula_to_a_spreadsheet() -> None:
     """A model may be called anything."""
     manifest = a_manifest(target="@evil")
     subject = manifest.subject.model_copy(update={"model": '=cmd|"x"'})
-    row = rows_of(csvfile.text(manifest.model_copy(update={"subject": subject}), [a_cell()]))[0]
+    row = rows_of(report.csv_text(manifest.model_copy(update={"subject": subject}), [a_cell()]))[0]
     assert (row["model"], row["target"]) == ('\'=cmd|"x"', "'@evil")
 
 
 def test_the_documented_columns_are_those_of_the_file() -> None:
     """Each is named in FILES.md, or falls under one of its patterns."""
-    said = (Path(csvfile.__file__).parent / "FILES.md").read_text(encoding="utf-8")
+    said = (Path(report.__file__).parent / "FILES.md").read_text(encoding="utf-8")
     section = said.split("## benchmark_results.csv")[1]
-    header = csvfile.text(a_manifest(), ()).splitlines()[0].split(",")
+    header = report.csv_text(a_manifest(), ()).splitlines()[0].split(",")
     patterns = re.compile(r"(server|client)_|(ttft|tpot|itl|e2el|connect)_(\w+_seconds|count)$")
     assert not [n for n in header if f"`{n}`" not in section and not patterns.match(n)]
 
 
 def test_the_documented_samples_are_those_that_are_kept() -> None:
     """One row of the table for each column, or for a few together."""
-    said = (Path(csvfile.__file__).parent / "FILES.md").read_text(encoding="utf-8")
+    said = (Path(report.__file__).parent / "FILES.md").read_text(encoding="utf-8")
     section = said.split("## samples")[1].split("## benchmark_results")[0]
     implied = {"gap_counts"}
     columns = {field.name for field in fields(Samples)} - implied

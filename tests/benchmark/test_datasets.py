@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmark import workload
 from benchmark.records import Workload
-from benchmark.workload import datasets, json_lists
-from benchmark.workload.datasets import prompts_before_wrapping, read
-from benchmark.workload.prompts import bodies
+from benchmark.workload import bodies, prompts_before_wrapping, read
 from core.errors import InvalidArgument
 
 SHARED: list[dict[str, Any]] = [
@@ -90,7 +89,7 @@ def test_a_list_reads_the_same_in_pieces_of_any_size(
     values = [{"conversations": [{"from": "human", "value": text}]} for text in texts]
     path.write_text(json.dumps(values, indent=1), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_lists, "_PIECE", piece)
+        patch.setattr(workload, "_PIECE", piece)
         assert [json.loads(entry.prompt) for entry in read(path)] == texts
 
 
@@ -160,7 +159,7 @@ def test_memory_is_bounded_for_any_file(
     """What stands behind the limit is not even read."""
     path = written(tmp_path, *({"prompt": "abc"} for _ in range(3)))
     path.write_text(path.read_text(encoding="utf-8") + '\n{"prompt": "abc"}\n{"prompt": "d"}\n{')
-    monkeypatch.setattr(datasets, limit, value)
+    monkeypatch.setattr(workload, limit, value)
     assert prompts_before_wrapping(path) == 3
 
 
@@ -168,8 +167,8 @@ def test_one_open_quotation_mark_does_not_read_a_list_to_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A value has a longest length."""
-    monkeypatch.setattr(json_lists, "_PIECE", 16)
-    monkeypatch.setattr(json_lists, "_LONGEST", 64)
+    monkeypatch.setattr(workload, "_PIECE", 16)
+    monkeypatch.setattr(workload, "_LONGEST", 64)
     path = tmp_path / "list.json"
     path.write_text('[{"prompt": "' + "x" * 500 + '"}]', encoding="utf-8")
     with pytest.raises(InvalidArgument, match="line 1"):

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmark.advising.findings import findings
-from benchmark.advising.limits import waiting_share
+from benchmark.advice import findings, waiting_share
 from benchmark.records import CellResult, CellState, Code, Limits, ServerView
 from tests.benchmark.found import SPEC, limited, of_kind, saying
 from tests.benchmark.made import a_cell, a_grid, a_manifest, spread, with_verdict

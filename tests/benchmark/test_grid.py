@@ -5,9 +5,18 @@ from collections.abc import Callable, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmark.records import Arrivals, CellResult, CellSpec, CellState, Code, Load, Workload
-from benchmark.running.grid import next_cell, specs
-from benchmark.runs import RunPlan, Subject
+from benchmark.records import (
+    Arrivals,
+    CellResult,
+    CellSpec,
+    CellState,
+    Code,
+    Load,
+    RunPlan,
+    Subject,
+    Workload,
+)
+from benchmark.run import grid_specs, next_grid_cell
 from tests.benchmark.made import a_cell, with_verdict
 
 ANY = Subject(model="m", max_model_len=None)
@@ -40,7 +49,7 @@ def walk(
 ) -> list[CellResult]:
     """Decide cell after cell until there is none."""
     cells = list(done)
-    while (step := next_cell(wanted, subject, cells)) is not None:
+    while (step := next_grid_cell(wanted, subject, cells)) is not None:
         cells.append(step if isinstance(step, CellResult) else measured(step))
     return cells
 
@@ -168,7 +177,7 @@ def test_every_cell_is_decided_once_wherever_it_was_killed(
     whole = walk(wanted, flat_above(capacity), subject=engine)
     resumed = walk(wanted, flat_above(capacity), subject=engine, done=whole[:killed_at])
     assert resumed == whole
-    assert [cell.spec for cell in whole] == list(specs(wanted))
+    assert [cell.spec for cell in whole] == list(grid_specs(wanted))
 
 
 def test_loads_may_be_asked_for_twice() -> None:

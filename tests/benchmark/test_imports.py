@@ -8,16 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmark.comparing.compare import compare
-from benchmark.comparing.sides import load
+from benchmark import import_formats
+from benchmark.compare import compare, load
 from benchmark.folder import RunFolder
-from benchmark.imports import Claims, import_file, save_import, table
-from benchmark.imports.audit import Run
-from benchmark.imports.form import number, whole
-from benchmark.records import CellState, Code
-from benchmark.reporting.report import write_all
-from benchmark.running.profiles import plan_of
-from benchmark.runs import RunState
+from benchmark.import_audit import Run
+from benchmark.import_cells import Claims, number, whole
+from benchmark.imports import import_file, save_import
+from benchmark.profiles import plan_of
+from benchmark.records import CellState, Code, RunState
+from benchmark.report import write_all
 from core.errors import InvalidArgument
 from tests.benchmark.importing import A100, ARTICLE, HEAD, HERE, cells_of, codes, written
 
@@ -235,6 +234,6 @@ def test_whatever_stands_in_a_field_is_a_finite_number_or_none(value: object) ->
 def test_whatever_stands_in_the_rows_is_read_or_left_out(rows: list[list[str]]) -> None:
     """Broken rows never stop the others from being read."""
     text = "\n".join([HEAD, *(",".join(row) for row in rows), "8,4,1,1,1,4,1,4,0"])
-    found = table.from_csv(text)
+    found = import_formats.from_csv(text)
     assert found is not None
-    assert isinstance(table.read(found, Claims()).cells, tuple)
+    assert isinstance(import_formats.read_table(found, Claims()).cells, tuple)

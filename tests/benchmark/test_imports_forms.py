@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from benchmark.imports import Claims, import_file
+from benchmark.import_cells import Claims
+from benchmark.imports import import_file
 from benchmark.records import Arrivals, Code, Worth
-from benchmark.reporting.run_facts import validity
+from benchmark.report_text import validity
 from core.errors import InvalidArgument
 from tests.benchmark.importing import HERE, aiperf, cells_of, codes, guidellm, written
 

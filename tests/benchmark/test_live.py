@@ -4,9 +4,8 @@ import io
 
 import pytest
 
-from benchmark.records import CellState, Code, Load
-from benchmark.running.live import Lines, Live, Table, live_on, state_lines, table
-from benchmark.runs import Progress, RunPlan, RunState
+from benchmark.commandline import Lines, Live, Table, live_on, state_lines, table
+from benchmark.records import CellState, Code, Load, Progress, RunPlan, RunState
 from tests.benchmark.made import WHEN, a_cell, a_grid, with_verdict
 
 CONTEXTS = (8, 512, 4096)

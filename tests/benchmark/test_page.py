@@ -6,7 +6,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmark.reporting import page
+from benchmark import report
 from tests.benchmark.made import a_cell
 from tests.benchmark.paged import doubtful, html_of
 
@@ -14,7 +14,7 @@ from tests.benchmark.paged import doubtful, html_of
 @given(st.text() | st.sampled_from(["</script>", "<!--", "\u2028\u2029", "]]>", "&lt;"]))
 def test_data_is_never_markup_and_comes_back_whole(text: str) -> None:
     """No letter that ends a script or begins a comment is in it."""
-    words = str(page.embedded({"name": text}))
+    words = str(report.embedded({"name": text}))
     assert not set(words) & {"<", ">", "&", "\u2028", "\u2029"}
     assert json.loads(words) == {"name": text}
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmark.figures import parquet
+from benchmark import parquet
 from benchmark.samples import Samples
 from core.errors import DiskFull, NotFound
 from tests.benchmark.made import some_samples

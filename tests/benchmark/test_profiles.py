@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from benchmark.records import Arrivals, Limits
-from benchmark.running.profiles import PROFILES, plan_of
-from benchmark.runs import Profile
+from benchmark.profiles import PROFILES, plan_of
+from benchmark.records import Arrivals, Limits, Profile
 from core.errors import InvalidArgument
 
 LIMITS = {"ttft_seconds": 0.5}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmark.records import Workload
-from benchmark.workload.prompts import HEAD_TOKENS, bodies, distinct_prompts
+from benchmark.workload import HEAD_TOKENS, bodies, distinct_prompts
 from core.errors import InvalidArgument
 
 IDS = tuple(range(7, 250_000, 3001))

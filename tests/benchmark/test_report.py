@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmark import commandline, report, report_text
 from benchmark.folder import RunFolder
 from benchmark.records import (
     Arrivals,
@@ -15,10 +16,8 @@ from benchmark.records import (
     Limits,
     Load,
     ServerView,
+    figure,
 )
-from benchmark.reporting import csvfile, report, run_facts
-from benchmark.running import commandline
-from benchmark.wording import figure
 from core.errors import DiskFull, NotFound
 from tests.benchmark.made import a_cell, a_grid, a_manifest, spread, with_verdict
 from tests.benchmark.reported import (
@@ -91,7 +90,7 @@ def test_a_report_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 def test_the_report_says_the_same_as_the_csv() -> None:
     """Each figure of the tables, to three digits."""
     cells = a_grid()
-    text, rows = report_of(cells), rows_of(csvfile.text(a_manifest(), cells))
+    text, rows = report_of(cells), rows_of(report.csv_text(a_manifest(), cells))
     titles = {
         "Output throughput (tokens/s)": ("output_tokens_per_second", 1),
         "TTFT p99 (ms)": ("ttft_p99_seconds", 1000),
@@ -193,7 +192,7 @@ def test_the_command_that_runs_it_again_is_one(rates: tuple[float, ...]) -> None
     changed = {"loads": tuple(loads) or manifest.plan.loads, "limits": Limits(ttft_seconds=0.5)}
     plan = manifest.plan.model_copy(update=changed)
     model = manifest.subject.model_copy(update={"model": "a model; rm -rf '$HOME'"})
-    words = run_facts.command(manifest.model_copy(update={"plan": plan, "subject": model}))
+    words = report_text.command(manifest.model_copy(update={"plan": plan, "subject": model}))
     assert words
     _, _, _, *given = shlex.split(words)
     read = commandline.parser().parse_args(given)

@@ -8,12 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmark.errors import Outcome
-from benchmark.figures.results import compute
-from benchmark.measured import Measured, Slice
-from benchmark.records import Arrivals, CellResult, CellSpec, CellState, ClientView, Limits, Load
-from benchmark.runs import RunPlan
-from benchmark.samples import Samples, merged
+from benchmark.figures import compute
+from benchmark.records import (
+    Arrivals,
+    CellResult,
+    CellSpec,
+    CellState,
+    ClientView,
+    Limits,
+    Load,
+    Measured,
+    RunPlan,
+    Slice,
+)
+from benchmark.samples import Outcome, Samples, merged
 from tests.benchmark.made import WHEN, some_samples
 from tests.benchmark.test_statistics import scattered
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmark.records import ServerView
-from benchmark.server.looks import Look, read_look
-from benchmark.server.server_view import view_of
+from benchmark.server import Look, read_look, view_of
 from core.metrics import MetricsPage
 from tests.logs.conftest import DATA
 

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from benchmark.errors import Outcome
-from benchmark.figures import statistics
-from benchmark.figures.statistics import distribution, within
-from benchmark.samples import Floats, Samples
+from benchmark import figures
+from benchmark.figures import distribution, within
+from benchmark.samples import Floats, Outcome, Samples
 from tests.benchmark.made import some_samples
 
 NUMBERS = arrays(
@@ -64,7 +63,7 @@ def event_times(samples: Samples, row: int) -> Floats:
 def test_percentiles_are_numpys_inverted_cdf(values: Floats) -> None:
     found = distribution(values)
     assert found is not None
-    wanted = np.percentile(values, statistics.PERCENTILES, method="inverted_cdf")
+    wanted = np.percentile(values, figures.PERCENTILES, method="inverted_cdf")
     assert [found.p50, found.p90, found.p95, found.p99] == list(wanted)
     assert found.max == values.max()
     assert found.mean == pytest.approx(values.mean(), abs=1e-6)
@@ -82,7 +81,7 @@ def test_percentiles_by_hand() -> None:
     found = distribution(np.arange(1.0, 101.0))
     assert found is not None
     assert (found.p50, found.p90, found.p95, found.p99, found.max) == (50, 90, 95, 99, 100)
-    assert statistics.percentile(np.array([3.0, 1.0, 2.0]), 50) == 2.0
+    assert figures.percentile(np.array([3.0, 1.0, 2.0]), 50) == 2.0
 
 
 def test_many_small_float32_gaps_keep_their_mean() -> None:
@@ -108,7 +107,7 @@ def test_tokens_of_a_window_are_those_of_its_events(seed: int, begin: float, len
     end = begin + length
     events = np.concatenate([event_times(samples, row) for row in range(len(samples))])
     wanted = 2 * int(within(events, begin=begin, end=end).sum())
-    found = statistics.tokens_arrived(samples, begin=begin, end=end)
+    found = figures.tokens_arrived(samples, begin=begin, end=end)
     assert found == pytest.approx(wanted, abs=1e-6)
 
 
@@ -116,9 +115,7 @@ def test_tokens_of_a_window_are_those_of_its_events(seed: int, begin: float, len
 def test_windows_side_by_side_hold_every_token_once(seed: int, cuts: list[float]) -> None:
     samples = scattered(seed)
     edges = [0.0, *sorted(cuts), 1e6]
-    parts = [
-        statistics.tokens_arrived(samples, begin=a, end=b) for a, b in itertools.pairwise(edges)
-    ]
+    parts = [figures.tokens_arrived(samples, begin=a, end=b) for a, b in itertools.pairwise(edges)]
     assert sum(parts) == pytest.approx(float(2 * samples.events.sum()))
 
 
@@ -134,8 +131,8 @@ def test_requests_without_a_token_bring_none() -> None:
         gap_counts=samples.gap_counts * 0,
         gaps=samples.gaps[:0],
     )
-    assert statistics.tokens_arrived(none, begin=0, end=1e6) == 0
-    assert statistics.tokens_per_event(none) is None
+    assert figures.tokens_arrived(none, begin=0, end=1e6) == 0
+    assert figures.tokens_per_event(none) is None
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(96, 104), st.floats(0.1, 10))
@@ -147,12 +144,12 @@ def test_concurrency_is_the_time_that_requests_spend_in_the_window(
         max(0.0, min(done, begin + length) - max(sent, begin))
         for sent, done in zip(samples.sent, samples.done, strict=True)
     )
-    found = statistics.in_flight(samples, begin=begin, end=begin + length)
+    found = figures.in_flight(samples, begin=begin, end=begin + length)
     assert found == pytest.approx(spent / length)
 
 
 def test_a_request_whose_end_is_unknown_is_in_flight_and_one_never_sent_is_not() -> None:
     samples = some_samples(2, every=0)
     open_end = replace(samples, done=np.array([np.nan, 101.0]), sent=np.array([100.0, np.nan]))
-    assert statistics.in_flight(open_end, begin=100.0, end=110.0) == pytest.approx(1.0)
-    assert statistics.in_flight(open_end, begin=100.0, end=100.0) is None
+    assert figures.in_flight(open_end, begin=100.0, end=110.0) == pytest.approx(1.0)
+    assert figures.in_flight(open_end, begin=100.0, end=100.0) is None

@@ -10,9 +10,8 @@ import pytest
 from pydantic import SecretStr
 
 from benchmark.records import Workload
-from benchmark.server.subject import Seen, look
-from benchmark.workload.alphabet import FALLBACK_IDS, FALLBACK_TEMPLATE_TOKENS, TEXT
-from benchmark.workload.prompts import bodies
+from benchmark.server import Seen, look
+from benchmark.workload import FALLBACK_IDS, FALLBACK_TEMPLATE_TOKENS, TEXT, bodies
 from core.endpoint import Endpoint
 from core.errors import BadReply, ModelNotServed
 from core.records import Access

@@ -5,14 +5,11 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from benchmark.client.jobs import Job
+from benchmark.client import Job
 from benchmark.folder import RunFolder
-from benchmark.records import CellResult, CellState, Code
-from benchmark.running.profiles import plan_of
-from benchmark.running.start import make
-from benchmark.running.state import state_of
-from benchmark.running.sweep import conclude
-from benchmark.runs import Progress, RunState, Subject
+from benchmark.profiles import make, plan_of
+from benchmark.records import CellResult, CellState, Code, Progress, RunState, Subject
+from benchmark.run import conclude, state_of
 from core.errors import InvalidArgument
 from tests.benchmark.made import a_cell
 from tests.benchmark.sweeping import Door, Workers, a_plan, a_run, ids, measured

@@ -8,11 +8,10 @@ import anyio
 import pytest
 from pydantic import SecretStr
 
-from benchmark.client.jobs import Job
+from benchmark.client import Job
 from benchmark.folder import RunFolder
-from benchmark.records import CellState
-from benchmark.running.state import state_of
-from benchmark.runs import RunState
+from benchmark.records import CellState, RunState
+from benchmark.run import state_of
 from core.errors import Busy, NotFound
 from tests.benchmark.made import a_cell
 from tests.benchmark.sweeping import Door, Workers, a_plan, a_run, ids, measured

@@ -15,11 +15,9 @@ import pytest
 from anyio.abc import Process
 
 from benchmark.folder import RunFolder
-from benchmark.records import CellState
-from benchmark.running.profiles import plan_of
-from benchmark.running.start import make
-from benchmark.running.state import state_of
-from benchmark.runs import RunState, Subject
+from benchmark.profiles import make, plan_of
+from benchmark.records import CellState, RunState, Subject
+from benchmark.run import state_of
 from core.environment import inherited_environment
 from tests.benchmark.sweeping import ids
 from tests.emulators.conftest import Simulate, until

@@ -3,9 +3,10 @@
 import math
 
 from benchmark.records import CellState, Code, Load
-from benchmark.reporting.tables import (
+from benchmark.report_text import (
     METRICS,
     by_arrivals,
+    code_rows,
     escaped,
     legend,
     load_label,
@@ -13,8 +14,8 @@ from benchmark.reporting.tables import (
     numbers,
     run_wide,
     table,
+    tally,
 )
-from benchmark.reporting.tally import code_rows, tally
 from tests.benchmark.made import a_cell, a_grid, a_manifest, with_verdict
 
 OUTPUT = METRICS["output"].shown

@@ -5,12 +5,10 @@ from typing import Any, Final, Literal
 
 import pytest
 
-from benchmark.figures.results import compute
-from benchmark.judging.validity import judged
-from benchmark.measured import Measured
-from benchmark.records import CellSpec, ClientView, Code, Load
-from benchmark.runs import RunPlan, Subject
-from benchmark.workload.prompts import bodies
+from benchmark.figures import compute
+from benchmark.judge import judged
+from benchmark.records import CellSpec, ClientView, Code, Load, Measured, RunPlan, Subject
+from benchmark.workload import bodies
 from tests.our_client import ALPHABET, CONTEXT, WORDS, a_job, measured
 from tests.truth.claims import Errors, compare
 from tests.truth.serving import MODEL, serving

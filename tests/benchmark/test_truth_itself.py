@@ -12,9 +12,8 @@ import pytest
 from anyio.abc import ByteStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from benchmark.errors import Outcome
-from benchmark.measured import Measured
-from benchmark.records import ClientView
+from benchmark.records import ClientView, Measured
+from benchmark.samples import Outcome
 from core.errors import CommandNotFound
 from tests.benchmark.made import some_samples
 from tests.truth.build import built

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmark.errors import Outcome
-from benchmark.judging.validity import RULES, judged, limits, reconciled, unsupported
+from benchmark.judge import RULES, judged, limits, reconciled, unsupported
 from benchmark.records import Arrivals, CellResult, CellState, Code, Load, Workload
+from benchmark.samples import Outcome
 from tests.benchmark.flaws import (
     BEGUN,
     FLAWS,

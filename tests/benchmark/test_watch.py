@@ -8,7 +8,7 @@ import anyio
 import httpx2
 import pytest
 
-from benchmark.server.server_view import Watch
+from benchmark.server import Watch
 from core.endpoint import Endpoint
 from core.records import Access
 from tests.emulators.conftest import Simulate

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.folder import RunFolder
-from benchmark.records import CellResult
-from benchmark.runs import Progress, RunState
+from benchmark.records import CellResult, Progress, RunState
 from tests.benchmark.comparable import faster
 from tests.benchmark.made import WHEN, a_grid, a_manifest
 

@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from benchmark import report
 from benchmark.folder import RunFolder
-from benchmark.reporting import report
 from core.records import State
 from core.settings import Settings
 from operations.benchmarks import measuring

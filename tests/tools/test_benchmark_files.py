@@ -9,8 +9,7 @@ import pytest
 from pydantic import SecretStr
 
 from benchmark.folder import RunFolder, beginning
-from benchmark.records import Code
-from benchmark.runs import Manifest, RunState
+from benchmark.records import Code, Manifest, RunState
 from core.settings import Settings
 from core.waiting import wait_until
 from tests.benchmark.made import a_grid, with_verdict

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from benchmark.runs import RunState
+from benchmark.records import RunState
 from tests.conversation import Agent
 from tests.emulators.conftest import Simulate, simulate, tiny_model
 from tests.tools.calls import RUNS

@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 
 from backends.local.process import Engine, Folder, Made, simulated
 from benchmark.folder import RunFolder
-from benchmark.runs import Progress, RunState
+from benchmark.records import Progress, RunState
 from core.journal import Journal, Operation
 from core.records import DeploymentSpec
 from core.reply import MAX_CHARACTERS

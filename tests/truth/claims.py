@@ -5,9 +5,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from benchmark.errors import Outcome
-from benchmark.measured import Measured
-from benchmark.samples import Samples
+from benchmark.records import Measured
+from benchmark.samples import Outcome, Samples
 from tests.truth.recorded import HEAD_BYTES, Floats, Ints, Truth
 
 P50_SECONDS: Final = 0.0002

@@ -1,1 +1,0 @@
-"""Decisions computed from cells."""

@@ -1,0 +1,417 @@
+"""All workers as one client: what is ordered of a cell, and what becomes of what they report."""
+
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import fields
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from time import perf_counter
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+import anyio
+from anyio.abc import Process
+from anyio.streams.buffered import BufferedByteReceiveStream
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from benchmark import worker
+from benchmark.loads import Settling, Share
+from benchmark.records import Arrivals, ClientView, Load, Measured, Slice, StopRule, Workload
+from benchmark.samples import Samples, load, merged
+from benchmark.wire import Rows
+from benchmark.worker import Health, Order, Part, Report
+from core.environment import ROOT, inherited_environment
+from core.errors import DiskFull
+from core.records import Record
+
+
+class Job(Record, use_attribute_docstrings=False):
+    """One cell."""
+
+    cell: str
+    base_url: str
+    path: str
+    """Of the API, such as /v1/completions."""
+    credential_file: Path | None = None
+    """Holds the bearer token; read again when it changes."""
+    ca_file: Path | None = None
+    """The certificate to trust, and nothing else; the usual authorities if there is none."""
+    load: Load
+    context: int
+    workload: Workload
+    model: str
+    token_ids: tuple[int, ...]
+    """What prompts are made of."""
+    words: tuple[str, ...] = ()
+    """What a chat's prompts are made of."""
+    template_tokens: int = 0
+    stop: StopRule = StopRule()
+    ramp_seconds: float = 1.0
+    slice_seconds: float = 0.25
+    """How often the workers report."""
+    patience_seconds: float = 3.0
+    """Without an answer, and with nothing under way, the endpoint is gone after so long."""
+    first_request: int = 0
+    """The number of the first prompt, so that no cell of a run repeats one."""
+    samples_file: Path
+    """A folder for what the workers hand over."""
+
+    def share(self, worker: int = 0, workers: int = 1) -> Share:
+        """Give the part of one of so many workers."""
+        job = self.model_dump(mode="json")
+        said = {**job, **job["load"], **job["workload"], **job["stop"]}
+        said |= {"worker": worker, "workers": workers}
+        return Share(**{field.name: said[field.name] for field in fields(Share)})
+
+
+_MOST_LINE_BYTES: Final = 2**20
+_END_SECONDS: Final = 3.0
+"""For a worker whose stdin was closed; then it is killed."""
+_ALONE: Final = {"OPENBLAS_NUM_THREADS": "1"}
+"""A worker has a core to itself, and no matrices: NumPy starts faster without threads for them."""
+
+
+class Said(NamedTuple):
+    """A report and who made it; None when that worker is gone."""
+
+    worker: int
+    report: Report | None
+
+
+class Fleet:
+    """So many worker processes; what they print to stderr is in the log file."""
+
+    def __init__(self, workers: int, log_file: Path) -> None:
+        self._count = workers
+        self._log_file = log_file
+        self._stack = AsyncExitStack()
+        self._processes: dict[int, Process] = {}
+        self._reports: MemoryObjectReceiveStream[Said]
+        self._say: MemoryObjectSendStream[Said]
+
+    async def __aenter__(self) -> Self:
+        """Begin; the workers are started with the first cell."""
+        self._say, self._reports = anyio.create_memory_object_stream[Said](1024)
+        await self._stack.__aenter__()
+        self._stack.enter_context(self._say)
+        self._stack.enter_context(self._reports)
+        self._group = await self._stack.enter_async_context(anyio.create_task_group())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the workers."""
+        with anyio.CancelScope(shield=True):
+            for process in tuple(self._processes.values()):
+                await _ended(process)
+        self._group.cancel_scope.cancel()
+        await self._stack.__aexit__(kind, error, trace)
+
+    async def measure(
+        self,
+        job: Job,
+        *,
+        enough: Callable[[Sequence[Slice]], bool],
+        tell: Callable[[str, Sequence[Slice]], None],
+        stop: Callable[[], bool],
+    ) -> Measured:
+        """Measure one cell: warm up, a window, and the drain of what began in it, under load.
+
+        `enough` is asked after each slice of the window; `stop` ends the cell now. An endpoint
+        that is gone, or a worker that dies, is told in `Measured.failed`, with what there is.
+
+        Raises:
+            DiskFull: A worker could not write its samples.
+        """
+        for number in range(self._count):
+            if number not in self._processes:
+                await self._start(number)
+        run = CellRun(job, workers=self._count, enough=enough, tell=tell)
+        await self._send(run.prepare())
+        async for said in self._reports:
+            orders = (
+                run.died(said.worker, self._log_file)
+                if said.report is None
+                else run.hear(said.worker, said.report, stop=stop)
+            )
+            await self._send(orders)
+            if run.over:
+                break
+        return run.measured()
+
+    async def _start(self, number: int) -> None:
+        with self._log_file.open("ab") as log:
+            process = await anyio.open_process(
+                [sys.executable, "-m", "benchmark.worker"],
+                stderr=log,
+                cwd=ROOT,
+                env={**inherited_environment(), **_ALONE},
+            )
+        self._processes[number] = process
+        self._group.start_soon(self._listen, number, process)
+
+    async def _listen(self, number: int, process: Process) -> None:
+        assert process.stdout
+        lines = BufferedByteReceiveStream(process.stdout)
+        try:
+            while True:
+                line = await lines.receive_until(b"\n", _MOST_LINE_BYTES)
+                await self._say.send(Said(number, worker.report(line)))
+        except (anyio.EndOfStream, anyio.IncompleteRead, anyio.ClosedResourceError):
+            self._processes.pop(number, None)
+            await _ended(process)
+            await self._say.send(Said(number, None))
+
+    async def _send(self, orders: dict[int, Order]) -> None:
+        for number, order in orders.items():
+            process = self._processes.get(number)
+            if process is None or process.stdin is None:
+                continue
+            try:
+                await process.stdin.send(worker.line(order))
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                continue  # `_listen` tells of its end
+
+
+async def _ended(process: Process) -> None:
+    """Close its stdin, which ends it, and wait; one that does not end is killed."""
+    if process.stdin:
+        await process.stdin.aclose()
+    with anyio.move_on_after(_END_SECONDS):
+        await process.wait()
+    if process.returncode is None:
+        process.kill()
+    await process.aclose()
+
+
+_LEAD_SECONDS: Final = 0.1
+"""From the order to start until the common moment."""
+_LOG_TAIL_BYTES: Final = 2000
+
+Orders = dict[int, Order]
+
+
+class Phase(StrEnum):
+    """Where a cell is; the first three as people read them."""
+
+    WARMING = "warming up"
+    MEASURING = "measuring"
+    DRAINING = "draining"
+    ENDING = "ending"
+
+
+class CellRun:
+    """Knows nothing of processes: it hears reports and gives orders."""
+
+    def __init__(
+        self,
+        job: Job,
+        *,
+        workers: int,
+        enough: Callable[[Sequence[Slice]], bool],
+        tell: Callable[[str, Sequence[Slice]], None],
+    ) -> None:
+        self._job = job
+        self._workers = workers
+        self._enough = enough
+        self._tell = tell
+        self._once = job.load.arrivals is Arrivals.ONCE
+        self._phase = Phase.MEASURING if self._once else Phase.WARMING
+        self._settling = Settling(job.load.concurrency or max(round(_rate(job)), 1))
+        self._started_at = datetime.now(UTC)
+        self._began = perf_counter()
+        self._at = self._begin = self._end = self._began
+        self._ready: set[int] = set()
+        self._drained: set[int] = set()
+        self._living = set(range(workers))
+        self._parts: dict[int, list[Part]] = defaultdict(list)
+        self._slices: list[Slice] = []
+        self._samples: list[Samples] = []
+        self._health: list[Health] = []
+        self._failed: str | None = None
+        self._disk_full = False
+
+    @property
+    def over(self) -> bool:
+        """Whether every worker has handed over, or is gone."""
+        return not self._living
+
+    def prepare(self) -> Orders:
+        """Give the first orders."""
+        return {
+            number: Order(do="prepare", share=self._job.share(number, self._workers))
+            for number in range(self._workers)
+        }
+
+    def died(self, worker: int, log_file: Path) -> Orders:
+        """Give the cell up: a part of its load, and of its samples, is gone."""
+        self._living.discard(worker)
+        tail = log_file.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
+        last = tail.splitlines()[-1] if tail else "it said nothing"
+        return self._give_up(f"Worker {worker} died: {last}")
+
+    def hear(self, worker: int, report: Report, *, stop: Callable[[], bool]) -> Orders:
+        """Give what follows from a report."""
+        if report.is_ in {"done", "failed"}:
+            return self._handed_over(worker, report)
+        if self._phase is Phase.ENDING:
+            return {}
+        if stop():
+            return self._stopped()
+        if report.part is not None:
+            return self._slice(report.part)
+        if report.is_ == "dead":
+            return {} if self._phase is Phase.DRAINING else self._give_up(report.because)
+        return self._together(worker, drained=report.is_ == "drained")
+
+    def _together(self, worker: int, *, drained: bool) -> Orders:
+        """Go on when all workers have come so far."""
+        there = self._drained if drained else self._ready
+        there.add(worker)
+        if there != self._living:
+            return {}
+        return self._cut() if drained else self._start()
+
+    def _start(self) -> Orders:
+        self._at = self._begin = perf_counter() + _LEAD_SECONDS
+        return self._all(Order(do="start", at=self._at))
+
+    def _all(self, order: Order) -> Orders:
+        return dict.fromkeys(self._living, order)
+
+    def _slice(self, part: Part) -> Orders:
+        parts = self._parts[part.place]
+        parts.append(part)
+        if len(parts) < self._workers:
+            return {}
+        del self._parts[part.place]
+        one = Slice(
+            begin=self._at + part.place * self._job.slice_seconds,
+            seconds=self._job.slice_seconds,
+            requests=sum(p.requests for p in parts),
+            failed=sum(p.failed for p in parts),
+            output_tokens=round(sum(p.tokens for p in parts)),
+            ttft_sum=sum(p.ttft_sum for p in parts),
+            e2el_sum=sum(p.e2el_sum for p in parts),
+        )
+        if self._phase is Phase.WARMING:
+            return self._warmed(one, [e2el for p in parts for e2el in p.latencies])
+        return self._seen(one, idle=all(p.idle for p in parts))
+
+    def _warmed(self, one: Slice, latencies: Sequence[float]) -> Orders:
+        self._slices.append(one)
+        self._tell(Phase.WARMING, self._slices)
+        ramped = self._at + self._job.ramp_seconds
+        end = one.begin + one.seconds
+        if one.begin >= ramped:
+            self._settling.add(one.requests, latencies)
+        if self._settling.settled or end >= ramped + self._job.stop.warmup_max_seconds:
+            self._phase = Phase.MEASURING
+            self._begin = end
+            self._slices = []
+        return {}
+
+    def _may_end(self) -> bool:
+        """Whether requests began in the window: a slot begins one only when it has an answer.
+
+        So where answers take longer than warm-up and window, the window waits for them.
+        """
+        load, stop = self._job.load, self._job.stop
+        ended = sum(one.requests + one.failed for one in self._slices)
+        if load.requests_per_second is None and ended < min(
+            load.concurrency or 1, stop.min_requests
+        ):
+            return False
+        return self._end - self._begin >= stop.max_seconds or self._enough(self._slices)
+
+    def _seen(self, one: Slice, *, idle: bool) -> Orders:
+        if self._phase is Phase.MEASURING:
+            self._slices.append(one)
+            self._end = one.begin + one.seconds
+        self._tell(self._phase, self._slices)
+        if self._phase is Phase.DRAINING:
+            return {}
+        if self._once:
+            return self._cut() if idle else {}
+        if self._may_end():
+            self._phase = Phase.DRAINING
+            return self._all(Order(do="end", begin=self._begin, end=self._end))
+        return {}
+
+    def _stopped(self) -> Orders:
+        if self._phase is Phase.WARMING:
+            return self._give_up("It was stopped before its window began.")
+        return self._cut()
+
+    def _give_up(self, because: str) -> Orders:
+        self._failed = self._failed or because
+        return self._cut()
+
+    def _cut(self) -> Orders:
+        if self._phase is Phase.WARMING:
+            self._end = self._begin
+        self._phase = Phase.ENDING
+        return self._all(Order(do="cut", begin=self._begin, end=self._end))
+
+    def _handed_over(self, worker: int, report: Report) -> Orders:
+        self._living.discard(worker)
+        self._disk_full |= report.disk_full
+        if report.health is None:
+            return self._give_up(report.because)
+        file = Path(report.file)
+        self._samples.append(load(file))
+        file.unlink()
+        self._health.append(report.health)
+        return {}
+
+    def measured(self) -> Measured:
+        """Give what was measured, once it is over.
+
+        Raises:
+            DiskFull: A worker could not write its samples.
+        """
+        if self._disk_full:
+            raise DiskFull(
+                f"There is no room for the samples of {self._job.cell}.",
+                fix="Free some space, then resume the run.",
+                cause=str(self._job.samples_file),
+            )
+        return Measured(
+            samples=merged(self._samples or [Rows().samples(0)]),
+            window_begin=self._begin,
+            window_end=max(self._end, self._begin),
+            settled=self._settling.settled,
+            client=_view(self._health),
+            slices=() if self._begin == self._end else tuple(self._slices),
+            started_at=self._started_at,
+            wall_seconds=perf_counter() - self._began,
+            failed=self._failed,
+        )
+
+
+def _rate(job: Job) -> float:
+    return job.load.requests_per_second or 1.0
+
+
+def _view(health: Sequence[Health]) -> ClientView:
+    """Of several workers the worst counts."""
+    return ClientView(
+        workers=len(health),
+        error_bounds={
+            name: max(h.error_bounds.get(name, 0.0) for h in health)
+            for name in dict.fromkeys(name for h in health for name in h.error_bounds)
+        },
+        cpu_share=max((h.cpu_share for h in health), default=0.0),
+        loop_lag_p99_5_seconds=max((h.loop_lag_p99_5_seconds for h in health), default=0.0),
+        send_lateness_p99_seconds=max((h.send_lateness_p99_seconds for h in health), default=0.0),
+        cpu_wait_p99_5_seconds=max((h.cpu_wait_p99_5_seconds for h in health), default=0.0),
+        memory_mib=sum(h.memory_mib for h in health),
+        clock_step_seconds=max((h.clock_step_seconds for h in health), key=abs, default=0.0),
+    )

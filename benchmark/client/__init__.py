@@ -1,1 +1,0 @@
-"""The load generator: exact load and exact stamps, cheap enough never to be what is measured."""

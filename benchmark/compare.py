@@ -1,0 +1,886 @@
+"""Runs side by side: which is better at which load, by how much, and whether that is sure."""
+
+import itertools
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+import numpy as np
+from numpy import typing as npt
+
+from benchmark import parquet
+from benchmark.advice import find_accelerator, flags_of, known, load_in_words, rows, size
+from benchmark.folder import RunFolder
+from benchmark.records import (
+    OF_BURSTS,
+    PRICED,
+    Arrivals,
+    CellResult,
+    CellState,
+    Distribution,
+    Finding,
+    Load,
+    Manifest,
+    figure,
+    listed,
+    percent,
+    usd,
+)
+from benchmark.samples import Outcome, Samples
+from core.errors import InvalidArgument, NextStep, NotFound
+from core.records import Answer, Record
+from planner.places import places
+
+_SHORT_ROWS: Final = 3
+_SHORT_LIST: Final = 6
+_SHORT_FINDINGS: Final = 6
+
+T = TypeVar("T")
+
+
+class RowBest(Record):
+    """What a run reaches at one prompt length."""
+
+    context: int
+    saturation: str
+    """The smallest load with 95 % of the best throughput."""
+    saturated: bool
+    """A greater load was measured and gave no more."""
+    load: str
+    """Of the best throughput."""
+    throughput: float
+    unit: str
+    usd_per_million_tokens: float | None
+
+
+class Side(Record):
+    """One run of a comparison."""
+
+    run_id: str
+    name: str
+    axes: dict[str, str]
+    cells_used: int
+    cells_spoiled: int
+    """Measured, but not to be used; they are in no figure here."""
+    spoiled_by: dict[str, int]
+    """How many cells each code spoils."""
+    simulated: bool = False
+    best: tuple[RowBest, ...]
+    """By prompt length."""
+
+
+class Ratio(Record):
+    """One figure of a run over the same figure of the first run."""
+
+    value: float
+    low: float | None = None
+    """Of the 95 % interval; None where nothing is known of the spread."""
+    high: float | None = None
+
+    @property
+    def significant(self) -> bool | None:
+        """Whether 1 lies outside the interval; None where there is none."""
+        if self.low is None or self.high is None:
+            return None
+        return not self.low <= 1 <= self.high
+
+
+class CellRatio(Record):
+    """One run over the first one, in one cell."""
+
+    cell: str
+    context: int
+    load: Load
+    run: str
+    throughput: Ratio
+    """Above 1 the run is better than the first."""
+    ttft: Ratio | None
+    """Of the means, as all latencies; below 1 the run is better than the first."""
+    tpot: Ratio | None
+    e2el: Ratio | None
+    usd_per_million_tokens: Ratio | None
+
+    @property
+    def deciding(self) -> Ratio:
+        """What decides which is better: a rate that was set says nothing, its latency does."""
+        closed = self.load.arrivals in {Arrivals.CLOSED, Arrivals.ONCE}
+        return self.throughput if closed or self.e2el is None else self.e2el
+
+    @property
+    def better(self) -> float:
+        """Above 1 the run is better than the first."""
+        deciding = self.deciding
+        return deciding.value if deciding is self.throughput else 1 / deciding.value
+
+
+class Scaling(Record):
+    """How much more a run does at one load, over all prompt lengths."""
+
+    run: str
+    load: str
+    factor: float
+    """Geometric mean of the ratios of throughput."""
+    lengths: int
+    efficiency: float | None = None
+    """Of the factor that the number of accelerators would promise."""
+
+
+class Crossover(Record):
+    """Where the better one changes."""
+
+    run: str
+    """That is held against the first one."""
+    context: int
+    below: str
+    """The last load before it."""
+    above: str
+    """The first load after it."""
+    at: float
+    """Between them, where the interpolated ratio is 1; in the unit of the load."""
+    better_below: str
+    better_above: str
+
+
+class Comparison(Answer):
+    """Every run against the first one."""
+
+    axes: tuple[str, ...]
+    """What differs between the runs."""
+    article_method: bool
+    runs: tuple[Side, ...]
+    cells: tuple[CellRatio, ...]
+    """Cells that are usable in both; in the short form none."""
+    scaling: tuple[Scaling, ...]
+    crossovers: tuple[Crossover, ...]
+    findings: tuple[Finding, ...] = ()
+    file: str | None = None
+    """The Markdown, with every cell."""
+    chart: str | None = None
+
+    def summary(self) -> str:
+        """Say what matters most."""
+        if self.findings:
+            return self.findings[0].text
+        return f"{len(self.runs)} runs are compared in {len(self.cells)} cells."
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return the findings and the files; the first finding is the summary."""
+        return {
+            "runs": [f"{side.name}: {side.run_id}" for side in self.runs[:_SHORT_LIST]],
+            "findings": [each.text for each in self.findings[1:_SHORT_FINDINGS]],
+            "file": self.file,
+            "chart": self.chart,
+        }
+
+    def warnings(self) -> tuple[str, ...]:
+        """Say what is not real, and what a method cannot say."""
+        simulated = [side.name for side in self.runs if side.simulated]
+        return (
+            *((f"Simulated: {', '.join(simulated)}.",) if simulated else ()),
+            *((ARTICLE_WARNING,) if self.article_method else ()),
+        )
+
+    def next_steps(self) -> tuple[NextStep, ...]:
+        """Offer a run where something was spoiled."""
+        worst = max(self.runs, key=lambda side: side.cells_spoiled)
+        return (NextStep("run_benchmark"),) if worst.cells_spoiled > worst.cells_used else ()
+
+    def short(self) -> "Comparison":
+        """Give what an agent reads, at most 2,000 tokens; the file has the rest."""
+        sides = tuple(_short(side, self.axes) for side in self.runs)
+        return self.model_copy(
+            update={
+                "runs": sides[:_SHORT_LIST],
+                "cells": (),
+                "scaling": _spread(self.scaling, _SHORT_LIST),
+                "crossovers": _spread(self.crossovers, _SHORT_LIST),
+                "findings": tuple(
+                    each.model_copy(update={"cells": each.cells[:_SHORT_ROWS]})
+                    for each in self.findings
+                ),
+            }
+        )
+
+
+ARTICLE_WARNING: Final = (
+    "Every run is one burst of requests and its drain: the ratios say nothing of decoding and of "
+    "serving under a steady load."
+)
+
+
+def _short(side: Side, differing: tuple[str, ...]) -> Side:
+    axes = {name: value for name, value in side.axes.items() if name in differing}
+    best = _spread(side.best, _SHORT_ROWS)
+    return side.model_copy(update={"axes": axes, "best": best})
+
+
+def _spread(values: tuple[T, ...], most: int) -> tuple[T, ...]:
+    """Keep some, from the first to the last."""
+    if len(values) <= most:
+        return values
+    step = (len(values) - 1) / (most - 1)
+    return tuple(values[round(number * step)] for number in range(most))
+
+
+_METHOD: Final = ("api", "output_tokens", "fixed_output", "prefix_share", "dataset")
+"""Of the workload; the seed may differ, prompts of one length are alike."""
+_NAMED_BY: Final = ("model", "precision", "KV cache", "accelerator", "target", "cloud")
+"""Axes that a person would call a run by, if they tell it from the others."""
+_NOT_KNOWN: Final = "not known"
+
+
+class Loaded(NamedTuple):
+    """One run as its folder has it."""
+
+    manifest: Manifest
+    cells: Sequence[CellResult]
+    samples: Path | None = None
+    """The run's folder, if requests are kept there."""
+
+
+def load(folder: RunFolder) -> Loaded:
+    """Read a run to be compared.
+
+    Raises:
+        NotFound: This is no run's folder.
+    """
+    return Loaded(folder.manifest(), folder.cells(), folder.path)
+
+
+def check_method(runs: Sequence[Loaded]) -> None:
+    """Refuse runs that were measured in different ways.
+
+    Raises:
+        InvalidArgument: There are fewer than two, or workload or method differ; it says how.
+    """
+    if len(runs) < 2:
+        raise InvalidArgument(
+            "A comparison needs two runs or more.", fix="Call list_benchmarks for their ids."
+        )
+    methods = [_method(run.manifest) for run in runs]
+    differing = [name for name in methods[0] if len({each[name] for each in methods}) > 1]
+    if differing:
+        words = "; ".join(
+            f"{name} is "
+            + ", ".join(
+                f"{method[name]} in {run.manifest.run_id}"
+                for method, run in zip(methods, runs, strict=True)
+            )
+            for name in differing
+        )
+        raise InvalidArgument(
+            f"These runs do not measure the same: {words}.",
+            fix="Run the same workload and method on both, then compare.",
+            data={"differs": differing},
+        )
+
+
+def is_article(manifest: Manifest) -> bool:
+    """Whether the run used the articles' method: one burst, its drain, mostly one token."""
+    bursts = any(load.arrivals is Arrivals.ONCE for load in manifest.plan.loads)
+    return manifest.plan.profile == "article" or bursts
+
+
+def axes(manifest: Manifest) -> dict[str, str]:
+    """Say what a run measured, in the words of a person."""
+    owner, flags = manifest.provenance, flags_of(manifest)
+    device, place = find_accelerator(owner.accelerator), places().get(owner.target or "")
+    count = owner.accelerator_count or (place.count if place else None)
+    accelerator = (device.name if device else owner.accelerator) or _NOT_KNOWN
+    said = {
+        "model": manifest.subject.model.rsplit("/", 1)[-1],
+        "precision": _precision(manifest),
+        "KV cache": flags.kv_cache_dtype or _cache_dtype(manifest) or "auto",
+        "target": owner.target,
+        "cloud": place.provider if place else None,
+        "accelerator": f"{count} x {accelerator}" if count else accelerator,
+        "tensor parallel": flags.tensor_parallel_size if owner.deployment_spec else None,
+        "max_model_len": manifest.subject.max_model_len,
+        "vLLM": manifest.subject.vllm_version,
+        "$/h": owner.usd_per_hour,
+    }
+    return {name: _NOT_KNOWN if value is None else str(value) for name, value in said.items()}
+
+
+def names(runs: Sequence[Loaded]) -> tuple[str, ...]:
+    """Call each run by what tells it from the others, as short as that allows."""
+    every = [axes(run.manifest) for run in runs]
+    telling = [name for name in _NAMED_BY if len({each[name] for each in every}) > 1]
+    for number in range(1, len(telling) + 1):
+        called = [", ".join(each[name] for name in telling[:number]) for each in every]
+        if len(set(called)) == len(called):
+            return tuple(called)
+    ids = [run.manifest.run_id for run in runs]
+    return tuple(
+        run_id if ids.count(run_id) == 1 else f"{run_id} ({number})"
+        for number, run_id in enumerate(ids, start=1)
+    )
+
+
+def file_name(called: Sequence[str]) -> str:
+    """Name a comparison's file after its runs.
+
+    >>> file_name(["4 x v6e", "1 x v6e"])
+    '4_x_v6e_vs_1_x_v6e_comparison.md'
+    """
+    slugs = [re.sub(r"[^a-z0-9.]+", "_", name.lower()).strip("_.") for name in called]
+    return "_vs_".join(slug[:40] for slug in slugs[:3]) + "_comparison.md"
+
+
+def chips(manifest: Manifest) -> int | None:
+    """Give how many accelerators a run had."""
+    place = places().get(manifest.provenance.target or "")
+    return manifest.provenance.accelerator_count or (place.count if place else None)
+
+
+def _method(manifest: Manifest) -> Mapping[str, Any]:
+    workload = manifest.plan.workload
+    arrivals = sorted({load.arrivals.value for load in manifest.plan.loads})
+    return {
+        **{name: getattr(workload, name) for name in _METHOD},
+        "arrivals": " and ".join(arrivals),
+        "article method": is_article(manifest),
+    }
+
+
+def _precision(manifest: Manifest) -> str | None:
+    flags, ground = flags_of(manifest), known(manifest)
+    if flags.quantization:
+        return flags.quantization
+    if ground is None:
+        return None
+    bits = ground.model.quantization_bits
+    return f"{bits}-bit {ground.model.quantization}" if bits else (ground.model.dtype or "bf16")
+
+
+def _cache_dtype(manifest: Manifest) -> str | None:
+    return manifest.subject.cache.cache_dtype if manifest.subject.cache else None
+
+
+Floats = npt.NDArray[np.float64]
+
+
+class Blocks(NamedTuple):
+    """A figure as sums over stretches of time: sum of numerators over sum of denominators."""
+
+    numerators: Floats
+    denominators: Floats
+
+    def resampled(self, random: np.random.Generator) -> Floats:
+        """Compute the figure from blocks drawn with replacement, many times."""
+        count = len(self.numerators)
+        drawn = random.integers(count, size=(DRAWS, count))
+        sums = self.denominators[drawn].sum(axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            figures: Floats = self.numerators[drawn].sum(axis=1) / sums
+        return figures
+
+
+Cut = Mapping[str, Blocks]
+"""throughput, ttft, tpot and e2el, as far as they are known."""
+
+
+def blocks(folder: Path | None, cell: CellResult) -> Cut:
+    """Cut what was kept of a cell; nothing where its requests are not there to be read."""
+    if folder is None or cell.spec.load.arrivals is Arrivals.ONCE:
+        return {}
+    try:
+        samples = parquet.read(RunFolder(folder).samples_file(cell.id))
+    except NotFound:
+        return {}
+    window = window_of(samples, cell)
+    if window is None or cell.e2el is None:
+        return {}
+    return cut(samples, window, cell.e2el.mean)
+
+
+def window_of(samples: Samples, cell: CellResult) -> tuple[float, float] | None:
+    """Find the window again: the last stretch of its length that holds the measured requests."""
+    if cell.counts is None or not cell.window_seconds or not cell.counts.measured:
+        return None
+    begun = np.sort(samples.intended[samples.outcome != Outcome.CUT])
+    count, length = cell.counts.measured, cell.window_seconds
+    if len(begun) < count:
+        return None
+    first, last = begun[: len(begun) - count + 1], begun[count - 1 :]
+    fitting = np.flatnonzero(last - first <= length)
+    begin = float(first[fitting[-1]] if len(fitting) else last[-1] - length)
+    return begin, begin + length
+
+
+def cut(samples: Samples, window: tuple[float, float], request_seconds: float) -> Cut:
+    """Cut requests of a window, in seconds of their clock."""
+    begin, end = window
+    whole = samples.rows(samples.outcome == Outcome.OK)
+    count = number_of_blocks(end - begin, request_seconds)
+    measured = whole.rows((whole.intended >= begin) & (whole.intended < end))
+    begins, e2el = measured.intended, measured.last_token - measured.intended
+    ttft = measured.first_token - begins
+    several = measured.output_tokens > 1
+    tpot = (e2el - ttft)[several] / (measured.output_tokens[several] - 1)
+    return {
+        "throughput": rate(whole.last_token, begin, end, count),
+        "ttft": mean(ttft, begins, window, count),
+        "tpot": mean(tpot, begins[several], window, count),
+        "e2el": mean(e2el, begins, window, count),
+    }
+
+
+DRAWS: Final = 1000
+"""Resamples: the ends of a 95 % interval then rest on 25 each."""
+_MOST_BLOCKS: Final = 32
+_LEAST_BLOCKS: Final = 6
+_NORMAL: Final = 1.96
+
+
+def number_of_blocks(window_seconds: float, request_seconds: float) -> int:
+    """Say into how many stretches a window is cut: each at least as long as a request."""
+    longest = window_seconds / request_seconds if request_seconds > 0 else _MOST_BLOCKS
+    return int(min(_MOST_BLOCKS, max(_LEAST_BLOCKS, longest)))
+
+
+def rate(ends: Floats, begin: float, end: float, count: int) -> Blocks:
+    """Cut what ended in a window into a rate per second of each stretch."""
+    inside, edges = np.histogram(ends, bins=count, range=(begin, end))
+    return Blocks(inside.astype(np.float64), np.diff(edges))
+
+
+def mean(values: Floats, begins: Floats, window: tuple[float, float], count: int) -> Blocks:
+    """Cut values into sums and counts of each stretch in which their requests began."""
+    known = ~np.isnan(values)
+    sums, _ = np.histogram(begins[known], bins=count, range=window, weights=values[known])
+    counts, _ = np.histogram(begins[known], bins=count, range=window)
+    return Blocks(sums.astype(np.float64), counts.astype(np.float64))
+
+
+def ratio(value: float, first: Blocks, other: Blocks, *, seed: int = 1) -> Ratio:
+    """Put a 95 % interval around a ratio; none where blocks say nothing.
+
+    The interval is symmetric in the logarithm and widened as Student's t asks for so few blocks.
+    """
+    random = np.random.default_rng(seed)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        drawn = np.log(other.resampled(random)) - np.log(first.resampled(random))
+    if not np.isfinite(drawn).all() or value <= 0:
+        return Ratio(value=value)
+    fewest = min(len(first.numerators), len(other.numerators))
+    widened = _student(fewest - 1) * math.sqrt(fewest / (fewest - 1))
+    return around(value, widened * float(drawn.std(ddof=1)))
+
+
+def from_half_widths(value: float, first: float | None, other: float | None) -> Ratio:
+    """Put an interval around a ratio of two figures whose relative half widths are known."""
+    if first is None or other is None or value <= 0:
+        return Ratio(value=value)
+    return around(value, math.hypot(first, other))
+
+
+def around(value: float, half: float) -> Ratio:
+    """Make an interval whose half width is given in the logarithm."""
+    return Ratio(value=value, low=value * math.exp(-half), high=value * math.exp(half))
+
+
+def _student(freedom: int) -> float:
+    """Give the 97.5 % point of Student's t, by the first terms of its expansion.
+
+    >>> round(_student(5), 2), round(_student(31), 2)
+    (2.55, 2.04)
+    """
+    z = _NORMAL
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    return z + (z**3 + z) / (4 * freedom) + second
+
+
+_MOST: Final = 10
+
+
+def comparison_findings(made: Comparison) -> tuple[Finding, ...]:
+    """Say what to conclude, the most important first."""
+    base = made.runs[0]
+    found: list[Finding] = []
+    for side in made.runs[1:]:
+        ratios = [each for each in made.cells if each.run == side.name]
+        if not ratios:
+            found.append(_nothing(base, side))
+            continue
+        found.append(_overall(base, side, ratios))
+        found += _latency_comparison_findings(base, side, ratios)
+        found += _prices(base, side)
+        found += _crossing(made, side)
+        found += _scaling_comparison_findings(
+            base, side, [each for each in made.scaling if each.run == side.name]
+        )
+    found += _saturations(made.runs)
+    found += _excluded(made)
+    return tuple(sorted(found, key=lambda each: each.kind != "compare")[:_MOST])
+
+
+def _nothing(base: Side, side: Side) -> Finding:
+    return Finding(
+        kind="distrust",
+        text=f"{side.name} and {base.name} have no usable cell in common.",
+        cells=(),
+    )
+
+
+def _overall(base: Side, side: Side, ratios: Sequence[CellRatio]) -> Finding:
+    values = [each.throughput.value for each in ratios]
+    least = min(ratios, key=lambda each: each.throughput.value)
+    most = max(ratios, key=lambda each: each.throughput.value)
+    return Finding(
+        kind="compare",
+        text=f"{side.name} gives {figure(_mean(values))} times the throughput of {base.name} over "
+        f"{len(ratios)} common cells, from {figure(least.throughput.value)} at {least.cell} to "
+        f"{figure(most.throughput.value)} at {most.cell}; {_sure(ratios)}.",
+        cells=(least.cell, most.cell),
+    )
+
+
+def _sure(ratios: Sequence[CellRatio]) -> str:
+    known = [each for each in ratios if each.deciding.significant is not None]
+    if not known:
+        return "the files hold no spread, so no difference is tested"
+    sure = [each for each in known if each.deciding.significant]
+    better = sum(each.better > 1 for each in sure)
+    return (
+        f"of {len(known)} cells with an interval it is better in {better} and worse in "
+        f"{len(sure) - better} at 95 %"
+    )
+
+
+def _latency_comparison_findings(
+    base: Side, side: Side, ratios: Sequence[CellRatio]
+) -> Iterator[Finding]:
+    known = {
+        name.upper(): [(each, found.value) for each in ratios if (found := getattr(each, name))]
+        for name in ("ttft", "tpot", "e2el")
+    }
+    words = [
+        f"{name} is {figure(_mean([value for _, value in pairs]))} times"
+        for name, pairs in known.items()
+        if pairs
+    ]
+    if words:
+        yield Finding(
+            kind="compare",
+            text=f"Of {side.name} the mean {listed(words)} that of {base.name} (geometric mean "
+            f"over the common cells).",
+            cells=tuple(each.cell for each in ratios[:3]),
+        )
+
+
+def _prices(base: Side, side: Side) -> Iterator[Finding]:
+    pairs = [
+        (one, two, one.usd_per_million_tokens, two.usd_per_million_tokens)
+        for one, two in _common(base, side)
+        if one.usd_per_million_tokens and two.usd_per_million_tokens
+    ]
+    if not pairs:
+        return
+    ratios = sorted(
+        (second / first, two.context, second, first)
+        for one, two, first, second in pairs
+        if first and second
+    )
+    ends = [ratios[0]] if ratios[0][0] == ratios[-1][0] else [ratios[0], ratios[-1]]
+    words = " and ".join(
+        f"{figure(times)} times as much at {context:,} prompt tokens "
+        f"({usd(second)} against {usd(first)})"
+        for times, context, second, first in ends
+    )
+    yield Finding(
+        kind="compare",
+        text=f"At the best load of each, a {PRICED} costs on {side.name}, held against "
+        f"{base.name}, {words}.",
+        cells=(),
+    )
+
+
+def _crossing(made: Comparison, side: Side) -> Iterator[Finding]:
+    mine = [each for each in made.crossovers if each.run == side.name]
+    if mine:
+        words = [
+            f"at {each.context:,} prompt tokens between {each.below} and {each.above} (about "
+            f"{figure(each.at)}) from {each.better_below} to {each.better_above}"
+            for each in mine
+        ]
+        yield Finding(
+            kind="compare", text=f"The better one changes {listed(words, most=3)}.", cells=()
+        )
+
+
+def _scaling_comparison_findings(
+    base: Side, side: Side, scaling: Sequence[Scaling]
+) -> Iterator[Finding]:
+    if not scaling or scaling[0].efficiency is None:
+        return
+    first, last = scaling[0], scaling[-1]
+    best = max(scaling, key=lambda each: each.factor)
+    yield Finding(
+        kind="compare",
+        text=f"From {base.name} to {side.name} throughput scales {figure(first.factor)} times at "
+        f"{first.load} and {figure(last.factor)} times at {last.load}, at most "
+        f"{figure(best.factor)} times at {best.load}: {percent(best.efficiency or 0)} of what the "
+        f"number of accelerators promises.",
+        cells=(),
+    )
+
+
+def _saturations(sides: Sequence[Side]) -> Iterator[Finding]:
+    shared = {row.context for row in sides[0].best}
+    shared = shared.intersection(*({row.context for row in side.best} for side in sides))
+    reached = [
+        (side.name, row)
+        for side in sides
+        for row in side.best
+        if row.saturated and shared and row.context == max(shared)
+    ]
+    if reached:
+        words = "; ".join(f"{name} with {row.saturation}" for name, row in reached)
+        yield Finding(
+            kind="saturation",
+            text=f"At {max(shared):,} prompt tokens 95 % of the best throughput is reached by "
+            f"{words}.",
+            cells=(),
+        )
+
+
+def _excluded(made: Comparison) -> Iterator[Finding]:
+    spoiled = [side for side in made.runs if side.cells_spoiled]
+    if spoiled:
+        words = "; ".join(
+            f"{side.cells_spoiled} of {side.name} ("
+            + listed([f"{code} {count}" for code, count in side.spoiled_by.items()])
+            + ")"
+            for side in spoiled
+        )
+        yield Finding(kind="distrust", text=f"Spoiled cells are left out: {words}.", cells=())
+    if made.article_method:
+        yield Finding(kind="distrust", text=ARTICLE_WARNING, cells=())
+
+
+def _common(base: Side, side: Side) -> Iterator[tuple[RowBest, RowBest]]:
+    known = {row.context: row for row in base.best}
+    for row in side.best:
+        if row.context in known:
+            yield known[row.context], row
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Of ratios, so geometric."""
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+_TELLS: Final = 0.05
+"""Where nothing is known of the spread, a smaller difference decides nothing."""
+
+
+def compare(runs: Sequence[Loaded]) -> Comparison:
+    """Hold every run against the first one, cell by cell.
+
+    Raises:
+        InvalidArgument: Workload or method differ, or no cell is usable in all runs' grids.
+    """
+    check_method(runs)
+    called = names(runs)
+    used = [usable(run) for run in runs]
+    ratios = tuple(
+        each
+        for name, run, cells in zip(called[1:], runs[1:], used[1:], strict=True)
+        for each in _ratios(name, (runs[0], used[0]), (run, cells))
+    )
+    if not ratios:
+        raise InvalidArgument(
+            "These runs have no usable cell in common.",
+            fix="Measure the same contexts and loads on both, then compare.",
+            cause="; ".join(_why_none(run, cells) for run, cells in zip(runs, used, strict=True)),
+        )
+    sides = tuple(map(_side, called, runs, used))
+    differing = [n for n in sides[0].axes if len({side.axes[n] for side in sides}) > 1]
+    made = Comparison(
+        axes=tuple(differing),
+        article_method=is_article(runs[0].manifest),
+        runs=sides,
+        cells=ratios,
+        scaling=tuple(_scaling(runs, called, ratios)),
+        crossovers=tuple(_crossovers(called, ratios)),
+    )
+    return made.model_copy(update={"findings": comparison_findings(made)})
+
+
+def usable(run: Loaded) -> dict[str, CellResult]:
+    """Give the cells that may be compared, by id.
+
+    Of runs by the articles' method that method spoils nothing: it is the same in all.
+    """
+    allowed = OF_BURSTS if is_article(run.manifest) else frozenset()
+    return {
+        cell.id: cell
+        for cell in run.cells
+        if cell.state is CellState.MEASURED
+        and cell.request_throughput
+        and not any(v.spoils and v.code not in allowed for v in cell.verdicts)
+    }
+
+
+def _why_none(run: Loaded, used: Mapping[str, CellResult]) -> str:
+    codes = ", ".join(f"{code} {count}" for code, count in _codes(_spoiled(run, used)).items())
+    head = f"{run.manifest.run_id}: {len(used)} usable of {len(run.cells)}"
+    return f"{head} ({codes})" if codes else head
+
+
+def _spoiled(run: Loaded, used: Mapping[str, CellResult]) -> list[CellResult]:
+    return [cell for cell in run.cells if cell.state is CellState.MEASURED and cell.id not in used]
+
+
+def _codes(spoiled: Sequence[CellResult]) -> dict[str, int]:
+    codes = Counter(v.code.value for cell in spoiled for v in cell.verdicts if v.spoils)
+    return dict(codes.most_common())
+
+
+def _side(name: str, run: Loaded, used: Mapping[str, CellResult]) -> Side:
+    spoiled = _spoiled(run, used)
+    return Side(
+        run_id=run.manifest.run_id,
+        name=name,
+        axes=axes(run.manifest),
+        cells_used=len(used),
+        cells_spoiled=len(spoiled),
+        spoiled_by=_codes(spoiled),
+        simulated=run.manifest.subject.simulated,
+        best=tuple(
+            RowBest(
+                context=row.context,
+                saturation=load_in_words(row.saturation.spec.load),
+                saturated=row.saturated,
+                load=load_in_words(row.best.spec.load),
+                throughput=row.throughput(row.best),
+                unit=row.unit,
+                usd_per_million_tokens=row.best.usd_per_million_tokens,
+            )
+            for row in rows(used.values())
+        ),
+    )
+
+
+def _ratios(
+    name: str,
+    first: tuple[Loaded, Mapping[str, CellResult]],
+    other: tuple[Loaded, Mapping[str, CellResult]],
+) -> Iterator[CellRatio]:
+    for cell_id, one in first[1].items():
+        two = other[1].get(cell_id)
+        if two is None:
+            continue
+        blocks_one = blocks(first[0].samples, one)
+        blocks_two = blocks(other[0].samples, two)
+        throughput = _throughput(one, two, (blocks_one, blocks_two))
+        yield CellRatio(
+            cell=cell_id,
+            context=one.spec.context,
+            load=one.spec.load,
+            run=name,
+            throughput=throughput,
+            **{
+                figure: _latency(figure, (one, two), (blocks_one, blocks_two))
+                for figure in ("ttft", "tpot", "e2el")
+            },
+            usd_per_million_tokens=_price(one, two, throughput),
+        )
+
+
+def _throughput(one: CellResult, two: CellResult, blocks: tuple[Cut, Cut]) -> Ratio:
+    value = (two.request_throughput or 0) / (one.request_throughput or 1)
+    first, other = (cut.get("throughput") for cut in blocks)
+    if first is not None and other is not None:
+        return ratio(value, first, other)
+    if one.spec.load.arrivals is Arrivals.ONCE:
+        return Ratio(value=value)
+    return from_half_widths(value, one.relative_half_width, two.relative_half_width)
+
+
+def _latency(
+    figure: str,
+    cells: tuple[CellResult, CellResult],
+    blocks: tuple[Cut, Cut],
+) -> Ratio | None:
+    spreads: list[Distribution | None] = [getattr(cell, figure) for cell in cells]
+    one, two = spreads
+    if one is None or two is None or not one.mean > 0 or not two.mean > 0:
+        return None
+    first, other = (cut.get(figure) for cut in blocks)
+    value = two.mean / one.mean
+    if first is None or other is None:
+        return Ratio(value=value)
+    return ratio(value, first, other)
+
+
+def _price(one: CellResult, two: CellResult, throughput: Ratio) -> Ratio | None:
+    """A token's price has the spread of the throughput that it is computed from."""
+    if not one.usd_per_million_tokens or not two.usd_per_million_tokens:
+        return None
+    value = two.usd_per_million_tokens / one.usd_per_million_tokens
+    if throughput.low is None or throughput.high is None:
+        return Ratio(value=value)
+    scale = value * throughput.value
+    return Ratio(value=value, low=scale / throughput.high, high=scale / throughput.low)
+
+
+def _scaling(
+    runs: Sequence[Loaded], called: Sequence[str], ratios: Sequence[CellRatio]
+) -> Iterator[Scaling]:
+    base = chips(runs[0].manifest)
+    for name, run in zip(called[1:], runs[1:], strict=True):
+        mine = [each for each in ratios if each.run == name]
+        count = chips(run.manifest)
+        times = count / base if base and count and count != base else None
+        for load in sorted({each.load for each in mine}, key=size):
+            logs = [math.log(each.throughput.value) for each in mine if each.load == load]
+            factor = math.exp(sum(logs) / len(logs))
+            yield Scaling(
+                run=name,
+                load=load_in_words(load),
+                factor=factor,
+                lengths=len(logs),
+                efficiency=factor / times if times else None,
+            )
+
+
+def _crossovers(called: Sequence[str], ratios: Sequence[CellRatio]) -> Iterator[Crossover]:
+    kinds = dict.fromkeys((each.run, each.context, each.load.arrivals) for each in ratios)
+    for run, context, arrivals in kinds:
+        row = sorted(
+            (
+                each
+                for each in ratios
+                if (each.run, each.context, each.load.arrivals) == (run, context, arrivals)
+                and _decided(each)
+            ),
+            key=lambda each: size(each.load),
+        )
+        for below, above in itertools.pairwise(row):
+            if (below.better > 1) != (above.better > 1):
+                yield _crossover(called[0], below, above)
+
+
+def _decided(each: CellRatio) -> bool:
+    significant = each.deciding.significant
+    return abs(each.better - 1) >= _TELLS if significant is None else significant
+
+
+def _crossover(base: str, below: CellRatio, above: CellRatio) -> Crossover:
+    low, high = math.log(below.better), math.log(above.better)
+    share = low / (low - high)
+    left, right = math.log(size(below.load)), math.log(size(above.load))
+    return Crossover(
+        run=below.run,
+        context=below.context,
+        below=load_in_words(below.load),
+        above=load_in_words(above.load),
+        at=math.exp(left + share * (right - left)),
+        better_below=below.run if low > 0 else base,
+        better_above=below.run if high > 0 else base,
+    )

@@ -1,1 +1,0 @@
-"""Raw samples to figures: statistics, intervals, files."""

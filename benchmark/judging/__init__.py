@@ -1,1 +1,0 @@
-"""What a cell's figures are worth: the rules of validity."""

@@ -1,0 +1,330 @@
+"""The sweeps that have a name, and a run's folder made from what is wanted."""
+
+import math
+import platform
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final, get_args
+
+import psutil
+
+from benchmark import workload
+from benchmark.folder import RunFolder
+from benchmark.records import (
+    Arrivals,
+    Host,
+    Limits,
+    Load,
+    Manifest,
+    Profile,
+    Provenance,
+    RunPlan,
+    StopRule,
+    Subject,
+    Workload,
+)
+from core import PRODUCT, VERSION
+from core.errors import DiskFull, InvalidArgument
+from core.records import Record, valid
+
+PROFILES: Final[tuple[Profile, ...]] = get_args(Profile)
+_BYTES_PER_TOKEN: Final = 4
+"""Of English text; only to name the row of a dataset, whose prompts are as long as they are."""
+_ARTICLE_KEEPS: Final = (
+    "requests_per_second",
+    "output_tokens",
+    "dataset",
+    "cell_seconds",
+    "prefix_share",
+    "api",
+)
+"""What would make it another method than the articles'."""
+_WORK: Final = ("output_tokens", "dataset", "seed", "prefix_share", "api")
+_RUN: Final = ("workers", "max_cost_usd", "max_minutes")
+_KNOWN: Final = frozenset(
+    {"contexts", "concurrencies", "requests_per_second", "arrivals", "cell_seconds", "limits"}
+    | set(_WORK)
+    | set(_RUN)
+)
+
+
+class _Named(Record):
+    """One table of `profiles.toml`."""
+
+    why: str
+    contexts: tuple[int, ...]
+    concurrencies: tuple[int, ...]
+    arrivals: Arrivals = Arrivals.CLOSED
+    output_tokens: int
+    fixed_output: bool = True
+    prefix_share: float = 0.0
+    stop_saturated: bool = True
+    stop: StopRule
+
+
+@cache
+def _named() -> dict[str, _Named]:
+    text = files("benchmark.running").joinpath("profiles.toml").read_text(encoding="utf-8")
+    return {name: _Named.model_validate(row) for name, row in tomllib.loads(text).items()}
+
+
+def plan_of(profile: Profile = "quick", **overrides: Any) -> RunPlan:
+    """Make a plan: a profile with what a person changes of it; what is None changes nothing.
+
+    Overrides are contexts and output_tokens (in tokens), concurrencies, requests_per_second with
+    arrivals (poisson, constant, bursts), dataset (a file), cell_seconds (the longest window),
+    limits (a mapping of `Limits`), seed, prefix_share, api, workers, max_cost_usd, max_minutes.
+
+    Raises:
+        InvalidArgument: It cannot be measured so.
+    """
+    asked = {name: value for name, value in overrides.items() if value is not None}
+    _check_names(profile, asked)
+    named = _named()[profile]
+    plan = valid(
+        RunPlan,
+        {
+            "profile": profile,
+            "contexts": _contexts(named, asked),
+            "loads": _loads(named, asked),
+            "workload": _workload(named, asked),
+            "stop": _stop(named, asked),
+            "limits": valid(Limits, dict(asked.get("limits", {}))).model_dump(),
+            "stop_saturated": named.stop_saturated,
+            **{name: asked[name] for name in _RUN if name in asked},
+        },
+    )
+    _check_values(plan)
+    return plan
+
+
+def _check_names(profile: str, asked: Mapping[str, Any]) -> None:
+    if profile not in PROFILES:
+        raise InvalidArgument(
+            f"There is no profile {profile!r}.", fix=f"Profiles: {', '.join(PROFILES)}."
+        )
+    unknown = sorted(set(asked) - _KNOWN)
+    if unknown:
+        raise InvalidArgument(
+            f"A plan has no {', '.join(unknown)}.", fix=f"It has {', '.join(sorted(_KNOWN))}."
+        )
+    changed = [name for name in _ARTICLE_KEEPS if name in asked]
+    if profile == "article" and changed:
+        raise InvalidArgument(
+            f"The articles' method has its own {', '.join(changed)}.",
+            fix="Leave that out, or take another profile.",
+        )
+
+
+def _contexts(named: _Named, asked: Mapping[str, Any]) -> tuple[int, ...]:
+    if "dataset" not in asked:
+        return _ascending("contexts", asked.get("contexts", named.contexts))
+    if "contexts" in asked:
+        raise InvalidArgument(
+            "Prompts of a dataset are as long as they are.",
+            fix="Leave out the contexts, or the dataset.",
+        )
+    prompts = [len(entry.prompt) for entry in workload.read(Path(asked["dataset"]).expanduser())]
+    return (max(1, round(sum(prompts) / len(prompts) / _BYTES_PER_TOKEN)),)
+
+
+def _loads(named: _Named, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
+    rates = asked.get("requests_per_second")
+    if rates is None:
+        _check_closed(asked)
+        users = asked.get("concurrencies", named.concurrencies)
+        return [
+            {"arrivals": named.arrivals, "concurrency": c}
+            for c in _ascending("concurrencies", users)
+        ]
+    arrivals = str(asked.get("arrivals", Arrivals.POISSON))
+    bursts = _bursts(arrivals, asked.get("concurrencies"))
+    return [
+        {"arrivals": arrivals, "requests_per_second": rate, "concurrency": burst}
+        for burst in bursts
+        for rate in _ascending("requests_per_second", rates)
+    ]
+
+
+def _check_closed(asked: Mapping[str, Any]) -> None:
+    """Poisson is what open loops are if nothing is said, so it alone asks for nothing."""
+    if asked.get("arrivals") in {Arrivals.CONSTANT, Arrivals.BURSTS}:
+        raise InvalidArgument(
+            f"Arrivals that are {asked['arrivals']} need a rate.", fix="Give requests_per_second."
+        )
+
+
+def _bursts(arrivals: str, users: Sequence[int] | None) -> tuple[int | None, ...]:
+    if arrivals not in {Arrivals.POISSON, Arrivals.CONSTANT, Arrivals.BURSTS}:
+        raise InvalidArgument(
+            f"Requests cannot come {arrivals!r} at a rate.",
+            fix="Arrivals are poisson, constant or bursts.",
+        )
+    if (arrivals == Arrivals.BURSTS) != bool(users):
+        raise InvalidArgument(
+            "Bursts have a size and a rate; other loads have users or a rate, not both.",
+            fix="Give concurrencies with arrivals=bursts, and leave them out of other open loops.",
+        )
+    return _ascending("concurrencies", users) if users else (None,)
+
+
+def _workload(named: _Named, asked: Mapping[str, Any]) -> dict[str, Any]:
+    own = {
+        "output_tokens": named.output_tokens,
+        "fixed_output": named.fixed_output,
+        "prefix_share": named.prefix_share,
+    }
+    said = {name: asked[name] for name in _WORK if name in asked}
+    if "dataset" in said:
+        said["dataset"] = str(Path(said["dataset"]).expanduser().resolve())
+    return valid(Workload, own | said).model_dump()
+
+
+def _stop(named: _Named, asked: Mapping[str, Any]) -> StopRule:
+    longest = asked.get("cell_seconds")
+    if longest is None:
+        return named.stop
+    _check_positive("cell_seconds", longest)
+    return named.stop.model_copy(
+        update={
+            "max_seconds": float(longest),
+            "min_seconds": min(named.stop.min_seconds, longest),
+            "warmup_max_seconds": min(named.stop.warmup_max_seconds, longest),
+        }
+    )
+
+
+def _check_values(plan: RunPlan) -> None:
+    for name in ("max_cost_usd", "max_minutes"):
+        _check_positive(name, getattr(plan, name))
+    for name, value in plan.limits.model_dump().items():
+        _check_positive(name, value)
+    if plan.profile == "find-capacity" and plan.limits == Limits():
+        raise InvalidArgument(
+            "A capacity is the highest load within limits, and none was given.",
+            fix="Give at least one: the longest TTFT, TPOT or E2EL that is good enough.",
+        )
+    if plan.profile == "find-capacity" and not searchable(plan.loads[0]):
+        raise InvalidArgument(
+            f"A capacity is not looked for in {plan.loads[0].arrivals}.",
+            fix="Begin at a concurrency, or at a rate with poisson or constant arrivals.",
+        )
+
+
+def searchable(load: Load) -> bool:
+    """Whether a load has one size that a search can change."""
+    return (load.concurrency is None) != (load.requests_per_second is None)
+
+
+def _check_positive(name: str, value: float | None) -> None:
+    if value is not None and not (value > 0 and math.isfinite(value)):
+        raise InvalidArgument(f"{name} cannot be {value}.", fix="Give a number above 0.")
+
+
+def _ascending(name: str, values: Sequence[Any]) -> tuple[Any, ...]:
+    if not values or any(not value > 0 for value in values):
+        raise InvalidArgument(f"The {name} cannot be {list(values)}.", fix="Give some above 0.")
+    return tuple(sorted(set(values)))
+
+
+_MEASURE: Final = ("uvloop", "httptools", "orjson", "numpy", "pyarrow")
+_GIB: Final = 2**30
+
+
+def describe() -> Host:
+    """Say what this process runs on."""
+    return Host(
+        system=platform.platform(terse=True),
+        cpu=_cpu(),
+        cores=cores(),
+        memory_gib=round(psutil.virtual_memory().total / _GIB, 1),
+        python=platform.python_version(),
+        versions={PRODUCT: VERSION} | {name: version(name) for name in _MEASURE},
+    )
+
+
+def cores() -> int:
+    """Give how many cores this process may use."""
+    process = psutil.Process()
+    if hasattr(process, "cpu_affinity"):
+        return len(process.cpu_affinity())
+    return psutil.cpu_count() or 1
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:  # not Linux
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+_LONGEST_NAME: Final = 40
+_NO_PROVENANCE: Final = Provenance()
+
+
+def make(
+    runs: Path,
+    *,
+    base_url: str,
+    plan: RunPlan,
+    subject: Subject,
+    provenance: Provenance = _NO_PROVENANCE,
+) -> RunFolder:
+    """Make a new run's folder below `runs`, with its manifest; nothing is measured yet.
+
+    Raises:
+        InvalidArgument: It must stop at a cost, and nobody knows the price.
+        DiskFull: It cannot be written.
+    """
+    if plan.max_cost_usd is not None and provenance.usd_per_hour is None:
+        raise InvalidArgument(
+            "A run cannot stop at a cost where no price is known.",
+            fix="Say what an hour costs, or give max_minutes instead.",
+        )
+    now = datetime.now(UTC)
+    named = provenance.deployment or subject.model.rsplit("/", 1)[-1]
+    path = _claim(runs, f"{now:%Y%m%d-%H%M%S}-{plan.profile}-{_slug(named)}")
+    folder = RunFolder(path)
+    folder.create(
+        Manifest(
+            run_id=path.name,
+            created_at=now,
+            base_url=base_url,
+            plan=plan,
+            subject=subject,
+            provenance=provenance,
+            host=describe(),
+        )
+    )
+    return folder
+
+
+def _claim(runs: Path, name: str) -> Path:
+    """Make the folder: of two that begin in the same second, only one gets the name."""
+    try:
+        runs.mkdir(parents=True, exist_ok=True)
+        for number in range(1, 1000):
+            path = runs / (name if number == 1 else f"{name}-{number}")
+            try:
+                path.mkdir()
+            except FileExistsError:
+                continue
+            return path
+    except OSError as exc:
+        raise DiskFull(
+            f"{runs} cannot be written.", fix="Make room there, or name another.", cause=str(exc)
+        ) from exc
+    raise InvalidArgument(f"{runs} has a thousand runs of this second.", fix="Name another folder.")
+
+
+def _slug(text: str) -> str:
+    words = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    return words[:_LONGEST_NAME].strip("-") or "model"

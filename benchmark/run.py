@@ -1,0 +1,841 @@
+"""A run from wherever it is to its end: which cell comes next, how it is measured."""
+
+import contextlib
+import logging
+import math
+import shutil
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace, TracebackType
+from typing import Final, NamedTuple, Protocol, Self
+
+import anyio
+from pydantic import SecretStr
+
+from benchmark import figures, judge, parquet, profiles, report
+from benchmark.client import Fleet, Job
+from benchmark.commandline import Live
+from benchmark.folder import RunFolder
+from benchmark.records import (
+    Arrivals,
+    CellResult,
+    CellSpec,
+    CellState,
+    Code,
+    Load,
+    Manifest,
+    Measured,
+    Progress,
+    RunPlan,
+    RunState,
+    Slice,
+    Subject,
+    Verdict,
+    figure,
+    percent,
+    usd,
+)
+from benchmark.report_text import load_label, load_order
+from benchmark.server import Seen, Watch, look, read_look
+from core.endpoint import Endpoint
+from core.errors import Busy, DiskFull, EndpointError, OpsError, Unauthorized, WaitedTooLong
+from core.records import Access
+from core.waiting import wait_until
+
+
+class Foreseen(NamedTuple):
+    """What is left, as far as cells so far can tell."""
+
+    cells_total: int | None
+    """None where the next cell depends on the last."""
+    eta_seconds: float | None
+
+
+class Accounts:
+    """Of one run; what earlier processes spent on its cells counts as well.
+
+    Times are seconds on `clock`. Looks, pauses and reports are paid for like cells.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        done: Sequence[CellResult],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._manifest = manifest
+        self._before = sum(cell.wall_seconds or 0.0 for cell in done)
+        self._clock: Final = clock
+        self._began = clock()
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """All that was spent on the run."""
+        return self._before + self._clock() - self._began
+
+    @property
+    def usd_so_far(self) -> float | None:
+        """None where no price is known."""
+        return self._usd(self.elapsed_seconds)
+
+    def over_budget(self, more_seconds: float = 0.0) -> str | None:
+        """Say which budget is used up, or would be by so much more; None while there is room."""
+        plan, seconds = self._manifest.plan, self.elapsed_seconds + more_seconds
+        would = "would be" if more_seconds else "is"
+        if plan.max_minutes is not None and seconds >= plan.max_minutes * 60:
+            return f"The budget of {figure(plan.max_minutes)} minutes {would} used up."
+        cost = self._usd(seconds)
+        if plan.max_cost_usd is not None and cost is not None and cost >= plan.max_cost_usd:
+            return f"The budget of {usd(plan.max_cost_usd)} {would} used up."
+        return None
+
+    def next_cell_seconds(self, done: Sequence[CellResult]) -> float:
+        """Guess how long the next cell takes: as its neighbour, else the least it can."""
+        measured = _measured_accounts(done)
+        return measured[-1] if measured else self._manifest.plan.stop.min_seconds
+
+    def foresee(self, done: Sequence[CellResult], *, in_cell_seconds: float) -> Foreseen:
+        """Foresee the end, `in_cell_seconds` into the present cell."""
+        plan = self._manifest.plan
+        if plan.profile == "find-capacity":
+            return Foreseen(None, None)
+        specs = list(grid_specs(plan))
+        decided = {cell.spec for cell in done}
+        left = [spec for spec in specs if spec not in decided and self._is_measured(spec)]
+        each = self._mean_seconds(done)
+        seconds = len(left) * each - min(in_cell_seconds, each)
+        return Foreseen(len(specs), max(0.0, seconds))
+
+    def _is_measured(self, spec: CellSpec) -> bool:
+        return too_long(self._manifest.plan, self._manifest.subject, spec) is None
+
+    def _mean_seconds(self, done: Sequence[CellResult]) -> float:
+        measured, stop = _measured_accounts(done), self._manifest.plan.stop
+        if measured:
+            return sum(measured) / len(measured)
+        return (stop.min_seconds + stop.max_seconds + stop.warmup_max_seconds) / 2
+
+    def _usd(self, seconds: float) -> float | None:
+        price = self._manifest.provenance.usd_per_hour
+        return None if price is None else price * seconds / 3600
+
+
+def _measured_accounts(done: Sequence[CellResult]) -> list[float]:
+    return [c.wall_seconds for c in done if c.wall_seconds and c.state is not CellState.SKIPPED]
+
+
+_STATE_TRIES: Final = 40
+
+
+def state_of(folder: RunFolder) -> Progress:
+    """Say how far a run is; one whose process is gone is interrupted, whatever it wrote last.
+
+    Raises:
+        NotFound: This is no run's folder.
+    """
+    seen = folder.progress()
+    for _ in range(_STATE_TRIES):
+        measured, before, seen = folder.is_measured_now(), seen, folder.progress()
+        if seen == before:  # else it began or ended while we looked
+            break
+    known = seen or _not_begun(folder)
+    if measured:
+        return known.model_copy(update={"state": RunState.RUNNING, "reason": None})
+    if known.state is not RunState.RUNNING:
+        return known
+    lost = {"state": RunState.INTERRUPTED, "doing": None, "eta_seconds": None}
+    return known.model_copy(update={**lost, "reason": "Its process is gone; `resume` goes on."})
+
+
+def _not_begun(folder: RunFolder) -> Progress:
+    return Progress(
+        state=RunState.RUNNING,
+        cells_done=len(folder.cells()),
+        elapsed_seconds=0.0,
+        updated_at=folder.manifest().created_at,
+    )
+
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class Ending:
+    """Asked between cells and, a few times a second, within them."""
+
+    def __init__(self, folder: RunFolder, accounts: Accounts) -> None:
+        self._folder = folder
+        self._accounts = accounts
+        self.reason: str | None = None
+        """The first one; None while nobody asked."""
+        self.at_once = False
+        """Asked twice: not even a report is wanted."""
+
+    def asked(self) -> bool:
+        """Whether the sweep is to end now."""
+        if self.reason is None and self._folder.stop_file.exists():
+            self.reason = "It was asked to stop."
+        if self.reason is None:
+            self.reason = self._accounts.over_budget()
+        return self.reason is not None
+
+    def foresees(self, cell_seconds: float) -> bool:
+        """Whether a cell of so many seconds would use up a budget."""
+        if not self.asked():
+            self.reason = self._accounts.over_budget(cell_seconds)
+        return self.reason is not None
+
+    async def listen(self, scope: anyio.CancelScope) -> None:
+        """Take the first signal as a request, the second as an order to cancel the scope."""
+        with anyio.open_signal_receiver(*_SIGNALS) as signals:
+            async for number in signals:
+                if self.reason is not None:
+                    self.at_once = True
+                    scope.cancel()
+                    return
+                self.reason = f"It was ended by {signal.Signals(number).name}."
+
+
+GAIN: Final = 0.03
+"""Less is within what a cell's interval leaves open."""
+_STEPS: Final = 2
+"""One flat step may be chance."""
+_GROWTH: Final = 4.0
+"""Over both steps: two doublings."""
+
+
+def next_grid_cell(
+    plan: RunPlan, subject: Subject, done: Sequence[CellResult]
+) -> CellSpec | CellResult | None:
+    """Say what comes next: a cell to measure, one decided without measuring, None at the end."""
+    decided = {cell.spec for cell in done}
+    spec = next((spec for spec in grid_specs(plan) if spec not in decided), None)
+    if spec is None:
+        return None
+    return too_long(plan, subject, spec) or _saturated(plan, done, spec) or spec
+
+
+def grid_specs(plan: RunPlan) -> Iterator[CellSpec]:
+    """Give every cell of the grid, in order."""
+    for context in sorted(set(plan.contexts)):
+        for load in sorted(set(plan.loads), key=load_order):
+            yield CellSpec(context=context, load=load)
+
+
+def too_long(plan: RunPlan, subject: Subject, spec: CellSpec) -> CellResult | None:
+    """Give the skipped cell where one request alone is longer than the engine allows."""
+    wanted, longest = plan.workload.output_tokens, subject.max_model_len
+    if longest is None or plan.workload.dataset or spec.context + wanted <= longest:
+        return None
+    because = (
+        f"{spec.context:,} prompt tokens and {wanted:,} output tokens are more than "
+        f"max_model_len {longest:,}"
+    )
+    return _skipped(spec, Code.LENGTH_CAPPED, because)
+
+
+def _saturated(plan: RunPlan, done: Sequence[CellResult], spec: CellSpec) -> CellResult | None:
+    if not plan.stop_saturated or spec.load.arrivals is not Arrivals.CLOSED:
+        return None
+    row = [cell for cell in done if _same_row(cell, spec)]
+    *_, base, middle, last = (None, None, None, *row)
+    if not (base and middle and last and all(map(_tells, (base, middle, last)))):
+        return None
+    if _users(last) < _GROWTH * _users(base) or _users(spec) <= _users(last):
+        return None
+    best = max(_tokens(middle), _tokens(last))
+    if best > (1 + GAIN) * _tokens(base):
+        return None
+    because = (
+        f"output throughput grew by {percent(max(0.0, best / _tokens(base) - 1))} from "
+        f"{load_label(base.spec.load)} to {load_label(last.spec.load)} users, limit "
+        f"{percent(GAIN)}; {last.id} stands for it with {figure(_tokens(last))} tokens/s"
+    )
+    return _skipped(spec, Code.SATURATED_ROW, because)
+
+
+def _same_row(cell: CellResult, spec: CellSpec) -> bool:
+    return (
+        cell.spec.context == spec.context
+        and cell.spec.load.arrivals is spec.load.arrivals
+        and cell.state is not CellState.SKIPPED
+    )
+
+
+def _tells(cell: CellResult) -> bool:
+    """Whether its throughput is the engine's: a spoiled cell, such as a slow client's, is not."""
+    return cell.valid and bool(cell.output_token_throughput)
+
+
+def _users(cell: CellResult | CellSpec) -> int:
+    load = cell.spec.load if isinstance(cell, CellResult) else cell.load
+    return load.concurrency or 0
+
+
+def _tokens(cell: CellResult) -> float:
+    return cell.output_token_throughput or 0.0
+
+
+def _skipped(spec: CellSpec, code: Code, because: str) -> CellResult:
+    return CellResult(
+        spec=spec,
+        state=CellState.SKIPPED,
+        reason=f"{because[0].upper()}{because[1:]}.",
+        verdicts=(Verdict(code=code, because=because),),
+    )
+
+
+RESOLUTION: Final = 0.05
+"""Of the answer; single users are told apart as well."""
+MOST_USERS: Final = 16_384
+MOST_PER_SECOND: Final = 100_000.0
+_DEPTH: Final = 2.0**-8
+"""How far below the first rate it is looked for, as a share of it."""
+_DIGITS: Final = 4
+"""Of a rate: loads that are 5 % apart stay apart, and ids stay short."""
+
+
+class Bracket(NamedTuple):
+    """Where the answer lies."""
+
+    holds: float | None
+    """The highest load within the limits, below every one that was not."""
+    fails: float | None
+    """The lowest load that was not."""
+
+
+def next_search_cell(
+    plan: RunPlan, subject: Subject, done: Sequence[CellResult]
+) -> CellSpec | CellResult | None:
+    """Say what comes next: a cell to measure, one decided without measuring, None at the end."""
+    return next(_open_ends(plan, subject, done), None)
+
+
+def _open_ends(
+    plan: RunPlan, subject: Subject, done: Sequence[CellResult]
+) -> Iterator[CellSpec | CellResult]:
+    for context in sorted(set(plan.contexts)):
+        row = [cell for cell in done if cell.spec.context == context]
+        if any(cell.state is CellState.SKIPPED for cell in row):
+            continue
+        size = _next_size(plan, {_size(cell.spec.load): _held(plan, cell) for cell in row})
+        if size is not None:
+            spec = CellSpec(context=context, load=_of_size(plan.loads[0], size))
+            yield too_long(plan, subject, spec) or spec
+
+
+def bracket(plan: RunPlan, row: Sequence[CellResult]) -> Bracket:
+    """Say between which loads the capacity of one context lies."""
+    return _bracket({_size(cell.spec.load): _held(plan, cell) for cell in row})
+
+
+def _held(plan: RunPlan, cell: CellResult) -> bool:
+    share = cell.goodput_share
+    spoiled = any(v.spoils and v.code is not Code.TOO_FEW_SAMPLES for v in cell.verdicts)
+    return not spoiled and share is not None and share >= plan.attainment
+
+
+def _bracket(tried: Mapping[float, bool]) -> Bracket:
+    fails = min((size for size, held in tried.items() if not held), default=None)
+    below = (s for s, held in tried.items() if held and (fails is None or s < fails))
+    return Bracket(max(below, default=None), fails)
+
+
+def _next_size(plan: RunPlan, tried: Mapping[float, bool]) -> float | None:
+    first = plan.loads[0]
+    if not tried:
+        return _size(first)
+    holds, fails = _bracket(tried)
+    by_users = first.requests_per_second is None
+    if fails is None:
+        most = MOST_USERS if by_users else MOST_PER_SECOND
+        return _doubled(holds or 1.0, most)
+    if holds is None:
+        least = 1.0 if by_users else _size(first) * _DEPTH
+        return _halved(fails, least, by_users=by_users)
+    return _between(holds, fails, by_users=by_users)
+
+
+def _doubled(holds: float, most: float) -> float | None:
+    return min(2 * holds, most) if holds < most else None
+
+
+def _halved(fails: float, least: float, *, by_users: bool) -> float | None:
+    if fails <= least:
+        return None
+    return float(fails // 2) if by_users else _rounded(fails / 2)
+
+
+def _between(holds: float, fails: float, *, by_users: bool) -> float | None:
+    if fails <= holds * (1 + RESOLUTION) or (by_users and fails - holds <= 1):
+        return None
+    middle = (holds + fails) / 2
+    return float(int(middle)) if by_users else _rounded(middle)
+
+
+def _rounded(rate: float) -> float:
+    return float(f"{rate:.{_DIGITS}g}")
+
+
+def _size(load: Load) -> float:
+    return float(load.requests_per_second or load.concurrency or 0)
+
+
+def _of_size(first: Load, size: float) -> Load:
+    if first.requests_per_second is None:
+        return first.model_copy(update={"concurrency": int(size)})
+    return first.model_copy(update={"requests_per_second": size})
+
+
+CONNECTIONS_PER_WORKER: Final = 512
+REQUESTS_PER_SECOND_OF_A_WORKER: Final = 5_000
+"""An eighth of what one core can begin: open loops are judged by how late they send."""
+_IDLE_SECONDS: Final = 15.0
+_IDLE_LOOK_SECONDS: Final = 0.1
+_AT_WORK: Final = ("running", "waiting")
+_RAMP_SHARE: Final = 0.1
+_LONGEST_RAMP_SECONDS: Final = 1.0
+_PATHS: Final = {"completion": "/v1/completions", "chat": "/v1/chat/completions"}
+
+Tell = Callable[[str, Sequence[Slice]], None]
+Stop = Callable[[], bool]
+
+
+class Measures(Protocol):
+    """What puts the load on: `benchmark.client.Fleet`."""
+
+    async def measure(
+        self,
+        job: Job,
+        *,
+        enough: Callable[[Sequence[Slice]], bool],
+        tell: Tell,
+        stop: Stop,
+    ) -> Measured:
+        """Measure one cell until it is enough or the stop is wanted."""
+
+
+Crew = Callable[[int, Path], AbstractAsyncContextManager[Measures]]
+"""Workers by their number and the file that they log to."""
+
+
+class Said(NamedTuple):
+    """How a cell under way speaks to its sweep."""
+
+    tell: Tell
+    stop: Stop
+
+
+class Bench:
+    """Measures cell after cell with the same workers, as long as their number suits."""
+
+    def __init__(self, folder: RunFolder, manifest: Manifest, *, crew: Crew = Fleet) -> None:
+        self._folder = folder
+        self._manifest = manifest
+        self._crew = crew
+        self._hired = AsyncExitStack()
+        self._workers = 0
+        self._fleet: Measures
+
+    async def __aenter__(self) -> Self:
+        """Forget what workers of an earlier process have left.
+
+        Raises:
+            DiskFull: The run's folder cannot be written.
+        """
+        self._folder.renew_parts()
+        return self
+
+    async def __aexit__(
+        self,
+        _kind: type[BaseException] | None,
+        _exc: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        """Let the workers go; an error of the block goes its way as it is, in no group."""
+        try:
+            await self._hired.aclose()
+        finally:
+            shutil.rmtree(self._folder.parts, ignore_errors=True)
+
+    async def measure(
+        self, spec: CellSpec, *, seen: Seen, said: Said, before: Sequence[CellResult]
+    ) -> CellResult | None:
+        """Measure a cell and keep its samples; None where the stop came before it was enough.
+
+        Raises:
+            DiskFull: Its samples cannot be kept.
+            OpsError: The workers cannot measure.
+        """
+        plan = self._manifest.plan
+        fleet = await self._suited(workers_for(spec.load, plan.workers, cores=profiles.cores()))
+        measured, watch = await self._watched(fleet, self._job(spec, seen), said)
+        begin, end = measured.window_begin, measured.window_end
+        cell = figures.compute(
+            spec,
+            measured,
+            server=watch.view(begin=begin, end=end, sent=len(measured.samples)),
+            plan=plan,
+            usd_per_hour=self._manifest.provenance.usd_per_hour,
+        )
+        if said.stop() and not self._suffices(cell):
+            return None
+        parquet.write(self._folder.samples_file(spec.id), measured.samples, cell=spec.id)
+        subject = self._manifest.subject
+        return judge.judged(cell, measured=measured, plan=plan, subject=subject, before=before)
+
+    async def _watched(self, fleet: Measures, job: Job, said: Said) -> tuple[Measured, Watch]:
+        if job.load.arrivals is Arrivals.ONCE:
+            # One burst is over before it could settle: one request goes before it, in no figure.
+            alone = job.load.model_copy(update={"concurrency": 1})
+            await _measured_cell(fleet, job.model_copy(update={"load": alone}), said)
+        async with (
+            opened(self._folder, self._manifest.base_url) as endpoint,
+            Watch(await _idle(endpoint)) as watch,
+        ):
+            return await _measured_cell(fleet, job, said), watch
+
+    async def _suited(self, workers: int) -> Measures:
+        if workers != self._workers:
+            await self._hired.aclose()
+            self._workers = 0
+            crew = self._crew(workers, self._folder.log_file)
+            self._fleet = await self._hired.enter_async_context(crew)
+            self._workers = workers
+        return self._fleet
+
+    def _job(self, spec: CellSpec, seen: Seen) -> Job:
+        plan = self._manifest.plan
+        key, certificate = self._folder.credential_file, self._folder.certificate_file
+        return Job(
+            cell=spec.id,
+            base_url=self._manifest.base_url,
+            path=_PATHS[plan.workload.api],
+            credential_file=key if key.exists() else None,
+            ca_file=certificate if certificate.exists() else None,
+            load=spec.load,
+            context=spec.context,
+            workload=plan.workload,
+            model=seen.subject.model,
+            token_ids=seen.token_ids,
+            words=seen.words,
+            template_tokens=seen.template_tokens,
+            stop=plan.stop,
+            ramp_seconds=ramp_seconds(spec.load, plan.stop.max_seconds),
+            # By the clock, in microseconds: no request of an earlier cell, of an attempt that was
+            # killed or of another run has the number, so none of their prompts comes again.
+            first_request=time.time_ns() // 1000,
+            samples_file=self._folder.parts,
+        )
+
+    def _suffices(self, cell: CellResult) -> bool:
+        """Whether a cell that was broken off was long enough all the same."""
+        rule = self._manifest.plan.stop
+        return (
+            cell.window_seconds is not None
+            and cell.counts is not None
+            and cell.window_seconds >= rule.min_seconds
+            and cell.counts.succeeded >= rule.min_requests
+        )
+
+
+async def _measured_cell(fleet: Measures, job: Job, said: Said) -> Measured:
+    return await fleet.measure(job, enough=figures.enough(job.stop), tell=said.tell, stop=said.stop)
+
+
+@asynccontextmanager
+async def opened(folder: RunFolder, base_url: str) -> AsyncIterator[Endpoint]:
+    """Open what a run measures, with its credential as it is now."""
+    key, identity = folder.credential(), folder.identity()
+    access = Access(
+        base_url=base_url,
+        api_key=SecretStr(key) if key else None,
+        identity_token=SecretStr(identity) if identity else None,
+        certificate=folder.certificate(),
+        protection="as its owner set it",
+    )
+    endpoint = Endpoint(access)
+    try:
+        yield endpoint
+    finally:
+        await endpoint.aclose()
+
+
+async def _idle(endpoint: Endpoint) -> Endpoint:
+    """Wait until what an earlier cell has cut has left the engine; who stays there is another."""
+
+    async def at_work() -> float:
+        try:
+            look = read_look(await endpoint.metrics_text(), at=0.0)
+        except EndpointError:
+            return 0
+        return sum(look.gauges.get(name, 0) for name in _AT_WORK) if look else 0
+
+    with suppress(WaitedTooLong):
+        await wait_until(
+            at_work,
+            lambda requests: requests == 0,
+            waiting_for="the engine to have nothing to do",
+            every=_IDLE_LOOK_SECONDS,
+            timeout=_IDLE_SECONDS,
+        )
+    return endpoint
+
+
+def workers_for(load: Load, wanted: int | None, *, cores: int) -> int:
+    """Say how many processes put a load on.
+
+    >>> [workers_for(Load(concurrency=c), None, cores=2) for c in (1, 512, 513, 2048)]
+    [1, 1, 2, 2]
+    """
+    if wanted is not None:
+        return wanted
+    users = math.ceil((load.concurrency or 1) / CONNECTIONS_PER_WORKER)
+    rate = math.ceil((load.requests_per_second or 1) / REQUESTS_PER_SECOND_OF_A_WORKER)
+    return max(1, min(cores, max(users, rate)))
+
+
+def ramp_seconds(load: Load, window_seconds: float) -> float:
+    """Say over how long the first requests of a closed loop are spread."""
+    if load.arrivals is not Arrivals.CLOSED:
+        return 0.0
+    return min(_LONGEST_RAMP_SECONDS, _RAMP_SHARE * window_seconds)
+
+
+PATIENCE_SECONDS: Final = 120.0
+"""For an endpoint that has stopped answering between two cells: a small engine boots in less."""
+_START_PATIENCE_SECONDS: Final = 10.0
+_LOOK_SECONDS: Final = 1.0
+_TELL_SECONDS: Final = 1.0
+_SWEEP_TRIES: Final = 10
+_LOCK_SECONDS: Final = 0.03
+_RATE_SLICES: Final = 8
+_log = logging.getLogger(__name__)
+
+
+class End(NamedTuple):
+    """How a sweep came to its end."""
+
+    state: RunState
+    reason: str | None = None
+    error: OpsError | None = None
+    """Why it failed."""
+
+
+async def sweep(folder: RunFolder, *, show: Live | None = None) -> RunState:
+    """Measure what is left of a run, and write its reports.
+
+    It ends cleanly when the stop file is there, at the first SIGINT or SIGTERM and when a budget
+    is used up; at a second signal at once.
+
+    Raises:
+        NotFound: This is no run's folder.
+        Busy: Another process measures it.
+    """
+    return (await conclude(folder, show=show)).state
+
+
+async def conclude(
+    folder: RunFolder,
+    *,
+    show: Live | None = None,
+    key: SecretStr | None = None,
+    crew: Crew = Fleet,
+    patience_seconds: float = PATIENCE_SECONDS,
+) -> End:
+    """As `sweep`, and say why it ended; `key` is left for the workers once the run is ours."""
+    manifest = folder.manifest()
+    async with contextlib.AsyncExitStack() as held:
+        await _lock(folder, held)
+        if key is not None:
+            folder.keep_credential(key)
+        run = _Sweep(folder, manifest, crew=crew, patience_seconds=patience_seconds)
+        run.show = show
+        return await run.end()
+
+
+async def _lock(folder: RunFolder, held: contextlib.AsyncExitStack) -> None:
+    """Take the run; whoever only asks whether it is measured holds the lock for an instant."""
+    for attempt in range(1, _SWEEP_TRIES + 1):
+        try:
+            held.enter_context(folder.locked())
+        except Busy:
+            if attempt == _SWEEP_TRIES:
+                raise
+            await anyio.sleep(_LOCK_SECONDS)
+        else:
+            return
+
+
+class _Sweep:
+    def __init__(
+        self, folder: RunFolder, manifest: Manifest, *, crew: Crew, patience_seconds: float
+    ) -> None:
+        self.show: Live | None = None
+        self._folder = folder
+        self._manifest = manifest
+        self._crew = crew
+        self._patience = patience_seconds
+        self._cells = list(folder.cells())
+        self._accounts = Accounts(manifest, self._cells)
+        self._ending = Ending(folder, self._accounts)
+        self._cell: CellSpec | None = None
+        self._cell_began = 0.0
+        self._doing: str | None = None
+        self._rate: float | None = None
+
+    async def end(self) -> End:
+        self._tell(RunState.RUNNING)
+        end = End(RunState.INTERRUPTED, "It was ended at once.")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._ending.listen, tasks.cancel_scope)
+            tasks.start_soon(self._tell_on)
+            end = await self._ended()
+            tasks.cancel_scope.cancel()
+        if not self._ending.at_once:
+            self._folder.keep_credential(None)
+            self._tell(end.state, end.reason)
+        return end
+
+    async def _ended(self) -> End:
+        end = await self._measured_all()
+        self._now(None, "reporting")
+        try:
+            await anyio.to_thread.run_sync(report.write_all, self._folder)
+        except OpsError as exc:
+            return end if end.error else _failed(exc)
+        return end
+
+    async def _measured_all(self) -> End:
+        try:
+            async with Bench(self._folder, self._manifest, crew=self._crew) as bench:
+                return await self._go_on(bench)
+        except OpsError as exc:
+            return _failed(exc)
+
+    async def _go_on(self, bench: Bench) -> End:
+        plan, subject = self._manifest.plan, self._manifest.subject
+        course = (
+            SimpleNamespace(next_cell=next_search_cell)
+            if plan.profile == "find-capacity"
+            else SimpleNamespace(next_cell=next_grid_cell)
+        )
+        seen: Seen | None = None
+        while (step := course.next_cell(plan, subject, self._cells)) is not None:
+            if self._ending.asked():
+                return End(RunState.STOPPED, self._ending.reason)
+            if isinstance(step, CellResult):
+                self._add(step)
+            elif self._ending.foresees(self._accounts.next_cell_seconds(self._cells)):
+                return End(RunState.STOPPED, self._ending.reason)
+            else:
+                seen = seen or await self._seen()
+                await self._measure(bench, step, seen)
+        return End(RunState.DONE)
+
+    async def _measure(self, bench: Bench, spec: CellSpec, seen: Seen) -> None:
+        self._now(spec, "beginning")
+        await self._until_it_answers()
+        said = Said(tell=self._heard, stop=self._ending.asked)
+        cell = await bench.measure(spec, seen=seen, said=said, before=self._cells)
+        if cell is not None and cell.state is CellState.FAILED:
+            _log.warning("%s failed: %s", cell.id, cell.reason)
+            # An engine that is gone for good fails the run, and `resume` measures the cell again.
+            await self._until_it_answers()
+        if cell is not None:
+            self._add(cell)
+        self._now(None, None)
+
+    async def _seen(self) -> Seen:
+        """Look at what is measured, when a run begins or goes on: it must be the same model."""
+        deadline = anyio.current_time() + min(self._patience, _START_PATIENCE_SECONDS)
+        while True:
+            try:
+                async with opened(self._folder, self._manifest.base_url) as endpoint:
+                    return await look(endpoint, self._manifest.subject.model)
+            except EndpointError as exc:
+                if not exc.retryable or anyio.current_time() >= deadline:
+                    raise
+            await anyio.sleep(_LOOK_SECONDS)
+
+    async def _until_it_answers(self) -> None:
+        """Wait for an endpoint that restarts, or for a credential that is renewed."""
+        deadline = anyio.current_time() + self._patience
+        while not self._ending.asked():
+            try:
+                async with opened(self._folder, self._manifest.base_url) as endpoint:
+                    await endpoint.models()
+            except EndpointError as exc:
+                if not (exc.retryable or isinstance(exc, Unauthorized)):
+                    raise
+                if anyio.current_time() >= deadline:
+                    raise _gone(exc, self._patience, self._cell) from exc
+                self._doing = "waiting for the endpoint"
+                await anyio.sleep(min(_LOOK_SECONDS, self._patience))
+            else:
+                return
+
+    def _add(self, cell: CellResult) -> None:
+        self._folder.add(cell)
+        self._cells.append(cell)
+        if self.show:
+            self.show.decided(cell)
+        self._tell(RunState.RUNNING)
+
+    def _heard(self, doing: str, slices: Sequence[Slice]) -> None:
+        self._doing = doing
+        last = slices[-_RATE_SLICES:]
+        seconds = sum(part.seconds for part in last)
+        self._rate = sum(part.output_tokens for part in last) / seconds if seconds else None
+
+    def _now(self, spec: CellSpec | None, doing: str | None) -> None:
+        self._cell, self._doing, self._rate = spec, doing, None
+        self._cell_began = self._accounts.elapsed_seconds
+        self._tell(RunState.RUNNING)
+
+    async def _tell_on(self) -> None:
+        while True:
+            await anyio.sleep(_TELL_SECONDS)
+            self._tell(RunState.RUNNING)
+
+    def _tell(self, state: RunState, reason: str | None = None) -> None:
+        elapsed = self._accounts.elapsed_seconds
+        in_cell = elapsed - self._cell_began if self._cell else 0.0
+        foreseen = self._accounts.foresee(self._cells, in_cell_seconds=in_cell)
+        running = state is RunState.RUNNING
+        progress = Progress(
+            state=state,
+            reason=reason,
+            cells_done=len(self._cells),
+            cells_total=foreseen.cells_total,
+            cell=self._cell.id if self._cell else None,
+            doing=self._doing if running else None,
+            elapsed_seconds=elapsed,
+            eta_seconds=foreseen.eta_seconds if running else None,
+            usd_so_far=self._accounts.usd_so_far,
+            updated_at=datetime.now(UTC),
+        )
+        # Whether there is room is found out where it matters: by the cell, and by the report.
+        with contextlib.suppress(DiskFull):
+            self._folder.tell(progress)
+        if self.show:
+            self.show.tell(progress, self._rate)
+
+
+def _failed(error: OpsError) -> End:
+    parts = (error.summary, error.cause, error.fix)
+    words = " ".join(part if part.endswith(".") else f"{part}." for part in parts if part)
+    return End(RunState.FAILED, words, error)
+
+
+def _gone(error: EndpointError, seconds: float, cell: CellSpec | None) -> WaitedTooLong:
+    where = f" The cell being measured was {cell.id}." if cell else ""
+    return WaitedTooLong(
+        f"The endpoint has not answered for {seconds:.0f} s.{where}",
+        fix="See that it serves the model again, then `resume` goes on with this cell.",
+        cause=f"{error.summary} {error.cause}".strip(),
+    )

@@ -1,1 +1,0 @@
-"""Sweeps: which cell comes next, how it is measured, when it ends."""

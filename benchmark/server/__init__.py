@@ -1,1 +1,0 @@
-"""The engine's side: what it is, and what its own metrics say meanwhile."""

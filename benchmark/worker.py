@@ -1,0 +1,552 @@
+"""One process of load: `python -m benchmark.worker`, spoken to over its pipes."""
+
+import asyncio
+import errno
+import gc
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Final, Literal, NamedTuple, Protocol
+
+import numpy as np
+import orjson
+import uvloop
+
+from benchmark.loads import Alarm, Arriving, Closed, Open, Share, Wire, raise_file_limit
+from benchmark.samples import Floats, Outcome, Samples
+from benchmark.wire import Rows
+from core.errors import OpsError
+
+LATENCIES: Final = 256
+"""Of one slice, at most, for telling whether latency has settled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Fleet to worker."""
+
+    do: Literal["prepare", "start", "end", "cut"]
+    share: Share | None = None
+    """Of `prepare`."""
+    at: float = 0.0
+    """Of `start`: the common moment, on the monotonic clock."""
+    begin: float = 0.0
+    """Of `end`: the window."""
+    end: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One worker's part of a slice."""
+
+    place: int
+    """Of the slice, from 0 at the start."""
+    requests: int
+    failed: int
+    tokens: float
+    ttft_sum: float
+    e2el_sum: float
+    latencies: Sequence[float]
+    """A few E2EL of it, in seconds, evenly chosen."""
+    idle: bool
+    """Whether nothing is under way that was due before its end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """How well one worker was over the window."""
+
+    error_bounds: dict[str, float]
+    """See `ClientView.error_bounds`."""
+    cpu_share: float
+    loop_lag_p99_5_seconds: float
+    send_lateness_p99_seconds: float
+    cpu_wait_p99_5_seconds: float
+    memory_mib: float
+    clock_step_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Worker to fleet."""
+
+    is_: Literal["ready", "slice", "drained", "dead", "done", "failed"]
+    part: Part | None = None
+    because: str = ""
+    """Of `dead` and `failed`."""
+    disk_full: bool = False
+    health: Health | None = None
+    """Of `done`."""
+    file: str = ""
+
+
+def line(said: Order | Report) -> bytes:
+    """Write it, with the line's end."""
+    return orjson.dumps(said, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def order(text: bytes) -> Order:
+    """Read a line of the fleet's."""
+    said = orjson.loads(text)
+    return Order(**said | {"share": _made(Share, said["share"])})
+
+
+def report(text: bytes) -> Report:
+    """Read a line of a worker's."""
+    said = orjson.loads(text)
+    parts = {"part": _made(Part, said["part"]), "health": _made(Health, said["health"])}
+    return Report(**said | parts)
+
+
+def _made(kind: type[Any], values: dict[str, Any] | None) -> Any:
+    return None if values is None else kind(**values)
+
+
+Delay = Callable[[Floats], Floats]
+_DRAINED_SECONDS: Final = 0.004
+"""After a stall, within which the loop has stamped what waited: one round over its sockets, by
+when the next ring tells whether that was stalled as well."""
+_PERCENTILES: Final = (50, 90, 95, 99)
+"""As a `Distribution` has them; its own module would load pydantic into every worker."""
+
+
+def delays(rang: Floats, stalled: Floats) -> Delay:
+    """Return the function that bounds how late a stamp is, by the pulse around it.
+
+    Whatever came since the last ring can have waited no longer than since then, and no longer than
+    the stall that the next ring tells of. What came before that ring is stamped in the
+    round after the stall, and has waited through the ring's own stall as well.
+    """
+    after = np.append(stalled, 0.0)
+    before = np.insert(stalled, 0, 0.0)
+    rings = np.insert(rang, 0, -np.inf)
+
+    def of(stamps: Floats) -> Floats:
+        place = np.searchsorted(rang, stamps)
+        since = stamps - rings[place]
+        right_after = since <= after[place] + _DRAINED_SECONDS
+        waited = np.minimum(after[place], since) + np.where(right_after, before[place], 0.0)
+        return np.asarray(waited, dtype=np.float64)
+
+    return of
+
+
+def error_bounds(
+    samples: Samples, delay: Delay, *, begin: float, end: float, scheduled: bool = False
+) -> dict[str, float]:
+    """Return for each figure, such as `ttft_p50`, how many seconds the client may have moved it.
+
+    Each stamp is at most so late as `delay` says, so the figure lies between those of the earliest
+    and of the latest times that the stamps allow. Where a schedule does not wait for a connection
+    (`scheduled`), opening one is no lateness of the client's.
+    """
+    begun = (begin <= samples.intended) & (samples.intended < end)
+    rows = samples.rows(begun & (samples.outcome == Outcome.OK))
+    late = rows.sent - rows.intended
+    if scheduled:
+        late = late - np.nan_to_num(rows.connect_seconds)
+    first, last = delay(rows.first_token), delay(rows.last_token)
+    several = rows.output_tokens > 1
+    steps = (rows.output_tokens - 1)[several]
+    ends = _event_ends(rows)
+    gaps = rows.gaps.astype(np.float64)
+    never = np.zeros(len(rows))
+    times = {
+        "ttft": (rows.first_token - rows.intended, first + late, never),
+        "e2el": (rows.last_token - rows.intended, last + late, never),
+        "tpot": (
+            (rows.last_token - rows.first_token)[several] / steps,
+            last[several] / steps,
+            first[several] / steps,
+        ),
+        "itl": (gaps, delay(ends), delay(ends - gaps)),
+    }
+    return {
+        f"{name}_{point}": seconds
+        for name, (claimed, over, under) in times.items()
+        for point, seconds in _moved(claimed, over, under).items()
+    }
+
+
+def _event_ends(rows: Samples) -> Floats:
+    """Return when each event came that ended a gap."""
+    total = np.cumsum(rows.gaps, dtype=np.float64)
+    before = np.concatenate([[0.0], total])[np.cumsum(rows.gap_counts) - rows.gap_counts]
+    return np.asarray(total + np.repeat(rows.first_token - before, rows.gap_counts))
+
+
+def _moved(claimed: Floats, over: Floats, under: Floats) -> Mapping[str, float]:
+    """Return how far each point of a distribution may be off, above or below."""
+    if not len(claimed):
+        return {}
+    least, most = _points(claimed - over), _points(claimed + under)
+    return {
+        name: max(value - least[name], most[name] - value)
+        for name, value in _points(claimed).items()
+    }
+
+
+def _points(values: Floats) -> Mapping[str, float]:
+    found = np.percentile(values, _PERCENTILES, method="inverted_cdf")
+    points = {f"p{each}": float(value) for each, value in zip(_PERCENTILES, found, strict=True)}
+    return {"mean": float(values.mean()), **points}
+
+
+PULSE_SECONDS: Final = 0.004
+"""A stall of 6 ms is seen as 2 ms or more, wherever it lies between two rings."""
+PUNCTUAL_SECONDS: Final = 0.0005
+"""A ring so late has met no stall."""
+STALLED_SHARE: Final = 0.005
+"""Of the time. A stall spoils two gaps of every stream, so this much is 1 % of the gaps."""
+
+
+class _Ring(NamedTuple):
+    at: float
+    late: float
+    seconds: float
+    """Since the ring before: a stall may have begun right after it."""
+    cpu_wait: float
+    """In that time."""
+
+    @property
+    def longest_stall(self) -> float:
+        """That may lie before it: where no wait explains why it was late, all of the time."""
+        explained = self.late - self.cpu_wait <= PUNCTUAL_SECONDS
+        return max(self.late, self.cpu_wait) if explained else self.seconds
+
+
+class _Look(NamedTuple):
+    at: float
+    cpu_seconds: float
+    clock_offset: float
+    memory_bytes: int
+
+
+class _RunQueue:
+    """How long this process stood ready to run while others had the CPU, as Linux counts it."""
+
+    def __init__(self) -> None:
+        try:
+            self._fd = os.open("/proc/self/schedstat", os.O_RDONLY)
+        except OSError:
+            self._fd = -1
+
+    def waited_seconds(self) -> float:
+        """Since its start; 0 where nobody counts."""
+        return 0.0 if self._fd < 0 else int(os.pread(self._fd, 64, 0).split()[1]) / 1e9
+
+    def close(self) -> None:
+        """Count no more."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class Pulse:
+    """Rings every 4 ms to see how late the loop is, and looks at the process with each slice.
+
+    A ring meets few of the delays that lie between two; what the process waited for a CPU is known
+    of all the time.
+    """
+
+    def __init__(self) -> None:
+        self._due = self._rang = 0.0
+        self._queue = _RunQueue()
+        self._waited = 0.0
+        self._rings: list[_Ring] = []
+        self._looks: list[_Look] = []
+        self._alarm = Alarm(self._ring)
+
+    def start(self, at: float) -> None:
+        """Begin at that moment."""
+        self._due = self._rang = at
+        self._waited = self._queue.waited_seconds()
+        self._alarm.set(at)
+
+    def close(self) -> None:
+        """Ring no more."""
+        self._alarm.close()
+        self._queue.close()
+
+    def look(self) -> None:
+        """Remember how things stand."""
+        at = perf_counter()
+        self._looks.append(_Look(at, time.process_time(), time.time() - at, _memory_bytes()))
+
+    def _ring(self) -> None:
+        now = perf_counter()
+        waited = self._queue.waited_seconds()
+        ring = _Ring(now, now - self._due, now - self._rang, waited - self._waited)
+        self._rings.append(ring)
+        self._rang, self._waited = now, waited
+        self._due = now + PULSE_SECONDS
+        self._alarm.set(self._due)
+
+    def over(
+        self, samples: Samples, *, begin: float, end: float, scheduled: bool = False
+    ) -> Health:
+        """Sum up the time between two moments; `scheduled` is that of an open loop."""
+        looks = [one for one in self._looks if begin - 0.3 <= one.at <= end + 0.3] or self._looks
+        first, last = looks[0], looks[-1]
+        inside = (samples.intended >= begin) & (samples.intended < end)
+        late = (samples.sent - samples.intended)[inside]
+        stamps = samples.last_token[inside]
+        answer = _median(stamps - samples.intended[inside])
+        # What began in the window is stamped after it too, as long as the last of it streams.
+        rings = self._between(begin, float(np.nanmax(stamps, initial=end)))
+        # That is no more time to be exact in: of a window W and answers of length A, as many
+        # stamps as come in max(W, A) at full load are spread over W + A.
+        most = STALLED_SHARE * max(end - begin, answer)
+        delay = delays(
+            np.array([one.at for one in self._rings]),
+            np.array([one.longest_stall for one in self._rings]),
+        )
+        return Health(
+            error_bounds=error_bounds(samples, delay, begin=begin, end=end, scheduled=scheduled),
+            cpu_share=(last.cpu_seconds - first.cpu_seconds) / max(last.at - first.at, 1e-9),
+            loop_lag_p99_5_seconds=_exceeded([(r.late, r.seconds) for r in rings], most),
+            send_lateness_p99_seconds=_p99(late[~np.isnan(late)]),
+            cpu_wait_p99_5_seconds=_exceeded([(r.cpu_wait, r.seconds) for r in rings], most),
+            memory_mib=max(one.memory_bytes for one in looks) / 2**20,
+            clock_step_seconds=max((o.clock_offset - first.clock_offset for o in looks), key=abs),
+        )
+
+    def _between(self, begin: float, end: float) -> list[_Ring]:
+        """Give the rings of that time; a stall across its end is known by the first one after."""
+        return [one for one in self._rings if begin < one.at <= end + one.late]
+
+
+def _exceeded(delays: Sequence[tuple[float, float]], seconds: float) -> float:
+    """Give the delay that only longer ones, so many seconds of them, exceeded.
+
+    >>> _exceeded([(0.0, 0.99), (0.002, 0.006), (0.001, 0.004)], 0.005)
+    0.002
+    >>> _exceeded([(0.0, 0.99), (0.002, 0.004), (0.001, 0.006)], 0.005)
+    0.001
+    """
+    for delay, stood in sorted(delays, reverse=True):
+        seconds -= stood
+        if seconds < 0:
+            return delay
+    return 0.0
+
+
+def _p99(values: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]") -> float:
+    if not len(values):
+        return 0.0
+    return float(np.percentile(values, 99, method="inverted_cdf"))
+
+
+def _median(values: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]") -> float:
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else 0.0
+
+
+def _memory_bytes() -> int:
+    """Resident now, as Linux says it; elsewhere the most so far, which macOS counts in bytes."""
+    try:
+        with open("/proc/self/statm", "rb") as file:  # noqa: PTH123  psutil and pathlib take longer
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Keep the garbage collector from stopping the loop; nothing here makes cycles per request."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+_DRAIN_LOOK_SECONDS: Final = 0.02
+REFRESH_SECONDS: Final = 1.0
+"""How often the credential's file is looked at, at most."""
+
+
+Tell = Callable[[Report], None]
+
+
+class Orders(Protocol):
+    """What the fleet wants."""
+
+    async def next(self) -> Order:
+        """Wait for one.
+
+        Raises:
+            EOFError: The fleet is gone.
+        """
+        ...
+
+
+class Lines:
+    """Orders from stdin; the end of them is the end of us."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+
+    async def next(self) -> Order:
+        """Wait for a line."""
+        line = await self._reader.readline()
+        if not line:
+            raise EOFError
+        return order(line)
+
+
+def say(report: Report) -> None:
+    """Say it in one line."""
+    sys.stdout.buffer.write(line(report))
+    sys.stdout.buffer.flush()
+
+
+class Cell:
+    """This worker's part of one cell."""
+
+    def __init__(self, share: Share, tell: Tell) -> None:
+        self._tell = tell
+        self._share = share
+        self._rows = Rows()
+        self._wire = Wire(share)
+        kind = Closed if share.arrivals in {"closed", "once"} else Open
+        self._load: Arriving = kind(share, self._rows, self._wire)
+        self._pulse = Pulse()
+        self._told = (0, 0, 0.0, 0.0, 0.0)
+
+    async def run(self, orders: Orders) -> None:
+        """Do as told, until the samples are handed over."""
+        await self._load.prepare()
+        self._tell(Report(is_="ready"))
+        order = await orders.next()
+        with no_collection():
+            async with asyncio.TaskGroup() as group:
+                ticking = group.create_task(self._ticking(order.at))
+                if order.do == "start":
+                    self._load.start(order.at)
+                    self._pulse.start(order.at)
+                    order = await self._until_cut(orders)
+                ticking.cancel()
+            await self._load.cut()
+            self._pulse.look()
+            self._pulse.close()
+        self._hand_over(order)
+
+    async def _until_cut(self, orders: Orders) -> Order:
+        while (order := await orders.next()).do != "cut":
+            self._load.pool.spawn(self._drain(order.begin, order.end))
+        return order
+
+    async def _drain(self, begin: float, end: float) -> None:
+        """Wait for what is measured; what an overloaded engine has let lie since before is not."""
+        while self._load.unended(end, begin):  # noqa: ASYNC110  an event would cost every request
+            await asyncio.sleep(_DRAIN_LOOK_SECONDS)
+        self._tell(Report(is_="drained"))
+
+    async def _ticking(self, start: float) -> None:
+        index = 0
+        every = self._share.slice_seconds
+        refreshed = start
+        while True:
+            await asyncio.sleep(start + index * every - perf_counter())
+            now = perf_counter()
+            self._pulse.look()
+            self._load.sweep(now)
+            if index:
+                self._tell(Report(is_="slice", part=self._part(index - 1, now)))
+                self._look_for_death(now)
+            if now >= refreshed + REFRESH_SECONDS:
+                self._wire.refresh()
+                refreshed = now
+            index += 1
+
+    def _part(self, index: int, now: float) -> Part:
+        rows, before = self._rows, self._told
+        flying = sum(len(c.times) for c in self._load.pool.connections if c.busy)
+        tokens = rows.tokens + rows.tokens_of(flying)
+        self._told = (rows.requests, rows.failed, tokens, rows.ttft_sum, rows.e2el_sum)
+        requests, failed, made, ttft, e2el = (
+            a - b for a, b in zip(self._told, before, strict=True)
+        )
+        latencies = rows.latencies[:: len(rows.latencies) // LATENCIES + 1]
+        rows.latencies.clear()
+        return Part(
+            place=index,
+            requests=int(requests),
+            failed=int(failed),
+            tokens=made,
+            ttft_sum=ttft,
+            e2el_sum=e2el,
+            latencies=latencies,
+            idle=not self._load.unended(now),
+        )
+
+    def _look_for_death(self, now: float) -> None:
+        load = self._load
+        waited = now - load.last_answer
+        if waited < self._share.patience_seconds or not self._rows.failed:
+            return
+        if any(
+            c.busy and c.intended < now - self._share.slice_seconds for c in load.pool.connections
+        ):
+            return
+        last = f" ({load.last_words})" if load.last_words else ""
+        because = f"No request was answered for {waited:.1f} s{last}."
+        self._tell(Report(is_="dead", because=because))
+
+    def _hand_over(self, window: Order) -> None:
+        share = self._share
+        samples = self._rows.samples(share.worker)
+        file = Path(share.samples_file) / f"{share.cell}.{share.worker}.npz"
+        samples.save(file)
+        health = self._pulse.over(
+            samples,
+            begin=window.begin,
+            end=window.end,
+            scheduled=share.arrivals not in {"closed", "once"},
+        )
+        self._tell(Report(is_="done", health=health, file=str(file)))
+
+
+async def work(orders: Orders, tell: Tell) -> None:
+    """Do cell after cell."""
+    while True:
+        order = await orders.next()
+        if order.do != "prepare" or order.share is None:
+            continue
+        try:
+            await Cell(order.share, tell).run(orders)
+        except OpsError as exc:
+            tell(Report(is_="failed", because=f"{exc.summary} {exc.fix}"))
+        except OSError as exc:
+            full = exc.errno in {errno.ENOSPC, errno.EDQUOT}
+            tell(Report(is_="failed", because=str(exc), disk_full=full))
+
+
+async def main() -> None:
+    """Read orders from stdin until it ends."""
+    reader = asyncio.StreamReader(limit=2**26)
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    try:
+        await work(Lines(reader), say)
+    except EOFError:
+        return
+
+
+if __name__ == "__main__":
+    # Ctrl-C is for the sweep, which ends its cell and then us.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise_file_limit()
+    uvloop.run(main())
+    os._exit(0)  # taking the interpreter apart takes 15 ms, and nothing is left to be written

@@ -1,0 +1,627 @@
+"""What is asked: prompts of exact length, datasets, options."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from math import floor, gcd
+from pathlib import Path
+from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TextIO, TypeVar
+
+import numpy as np
+import orjson
+from numpy import typing as npt
+
+from core.endpoint import Endpoint
+from core.errors import EndpointError, InvalidArgument
+
+
+class Asked(Protocol):
+    """What `benchmark.records.Workload` asks for, and a worker's share of it says again.
+
+    A worker that imported the record would pay for pydantic, a third of its start.
+    """
+
+    @property
+    def api(self) -> Literal["completion", "chat"]: ...
+
+    @property
+    def output_tokens(self) -> int: ...
+
+    @property
+    def fixed_output(self) -> bool: ...
+
+    @property
+    def prefix_share(self) -> float: ...
+
+    @property
+    def dataset(self) -> str | None: ...
+
+    @property
+    def seed(self) -> int: ...
+
+
+def options(workload: Asked, *, model: str, output_tokens: int) -> dict[str, Any]:
+    """Give the fields of a streamed request whose usage is told at its end.
+
+    A chat asks for the usage with every event, because only so reasoning tokens are told apart as
+    they come.
+    """
+    usage = {"include_usage": True}
+    if workload.api == "chat":
+        usage["continuous_usage_stats"] = True
+    asked = {"model": model, "stream": True, "stream_options": usage, "max_tokens": output_tokens}
+    if workload.fixed_output:
+        asked |= {"min_tokens": output_tokens, "ignore_eos": True, "temperature": 0}
+    return asked
+
+
+TEXT: Final = (
+    "the of and a to in is that it was for on are with as his they at be this from have or by one "
+    "had not but what all were when we there can an your which their said if do will each about "
+    "how up out them then she many some so these would other into has more her two like him see "
+    "time could no make than first been its who now people my made over did down only way find "
+    "use may water long little very after words called just where most know get through back much "
+    "before go good new write our used me man too any day same right look think also around "
+    "another came come work three word must because does part even place well such here take why "
+    "things help put years different away again off went old number great tell men say small "
+    "every found still between name should home big give air line set own under read last never "
+    "us left end along while might next sound below saw something thought both few those always "
+    "house world hand school set light kind began country father mother night picture being study "
+    "second soon story since white ever paper hard near sentence better best across during today "
+    "however sure means knew it's try told young sun thing whole hear example heard several change "
+    "answer room sea against top turned learn point city play toward five using himself usually "
+    "A B C D E F G H I J K L M N O P Q R S T U V W X Y Z, 0 1 2 3 4 5 6 7 8 9; yes: (no) - so! why?"
+)
+"""Common words, and every letter for tokenizers that know no more than those."""
+
+MINIMUM_IDS: Final = 64
+FALLBACK_IDS: Final = tuple(range(1000, 1512))
+"""Where nothing tokenizes for us. Special tokens stand below 1,000 or at the end of all common
+vocabularies, and none is smaller than 1,512; but which texts these ids are is not known."""
+FALLBACK_WORDS: Final = tuple(f" {word}" for word in TEXT.split()[:64] if word.isalpha())
+"""One token each in all common vocabularies."""
+FALLBACK_TEMPLATE_TOKENS: Final = 10
+"""Of one user's message: 8 for Gemma, 9 to 12 elsewhere, more where a system text is put before."""
+
+_SPACES: Final = re.compile("[\u0120\u2581]")
+_SPECIAL: Final = re.compile(r"<.+>|\[[A-Z]+\]", re.DOTALL)
+"""How special tokens are written; ordinary words never look so."""
+
+
+class Alphabet(NamedTuple):
+    """What prompts are made of."""
+
+    token_ids: tuple[int, ...]
+    words: tuple[str, ...]
+    """Texts that are one token each wherever they stand, with the space that belongs to them."""
+    template_tokens: int
+    """What a chat's prompt has beyond its words, its first word among it."""
+    notes: tuple[str, ...] = ()
+    """What is not as it should be, in sentences."""
+
+
+_NO_TOKENIZER: Final = (
+    "The engine has no /tokenize: prompts are made of the ids 1000 to 1511, and the length of "
+    "chats is an estimate."
+)
+UNKNOWN: Final = Alphabet(
+    FALLBACK_IDS, FALLBACK_WORDS, FALLBACK_TEMPLATE_TOKENS, notes=(_NO_TOKENIZER,)
+)
+
+
+class _Token(NamedTuple):
+    id: int
+    text: str
+
+
+async def alphabet(endpoint: Endpoint, model: str) -> Alphabet:
+    """Ask the engine's tokenizer; where there is none, give `UNKNOWN`. It never raises."""
+    try:
+        tokens = await _tokens(endpoint, model)
+    except EndpointError:
+        return UNKNOWN
+    ids = tuple(dict.fromkeys(token.id for token in tokens))
+    if len(ids) < 2:
+        return UNKNOWN
+    notes = () if len(ids) >= MINIMUM_IDS else (_few(len(ids)),)
+    words, template_tokens, said = await _chat(endpoint, model, tokens)
+    return Alphabet(ids, words, template_tokens, notes + said)
+
+
+async def _tokens(endpoint: Endpoint, model: str) -> list[_Token]:
+    asked = {"prompt": TEXT, "add_special_tokens": False, "return_token_strs": True}
+    reply = await endpoint.post("/tokenize", {"model": model, **asked})
+    ids = [token for token in _listed(reply, "tokens") if type(token) is int and token >= 0]
+    texts = [_SPACES.sub(" ", str(text)) for text in _listed(reply, "token_strs")]
+    texts = texts if len(texts) == len(ids) else [""] * len(ids)
+    pairs = map(_Token, ids, texts)
+    return [pair for pair in pairs if not _SPECIAL.fullmatch(pair.text.strip())]
+
+
+async def _chat(
+    endpoint: Endpoint, model: str, tokens: Sequence[_Token]
+) -> tuple[tuple[str, ...], int, tuple[str, ...]]:
+    words = _words(tokens)
+    try:
+        short = await _count(endpoint, model, words[0])
+        long = await _count(endpoint, model, words[0] + "".join(words))
+    except EndpointError:
+        return words, FALLBACK_TEMPLATE_TOKENS, ("The length of chats is an estimate.",)
+    error = (long - short) / len(words) - 1
+    said = () if not error else (f"Chats are made of words; their length is {error:+.1%} off.",)
+    return words, short, said
+
+
+def _words(tokens: Sequence[_Token]) -> tuple[str, ...]:
+    texts = dict.fromkeys(token.text for token in tokens)
+    spaced = tuple(text for text in texts if re.fullmatch(" [A-Za-z]+", text))
+    letters = tuple(text for text in texts if re.fullmatch("[A-Za-z]", text))
+    return next((some for some in (spaced, letters) if len(some) > 15), FALLBACK_WORDS)
+
+
+async def _count(endpoint: Endpoint, model: str, text: str) -> int:
+    """Tokens of a chat's whole prompt."""
+    messages = [{"role": "user", "content": text.strip()}]
+    reply = await endpoint.post("/tokenize", {"model": model, "messages": messages})
+    return len(_listed(reply, "tokens"))
+
+
+def _listed(reply: dict[str, Any], name: str) -> list[Any]:
+    found = reply.get(name)
+    return found if isinstance(found, list) else []
+
+
+def _few(count: int) -> str:
+    return f"The tokenizer made {count} kinds of tokens: short prompts repeat sooner."
+
+
+_PIECE: Final = 2**16
+"""Characters: the list that everybody uses is 670 MB long and need not be in memory."""
+_LONGEST: Final = 64 * _PIECE
+"""No value is longer; without it, one open quotation mark would read the file to its end."""
+
+
+def wrong(place: str, reason: str) -> InvalidArgument:
+    """Say what is the matter with a file, or with a place in it."""
+    return InvalidArgument(
+        f"{place} {reason}.",
+        fix="Correct the dataset: JSONL with prompt or messages, or a list as ShareGPT's.",
+    )
+
+
+def objects(path: Path) -> Iterator[tuple[str, Any]]:
+    """Give each value of the file, with the words for where it stands.
+
+    Raises:
+        InvalidArgument: The file cannot be read; the message names the line.
+    """
+    with _opened(path) as file:
+        while (first := file.read(1)).isspace():
+            pass
+        file.seek(0)
+        yield from _List(file, path).values() if first == "[" else _lines(file, path)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[TextIO]:
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            yield file
+    except OSError as exc:
+        raise wrong(str(path), f"cannot be read ({exc.strerror})") from exc
+    except UnicodeDecodeError as exc:
+        raise wrong(str(path), "is not UTF-8 text") from exc
+
+
+def _lines(file: TextIO, path: Path) -> Iterator[tuple[str, Any]]:
+    for number, text in enumerate(file, 1):
+        if text.strip():
+            place = f"Line {number} of {path}"
+            try:
+                value = orjson.loads(text)
+            except orjson.JSONDecodeError as exc:
+                raise wrong(place, f"is no JSON: {exc.msg}") from exc
+            yield place, value
+
+
+class _List:
+    """Reads one value after the other out of a list."""
+
+    def __init__(self, file: TextIO, path: Path) -> None:
+        self._file = file
+        self._path = path
+        self._decoder = json.JSONDecoder()
+        self._text = ""
+        self._line = 1
+
+    def values(self) -> Iterator[tuple[str, Any]]:
+        self._skip("[")
+        while not self._skip(",").startswith("]"):
+            place = f"The entry at line {self._line} of {self._path}"
+            yield place, self._value(place)
+
+    def _skip(self, mark: str) -> str:
+        """Go on to what is neither white nor the mark; give what is known from there."""
+        while not (rest := self._text.lstrip(f" \t\r\n{mark}")):
+            self._drop(len(self._text))
+            if not self._more():
+                raise wrong(str(self._path), f"ends at line {self._line} within its list")
+        self._drop(len(self._text) - len(rest))
+        return self._text
+
+    def _value(self, place: str) -> Any:
+        while True:
+            try:
+                value, end = self._decoder.raw_decode(self._text)
+            except (json.JSONDecodeError, RecursionError) as exc:
+                if len(self._text) > _LONGEST or not self._more():
+                    raise wrong(place, f"is no JSON: {exc}") from exc
+            else:
+                self._drop(end)
+                return value
+
+    def _more(self) -> bool:
+        piece = self._file.read(_PIECE)
+        self._text += piece
+        return bool(piece)
+
+    def _drop(self, count: int) -> None:
+        self._line += self._text.count("\n", 0, count)
+        self._text = self._text[count:]
+
+
+MAX_PROMPTS: Final = 20_000
+"""What follows in the file is left out: more are asked in no cell that ends within its time."""
+MAX_PROMPT_BYTES: Final = 64 * 2**20
+"""Of all prompts together, because every worker keeps them in memory."""
+_HUMAN: Final = frozenset({"human", "user"})
+_LENGTHS: Final = ("output_tokens", "max_tokens")
+_Kind = Literal["text", "ids", "messages"]
+
+
+class Entry(NamedTuple):
+    """One prompt of a file."""
+
+    place: str
+    """Where it stands, for those who must correct it."""
+    prompt: bytes
+    """As JSON: a text, token ids or messages."""
+    kind: _Kind
+    output_tokens: int | None
+    """None where the file does not say."""
+
+
+def dataset_bodies(workload: Asked, *, model: str) -> Callable[[int], bytes]:
+    """Give the function from a request's number to its JSON body.
+
+    The prompts come in an order that the seed mixes; after `prompts_before_wrapping` requests the
+    same order begins again.
+
+    Raises:
+        InvalidArgument: The file cannot be read, or a prompt does not fit the API.
+    """
+    path = Path(workload.dataset or "")
+    entries = read(path)
+    prompts = [_asked(entry, workload) for entry in entries]
+    random = np.random.default_rng(workload.seed % 2**64)
+    order: list[int] = random.permutation(len(entries)).tolist()
+
+    @cache
+    def front(output_tokens: int) -> bytes:
+        asked = options(workload, model=model, output_tokens=output_tokens)
+        return orjson.dumps(asked)[:-1] + b","
+
+    def body(number: int) -> bytes:
+        place = order[number % len(order)]
+        tokens = entries[place].output_tokens or workload.output_tokens
+        return front(tokens) + prompts[place]
+
+    return body
+
+
+def prompts_before_wrapping(path: Path) -> int:
+    """Say how many requests a dataset serves before its first prompt comes again.
+
+    From then on the engine's prefix cache may know what it is asked.
+
+    Raises:
+        InvalidArgument: The file cannot be read.
+    """
+    return len(read(path))
+
+
+def read(path: Path) -> Sequence[Entry]:
+    """Read the prompts of a file, up to 20,000 or 64 MiB of them, in the file's order.
+
+    Raises:
+        InvalidArgument: It cannot be read; the message names the line and the reason.
+    """
+    entries: list[Entry] = []
+    size = 0
+    for place, value in objects(path):
+        entry = _entry(value, place)
+        size += len(entry.prompt)
+        if len(entries) == MAX_PROMPTS or size > MAX_PROMPT_BYTES:
+            break
+        entries.append(entry)
+    if not entries:
+        raise wrong(str(path), "holds no prompt")
+    return entries
+
+
+def _asked(entry: Entry, workload: Asked) -> bytes:
+    """The prompt's field, and the end of the body."""
+    if workload.api == "completion":
+        if entry.kind == "messages":
+            raise wrong(entry.place, "is a chat, which the completion API does not take")
+        return b'"prompt":' + entry.prompt + b"}"
+    if entry.kind == "messages":
+        return b'"messages":' + entry.prompt + b"}"
+    if entry.kind == "text":
+        return b'"messages":[{"role":"user","content":' + entry.prompt + b"}]}"
+    raise wrong(entry.place, "is a list of token ids, which the chat API does not take")
+
+
+def _entry(value: Any, place: str) -> Entry:
+    if not isinstance(value, Mapping):
+        raise wrong(place, "is no object")
+    for name, made in _READERS.items():
+        if name in value:
+            kind, prompt = made(value[name], place)
+            return Entry(place, _dumped(prompt, place), kind, _length(value, place))
+    raise wrong(place, f"has none of {', '.join(_READERS)}")
+
+
+def _dumped(prompt: Any, place: str) -> bytes:
+    try:
+        return orjson.dumps(prompt)
+    except orjson.JSONEncodeError as exc:  # half a character, a number beyond 64 bits
+        raise wrong(place, f"cannot be sent: {exc}") from exc
+
+
+def _length(value: Mapping[str, Any], place: str) -> int | None:
+    said = next((value[name] for name in _LENGTHS if value.get(name) is not None), None)
+    if said is not None and (type(said) is not int or said < 1):
+        raise wrong(place, f"asks for {said!r} output tokens")
+    return said
+
+
+def _text_or_ids(prompt: Any, place: str) -> tuple[_Kind, Any]:
+    if isinstance(prompt, str) and prompt:
+        return "text", prompt
+    return _ids(prompt, place)
+
+
+def _ids(prompt: Any, place: str) -> tuple[_Kind, Any]:
+    if not isinstance(prompt, list) or not prompt or not all(map(_is_id, prompt)):
+        raise wrong(place, "has a prompt that is neither text nor token ids, or is empty")
+    return "ids", prompt
+
+
+def _is_id(token: Any) -> bool:
+    return type(token) is int and 0 <= token < 2**31
+
+
+def _messages(messages: Any, place: str) -> tuple[_Kind, Any]:
+    if not isinstance(messages, list) or not messages:
+        raise wrong(place, "has messages that are no list, or is empty")
+    if not all(isinstance(one, Mapping) and "role" in one for one in messages):
+        raise wrong(place, "has a message without a role")
+    return "messages", messages
+
+
+def _first_human(turns: Any, place: str) -> tuple[_Kind, Any]:
+    if not isinstance(turns, list) or not all(isinstance(turn, Mapping) for turn in turns):
+        raise wrong(place, "has conversations that are no list of turns")
+    said = next((turn.get("value") for turn in turns if turn.get("from") in _HUMAN), None)
+    if not isinstance(said, str) or not said:
+        raise wrong(place, "has no words of a human")
+    return "text", said
+
+
+_READERS: Final[Mapping[str, Callable[[Any, str], tuple[_Kind, Any]]]] = {
+    "prompt_token_ids": _ids,
+    "prompt": _text_or_ids,
+    "messages": _messages,
+    "conversations": _first_human,
+}
+
+
+Bodies = Callable[[int], bytes]
+Rows = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+T = TypeVar("T")
+
+HEAD_TOKENS: Final = 16
+"""One block of the usual size; no request's cost grows with more."""
+TAILS: Final = 8
+_BATCH: Final = 1024
+_COUNTED: Final = 2**31
+"""The counter stays below it, so that its mixing stays within 64 bits."""
+
+
+def bodies(
+    workload: Asked,
+    *,
+    context: int,
+    model: str,
+    token_ids: Sequence[int],
+    words: Sequence[str] = (),
+    template_tokens: int = 0,
+) -> Bodies:
+    """Give the function from a request's number to its JSON body.
+
+    `context` is the prompt's length in tokens, of which a chat's template takes
+    `template_tokens`; `words` are texts that are one token each, wherever they stand: only chats
+    are made of them. A body takes below 1 µs where prompts are short and one copy of its bytes
+    where they are long. Numbers may come in any order; near ones are the fastest.
+
+    Raises:
+        InvalidArgument: The prompt cannot be made: a chat shorter than its template, an alphabet
+            too small, a dataset that cannot be read.
+    """
+    if workload.dataset is not None:
+        return dataset_bodies(workload, model=model)
+    if workload.api == "chat":
+        return _chats(workload, context, model, words=words, template_tokens=template_tokens)
+    return _completions(workload, context, model, token_ids=token_ids)
+
+
+def distinct_prompts(workload: Asked, *, context: int, alphabet_size: int) -> int:
+    """Say how many requests are promised to differ before made prompts may repeat.
+
+    Two tokens of 64 kinds make 4,096 prompts, and then the first comes again; from five tokens on
+    there are 2**30, and beyond them chance goes on. `context` is in tokens, for chats without
+    those of the template.
+
+    >>> from benchmark.records import Workload
+    >>> distinct_prompts(Workload(), context=2, alphabet_size=64)
+    4096
+    """
+    own = context - _shared_tokens(workload, context)
+    return _power(alphabet_size, _digits(own, alphabet_size))
+
+
+def _completions(workload: Asked, context: int, model: str, *, token_ids: Sequence[int]) -> Bodies:
+    parts = _Parts(workload, context, len(token_ids))
+    cells = _cells(token_ids)
+    width = cells.shape[1] * parts.head_tokens
+    front = _opening(workload, model) + b'"prompt":[' + _join(cells, parts.shared)
+    # A cell ends with a comma, which the last token must not have.
+    ends = [_join(cells, tail)[:-1] + b"]}" for tail in parts.tails]
+    if not parts.head_tokens:
+        whole = front[:-1] + b"]}"
+        return lambda _number: whole
+    cut = width if parts.tail_tokens else width - 1
+    closings = ends if parts.tail_tokens else [b"]}"] * TAILS
+    heads = _Batches(lambda batch: _join(cells, parts.heads(batch)))
+
+    def body(number: int) -> bytes:
+        batch, row = divmod(number, _BATCH)
+        at = row * width
+        return front + heads.of(batch)[at : at + cut] + closings[number % TAILS]
+
+    return body
+
+
+def _chats(
+    workload: Asked, context: int, model: str, *, words: Sequence[str], template_tokens: int
+) -> Bodies:
+    left = context - template_tokens
+    if left < 1 or not words:
+        raise _no_chat(context, template_tokens)
+    parts = _Parts(workload, left, len(words))
+    texts = [orjson.dumps(word)[1:-1] for word in words]
+    # Templates trim a message, so the first word is told apart: it counts as the template's.
+    first = orjson.dumps(words[0].strip())[1:-1]
+    front = _opening(workload, model) + b'"messages":[{"role":"user","content":"' + first
+    front += _spell(texts, parts.shared.tolist())
+    closings = [_spell(texts, tail.tolist()) + b'"}]}' for tail in parts.tails]
+    heads = _Batches(lambda batch: [_spell(texts, row) for row in parts.heads(batch).tolist()])
+
+    def body(number: int) -> bytes:
+        batch, row = divmod(number, _BATCH)
+        return front + heads.of(batch)[row] + closings[number % TAILS]
+
+    return body
+
+
+def _no_chat(context: int, template_tokens: int) -> InvalidArgument:
+    return InvalidArgument(
+        f"A chat of {context} prompt tokens cannot be made: its template takes {template_tokens}.",
+        fix="Ask for longer contexts, for the completion API, or for prompts from a dataset.",
+    )
+
+
+class _Parts:
+    """Which tokens stand where, as places in the alphabet."""
+
+    def __init__(self, workload: Asked, context: int, alphabet_size: int) -> None:
+        if alphabet_size < 2:
+            raise InvalidArgument(
+                f"Prompts cannot be made of {alphabet_size} kinds of tokens.",
+                fix="Give at least 2 token ids; 64 make every prompt of 5 tokens unique.",
+            )
+        shared = _shared_tokens(workload, context)
+        self.head_tokens = min(HEAD_TOKENS, context - shared)
+        self.tail_tokens = context - shared - self.head_tokens
+        self._size = alphabet_size
+        self._seed = (workload.seed % 2**64, context)
+        random = np.random.default_rng(self._seed)
+        self.shared: Rows = random.integers(alphabet_size, size=shared)
+        self.tails: Rows = random.integers(alphabet_size, size=(TAILS, self.tail_tokens))
+        self._digits = _digits(self.head_tokens, alphabet_size)
+        self._period = _power(alphabet_size, self._digits)
+        self._step = _coprime(int(random.integers(self._period)), self._period)
+        self._start = int(random.integers(self._period))
+
+    def heads(self, batch: int) -> Rows:
+        """One row for each request of a batch."""
+        random = np.random.default_rng((*self._seed, 1 + batch))
+        rows = random.integers(self._size, size=(_BATCH, self.head_tokens))
+        numbers = (batch * _BATCH + np.arange(_BATCH)) % self._period
+        mixed = (numbers * self._step + self._start) % self._period
+        for digit in range(self._digits):
+            rows[:, digit] = mixed % self._size
+            mixed //= self._size
+        return rows
+
+
+class _Batches(Generic[T]):
+    """Keeps the batch in use and the one before: requests may come a little out of order."""
+
+    def __init__(self, make: Callable[[int], T]) -> None:
+        self._make = make
+        self._kept: dict[int, T] = {}
+
+    def of(self, batch: int) -> T:
+        found = self._kept.get(batch)
+        if found is None:
+            if len(self._kept) > 1:
+                del self._kept[next(iter(self._kept))]
+            found = self._kept[batch] = self._make(batch)
+        return found
+
+
+def _opening(workload: Asked, model: str) -> bytes:
+    asked = options(workload, model=model, output_tokens=workload.output_tokens)
+    return orjson.dumps(asked)[:-1] + b","
+
+
+def _shared_tokens(workload: Asked, context: int) -> int:
+    return floor(workload.prefix_share * context + 1e-9)
+
+
+def _digits(tokens: int, alphabet_size: int) -> int:
+    """How many of so many tokens count the requests."""
+    fitting = (n for n in range(1, tokens + 1) if alphabet_size**n <= _COUNTED)
+    return min(max(fitting, default=0), HEAD_TOKENS)
+
+
+def _power(base: int, exponent: int) -> int:
+    return int(base**exponent)
+
+
+def _coprime(step: int, period: int) -> int:
+    """Make a step that comes past every number of the period."""
+    while gcd(step, period) != 1:
+        step += 1
+    return step
+
+
+def _cells(token_ids: Sequence[int]) -> Bytes:
+    """One row of bytes for each id with its comma, all equally wide: JSON allows the spaces."""
+    texts = [b"%d," % token for token in token_ids]
+    width = max(map(len, texts))
+    joined = b"".join(text.rjust(width) for text in texts)
+    return np.frombuffer(joined, dtype=np.uint8).reshape(len(texts), width)
+
+
+def _join(cells: Bytes, places: Rows) -> bytes:
+    return cells[places].tobytes()
+
+
+def _spell(texts: Sequence[bytes], places: Sequence[int]) -> bytes:
+    return b"".join([texts[place] for place in places])

@@ -1,1 +1,0 @@
-"""What is asked: prompts of exact length, datasets, options."""
