@@ -26,7 +26,7 @@ from core.processes import run
 from core.redaction import redact
 from core.settings import Settings
 from demo import Story, show_progress
-from operations.stage import Stage
+from operations.runtime import Stage
 
 Outcome = Literal["pass", "fail", "not known"]
 

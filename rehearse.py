@@ -16,7 +16,7 @@ from backends.aca.site import REHEARSED_SUBSCRIPTION
 from core.environment import ROOT, inherited_environment
 from core.settings import AzurePlane, GooglePlane, Settings
 from demo import Story, say_yes, show_progress
-from operations.stage import Stage
+from operations.runtime import Stage
 
 _NAME: Final = "rehearsed"
 _MODELS: Final = {"vllm": "google/gemma-4-E2B-it", "ollama": "gemma3:4b"}

@@ -51,7 +51,7 @@ from pydantic import ValidationError
 from core import VERSION
 from core.errors import OpsError
 from core.settings import Settings
-from operations.lives.living import running
+from operations.inventory import running
 from operations.runtime import Runtime
 from tools import every  # noqa: F401  registers them
 from tools.furnishing import furnish

@@ -1,13 +1,15 @@
-"""Help: tools, their arguments, settings, concepts and codes, found by whatever a person types."""
+"""Help: tools, settings, concepts, codes and failures, found by whatever a person types."""
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from functools import cache
 from pathlib import Path
+from re import fullmatch
 from typing import Any, Final, Literal, NamedTuple, get_args
 
+import anyio
 from pydantic import SecretStr
 
 from backends.common.preflight import read_needs
@@ -15,18 +17,213 @@ from benchmark.judge import limits
 from core import VERSION
 from core.environment import ROOT
 from core.errors import CloudError, NextStep, NotFound, OpsError
-from core.records import Answer, Record
+from core.records import NAME_PATTERN, Answer, Record
+from core.redaction import redact
 from core.settings import Settings
-from logs.failures import WRITERS, catalogue
+from logs.failures import WRITERS, Pattern, Writer, catalogue
+from operations.evidence import folders
+from operations.resolve import subject_of
 from operations.runtime import Runtime
 from planner import catalog
+from planner.catalog import entries
+
+_ABOUT: Final[dict[Writer, str]] = {
+    "engine": "what an engine's log says when it dies or suffers",
+    "cloud_run": "what Cloud Run says when it refuses, gives up or suffers",
+    "aca": "the same of Azure Container Apps",
+    "tpu": "the same of Cloud TPU",
+    "ollama": "what Ollama says when it cannot fetch, load or run a model",
+}
+
+
+class KnownFailures(Answer):
+    """Every failure that is recognized, by who writes the line that tells it."""
+
+    codes: dict[str, tuple[str, ...]]
+    about: dict[str, str]
+    more: str = "vllm://failures/WRITER has the causes of each, …/WRITER/CODE all of one."
+
+    def summary(self) -> str:
+        """Count them."""
+        return f"{sum(map(len, self.codes.values()))} failures are recognized in logs."
+
+
+class FailuresOf(Answer):
+    """The failures of one writer, in the order in which they are looked for."""
+
+    writer: str
+    causes: dict[str, tuple[str, ...]]
+    """By code; {name} stands for what the line says there, and empty is the line itself."""
+
+    def summary(self) -> str:
+        """Say whose."""
+        return f"{len(self.causes)} failures of {self.writer} are understood."
+
+
+class FailureMeaning(Answer):
+    """One failure in full."""
+
+    writer: str
+    code: str
+    entries: tuple[Pattern, ...]
+    """Each wording that means it."""
+
+    def summary(self) -> str:
+        """Say what to do."""
+        return f"{self.code}: {self.entries[0].fix}"
+
+
+def known_failures() -> KnownFailures:
+    """Give the codes."""
+    return KnownFailures(
+        codes={
+            writer: tuple(dict.fromkeys(entry.code for entry in catalogue(writer)))
+            for writer in WRITERS
+        },
+        about={**_ABOUT},
+    )
+
+
+def failures_of(writer: str) -> FailuresOf:
+    """Return the causes of all of one writer, by code.
+
+    Raises:
+        NotFound: There is no such writer.
+    """
+    causes: dict[str, dict[str, None]] = {}
+    for one in catalogue(_known(writer)):
+        causes.setdefault(one.code, {})[one.cause] = None
+    return FailuresOf(writer=writer, causes={code: tuple(said) for code, said in causes.items()})
+
+
+def failure(writer: str, code: str) -> FailureMeaning:
+    """Give all that is known of one.
+
+    Raises:
+        NotFound: There is no such writer or code.
+    """
+    entries = tuple(one for one in catalogue(_known(writer)) if one.code == code)
+    if not entries:
+        raise NotFound(
+            f"{writer} has no failure of that code.", fix=f"Read vllm://failures/{writer}."
+        )
+    return FailureMeaning(writer=writer, code=code, entries=entries)
+
+
+def _known(writer: str) -> Writer:
+    for one in WRITERS:
+        if one == writer:
+            return one
+    raise NotFound("There is no such writer.", fix=f"There are: {', '.join(WRITERS)}.")
+
+
+PATIENCE_SECONDS: Final = 0.7
+"""For what this machine serves: who types does not wait. No cloud is asked: each takes longer."""
+_REMEMBERED: Final = 500
+"""Mutating calls that are looked through for names."""
+_GONE: Final = "destroy_vllm"
+_NOTHING: Final = frozenset({"DEPLOYMENT_NOT_FOUND", "TARGET_NOT_FOUND", "INVALID_ARGUMENT"})
+"""Results of calls that were about nothing that exists."""
+
+Given = Mapping[str, str]
+"""What was said before, by the names of the arguments."""
+
+
+async def choices(runtime: Runtime, what: str, given: Given) -> list[str]:
+    """Give what `what` may be, likeliest first; what cannot be known quickly is left out."""
+    known: list[str] = []
+    try:
+        known.extend(_KINDS[what](runtime, given))
+        if what == "name":
+            known.extend(await _here(runtime, given))
+    except (OpsError, OSError):  # a journal that is damaged, a folder that is gone
+        pass
+    return [word for word in dict.fromkeys(known) if redact(word, runtime.secrets) == word]
+
+
+def fitting(typed: str, known: Iterable[str]) -> list[str]:
+    """Keep what begins as was typed, then what holds it elsewhere; case does not matter.
+
+    >>> fitting("E4", ["google/gemma-4-E4B-it", "e4b", "tpu"])
+    ['e4b', 'google/gemma-4-E4B-it']
+    """
+    wanted = typed.lower()
+    holding = [word for word in known if wanted in word.lower()]
+    return sorted(holding, key=lambda word: not word.lower().startswith(wanted))
+
+
+def _targets(runtime: Runtime, _given: Given) -> Iterator[str]:
+    yield from runtime.stage.usable
+    yield from runtime.stage.targets
+
+
+async def _here(runtime: Runtime, given: Given) -> list[str]:
+    """Give the names of what is on this machine, as far as it says so in time."""
+    found: list[str] = []
+    with anyio.move_on_after(PATIENCE_SECONDS):
+        for target in runtime.stage.targets.values():
+            if target.backend == "local" and _meant(target.name, given):
+                seen = await runtime.stage.backend(target.name).list()
+                found.extend(one.name for one in seen)
+    return found
+
+
+def _remembered(runtime: Runtime, given: Given) -> list[str]:
+    """Give the names of the journal, newest first, without those that were deleted last."""
+    journal = runtime.stage.journal
+    if not journal.exists:
+        return []
+    stands: dict[tuple[str, str], bool] = {}
+    for done in reversed(journal.operations(limit=_REMEMBERED)):
+        target, name = subject_of(done)
+        if fullmatch(NAME_PATTERN, name) and done.result not in _NOTHING:
+            stands.setdefault((target, name), done.tool != _GONE or done.result != "ok")
+    return [name for (target, name), so in stands.items() if so and _meant(target, given)]
+
+
+def _meant(target: str, given: Given) -> bool:
+    """Whether a target is the one that was said before, if one was; `""` was not written down."""
+    return given.get("target") in {None, "", target} or not target
+
+
+def _models(runtime: Runtime, _given: Given) -> Iterator[str]:
+    if runtime.settings.model_name:
+        yield runtime.settings.model_name
+    yield from (entry.model for entry in entries())
+
+
+def _runs(runtime: Runtime, _given: Given) -> Iterator[str]:
+    yield from (folder.path.name for folder in folders(runtime))
+
+
+def _writers(_runtime: Runtime, _given: Given) -> Iterator[str]:
+    yield from WRITERS
+
+
+def _codes_choices(_runtime: Runtime, given: Given) -> Iterator[str]:
+    for writer in WRITERS:
+        if given.get("writer") in {None, "", writer}:
+            yield from (entry.code for entry in catalogue(writer))
+
+
+_KINDS: Final[Mapping[str, Callable[[Runtime, Given], Iterable[str]]]] = {
+    "target": _targets,
+    "name": _remembered,
+    "model": _models,
+    "run": _runs,
+    "writer": _writers,
+    "code": _codes_choices,
+}
+KINDS: Final = frozenset(_KINDS)
+"""What can be chosen: the arguments of prompts and of addresses that are not free text."""
+
 
 Kind = Literal[
     "tool", "how-to", "concept", "setting", "argument", "error", "failure", "benchmark verdict"
 ]
 _ORDER: Final[tuple[Kind, ...]] = get_args(Kind)
 """Of things with one name, the one that is explained first."""
-_DATA: Final = Path(__file__).with_suffix(".toml")
+_DATA: Final = Path(__file__).with_name("help.toml")
 _MOST: Final = 5
 """Entries of one answer."""
 _NEAREST: Final = 3

@@ -2,29 +2,363 @@
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from datetime import datetime
+from typing import Any, Final, NamedTuple, TypeVar
 
 import anyio
+from pydantic import AwareDatetime
 
-from backends.base import Backend
+from backends.base import Backend, Wakes
 from backends.common.concurrency import in_time
 from backends.endpoint import NAME as ENDPOINT
 from backends.registry import TITLES
 from core.errors import (
     Ambiguous,
+    Asleep,
     DeploymentNotFound,
     InvalidArgument,
     NextStep,
+    NotFound,
+    NotReady,
     OpsError,
     TargetFault,
     Unsupported,
 )
-from core.records import NAME_PATTERN, Deployment
+from core.journal import Journal, Operation, readable, utc_now
+from core.metrics import EngineMetrics
+from core.records import NAME_PATTERN, Deployment, Record, State, Target, moment
 from core.reply import note
-from operations.remembered import deployed, ended
-from operations.stage import Stage
+from operations.runtime import Runtime, Stage
+
+NOT_LOOKED: Final = "as the journal has it, not looked at now"
+_READ: Final = 200
+"""Mutating calls, the newest."""
+_STOPPED: Final = {
+    "stop_vllm": True, "stop_azure_vm": True, "start_vllm": False, "start_azure_vm": False,
+}  # fmt: skip
+"""By what was done: whether it stands stopped from then on."""
+
+_Key = tuple[str, str]
+
+
+class Remembered(NamedTuple):
+    """One deployment; the cloud may have ended it since."""
+
+    target: str
+    name: str
+    model: str
+    """Empty where the call did not name it."""
+    stopped: bool = False
+
+    @property
+    def look(self) -> NextStep:
+        """Say how to know."""
+        named = {"name": self.name} if self.name else {}
+        return NextStep("status_vllm", {"target": self.target, **named})
+
+    def __str__(self) -> str:
+        """Say no more than is known."""
+        stopped = " and stopped since" if self.stopped else ""
+        return f"{self.model} was deployed on {self.target}{stopped}"
+
+
+def calls(journal: Journal) -> tuple[Operation, ...]:
+    """Return the newest mutating calls; of a journal that cannot be read none, which is noted."""
+    try:
+        return journal.operations(_READ) if journal.exists else ()
+    except OpsError as exc:
+        note(exc.summary)
+        return ()
+
+
+def deployed(journal: Journal) -> tuple[Remembered, ...]:
+    """Return what was deployed and not destroyed since, oldest first."""
+    there: dict[_Key, Remembered] = {}
+    for done in calls(journal):
+        if done.result == "ok":
+            there = _after(there, done)
+    return tuple(there.values())
+
+
+def remembered(journal: Journal) -> tuple[Remembered, ...]:
+    """Return the same once for each target and model: the stopped last, the newest first."""
+    newest_first = [one for one in reversed(deployed(journal)) if one.model]
+    found: dict[_Key, Remembered] = {}
+    for one in sorted(newest_first, key=lambda one: one.stopped):
+        found.setdefault((one.target, one.model), one)
+    return tuple(found.values())
+
+
+def ended(journal: Journal, name: str) -> str:
+    """Say who destroyed the last deployment of a name, and when; empty where nobody did."""
+    done = [one for one in calls(journal) if one.result == "ok" and subject_of(one)[1] == name]
+    if not done or done[-1].tool != "destroy_vllm":
+        return ""
+    last, target = done[-1], subject_of(done[-1])[0]
+    return f"{last.client} destroyed it on {target} at {last.at:%F %H:%M} UTC."
+
+
+def subject_of(done: Operation) -> tuple[str, str]:
+    """Give target and name of what was changed, as they were said or else turned out to be."""
+    target, slash, name = done.about.rpartition("/")
+    meant = done.arguments.get("target") or target, done.arguments.get("name") or (slash and name)
+    return str(meant[0]), str(meant[1])
+
+
+def _after(there: Mapping[_Key, Remembered], done: Operation) -> dict[_Key, Remembered]:
+    """Give what is there after a call."""
+    key = subject_of(done)
+    if done.tool == "deploy_vllm" and key[0]:
+        others = {known: one for known, one in there.items() if known != key}
+        return {**others, key: Remembered(*key, str(done.arguments.get("model") or ""))}
+    if done.tool == "destroy_vllm":
+        return {known: one for known, one in there.items() if not _is_meant(known, key)}
+    if (stopped := _STOPPED.get(done.tool)) is None:
+        return dict(there)
+    return {
+        known: one._replace(stopped=stopped) if _is_meant(known, key) else one
+        for known, one in there.items()
+    }
+
+
+def _is_meant(known: _Key, said: _Key) -> bool:
+    """Whether a call that may have left target or name out was about this."""
+    return all(word in {"", was} for word, was in zip(said, known, strict=True))
+
+
+A = TypeVar("A")
+Sees = Callable[[Backend], A | None]
+"""Gives a backend as what is wanted of it, None where it cannot do that."""
+
+
+def able(stage: Stage, sees: Sees[A]) -> dict[str, A]:
+    """Give every target that can, by its name."""
+    found = ((name, sees(stage.backend(name))) for name in stage.usable)
+    return {name: one for name, one in found if one is not None}
+
+
+def chosen(
+    stage: Stage,
+    sees: Sees[A],
+    what: str,
+    target: str | None,
+    *,
+    shared: bool = False,
+    tool: str = "",
+) -> tuple[Target, A]:
+    """Give the target that is named, `VLLM_TARGET` if it can, else the only one that can.
+
+    What is `shared` by all targets of one cloud, such as its secrets, any of them can do; `tool`
+    is then offered for one target of each cloud.
+
+    Raises:
+        TargetNotFound: The named one is not configured.
+        Unsupported: It cannot, or none can.
+        Ambiguous: Several can.
+    """
+    if target:
+        named = sees(stage.backend(target))
+        if named is not None:
+            return stage.targets[target], named
+    those = able(stage, sees)
+    clouds = {stage.targets[name].backend for name in those}
+    only = next(iter(those)) if len(those) == 1 or (shared and len(clouds) == 1) else None
+    preferred = stage.settings.vllm_target
+    name = preferred if preferred in those else only
+    if name and not target:
+        return stage.targets[name], those[name]
+    if target or not those:
+        raise _cannot(stage, what, target, tuple(those))
+    raise Ambiguous(
+        f"Which target? These can {what}: {', '.join(those)}.",
+        fix="Give `target`, or set VLLM_TARGET.",
+        next_steps=_for_each_cloud(stage, tool, tuple(those)) or (NextStep("list_targets"),),
+    )
+
+
+def _for_each_cloud(stage: Stage, tool: str, names: tuple[str, ...]) -> tuple[NextStep, ...]:
+    if not tool:
+        return ()
+    first = {stage.targets[name].backend: name for name in reversed(names)}
+    return tuple(NextStep(tool, {"target": name}) for name in names if name in first.values())
+
+
+def _cannot(stage: Stage, what: str, target: str | None, those: tuple[str, ...]) -> Unsupported:
+    lacking = {row.needs.upper() for row in stage.targets.values() if row.needs}
+    return Unsupported(
+        f"{target} cannot {what}." if target else f"No target of this server can {what}.",
+        fix=f"These can: {', '.join(those)}."
+        if those
+        else f"Set {' or '.join(sorted(lacking))}, or REHEARSAL=1: see list_targets.",
+        next_steps=(NextStep("list_targets"),),
+    )
+
+
+_WAIT_SECONDS: Final = 38.0
+"""A call ends before a client cuts it; the waking goes on."""
+_LAST_LOOK_SECONDS: Final = 4.0
+"""Of the longest wait, for the look that ends it."""
+_LONGEST_BOOT_SECONDS: Final = 7200.0
+"""Longer than any target's own patience, which ends a waking and says why."""
+
+
+class Found(NamedTuple):
+    """One deployment and the backend that has it."""
+
+    backend: Backend
+    deployment: Deployment
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.deployment.name
+
+
+async def awake(runtime: Runtime, found: Found, *, wake: bool) -> Found:
+    """Give a deployment that can be asked now; `wake` it if it sleeps.
+
+    Raises:
+        Asleep: It sleeps and nobody said to wake it.
+        NotReady: It is being woken and has not answered yet.
+        OpsError: It was asked, and refused or failed.
+    """
+    if found.deployment.state is not State.ASLEEP or not isinstance(found.backend, Wakes):
+        return found
+    if not wake:
+        raise asleep(found.deployment)
+    backend, done = found.backend, anyio.Event()
+    failed: list[OpsError] = []
+
+    async def wait_for_it() -> None:
+        try:
+            with anyio.move_on_after(_LONGEST_BOOT_SECONDS):
+                await backend.wake(found.name)
+        except OpsError as exc:
+            failed.append(exc)
+        finally:
+            done.set()
+
+    runtime.background.start(f"wake {found.deployment.target}/{found.name}", wait_for_it)
+    with anyio.move_on_after(min(_WAIT_SECONDS, _left())):
+        await done.wait()
+    if failed:
+        raise failed[0]
+    return Found(found.backend, await _ready(found))
+
+
+def _left() -> float:
+    """Give the seconds that a call has for waiting, where something looked for it long before."""
+    return anyio.current_effective_deadline() - anyio.current_time() - _LAST_LOOK_SECONDS
+
+
+async def _ready(found: Found) -> Deployment:
+    now = await found.backend.describe(found.name)
+    if now.state is not State.READY:
+        raise _waking(now)
+    return now
+
+
+def asleep(one: Deployment) -> Asleep:
+    """Say that nothing runs, and what it takes to wake it."""
+    price = "" if one.usd_per_hour is None else f" at ${one.usd_per_hour:.2f} an hour"
+    here = {"target": one.target, "name": one.name}
+    return Asleep(
+        f"{one.name} on {one.target} is asleep: nothing runs and nothing is billed.",
+        fix=f"wake=true starts a GPU{price} and waits for its model; say so to the user first.",
+        next_steps=(NextStep("verify_model_health", {**here, "wake": True}),),
+    )
+
+
+def _waking(one: Deployment) -> NotReady:
+    here = {"target": one.target, "name": one.name}
+    return NotReady(
+        f"{one.name} on {one.target} is waking: {one.summary()}",
+        fix="Call again with wake=true; the model is being loaded meanwhile, and billed.",
+        next_steps=(NextStep("status_vllm", {**here, "wait_s": 30}),),
+    )
+
+
+_KIND: Final = "use"
+
+
+class Look(Record):
+    """What is known of a deployment's use."""
+
+    target: str
+    name: str
+    at: AwareDatetime
+    """Of the newest look at its counters."""
+    started_at: AwareDatetime | None = None
+    """Of the engine that counted."""
+    requests: int | None = None
+    ours: int = 0
+    """Requests that this server has sent since that look."""
+    used_after: AwareDatetime | None = None
+    used_by: AwareDatetime | None = None
+    """It was last used between the two; equal where it was asked through this server."""
+
+    def words(self) -> str:
+        """Say when it was last used."""
+        if self.used_by is None or self.used_after is None:
+            since = self.started_at or self.at
+            return f"not used since {moment(since)}"
+        if self.used_after == self.used_by:
+            return f"last used {moment(self.used_by)}"
+        return f"last used between {moment(self.used_after)} and {moment(self.used_by)}"
+
+
+def last_use(runtime: Runtime, deployment: Deployment) -> str | None:
+    """Say when a deployment was last used; None where nothing of it can run."""
+    if deployment.state not in {State.READY, State.ASLEEP}:
+        return None
+    known = _known(runtime, deployment)
+    return known.words() if known else "last use not known"
+
+
+def asked(runtime: Runtime, deployment: Deployment, *, by_user: bool = True) -> None:
+    """Remember that it answered a question, of this server's user or of a check."""
+    now = utc_now()
+    before = _known(runtime, deployment) or _first(deployment, now)
+    used = {"used_after": now, "used_by": now} if by_user else {}
+    _keep(runtime, before.model_copy(update={"ours": before.ours + 1, **used}))
+
+
+def counted(runtime: Runtime, deployment: Deployment, seen: EngineMetrics) -> str:
+    """Remember what its engine has counted; say when it was last used."""
+    if seen.requests_finished is None:
+        return last_use(runtime, deployment) or "last use not known"
+    now, requests = utc_now(), sum(seen.requests_finished.values())
+    before = _known(runtime, deployment) or _first(deployment, now)
+    former, since = before.requests, before.at
+    if former is None or before.started_at != seen.started_at:  # one question made it `ready`
+        former, since = 1, seen.started_at or deployment.created_at
+    used: dict[str, Any] = {}
+    if requests - former > before.ours:
+        used = {"used_after": max(since, before.used_by or since), "used_by": now}
+    new = {"at": now, "started_at": seen.started_at, "requests": requests, "ours": 0, **used}
+    look = before.model_copy(update=new)
+    _keep(runtime, look)
+    return look.words()
+
+
+def _first(deployment: Deployment, now: datetime) -> Look:
+    return Look(target=deployment.target, name=deployment.name, at=now)
+
+
+def _known(runtime: Runtime, deployment: Deployment) -> Look | None:
+    """Return the last look, None before the first; that of a former deployment is none."""
+    kept = readable(runtime.stage.journal.pairs(_KIND), Look)
+    here = (deployment.target, deployment.name)
+    found = next((one for one in kept if (one.target, one.name) == here), None)
+    return found if found and found.at >= deployment.created_at else None
+
+
+def _keep(runtime: Runtime, look: Look) -> None:
+    key = f"{look.target}/{look.name}"
+    runtime.stage.journal.keep_pair(_KIND, key, look.model_dump_json())
+
 
 _log: Final = logging.getLogger(__name__)
 EACH_SECONDS: Final = 15.0
@@ -45,18 +379,6 @@ _WHY: Final = {
     "TARGET_FAULT": "a fault of this server, whose standard error has the traceback",
 }
 """By code, where the error's own words name one call of many."""
-
-
-class Found(NamedTuple):
-    """One deployment and the backend that has it."""
-
-    backend: Backend
-    deployment: Deployment
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self.deployment.name
 
 
 async def find(
@@ -359,4 +681,81 @@ def _nothing(
 def _told(found: Found) -> Found:
     for warning in found.deployment.warnings():
         note(warning)
+    return found
+
+
+class Cloud(NamedTuple):
+    """Where a tool of an old name looks, when no target is named."""
+
+    backend: str
+    title: str
+    instead: str
+    """What an old name said that there is no more, and what it means."""
+    setting: str
+
+
+AZURE: Final = Cloud(
+    "aca",
+    "Azure",
+    ": there is no virtual machine, it means a deployment on Azure Container Apps.",
+    "AZURE_SUBSCRIPTION_ID",
+)
+TPU: Final = Cloud("tpu", "Cloud TPU", ", of a deployment on Cloud TPU.", "GOOGLE_CLOUD_PROJECT")
+
+
+def renamed(old: str, new: str) -> None:
+    """Tell that a tool was called by a name that is kept for those who know it."""
+    note(f"{old} is an old name of {new}.")
+
+
+async def on(
+    cloud: Cloud,
+    stage: Stage,
+    target: str | None,
+    name: str | None,
+    *,
+    old: str,
+    new: str,
+    to_change: bool,
+) -> Found:
+    """Give the deployment that an old name means.
+
+    On the target that is named, else VLLM_TARGET if it is one of that cloud, else whichever of
+    its targets has it.
+
+    Raises:
+        InvalidArgument: The target is none of that cloud.
+        NotFound: No target of it can be used.
+        DeploymentNotFound, Ambiguous: As `find` and `find_among`.
+    """
+    note(f"{old} is an old name of {new}{cloud.instead}")
+    if target and stage.backend(target).target.backend != cloud.backend:
+        raise InvalidArgument(
+            f"{target} is not on {cloud.title}.",
+            fix=f"Call {new}, or leave `target` out.",
+            next_steps=(NextStep("list_deployments"),),
+        )
+    meant = target or _preferred(cloud, stage)
+    if meant:
+        return await find(stage, meant, name, to_change=to_change)
+    return await find_among(stage, _targets(cloud, stage), name)
+
+
+def _preferred(cloud: Cloud, stage: Stage) -> str | None:
+    wanted = stage.settings.vllm_target
+    return wanted if wanted in stage.targets and _has(cloud, stage, wanted) else None
+
+
+def _has(cloud: Cloud, stage: Stage, target: str) -> bool:
+    return stage.targets[target].backend == cloud.backend
+
+
+def _targets(cloud: Cloud, stage: Stage) -> list[str]:
+    found = [name for name in stage.usable if _has(cloud, stage, name)]
+    if not found:
+        raise NotFound(
+            f"No target of {cloud.title} can be used.",
+            fix=f"Set {cloud.setting}, or REHEARSAL=1: see list_targets.",
+            next_steps=(NextStep("list_targets"),),
+        )
     return found

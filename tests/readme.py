@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 import first_contact
 from core.environment import ROOT
 from core.settings import Settings, Toolset
-from operations.stage import Stage
+from operations.runtime import Stage
 from planner.flags import Flags
 from planner.places import Place, accelerator, place
 from planner.price import price

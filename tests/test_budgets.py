@@ -5,7 +5,7 @@ import json
 import pytest
 
 from core.settings import Settings, Toolset
-from operations.clients.client_config import SERVER_KEY
+from operations.clients import SERVER_KEY
 from tests.conversation import agent_of
 from tests.listing import (
     MAX_DESCRIPTION,

@@ -10,7 +10,7 @@ import pytest
 
 from core import VERSION
 from core.environment import ROOT
-from operations.clients.table import CALL_SECONDS, SERVER_KEY
+from operations.clients import CALL_SECONDS, SERVER_KEY
 from server import NAME
 from tests.test_server import LEGACY, started
 

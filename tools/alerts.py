@@ -5,8 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from core.records import Answer
-from operations.limits import MOST_TTFT_SECONDS, TTFT_SECONDS
-from operations.runtime import Runtime
+from operations.runtime import MOST_TTFT_SECONDS, TTFT_SECONDS, Runtime
 from tools.surface import LOOKS, RT, Text, ops_tool
 
 
@@ -27,8 +26,6 @@ async def get_alert_rules(
         selector: Label matchers of the series.
         ttft_seconds: The 95th percentile above which a first token is late.
     """
-    from operations.watching import alerting
+    from operations import alerts
 
-    return await alerting.alert_rules(
-        rt, target, name, selector=selector, ttft_seconds=ttft_seconds
-    )
+    return await alerts.alert_rules(rt, target, name, selector=selector, ttft_seconds=ttft_seconds)

@@ -32,12 +32,12 @@ async def analyze_cloud_logging(
         filter: Text that lines must hold.
         operation: Id of one begun before; gives the rest.
     """
-    from operations.analysis import analysing
+    from operations import analyse
 
     if operation:
-        return await analysing.rest(rt, operation, wait_s, target, name)
-    asked = analysing.Asked(filter=filter, minutes=minutes, limit=limit, wait_s=wait_s)
-    return await analysing.cloud_log(rt, await analysing.found_of(rt, target, name), asked)
+        return await analyse.rest(rt, operation, wait_s, target, name)
+    asked = analyse.Asked(filter=filter, minutes=minutes, limit=limit, wait_s=wait_s)
+    return await analyse.cloud_log(rt, await analyse.found_of(rt, target, name), asked)
 
 
 @ops_tool("diagnose", ASKS)
@@ -59,12 +59,12 @@ async def analyze_gpu_logs(
         filter: Text that lines must hold.
         operation: Id of one begun before; gives the rest.
     """
-    from operations.analysis import analysing
+    from operations import analyse
 
     if operation:
-        return await analysing.rest(rt, operation, wait_s, target, name)
-    asked = analysing.Asked(filter=filter, minutes=minutes, limit=limit, wait_s=wait_s)
-    return await analysing.gpu_log(rt, await analysing.found_of(rt, target, name), asked)
+        return await analyse.rest(rt, operation, wait_s, target, name)
+    asked = analyse.Asked(filter=filter, minutes=minutes, limit=limit, wait_s=wait_s)
+    return await analyse.gpu_log(rt, await analyse.found_of(rt, target, name), asked)
 
 
 @ops_tool("diagnose", ASKS)
@@ -83,9 +83,9 @@ async def suggest_sre_remediation(
     Args:
         operation: Id of one begun before; gives the rest.
     """
-    from operations.analysis import analysing
+    from operations import analyse
 
     if operation:
-        return await analysing.rest(rt, operation, wait_s, target, name)
-    asked = analysing.Asked(minutes=minutes, limit=20_000, wait_s=wait_s)
-    return await analysing.remedy(rt, await analysing.found_of(rt, target, name), asked)
+        return await analyse.rest(rt, operation, wait_s, target, name)
+    asked = analyse.Asked(minutes=minutes, limit=20_000, wait_s=wait_s)
+    return await analyse.remedy(rt, await analyse.found_of(rt, target, name), asked)

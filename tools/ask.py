@@ -7,9 +7,8 @@ from fastmcp.server.context import Context
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
-from operations.asking import ModelAnswer, Question, ask, parse_extra
-from operations.last_use import asked
-from operations.resolve import Found, find
+from operations.ask import ModelAnswer, Question, ask, parse_extra
+from operations.resolve import Found, asked, find
 from operations.runtime import Runtime
 from tools.surface import ASKS, RT, Number, Text, ops_tool
 from tools.telling import counting
@@ -35,7 +34,7 @@ async def put(
     answer = await ask(rt, awoken, question, timed=timed, heard=counting(ctx))
     asked(rt, awoken.deployment)
     if timed:
-        from operations.lives.learning import learn_speed
+        from operations.forecast import learn_speed
 
         await learn_speed(rt, awoken, answer)
     return answer

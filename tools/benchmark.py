@@ -8,8 +8,7 @@ from fastmcp.server.context import Context
 from pydantic import Field
 
 from core.records import Answer
-from operations.limits import MAX_RUN_WAIT_SECONDS
-from operations.runtime import Runtime
+from operations.runtime import MAX_RUN_WAIT_SECONDS, Runtime
 from tools.confirming import agree
 from tools.surface import (
     CREATES,
@@ -73,15 +72,15 @@ async def run_benchmark(
     """
     deadline = anyio.current_time() + wait_s
     wanted = said(locals(), without=_NOT_PLAN)
-    from operations.benchmarks import measuring, runs, wishes
+    from operations import benchmarks, measurement
 
     if resume:
-        wish = await wishes.wish_to_resume(rt, resume, wanted)
+        wish = await measurement.wish_to_resume(rt, resume, wanted)
     else:
-        wish = await wishes.wish(rt, wanted, target=target, name=name)
-    await agree(rt, wishes.to_measure(wish), confirm)
-    folder = await measuring.begin(rt, wish)
-    return await runs.watch(rt, folder, deadline=deadline, tell=saying(ctx))
+        wish = await measurement.wish(rt, wanted, target=target, name=name)
+    await agree(rt, measurement.to_measure(wish), confirm)
+    folder = await measurement.begin(rt, wish)
+    return await benchmarks.watch(rt, folder, deadline=deadline, tell=saying(ctx))
 
 
 @ops_tool("benchmark", LOOKS, default=True)
@@ -93,17 +92,19 @@ async def get_benchmark(
 ) -> Answer:
     """Summarize a benchmark: its report, performance results, what limits; or how far it is."""
     deadline = anyio.current_time() + wait_s
-    from operations.benchmarks import kept, runs
+    from operations import benchmarks, evidence
 
-    return await runs.watch(rt, kept.folder_of(rt, run), deadline=deadline, tell=saying(ctx))
+    return await benchmarks.watch(
+        rt, evidence.folder_of(rt, run), deadline=deadline, tell=saying(ctx)
+    )
 
 
 @ops_tool("benchmark", LOOKS)
 async def list_benchmarks(rt: Runtime = RT) -> Answer:
     """List the benchmarks that are kept here, every old run, newest first."""
-    from operations.benchmarks import runs
+    from operations import benchmarks
 
-    return runs.list_all(rt)
+    return benchmarks.list_all(rt)
 
 
 @ops_tool("benchmark", CREATES)
@@ -111,9 +112,9 @@ async def stop_benchmark(
     run: Text = None, ctx: Context = CurrentContext(), rt: Runtime = RT
 ) -> Answer:
     """End, cancel or abort a sweep; what was measured stays, with its report."""
-    from operations.benchmarks import kept, runs
+    from operations import benchmarks, evidence
 
-    return await runs.stop(kept.folder_of(rt, run, running=True), saying(ctx))
+    return await benchmarks.stop(evidence.folder_of(rt, run, running=True), saying(ctx))
 
 
 @ops_tool("benchmark", CREATES)
@@ -128,9 +129,9 @@ async def compare_benchmarks(
         benchmarks: Run ids, models or targets, the reference first.
         file: Such as tpu_v6e4_vs_v6e1_comparison.md; alone: print it.
     """
-    from operations.benchmarks import comparing
+    from operations.benchmarks import compare
 
-    return await comparing.compare(rt, benchmarks or (), file)
+    return await compare(rt, benchmarks or (), file)
 
 
 @ops_tool("benchmark", CREATES)
@@ -153,6 +154,6 @@ async def import_benchmark(
         model: What the file does not say of itself, like all that follow.
     """
     claims = said(locals(), without=("file", "rt"))
-    from operations.benchmarks import comparing
+    from operations import benchmarks
 
-    return await comparing.import_file(rt, file, claims)
+    return await benchmarks.import_file(rt, file, claims)

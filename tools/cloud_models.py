@@ -1,7 +1,7 @@
 """Tools about models and tokens in clouds: kept, found, and copied there."""
 
 from core.records import Answer
-from operations.models import buckets, registry
+from operations import stored_models
 from operations.runtime import Runtime
 from tools.surface import CREATES, LOOKS, RT, Text, ops_tool
 
@@ -23,27 +23,27 @@ async def save_hf_token(
         env: Variable of the server; HF_TOKEN if all are left out.
         file: Such as ~/.cache/huggingface/token.
     """
-    from operations.models import secrets  # noqa: PLC0415  the Hub's library, for `tools/list` to spare
+    from operations import models  # noqa: PLC0415  the Hub's library, for `tools/list` to spare
 
-    return await secrets.save(rt, token=token, env=env, file=file, target=target)
+    return await models.save(rt, token=token, env=env, file=file, target=target)
 
 
 @ops_tool("models", LOOKS)
 async def list_bucket_models(
     bucket: Text = None, target: Text = None, rt: Runtime = RT
-) -> buckets.BucketModels:
+) -> stored_models.BucketModels:
     """List the models in a bucket or share: checkpoints, sizes, complete or what is missing.
 
     Args:
         bucket: Or files://SHARE/FOLDER, blob://CONTAINER; left out, BUCKET_NAME or Azure's share.
     """
-    return await buckets.list_models(rt, bucket, target)
+    return await stored_models.models_in_bucket(rt, bucket, target)
 
 
 @ops_tool("models", LOOKS)
-async def list_vertex_models(target: Text = None, rt: Runtime = RT) -> registry.RegistryModels:
+async def list_vertex_models(target: Text = None, rt: Runtime = RT) -> stored_models.RegistryModels:
     """List the models of Vertex AI's registry; the first call imports for about a second."""
-    return await registry.list_models(rt, target)
+    return await stored_models.models_in_registry(rt, target)
 
 
 @ops_tool("models", LOOKS)
@@ -55,9 +55,9 @@ async def get_huggingface_model_copy_instructions(
     Args:
         bucket: Or gs://BUCKET/FOLDER, files://SHARE/FOLDER.
     """
-    from operations.models import copying  # noqa: PLC0415  as above
+    from operations import models  # noqa: PLC0415  as above
 
-    return copying.from_the_hub(rt, model, bucket, target)
+    return models.from_the_hub(rt, model, bucket, target)
 
 
 @ops_tool("models", LOOKS)
@@ -70,9 +70,9 @@ async def get_vertex_ai_model_copy_instructions(
         model: Name, id or title, as list_vertex_models shows it.
         bucket: Or gs://BUCKET/FOLDER; left out, BUCKET_NAME.
     """
-    from operations.models import copying  # noqa: PLC0415  as above
+    from operations import models  # noqa: PLC0415  as above
 
-    return copying.from_vertex(rt, model, bucket)
+    return models.from_vertex(rt, model, bucket)
 
 
 @ops_tool("models", LOOKS)
@@ -81,6 +81,6 @@ async def get_huggingfacehub_download_path(
     rt: Runtime = RT,  # noqa: ARG001  every tool has it
 ) -> Answer:
     """Say where Hugging Face's cache keeps a model on disk or in a container, and if whole."""
-    from operations.models import hub_models  # noqa: PLC0415  as above
+    from operations import models  # noqa: PLC0415  as above
 
-    return hub_models.download_path(model)
+    return models.download_path(model)

@@ -10,10 +10,9 @@ from fastmcp.server.context import Context
 from pydantic import Field
 
 from core.records import Answer, Deployment
-from operations.asking import ModelAnswer, Question
-from operations.compat import AZURE, TPU, on, renamed
-from operations.lives import agreement, deploying, refusals
-from operations.resolve import find
+from operations import agreement, deployments
+from operations.ask import ModelAnswer, Question
+from operations.resolve import AZURE, TPU, find, on, renamed
 from operations.runtime import Runtime
 from tools import benchmark, deploy, observe
 from tools.ask import put
@@ -66,16 +65,16 @@ _also("run_vllm_benchmark", benchmark.run_benchmark, "Benchmark a deployment")
 async def get_vllm_endpoint(target: Text = None, name: Text = None, rt: Runtime = RT) -> Answer:
     """Give a deployment's URL and protection: get_endpoint by its old name."""
     renamed("get_vllm_endpoint", "get_endpoint")
-    from operations.watching import reading
+    from operations import readings
 
-    return await reading.endpoint_info(rt, await find(rt.stage, target, name))
+    return await readings.endpoint_info(rt, await find(rt.stage, target, name))
 
 
 @ops_tool("compat", LOOKS)
 async def status_azure_vm(
     target: Text = None,
     name: Text = None,
-    wait_s: Annotated[float, Field(ge=0, le=deploying.MAX_WAIT_SECONDS)] = 0,
+    wait_s: Annotated[float, Field(ge=0, le=deployments.MAX_WAIT_SECONDS)] = 0,
     ctx: Context = CurrentContext(),
     rt: Runtime = RT,
 ) -> Deployment:
@@ -86,7 +85,7 @@ async def status_azure_vm(
     """
     words = {"old": "status_azure_vm", "new": "status_vllm"}
     found = await on(AZURE, rt.stage, target, name, **words, to_change=False)
-    return await deploying.status(rt, found, wait_s=wait_s, progress=heartbeat(ctx))
+    return await deployments.status(rt, found, wait_s=wait_s, progress=heartbeat(ctx))
 
 
 @ops_tool("compat", REPLACES)
@@ -94,7 +93,7 @@ async def stop_azure_vm(target: Text = None, name: Text = None, rt: Runtime = RT
     """Stop the deployment on Azure so that it bills no more: stop_vllm by an old name."""
     words = {"old": "stop_azure_vm", "new": "stop_vllm"}
     found = await on(AZURE, rt.stage, target, name, **words, to_change=True)
-    return await deploying.stop(found)
+    return await deployments.stop(found)
 
 
 @ops_tool("compat", CREATES)
@@ -104,9 +103,9 @@ async def start_azure_vm(
     """Start the stopped deployment on Azure again: start_vllm by an old name."""
     words = {"old": "start_azure_vm", "new": "start_vllm"}
     found = await on(AZURE, rt.stage, target, name, **words, to_change=True)
-    await refusals.refuse_start(found)
+    await agreement.refuse_start(found)
     await agree(rt, agreement.to_start(found), confirm)
-    return await deploying.start(rt, found)
+    return await deployments.start(rt, found)
 
 
 @ops_tool("compat", ASKS)
@@ -185,13 +184,13 @@ async def estimate_deployment_cost(
         currency: With its rate: `EUR 0.92`.
     """
     asked = locals()
-    from operations.advice import costing
+    from operations import costs
 
     renamed("estimate_deployment_cost", "estimate_cost")
     goal = said(asked, without=("target", "model", "rt", *NOT_OF_A_LOAD))
-    hours = {name: asked[name] for name in costing.HOURS}
-    question = costing.Question(hours, hosted_price, currency, region)
-    return costing.cost(rt, target, model, goal, question)
+    hours = {name: asked[name] for name in costs.HOURS}
+    question = costs.Question(hours, hosted_price, currency, region)
+    return costs.cost(rt, target, model, goal, question)
 
 
 @ops_tool("compat", LOOKS)
@@ -204,9 +203,9 @@ async def describe_queued_resource(
         name: Of the deployment or the resource.
     """
     renamed("describe_queued_resource", "manage_queued_resource with action=describe")
-    from operations.capacity import queue
+    from operations import capacity
 
-    return await queue.describe(rt, name, target, zone)
+    return await capacity.describe(rt, name, target, zone)
 
 
 @ops_tool("compat", DESTROYS)
@@ -223,9 +222,9 @@ async def destroy_queued_resource(
         name: Of the deployment or the resource.
         confirm: Token from the preview.
     """
-    from operations.capacity import queue_changes
+    from operations import capacity
 
     renamed("destroy_queued_resource", "manage_queued_resource with action=delete")
-    removal = await queue_changes.to_delete(rt, name, target, zone)
+    removal = await capacity.to_delete(rt, name, target, zone)
     await agree(rt, removal.preview, confirm)
-    return await queue_changes.delete(rt, removal)
+    return await capacity.delete(rt, removal)

@@ -7,7 +7,7 @@ from fastmcp.prompts import Prompt
 from fastmcp.server.completions import MAX_COMPLETION_VALUES, CompletionReference
 from mcp.types import Completion, CompletionArgument, CompletionContext, PromptReference
 
-from operations.choices import KINDS, choices, fitting
+from operations.help import KINDS, choices, fitting
 from operations.runtime import Runtime
 from tools.prompts import PROFILES
 from tools.resources import TEMPLATES

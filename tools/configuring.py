@@ -11,12 +11,23 @@ from pydantic import SecretStr, ValidationError
 from core.environment import inherited_environment
 from core.errors import Cancelled, ConfirmationRequired, InvalidArgument, NotFound, did_you_mean
 from core.settings import Settings
-from operations.clients.changing import rendered
-from operations.clients.client_config import client_configs, render
-from operations.clients.entries import Entry, by_address, by_command, is_local
-from operations.clients.seen import look_at
-from operations.clients.table import Client, called, clients
-from operations.clients.writing import Change, change, difference, write
+from operations.clients import (
+    Change,
+    Client,
+    Entry,
+    by_address,
+    by_command,
+    called,
+    change,
+    client_configs,
+    clients,
+    difference,
+    is_local,
+    look_at,
+    render,
+    rendered,
+    write,
+)
 
 
 def configure(root: Path, arguments: Sequence[str]) -> int:

@@ -27,7 +27,7 @@ from core.errors import (
 from core.journal import TOKEN_MINUTES
 from core.redaction import in_quotes, redact
 from core.reply import note
-from operations.lives.agreement import Preview
+from operations.agreement import Preview
 from operations.runtime import Runtime
 from tools.patience import a_humans_time
 from tools.surface import AGREED, GIVEN, HumanAgreed, HumanNeeded

@@ -9,8 +9,8 @@ from pydantic.json_schema import SkipJsonSchema
 
 from core.errors import CloudError, DeploymentNotFound
 from core.records import Answer, Deleted, Deployment
-from operations.lives import agreement, changes, deploying, inventory, refusals, setting_up
-from operations.lives.following import find_to_watch
+from operations import agreement, deployments, inventory, preflight
+from operations.deployments import find_to_watch
 from operations.resolve import find
 from operations.runtime import Runtime
 from tools.confirming import agree
@@ -107,30 +107,30 @@ async def deploy_vllm(
         confirm: Token from the preview.
     """
     given = said(locals(), without=_NOT_FLAGS)
-    from operations.models import hub_models
+    from operations import models
 
-    backend = await changes.backend_for(rt, target, name)
+    backend = await agreement.backend_for(rt, target, name)
     if region:
-        from operations.plans import regions
+        from operations import targets
 
-        found = regions.check(rt, backend.target.name, region, zones)
+        found = targets.check(rt, backend.target.name, region, zones)
         given = {**given, **({"zones": found} if found else {})}
-    with setting_up.offered_for(backend.target):
-        wish = await changes.wish(
+    with preflight.offered_for(backend.target):
+        wish = await agreement.wish(
             rt, backend, name, model, given=given, reset=reset or (), layout=layout
         )
-        wanted = await deploying.plan(backend, wish.spec, layout=layout, force=force)
-        await hub_models.require_on_hub(rt.settings, backend.target, wish.spec)
-        await refusals.refuse_deploy(backend, wanted)
+        wanted = await deployments.plan(backend, wish.spec, layout=layout, force=force)
+        await models.require_on_hub(rt.settings, backend.target, wish.spec)
+        await agreement.refuse_deploy(backend, wanted)
         await agree(rt, agreement.to_deploy(wish, wanted), confirm)
-        return await deploying.deploy(rt, backend, wanted)
+        return await deployments.deploy(rt, backend, wanted)
 
 
 @ops_tool("deploy", LOOKS, default=True)
 async def status_vllm(
     target: Text = None,
     name: Text = None,
-    wait_s: Annotated[float, Field(ge=0, le=deploying.MAX_WAIT_SECONDS)] = 0,
+    wait_s: Annotated[float, Field(ge=0, le=deployments.MAX_WAIT_SECONDS)] = 0,
     ctx: Context = CurrentContext(),
     rt: Runtime = RT,
 ) -> Answer:
@@ -145,7 +145,7 @@ async def status_vllm(
         if name or (target and isinstance(exc, CloudError)):
             raise
         return await inventory.list_deployments(rt, target)  # says that there is none
-    return await deploying.status(rt, found, wait_s=wait_s, progress=heartbeat(ctx))
+    return await deployments.status(rt, found, wait_s=wait_s, progress=heartbeat(ctx))
 
 
 @ops_tool("deploy", LOOKS, default=True)
@@ -168,9 +168,9 @@ async def update_vllm_scaling(
     Minimum 1 stays warm, minimum 0 sleeps when idle, 0 and 0 stops it.
     """
     found = await find(rt.stage, target, name, to_change=True)
-    await refusals.refuse_scale(found, min_replicas, max_replicas)
+    await agreement.refuse_scale(found, min_replicas, max_replicas)
     await agree(rt, agreement.to_scale(found, min_replicas, max_replicas), confirm)
-    return await deploying.scale(rt, found, min_replicas=min_replicas, max_replicas=max_replicas)
+    return await deployments.scale(rt, found, min_replicas=min_replicas, max_replicas=max_replicas)
 
 
 @ops_tool("deploy", REPLACES, default=True)
@@ -187,8 +187,8 @@ async def stop_vllm(
         all: Everything that runs.
     """
     if not all:
-        return await deploying.stop(await find(rt.stage, target, name, to_change=True))
-    from operations.lives import stop_all
+        return await deployments.stop(await find(rt.stage, target, name, to_change=True))
+    from operations import stop_all
 
     plan = await stop_all.plan(rt, target, name)
     await agree(rt, plan.preview, confirm)
@@ -201,9 +201,9 @@ async def start_vllm(
 ) -> Deployment:
     """Start or resume a stopped deployment again: bring it back up."""
     found = await find(rt.stage, target, name, to_change=True)
-    await refusals.refuse_start(found)
+    await agreement.refuse_start(found)
     await agree(rt, agreement.to_start(found), confirm)
-    return await deploying.start(rt, found)
+    return await deployments.start(rt, found)
 
 
 @ops_tool("deploy", DESTROYS, default=True)
@@ -220,15 +220,15 @@ async def destroy_vllm(
         purge: Also what would stay and bill.
         confirm: Token from the preview.
     """
-    found = await deploying.find_to_destroy(rt, target, name, purge=purge)
+    found = await deployments.find_to_destroy(rt, target, name, purge=purge)
     if isinstance(found, Deleted):
         if not purge:
             return found
         backend = rt.stage.backend(found.target)
         await agree(rt, agreement.to_purge(backend, found), confirm)
-        return await deploying.purge_what_stayed(rt, found)
+        return await deployments.purge_what_stayed(rt, found)
     await agree(rt, agreement.to_destroy(found, purge=purge), confirm)
-    return await deploying.destroy(rt, found, purge=purge)
+    return await deployments.destroy(rt, found, purge=purge)
 
 
 @ops_tool("deploy", LOOKS)
@@ -236,6 +236,6 @@ async def get_vllm_deployment_config(
     target: Text = None, name: Text = None, rt: Runtime = RT
 ) -> Answer:
     """Print a deployment's configuration: flags as shell commands, a docker run line and YAML."""
-    from operations.watching import reading
+    from operations import readings
 
-    return await reading.config(await find(rt.stage, target, name))
+    return await readings.config(await find(rt.stage, target, name))

@@ -6,9 +6,8 @@ from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
 from core.records import Answer
-from operations.limits import MAX_LOG_LINES
 from operations.resolve import find
-from operations.runtime import Runtime
+from operations.runtime import MAX_LOG_LINES, Runtime
 from tools.surface import ASKS, LOOKS, RT, Minutes, Text, ops_tool
 
 
@@ -19,9 +18,9 @@ async def diagnose(target: Text = None, name: Text = None, rt: Runtime = RT) -> 
     Looks from login and container to model, load and log, wakes nothing, and gives each issue's
     root cause, fix and next call.
     """
-    from operations.diagnosis import walk
+    from operations import diagnose
 
-    return await walk.diagnose(rt, target, name)
+    return await diagnose.diagnose(rt, target, name)
 
 
 @ops_tool("diagnose", LOOKS, default=True)
@@ -42,8 +41,8 @@ async def get_logs(
         reduce: Count each kind of line, errors and rare ones first.
     """
     found = await find(rt.stage, target, name)
-    from operations.watching import reading
+    from operations import readings
 
-    return await reading.logs(
+    return await readings.logs(
         rt, found, lines=lines, contains=contains, minutes=minutes, reduce=reduce
     )

@@ -7,8 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from operations.doctor.findings import Finding, Report
-from operations.doctor.whole import examined
+from operations.doctor import Finding, Report, examined
 
 _HTTP_PORT: Final = 8765
 """That of `server.py --http`."""

@@ -21,6 +21,6 @@ async def explain_deployment(
         other: A deployment to compare with.
         flags: Changes to judge, such as --max-model-len=8192.
     """
-    from operations.explaining.explain import explain
+    from operations.explain import explain
 
     return await explain(rt, target, name, other=other, flags=flags)

@@ -22,7 +22,7 @@ from core.errors import (
 from core.journal import BROKEN_OFF, Journal, Outcome
 from core.redaction import MASK, redact
 from core.reply import failure, in_full
-from operations.journalling import outcome_of
+from operations.journal import outcome_of
 from operations.runtime import Runtime
 from tools.caller import caller
 from tools.old_arguments import understood

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
-from operations import journalling
+from operations import journal
 from operations.runtime import Runtime
 from tools.surface import KNOWS, RT, Minutes, Text, ops_tool
 
@@ -17,9 +17,9 @@ async def list_operations(
     tool_name: Text = None,
     minutes: Minutes | SkipJsonSchema[None] = None,
     failures: bool = False,
-    limit: Annotated[int, Field(ge=1, le=journalling.MOST)] = 30,
+    limit: Annotated[int, Field(ge=1, le=journal.MOST)] = 30,
     rt: Runtime = RT,
-) -> journalling.Changes:
+) -> journal.Changes:
     """List who deployed, changed, stopped or deleted what, and when: this server's audit journal.
 
     Args:
@@ -27,7 +27,7 @@ async def list_operations(
         minutes: Only calls this new.
         failures: Only what failed or has not ended.
     """
-    return journalling.list_changes(
+    return journal.list_changes(
         rt,
         target=target,
         name=name,

@@ -8,6 +8,6 @@ from tools.surface import LOOKS, RT, ops_tool
 @ops_tool("models", LOOKS)
 async def list_models(rt: Runtime = RT) -> Answer:
     """List models that plans know: variants, sizes, quantizations, formats, use; what is served."""
-    from operations.models import catalog
+    from operations import models
 
-    return await catalog.catalog(rt)
+    return await models.catalog(rt)

@@ -10,7 +10,7 @@ from tools.waking import awake
 @ops_tool("observe", LOOKS, default=True)
 async def get_system_status(target: Text = None, name: Text = None, rt: Runtime = RT) -> Answer:
     """Show a dashboard (overview) of all deployments: health, load, spend, host, next steps."""
-    from operations.watching import dashboard
+    from operations import dashboard
 
     return await dashboard.system_status(rt, target, name)
 
@@ -18,9 +18,9 @@ async def get_system_status(target: Text = None, name: Text = None, rt: Runtime 
 @ops_tool("observe", LOOKS, default=True)
 async def get_endpoint(target: Text = None, name: Text = None, rt: Runtime = RT) -> Answer:
     """Give a deployment's address (URL), who can reach it, a curl line; in full code and YAML."""
-    from operations.watching import reading
+    from operations import readings
 
-    return await reading.endpoint_info(rt, await find(rt.stage, target, name))
+    return await readings.endpoint_info(rt, await find(rt.stage, target, name))
 
 
 @ops_tool("observe", LOOKS, default=True)
@@ -29,9 +29,9 @@ async def get_model_details(target: Text = None, name: Text = None, rt: Runtime 
 
     Precision of weights and KV cache (bf16, fp8), memory breakdown of each GPU or TPU chip.
     """
-    from operations.watching import details
+    from operations import observe
 
-    return await details.model_details(rt, await find(rt.stage, target, name))
+    return await observe.model_details(rt, await find(rt.stage, target, name))
 
 
 @ops_tool("observe", ASKS, default=True, seldom=("deep",))
@@ -48,11 +48,11 @@ async def verify_model_health(
     Args:
         wake: Start a paid GPU if it sleeps.
     """
-    from operations.watching import health
+    from operations import observe
 
     found = await find(rt.stage, target, name)
     found = await awake(rt, found, "verify_model_health", wake=wake, confirm=confirm)
-    return await health.health(rt, found, deep=deep)
+    return await observe.health(rt, found, deep=deep)
 
 
 @ops_tool("observe", LOOKS, default=True)
@@ -71,7 +71,7 @@ async def get_metrics(
         raw: Instead, raw samples whose name fits this pattern.
         since: A time, for latencies since then.
     """
-    from operations.watching import load
+    from operations import observe
 
     found = await find(rt.stage, target, name)
-    return await load.metrics(rt, found, raw, since=since)
+    return await observe.metrics(rt, found, raw, since=since)

@@ -35,7 +35,7 @@ Quality = Literal["small", "medium", "large"] | SkipJsonSchema[None]
 @ops_tool("plan", KNOWS, default=True)
 async def list_targets(rt: Runtime = RT) -> Answer:
     """List places to deploy to: clouds, GPUs and TPUs, costs, what is configured or to set up."""
-    from operations.plans import targets
+    from operations import targets
 
     return await targets.list_all(rt)
 
@@ -104,16 +104,15 @@ async def plan_deployment(
         "boot_disk_gb": boot_disk_gb,
     }
     flags = said(locals(), without=(*_NOT_FLAGS, *source))
-    from operations.lives import preflight
-    from operations.plans import places, planning, regions
+    from operations import planning, preflight, targets
 
     flags |= {"kv_cache_memory_bytes": size_in_bytes(kv_cache_memory_bytes)}
-    where = places.place_named(rt, target, own_image=image is not None, weights=weights)
-    where = regions.limited_to(where, region).sized(round(cpu or 0), round(memory_gib or 0))
+    where = targets.place_named(rt, target, own_image=image is not None, weights=weights)
+    where = targets.limited_to(where, region).sized(round(cpu or 0), round(memory_gib or 0))
     plan = planning.plan_for(where, model, flags, layout, engine_args or ())
     if region:
-        source["zones"] = zones or regions.zones_of(where)
-        plan = plan.model_copy(update={"region": regions.goes_to(rt, where)[1]})
+        source["zones"] = zones or targets.zones_of(where)
+        plan = plan.model_copy(update={"region": targets.goes_to(rt, where)[1]})
     return await preflight.held(rt, plan, check=check, source=source)
 
 
@@ -142,11 +141,11 @@ async def recommend_deployment(
         targets: Only these.
     """
     goal = said(locals(), without=("targets", "region", "rt"))
-    from operations.advice import advising, choosing
+    from operations import advice, choice
 
     if model or quality or users or tokens_per_second_per_user or usd_per_hour or usd_per_month:
-        return advising.recommend(rt, goal, targets or (), region)
-    return choosing.choose(targets or (), goal, region)
+        return advice.recommend(rt, goal, targets or (), region)
+    return choice.choose(targets or (), goal, region)
 
 
 @ops_tool("plan", KNOWS, default=True, seldom=("hours_per_month", "region"))
@@ -173,13 +172,13 @@ async def estimate_cost(
         currency: With its rate: `EUR 0.92`.
     """
     asked = locals()
-    from operations.advice import costing
+    from operations import costs
 
     goal = said(asked, without=("target", "model", "rt", *NOT_OF_A_LOAD))
 
-    hours = {name: value for name, value in asked.items() if name in costing.HOURS}
-    question = costing.Question(hours, hosted_price, currency, region)
-    return costing.cost(rt, target, model, goal, question)
+    hours = {name: value for name, value in asked.items() if name in costs.HOURS}
+    question = costs.Question(hours, hosted_price, currency, region)
+    return costs.cost(rt, target, model, goal, question)
 
 
 @ops_tool("plan", KNOWS)
@@ -199,6 +198,6 @@ async def compare_targets(
         targets: All, if left out.
     """
     goal = said(locals(), without=("models", "targets", "rt"))
-    from operations.advice import comparing_targets
+    from operations import comparison
 
-    return comparing_targets.comparison(rt, models, targets or (), goal)
+    return comparison.comparison(rt, models, targets or (), goal)

@@ -12,9 +12,9 @@ async def check_gpu_quotas(target: Text = None, rt: Runtime = RT) -> Answer:
     Args:
         target: All, if left out.
     """
-    from operations.capacity import quotas
+    from operations import capacity
 
-    return await quotas.check(rt, target)
+    return await capacity.check(rt, target)
 
 
 @ops_tool("quota", LOOKS)
@@ -24,6 +24,6 @@ async def get_zones_with_available_quota(target: Text = None, rt: Runtime = RT) 
     Args:
         target: All, if left out.
     """
-    from operations.capacity import zones
+    from operations import capacity
 
-    return await zones.look(rt, target)
+    return await capacity.look(rt, target)

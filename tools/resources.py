@@ -13,10 +13,8 @@ from core.records import Answer
 from core.redaction import one_line, redact
 from core.reply import collecting_notes, in_full, outgoing, success
 from core.settings import REHEARSAL
-from operations import failures
-from operations.benchmarks import reports
-from operations.plans import targets
-from operations.watching import overview
+from operations import benchmarks, observe, targets
+from operations.help import failure, failures_of, known_failures
 from tools.surface import offered, runtime
 
 _LONGEST: Final = 2_000
@@ -61,7 +59,7 @@ async def _targets() -> str:
 
 
 async def _failures() -> str:
-    return await _json(_known(failures.known_failures()))
+    return await _json(_known(known_failures()))
 
 
 async def _failures_of(writer: str) -> str:
@@ -69,7 +67,7 @@ async def _failures_of(writer: str) -> str:
 
 
 async def _of(writer: str, code: str = "") -> Answer:
-    return failures.failure(writer, code) if code else failures.failures_of(writer)
+    return failure(writer, code) if code else failures_of(writer)
 
 
 async def _failure(writer: str, code: str) -> str:
@@ -77,13 +75,13 @@ async def _failure(writer: str, code: str) -> str:
 
 
 async def _deployment(target: str, name: str) -> str:
-    return await _json(overview.overview(runtime(), target, name))
+    return await _json(observe.overview(runtime(), target, name))
 
 
 async def _report(run: str) -> str:
     rt = runtime()
     try:
-        return str(redact(reports.report(rt, run), rt.secrets))
+        return str(redact(benchmarks.report(rt, run), rt.secrets))
     except OpsError as exc:
         raise _readable(exc) from exc
 

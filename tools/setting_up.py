@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from core.records import Answer
-from operations.lives import setting_up
+from operations import preflight
 from operations.runtime import Runtime
 from tools.confirming import agree
 from tools.surface import CREATES, KNOWS, RT, Layout, Text, Whole, ops_tool, said
@@ -14,7 +14,7 @@ from tools.surface import CREATES, KNOWS, RT, Layout, Text, Whole, ops_tool, sai
 @ops_tool("deploy", CREATES, default=True)
 async def setup_target(
     target: Text = None, confirm: Text = None, rt: Runtime = RT
-) -> setting_up.SetupReport:
+) -> preflight.SetupReport:
     """Set a cloud target up, once, before the first deployment; asks first and reads back.
 
     Prepares APIs, service account, roles, registry, storage, network.
@@ -22,10 +22,10 @@ async def setup_target(
     Args:
         confirm: Token from the preview.
     """
-    where, backend = setting_up.setting_up(rt, target)
+    where, backend = preflight.setting_up(rt, target)
     seen = await backend.setup()
-    await agree(rt, setting_up.to_set_up(where, seen), confirm)
-    return await setting_up.set_up(rt, where, backend, seen)
+    await agree(rt, preflight.to_set_up(where, seen), confirm)
+    return await preflight.set_up(rt, where, backend, seen)
 
 
 @ops_tool("deploy", KNOWS)
@@ -50,6 +50,6 @@ async def get_vllm_gpu_deployment_config(
         image: Best by digest.
     """
     wish = said(locals(), without=("rt",))
-    from operations.kubernetes import gke  # noqa: PLC0415  the planner takes 50 ms of the start-up time
+    from operations import kubernetes  # noqa: PLC0415  the planner takes 50 ms of the start-up time
 
-    return gke.config(rt.settings, wish)
+    return kubernetes.config(rt.settings, wish)

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from core.records import Answer
-from operations.lives.deploying import deploy
+from operations.deployments import deploy
 from operations.runtime import Runtime
 from tools.confirming import agree
 from tools.surface import DESTROYS, LOOKS, RT, Text, ops_tool
@@ -18,9 +18,9 @@ async def list_queued_resources(target: Text = None, zone: Text = None, rt: Runt
     Args:
         target: Only what was made for it.
     """
-    from operations.capacity import queue
+    from operations import capacity
 
-    return await queue.everything(rt, target, zone)
+    return await capacity.everything(rt, target, zone)
 
 
 @ops_tool("tpu", DESTROYS)
@@ -40,14 +40,14 @@ async def manage_queued_resource(
         model: To serve; only to create.
         confirm: Token from the preview.
     """
-    from operations.capacity import queue, queue_changes
+    from operations import capacity
 
     if action == "create":
-        backend, wanted, shown = await queue_changes.to_create(rt, name, model, target, zone)
+        backend, wanted, shown = await capacity.to_create(rt, name, model, target, zone)
         await agree(rt, shown, confirm)
         return await deploy(rt, backend, wanted)
     if action == "describe":
-        return await queue.describe(rt, name, target, zone)
-    removal = await queue_changes.to_delete(rt, name, target, zone)
+        return await capacity.describe(rt, name, target, zone)
+    removal = await capacity.to_delete(rt, name, target, zone)
     await agree(rt, removal.preview, confirm)
-    return await queue_changes.delete(rt, removal)
+    return await capacity.delete(rt, removal)

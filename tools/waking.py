@@ -1,8 +1,7 @@
 """A deployment woken by whoever asks it, after a yes: from then on a GPU is paid for."""
 
 from core.errors import Asleep, NextStep
-from operations import waking
-from operations.lives import agreement
+from operations import agreement, resolve
 from operations.resolve import Found
 from operations.runtime import Runtime
 from tools.confirming import agree
@@ -30,7 +29,7 @@ async def awake(
     if wake:
         await agree(rt, agreement.to_wake(found, tool), confirm)
     try:
-        return await waking.awake(rt, found, wake=wake)
+        return await resolve.awake(rt, found, wake=wake)
     except Asleep as exc:
         here = {"target": found.deployment.target, "name": found.name}
         exc.next_steps = (NextStep(tool, {**GIVEN.get(), **here, "wake": True}),)

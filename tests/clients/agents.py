@@ -7,7 +7,7 @@ all else is the agent's own: its configuration, its process, its permissions, wh
 import json
 from typing import Final
 
-from operations.clients.table import SERVER_KEY
+from operations.clients import SERVER_KEY
 from tests.clients.desk import ClientFailedError, Desk
 from tests.clients.dialects import Wish
 from tests.clients.installing import Installed

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import anyio
 
 from core.environment import ROOT, inherited_environment
-from operations.clients.table import SERVER_KEY, called
+from operations.clients import SERVER_KEY, called
 from tests.clients.wire import Wire, read_wire
 from tests.tools.world import plant
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
-from operations.clients.table import SERVER_KEY
+from operations.clients import SERVER_KEY
 
 Body = Mapping[str, Any]
 Event = Mapping[str, Any]

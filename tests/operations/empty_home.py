@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from operations.clients.table import clients
+from operations.clients import clients
 
 
 @pytest.fixture(autouse=True)

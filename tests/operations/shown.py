@@ -16,7 +16,7 @@ from backends.base import World
 from backends.registry import BACKENDS
 from core.errors import CloudUnavailable
 from core.records import Access, Deployment, State, Target
-from operations import stage
+from operations import runtime
 
 NOW: Final = datetime.now(UTC)
 """A test takes seconds; what it shows is minutes or hours old."""
@@ -99,7 +99,7 @@ def world_of(
         rows.append(f'[{name}]\nbackend = "{name}"\ndescription = "{name}"\nmin_replicas = 0\n')
     path = folder / "targets.toml"
     path.write_text("\n".join(rows), encoding="utf-8")
-    patch.setattr(stage, "_TARGETS", path)
+    patch.setattr(runtime, "_TARGETS", path)
     return opened
 
 

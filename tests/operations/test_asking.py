@@ -19,8 +19,9 @@ from backends.base import Backend
 from core.endpoint import Endpoint
 from core.errors import BrokenStream
 from core.records import Access, Deployment, State
-from operations import asking
-from operations.asking import ModelAnswer, Question, ask
+from operations import ask
+from operations.ask import ModelAnswer, Question
+from operations.ask import ask as ask_ask
 from operations.resolve import Found
 from operations.runtime import Runtime
 from tests.conversation import Agent
@@ -88,7 +89,7 @@ async def heard_of(
     async def deaf(_pieces: int) -> None:
         return None
 
-    return await ask(
+    return await ask_ask(
         cast("Runtime", runtime),
         Found(cast("Backend", None), READY),
         question or Question(prompt="Hello"),
@@ -178,7 +179,7 @@ async def test_a_stream_without_its_end_is_an_error_with_what_had_come(events: l
         return None
 
     with pytest.raises(BrokenStream) as caught:
-        await ask(
+        await ask_ask(
             cast("Runtime", runtime),
             Found(cast("Backend", None), READY),
             Question(prompt="Hello"),
@@ -264,7 +265,7 @@ async def test_a_late_answer_is_given_as_far_as_it_came(
     state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At our deadline the half is an answer, marked as one, with a progress note on the way."""
-    monkeypatch.setattr(asking, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(ask, "ANSWER_SECONDS", 0.2)
 
     async def events() -> AsyncIterator[str]:
         yield f"data: {json.dumps(said(content='So far'))}\n\n"

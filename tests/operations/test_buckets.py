@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from operations.models.buckets import BucketModels, StoredRow
+from operations.stored_models import BucketModels, StoredRow
 
 
 def row(folder: str, **more: Any) -> StoredRow:

@@ -14,10 +14,16 @@ import pytest
 
 from core.environment import ROOT
 from core.errors import HostError
-from operations.clients.entries import by_address, by_command, merged
-from operations.clients.seen import look
-from operations.clients.table import SERVER_KEY, called
-from operations.clients.writing import change, write
+from operations.clients import (
+    SERVER_KEY,
+    by_address,
+    by_command,
+    called,
+    change,
+    look,
+    merged,
+    write,
+)
 from server import main
 from tests.operations.empty_home import home
 

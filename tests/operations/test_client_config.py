@@ -13,9 +13,15 @@ from platformdirs.api import PlatformDirsABC
 
 from core.environment import ROOT
 from core.errors import InvalidArgument
-from operations.clients.client_config import SERVER_KEY, client_configs, render
-from operations.clients.entries import by_address, merged
-from operations.clients.table import called, clients
+from operations.clients import (
+    SERVER_KEY,
+    by_address,
+    called,
+    client_configs,
+    clients,
+    merged,
+    render,
+)
 from server import main
 
 _ODD = Path('/home/ada/it\'s my "code" $HOME/é/vllm-devops-agent')

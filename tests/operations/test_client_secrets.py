@@ -8,10 +8,8 @@ import pytest
 import tomlkit
 
 from core.environment import ROOT
-from operations.clients.entries import by_command
-from operations.clients.seen import Seen, look
-from operations.clients.table import SERVER_KEY, Client, called, clients
-from operations.doctor.agents import configured
+from operations.clients import SERVER_KEY, Client, Seen, by_command, called, clients, look
+from operations.doctor import configured
 from server import main
 from tests.operations.empty_home import home
 

@@ -11,12 +11,16 @@ import pytest
 
 from core.environment import ROOT
 from core.errors import Busy, HostError
-from operations.clients.changing import entry_in
-from operations.clients.client_config import SERVER_KEY
-from operations.clients.entries import by_command
-from operations.clients.seen import look
-from operations.clients.table import called, clients
-from operations.clients.writing import change, write
+from operations.clients import (
+    SERVER_KEY,
+    by_command,
+    called,
+    change,
+    clients,
+    entry_in,
+    look,
+    write,
+)
 from server import main
 
 _NAMES: Final = [one.name for one in clients()]

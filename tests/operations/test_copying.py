@@ -12,8 +12,7 @@ from huggingface_hub import constants
 
 from core.errors import InvalidArgument
 from core.settings import Settings
-from operations.models.copying import CopyInstructions, from_the_hub, from_vertex
-from operations.models.hub_models import download_path, hub_id
+from operations.models import CopyInstructions, download_path, from_the_hub, from_vertex, hub_id
 from operations.runtime import Runtime
 from tests.operations.shells import assert_shell
 

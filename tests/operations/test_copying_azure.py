@@ -7,7 +7,7 @@ import pytest
 
 from core.errors import InvalidArgument, Unsupported
 from core.settings import Settings
-from operations.models.copying import CopyInstructions, from_the_hub
+from operations.models import CopyInstructions, from_the_hub
 from operations.runtime import Runtime
 from tests.operations.shells import assert_shell
 

@@ -9,8 +9,7 @@ import pytest
 from core.errors import DeploymentNotFound, HostError
 from core.records import State
 from core.settings import Settings
-from operations import resolve
-from operations.watching import dashboard, dashboard_looks
+from operations import dashboard, resolve
 from tests.conversation import Agent, Reply, agent_of
 from tests.operations.shown import (
     NOW,
@@ -159,7 +158,7 @@ async def test_a_target_that_hangs_hides_no_other(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is named with the time it was given, in the answer and in its warnings."""
-    monkeypatch.setattr(dashboard_looks, "EACH_SECONDS", 0.05)
+    monkeypatch.setattr(dashboard, "EACH_SECONDS", 0.05)
     there = (shown("one", state=State.ASLEEP, replicas=0),)
     world_of(monkeypatch, tmp_path, there, fog=Hangs, sky=Shows, sea=Refuses)
     reply = await status_of(settings)
@@ -175,10 +174,10 @@ async def test_the_end_of_all_looks_comes_before_a_clients(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was seen by then is told, and what was not."""
-    assert resolve.EACH_SECONDS + dashboard_looks.ENDPOINT_SECONDS < dashboard_looks.ALL_SECONDS
-    assert dashboard_looks.ALL_SECONDS < 45
-    assert dashboard._FIND_SECONDS + dashboard_looks.ENDPOINT_SECONDS * 2 < 45
-    monkeypatch.setattr(dashboard_looks, "ALL_SECONDS", 0.2)
+    assert resolve.EACH_SECONDS + dashboard.ENDPOINT_SECONDS < dashboard.ALL_SECONDS
+    assert dashboard.ALL_SECONDS < 45
+    assert dashboard._FIND_SECONDS + dashboard.ENDPOINT_SECONDS * 2 < 45
+    monkeypatch.setattr(dashboard, "ALL_SECONDS", 0.2)
     there = (shown("one", state=State.ASLEEP, replicas=0),)
     world_of(monkeypatch, tmp_path, there, fog=Hangs, sky=Shows)
     reply = await status_of(settings)
@@ -191,7 +190,7 @@ async def test_an_engine_that_hangs_is_a_row_without_load(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The row says what is missing, and needs attention: its platform takes it for well."""
-    monkeypatch.setattr(dashboard_looks, "ENDPOINT_SECONDS", 0.05)
+    monkeypatch.setattr(dashboard, "ENDPOINT_SECONDS", 0.05)
     async with listening(hung_engine()) as url:
         world_of(monkeypatch, tmp_path, (shown("one"),), url=url, sky=Shows)
         reply = await status_of(settings)
@@ -210,7 +209,7 @@ async def test_what_was_named_and_hangs_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """There is nothing else to tell; the same call may work later."""
-    monkeypatch.setattr(dashboard_looks, "EACH_SECONDS", 0.05)
+    monkeypatch.setattr(dashboard, "EACH_SECONDS", 0.05)
     monkeypatch.setattr(dashboard, "_FIND_SECONDS", 0.05)
     world_of(monkeypatch, tmp_path, fog=Hangs, sky=Shows)
     reply = await status_of(settings, **arguments)

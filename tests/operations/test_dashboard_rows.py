@@ -7,8 +7,8 @@ import pytest
 
 from core.metrics import CacheConfig, EngineMetrics
 from core.records import Phase, State
+from operations.dashboard import LONG_BOOT, Figures, Health, row_of
 from operations.resolve import Found
-from operations.watching.dashboard_rows import LONG_BOOT, Figures, Health, row_of
 from tests.operations.shown import NOW, Shows, shown
 
 

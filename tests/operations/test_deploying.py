@@ -37,7 +37,7 @@ async def test_a_model_is_named_somewhere(
 ) -> None:
     """By the call, by MODEL_NAME, by the tiny one of `make vllm`; else a real engine needs one."""
     still_engine(monkeypatch)
-    monkeypatch.setattr("operations.lives.deploying._TINY", tmp_path / "nothing")
+    monkeypatch.setattr("operations.deployments._TINY", tmp_path / "nothing")
     real = {"engine": "real", "vllm_executable": "/bin/false"}
     async with agent_of(settings.model_copy(update=real)) as agent:
         assert (await agent.call("deploy_vllm", target="local")).code == "INVALID_ARGUMENT"

@@ -14,8 +14,8 @@ from backends.local.process import free_port
 from core.errors import InvalidArgument
 from core.journal import Journal
 from core.settings import Settings
-from operations.doctor import machine, reach
-from operations.doctor.findings import Finding, Look, Report, all_of
+from operations import doctor
+from operations.doctor import Finding, Look, Report, all_of
 from server import main
 
 _TOKEN: Final = "ya29.planted-token-that-nobody-may-see"
@@ -132,9 +132,9 @@ def test_a_file_of_secrets_that_others_can_read_is_told(tmp_path: Path) -> None:
     file = tmp_path / ".env"
     file.write_text("HF_TOKEN=x")
     file.chmod(0o644)
-    assert [one.verdict for one in machine.settings_of(file)] == ["ok", "warning"]
+    assert [one.verdict for one in doctor.settings_of(file)] == ["ok", "warning"]
     file.chmod(0o600)
-    assert [one.verdict for one in machine.settings_of(file)] == ["ok"]
+    assert [one.verdict for one in doctor.settings_of(file)] == ["ok"]
 
 
 def test_packages_are_compared_with_what_is_wanted(
@@ -143,8 +143,8 @@ def test_packages_are_compared_with_what_is_wanted(
     """One that is missing and one that is too old are both named."""
     wanted = "# ours\nanyio>=4  # why\nfastmcp>=99\nno-such-package-at-all>=1\n"
     (tmp_path / "requirements.txt").write_text(wanted)
-    monkeypatch.setattr(machine, "ROOT", tmp_path)
-    packages = next(one for one in machine.python() if one.about == "packages")
+    monkeypatch.setattr(doctor, "ROOT", tmp_path)
+    packages = next(one for one in doctor.python() if one.about == "packages")
     assert packages.verdict == "failed"
     assert "no-such-package-at-all is missing" in packages.detail
     assert "fastmcp is " in packages.detail
@@ -184,13 +184,13 @@ def test_a_state_folder_that_cannot_be_fails(
 def test_an_engine_that_is_named_and_not_there_fails(world: Path) -> None:
     """One that nobody asked for is only not set up."""
     real = Settings(engine="real", vllm_executable=str(world / "vllm"))
-    assert [one.verdict for one in machine.engine(real)] == ["failed"]
+    assert [one.verdict for one in doctor.engine(real)] == ["failed"]
     program = world / "bin/vllm"
     program.parent.mkdir()
     program.touch(mode=0o755)
     (world / "lib/python3.11/site-packages/vllm-0.32.0+cpu.dist-info").mkdir(parents=True)
     there = Settings(engine="auto", vllm_executable=str(program))
-    found = {one.about: one for one in machine.engine(there)}
+    found = {one.about: one for one in doctor.engine(there)}
     assert "0.32.0+cpu" in found["vLLM"].detail
     assert found["accelerator"].verdict == "ok"
 
@@ -198,9 +198,9 @@ def test_an_engine_that_is_named_and_not_there_fails(world: Path) -> None:
 def test_a_port_in_use_is_told_and_no_failure() -> None:
     """It is likely our own server."""
     port = free_port()
-    assert [one.detail for one in machine.port(port)] == ["Free for `make http`."]
+    assert [one.detail for one in doctor.check_port(port)] == ["Free for `make http`."]
     with HTTPServer(("127.0.0.1", port), BaseHTTPRequestHandler):
-        (found,) = machine.port(port)
+        (found,) = doctor.check_port(port)
     assert found.verdict == "ok"
     assert found.detail.startswith("In use")
 
@@ -254,9 +254,9 @@ def test_a_look_that_hangs_keeps_nobody_waiting() -> None:
 def test_a_clock_that_is_wrong_is_told(ahead: float, verdict: str | None) -> None:
     """Clouds refuse tokens that are minutes off, and say that they have expired."""
     date, then = "Sun, 22 Nov 2026 10:00:00 GMT", 1_795_341_600.0
-    found = [one.verdict for one in reach.clock("a.example", date, then + ahead)]
+    found = [one.verdict for one in doctor.clock("a.example", date, then + ahead)]
     assert found == ([verdict] if verdict else [])
-    assert list(reach.clock("a.example", None, then)) == []
+    assert list(doctor.clock("a.example", None, then)) == []
 
 
 def test_only_a_failure_is_a_failure() -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from core.endpoint import trusted
-from operations.clients.table import SERVER_KEY, clients
+from operations.clients import SERVER_KEY, clients
 from server import main
 
 _SECRET: Final = "planted-0123456789abcdef"

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from core.settings import Settings
-from operations.doctor import clouds
-from operations.doctor.findings import Finding, all_of
+from operations import doctor
+from operations.doctor import Finding, all_of
 
 _TOKEN: Final = "ya29.planted-token-that-nobody-may-see"
 _SECRET: Final = "planted-0123456789abcdef"
@@ -54,7 +54,7 @@ def _answering(status: int, body: dict[str, Any]) -> Iterator[str]:
 
 
 def _login(settings: Settings, about: str) -> Finding:
-    looks = [one for one in clouds.looks(settings, ()) if one.about == about]
+    looks = [one for one in doctor.cloud_looks(settings, ()) if one.about == about]
     (found,) = all_of(looks).findings
     return found
 

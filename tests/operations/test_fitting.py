@@ -11,7 +11,7 @@ from backends.base import World
 from backends.local.backend import LocalBackend
 from core.records import DeploymentSpec
 from core.settings import Settings
-from operations.plans.fitting import with_usual_length
+from operations.planning import with_usual_length
 from planner.model import read_model
 from planner.places import Accelerator, accelerators
 from tests.backends.local.conftest import TARGET

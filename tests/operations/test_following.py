@@ -8,7 +8,7 @@ import pytest
 from backends.base import Backend
 from core.errors import DeploymentNotFound
 from core.records import Deployment, Phase, State
-from operations.lives import following
+from operations import deployments
 
 pytestmark = pytest.mark.anyio
 
@@ -53,5 +53,5 @@ class Building:
 async def test_what_ends_between_two_looks_takes_its_next_step_all_the_same() -> None:
     """Nobody else would take it: whoever follows it gives up what is not found."""
     before = _told(State.CREATING, "building image")
-    seen = await following.looked(cast("Backend", Building()), before)
+    seen = await deployments.looked(cast("Backend", Building()), before)
     assert seen.state is State.LOADING

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operations.clients import jsonc
+from operations import config_files
 
 _OURS = {"command": "python", "args": ["server.py"]}
 _COMMENTED = """{
@@ -38,22 +38,25 @@ def test_any_json_is_read_as_python_reads_it_and_gains_one_member(
 ) -> None:
     """Whatever else stands in a file comes out of a change as it went in."""
     text = json.dumps(document, indent=indent)
-    assert jsonc.read(text) == document
+    assert config_files.read_jsonc(text) == document
     servers = document.get("servers", {})
     if isinstance(servers, dict):
         wanted = {**document, "servers": {**servers, "ours": _OURS}}
-        assert jsonc.read(jsonc.put(text, ("servers", "ours"), _OURS)) == wanted
+        assert (
+            config_files.read_jsonc(config_files.put_jsonc(text, ("servers", "ours"), _OURS))
+            == wanted
+        )
 
 
 def test_comments_commas_and_indentation_stay() -> None:
     """Each line that was there is still there, and ours looks like its neighbours."""
-    new = jsonc.put(_COMMENTED, ("servers", "ours"), _OURS)
+    new = config_files.put_jsonc(_COMMENTED, ("servers", "ours"), _OURS)
     lines = new.splitlines()
     assert [line for line in _COMMENTED.splitlines() if line not in lines] == []
     assert lines[3] == '        "one": {"command": "x"}, // keep this'
     assert lines[4] == '        "ours": {'
     assert lines[5] == '            "command": "python",'
-    assert jsonc.read(new)["servers"]["ours"] == _OURS
+    assert config_files.read_jsonc(new)["servers"]["ours"] == _OURS
 
 
 @pytest.mark.parametrize(
@@ -69,7 +72,7 @@ def test_comments_commas_and_indentation_stay() -> None:
 )
 def test_it_is_written_as_a_person_would(text: str, wanted: str) -> None:
     """A comment stays with what it is about; line ends and tabs are those of the file."""
-    assert jsonc.put(text, ("a",), 1) == wanted
+    assert config_files.put_jsonc(text, ("a",), 1) == wanted
 
 
 @pytest.mark.parametrize(
@@ -83,7 +86,7 @@ def test_it_is_written_as_a_person_would(text: str, wanted: str) -> None:
 )
 def test_a_member_is_taken_away_with_its_line(text: str, wanted: str) -> None:
     """No comma and no empty line is left behind."""
-    assert jsonc.drop(text, ("a",)) == wanted
+    assert config_files.drop(text, ("a",)) == wanted
 
 
 @pytest.mark.parametrize(
@@ -96,16 +99,16 @@ def test_a_member_is_taken_away_with_its_line(text: str, wanted: str) -> None:
 def test_what_is_no_json_is_refused_and_not_quoted(text: str) -> None:
     """The message names a line: the text itself may hold a secret."""
     with pytest.raises(ValueError, match=r"^line \d+ is not as JSON wants it$"):
-        jsonc.read(text)
+        config_files.read_jsonc(text)
 
 
 def test_a_member_that_is_there_twice_is_refused() -> None:
     """Which of the two a client believes nobody knows."""
     with pytest.raises(ValueError, match="twice"):
-        jsonc.put('{"a": {}, "a": {}}', ("a", "b"), 1)
+        config_files.put_jsonc('{"a": {}, "a": {}}', ("a", "b"), 1)
 
 
 def test_what_is_no_object_gets_no_member() -> None:
     """A list where servers should be is not overwritten."""
     with pytest.raises(ValueError, match="no object"):
-        jsonc.put('{"a": []}', ("a", "b"), 1)
+        config_files.put_jsonc('{"a": []}', ("a", "b"), 1)

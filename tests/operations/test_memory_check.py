@@ -8,9 +8,9 @@ from backends.base import EngineFacts, KnowsEngine, Prediction
 from core.errors import ModelNotFound
 from core.records import MemoryPlan
 from core.settings import Settings
+from operations.readings import Component, compare, memory_check
 from operations.resolve import Found, find
-from operations.stage import Stage
-from operations.watching.memory_check import Component, compare, memory_check
+from operations.runtime import Stage
 from planner.flags import Flags
 from planner.memory import plan_memory
 from planner.model import catalog_shape

@@ -8,7 +8,7 @@ import pytest
 from core.journal import Expiry, Journal
 from core.settings import Settings
 from core.waiting import wait_until
-from operations.lives import overdue
+from operations import inventory
 from tests.conversation import Agent, agent_of
 from tests.tools.world import plant
 
@@ -19,7 +19,7 @@ LONG_AGO = datetime.now(UTC) - timedelta(days=1)
 
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overdue, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(inventory, "_LOOK_SECONDS", 0.02)
 
 
 def journal(state_dir: Path) -> Journal:

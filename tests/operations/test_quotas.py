@@ -11,7 +11,7 @@ from backends.tpu.backend import TpuBackend
 from core.errors import PermissionDenied, Unsupported
 from core.records import Target
 from core.settings import Settings
-from operations.capacity.quotas import QuotaRow, Quotas, check, row_of
+from operations.capacity import QuotaRow, Quotas, check, row_of
 from operations.runtime import Runtime
 
 TARGET = Target(

@@ -7,7 +7,7 @@ from pydantic import SecretStr
 
 from core.records import IDENTITY_HEADER, KEY_HEADER, Access
 from core.redaction import redact
-from operations.watching.snippets import curl, snippets
+from operations.readings import curl, snippets
 
 ACCESS = Access(
     base_url="https://203.0.113.9:8000",

@@ -18,8 +18,8 @@ from backends.cloud_run.backend import CloudRunBackend
 from core.errors import InvalidArgument
 from core.redaction import redact
 from core.settings import Settings
-from operations.models import secrets
-from operations.models.secrets import Known, SavedToken, ask_the_hub, read_token
+from operations import models
+from operations.models import Known, SavedToken, ask_the_hub, read_token
 from operations.runtime import Runtime
 from tests.tools.world import listening
 
@@ -112,7 +112,7 @@ async def test_a_hub_that_does_not_answer_is_not_waited_for(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The call ends, and says that nobody knows."""
-    monkeypatch.setattr(secrets, "_ASK_SECONDS", 0.0)
+    monkeypatch.setattr(models, "_ASK_SECONDS", 0.0)
     known = await ask_the_hub(Settings(), SecretStr(GOOD))
     assert "did not answer" in str(known.why_not)
 
@@ -148,9 +148,9 @@ async def test_a_token_that_the_hub_refuses_is_not_kept(
 ) -> None:
     """The Hub is asked first; one that it knows is kept."""
     with pytest.raises(InvalidArgument, match="refuses"):
-        await secrets.save(real, token=BAD, target="cloud-run-l4")
+        await models.save(real, token=BAD, target="cloud-run-l4")
     assert kept == []
-    saved = await secrets.save(real, token=GOOD, target="cloud-run-l4")
+    saved = await models.save(real, token=GOOD, target="cloud-run-l4")
     assert kept == [GOOD]
     assert saved.summary().endswith("it is somebody's.")
 
@@ -160,14 +160,14 @@ async def test_a_token_is_masked_from_the_moment_it_is_read(
 ) -> None:
     """Also one of a shape that redaction does not know by itself."""
     other = "api_org_" + "x" * 34
-    await secrets.save(real, token=other, target="cloud-run-l4")
+    await models.save(real, token=other, target="cloud-run-l4")
     assert redact(f"so {other} it is", real.secrets) == "so [redacted] it is"
 
 
 async def test_what_is_no_token_is_not_masked(real: Runtime) -> None:
     """Else a word that was given by mistake would be gone from every answer."""
     with pytest.raises(InvalidArgument):
-        await secrets.save(real, token="ready", target="cloud-run-l4")
+        await models.save(real, token="ready", target="cloud-run-l4")
     assert redact("ready", real.secrets) == "ready"
 
 

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from core.settings import Settings
-from operations import waking
+from operations import resolve
 from tests.conversation import Agent, agent_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.life]
@@ -69,7 +69,7 @@ async def test_a_waking_that_takes_long_is_told_and_goes_on(
     sleeper: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call never outlasts a client's patience; the next one finds the model awake."""
-    monkeypatch.setattr(waking, "_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(resolve, "_WAIT_SECONDS", 0.0)
     asked = {**WHERE, **ASKING["query_gemma4"], "wake": True}
     assert (await sleeper.call("query_gemma4", **asked)).code == "NOT_READY"
     with anyio.fail_after(60):

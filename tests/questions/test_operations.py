@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 
 from core.settings import Settings
-from operations.diagnosis import load
+from operations import diagnose
 from tests.conversation import Agent, Reply
 from tests.operations.diagnosis.made import Engine, page
 from tests.questions.typed import typed
@@ -135,8 +135,8 @@ async def test_a_full_cache_is_named_as_the_cause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The cause has the engine's figures, and the fix the flags that help."""
-    monkeypatch.setattr(load, "FIRST_GAP_SECONDS", 0.0)
-    monkeypatch.setattr(load, "WATCH_SECONDS", 0.0)
+    monkeypatch.setattr(diagnose, "FIRST_GAP_SECONDS", 0.0)
+    monkeypatch.setattr(diagnose, "WATCH_SECONDS", 0.0)
     engine = Engine()
     engine.pages = [
         page(waiting=4, running=8, kv=0.97, preempted=3),

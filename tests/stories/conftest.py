@@ -9,10 +9,8 @@ import pytest
 
 from backends.cloud_run import deployment
 from core.settings import AzurePlane, GooglePlane, Settings
-from operations.benchmarks import runs
-from operations.lives import following
-from operations.rehearsal import Rehearsal
-from operations.watching import load
+from operations import benchmarks, deployments, observe
+from operations.runtime import Rehearsal
 from tests.azure_plane import Controls as AzureControls
 from tests.google_plane import Controls
 
@@ -44,10 +42,10 @@ def bare_cloud(
         return plane
 
     monkeypatch.setattr(Rehearsal, "google", google)
-    for module in (following, deployment, deployment):
+    for module in (deployments, deployment, deployment):
         monkeypatch.setattr(module, "_LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(load, "RATE_WINDOW_SECONDS", 0.01)
-    monkeypatch.setattr(runs, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(observe, "RATE_WINDOW_SECONDS", 0.01)
+    monkeypatch.setattr(benchmarks, "_LOOK_SECONDS", 0.05)
     settings = Settings(
         rehearsal=True,
         google_cloud_project=f"p-{uuid.uuid4().hex[:12]}",
@@ -98,9 +96,9 @@ def bare_azure(
         return azure
 
     monkeypatch.setattr(Rehearsal, "azure", plane)
-    monkeypatch.setattr(following, "_LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(load, "RATE_WINDOW_SECONDS", 0.01)
-    monkeypatch.setattr(runs, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(deployments, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(observe, "RATE_WINDOW_SECONDS", 0.01)
+    monkeypatch.setattr(benchmarks, "_LOOK_SECONDS", 0.05)
     settings = Settings(
         rehearsal=True,
         azure_subscription_id=str(uuid.uuid4()),

@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from operations.lives import overdue
+from operations import inventory
 from tests.conversation import Reply, agent_of
 from tests.stories.conftest import Azure
 from tests.stories.troubles import (
@@ -93,5 +93,5 @@ async def test_what_a_plain_destroy_left_can_still_be_purged_if_that_is_agreed_t
 
 def _later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let two minutes have gone by."""
-    monkeypatch.setattr(overdue, "utc_now", lambda: datetime.now(UTC) + timedelta(minutes=2))
-    monkeypatch.setattr(overdue, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(inventory, "utc_now", lambda: datetime.now(UTC) + timedelta(minutes=2))
+    monkeypatch.setattr(inventory, "_LOOK_SECONDS", 0.05)

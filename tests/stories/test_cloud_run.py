@@ -9,7 +9,7 @@ import pytest
 
 from core.journal import utc_now
 from core.settings import GooglePlane, Settings
-from operations.lives import overdue
+from operations import inventory
 from planner.flags import Flags
 from planner.model import read_model
 from planner.places import accelerator
@@ -35,7 +35,7 @@ async def agent(bare_cloud: Cloud) -> AsyncIterator[Agent]:
 @pytest.fixture
 async def alone(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Agent]:
     """An agent whose server starts its simulated cloud itself, and looks what is overdue often."""
-    monkeypatch.setattr(overdue, "_LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(inventory, "_LOOK_SECONDS", 0.1)
     settings = Settings(vllm_devops_state_dir=state_dir, rehearsal=True, toolsets=("all",))
     async with agent_of(settings, human=lambda _question: "accept") as agent:
         await agent.call("list_deployments")  # starts the cloud
@@ -107,7 +107,7 @@ async def test_what_outlives_its_time_is_stopped_and_told_once(
     """Nobody looked; the server did, and its next answer says so."""
     life = Life(alone, TARGETS[0])
     await life.begins(max_model_len=4096, ttl_minutes=1)
-    monkeypatch.setattr(overdue, "utc_now", lambda: utc_now() + timedelta(minutes=2))
+    monkeypatch.setattr(inventory, "utc_now", lambda: utc_now() + timedelta(minutes=2))
     news: list[str] = []
     with anyio.fail_after(60):
         while (seen := await life.call("status_vllm", wait_s=1)).state != "stopped":

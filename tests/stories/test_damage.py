@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from core.settings import Settings
-from operations.lives import overdue
+from operations import inventory
 from tests.conversation import Reply, agent_of
 from tests.stories.conftest import Azure, Cloud
 from tests.stories.troubles import trouble
@@ -70,8 +70,8 @@ async def test_what_is_overdue_is_stopped_though_the_journal_says_no_time_that_c
     await _deployed(cloud.settings, target)
     with closing(sqlite3.connect(state_dir / "rehearsal" / "journal.db")) as db, db:
         db.execute("UPDATE expiries SET at = '2026-01-01T00:00:00'")
-    monkeypatch.setattr(overdue, "_LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(overdue, "utc_now", lambda: datetime.now(UTC) + timedelta(hours=2))
+    monkeypatch.setattr(inventory, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(inventory, "utc_now", lambda: datetime.now(UTC) + timedelta(hours=2))
     said: list[str] = []
     async with agent_of(cloud.settings) as agent:
         while (reply := _heard(await agent.call("status_vllm", **one), said)).state != "stopped":

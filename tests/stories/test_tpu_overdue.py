@@ -10,7 +10,7 @@ import pytest
 from backends.tpu import deployment
 from core.journal import Journal
 from core.waiting import wait_until
-from operations.lives import overdue
+from operations import inventory
 from tests.conversation import Agent, agent_of
 from tests.stories.chips import HERE, left
 from tests.stories.conftest import Cloud
@@ -30,7 +30,7 @@ _LONGEST_SECONDS: Final = 30.0
 @pytest.fixture
 def impatient(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Cloud:
     """Its servers look often for what is overdue."""
-    monkeypatch.setattr(overdue, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(inventory, "_LOOK_SECONDS", 0.05)
     cloud.set(tpu_clock=600)
     return cloud
 
@@ -45,7 +45,7 @@ async def served(agent: Agent) -> None:
 
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let two hours have gone by."""
-    monkeypatch.setattr(overdue, "utc_now", lambda: datetime.now(UTC) + timedelta(hours=2))
+    monkeypatch.setattr(inventory, "utc_now", lambda: datetime.now(UTC) + timedelta(hours=2))
 
 
 async def emptied(cloud: Cloud) -> None:

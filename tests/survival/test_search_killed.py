@@ -8,7 +8,7 @@ import pytest
 
 from core.settings import GooglePlane, Settings
 from core.waiting import wait_until
-from operations.stage import Stage
+from operations.runtime import Stage
 from tests.google_plane import Controls
 from tests.survival.servers import MODEL, server
 

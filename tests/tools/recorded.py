@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from backends.registry import BACKENDS
-from operations import stage
+from operations import runtime
 from tests.tools.recorded_cloud import RecordedCloud, RecordedQueue
 from tests.tools.recorded_world import ROWS, Kept
 
@@ -22,7 +22,7 @@ def recorded(patch: pytest.MonkeyPatch, path: Path) -> Kept:
         ),
         encoding="utf-8",
     )
-    patch.setattr(stage, "_TARGETS", path)
+    patch.setattr(runtime, "_TARGETS", path)
     return every_cloud(patch, "http://127.0.0.1:9")
 
 

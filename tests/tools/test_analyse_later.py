@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from core.settings import Settings
-from operations.analysis import analysing, kept
+from operations import analyse
 from operations.resolve import Found
 from tests.conversation import agent_of
 from tests.operations.analyst.stranger import CLAIM, Stranger
@@ -102,7 +102,7 @@ async def test_a_model_that_never_ends_is_left(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the time for all it says, with what was said until then."""
-    monkeypatch.setattr(kept, "TOTAL_SECONDS", 0.3)
+    monkeypatch.setattr(analyse, "TOTAL_SECONDS", 0.3)
     stranger = Stranger(pace=None)
     async with opened(stranger, TOO_SMALL) as agent:
         reply = await agent.call("analyze_cloud_logging", minutes=43_200)
@@ -116,7 +116,7 @@ async def test_a_call_ends_in_time_whatever_it_was_told_to_wait(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Clients cut at 45 s: the words then come with the operation's id."""
-    monkeypatch.setattr(analysing, "CALL_SECONDS", 0.2)
+    monkeypatch.setattr(analyse, "CALL_SECONDS", 0.2)
     async with opened(Stranger(pace=None), TOO_SMALL) as agent:
         with anyio.fail_after(10):
             reply = await agent.call("analyze_cloud_logging", minutes=43_200, wait_s=40)
@@ -127,7 +127,7 @@ async def test_what_is_kept_on_disk_holds_no_secret_and_is_bounded(
     opened: Open, state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The newest few, for their owner alone."""
-    monkeypatch.setattr(kept, "_MOST_FILES", 3)
+    monkeypatch.setattr(analyse, "_MOST_FILES", 3)
     async with opened(Stranger(), *HOSTILE[:-1]) as agent:
         for _ in range(5):
             await agent.call("analyze_cloud_logging", minutes=43_200)
@@ -162,7 +162,7 @@ async def test_an_operation_is_not_given_as_another_deployments(opened: Open) ->
 
 async def test_few_are_read_at_once(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who asks again and again does not take the accelerator from everybody else."""
-    monkeypatch.setattr(kept, "_AT_ONCE", 1)
+    monkeypatch.setattr(analyse, "_AT_ONCE", 1)
     async with opened(Stranger(pace=None), TOO_SMALL) as agent:
         first = await agent.call("analyze_cloud_logging", minutes=43_200, wait_s=0)
         second = await agent.call("analyze_cloud_logging", minutes=43_200, wait_s=0)
@@ -181,8 +181,8 @@ async def test_a_target_that_hangs_ends_the_call_in_time(
         await anyio.sleep_forever()
         raise AssertionError
 
-    monkeypatch.setattr(analysing, "FIND_SECONDS", 0.2)
-    monkeypatch.setattr(analysing, "find", hangs)
+    monkeypatch.setattr(analyse, "FIND_SECONDS", 0.2)
+    monkeypatch.setattr(analyse, "resolve_find", hangs)
     async with opened(None) as agent:
         with anyio.fail_after(10):
             reply = await agent.call("analyze_gpu_logs")

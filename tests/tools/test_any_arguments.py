@@ -14,7 +14,7 @@ from benchmark import report
 from benchmark.folder import RunFolder
 from core.records import State
 from core.settings import Settings
-from operations.benchmarks import measuring
+from operations import measurement
 from tests.conversation import Agent, Reply, agent_of
 from tests.tools.calls import CLOUD, EVERY, MODEL, OLD
 from tests.tools.recorded import Kept, every_cloud
@@ -40,7 +40,7 @@ def cheap(portal: BlockingPortal, tmp_path_factory: pytest.TempPathFactory) -> I
     ):
         patch.setitem(Settings.model_config, "env_file", None)
         patch.setattr(report, "write_all", _write_nothing)
-        patch.setattr(measuring, "_launch", _launch_nothing)
+        patch.setattr(measurement, "_launch", _launch_nothing)
         hurry(patch)
         _fill(every_cloud(patch, url))
         plant_runs(state_dir, "rehearsal")

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from core.settings import AzurePlane, Settings
-from operations.rehearsal import Rehearsal
+from operations.runtime import Rehearsal
 from tests.azure_plane import Controls
 from tests.backends.aca.shelf import store
 from tests.backends.aca.sites import opened

@@ -15,7 +15,7 @@ import pytest
 from benchmark.folder import RunFolder
 from core.settings import Settings
 from core.waiting import wait_until
-from operations.benchmarks import credentials
+from operations import benchmarks
 from tests.conftest import processes_of
 from tests.conversation import Agent, Reply, agent_of
 from tests.emulators.conftest import Simulate, simulate, tiny_model
@@ -185,7 +185,7 @@ async def test_a_credential_is_renewed_while_it_is_measured(
     ready: Agent, state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever server is asked how far a run is keeps its key good; one that is over has none."""
-    monkeypatch.setattr(credentials, "_REFRESH_SECONDS", 0.01)
+    monkeypatch.setattr(benchmarks, "_REFRESH_SECONDS", 0.01)
     over, run = plant_runs(state_dir)
     with run.locked():
         for name in RUNS:

@@ -37,8 +37,8 @@ NOTHING: Final = "Nothing found on what could be looked at; "
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Kept:
     monkeypatch.setattr(resolve, "EACH_SECONDS", 0.05)
-    monkeypatch.setattr("operations.lives.inventory.EACH_SECONDS", 0.05)
-    monkeypatch.setattr("operations.watching.dashboard_looks.EACH_SECONDS", 0.05)
+    monkeypatch.setattr("operations.inventory.EACH_SECONDS", 0.05)
+    monkeypatch.setattr("operations.dashboard.EACH_SECONDS", 0.05)
     return recorded(monkeypatch, tmp_path / "targets.toml")
 
 

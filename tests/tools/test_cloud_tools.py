@@ -12,7 +12,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud.storage import Client
 
 from core.settings import AzurePlane, GooglePlane, Settings
-from operations.rehearsal import Rehearsal
+from operations.runtime import Rehearsal
 from tests.conversation import Agent, agent_of
 from tests.google_plane import Controls
 from tests.tools.world import assert_envelope, assert_same_facts

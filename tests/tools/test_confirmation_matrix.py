@@ -10,7 +10,7 @@ import pytest
 from core import journal
 from core.records import State
 from core.settings import Settings
-from operations.benchmarks import measuring
+from operations import measurement
 from tests.conversation import Agent, Human, agent_of
 from tests.tools.asked import mode, token_of
 from tests.tools.calls import MODEL
@@ -200,7 +200,7 @@ def world(state_dir: Path, tmp_path: Path, mode: str, monkeypatch: pytest.Monkey
         kept.writes.append(f"measure {where.target}/{where.name}")
         return plant_run(state_dir)
 
-    monkeypatch.setattr(measuring, "begin", begin)
+    monkeypatch.setattr(measurement, "begin", begin)
     return Stage(settings, mode, kept)
 
 

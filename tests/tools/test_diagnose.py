@@ -7,8 +7,8 @@ import pytest
 
 from core.records import DeploymentSpec, Step
 from logs.failures import WRITERS, catalogue
-from operations.diagnosis.calls import calls
-from operations.diagnosis.walk import WALK, WHOLE_SECONDS
+from operations.case import calls
+from operations.diagnose import WALK, WHOLE_SECONDS
 from tests.conversation import Agent
 from tests.operations.diagnosis.made import deployment
 from tools.surface import TOOLS

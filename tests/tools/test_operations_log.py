@@ -13,8 +13,8 @@ from core.errors import DiskFull
 from core.journal import Expiry, Journal, utc_now
 from core.records import State
 from core.settings import Settings
-from operations.lives import overdue
-from operations.stage import Stage
+from operations import inventory
+from operations.runtime import Stage
 from server import build
 from tests.conversation import agent_of
 from tests.tools.asked import token_of
@@ -135,7 +135,7 @@ async def test_what_the_server_ends_by_itself_is_written_down(asking: Settings) 
     """Nobody called: its time was over."""
     stage = Stage(asking)
     over = Expiry(**ONE, at=utc_now() - timedelta(minutes=1))
-    overdue._write_down(stage, over, "it was told to stop and is stopped now.")
+    inventory._write_down(stage, over, "it was told to stop and is stopped now.")
     async with agent_of(asking) as agent:
         reply = await agent.call("list_operations", name="one")
     (row,) = reply.data["changes"]

@@ -7,9 +7,9 @@ import pytest
 
 from core.records import Deployment, State
 from core.settings import Settings
-from operations.lives import agreement
+from operations import agreement
 from operations.resolve import Found
-from operations.stage import Stage
+from operations.runtime import Stage
 from tests.conversation import agent_of
 from tests.tools.asked import ONE, Open, mode, opened, token_of, yes
 from tests.tools.calls import MODEL

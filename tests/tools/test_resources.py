@@ -13,7 +13,7 @@ from backends.local.backend import LocalBackend
 from core.errors import HostError
 from core.reply import MAX_CHARACTERS
 from core.settings import Settings
-from operations.benchmarks import reports
+from operations import benchmarks
 from tests.conversation import Agent, agent_of
 from tests.tools.asked import mode
 from tests.tools.calls import RUNS
@@ -231,7 +231,7 @@ async def test_a_bug_is_masked(agent: Agent, monkeypatch: pytest.MonkeyPatch) ->
     def broken(*_arguments: object) -> str:
         raise ZeroDivisionError("sentinel of the inside")
 
-    monkeypatch.setattr(reports, "report", broken)
+    monkeypatch.setattr(benchmarks, "report", broken)
     with pytest.raises(MCPError) as caught:
         await agent.client.read_resource(REPORT)
     assert "sentinel" not in str(caught.value.error)

@@ -12,7 +12,7 @@ import pytest
 from backends.tpu.site import ChipState, Site
 from core.journal import Journal
 from core.settings import GooglePlane, Settings
-from operations.rehearsal import Rehearsal
+from operations.runtime import Rehearsal
 from tests.backends.tpu.planted import ZONE, ours, until
 from tests.backends.tpu.sites import opened
 from tests.conversation import agent_of

@@ -10,7 +10,7 @@ import pytest
 
 from backends.tpu.site import ChipState, Site
 from core.settings import GooglePlane, Settings
-from operations.rehearsal import Rehearsal
+from operations.runtime import Rehearsal
 from tests.backends.tpu.planted import NO_CHIP, ZONE, foreign, ours, until
 from tests.backends.tpu.sites import MODEL, opened
 from tests.conversation import Agent, Reply, agent_of

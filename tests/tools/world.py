@@ -20,10 +20,7 @@ from core.journal import Journal, Operation
 from core.records import DeploymentSpec
 from core.reply import MAX_CHARACTERS
 from core.settings import Settings
-from operations import stage
-from operations.benchmarks import runs
-from operations.lives import following
-from operations.watching import load
+from operations import benchmarks, deployments, observe, runtime
 from tests.benchmark.made import WHEN, a_grid, a_manifest
 from tests.conversation import Agent, Reply, agent_of
 from tests.tools.calls import MODEL, RUNS
@@ -39,14 +36,14 @@ def hurry(patch: pytest.MonkeyPatch) -> None:
     """Let engines boot at once, and look at them often."""
     patch.setenv("SIMULATED_ENGINE_BOOT_SECONDS", "0")
     patch.setenv("SIMULATED_ENGINE_TIME_SCALE", "0")
-    patch.setattr(following, "_LOOK_SECONDS", 0.03)
-    patch.setattr(load, "RATE_WINDOW_SECONDS", 0.01)
-    patch.setattr(runs, "_LOOK_SECONDS", 0.05)
+    patch.setattr(deployments, "_LOOK_SECONDS", 0.03)
+    patch.setattr(observe, "RATE_WINDOW_SECONDS", 0.01)
+    patch.setattr(benchmarks, "_LOOK_SECONDS", 0.05)
 
 
 def still_engine(patch: pytest.MonkeyPatch, script: str = "exec sleep 600") -> None:
     """Put a shell script where the simulated engine is: a process that costs nothing."""
-    patch.setattr(stage, "_SIMULATED_ENGINE", ("/bin/sh", "-c", script, "engine"))
+    patch.setattr(runtime, "_SIMULATED_ENGINE", ("/bin/sh", "-c", script, "engine"))
 
 
 def targets(patch: pytest.MonkeyPatch, path: Path, **usd_per_hour: float) -> None:
@@ -56,7 +53,7 @@ def targets(patch: pytest.MonkeyPatch, path: Path, **usd_per_hour: float) -> Non
         for name, usd in usd_per_hour.items()
     )
     path.write_text("\n".join(rows), encoding="utf-8")
-    patch.setattr(stage, "_TARGETS", path)
+    patch.setattr(runtime, "_TARGETS", path)
 
 
 def plant(

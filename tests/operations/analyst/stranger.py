@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from core.endpoint import Endpoint
 from core.records import Access
-from operations.analyst.words import Case, Row
+from operations.analyst import Case, Row
 from tests.tools.world import listening
 
 Says = Callable[[dict[str, Any]], str]

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operations.analyst.form import NARROW, WIDE, Form
-from operations.analyst.words import Row
-from operations.diagnosis.records import Call
+from operations.analyst import NARROW, WIDE, Form, Row
+from operations.case import Call
 from tests.operations.analyst.stranger import CLAIM, json_of
 
 ROWS: Final = (Row(id="L1", text="ERROR no memory"), Row(id="L2", text="INFO up"))

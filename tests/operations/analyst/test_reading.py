@@ -6,10 +6,9 @@ import anyio
 import pytest
 
 from core.errors import EndpointError
-from operations.analyst import asking
-from operations.analyst.reading import MOST_PORTIONS, Reading
-from operations.analyst.words import Case, Words
-from operations.diagnosis.records import Call
+from operations import analyst
+from operations.analyst import MOST_PORTIONS, Case, Reading, Words
+from operations.case import Call
 from tests.operations.analyst.stranger import CLAIM, Stranger, case_of, json_of
 
 pytestmark = pytest.mark.anyio
@@ -145,7 +144,7 @@ async def test_ten_megabytes_are_not_heard_to_their_end() -> None:
     async with Stranger(endless, counts=False).endpoint() as endpoint:
         await reading.run(endpoint, None)
     assert "broke off at its limit" in " ".join(reading.words().notes)
-    assert reading.characters < 4 * asking.MOST_CHARACTERS < len(endless) / 50
+    assert reading.characters < 4 * analyst.MOST_CHARACTERS < len(endless) / 50
 
 
 async def test_an_endpoint_that_dies_leaves_what_it_had_said() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from operations.diagnosis import load
+from operations import diagnose
 from tests.emulators.conftest import simulate, tiny_model
 from tests.tools.shared import _hurry, served, served_dir, served_settings, state_dir
 
@@ -20,4 +20,4 @@ __all__ = [
 @pytest.fixture(autouse=True)
 def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The looks at the metrics follow each other at once."""
-    monkeypatch.setattr(load, "FIRST_GAP_SECONDS", 0.0)
+    monkeypatch.setattr(diagnose, "FIRST_GAP_SECONDS", 0.0)

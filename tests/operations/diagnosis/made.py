@@ -15,8 +15,8 @@ from backends.base import Backend, EngineFacts, Hardware, HostState, LogQuery
 from core.records import Access, Deployment, DeploymentSpec, State, Target
 from core.settings import Settings
 from logs.read import Line
-from operations.diagnosis.records import Diagnosis
-from operations.diagnosis.walk import examine
+from operations.case import Diagnosis
+from operations.diagnose import examine
 from operations.resolve import Found
 from operations.runtime import Runtime
 

@@ -8,7 +8,7 @@ import pytest
 
 from core.endpoint import Endpoint
 from core.records import Failure, State
-from operations.diagnosis import asking
+from operations import layers
 from tests.operations.diagnosis.made import (
     Engine,
     Somewhere,
@@ -49,7 +49,7 @@ async def test_each_way_not_to_answer_has_its_layer_and_code(
     way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The layers before are well, none after is looked at, and the evidence says what was seen."""
-    monkeypatch.setattr(asking, "SLOW_HEALTH_SECONDS", 0.04)
+    monkeypatch.setattr(layers, "SLOW_HEALTH_SECONDS", 0.04)
     break_it, layer, code = WAYS[way]
     engine = Engine()
     break_it(engine)
@@ -78,14 +78,14 @@ async def test_a_slow_first_answer_alone_is_not_slow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection has to be made first; only what is slow twice is slow."""
-    monkeypatch.setattr(asking, "SLOW_HEALTH_SECONDS", 0.04)
+    monkeypatch.setattr(layers, "SLOW_HEALTH_SECONDS", 0.04)
     engine = Engine()
     looks = iter([0.06, 0.0])
 
     async def once(endpoint: Endpoint) -> tuple[bool, float]:
         return await endpoint.healthy(), next(looks)
 
-    monkeypatch.setattr(asking, "_timed", once)
+    monkeypatch.setattr(layers, "_timed", once)
     async with listening(engine.app) as url:
         seen = await diagnosed(Somewhere(url), deployment(), tmp_path)
     assert seen.healthy
@@ -119,7 +119,7 @@ async def test_a_model_that_says_nothing_is_told_as_such(
 
 def _hanging(monkeypatch: pytest.MonkeyPatch, metrics: str) -> Engine:
     """Give an engine whose model never answers, and nobody the patience to wait for it."""
-    monkeypatch.setattr(asking, "_ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(layers, "_ANSWER_SECONDS", 0.1)
     engine = Engine()
     engine.pages = [metrics]
     engine.answer_seconds = 0.3

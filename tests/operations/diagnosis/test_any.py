@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 
 from core.errors import OpsError
 from core.records import Deployment, Failure, Phase, State
-from operations.diagnosis.records import LAYERS, MOST_EVIDENCE
+from operations.case import LAYERS, MOST_EVIDENCE
 from tests.event_loop import BACKEND
 from tests.operations.diagnosis.made import (
     NOWHERE,

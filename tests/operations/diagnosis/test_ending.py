@@ -10,11 +10,11 @@ import pytest
 from backends.base import Backend
 from core.records import Deployment, DeploymentSpec, Failure, Phase, State, Target
 from core.settings import Settings
-from operations.diagnosis import asking
-from operations.diagnosis.records import Diagnosis
+from operations import layers
+from operations.case import Diagnosis
+from operations.observe import health
 from operations.resolve import Found
 from operations.runtime import Runtime
-from operations.watching.health import health
 from tests.operations.diagnosis.made import (
     Engine,
     Somewhere,
@@ -95,7 +95,7 @@ async def test_a_chip_that_does_not_answer_is_made_anew(
     way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """stop_vllm would be refused, while its VM bills on; elsewhere it is the gentler way."""
-    monkeypatch.setattr(asking, "SLOW_HEALTH_SECONDS", 0.04)
+    monkeypatch.setattr(layers, "SLOW_HEALTH_SECONDS", 0.04)
     engine = Engine()
     WAYS[way][0](engine)
     async with listening(engine.app) as url:
@@ -111,7 +111,7 @@ async def test_a_silent_model_on_a_chip_is_made_anew(
     metrics: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hung or put to sleep: whatever its metrics say."""
-    monkeypatch.setattr(asking, "_ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(layers, "_ANSWER_SECONDS", 0.1)
     engine = Engine()
     engine.pages, engine.answer_seconds = [metrics], 0.3
     async with listening(engine.app) as url:

@@ -10,7 +10,7 @@ import pytest
 from backends.base import LogQuery
 from core.records import Access, DeploymentSpec, Failure, State
 from logs.read import Line
-from operations.diagnosis import asking
+from operations import layers
 from tests.operations.diagnosis.made import (
     Engine,
     Somewhere,
@@ -113,7 +113,7 @@ async def test_a_model_that_was_silent_is_asked_again_where_its_queue_was_a_mome
     *, well: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What never said a token is not well because nobody waits any more."""
-    monkeypatch.setattr(asking, "_ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(layers, "_ANSWER_SECONDS", 0.2)
     engine = Engine()
     engine.answer_seconds = 0.4
     engine.pages = [page(waiting=3), page()]

@@ -10,7 +10,7 @@ import pytest
 
 from backends.local import devices
 from core.settings import Settings
-from operations.diagnosis import booting
+from operations import layers
 from tests.conversation import Agent, Reply, agent_of
 from tests.emulators.conftest import Simulate
 from tests.tools.world import agent_at, assert_envelope, assert_same_facts, plant
@@ -85,8 +85,8 @@ async def test_a_boot_without_end_is_wait_first_and_ill_later(
         fresh = await agent.call("diagnose")
         assert said(fresh) == (None, None)
         assert "Wait" in fresh.data["cause"]
-        monkeypatch.setattr(booting, "_LONG_SECONDS", 0.0)
-        monkeypatch.setattr(booting, "longest_of", lambda _case, _least: (None, None))
+        monkeypatch.setattr(layers, "_BOOTING_LONG_SECONDS", 0.0)
+        monkeypatch.setattr(layers, "longest_of", lambda _case, _least: (None, None))
         assert said(await agent.call("diagnose")) == ("engine boot", "BOOT_TAKES_TOO_LONG")
 
 

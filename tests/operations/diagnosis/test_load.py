@@ -8,8 +8,8 @@ import pytest
 
 from core.metrics import MetricsPage
 from core.reply import collecting_notes
-from operations.diagnosis import asking, load
-from operations.diagnosis.load import Look, judge
+from operations import diagnose, layers
+from operations.diagnose import Look, judge
 from tests.operations.diagnosis.made import (
     Engine,
     Somewhere,
@@ -90,7 +90,7 @@ async def test_a_queue_that_ends_is_watched_no_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first look without one ends it, and the layers after it are looked at."""
-    monkeypatch.setattr(load, "EVERY_SECONDS", 0.01)
+    monkeypatch.setattr(diagnose, "EVERY_SECONDS", 0.01)
     engine = Engine()
     engine.pages = [page(waiting=waiting, preempted=2) for waiting in (4, 2, 0)]
     async with listening(engine.app) as url:
@@ -105,7 +105,7 @@ async def test_a_model_that_is_silent_for_its_queue_is_saturated(
 ) -> None:
     """The queue is the cause, and not the model behind it."""
     _hasty(monkeypatch)
-    monkeypatch.setattr(asking, "_ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(layers, "_ANSWER_SECONDS", 0.1)
     engine = Engine()
     engine.answer_seconds = 0.3
     engine.pages = [page(waiting=40, kv=0.99)]
@@ -127,6 +127,6 @@ async def test_a_server_without_metrics_is_not_ill_for_it(tmp_path: Path) -> Non
 
 def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Watch for a tenth of a second, and take that for long."""
-    monkeypatch.setattr(load, "WATCH_SECONDS", 0.1)
-    monkeypatch.setattr(load, "ENOUGH_SECONDS", 0.05)
-    monkeypatch.setattr(load, "EVERY_SECONDS", 0.03)
+    monkeypatch.setattr(diagnose, "WATCH_SECONDS", 0.1)
+    monkeypatch.setattr(diagnose, "ENOUGH_SECONDS", 0.05)
+    monkeypatch.setattr(diagnose, "EVERY_SECONDS", 0.03)

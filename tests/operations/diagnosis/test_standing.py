@@ -10,7 +10,7 @@ import pytest
 from backends.base import EngineFacts, Quota, Setup, SetupStep
 from core.journal import Journal
 from core.records import DeploymentSpec, Failure, Phase, State
-from operations.diagnosis import case
+from operations import case
 from tests.operations.diagnosis.made import (
     Engine,
     OnHost,

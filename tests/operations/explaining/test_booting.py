@@ -8,9 +8,8 @@ import pytest
 from backends.base import BootBudget
 from core.journal import Journal
 from core.records import DeploymentSpec
-from operations.explaining.booting import boot_check
-from operations.explaining.case import Case
-from operations.explaining.records import BootCheck
+from operations.explain import boot_check
+from operations.explain_case import BootCheck, Case
 from planner.boot import boot
 from planner.flags import Flags
 from planner.model import read_model

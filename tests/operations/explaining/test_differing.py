@@ -6,9 +6,9 @@ from typing import Final
 import pytest
 
 from core.records import DeploymentSpec
-from operations.explaining.case import Case
-from operations.explaining.differing import compared
-from operations.explaining.running_rows import running_rows
+from operations.explain import compared
+from operations.explain_case import Case
+from operations.explain_rows import running_rows
 from planner.model import read_model
 from planner.places import place
 from tests.conversation import agent_of

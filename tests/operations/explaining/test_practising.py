@@ -6,10 +6,8 @@ from typing import Final
 from backends.base import BootBudget
 from core.journal import Journal
 from core.records import DeploymentSpec
-from operations.explaining.booting import boot_check
-from operations.explaining.case import Case
-from operations.explaining.practising import practices
-from operations.explaining.records import Practice
+from operations.explain import boot_check, practices
+from operations.explain_case import Case, Practice
 from planner.model import read_model
 from planner.places import place
 from tests.operations.diagnosis.made import deployment

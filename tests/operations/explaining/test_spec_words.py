@@ -6,7 +6,7 @@ import pytest
 
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec
-from operations.explaining.spec_words import changed, plain, rest
+from operations.explain_case import changed, plain, rest
 
 SPEC = DeploymentSpec(name="one", model="acme/m", max_model_len=4096)
 

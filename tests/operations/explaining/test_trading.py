@@ -6,8 +6,8 @@ from typing import Final
 import pytest
 
 from core.records import DeploymentSpec
-from operations.explaining.case import Case
-from operations.explaining.trading import trade_offs
+from operations.explain import trade_offs
+from operations.explain_case import Case
 from planner.model import read_model
 from planner.places import place
 from tests.conversation import Agent, Reply, agent_of

@@ -1,1 +1,0 @@
-"""Models, targets and clouds held against each other, for somebody who has to choose."""

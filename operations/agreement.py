@@ -1,0 +1,426 @@
+"""What a human is shown before paid or destructive work, and what is refused before that."""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from backends.base import Backend, Ends, Leaves, Purges, RefusesEarly, RemembersSpec, Wakes
+from backends.endpoint import NAME as ENDPOINT
+from core.endpoint import not_running
+from core.errors import Ambiguous, ApiDisabled, DeploymentNotFound, InvalidArgument, NextStep
+from core.records import BY_PURGE, Deleted, Deployment, DeploymentSpec, Plan, Record, State, valid
+from operations.deployments import Layout, full_model_name, name_for, specify
+from operations.resolve import Found, everything, place, require_name
+from operations.runtime import Runtime
+
+
+async def refuse_deploy(backend: Backend, wanted: Plan) -> None:
+    """Raise what `apply` would, as far as a look tells.
+
+    Raises:
+        NotOurs: Somebody else's resource has that name.
+        NotConfigured, NotAuthenticated, ApiDisabled: The cloud lets nobody in.
+    """
+    if isinstance(backend, RefusesEarly):
+        await backend.refuse_deploy(wanted.spec)
+
+
+async def refuse_start(found: Found) -> None:
+    """Raise what `start` would, as far as a look tells.
+
+    Raises:
+        Unsupported: This deployment cannot be started again.
+        Expired, DeploymentFailed: Starting would change nothing: it has to be deployed again.
+    """
+    if not isinstance(found.backend, RefusesEarly):
+        return
+    error = not_running(found.deployment)
+    if error and found.deployment.state is not State.STOPPED:
+        raise error  # a cloud's failed deployment stays so: it is deployed again, not started
+    await found.backend.refuse_start(found.name)
+
+
+async def refuse_scale(found: Found, minimum: int, maximum: int) -> None:
+    """Raise what `scale` would, as far as a look tells.
+
+    Raises:
+        InvalidArgument: More at least than at most, or more than there can be.
+        Unsupported: The target has no replicas.
+    """
+    if minimum > maximum:
+        raise InvalidArgument(
+            f"min_replicas {minimum} is more than max_replicas {maximum}.",
+            fix="Give at least as many for max_replicas.",
+        )
+    if isinstance(found.backend, RefusesEarly):
+        await found.backend.refuse_scale(found.name, minimum, maximum)
+
+
+_WAKE: Final = "wake"
+_STARTED: Final = frozenset(
+    (State.QUEUED, State.CREATING, State.LOADING, State.READY, State.ASLEEP)
+)
+"""Whoever wants one of these to run has nothing more to agree to."""
+_STANDS_ON: Final = ("queued resource", "node", "instance", "zone")
+"""Of a deployment's resources those that are deleted, and where."""
+
+
+class Preview(Record):
+    """One action that has not been taken yet."""
+
+    tool: str
+    target: str
+    name: str
+    what: str
+    """What would happen, in one sentence."""
+    usd_per_hour: float | None = None
+    """What would be paid from then on, or no longer."""
+    makes: tuple[str, ...] = ()
+    """What would be made once."""
+    changes: tuple[str, ...] = ()
+    """Of a deployment that is there: each flag that differs, with both values."""
+    keeps: tuple[str, ...] = ()
+    """Flags that were set before and stay."""
+    deletes: tuple[str, ...] = ()
+    """What would be there no longer, by name."""
+    stays: tuple[str, ...] = ()
+    """What would be left, as far as it is there."""
+    again: Mapping[str, Any] = {}
+    """What the call must have again beside what it was given."""
+    bound_to: str
+    """Changes when the action, its subject, the subject's state or what is shown changes."""
+
+    @property
+    def question(self) -> str:
+        """All of it, for a person: what and its price, then a line for each kind of effect."""
+        parts = {
+            "Changes": self.changes,
+            "Stays as it is": self.keeps,
+            "It deletes": self.deletes,
+            "It leaves, as far as it is there": self.stays,
+        }
+        lines = [f"{title}: {'; '.join(part)}." for title, part in parts.items() if part]
+        return "\n".join((f"{self.what}?", *(f"- {one}" for one in self.makes), *lines))
+
+
+class Existing(NamedTuple):
+    """A deployment of the name that is to be deployed."""
+
+    deployment: Deployment
+    spec: DeploymentSpec | None
+    """None where nothing tells any more how it was made."""
+
+
+class Wish(NamedTuple):
+    """What is to be deployed, and what has that name already."""
+
+    backend: Backend
+    spec: DeploymentSpec
+    existing: Existing | None
+
+
+def to_deploy(wish: Wish, wanted: Plan) -> Preview | None:
+    """Ask where it is paid for, or replaces something that runs otherwise."""
+    spec, target = wanted.spec, wanted.target
+    present, before = wish.existing or (None, None)
+    replaces = present is not None and _is_another(present, spec.fingerprint)
+    price = target.usd_per_hour if wanted.usd_per_hour is None else wanted.usd_per_hour
+    forced = wanted.memory is not None and not wanted.memory.fits
+    if not replaces and not forced and (price == 0 or _stays(present)):
+        return None
+    highest = wanted.usd_per_hour_highest if price == wanted.usd_per_hour else None
+    costs = f"{_price(price, highest)}{_limit(wish.backend, spec)}"
+    changes = tuple(differences(before, spec)) if before else ()
+    what = f"Deploy {spec.model} as {spec.name} on {target.name} ({costs})"
+    if present and replaces and changes:
+        what = f"Change {spec.name} on {target.name} ({costs}), which is {present.state}"
+        what += "" if _scaled(before, spec) else ": its engine starts anew"
+    elif present and replaces:
+        what += f", in place of the one there ({present.state}, revision {present.revision})"
+    if forced and wanted.memory:
+        what += f", although the plan says that it does not fit: {' '.join(wanted.memory.reasons)}"
+    shown = preview("deploy_vllm", target.name, spec.name, what, price, present, spec.fingerprint)
+    keeps = tuple(unchanged(before, spec)) if before else ()
+    return shown.model_copy(update={"changes": changes, "keeps": keeps})
+
+
+def _scaled(before: DeploymentSpec | None, spec: DeploymentSpec) -> bool:
+    """Whether only the number of replicas is another."""
+    count = {"min_replicas": spec.min_replicas, "max_replicas": spec.max_replicas}
+    return before is not None and before.model_copy(update=count) == spec
+
+
+def _is_another(present: Deployment, fingerprint: str) -> bool:
+    """Whether it was made otherwise, or nothing says how; what was never made has no engine."""
+    made = present.revision != "none" or present.engine != "none"
+    return present.revision != fingerprint and (made or _runs(present))
+
+
+def _runs(present: Deployment | None) -> bool:
+    return present is not None and (present.state is State.READY or not present.state.settled)
+
+
+def _serves(present: Deployment | None) -> bool:
+    """Whether nothing has to be started, so that nothing more is paid for."""
+    return present is not None and present.state in _STARTED
+
+
+def _stays(present: Deployment | None) -> bool:
+    """Whether deploying the same again changes nothing of what is paid for."""
+    return _serves(present) or (present is not None and present.state is State.UNKNOWN)
+
+
+def to_destroy(found: Found, *, purge: bool) -> Preview:
+    """Ask always."""
+    one, backend = found.deployment, found.backend
+    costs = f", {_price(one.usd_per_hour)}" if one.usd_per_hour else ""
+    known = f"{one.state}, {one.served_model_name}{costs}{_stands(one)}"
+    what = f"Delete {one.name} on {one.target} ({known})"
+    what += " with everything that it leaves behind" if purge else "; stored weights stay"
+    shown = preview("destroy_vllm", one.target, one.name, what, one.usd_per_hour, one, str(purge))
+    if not isinstance(backend, Leaves):
+        return shown
+    leaving = backend.leaving(one.name)
+    purged = purge and isinstance(backend, Purges)
+    return shown.model_copy(
+        update={
+            "deletes": (*leaving.deletes, *(leaving.purged if purged else ())),
+            "stays": (*(() if purged else leaving.purged), *leaving.stays),
+        }
+    )
+
+
+def to_purge(backend: Backend, deleted: Deleted) -> Preview | None:
+    """Ask always where something may have stayed; not every target can tell what."""
+    if not isinstance(backend, Purges):
+        return None
+    stays = (one.what for one in deleted.stays if one.how_to_remove == BY_PURGE)
+    left = "; ".join(stays) or "what was made for it alone"
+    what = f"Take away for good what {deleted.name} on {deleted.target} left: {left}"
+    return preview("destroy_vllm", deleted.target, deleted.name, what, None, None, left)
+
+
+def to_start(found: Found) -> Preview | None:
+    """Ask where it is paid for."""
+    one = found.deployment
+    if one.usd_per_hour == 0 or _serves(one):
+        return None
+    what = f"Start {one.name} on {one.target} ({_price(one.usd_per_hour)})"
+    return preview("start_vllm", one.target, one.name, what, one.usd_per_hour, one, "")
+
+
+def to_scale(found: Found, min_replicas: int, max_replicas: int) -> Preview | None:
+    """Ask where more of it would be paid for."""
+    one = found.deployment
+    sleeps_no_more = min_replicas > 0 and isinstance(found.backend, Wakes)
+    more = max_replicas > one.replicas or sleeps_no_more
+    if one.usd_per_hour == 0 or not more:
+        return None
+    what = (
+        f"Run {min_replicas} to {max_replicas} replicas of {one.name} on {one.target}"
+        f" ({_price(one.usd_per_hour)} each"
+    )
+    what += f", of which {min_replicas} never sleep)" if sleeps_no_more else ")"
+    asked = f"{min_replicas}-{max_replicas}"
+    return preview("update_vllm_scaling", one.target, one.name, what, one.usd_per_hour, one, asked)
+
+
+def to_wake(found: Found, tool: str) -> Preview | None:
+    """Ask where it sleeps and is paid for; a yes by any `tool` that wakes is good for all."""
+    one = found.deployment
+    if one.usd_per_hour == 0 or one.state is not State.ASLEEP:
+        return None
+    if not isinstance(found.backend, Wakes):
+        return None
+    price = one.usd_per_hour
+    what = f"Wake {one.name} on {one.target}, which starts a GPU ({_price(price)} until it sleeps)"
+    made = preview(_WAKE, one.target, one.name, what, price, one, "")
+    return made.model_copy(update={"tool": tool})
+
+
+def preview(
+    tool: str,
+    target: str,
+    name: str,
+    what: str,
+    price: float | None,
+    present: Deployment | None,
+    asked: str,
+) -> Preview:
+    """Make what a human is shown; `present` is what their yes is about, as it is now."""
+    seen = f"{present.state}/{present.revision}/{present.created_at}" if present else "nothing"
+    all_of_it = "\n".join((tool, target, name, asked, seen, what, f"{price}"))
+    bound_to = hashlib.sha256(all_of_it.encode()).hexdigest()
+    return Preview(
+        tool=tool, target=target, name=name, what=what, usd_per_hour=price, bound_to=bound_to
+    )
+
+
+def _limit(backend: Backend, spec: DeploymentSpec) -> str:
+    """Say what ends the bill; nothing is said where it depends on the use."""
+    minutes, ends = spec.ttl_minutes, isinstance(backend, Ends)
+    if minutes:
+        time = f"{minutes} minutes" if minutes % 60 else f"{minutes // 60} h"
+        return f", {'deleted' if ends else 'stopped'} after {time}"
+    return ", with no end of its own" if ends and minutes == 0 else ""
+
+
+def _stands(one: Deployment) -> str:
+    """Name what is at its provider and would go."""
+    found = [f"{what} {one.resources[what]}" for what in _STANDS_ON if what in one.resources]
+    return "; ".join(["", *found])
+
+
+def _price(usd_per_hour: float | None, highest: float | None = None) -> str:
+    if usd_per_hour is None:
+        return "price not known"
+    most = f" to ${highest:.2f}" if highest and highest > usd_per_hour else ""
+    return f"${usd_per_hour:.2f}{most} an hour"
+
+
+_IDENTITY: Final = frozenset({"name", "model"})
+_OF_A_MODEL: Final = ("weights", "quantization", "engine_args")
+"""What another model does not take over from the one before it."""
+RESETTABLE: Final = tuple(sorted(set(DeploymentSpec.model_fields) - _IDENTITY))
+
+
+async def backend_for(runtime: Runtime, target: str | None, name: str | None) -> Backend:
+    """Return the target that is meant: the one named, else the one that has this name already.
+
+    Raises:
+        Ambiguous: Several could be meant.
+    """
+    require_name(name)
+    stage = runtime.stage
+    if target or runtime.settings.vllm_target or name is None:
+        return place(stage, target)
+    there = [one for one in await everything(stage) if one.name == name]
+    found = [one.backend for one in there if one.backend.target.name != ENDPOINT]
+    if len(found) > 1:
+        where = [backend.target.name for backend in found]
+        raise Ambiguous(
+            f"{name} is deployed on {' and '.join(where)}.",
+            fix="Give `target`.",
+            next_steps=tuple(NextStep("status_vllm", {"target": t, "name": name}) for t in where),
+        )
+    return found[0] if found else place(stage, None)
+
+
+async def wish(
+    runtime: Runtime,
+    backend: Backend,
+    name: str | None,
+    model: str | None,
+    *,
+    given: Mapping[str, Any],
+    reset: Sequence[str] = (),
+    layout: Layout | None = None,
+) -> Wish:
+    """Return the wanted spec: of a deployment that exists, its own with what was given now.
+
+    Raises:
+        InvalidArgument: No model is known, or a value cannot be.
+        NotOurs: What has that name was not made here.
+        CloudError: The target cannot be asked what it has.
+    """
+    require_name(name)
+    defaults = frozenset(map(_flag, reset))
+    if name is None:
+        name = name_for(full_model_name(backend.target, model, runtime))
+    existing = await _existing(backend, name)
+    if existing is None or existing.spec is None or _corrected(existing, model):
+        model = model or (_model_of(existing.deployment) if existing else None)
+        spec = specify(backend.target, name, model, runtime, **given)
+        return Wish(backend, spec, existing)
+    before = existing.spec
+    wanted = full_model_name(backend.target, model or before.model, runtime)
+    dropped = {*defaults, *_computed(layout), *_lost(before, wanted)}
+    kept = before.model_dump(exclude=dropped)
+    if given.get("image", before.image) != before.image:
+        from planner.flags import without  # noqa: PLC0415  the planner loads slowly
+
+        kept["engine_args"] = without(kept.get("engine_args", ()))
+    spec = valid(DeploymentSpec, {**kept, **given, "name": name, "model": wanted})
+    return Wish(backend, spec, existing)
+
+
+def differences(before: DeploymentSpec, after: DeploymentSpec) -> Iterator[str]:
+    """Return each flag that differs, with both values.
+
+    >>> old = DeploymentSpec(name="a", model="b", access="private")
+    >>> list(differences(old, old.model_copy(update={"access": "public", "max_model_len": 8})))
+    ['max_model_len: default -> 8', 'access: private -> public']
+    """
+    for flag in DeploymentSpec.model_fields:
+        old, new = getattr(before, flag), getattr(after, flag)
+        if old != new:
+            yield f"{flag}: {_shown(old)} -> {_shown(new)}"
+
+
+def unchanged(before: DeploymentSpec, after: DeploymentSpec) -> Iterator[str]:
+    """Return each flag that was set once and stays so.
+
+    >>> list(unchanged(one := DeploymentSpec(name="a", model="b", ttl_minutes=30), one))
+    ['ttl_minutes 30']
+    """
+    for flag in before.model_dump(exclude_defaults=True, exclude=set(_IDENTITY)):
+        if getattr(before, flag) == getattr(after, flag):
+            yield f"{flag} {_shown(getattr(after, flag))}"
+
+
+async def _existing(backend: Backend, name: str) -> Existing | None:
+    """Return what has that name; of what is being deleted nothing is taken over.
+
+    Where an API is off nothing is there: whether `apply` can switch it on is the backend's to say.
+    """
+    try:
+        deployment = await backend.describe(name)
+        known = isinstance(backend, RemembersSpec) and deployment.state is not State.DELETING
+        spec = await backend.spec(name) if known and isinstance(backend, RemembersSpec) else None
+    except (DeploymentNotFound, ApiDisabled):
+        return None
+    return Existing(deployment, spec)
+
+
+def _corrected(existing: Existing, model: str | None) -> bool:
+    """Whether a whole wish takes the place of one that failed, and may have failed by a flag."""
+    return existing.deployment.state is State.FAILED and model is not None
+
+
+def _model_of(deployment: Deployment) -> str | None:
+    return None if deployment.model == "not known" else deployment.model
+
+
+def _computed(layout: Layout | None) -> frozenset[str]:
+    """Return the flags that a layout computes anew."""
+    if layout is None:
+        return frozenset()
+    from operations.planning import COMPUTED  # noqa: PLC0415  the planner loads slowly
+
+    return COMPUTED
+
+
+def _lost(before: DeploymentSpec, model: str) -> tuple[str, ...]:
+    if before.model == model:
+        return ()
+    return (*_OF_A_MODEL, "image") if before.weights == "baked" else _OF_A_MODEL
+
+
+def _flag(name: str) -> str:
+    flag = name.lstrip("-").replace("-", "_")
+    if flag not in RESETTABLE:
+        raise InvalidArgument(
+            f"{name[:60]!r} cannot be reset.",
+            fix=f"These can: {', '.join(RESETTABLE)}; engine_args as a whole.",
+        )
+    return flag
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "default"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, tuple):
+        return " ".join(map(str, value)) or "none"
+    return str(value)

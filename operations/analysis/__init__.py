@@ -1,1 +1,0 @@
-"""Logs analysed: what the catalogue knows of them and what was counted; then a model's words."""

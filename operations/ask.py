@@ -1,0 +1,387 @@
+"""The served model asked, and each answer timed token by token."""
+
+import json
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Final, Literal
+
+import anyio
+
+from backends.endpoint import NAME as ENDPOINT
+from core.endpoint import Endpoint, not_running
+from core.errors import (
+    BadReply,
+    BrokenStream,
+    EndpointError,
+    InvalidArgument,
+    NextStep,
+    NotReady,
+    TimedOut,
+    Unauthorized,
+    Unreachable,
+)
+from core.records import Answer, Record, State
+from core.redaction import in_quotes
+from operations.resolve import Found, asleep
+from operations.runtime import Runtime
+
+ANSWER_SECONDS: Final = 40.0
+"""A call ends before a client cuts it; what has come by then is given."""
+MAX_ANSWER_CHARACTERS: Final = 20_000
+_LAST_SECONDS: Final = 2.0
+"""Of a call, to say what came."""
+_MOST_PIECES: Final = 100_000
+"""Of an answer; the fastest engine makes 80,000 tokens in that time."""
+_MOST_TOKENS: Final = 10**9
+_QUOTED: Final = 160
+"""Characters of an answer in the first line."""
+_ONLY_THOUGHTS: Final = (
+    "max_tokens was spent on thoughts, which the engine keeps apart in `reasoning`: give more"
+    " max_tokens, or leave thinking off."
+)
+_SILENCE_SECONDS: Final = 38.0
+_SAYS_MORE: Final[dict[str, type[EndpointError]]] = {
+    kind.code: kind for kind in (Unreachable, Unauthorized, BadReply)
+}
+
+Clock = Callable[[], float]
+Heard = Callable[[int], Awaitable[None]]
+
+
+class Timing(Record):
+    """Of one streamed answer, on this client's clock from the moment it was sent, in seconds."""
+
+    ttft_seconds: float | None = None
+    """To the first token of content: not a role, not an empty chunk."""
+    ttft_reasoning_seconds: float | None = None
+    """To the first token of reasoning, where the model reasons aloud."""
+    tpot_seconds: float | None = None
+    """Between output tokens after the first, on average."""
+    itl_p50_seconds: float | None = None
+    """Between chunks that carried text: the median; a measured value."""
+    itl_p99_seconds: float | None = None
+    e2el_seconds: float
+    """To the end of the answer."""
+    output_tokens_per_second: float | None = None
+    """Of this one request: no measure of what the deployment can serve."""
+
+
+class ModelAnswer(Answer):
+    """What the model said."""
+
+    target: str
+    name: str
+    model: str
+    answer: str
+    reasoning: str | None = None
+    """Apart from the answer, where the engine parses it."""
+    finish_reason: str | None = None
+    """stop, length, or deadline when our own time was over."""
+    truncated: bool = False
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    """Of answer and reasoning together, as the engine counts."""
+    cached_prompt_tokens: int | None = None
+    timing: Timing | None = None
+
+    def summary(self) -> str:
+        """Say what was answered, or how fast."""
+        tokens = "?" if self.completion_tokens is None else self.completion_tokens
+        head = f"{self.model} answered with {tokens} tokens ({self.finish_reason})"
+        timing = self.timing
+        if self.reasoning and not self.answer:
+            return f"{head}, all of them thoughts: there is no answer yet."
+        if timing is None or timing.ttft_seconds is None:
+            return f"{head}: {in_quotes(self.answer, _QUOTED) or 'no text'}."
+        ttft = f"{timing.ttft_seconds * 1000:.0f} ms"
+        speed = timing.tpot_seconds and f", then {1 / timing.tpot_seconds:.3g} tokens/s"
+        said = f"{head}: first token after {ttft}{speed or ''}"
+        return f"{said}, all after {timing.e2el_seconds:.2f} s."
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return the answer, its tokens and its times."""
+        kept = {"target", "name", "answer", "reasoning", "prompt_tokens", "completion_tokens"}
+        return self.model_dump(include=kept | {"cached_prompt_tokens", "timing"})
+
+    def warnings(self) -> tuple[str, ...]:
+        """Warn of an answer that is not whole."""
+        if self.finish_reason == "deadline":
+            return ("The answer was cut off where a call must end; ask for fewer tokens.",)
+        if self.finish_reason == "length":
+            if self.reasoning and not self.answer:
+                return (_ONLY_THOUGHTS,)
+            return ("The answer ends at max_tokens.",)
+        if self.truncated:
+            return (f"Only the last {MAX_ANSWER_CHARACTERS} characters are shown.",)
+        return ()
+
+    def next_steps(self) -> tuple[NextStep, ...]:
+        """Offer the engine's load, and the end of what bills."""
+        here = {"target": self.target, "name": self.name}
+        end = () if self.target == ENDPOINT else (NextStep("destroy_vllm", here),)
+        return (NextStep("get_metrics", here), *end)
+
+
+class Question(Record):
+    """One request, in OpenAI's terms."""
+
+    prompt: str | None = None
+    messages: tuple[Mapping[str, Any], ...] = ()
+    system: str | None = None
+    mode: Literal["chat", "completion"] = "chat"
+    max_tokens: int = 512
+    temperature: float | None = None
+    extra: Mapping[str, Any] = {}
+    """Any other fields of the request body."""
+
+    def body(self, model: str) -> dict[str, Any]:
+        """Give the body to send."""
+        body: dict[str, Any] = {
+            **self.extra,
+            "model": model,
+            "max_tokens": self.max_tokens,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        if self.temperature is not None:
+            body["temperature"] = self.temperature
+        if self.mode == "completion":
+            return {**body, "prompt": self.prompt or ""}
+        return {**body, "messages": self.asked()}
+
+    def require_content(self) -> None:
+        """Refuse a question without words: nothing is woken or paid for it.
+
+        Raises:
+            InvalidArgument: There is neither a prompt nor a message.
+        """
+        if not self.prompt and not (self.mode == "chat" and self.messages):
+            raise InvalidArgument("There is nothing to ask.", fix="Give `prompt` or `messages`.")
+
+    def asked(self) -> list[Mapping[str, Any]]:
+        """Give the whole conversation."""
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        asked = [{"role": "user", "content": self.prompt}] if self.prompt is not None else []
+        return [*system, *self.messages, *asked]
+
+
+class _Heard:
+    """What a stream has brought so far, with the time of each piece."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._sent = clock()
+        self.content: list[str] = []
+        self.reasoning: list[str] = []
+        self._content_at: list[float] = []
+        self._reasoning_at: list[float] = []
+        self.finish_reason: str | None = None
+        self.chunks = 0
+        self.usage: Mapping[str, Any] = {}
+
+    def take(self, chunk: Mapping[str, Any]) -> None:
+        """Take one chunk in."""
+        at = self._clock() - self._sent
+        self.chunks += 1
+        self.usage = _object(chunk.get("usage")) or self.usage
+        choices = chunk.get("choices")
+        for choice in map(_object, choices if isinstance(choices, list) else ()):
+            delta = _object(choice.get("delta"))
+            self._keep(
+                self.content, self._content_at, delta.get("content") or choice.get("text"), at
+            )
+            thought = delta.get("reasoning") or delta.get("reasoning_content")
+            self._keep(self.reasoning, self._reasoning_at, thought, at)
+            self.finish_reason = _reason(choice.get("finish_reason")) or self.finish_reason
+            if len(self.content) + len(self.reasoning) > _MOST_PIECES:
+                raise BrokenStream(
+                    "The answer has no end.",
+                    fix="Ask for fewer tokens; call verify_model_health for what it answers.",
+                    cause=f"More than {_MOST_PIECES} pieces of text came.",
+                )
+
+    def timing(self) -> Timing:
+        """Give the arithmetic of it."""
+        end = self._clock() - self._sent
+        stamps = sorted(self._content_at + self._reasoning_at)
+        tokens = _count(self.usage, "completion_tokens")
+        gaps = sorted(late - early for early, late in pairwise(stamps))
+        decode = stamps[-1] - stamps[0] if stamps else 0.0
+        return Timing(
+            ttft_seconds=_round(self._content_at[0]) if self._content_at else None,
+            ttft_reasoning_seconds=_round(self._reasoning_at[0]) if self._reasoning_at else None,
+            tpot_seconds=_round(decode / (tokens - 1))
+            if tokens and tokens > 1 and decode
+            else None,
+            itl_p50_seconds=percentile(gaps, 50),
+            itl_p99_seconds=percentile(gaps, 99),
+            e2el_seconds=round(end, 6),
+            output_tokens_per_second=round(tokens / end, 2) if tokens and end else None,
+        )
+
+    @staticmethod
+    def _keep(texts: list[str], stamps: list[float], text: object, at: float) -> None:
+        if isinstance(text, str) and text:
+            texts.append(text)
+            stamps.append(at)
+
+
+async def ask(
+    runtime: Runtime,
+    found: Found,
+    question: Question,
+    *,
+    timed: bool,
+    heard: Heard,
+    clock: Clock = time.perf_counter,
+) -> ModelAnswer:
+    """Ask, and give what has come within `ANSWER_SECONDS`.
+
+    Raises:
+        NotReady: The deployment does not serve now.
+        EndpointError: The engine refused, broke off or sent nonsense.
+    """
+    require_ready(found)
+    model = found.deployment.served_model_name
+    async with runtime.endpoint(found.backend, found.name) as endpoint:
+        gathered = _Heard(clock)
+        here = {"target": found.deployment.target, "name": found.name}
+        await _listen(endpoint, question, model, gathered, heard, here)
+    return _answer(found, model, gathered, timed=timed)
+
+
+def require_ready(found: Found) -> None:
+    """Return only if the deployment answers.
+
+    Raises:
+        NotReady: It may answer later.
+        Stopped, Expired, DeploymentFailed: It will not, however long one waits.
+        Asleep: It is woken only by who says so.
+        EndpointError: It did not answer when it was looked at.
+    """
+    deployment = found.deployment
+    if deployment.state is State.READY:
+        return
+    if deployment.state is State.ASLEEP:
+        raise asleep(deployment)
+    if error := not_running(deployment):
+        raise error
+    here = {"target": deployment.target, "name": deployment.name}
+    failure = deployment.failure
+    if failure and deployment.state is State.UNKNOWN and failure.code in _SAYS_MORE:
+        raise _SAYS_MORE[failure.code](
+            failure.cause, fix=failure.fix, next_steps=(NextStep("verify_model_health", here),)
+        )
+    raise NotReady(
+        deployment.summary(),
+        fix="Wait for it with status_vllm, or call diagnose for what keeps it.",
+        next_steps=(NextStep("status_vllm", {**here, "wait_s": 30}), NextStep("diagnose", here)),
+    )
+
+
+async def _listen(
+    endpoint: Endpoint,
+    question: Question,
+    model: str,
+    gathered: _Heard,
+    heard: Heard,
+    here: Mapping[str, str],
+) -> None:
+    path = "/v1/chat/completions" if question.mode == "chat" else "/v1/completions"
+    left = anyio.current_effective_deadline() - anyio.current_time() - _LAST_SECONDS
+    seconds = max(1.0, min(ANSWER_SECONDS, left))
+    with anyio.move_on_after(seconds) as limit:
+        try:
+            async with endpoint.stream(
+                path, question.body(model), timeout=_SILENCE_SECONDS
+            ) as events:
+                async for chunk in events:
+                    gathered.take(chunk)
+                    await heard(len(gathered.content))
+        except EndpointError as exc:
+            if said := "".join(gathered.content):
+                exc.data["answer_so_far"] = said[-MAX_ANSWER_CHARACTERS:]
+            raise
+    came = bool(gathered.content or gathered.reasoning)
+    if limit.cancelled_caught:
+        if not came:
+            raise TimedOut(
+                f"{model} answered nothing within {seconds:.0f} s.",
+                fix="Call verify_model_health for whether it answers at all, then ask again.",
+                cause=f"{gathered.chunks} events came, none of them with text.",
+                next_steps=(NextStep("verify_model_health", here),),
+            )
+        gathered.finish_reason = "deadline"
+    elif not came and gathered.finish_reason is None:
+        raise BrokenStream(
+            f"{model} ended its answer without a word of it.",
+            fix="Call verify_model_health for whether it answers at all, then ask again.",
+            cause=f"{gathered.chunks} events came, none with text or a reason why it ended.",
+            next_steps=(NextStep("verify_model_health", here),),
+        )
+
+
+def _answer(found: Found, model: str, gathered: _Heard, *, timed: bool) -> ModelAnswer:
+    text = "".join(gathered.content)
+    details = _object(gathered.usage.get("prompt_tokens_details"))
+    return ModelAnswer(
+        target=found.deployment.target,
+        name=found.name,
+        model=model,
+        answer=text[-MAX_ANSWER_CHARACTERS:],
+        reasoning="".join(gathered.reasoning)[-MAX_ANSWER_CHARACTERS:] or None,
+        finish_reason=gathered.finish_reason,
+        truncated=len(text) > MAX_ANSWER_CHARACTERS,
+        prompt_tokens=_count(gathered.usage, "prompt_tokens"),
+        completion_tokens=_count(gathered.usage, "completion_tokens"),
+        cached_prompt_tokens=_count(details, "cached_tokens"),
+        timing=gathered.timing() if timed else None,
+    )
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    """Return what is an object, and an empty one for what should be and is not."""
+    return value if isinstance(value, dict) else {}
+
+
+def _count(usage: Mapping[str, Any], name: str) -> int | None:
+    value = usage.get(name)
+    return value if type(value) is int and 0 <= value < _MOST_TOKENS else None
+
+
+def _reason(value: object) -> str | None:
+    """Return why an answer ended, which is one word of the engine's."""
+    return value if isinstance(value, str) and re.fullmatch(r"\w{1,40}", value) else None
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float | None:
+    """Give the smallest measured value that so many per cent do not exceed (nearest rank).
+
+    >>> percentile([1.0, 2.0, 3.0, 4.0], 50)
+    2.0
+    """
+    if not ordered:
+        return None
+    rank = -(-len(ordered) * percent // 100)
+    return _round(ordered[max(0, int(rank) - 1)])
+
+
+def parse_extra(text: str | None) -> Mapping[str, Any]:
+    """Read more fields of a request from JSON text."""
+    if not text:
+        return {}
+    try:
+        extra = json.loads(text)
+    except ValueError as exc:
+        raise InvalidArgument(
+            "`extra` is not JSON.", fix='Give an object such as {"top_p": 0.9}.', cause=str(exc)
+        ) from exc
+    if not isinstance(extra, dict):
+        raise InvalidArgument("`extra` is no object.", fix='Give one such as {"top_p": 0.9}.')
+    return extra
+
+
+def _round(seconds: float) -> float:
+    return round(seconds, 6)

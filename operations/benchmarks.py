@@ -1,0 +1,663 @@
+"""Runs of a benchmark: found, read, reported and compared."""
+
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+
+from benchmark import compare_report
+from benchmark.advice import Headline, headline
+from benchmark.compare import chips, load
+from benchmark.folder import RunFolder
+from benchmark.records import CellResult, CellState, Manifest, Progress, RunState, Worth
+from benchmark.run import state_of
+from core.errors import InvalidArgument, NextStep, NotFound, OpsError
+from core.records import SIMULATED, Answer, Record, valid
+from core.reply import MAX_CHARACTERS, note
+from operations.evidence import (
+    Evidence,
+    file_of,
+    folder_of,
+    folder_of_runs,
+    folders,
+    kept,
+    model_called,
+)
+from operations.resolve import find
+from operations.runtime import Runtime
+from planner.catalog import find as catalog_find
+from planner.places import Place, place
+
+_REFRESH_SECONDS: Final = 60.0
+"""An identity token lasts an hour; a new one is there long before."""
+
+
+def keep_credential_fresh(runtime: Runtime, folder: RunFolder) -> None:
+    """Renew the credential of a run while it is measured and this server lives."""
+    if not runtime.settings.read_only:
+        runtime.background.start(
+            f"credential of {folder.path.name}", lambda: _keep_fresh(runtime, folder)
+        )
+
+
+def forget_credentials(runtime: Runtime, runs: Iterable[RunFolder]) -> None:
+    """Take away what killed runs have left; a server that only looks says that it is there."""
+    for folder in runs:
+        if not runtime.settings.read_only:
+            try:
+                folder.forget_credential()
+            except (OpsError, OSError) as exc:
+                note(
+                    f"{folder.path.name} was killed and its credential could not be removed: {exc}"
+                )
+        elif folder.credential_files() and not folder.is_measured_now():
+            note(
+                f"{folder.path.name} was killed and left its credential in {folder.path}: a server"
+                " that may write removes it as soon as it starts."
+            )
+
+
+async def _keep_fresh(runtime: Runtime, folder: RunFolder) -> None:
+    known = folder.manifest().provenance
+    while folder.is_measured_now():
+        await anyio.sleep(_REFRESH_SECONDS)
+        try:
+            found = await find(runtime.stage, known.target, known.deployment)
+            access = runtime.keep_quiet(await found.backend.access(found.name))
+        except OpsError:
+            continue  # the run itself finds out, and says so
+        if folder.is_measured_now() and access.certificate != folder.certificate():
+            folder.keep_certificate(access.certificate)
+        held = (access.api_key, access.identity_token)
+        now = tuple(secret.get_secret_value() if secret else None for secret in held)
+        known_now = (folder.credential(), folder.identity())
+        if any(now) and folder.is_measured_now() and now != known_now:
+            with suppress(OpsError):  # a full disk is the run's to tell
+                folder.keep_credential(*held)
+    folder.forget_credential()  # it may have ended while this was written
+
+
+_CHIPS: Final = re.compile(r"\b(v\d+[ep]?)[ _]?-?(\d+)\b")
+
+
+def runs_meant(runtime: Runtime, words: Sequence[str]) -> list[RunFolder]:
+    """Give for each of these the run of that id, else the newest of that model or target.
+
+    Raises:
+        NotFound: Nothing that is kept is meant by one of them.
+    """
+    runs = kept(runtime)
+    ids = {folder.path.name: folder for folder in folders(runtime)}
+    found: list[RunFolder] = []
+    missing: list[str] = []
+    like: str | None = None
+    for each in words:
+        newest = None if each in ids else _newest(runs, each, like)
+        folder = newest.folder if newest else ids.get(each)
+        like = like or (newest.model if newest else None)
+        found += [folder] if folder else []
+        missing += [] if folder else [each]
+    if missing:
+        raise _not_kept(runs, words, missing)
+    return found
+
+
+def sides_of(file: str) -> tuple[str, str] | None:
+    """Give the two that a file's name compares, None where it names none.
+
+    >>> sides_of("tpu_v6e4_vs_v6e1_comparison.md")
+    ('tpu v6e-4', 'v6e-1')
+    """
+    stem = file.removesuffix(".md").removesuffix("_comparison").lower()
+    first, vs, second = stem.partition("_vs_")
+    return (_words(first), _words(second)) if vs and first and second else None
+
+
+def _words(slug: str) -> str:
+    return _CHIPS.sub(r"\1-\2", slug.replace("_", " ")).strip()
+
+
+def _newest(runs: Sequence[Evidence], words: str, like: str | None) -> Evidence | None:
+    """Give the newest run that is meant; first those of the model `like`, and with valid cells."""
+    model, _, where = words.partition(" on ")
+    fitting = [run for run in runs if _is(run, model.strip(), where.strip())]
+    alike = [run for run in fitting if like in {None, run.model}] or fitting
+    return next((run for run in alike if run.valid_cells()), next(iter(alike), None))
+
+
+def _is(run: Evidence, words: str, where: str) -> bool:
+    if where:
+        return run.model == model_called(words) and _is_on(run, where)
+    if catalog_find(words) or run.model == words:
+        return run.model == model_called(words)
+    return _is_on(run, words)
+
+
+def _is_on(run: Evidence, words: str) -> bool:
+    meant = _place(words)
+    if meant is None or run.place is None:
+        return run.manifest.provenance.target == words
+    named = (meant.provider, meant.accelerator, meant.count)
+    return (run.place.provider, run.place.accelerator, run.place.count) == named
+
+
+def _place(words: str) -> Place | None:
+    try:
+        return place(words)
+    except InvalidArgument:
+        return None
+
+
+def _not_kept(runs: Sequence[Evidence], words: Sequence[str], missing: Sequence[str]) -> NotFound:
+    there = "; ".join(
+        f"{run.run} ({run.model} on {run.manifest.provenance.target})" for run in runs[:6]
+    )
+    models = [each.partition(" on ")[0] for each in words]
+    foresee = NextStep("compare_targets", {"models": models})
+    steps = (foresee,) if all(map(catalog_find, models)) else ()
+    names = ", ".join(repr(each[:60]) for each in missing)
+    return NotFound(
+        f"No run is kept of {names}.",
+        fix=(f"There are: {there}. " if there else "No run is kept at all. ")
+        + "compare_targets predicts what nobody measured; run_benchmark measures it.",
+        next_steps=(*steps, NextStep("list_benchmarks" if runs else "run_benchmark")),
+    )
+
+
+def report(runtime: Runtime, run: str) -> str:
+    """Give its report, or how far it is; the end of a very long one is left out.
+
+    Raises:
+        NotFound: There is no such run, or its files cannot be read.
+    """
+    folder = folder_of(runtime, run)
+    if not folder.report_file.exists():
+        return f"# Benchmark {run}\n\n{look(folder).summary()} Its report is written at its end.\n"
+    text = _own(folder.report_file, run)
+    if len(text) <= MAX_CHARACTERS:
+        return text
+    left = len(text) - MAX_CHARACTERS
+    kept = text[:MAX_CHARACTERS].rpartition("\n")[0]
+    return f"{kept}\n\n[… {left} characters left out: get_benchmark names the folder.]\n"
+
+
+def _own(file: Path, run: str) -> str:
+    """Read a file of a run; one that leads elsewhere is none."""
+    try:
+        if file.resolve().parent == file.parent.resolve():
+            return file.read_text(encoding="utf-8", errors="replace")
+    except OSError as exc:
+        raise _unreadable(run, str(exc)) from exc
+    raise _unreadable(run, f"{file.name} leads out of the run's folder.")
+
+
+def _unreadable(run: str, cause: str) -> NotFound:
+    return NotFound(
+        f"The report of {run} cannot be read.",
+        fix="Call get_benchmark, which reads what was measured.",
+        cause=cause[:300],
+    )
+
+
+Tell = Callable[[str], Awaitable[None]]
+_LOOK_SECONDS: Final = 0.5
+_STOP_SECONDS: Final = 40.0
+_LISTED: Final = 30
+_MOST_DECISIONS: Final = 3
+_MOST_ACTIONS: Final = 2
+_MOST_ROWS: Final = 8
+"""Of a short answer."""
+
+
+class BenchmarkRun(Answer):
+    """One run, as its files say."""
+
+    run: str
+    target: str | None = None
+    name: str | None = None
+    model: str
+    profile: str
+    state: RunState
+    reason: str | None = None
+    """Why it stopped or failed."""
+    cells_done: int
+    cells_total: int | None = None
+    doing: str | None = None
+    elapsed_seconds: float
+    eta_seconds: float | None = None
+    usd_so_far: float | None = None
+    measured_cells: int = 0
+    valid_cells: int = 0
+    """Measured, and nothing said against them."""
+    relative_cells: int = 0
+    """To be compared with runs of the same method, and nothing else."""
+    spoiled_cells: int = 0
+    failed_cells: int = 0
+    said_of_cells: dict[str, int] = {}
+    """Codes, each with the number of its cells."""
+    accelerator: str | None = None
+    usd_per_hour: float | None = None
+    best: str | None = None
+    """The highest throughput that may be shown, and where."""
+    latency: str | None = None
+    """At that load."""
+    price: str | None = None
+    """At that load."""
+    recommended: str | None = None
+    """The load to run at."""
+    trust: str = ""
+    """How far the figures may be trusted."""
+    key_decisions: tuple[str, ...] = ()
+    """What limits, at which load, and where to run: from valid cells alone."""
+    action_items: tuple[str, ...] = ()
+    """What to change, and what to measure anew."""
+    report: str | None = None
+    """The main tables as Markdown; the whole report is in the folder."""
+    folder: str
+    files: tuple[str, ...] = ()
+    simulated: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """The answer in one line."""
+        return Headline(self.best, self.latency, self.price, self.recommended, self.trust).sentence
+
+    def summary(self) -> str:
+        """Say the best figures, the load to run at and how far to trust it; or how far it is."""
+        where = f" on {self.target}" if self.target else ""
+        total = "" if self.cells_total is None else f" of {self.cells_total}"
+        if self.state is RunState.RUNNING:
+            eta = "" if self.eta_seconds is None else f", about {self.eta_seconds:.0f} s to go"
+            head = f"Measuring {self.model}{where}: {self.cells_done}{total} cells"
+            return f"{head} ({self.doing or 'beginning'}){eta}."
+        head = f"{self.model}{where}: "
+        if self.state is not RunState.DONE:
+            why = f" {self.reason}" if self.reason else ""
+            head = f"{head}{self.state} after {self.cells_done}{total} cells.{why} "
+        return f"{head}{self.sentence}"
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return what the answer rests on, decisions and actions, and where the page is."""
+        known: dict[str, Any] = {
+            "run": self.run,
+            "state": self.state,
+            "accelerator": self.accelerator,
+            "usd_per_hour": self.usd_per_hour,
+            "usd_so_far": self.usd_so_far or None,
+            "cells": self._cells(),
+        }
+        if self.state is RunState.RUNNING:
+            return {**known, "best": self.best}
+        page = "report.html"
+        return {
+            **known,
+            "price": self.price,
+            "codes": ", ".join(f"{code} {n}" for code, n in self.said_of_cells.items()),
+            "key_decisions": self.key_decisions[:_MOST_DECISIONS],
+            "action_items": self.action_items[:_MOST_ACTIONS],
+            "page": f"{self.folder}/{page}" if page in self.files else None,
+        }
+
+    def _cells(self) -> str:
+        total = "" if self.cells_total is None else f" of {self.cells_total}"
+        failed = f", {self.failed_cells} failed" if self.failed_cells else ""
+        measured = f"{self.measured_cells} measured, {self.valid_cells} valid{failed}"
+        return f"{self.cells_done}{total} decided, {measured}"
+
+    def warnings(self) -> tuple[str, ...]:
+        """Warn of figures that are not what they seem."""
+        said = (
+            f"{self.spoiled_cells} cells must not be used: see said_of_cells."
+            if self.spoiled_cells
+            else "",
+            f"{self.failed_cells} cells failed: the report says why." if self.failed_cells else "",
+            SIMULATED if self.simulated else "",
+        )
+        return tuple(words for words in said if words)
+
+    def next_steps(self) -> tuple[NextStep, ...]:
+        """Wait, go on, or compare."""
+        match self.state:
+            case RunState.RUNNING:
+                return (NextStep("get_benchmark", {"run": self.run, "wait_s": 40}),)
+            case RunState.INTERRUPTED | RunState.STOPPED:
+                return (NextStep("run_benchmark", {"resume": self.run}),)
+            case RunState.FAILED:
+                where = {"target": self.target, "name": self.name}
+                look = NextStep("status_vllm", {k: v for k, v in where.items() if v})
+                return (look, NextStep("run_benchmark", {"resume": self.run}))
+            case _:
+                return (NextStep("list_benchmarks"),)
+
+
+class RunRow(Record):
+    """One run in a list."""
+
+    run: str
+    state: RunState
+    target: str | None
+    name: str | None
+    model: str
+    profile: str
+    cells_done: int
+    cells_total: int | None
+    best: str | None = None
+    """The highest throughput that may be shown, and where."""
+
+
+class BenchmarkRuns(Answer):
+    """The runs that are kept here."""
+
+    runs: tuple[RunRow, ...]
+    """Newest first."""
+    left_out: int = 0
+    folder: str
+
+    def summary(self) -> str:
+        """Say how many, and what the newest one found."""
+        running = sum(row.state is RunState.RUNNING for row in self.runs)
+        count = len(self.runs) + self.left_out
+        head = f"{count} benchmark run{'' if count == 1 else 's'}, {running} of them running."
+        if not self.runs:
+            return "No benchmark was run here yet."
+        newest = self.runs[0]
+        where = f" on {newest.target}" if newest.target else ""
+        return f"{head} Newest: {newest.model}{where}, {newest.best or 'no figure can be used'}."
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return the newest runs, a line each."""
+        rows = [
+            {"run": row.run, "state": row.state, "model": row.model, "target": row.target}
+            | {"best": row.best}
+            for row in self.runs[:_MOST_ROWS]
+        ]
+        older = len(self.runs) - len(rows) + self.left_out
+        return {"runs": rows, "older": older or None}
+
+    def next_steps(self) -> tuple[NextStep, ...]:
+        """Show the newest, or make the first."""
+        if not self.runs:
+            return (NextStep("run_benchmark"),)
+        return (NextStep("get_benchmark", {"run": self.runs[0].run}),)
+
+
+async def watch(
+    runtime: Runtime, folder: RunFolder, *, deadline: float, tell: Tell
+) -> BenchmarkRun:
+    """Wait for its end, at most until the deadline on anyio's clock; say what is there then."""
+    if state_of(folder).state is RunState.RUNNING:
+        keep_credential_fresh(runtime, folder)
+    forget_credentials(runtime, [folder])
+    return await _over(folder, deadline, tell)
+
+
+def list_all(runtime: Runtime) -> BenchmarkRuns:
+    """Give every run, newest first."""
+    known = folders(runtime)
+    forget_credentials(runtime, known)
+    rows = [row for folder in known[:_LISTED] if (row := _row(folder))]
+    return BenchmarkRuns(
+        runs=tuple(rows),
+        left_out=max(0, len(known) - _LISTED),
+        folder=str(folder_of_runs(runtime)),
+    )
+
+
+async def stop(folder: RunFolder, tell: Tell) -> BenchmarkRun:
+    """Ask it to end with what there is, and wait until it has.
+
+    Raises:
+        DiskFull: It cannot be told.
+    """
+    if state_of(folder).state is not RunState.RUNNING:
+        folder.forget_credential()
+        return look(folder)
+    folder.write(folder.stop_file, "")
+    seen = await _over(folder, anyio.current_time() + _STOP_SECONDS, tell)
+    if seen.state is RunState.RUNNING:
+        note("It was asked to stop and is still at it: look again with get_benchmark.")
+    return seen
+
+
+async def _over(folder: RunFolder, deadline: float, tell: Tell) -> BenchmarkRun:
+    while True:
+        seen = look(folder)
+        left = deadline - anyio.current_time()
+        if seen.state is not RunState.RUNNING or left <= 0:
+            return seen
+        await tell(seen.summary())
+        await anyio.sleep(min(_LOOK_SECONDS, left))
+
+
+def look(folder: RunFolder) -> BenchmarkRun:
+    """Read a run's files."""
+    manifest, cells, progress = folder.manifest(), folder.cells(), state_of(folder)
+    found = headline(manifest, cells)
+    over = progress.state is not RunState.RUNNING
+    return BenchmarkRun(
+        **_about(folder, manifest, progress),
+        reason=progress.reason,
+        doing=" ".join(part for part in (progress.doing, progress.cell) if part) or None,
+        elapsed_seconds=round(progress.elapsed_seconds, 1),
+        eta_seconds=_rounded(progress.eta_seconds, 0),
+        usd_so_far=_rounded(progress.usd_so_far, 4),
+        measured_cells=sum(cell.state is CellState.MEASURED for cell in cells),
+        valid_cells=sum(cell.valid for cell in cells),
+        failed_cells=sum(cell.state is CellState.FAILED for cell in cells),
+        said_of_cells=_codes(cells),
+        relative_cells=sum(cell.worth is Worth.RELATIVE for cell in cells),
+        spoiled_cells=sum(cell.worth is Worth.SPOILED for cell in cells),
+        accelerator=manifest.provenance.accelerator,
+        usd_per_hour=manifest.provenance.usd_per_hour,
+        best=found.best,
+        latency=found.latency,
+        price=found.price,
+        recommended=found.recommended,
+        trust=found.trust,
+        **(_told(manifest, cells) if over and cells else {}),
+        folder=str(folder.path),
+        files=_files_runs(folder) if over else (),
+        simulated=manifest.subject.simulated,
+    )
+
+
+def _told(manifest: Manifest, cells: Sequence[CellResult]) -> dict[str, Any]:
+    """Say what a run that is over means; its tables get the room that the words leave."""
+    from benchmark import report_text
+    from benchmark.advice import findings
+    from benchmark.report import actions
+
+    found = findings(manifest, cells)
+    decisions = tuple(each.text for each in found if each.kind != "flag")  # they are actions
+    items = actions(manifest, cells)
+    room = report_text.MAX_CHARACTERS - sum(map(len, (*decisions, *items)))
+    report = report_text.tables(cells, room)
+    return {"key_decisions": decisions, "action_items": items, "report": report or None}
+
+
+def _row(folder: RunFolder) -> RunRow | None:
+    try:
+        manifest = folder.manifest()
+        found = headline(manifest, folder.cells())
+        return RunRow(**_about(folder, manifest, state_of(folder)), best=found.best)
+    except NotFound as exc:
+        note(exc.summary)
+        return None
+
+
+def _about(folder: RunFolder, manifest: Manifest, progress: Progress) -> dict[str, Any]:
+    return {
+        "run": folder.path.name,
+        "state": progress.state,
+        "target": manifest.provenance.target,
+        "name": manifest.provenance.deployment,
+        "model": manifest.subject.model,
+        "profile": manifest.plan.profile,
+        "cells_done": progress.cells_done,
+        "cells_total": progress.cells_total,
+    }
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)
+
+
+def _codes(cells: Sequence[CellResult]) -> dict[str, int]:
+    return dict(Counter(verdict.code.value for cell in cells for verdict in cell.verdicts))
+
+
+def _files_runs(folder: RunFolder) -> tuple[str, ...]:
+    made = (folder.report_file, folder.csv_file, folder.chart_file, folder.page_file)
+    return tuple(path.name for path in made if path.exists())
+
+
+_MOST: Final = 20_000
+"""Characters of a file that are told: 5,000 tokens."""
+_MOST_SHORT: Final = 2_400
+"""The same of a short answer."""
+_SHOWN: Final = 8
+"""Names of files in an error."""
+
+
+class KeptComparison(Answer):
+    """A comparison's own text."""
+
+    file: str
+    chart: str | None
+    text: str
+    """Its Markdown: findings, runs, matrices, saturation, scaling by load, crossovers."""
+    characters_left_out: int
+    """Of its end."""
+    made_now: bool
+    """From the runs that its name speaks of, for nobody had written it."""
+
+    def summary(self) -> str:
+        """Give its main finding."""
+        title, _, rest = self.text.lstrip("# ").partition("\n")
+        first = next((line for line in rest.splitlines() if line.strip()), "")
+        return f"{title}: {first}"
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return its findings; the tables below them are in the file."""
+        head = self.text.partition("\n## Runs")[0]
+        return {"file": self.file, "chart": self.chart, "text": head[:_MOST_SHORT]}
+
+    def warnings(self) -> tuple[str, ...]:
+        """Say what is not shown."""
+        left = f"{self.characters_left_out:,} characters more are in {self.file}."
+        return (left,) if self.characters_left_out else ()
+
+
+def printed(runtime: Runtime, name: str | None) -> KeptComparison:
+    """Give a comparison by its file's name, or the newest; one that is not there is made.
+
+    Raises:
+        NotFound: There is none, and no two runs are what its name speaks of.
+    """
+    kept = _files_comparisons(folder_of_runs(runtime))
+    if name is None and not kept:
+        raise _none(kept, None)
+    path = kept[0] if name is None else next((each for each in kept if each.name == name), None)
+    return _read(_made(runtime, name or "", kept) if path is None else path, made=path is None)
+
+
+def _files_comparisons(folder: Path) -> list[Path]:
+    """Give the comparisons that are kept, newest first."""
+    return sorted(folder.glob("*.md"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+
+
+def _made(runtime: Runtime, name: str, kept: list[Path]) -> Path:
+    meant = sides_of(name)
+    if meant is None:
+        raise _none(kept, name)
+    try:
+        loaded = [load(folder) for folder in runs_meant(runtime, meant)]
+    except NotFound as exc:
+        error = _none(kept, name)
+        raise NotFound(
+            f"{error.summary} {exc.summary}",
+            fix=f"{error.fix} {exc.fix}",
+            next_steps=exc.next_steps,
+        ) from exc
+    # Scaling is told from fewer accelerators to more, whichever the name puts first.
+    loaded.sort(key=lambda each: chips(each.manifest) or 0)
+    path = folder_of_runs(runtime) / name
+    compare_report.write_comparison(loaded, path)
+    return path
+
+
+def _read(path: Path, *, made: bool) -> KeptComparison:
+    text, chart = path.read_text(encoding="utf-8"), path.with_suffix(".png")
+    return KeptComparison(
+        file=str(path),
+        chart=str(chart) if chart.exists() else None,
+        text=text[:_MOST],
+        characters_left_out=max(0, len(text) - _MOST),
+        made_now=made,
+    )
+
+
+def _none(kept: list[Path], name: str | None) -> NotFound:
+    names = ", ".join(path.name for path in kept[:_SHOWN])
+    return NotFound(
+        f"There is no comparison {name!r}." if name else "No comparison was made yet.",
+        fix=f"There are: {names}." if names else "Make one of two runs or more.",
+        next_steps=(NextStep("list_benchmarks"),),
+    )
+
+
+_FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,118}\.md")
+
+
+async def compare(runtime: Runtime, benchmarks: Sequence[str], file: str | None) -> Answer:
+    """Compare runs and write the comparison down beside them; the first run is the reference.
+
+    Without runs, a comparison that was made before is given back by its file's name.
+
+    Raises:
+        NotFound: One of the runs, or the file, is not there.
+        InvalidArgument: They were measured in different ways, or the name is none.
+    """
+    from benchmark import compare, compare_report
+
+    if file is not None and not _FILE_NAME.fullmatch(file):
+        raise InvalidArgument(
+            f"{file[:60]!r} is no name for the file.",
+            fix="Give a plain name that ends in .md; it is kept beside the runs.",
+        )
+    if not benchmarks:
+        return await anyio.to_thread.run_sync(printed, runtime, file)
+    loaded = [compare.load(folder) for folder in runs_meant(runtime, benchmarks)]
+    path = folder_of_runs(runtime) / (file or compare.file_name(compare.names(loaded)))
+    made = await anyio.to_thread.run_sync(compare_report.write_comparison, loaded, path)
+    return made.short()
+
+
+async def import_file(runtime: Runtime, file: str, claims: Mapping[str, Any]) -> BenchmarkRun:
+    """Read another tool's results, audit them, and keep them as a run with a report.
+
+    Raises:
+        InvalidArgument: It is of no form that is read here.
+        DiskFull: It cannot be kept.
+    """
+    from benchmark import import_cells, imports, report
+
+    path, said = file_of(file), valid(import_cells.Claims, claims)
+
+    def read_and_keep() -> tuple[RunFolder, Sequence[str]]:
+        imported = imports.import_file(
+            path, claims=said, others=list(imports.earlier(folders(runtime)))
+        )
+        folder = RunFolder(folder_of_runs(runtime) / imported.manifest.run_id)
+        imports.save_import(imported, folder)
+        report.write_all(folder)
+        return folder, imported.notes
+
+    folder, notes = await anyio.to_thread.run_sync(read_and_keep)
+    for warning in notes:
+        note(warning)
+    return look(folder)

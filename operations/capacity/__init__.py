@@ -1,1 +1,0 @@
-"""Accelerators before they are had: quotas, zones, and requests that wait in a queue."""

@@ -1,0 +1,544 @@
+"""One deployment while it is being diagnosed: what is known of it, and what is to be called."""
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any, Final, Literal, NamedTuple, get_args
+
+import anyio
+from pydantic import Field
+
+from backends.base import RemembersSpec, SetsUp
+from backends.endpoint import NAME as ENDPOINT
+from core.endpoint import Endpoint
+from core.errors import (
+    Ambiguous,
+    DeploymentNotFound,
+    InvalidArgument,
+    NextStep,
+    OpsError,
+    TargetNotFound,
+    WaitedTooLong,
+)
+from core.metrics import EngineMetrics
+from core.records import SIMULATED, Answer, Deployment, DeploymentSpec, Failure, Record, State, Step
+from core.redaction import shortened
+from logs.failures import WRITERS, Finding, Writer, catalogue
+from operations.resolve import Found, find
+from operations.runtime import Runtime
+
+Layer = Literal[
+    "settings and login",
+    "cloud resource",
+    "revision or VM",
+    "container",
+    "engine boot",
+    "health",
+    "model answers",
+    "metrics",
+    "recent logs",
+    "cost",
+]
+LAYERS: Final[tuple[Layer, ...]] = get_args(Layer)
+"""In the order of the walk: each stands on those before it."""
+
+Verdict = Literal["healthy", "failed", "skipped"]
+
+MOST_EVIDENCE: Final = 12
+MOST_CHARACTERS: Final = 400
+"""Of one piece of evidence."""
+
+
+_FEW: Final = 3
+"""Of a kind, in an answer that was not asked for in full."""
+
+
+def _cut(text: str) -> str:
+    return shortened(text.strip(), 240)
+
+
+class Evidence(Record):
+    """One thing that was seen."""
+
+    kind: Literal["line", "condition", "number"]
+    """A line of a log, what a platform or server says of itself, or a figure."""
+    text: str = Field(max_length=MOST_CHARACTERS)
+    at: datetime | None = None
+    """When it was so; None where nobody says."""
+
+
+class LookedAt(Record):
+    """One layer, as it was found."""
+
+    layer: Layer
+    verdict: Verdict
+    detail: str
+    """What was looked at; of a skipped one, why it was not."""
+
+
+class Call(Record):
+    """A tool that helps now, as it is to be called."""
+
+    tool: str
+    arguments: Mapping[str, str | int | float | bool | tuple[str, ...]] = {}
+
+
+class Cost(Record):
+    """What the deployment costs, as far as is known."""
+
+    usd_per_hour: float | None = None
+    """Of one running replica."""
+    usd_so_far: float | None = None
+
+
+class Remark(Record):
+    """What is worth knowing and does not make a deployment unhealthy."""
+
+    code: str
+    text: str
+    count: int = 1
+    first: datetime | None = None
+    last: datetime | None = None
+
+
+class Diagnosis(Answer):
+    """The first layer that is unhealthy, and why; or what was found healthy."""
+
+    target: str
+    name: str | None
+    """None where none was named and its target cannot be looked at."""
+    healthy: bool
+    """No layer is unhealthy."""
+    layer: Layer | None = None
+    """The one at fault."""
+    code: str | None = None
+    cause: str | None = None
+    """Of a healthy one, what there is to know of its state."""
+    fix: str | None = None
+    evidence: tuple[Evidence, ...] = Field(default=(), max_length=MOST_EVIDENCE)
+    remarks: tuple[Remark, ...] = ()
+    looked_at: tuple[LookedAt, ...]
+    """In the order of the walk; what comes after the layer at fault was not looked at."""
+    next: tuple[Call, ...] = ()
+    """Tools that do what `fix` says, with target and name filled in."""
+    cost: Cost = Cost()
+    simulated: bool = False
+    overdue_since: datetime | None = None
+    """When its ttl ended, of one that runs on."""
+
+    def summary(self) -> str:
+        """Say the layer at fault and the cause, or what was found healthy."""
+        where = f"{self.name} on {self.target}" if self.name else self.target
+        if not self.healthy:
+            return f"{where} is unhealthy ({self.layer}): {self.cause}"
+        seen = ", ".join(row.layer for row in self.looked_at if row.verdict == "healthy")
+        state = f" {self.cause}" if self.cause else ""
+        return f"Nothing wrong with {where}.{state} Looked at: {seen or 'nothing'}."
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return code, fix and what was seen; of the layers only those that were not looked at."""
+        skipped = [
+            f"{row.layer}: {row.detail}" for row in self.looked_at if row.verdict != "healthy"
+        ]
+        return {
+            "healthy": self.healthy,
+            "code": self.code,
+            "fix": self.fix,
+            "evidence": [_cut(one.text) for one in self.evidence[:_FEW]],
+            "remarks": [f"{one.code}: {_cut(one.text)}" for one in self.remarks[:_FEW]],
+            "not_looked_at": [_cut(row) for row in skipped if self.healthy][:_FEW],
+            "usd_per_hour": self.cost.usd_per_hour,
+            "usd_so_far": self.cost.usd_so_far,
+        }
+
+    def warnings(self) -> tuple[str, ...]:
+        """Warn of what is not real, and of what should have been stopped."""
+        said = (SIMULATED,) if self.simulated else ()
+        if self.overdue_since is None:
+            return said
+        return (*said, f"{self.name} is overdue since {self.overdue_since:%F %H:%M} UTC.")
+
+    def next_steps(self) -> tuple[NextStep, ...]:
+        """Name the tools that do what the fix says."""
+        return tuple(NextStep(step.tool, step.arguments) for step in self.next)
+
+
+SETTINGS: Final = frozenset(
+    """ADDRESS_NOT_ALLOWED API_DISABLED API_NOT_ENABLED BILLING_MISSING CALLER_NOT_ALLOWED
+    NOT_AUTHENTICATED NOT_CONFIGURED PERMISSION_DENIED UNAUTHORIZED""".split()  # noqa: SIM905  forty codes in a column would be a page
+)
+_RESOURCE: Final = frozenset(
+    """CLOUD_ERROR CLOUD_REFUSED CLOUD_TIMEOUT CLOUD_UNAVAILABLE CONCURRENT_CHANGE
+    ENVIRONMENT_FAULT PROFILE_REFUSED GPU_HOST_NOT_ASSIGNED HOST_ERROR INTERRUPTED NOT_OURS
+    NO_CAPACITY QUOTA_EXCEEDED
+    TOO_MANY_REVISIONS ZONE_REFUSED""".split()  # noqa: SIM905  as above
+)
+_CONTAINER: Final = frozenset(
+    """CRASH_LOOP ENGINE_GONE KILLED NEVER_STARTED NOT_STARTED OUT_OF_HOST_MEMORY PROBE_REFUSED
+    STARTUP_PROBE_FAILED""".split()  # noqa: SIM905  as above
+)
+_BOOT: Final = frozenset(("BOOT_CUT_OFF", "BOOT_FAILED", "ENGINE_EXITED", "UNKNOWN_CAUSE"))
+_VAGUE: Final = frozenset(
+    """BOOT_CUT_OFF BOOT_FAILED CRASH_LOOP ENGINE_CORE_DIED ENGINE_EXITED ENGINE_GONE KILLED
+    NEVER_STARTED PROGRESS_DEADLINE REVISION_FAILED ROLLOUT_FAILED STARTUP_PROBE_FAILED
+    UNHEALTHY UNKNOWN_CAUSE""".split()  # noqa: SIM905  as above
+)
+"""They say that it ended, not why: the log may know more."""
+_BEFORE_BOOT: Final = ("COMPOSE_", "CONTAINER_", "IMAGE_", "REGISTRY_", "SECRET_", "VOLUME_")
+"""Who starts the container says these: the engine never began."""
+
+
+def is_vague(code: str) -> bool:
+    """Whether a code says that it ended and not why, so that the log is asked."""
+    return code in _VAGUE or code in _codes("engine") - _codes("engine", "cause")
+
+
+def is_cause(finding: Finding) -> bool:
+    """Whether a line of a log says why something ended, and not just that, or how it went."""
+    code = finding.failure.code
+    return code in _codes(finding.writer, "cause") and not is_vague(code)
+
+
+def is_end(finding: Finding) -> bool:
+    """Whether a line says that something ended, and not why."""
+    return finding.failure.code in _codes(finding.writer, "result", "end")
+
+
+@cache
+def _codes(writer: Writer, *ranks: str) -> frozenset[str]:
+    return frozenset(one.code for one in catalogue(writer) if not ranks or one.rank in ranks)
+
+
+def layer_of(code: str, deployment: Deployment, *, cloud: bool) -> Layer | None:
+    """Give the layer that is at fault, None where only asking its server tells."""
+    if code in SETTINGS:
+        return "settings and login"
+    if code in _RESOURCE:
+        return "cloud resource"
+    if deployment.state is State.UNKNOWN:
+        return _of_unknown(code, cloud=cloud)
+    if code in _CONTAINER:
+        return "container"
+    if not code.startswith(_BEFORE_BOOT) and (code in _BOOT or code in _codes("engine")):
+        return "engine boot"
+    return "revision or VM" if cloud else "engine boot"
+
+
+def _of_unknown(code: str, *, cloud: bool) -> Layer | None:
+    """Judge what runs and is not well: it has booted before, or is somebody else's."""
+    if code.startswith("ENDPOINT_") or code in {"UNHEALTHY", "BAD_REPLY", "NO_MODEL"}:
+        return None
+    if code in _codes("engine"):
+        return "health"
+    return "revision or VM" if cloud else None
+
+
+_BOTH: Final = frozenset(("target", "name"))
+_TARGET: Final = frozenset(("target",))
+_MODEL: Final = frozenset(("model",))
+_NOTHING: Final = frozenset[str]()
+_TAKES: Final[Mapping[str, frozenset[str]]] = {
+    "check_gpu_quotas": _TARGET,
+    "compare_benchmarks": _NOTHING,
+    "compare_targets": frozenset(("models",)),
+    "deploy_vllm": _BOTH | _MODEL,
+    "estimate_cost": _TARGET,
+    "estimate_deployment_cost": _TARGET,
+    "get_active_models": _TARGET,
+    "get_benchmark": _NOTHING,
+    "get_help": _NOTHING,
+    "get_huggingface_model_copy_instructions": _TARGET | _MODEL,
+    "get_huggingfacehub_download_path": _MODEL,
+    "get_vertex_ai_model_copy_instructions": _NOTHING,
+    "get_vllm_gpu_deployment_config": _MODEL,
+    "get_zones_with_available_quota": _TARGET,
+    "import_benchmark": _NOTHING,
+    "list_benchmarks": _NOTHING,
+    "list_bucket_models": _TARGET,
+    "list_deployments": _TARGET,
+    "list_models": _NOTHING,
+    "list_queued_resources": _TARGET,
+    "list_targets": _NOTHING,
+    "list_vertex_models": _TARGET,
+    "plan_deployment": _TARGET | _MODEL,
+    "recommend_deployment": _MODEL,
+    "save_hf_token": _TARGET,
+    "setup_target": _TARGET,
+    "stop_benchmark": _NOTHING,
+    "update_vllm_scaling": _BOTH | {"min_replicas", "max_replicas"},
+}
+"""What each takes of what is known of a deployment; all others take target and name."""
+_CHANGES: Final = frozenset(
+    ("deploy_vllm", "destroy_vllm", "start_vllm", "stop_vllm", "update_vllm_scaling")
+)
+OF_A_SPEC: Final = frozenset(("deploy_vllm", "update_vllm_scaling"))
+"""What is called with what was asked for before."""
+_MOST: Final = 4
+
+Given = str | int | float | bool | tuple[str, ...]
+
+
+def calls(
+    steps: Sequence[Step], now: Deployment, spec: DeploymentSpec | None = None
+) -> tuple[Call, ...]:
+    """Fill target, name and model in; what is somebody else's is never to be changed."""
+    filled = (_filled(step, now, spec) for step in steps if _may(step, now))
+    once: dict[str, Call] = {}
+    for one in filled:
+        once.setdefault(one.tool, one)
+    return tuple(once.values())[:_MOST]
+
+
+def _may(step: Step, now: Deployment) -> bool:
+    return not (now.target == ENDPOINT and step.tool in _CHANGES)
+
+
+def _filled(step: Step, now: Deployment, spec: DeploymentSpec | None) -> Call:
+    takes = _TAKES.get(step.tool, _BOTH)
+    known: dict[str, Given] = {"target": now.target, "name": now.name}
+    if now.model != "not known":
+        known |= {"model": now.model, "models": (now.model,)}
+    if spec:
+        more = 0 if step.arguments else 1  # what names no number asks for one replica more
+        known |= {"min_replicas": spec.min_replicas, "max_replicas": spec.max_replicas + more}
+    given = {name: word for name, word in known.items() if name in takes}
+    if step.tool == "deploy_vllm" and spec:
+        given |= dict(_asked_for(spec))
+    filled = {**given, **step.arguments}
+    return Call(
+        tool=step.tool, arguments={name: word for name, word in filled.items() if word != ""}
+    )
+
+
+def _asked_for(spec: DeploymentSpec) -> Iterator[tuple[str, Given]]:
+    """Ask for the same again: what a call leaves out would be the default, not what it was."""
+    for name, value in spec.model_dump(mode="json", exclude_defaults=True).items():
+        if name not in {"name", "model"}:
+            yield name, tuple(value) if isinstance(value, list) else value
+
+
+FIRST_ANSWER_SECONDS: Final = 120.0
+"""For this long a server that is up may be silent: addresses and first requests need time."""
+_SILENT: Final = frozenset({"ENDPOINT_UNREACHABLE", "NOT_READY"})
+_NOT_YET: Final[Mapping[State, str]] = {
+    State.QUEUED: "it has no machine yet",
+    State.CREATING: "it is still being made",
+    State.LOADING: "its model is still being loaded",
+    State.ASLEEP: "it sleeps, and asking would wake it",
+    State.STOPPING: "it is being stopped",
+    State.STOPPED: "it is stopped",
+    State.EXPIRED: "its time is over",
+    State.FAILED: "it does not run",
+    State.DELETING: "it is being deleted",
+}
+
+
+class Fault(NamedTuple):
+    """What the platform, or the log, says is wrong before anything was asked."""
+
+    layer: Layer
+    failure: Failure
+    evidence: tuple[Evidence, ...] = ()
+
+
+class Looked(NamedTuple):
+    """What one layer came to."""
+
+    verdict: Verdict
+    detail: str
+    failure: Failure | None = None
+    """Of an unhealthy one."""
+    evidence: tuple[Evidence, ...] = ()
+    remarks: tuple[Remark, ...] = ()
+    next: tuple[Step, ...] = ()
+    """Of a healthy one, what there is to do all the same."""
+
+
+class Case:
+    """What each layer is given."""
+
+    def __init__(self, runtime: Runtime, found: Found, *, ends: float) -> None:
+        """Begin; `ends` is on anyio's clock, in seconds."""
+        self.runtime: Final = runtime
+        self.backend: Final = found.backend
+        self.deployment: Final[Deployment] = found.deployment
+        self.found: Final = found
+        self.now: Final = datetime.now(UTC)
+        self.fault: Fault | None = None
+        self.seen: EngineMetrics | None = None
+        """The newest look at the metrics."""
+        self.stops = False
+        """Whether it can be stopped and started; not until that is known."""
+        self.unheard: Failure | None = None
+        """Of a model that said no token while requests waited."""
+        self._ends = ends
+        self._spec: list[DeploymentSpec | None] = []
+
+    @property
+    def left(self) -> float:
+        """Seconds until the diagnosis must be told."""
+        return max(0.0, self._ends - anyio.current_time())
+
+    @property
+    def writer(self) -> Writer | None:
+        """Whose words the platform's lines are; None where only the engine writes."""
+        kind = self.backend.target.backend
+        return next((one for one in WRITERS if one == kind), None)
+
+    @property
+    def silent(self) -> str | None:
+        """Why nothing is asked of its server now; None where it must answer."""
+        now = self.deployment
+        if now.state is State.LOADING and now.failure:
+            fresh = self.for_seconds < FIRST_ANSWER_SECONDS
+            new = now.failure.code in _SILENT and fresh
+            return "its server was started and has not answered yet" if new else None
+        if now.state is State.READY and now.url is None:
+            return "it has no address that is reached from here"
+        return _NOT_YET.get(now.state)
+
+    @property
+    def since(self) -> datetime:
+        """When its phase began, or its state."""
+        phase = self.deployment.phase
+        return phase.since if phase else self.deployment.since
+
+    @property
+    def for_seconds(self) -> float:
+        """How long it has been in its phase, or in its state."""
+        return max(0.0, (self.now - self.since).total_seconds())
+
+    async def spec(self) -> DeploymentSpec | None:
+        """Give what was asked for, None where nobody knows it."""
+        if not self._spec:
+            self._spec.append(await self._read_spec())
+        return self._spec[0]
+
+    @asynccontextmanager
+    async def endpoint(self, *, timeout: float) -> AsyncIterator[Endpoint]:
+        """Open its endpoint; `timeout` is of a look, in seconds."""
+        access = self.runtime.keep_quiet(await self.backend.access(self.found.name))
+        endpoint = Endpoint(access, timeout=timeout)
+        try:
+            yield endpoint
+        finally:
+            await endpoint.aclose()
+
+    async def _read_spec(self) -> DeploymentSpec | None:
+        if not isinstance(self.backend, RemembersSpec):
+            return None
+        try:
+            return await self.backend.spec(self.found.name)
+        except OpsError:
+            return None  # its layer has said so, and nothing else needs it
+
+
+def healthy(detail: str, *, remarks: Sequence[Remark] = (), next: Sequence[Step] = ()) -> Looked:  # noqa: A002  as the record says it
+    """Say that a layer is healthy, and what was seen."""
+    return Looked("healthy", detail, remarks=tuple(remarks), next=tuple(next))
+
+
+def skipped(why: str) -> Looked:
+    """Say why a layer was not looked at."""
+    return Looked("skipped", why)
+
+
+def failed(failure: Failure, *evidence: Evidence) -> Looked:
+    """Say that a layer is at fault."""
+    return Looked("failed", failure.cause, failure, evidence)
+
+
+def condition(text: str, at: datetime | None = None) -> Evidence:
+    """Quote what a platform or a server says of itself."""
+    return Evidence(kind="condition", text=text[:MOST_CHARACTERS], at=at)
+
+
+def number(text: str, at: datetime | None = None) -> Evidence:
+    """Quote a figure with its name."""
+    return Evidence(kind="number", text=text[:MOST_CHARACTERS], at=at)
+
+
+def lines(texts: Sequence[str], at: datetime | None = None) -> tuple[Evidence, ...]:
+    """Quote lines of a log."""
+    return tuple(Evidence(kind="line", text=text[:MOST_CHARACTERS], at=at) for text in texts)
+
+
+def lasting(seconds: float) -> str:
+    """Say a time as a person does.
+
+    >>> lasting(50), lasting(250), lasting(9000)
+    ('50 s', '4 min', '2.5 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def ago(case: Case, **much: float) -> datetime:
+    """Give a moment before the diagnosis began, no earlier than the deployment was made."""
+    return max(case.deployment.created_at, case.now - timedelta(**much))
+
+
+FIND_SECONDS: Final = 26.0
+"""An engine that hangs keeps a look at it for 25 s: five for /health, twenty for one token."""
+
+
+async def meant(runtime: Runtime, target: str | None, name: str | None) -> Found | Diagnosis:
+    """Give the deployment, or the diagnosis where it ends there.
+
+    Raises:
+        InvalidArgument: The name cannot be one.
+        TargetNotFound: The target is not configured.
+        DeploymentNotFound: Every target that could have it answered, and none has.
+        Ambiguous: Several deployments fit; the message lists them.
+    """
+    where = target or runtime.settings.vllm_target or "every target"
+    with anyio.move_on_after(FIND_SECONDS):
+        try:
+            return await find(runtime.stage, target, name)
+        except (DeploymentNotFound, InvalidArgument, Ambiguous, TargetNotFound):
+            raise
+        except OpsError as exc:
+            return _of(runtime, where, name, exc)
+    return _of(runtime, where, name, _slow(where))
+
+
+def _of(runtime: Runtime, where: str, name: str | None, exc: OpsError) -> Diagnosis:
+    layer: Layer = "settings and login" if exc.code in SETTINGS else "cloud resource"
+    place = LAYERS.index(layer)
+    rows = [
+        *(LookedAt(layer=one, verdict="healthy", detail="It answered.") for one in LAYERS[:place]),
+        LookedAt(layer=layer, verdict="failed", detail=exc.summary),
+    ]
+    return Diagnosis(
+        target=where,
+        name=name,
+        healthy=False,
+        layer=layer,
+        code=exc.code,
+        cause=f"{exc.summary} {exc.cause}".strip(),
+        fix=exc.fix,
+        evidence=(Evidence(kind="condition", text=f"{exc.code}: {exc.summary}"[:400]),),
+        looked_at=tuple(rows),
+        next=tuple(
+            Call(tool=step.tool, arguments=step.arguments) for step in _next(runtime, where, exc)
+        ),
+    )
+
+
+def _next(runtime: Runtime, where: str, exc: OpsError) -> tuple[NextStep, ...]:
+    """Name what helps; a cloud whose API is off has not been set up."""
+    if exc.next_steps:
+        return exc.next_steps
+    known = where in runtime.stage.targets
+    if exc.code == "API_DISABLED" and known and isinstance(runtime.stage.backend(where), SetsUp):
+        return (NextStep("setup_target", {"target": where}),)
+    return (NextStep("list_targets"),)
+
+
+def _slow(where: str) -> OpsError:
+    return WaitedTooLong(
+        f"{where} did not say within {FIND_SECONDS:.0f} s what it runs.",
+        fix="Call diagnose again with target and name; its cloud or its engine may hang.",
+    )

@@ -1,0 +1,648 @@
+"""MCP clients: where each keeps its configuration, and how ours gets into it."""
+
+import difflib
+import os
+import re
+import shlex
+import shutil
+import stat
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from ipaddress import ip_address
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
+
+import platformdirs
+
+from core.errors import Busy, HostError, InvalidArgument
+from core.records import Record
+from core.redaction import MASK, redact
+from operations import config_files
+
+SERVER_KEY: Final = "gpu-devops-agent"
+"""What this server is called in every client's configuration."""
+
+CALL_SECONDS: Final = 120
+"""Above the 45 s that a tool takes at most; Codex would cut at 60 s, a busy machine is slower."""
+START_SECONDS: Final = 30
+"""Codex gives a server 10 s; the first start after an install compiles every module."""
+
+_TABLE: Final = Path(__file__).with_name("clients.toml")
+
+
+class Timeout(Record):
+    """A client's field for how long something may take."""
+
+    field: str
+    per_second: int
+    """How many of the field's unit are a second."""
+
+
+class Client(Record):
+    """One MCP client; a row of `clients.toml`, whose head says what each field is."""
+
+    name: str
+    title: str
+    form: Literal["json", "toml"]
+    under: str
+    variable: str | None = None
+    folder: str
+    file: str
+    project: str | None = None
+    address: str | None = None
+    call: Timeout | None = None
+    start: Timeout | None = None
+    stdio: dict[str, str] = {}
+    http: dict[str, str] = {}
+    token: dict[str, Any] = {}
+    shell: str | None = None
+    see: str | None = None
+    note: str = ""
+    source: str
+
+    def place(self, environment: Mapping[str, str]) -> Path:
+        """Its own file, on this machine, for this user."""
+        moved = environment.get(self.variable or "")
+        config = platformdirs.user_config_path(roaming=True)
+        return Path(moved or self.folder.format(config=config)).expanduser() / self.file
+
+    @property
+    def times(self) -> dict[str, int]:
+        """Its fields for what a call and a start may take, with our values."""
+        pairs = ((self.call, CALL_SECONDS), (self.start, START_SECONDS))
+        return {one.field: seconds * one.per_second for one, seconds in pairs if one}
+
+
+@cache
+def clients() -> tuple[Client, ...]:
+    """Every client that is known, those of this project's first users first."""
+    rows = tomllib.loads(_TABLE.read_text(encoding="utf-8"))
+    return tuple(Client.model_validate({"name": name, **row}) for name, row in rows.items())
+
+
+def called(name: str) -> Client:
+    """Give the client whose name begins so; case, spaces and dashes do not count.
+
+    Raises:
+        InvalidArgument: None is called so, or several are.
+    """
+    found = alike(name)
+    if len(found) > 1:
+        several = ", ".join(one.name for one in found)
+        raise InvalidArgument(f"'{name}' may mean {several}.", fix="Give more of its name.")
+    return found[0]
+
+
+def alike(name: str) -> list[Client]:
+    """Return the client of this name, or all whose name or title begins so.
+
+    Raises:
+        InvalidArgument: There is none.
+    """
+    said = _plain(name)
+    found = [one for one in clients() if said and said in {_plain(one.name), _plain(one.title)}]
+    found = found or [
+        one
+        for one in clients()
+        if said and (_plain(one.title).startswith(said) or _plain(one.name).startswith(said))
+    ]
+    if not found:
+        known = ", ".join(f"{one.title} ({one.name})" for one in clients())
+        raise InvalidArgument(f"No client is called '{name}'.", fix=f"Choose one of: {known}.")
+    return found
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+class ClientConfig(Record):
+    """One thing to put into one place for one client."""
+
+    client: Client
+    where: str
+    """The file that it goes into, or that it is typed into a shell."""
+    text: str
+
+
+def client_configs(
+    root: Path, environment: Mapping[str, str], settings: Mapping[str, str] | None = None
+) -> tuple[ClientConfig, ...]:
+    """Return what each client must be told to start the server at `root` with these settings."""
+    return tuple(
+        words
+        for client in clients()
+        for words in _words(client, client.place(environment), by_command(client, root, settings))
+    )
+
+
+def render(configs: Sequence[ClientConfig], client: str | None) -> str:
+    """Write them one below the other; `client` picks those whose name begins so.
+
+    Raises:
+        InvalidArgument: No client is called so.
+    """
+    meant = alike(client) if client else clients()
+    wanted = [one for one in configs if one.client in meant]
+    return "\n".join(f"# {one.client.title}: {one.where}\n{one.text}\n" for one in wanted)
+
+
+Entry = dict[str, Any]
+
+
+def _words(client: Client, file: Path, entry: Entry) -> Iterator[ClientConfig]:
+    yield ClientConfig(client=client, where=_short(file), text=rendered(client, entry))
+    if client.shell:
+        command = shlex.join((entry["command"], *entry["args"]))
+        pairs = [f"{name}={value}" for name, value in entry.get("env", {}).items()]
+        env = "".join(f" --env {shlex.quote(pair)}" for pair in pairs)
+        text = client.shell.format(key=SERVER_KEY, command=command, env=env)
+        yield ClientConfig(client=client, where="a shell", text=text)
+
+
+def _short(file: Path) -> str:
+    """Write it as a person would."""
+    home = Path.home()
+    return str("~" / file.relative_to(home)) if file.is_relative_to(home) else str(file)
+
+
+ADDRESSES: Final = frozenset(("url", "httpUrl", "serverUrl"))
+"""The fields by which entries name the address of a server; some clients read several."""
+_OF_STDIO: Final = frozenset(("command", "args", "cwd", "env", "env_vars", "envFile"))
+_OF_HTTP: Final = ADDRESSES | {"headers", "http_headers", "bearer_token_env_var", "oauth"}
+
+
+def by_command(client: Client, root: Path, settings: Mapping[str, str] | None = None) -> Entry:
+    """Let the client start the server of the checkout at `root`, with these settings."""
+    started = {"command": str(root / ".venv" / "bin" / "python"), "args": [str(root / "server.py")]}
+    env = {"env": dict(settings)} if settings else {}
+    return {**client.stdio, **started, **env, **client.times}
+
+
+def by_address(client: Client, url: str, *, token: bool) -> Entry:
+    """Let the client call a server that runs; a token is named by its variable, never written.
+
+    Raises:
+        InvalidArgument: It is no address, or one that holds a secret, or the client takes none.
+    """
+    _checked(url)
+    if client.address is None:
+        raise InvalidArgument(
+            f"{client.title} takes no address in its file: it starts servers itself.",
+            fix="Leave URL out; or add the address in the client's own settings (Connectors).",
+        )
+    entry = {**client.http, client.address: url, **client.times}
+    return {**entry, **client.token} if token else entry
+
+
+def merged(old: Mapping[str, Any], ours: Entry) -> Entry:
+    """Set what is ours and keep the rest; of two time-outs the longer one stays.
+
+    What belongs to the other way of reaching a server goes: no client takes both. What was meant
+    for another address goes too: its headers may hold a secret; and so does another script's `cwd`.
+    An address in another field is such a one: some clients would call it still.
+    """
+    there = {"args"} if "command" in ours else ADDRESSES & (ours.keys() | old.keys())
+    moved = any(name not in ours or old.get(name) != ours[name] for name in there)
+    gone = _OF_HTTP if "command" in ours else _OF_STDIO
+    if moved:
+        gone |= _OF_HTTP | {"cwd"}
+    kept = {name: value for name, value in old.items() if name not in gone}
+    if (kept.get("type") in {None, "stdio"}) != ("command" in ours):
+        kept.pop("type", None)  # of the other way
+    both = {name: _both(kept.get(name), value) for name, value in ours.items()}
+    if "env" in ours:
+        both["env"] = {**(kept.get("env") or {}), **ours["env"]}
+    return {**kept, **both}
+
+
+def is_local(url: str) -> bool:
+    """Whether nobody but this machine can be meant."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _both(old: Any, new: Any) -> Any:
+    if isinstance(new, dict) and isinstance(old, Mapping):
+        return {**old, **{name: old.get(name, value) for name, value in new.items()}}
+    number = isinstance(new, int) and isinstance(old, int | float) and not isinstance(old, bool)
+    return max(old, new) if number else new
+
+
+def _checked(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname if parts.port != 0 else None
+    except ValueError:
+        host = None
+    if not host or parts.scheme not in {"http", "https"} or not url.isprintable() or " " in url:
+        raise InvalidArgument(
+            "That is no address of a server.", fix="Give it as http://127.0.0.1:8765/mcp."
+        )
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise InvalidArgument(
+            "The address holds more than a place: what stands there may be a secret.",
+            fix="Leave out user, password, query and fragment; the token comes from the variable"
+            " MCP_BEARER_TOKEN.",
+        )
+    if parts.scheme == "http" and not is_local(url):
+        raise InvalidArgument(
+            "Plain http carries the token in clear to another machine.",
+            fix="Use https (server.py --http --tls-cert … --tls-key …), or a tunnel to 127.0.0.1.",
+        )
+
+
+SCRIPT: Final = "server.py"
+_PATH: Final = re.compile(r"(?:[\w.+~/-]|\$\{[\w:]+\})+")
+"""A path of which nothing is more than a name: no space, sign or address."""
+_PROGRAM: Final = re.compile(r"[A-Za-z][\w.+-]{0,30}")
+_LAUNCHER: Final = re.compile(r"(?:ba|z)?sh|env|nice|node|npx|docker|pipx|uvx?|python[\d.]*")
+"""Words of a command that are no secret, wherever they stand."""
+_HOST: Final = re.compile(r"[\w.:-]+")
+
+
+def names_server(value: Any) -> bool:
+    """Whether this is the path of a server.py and nothing beside it."""
+    if not isinstance(value, str) or Path(value).name != SCRIPT:
+        return False
+    there = Path(value).is_absolute() and os.path.lexists(value)
+    return there or (bool(_PATH.fullmatch(value)) and redact(value) == value)
+
+
+def program(command: str) -> str | None:
+    """Name the program that a command starts; None where that could be something else."""
+    name = re.split(r"[/\\]", command)[-1]
+    plain = _PATH.fullmatch(command.replace("\\", "/")) and _PROGRAM.fullmatch(name)
+    return name if plain and redact(command) == command else None
+
+
+def words(command: str) -> str:
+    """Show a command's program, and of several words those that start another program."""
+    if alone := program(command):
+        return alone
+    shown = [one if _LAUNCHER.fullmatch(one) else MASK for one in command.split()]
+    return " ".join(shown) or MASK
+
+
+def host(url: Any) -> str:
+    """Name whom an address calls; a password that is not escaped can look like a host."""
+    try:
+        parts = urlsplit(url)
+        name = parts.hostname or ""
+    except (ValueError, TypeError, AttributeError):
+        return "nobody"
+    sure = parts.scheme in {"http", "https"} and "@" not in url.replace(parts.netloc, "", 1)
+    return name if sure and _HOST.fullmatch(name) and redact(name) == name else "nobody"
+
+
+_BOM: Final = "\ufeff"
+"""Editors of Windows begin a file with it."""
+
+
+def entry_in(client: Client, text: str) -> Mapping[str, Any] | None:
+    """Give our entry as it stands in a client's configuration.
+
+    Raises:
+        ValueError: The text is not what the client writes; the message quotes nothing of it.
+    """
+    found = _servers(client, _read(client, text)).get(SERVER_KEY)
+    if found is not None and not isinstance(found, dict):
+        raise ValueError(f"'{SERVER_KEY}' is no table of settings")
+    return found
+
+
+def changed(client: Client, text: str, ours: Entry) -> str:
+    """Give the text with our entry, and all else as it was.
+
+    It is read again before it is given: what means anything else than it should is refused.
+
+    Raises:
+        ValueError: The text cannot be read, or cannot be changed so.
+    """
+    if text.startswith(_BOM):
+        return _BOM + changed(client, text.removeprefix(_BOM), ours)
+    before = _read(client, text)
+    old = entry_in(client, text)
+    entry = merged(old or {}, ours)
+    if old == entry:
+        return text
+    fields = {name: value for name, value in entry.items() if (old or {}).get(name) != value}
+    gone = tuple(name for name in old or {} if name not in entry)
+    new = _edited(client, text, fields, gone, new=old is None)
+    servers = {**_servers(client, before), SERVER_KEY: entry}
+    if _read(client, new) != {**before, client.under: servers}:
+        raise ValueError("it is written in a way that cannot be added to safely")
+    return new
+
+
+def rendered(client: Client, entry: Entry) -> str:
+    """Write a configuration that holds nothing but our entry."""
+    return _edited(client, "", entry, (), new=True).strip()
+
+
+def _edited(client: Client, text: str, fields: Entry, gone: tuple[str, ...], *, new: bool) -> str:
+    path = (client.under, SERVER_KEY)
+    if client.form == "toml":
+        return config_files.put_toml(text, path, fields, gone)
+    if new:
+        return config_files.put_jsonc(text, path, fields)
+    for name in gone:
+        text = config_files.drop(text, (*path, name))
+    for name, value in fields.items():
+        text = config_files.put_jsonc(text, (*path, name), value)
+    return text
+
+
+def _read(client: Client, text: str) -> Mapping[str, Any]:
+    try:
+        found = (
+            SimpleNamespace(read=config_files.read_toml, put=config_files.put_toml)
+            if client.form == "toml"
+            else SimpleNamespace(
+                read=config_files.read_jsonc, put=config_files.put_jsonc, drop=config_files.drop
+            )
+        ).read(text.removeprefix(_BOM))
+    except RecursionError as exc:
+        raise ValueError("it is nested too deeply") from exc
+    if isinstance(found, dict):
+        return found
+    raise ValueError("it is no table of settings")
+
+
+def _servers(client: Client, tables: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = tables.get(client.under, {})
+    if isinstance(found, dict):
+        return found
+    raise ValueError(f"'{client.under}' is no table of servers")
+
+
+_LEAST_SECONDS: Final = {"call": 60, "start": 20}
+"""A tool takes 45 s at most; the first start after an install compiles every module."""
+
+
+class Seen(Record):
+    """One client's configuration."""
+
+    client: Client
+    state: Literal["absent", "without", "well", "off", "wrong", "unreadable"]
+    """`absent`: no such file; `without`: a file that does not name this server; `off`: its owner
+    has switched it off, and writing leaves it so."""
+    detail: str
+
+
+def look(root: Path, environment: Mapping[str, str]) -> tuple[Seen, ...]:
+    """Look at every client's own file; `root` is this checkout."""
+    return tuple(look_at(client, client.place(environment), root) for client in clients())
+
+
+def look_at(client: Client, file: Path, root: Path) -> Seen:
+    """Look at one file of a client."""
+    try:
+        text = text_of(file)
+        entry = entry_in(client, text or "")
+    except (OSError, ValueError) as exc:
+        return Seen(client=client, state="unreadable", detail=f"{file} cannot be read: {why(exc)}.")
+    if text is None:
+        return Seen(client=client, state="absent", detail=f"{file} is not there.")
+    if entry is None:
+        return Seen(client=client, state="without", detail=f"{file} does not name {SERVER_KEY}.")
+    wrong = (*_of_start(client, entry, root), *_of_times(client, entry))
+    if wrong:
+        return Seen(client=client, state="wrong", detail=f"{file}: {'; '.join(wrong)}.")
+    if entry.get("disabled") is True or entry.get("enabled") is False:
+        said = f"{file} names {SERVER_KEY}, and has it switched off."
+        return Seen(client=client, state="off", detail=said)
+    does = "starts this checkout" if "command" in entry else f"calls {_host(entry)}"
+    return Seen(client=client, state="well", detail=f"{file} {does}.")
+
+
+def _of_start(client: Client, entry: Mapping[str, Any], root: Path) -> Sequence[str]:
+    if ADDRESSES & entry.keys() and "command" not in entry:
+        return ()
+    command, arguments = entry.get("command"), entry.get("args", [])
+    if not isinstance(command, str) or not isinstance(arguments, list):
+        return ("it says neither a command nor an address",)
+    script = next((one for one in arguments if names_server(one)), None)
+    if script is None:
+        return ("it starts something else",)
+    if not Path(script).is_absolute():
+        return (f"'{SCRIPT}' is found only where the client starts in this checkout",)
+    if Path(script).resolve() != (root / SCRIPT).resolve():
+        return (f"it starts another checkout: {script}",)
+    return () if shutil.which(command) else (_missing(command, by_command(client, root)),)
+
+
+def _missing(command: str, ours: Mapping[str, Any]) -> str:
+    """Name it whole where it is ours; else by the program alone, where one can be told."""
+    name = program(command)
+    named = f"its program '{name}'" if name else "its program"
+    return f"{command if command == ours['command'] else named} is not there; run `make install`"
+
+
+def _host(entry: Mapping[str, Any]) -> str:
+    """Name whom it calls; the rest of an address may hold a secret."""
+    return host(next(entry[name] for name in entry if name in ADDRESSES))
+
+
+def _of_times(client: Client, entry: Mapping[str, Any]) -> Sequence[str]:
+    fields = ((client.call, "call"), (client.start, "start"))
+    return [
+        f"{one.field} gives a {what} less than {_LEAST_SECONDS[what]} s"
+        for one, what in fields
+        if one and not _enough(entry.get(one.field), _LEAST_SECONDS[what] * one.per_second, client)
+    ]
+
+
+def _enough(value: Any, least: int, client: Client) -> bool:
+    if value is None:  # of those who have such a field, Codex alone is impatient by itself
+        return client.form == "json"
+    return isinstance(value, int | float) and value >= least
+
+
+_NEW_FOLDER: Final = 0o700
+"""Such files hold other servers' secrets."""
+_KINDS: Final = frozenset(("stdio", "http", "sse", "streamable-http", "streamableHttp"))
+"""Types of an entry that clients know."""
+_OURS_ONLY: Final = ADDRESSES | {"env", "headers", "http_headers"}
+"""Fields of which nothing is shown that is not ours."""
+
+
+class Change(Record):
+    """What one client's file says now and would say."""
+
+    client: Client
+    file: Path
+    """The file itself, not a link to it."""
+    old: str | None
+    """None where there is no file."""
+    new: str
+    entry: Entry
+    """Ours, as it is written where none was."""
+
+    @property
+    def needed(self) -> bool:
+        """Whether there is anything to change."""
+        return self.old != self.new
+
+
+def change(client: Client, file: Path, entry: Entry) -> Change:
+    """Say what writing would change; nothing is written.
+
+    Raises:
+        HostError: The file cannot be read, understood or written; it says what to paste into it.
+    """
+    file = Path(os.path.realpath(file))
+    try:
+        old = text_of(file)
+        new = changed(client, old or "", entry)
+        if old is not None and old != new:
+            _refuse_read_only(file)
+    except (OSError, ValueError) as exc:
+        raise _by_hand(client, file, entry, why(exc)) from exc
+    return Change(client=client, file=file, old=old, new=new, entry=entry)
+
+
+def difference(wanted: Change) -> str:
+    """Show how our entry changes; nothing of anybody else's, and no value that may be secret."""
+    old, new = _lines(wanted, wanted.old or ""), _lines(wanted, wanted.new)
+    name = str(wanted.file)
+    before = name if wanted.old is not None else os.devnull
+    lines = difflib.unified_diff(old, new, before, name, lineterm="")
+    return "\n".join(line for line in lines if not line.startswith("@@"))  # numbers of no file
+
+
+def write(wanted: Change) -> Path | None:
+    """Write it as a whole or not at all; give the copy of what was there before.
+
+    Raises:
+        Busy: Somebody else has changed the file since it was looked at.
+        HostError: It cannot be written, or does not say afterwards what it should.
+    """
+    client, file = wanted.client, wanted.file
+    again = f"Close {client.title}, then run the same command again."
+    try:
+        if text_of(file) != wanted.old:
+            said = f"{file} was changed by somebody else meanwhile; nothing was written."
+            raise Busy(said, fix=again)
+        file.parent.mkdir(parents=True, exist_ok=True, mode=_NEW_FOLDER)
+        copy = _copied(file, wanted.old) if wanted.old is not None else None
+        _replaced(file, wanted.new, like=file)
+        seen = entry_in(client, text_of(file) or "")
+    except (OSError, ValueError) as exc:
+        raise _by_hand(client, file, wanted.entry, why(exc)) from exc
+    if seen != entry_in(client, wanted.new):
+        raise Busy(f"{file} was written, and says something else again.", fix=again)
+    return copy
+
+
+def text_of(file: Path) -> str | None:
+    """Read it to the letter, its line ends as well; None where there is none.
+
+    Raises:
+        OSError: It cannot be read, or is a folder, a pipe or a link in a circle.
+        UnicodeError: It is not UTF-8.
+    """
+    file = Path(os.path.realpath(file))
+    try:
+        mode = file.lstat().st_mode
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(mode):
+        raise OSError("it is no file")
+    return file.read_bytes().decode("utf-8")
+
+
+def why(exc: Exception) -> str:
+    """Say why a file cannot be used; nothing of it is quoted."""
+    if isinstance(exc, UnicodeError):
+        return "it is not UTF-8"
+    if isinstance(exc, OSError):
+        return (exc.strerror or str(exc)).lower()
+    return str(exc)
+
+
+def _refuse_read_only(file: Path) -> None:
+    """Leave alone what its owner or another program protects, though it could be replaced."""
+    if not file.stat().st_mode & stat.S_IWUSR or not os.access(file, os.W_OK):
+        raise OSError("it is read-only")
+
+
+def _lines(wanted: Change, text: str) -> Sequence[str]:
+    entry = entry_in(wanted.client, text)
+    if entry is None:
+        return ()
+    shown = {name: _shown(name, one, wanted.entry.get(name)) for name, one in entry.items()}
+    return rendered(wanted.client, shown).splitlines()
+
+
+def _shown(name: str, value: Any, ours: Any) -> Any:
+    """Hide what one field says, unless it is ours, the path of a file, or no secret by its kind."""
+    if isinstance(value, dict) or name in _OURS_ONLY:
+        return _ours(value, ours)
+    if isinstance(value, list):
+        return value if value == ours else [one if _is_path(one) else MASK for one in value]
+    if isinstance(value, bool) or value == ours or _is_path(value):
+        return value
+    if isinstance(value, str) and name == "command":
+        return words(value)
+    number = isinstance(value, int | float) and isinstance(ours, int)  # a time-out
+    return value if number or (name == "type" and value in _KINDS) else MASK
+
+
+def _ours(value: Any, ours: Any) -> Any:
+    if isinstance(value, dict):
+        known = ours if isinstance(ours, dict) else {}
+        return {name: _ours(one, known.get(name)) for name, one in value.items()}
+    return value if value == ours else MASK
+
+
+def _is_path(value: Any) -> bool:
+    """Whether it names a file, and not only begins as one: so do secrets in base64."""
+    if not isinstance(value, str) or not Path(value).is_absolute():
+        return False
+    return names_server(value) or os.path.lexists(value)
+
+
+def _copied(file: Path, text: str) -> Path:
+    """Copy it beside itself, under the first name that is free."""
+    names = (f"{file.name}.bak{number or ''}" for number in count())
+    copy = next(path for name in names if not os.path.lexists(path := file.with_name(name)))
+    _replaced(copy, text, like=file)
+    return copy
+
+
+def _replaced(file: Path, text: str, *, like: Path) -> None:
+    """Put a whole file in its place, with the owner and mode of another; else nobody else's."""
+    there = like.stat() if like.exists() else None
+    number, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with os.fdopen(number, "wb") as made:
+            made.write(text.encode("utf-8"))
+            made.flush()
+            if there:
+                _belongs_as(made.fileno(), there)
+            os.fsync(made.fileno())
+        Path(name).replace(file)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def _belongs_as(number: int, there: os.stat_result) -> None:
+    if there.st_uid != os.geteuid():  # by sudo: its owner must be able to read it afterwards
+        os.fchown(number, there.st_uid, there.st_gid)
+    os.fchmod(number, stat.S_IMODE(there.st_mode))
+
+
+def _by_hand(client: Client, file: Path, entry: Entry, why: str) -> HostError:
+    return HostError(
+        f"{file} stays as it is: {why}.",
+        fix=f"Put '{SERVER_KEY}' into it by hand:\n{rendered(client, entry)}",
+    )

@@ -1,0 +1,634 @@
+"""Every deployment and host at a glance, what needs attention first."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from itertools import accumulate
+from typing import Any, Final, NamedTuple
+
+import anyio
+
+from backends.base import Backend, HasHost, HostState, Usage
+from backends.common.concurrency import in_time
+from core.errors import NextStep, OpsError
+from core.metrics import EngineMetrics, MetricsPage
+from core.records import SIMULATED, Answer, Deployment, Failure, Phase, Record, State
+from operations.deployments import can_stop, usual
+from operations.inventory import (
+    Leftover,
+    first_steps,
+    leftover_words,
+    leftovers,
+    not_set_up,
+    note_what_is_not_known,
+    running_words,
+    with_use,
+)
+from operations.resolve import EACH_SECONDS, Found, find, look, sight_of
+from operations.runtime import Runtime
+
+ENDPOINT_SECONDS: Final = 5.0
+"""For an engine's metrics; a healthy one gives them in milliseconds."""
+ALL_SECONDS: Final = 30.0
+"""For everything together: a third of a client's patience of 45 s is left for the answer."""
+_AT_ONCE: Final = 32
+"""Engines that are asked at the same time."""
+
+
+class Figures(NamedTuple):
+    """What was seen of a deployment beyond what its platform says."""
+
+    load: EngineMetrics | None = None
+    usage: Usage | None = None
+    missing: str = ""
+
+
+class View:
+    """What was seen so far; it can be told at any moment."""
+
+    def __init__(self, runtime: Runtime, targets: Sequence[str]) -> None:
+        self.targets: Final = tuple(targets)
+        self.found: Final[dict[str, tuple[Found, ...]]] = {}
+        self.failed: Final[dict[str, OpsError]] = {}
+        self.hosts: Final[dict[str, HostState]] = {}
+        self.leftovers: Final[list[Leftover]] = []
+        """What bills by the month, whether anything is deployed or not."""
+        self.in_time: bool = False
+        """Whether the end of the looks came before that of the time."""
+        self._runtime: Final = runtime
+        self._figures: Final[dict[tuple[str, str], Figures]] = {}
+        self._limit: Final = anyio.CapacityLimiter(_AT_ONCE)
+
+    async def look(self) -> None:
+        """Look at every target and at what is there, until all is seen or the time is over."""
+        with anyio.move_on_after(ALL_SECONDS):
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._look_for_leftovers)
+                for target in self.targets:
+                    group.start_soon(self._look_at, target)
+            self.in_time = True
+
+    async def look_closer(self, found: Found) -> None:
+        """Look at one deployment that was found already, and at its host."""
+        with anyio.move_on_after(ALL_SECONDS):
+            await self._see(found.deployment.target, (found,))
+            self.in_time = True
+
+    @property
+    def deployments(self) -> tuple[Found, ...]:
+        """Every deployment that was seen, in the order of the targets."""
+        return tuple(one for target in self.targets for one in self.found.get(target, ()))
+
+    @property
+    def late(self) -> tuple[str, ...]:
+        """Name the targets that neither answered nor failed before the time was over."""
+        return tuple(
+            f"{one} was not looked at within {ALL_SECONDS:.0f} s."
+            for one in self.targets
+            if one not in self.found and one not in self.failed
+        )
+
+    def figures(self, found: Found) -> Figures:
+        """Give what was seen of one beyond what its platform says."""
+        nothing = Figures(missing=f"It was not looked at closer within {ALL_SECONDS:.0f} s.")
+        return self._figures.get(_key(found), nothing)
+
+    async def _look_for_leftovers(self) -> None:
+        self.leftovers.extend(await leftovers(self._runtime.stage, self.targets))
+
+    async def _look_at(self, target: str) -> None:
+        stage = self._runtime.stage
+        try:
+            there = await look(stage, target, EACH_SECONDS)
+        except OpsError as exc:
+            self.failed[target] = exc
+            return
+        backend = stage.backend(target)
+        await self._see(target, tuple(Found(backend, usual(self._runtime, one)) for one in there))
+
+    async def _see(self, target: str, there: tuple[Found, ...]) -> None:
+        self.found[target] = there
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._see_host, target, self._runtime.stage.backend(target))
+            for one in there:
+                group.start_soon(self._see_one, one)
+
+    async def _see_host(self, target: str, backend: Backend) -> None:
+        if isinstance(backend, HasHost):
+            with anyio.move_on_after(ENDPOINT_SECONDS), suppress(OpsError):
+                self.hosts[target] = await backend.host()
+
+    async def _see_one(self, found: Found) -> None:
+        async with self._limit:
+            self._figures[_key(found)] = await figures_of(self._runtime, found)
+
+
+async def figures_of(runtime: Runtime, found: Found) -> Figures:
+    """Give what is seen of one from outside, and its engine's load if it is ready.
+
+    One that is not ready is never asked: it may be asleep, and a question would wake it.
+    """
+    usage = await _usage(found)
+    if found.deployment.state is not State.READY:
+        return Figures(usage=usage)
+    with anyio.move_on_after(ENDPOINT_SECONDS):
+        try:
+            async with runtime.endpoint(found.backend, found.name) as endpoint:
+                page = MetricsPage(await endpoint.metrics_text())
+        except OpsError as exc:
+            return Figures(usage=usage, missing=f"Its metrics could not be read: {exc.summary}")
+        return Figures(load=page.engine(), usage=usage)
+    missing = f"Its metrics did not come within {ENDPOINT_SECONDS:.0f} s."
+    return Figures(usage=usage, missing=missing)
+
+
+async def _usage(found: Found) -> Usage | None:
+    if isinstance(found.backend, HasHost):
+        # One that is being deleted may be gone by now.
+        with anyio.move_on_after(ENDPOINT_SECONDS), suppress(OpsError):
+            return await found.backend.usage(found.name)
+    return None
+
+
+def _key(found: Found) -> tuple[str, str]:
+    return found.deployment.target, found.name
+
+
+FULL: Final = 0.85
+"""Share of KV blocks in use from which requests are about to wait or to be preempted."""
+LONG_BOOT: Final = timedelta(minutes=30)
+"""Of a phase whose usual length nobody knows; the slowest boot that was seen took 15 min: a TPU's
+graphs (2026-08)."""
+_TIMES_USUAL: Final = 3
+_AT_LEAST_SECONDS: Final = 120
+_WORDS: Final = 200
+"""Characters of what a failure may say: a row is looked at, not read."""
+_NAME: Final = 80
+"""Characters of what somebody else has named."""
+
+
+class Health(StrEnum):
+    """How a deployment is; in the order in which they need attention."""
+
+    BILLED = "billed though broken"
+    FAILED = "failed"
+    OVERDUE = "overdue"
+    SATURATED = "saturated"
+    UNKNOWN = "unknown"
+    SLOW = "slow to boot"
+    DARK = "ready, but without metrics"
+    BOOTING = "booting"
+    ENDING = "ending"
+    READY = "ready"
+    ASLEEP = "asleep"
+    STOPPED = "stopped"
+    EXPIRED = "expired"
+
+    @property
+    def ill(self) -> bool:
+        """Whether somebody should look."""
+        return _ORDER.index(self) <= _ORDER.index(Health.DARK)
+
+
+_ORDER: Final = tuple(Health)
+_CALM: Final = {
+    State.READY: Health.READY,
+    State.ASLEEP: Health.ASLEEP,
+    State.STOPPED: Health.STOPPED,
+    State.EXPIRED: Health.EXPIRED,
+    State.STOPPING: Health.ENDING,
+    State.DELETING: Health.ENDING,
+}
+_NEXT: Final[dict[Health, tuple[tuple[str, str], ...]]] = {
+    Health.BILLED: (
+        ("diagnose", "Call diagnose for the cause; stop_vllm or destroy_vllm ends the billing."),
+        ("diagnose", "Call diagnose for the cause; destroy_vllm ends the billing."),
+        ("get_logs", "Read get_logs; stop_vllm or destroy_vllm ends the billing."),
+        ("get_logs", "Read get_logs; destroy_vllm ends the billing."),
+        ("diagnose", "Call diagnose for the cause; it is billed until somebody ends it."),
+        ("status_vllm", "Look with status_vllm; it is billed until somebody ends it."),
+    ),
+    Health.FAILED: (
+        ("diagnose", "Call diagnose for the cause."),
+        ("get_logs", "Read get_logs for the cause."),
+        ("status_vllm", "Look with status_vllm."),
+    ),
+    Health.OVERDUE: (
+        ("stop_vllm", "Its time is over: call stop_vllm, or destroy_vllm."),
+        ("destroy_vllm", "Its time is over: call destroy_vllm."),
+        ("status_vllm", "Its time is over: look with status_vllm."),
+    ),
+    Health.SATURATED: (
+        (
+            "get_metrics",
+            "See with get_metrics whether it lasts; update_vllm_scaling allows more replicas.",
+        ),
+        ("get_metrics", "See with get_metrics whether it lasts."),
+    ),
+    Health.UNKNOWN: (
+        ("diagnose", "Call diagnose for the layer at fault."),
+        ("get_logs", "Read get_logs for the cause."),
+        ("status_vllm", "Look with status_vllm."),
+    ),
+    Health.SLOW: (
+        ("diagnose", "Call diagnose: it boots for longer than is usual."),
+        ("get_logs", "Read get_logs: it boots for longer than is usual."),
+    ),
+    Health.DARK: (
+        ("diagnose", "Call diagnose: its metrics did not come."),
+        ("get_metrics", "Try get_metrics: its metrics did not come."),
+    ),
+    Health.BOOTING: (("status_vllm", "Wait for it with status_vllm."),),
+    Health.ENDING: (("status_vllm", "See it end with status_vllm."),),
+    Health.READY: (("query_gemma4", "Ask it with query_gemma4."),),
+    Health.ASLEEP: (
+        ("query_gemma4", "It is woken by query_gemma4 with wake=true, which is paid for."),
+    ),
+    Health.EXPIRED: (
+        ("destroy_vllm", "Its time is over: destroy_vllm takes away what is left of it."),
+        ("status_vllm", "Its time is over: look with status_vllm."),
+    ),
+    Health.STOPPED: (
+        ("start_vllm", "start_vllm brings it back, destroy_vllm takes it away."),
+        ("status_vllm", "Look with status_vllm."),
+    ),
+}
+"""What helps, the best first; a sentence is said only where every tool that it names is listed."""
+_TOOL: Final = re.compile(r"\b[a-z]+(?:_[a-z0-9]+)+\b|\bdiagnose\b")
+
+
+class Row(Record):
+    """One deployment on the dashboard."""
+
+    name: str
+    target: str
+    health: Health
+    state: State
+    phase: Phase | None
+    model: str
+    engine: str
+    instance: str | None
+    revision: str
+    age_seconds: float
+    """Since it was made."""
+    up_seconds: float | None
+    overdue_since: datetime | None = None
+    requests_running: int | None = None
+    requests_waiting: int | None = None
+    kv_cache_usage: float | None = None
+    """Share of KV blocks in use, 0 to 1."""
+    usage: Usage | None = None
+    replicas: int
+    usd_per_hour: float | None
+    """Of one running replica; None where nobody has said."""
+    usd_per_hour_now: float | None
+    """Of all that run."""
+    usd_so_far: float | None
+    failure_code: str | None = None
+    cause: str | None = None
+    missing: str | None = None
+    """What could not be looked at, and why."""
+    next_tool: str | None = None
+    do_next: str
+
+    @property
+    def place(self) -> tuple[int, float, str, str]:
+        """Where it stands: the worst first, of these the dearest."""
+        return (_ORDER.index(self.health), -(self.usd_per_hour_now or 0), self.target, self.name)
+
+    @property
+    def short(self) -> str:
+        """Say it in a few words, for where there are many."""
+        return f"{self.name} on {self.target}: {self.health}"
+
+
+def row_of(found: Found, figures: Figures, listed: Callable[[str], bool], now: datetime) -> Row:
+    """Put together what was seen."""
+    deployment = found.deployment
+    late = _overdue_since(deployment, now)
+    health = _health(deployment, figures, late=late is not None, now=now)
+    stops = can_stop(found.backend)
+    tool, sentence = _advice(health, lambda one: listed(one) and (stops or one != "stop_vllm"))
+    failure = deployment.failure
+    return Row(
+        **_named(deployment),
+        name=found.name,
+        target=deployment.target,
+        health=health,
+        state=deployment.state,
+        phase=deployment.phase,
+        age_seconds=_seconds(now, deployment.created_at),
+        up_seconds=_seconds(now, deployment.since) if deployment.replicas else None,
+        overdue_since=late,
+        **_loaded(figures.load),
+        usage=figures.usage,
+        replicas=deployment.replicas,
+        usd_per_hour=deployment.usd_per_hour,
+        usd_per_hour_now=deployment.usd_per_hour_now,
+        usd_so_far=deployment.usd_so_far,
+        failure_code=failure.code if failure else None,
+        cause=_cut(failure.cause) if failure else None,
+        missing=_cut(figures.missing) or None,
+        next_tool=tool,
+        do_next=_with_fix(sentence, failure),
+    )
+
+
+def _loaded(load: EngineMetrics | None) -> dict[str, Any]:
+    """Give what the engine has to do."""
+    if load is None:
+        return {}
+    return {
+        "requests_running": load.requests_running,
+        "requests_waiting": load.requests_waiting,
+        "kv_cache_usage": load.kv_cache_usage,
+    }
+
+
+def _named(deployment: Deployment) -> dict[str, str | None]:
+    """Give what it is called, each name cut."""
+    return {
+        "model": _cut(deployment.served_model_name, _NAME),
+        "engine": _cut(deployment.engine, _NAME),
+        "instance": _cut(deployment.instance, _NAME) if deployment.instance else None,
+        "revision": _cut(deployment.revision, _NAME),
+    }
+
+
+def _health(deployment: Deployment, figures: Figures, *, late: bool, now: datetime) -> Health:
+    state, load = deployment.state, figures.load
+    broken = state in {State.FAILED, State.UNKNOWN}
+    full = load and (load.requests_waiting or (load.kv_cache_usage or 0) > FULL)
+    worst = (
+        (Health.BILLED, broken and deployment.replicas and deployment.usd_per_hour),
+        (Health.FAILED, state is State.FAILED),
+        (Health.OVERDUE, late),
+        (Health.SATURATED, full),
+        (Health.UNKNOWN, state is State.UNKNOWN),
+        (Health.SLOW, _is_slow(deployment, now)),
+        (Health.DARK, state is State.READY and load is None),
+    )
+    return next((health for health, so in worst if so), _CALM.get(state, Health.BOOTING))
+
+
+def _overdue_since(deployment: Deployment, now: datetime) -> datetime | None:
+    ends = deployment.expires_at
+    runs = not deployment.state.ended
+    return ends if ends and ends < now and runs else None
+
+
+def _is_slow(deployment: Deployment, now: datetime) -> bool:
+    """Whether its phase takes long; one that only waits in a queue costs nothing and may."""
+    phase = deployment.phase
+    if phase is None or deployment.state is State.QUEUED:
+        return False
+    usual = phase.usual_seconds
+    longest = LONG_BOOT.total_seconds()
+    if usual is not None:
+        longest = max(_TIMES_USUAL * usual, _AT_LEAST_SECONDS)
+    return (now - phase.since).total_seconds() > longest
+
+
+def _advice(health: Health, listed: Callable[[str], bool]) -> tuple[str | None, str]:
+    known = (row for row in _NEXT[health] if all(map(listed, _TOOL.findall(row[1]))))
+    return next(known, (None, "No tool of this profile helps here."))
+
+
+def _with_fix(sentence: str, failure: Failure | None) -> str:
+    return f"{sentence} {_cut(failure.fix)}" if failure else sentence
+
+
+def _seconds(now: datetime, since: datetime) -> float:
+    return round(max(0.0, (now - since).total_seconds()), 1)
+
+
+def _cut(text: str, most: int = _WORDS) -> str:
+    if len(text) <= most:
+        return text
+    words = f"{text[: most - 1]}…"
+    return f'{words}"' if words.count('"') % 2 else words  # words of others stay in quotes
+
+
+def now_utc() -> datetime:
+    """Give the time that ages are reckoned from."""
+    return datetime.now(UTC)
+
+
+_MOST_ROWS: Final = 12
+"""Told in full: 700 characters each, 1,500 at most."""
+_SHORT_CHARACTERS: Final = 8_000
+"""Of those that are left, told in a few words each; together less than a reply may hold."""
+_BETWEEN: Final = 4
+"""Characters between two of them."""
+_MOST_STEPS: Final = 3
+_FIND_SECONDS: Final = 30.0
+"""For the one that is named to be found; to look closer takes `ENDPOINT_SECONDS` more."""
+
+
+class Totals(Record):
+    """Of all deployments that were seen."""
+
+    deployments: int
+    need_attention: int
+    by_health: dict[str, int]
+    usd_per_hour_now: float
+    """Of what runs now, as far as prices are known."""
+    usd_so_far: float
+    price_not_known: int = 0
+    """Of those that run."""
+    cost_not_known: int = 0
+    """So far."""
+
+    @property
+    def sentence(self) -> str:
+        """Say the money."""
+        doubts = (
+            (self.price_not_known, "a price that is not known"),
+            (self.cost_not_known, "costs so far that are not known"),
+        )
+        more = "".join(f", {number} with {words}" for number, words in doubts if number)
+        return f"${self.usd_per_hour_now:.2f} per hour now, ${self.usd_so_far:.2f} so far{more}."
+
+
+class SystemStatus(Answer):
+    """Every deployment and the host they run on."""
+
+    running: str
+    """What runs and what it costs an hour, in one sentence."""
+
+    deployments: tuple[Row, ...]
+    """What needs attention first; well ones last."""
+    others: tuple[str, ...] = ()
+    """The rest, in the same order, in a few words each."""
+    left_out: int = 0
+    """Of the rest, told only in the totals."""
+    totals: Totals
+    hosts: dict[str, HostState]
+    """By target."""
+    not_seen: tuple[str, ...] = ()
+    """Targets that could not be looked at, and why."""
+    asked_though_it_may_sleep: tuple[str, ...] = ()
+    """Whose load was asked of the model itself, on targets where none is paid for that sleeps."""
+    complete: bool
+    """All that may be deployed was looked at; else `not_seen` and each row's `missing` say what
+    was not."""
+    simulated: bool
+    leftovers: tuple[Leftover, ...] = ()
+    not_set_up: str = ""
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return a row for each deployment, and what was not seen."""
+        return {
+            "deployments": [_brief(row) for row in self.deployments],
+            "others": self.others,
+            "usd_so_far": self.totals.usd_so_far,
+            "hosts": {name: host.health for name, host in self.hosts.items()},
+            "not_set_up": self.not_set_up,
+            "complete": None if self.complete or self.deployments else False,
+        }
+
+    def warnings(self) -> tuple[str, ...]:
+        """Warn of what is not real, not seen, and of a price of looking."""
+        kept = ", ".join(self.asked_though_it_may_sleep)
+        said = f"Asking {kept} for its load postpones the moment at which it may fall asleep."
+        return (
+            *((SIMULATED,) if self.simulated else ()),
+            *(self.not_seen if self.totals.deployments or self.complete else ()),
+            *((said,) if kept else ()),
+        )
+
+    def summary(self) -> str:
+        """Say what runs and what it costs, then what needs attention first."""
+        return " ".join(word for word in (self.running, *self._attention()) if word)
+
+    def next_steps(self) -> tuple[NextStep, ...]:
+        """Offer the first things to do."""
+        steps = tuple(
+            NextStep(row.next_tool, {"target": row.target, "name": row.name})
+            for row in self.deployments[:_MOST_STEPS]
+            if row.health.ill and row.next_tool
+        )
+        ends = tuple(one.step() for one in self.leftovers if not one.in_use)
+        if self.totals.deployments or ends:
+            return (*steps, *ends)
+        return first_steps(complete=self.complete)
+
+    def _attention(self) -> Iterator[str]:
+        if self.leftovers:
+            yield leftover_words(self.leftovers)
+        number = self.totals.need_attention
+        if number:
+            row = self.deployments[0]
+            cause = f": {row.cause}" if row.cause else "."
+            needs = "needs" if number == 1 else "need"
+            yield (
+                f"{number} of {self.totals.deployments} {needs} attention, first {row.name} on"
+                f" {row.target}, {row.health}{cause} {row.do_next}"
+            )
+        elif self.totals.deployments:
+            states = self.totals.by_health.items()
+            yield f"All healthy: {', '.join(f'{count} {health}' for health, count in states)}."
+
+
+def _brief(row: Row) -> dict[str, Any]:
+    return row.model_dump(
+        mode="json",
+        include={
+            "name",
+            "target",
+            "health",
+            "model",
+            "usd_per_hour_now",
+            "overdue_since",
+            "requests_running",
+            "requests_waiting",
+            "failure_code",
+            "missing",
+        },
+    )
+
+
+async def system_status(runtime: Runtime, target: str | None, name: str | None) -> SystemStatus:
+    """Look at everything, or at what was named; in less than a client's patience of 45 s.
+
+    Raises:
+        DeploymentNotFound: There is none of that name.
+        OpsError: The one target that was named cannot be looked at.
+    """
+    stage = runtime.stage
+    note_what_is_not_known(stage)
+    if name is not None:
+        with in_time(target or "A target", f"describe {name}", _FIND_SECONDS, fix=_AGAIN):
+            found = await find(stage, target, name)
+        view = View(runtime, (found.deployment.target,))
+        await view.look_closer(found)
+    else:
+        view = View(runtime, (target,) if target else stage.usable)
+        await view.look()
+    if target and target in view.failed:
+        raise view.failed[target]
+    return _told(runtime, view)
+
+
+_AGAIN: Final = "Call the same tool again, or status_vllm."
+
+
+def _told(runtime: Runtime, view: View) -> SystemStatus:
+    now, found = now_utc(), view.deployments
+    rows = [row_of(one, view.figures(one), runtime.listed.__contains__, now) for one in found]
+    rows.sort(key=lambda row: row.place)
+    rest = rows[_MOST_ROWS:]
+    others = _short(rest)
+    stage = runtime.stage
+    sight = sight_of(stage, view.targets, found, view.failed)
+    not_seen = (*sight.not_looked_at, *view.late)
+    there = tuple(one.deployment for one in found)
+    return SystemStatus(
+        running=running_words(there, (*sight.hides, *view.late)),
+        leftovers=with_use(stage, view.leftovers, there),
+        not_set_up=not_set_up(stage) if view.targets == stage.usable else "",
+        deployments=tuple(rows[:_MOST_ROWS]),
+        others=others,
+        left_out=len(rest) - len(others),
+        totals=_totals(rows),
+        hosts={one: view.hosts[one] for one in view.targets if one in view.hosts},
+        not_seen=not_seen,
+        asked_though_it_may_sleep=_kept_awake(view)[:_MOST_ROWS],
+        complete=view.in_time
+        and sight.complete
+        and not view.late
+        and not any(row.missing for row in rows),
+        simulated=any(one.simulated for one in there),
+    )
+
+
+def _kept_awake(view: View) -> tuple[str, ...]:
+    """Name those that were asked for their load and that sleep, perhaps, when nobody asks."""
+    return tuple(
+        one.name
+        for one in view.deployments
+        if view.figures(one).load and not one.backend.target.min_replicas
+    )
+
+
+def _short(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Give as many in a few words as there is room for."""
+    lengths = accumulate(len(row.short) + _BETWEEN for row in rows)
+    room = sum(length <= _SHORT_CHARACTERS for length in lengths)
+    return tuple(row.short for row in rows[:room])
+
+
+def _totals(rows: Sequence[Row]) -> Totals:
+    spent = [row.usd_so_far for row in rows]
+    return Totals(
+        deployments=len(rows),
+        need_attention=sum(row.health.ill for row in rows),
+        by_health=dict(Counter(str(row.health) for row in rows)),
+        usd_per_hour_now=round(sum(row.usd_per_hour_now or 0 for row in rows), 4),
+        usd_so_far=round(sum(usd or 0 for usd in spent), 4),
+        price_not_known=sum(row.usd_per_hour_now is None for row in rows),
+        cost_not_known=sum(usd is None for usd in spent),
+    )

@@ -1,0 +1,468 @@
+"""Deployments made, followed while they boot, stopped, changed and removed."""
+
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from typing import Final, Literal
+
+import anyio
+
+from backends.base import Backend, Ends, GoesOn, NamesEngine, Purges, RemembersSpec, Scales, Stops
+from backends.common.concurrency import in_time
+from core import settings
+from core.environment import ROOT
+from core.errors import CloudError, DeploymentNotFound, InvalidArgument, OpsError, Unsupported
+from core.journal import Expiry
+from core.records import (
+    SIMULATED,
+    TINY_MODEL,
+    Deleted,
+    Deployment,
+    DeploymentSpec,
+    Plan,
+    State,
+    Step,
+    Target,
+    valid,
+)
+from core.reply import note
+from operations.resolve import Found, find, last_use
+from operations.runtime import Runtime, Stage
+from operations.targets import place_called
+from planner.places import Place
+
+_LOOK_SECONDS: Final = 0.5
+_FOLLOW_SECONDS: Final = 24 * 3600
+"""The longest wait and boot that is followed in the background: for a chip it may be hours."""
+_BETWEEN_STEPS_SECONDS: Final = 15
+_FOLLOW: Final = "follow "
+
+
+def follow(runtime: Runtime, backend: Backend, deployment: Deployment) -> None:
+    """Keep looking while it boots, so that each phase's length becomes known."""
+    if deployment.state.settled or runtime.settings.read_only:
+        return
+    runtime.background.start(
+        following(deployment), lambda: _follow_boot(runtime, backend, deployment)
+    )
+
+
+def keep_expiry(runtime: Runtime, deployment: Deployment) -> None:
+    """Remember when its time is over, so that a server of this machine stops it then.
+
+    What is being deleted keeps the time that it had, so that what is left of it goes then as well.
+    A journal that cannot be written is told: the deployment is there all the same.
+    """
+    where, name, at = deployment.target, deployment.name, deployment.expires_at
+    if deployment.state is State.DELETING:
+        return
+    try:
+        if at:
+            runtime.stage.journal.keep_expiry(Expiry(target=where, name=name, at=at))
+        elif deployment.state is not State.UNKNOWN and runtime.stage.journal.exists:
+            runtime.stage.journal.forget_unreadable(where, name)
+    except OpsError as exc:
+        if at:
+            note(f"Nothing here stops {name} when its time is over: {exc.summary} {exc.fix}")
+
+
+def following(deployment: Deployment) -> str:
+    """Name the work in the background that follows it."""
+    return f"{_FOLLOW}{deployment.target}/{deployment.name}"
+
+
+async def find_to_watch(runtime: Runtime, target: str | None, name: str | None) -> Found:
+    """Give the deployment that is meant; between two steps of one there is none for a moment.
+
+    Raises as `find` does.
+    """
+    with anyio.move_on_after(_BETWEEN_STEPS_SECONDS):
+        while runtime.background.does(_FOLLOW):
+            try:
+                return await find(runtime.stage, target, name)
+            except (DeploymentNotFound, CloudError) as exc:
+                if target and isinstance(exc, CloudError):
+                    raise
+                await anyio.sleep(_LOOK_SECONDS)
+    return await find(runtime.stage, target, name)
+
+
+async def looked(backend: Backend, before: Deployment) -> Deployment:
+    """Look again; what was being made when it was last seen may have a next step to take."""
+    if isinstance(backend, GoesOn) and phase_of(before) in backend.waits_in:
+        await backend.go_on(before.name)
+        try:
+            return await backend.describe(before.name)
+        except DeploymentNotFound:  # what it waits for ended between the two
+            await backend.go_on(before.name)
+    return await backend.describe(before.name)
+
+
+def pause(backend: Backend) -> float:
+    """Give the seconds between two looks."""
+    return max(_LOOK_SECONDS, backend.target.look_seconds)
+
+
+def phase_of(deployment: Deployment) -> str | None:
+    """Name the phase that it is in, None once it is settled."""
+    return deployment.phase.name if deployment.phase else None
+
+
+async def _follow_boot(runtime: Runtime, backend: Backend, deployment: Deployment) -> None:
+    phase, since, ends = phase_of(deployment), anyio.current_time(), None
+    with anyio.move_on_after(_FOLLOW_SECONDS):
+        while not deployment.state.settled:
+            await anyio.sleep(pause(backend))
+            try:
+                deployment = await looked(backend, deployment)
+            except OpsError as exc:
+                if exc.retryable:
+                    continue
+                return
+            if deployment.expires_at != ends:  # of one that waited it begins with its app
+                ends = deployment.expires_at
+                keep_expiry(runtime, deployment)
+            if phase_of(deployment) != phase:
+                seconds = round(anyio.current_time() - since, 1)
+                if phase and deployment.state not in {State.FAILED, State.EXPIRED}:
+                    runtime.stage.journal.record_phase(
+                        deployment.target, deployment.engine, phase, seconds
+                    )
+                phase, since = phase_of(deployment), anyio.current_time()
+
+
+MAX_WAIT_SECONDS: Final = 45
+_LAST_LOOK_SECONDS: Final = 2.0
+"""Of the longest wait, for the look that ends it."""
+_LONGEST_SECONDS: Final = 40.0
+"""Of one call that changes something; it is looked at once more after that."""
+"""Clients cut a call at about 60 s."""
+_LEFT: Final = "leftovers"
+"""Stands for the name of a deployment that is gone, where a purge names none."""
+_TINY: Final = ROOT / ".vllm" / TINY_MODEL
+_PRETENDED: Final = "google/gemma-4-E2B-it"
+"""What a simulated engine is called by where there is not even the tiny model."""
+
+Layout = Literal["speed", "concurrency", "context"]
+Progress = Callable[[Deployment], Awaitable[None]]
+
+
+def specify(
+    target: Target, name: str | None, model: str | None, runtime: Runtime, **flags: object
+) -> DeploymentSpec:
+    """Make a spec of what was said, of what the settings say and of what the target is like.
+
+    Raises:
+        InvalidArgument: No model is named and none can be guessed.
+    """
+    wanted = full_model_name(target, model, runtime)
+    said = {flag: value for flag, value in flags.items() if value is not None}
+    said.setdefault("tensor_parallel_size", runtime.settings.tensor_parallel_size)
+    said.setdefault("min_replicas", target.min_replicas)
+    return valid(DeploymentSpec, {"name": name or name_for(wanted), "model": wanted, **said})
+
+
+def full_model_name(target: Target, model: str | None, runtime: Runtime) -> str:
+    """Return the model that is meant: a Hub id in full, or the absolute path of a folder.
+
+    Raises:
+        InvalidArgument: No model is named and none can be guessed.
+    """
+    wanted = model or runtime.settings.model_name or _own_model(target, runtime)
+    if not wanted:
+        raise InvalidArgument(
+            "Which model?",
+            fix="Give `model`: a Hub id such as google/gemma-4-E4B-it, or a folder; or set"
+            " MODEL_NAME; `make vllm` makes a tiny one to try things with.",
+        )
+    from planner.model import full_name, is_path
+
+    return str(Path(wanted).expanduser().resolve()) if is_path(wanted) else full_name(wanted)
+
+
+def _own_model(target: Target, runtime: Runtime) -> str | None:
+    """Return what this machine serves where nobody names a model: something to try things with."""
+    if target.backend != "local":
+        return None
+    if _TINY.is_dir():
+        return str(_TINY)
+    backend = runtime.stage.backend(target.name)
+    pretends = isinstance(backend, NamesEngine) and backend.engine_name()[1] == SIMULATED
+    return _PRETENDED if pretends else None
+
+
+def name_for(model: str) -> str:
+    """Make a deployment's name of a model's.
+
+    >>> name_for("google/gemma-4-E4B-it")
+    'gemma-4-e4b-it'
+    """
+    last = model.rstrip("/").rsplit("/", 1)[-1].lower()
+    return (
+        re.sub(r"[^a-z0-9]+", "-", last).strip("-").lstrip("0123456789-")[:32].strip("-") or "vllm"
+    )
+
+
+async def plan(
+    backend: Backend, spec: DeploymentSpec, *, layout: Layout | None = None, force: bool = False
+) -> Plan:
+    """Read the model, then say what applying the spec would do.
+
+    Raises:
+        DoesNotFit: The memory does not suffice, and `force` does not say to try all the same.
+        InvalidArgument: The spec or `overrides.toml` cannot be used.
+    """
+    from operations import planning
+    from planner.model import read_model
+
+    model = await anyio.to_thread.run_sync(read_model, spec.model)
+    if layout:
+        spec = planning.arranged(backend, spec, model, layout)
+    elif spec.max_model_len is None:
+        spec = planning.with_usual_length(backend, spec, model)
+    spec = planning.with_parsers(backend, spec, model)
+    wanted = backend.plan(spec, model)
+    for change in settings.changes(backend.target.backend):
+        note(change)
+    if wanted.memory and not wanted.memory.fits and not force:
+        raise planning.does_not_fit(wanted, wanted.memory)
+    return wanted
+
+
+async def deploy(runtime: Runtime, backend: Backend, wanted: Plan) -> Deployment:
+    """Start, or go on with, what the plan says; what is true now."""
+    for warning in wanted.warnings:
+        note(warning)
+    with _in_time(backend, f"deploy {wanted.spec.name}"):
+        deployment = await backend.apply(wanted)
+    keep_expiry(runtime, deployment)
+    follow(runtime, backend, deployment)
+    return usual(runtime, deployment)
+
+
+async def status(
+    runtime: Runtime, found: Found, *, wait_s: float, progress: Progress
+) -> Deployment:
+    """Wait for the next change, at most `wait_s` seconds; what is true then."""
+    backend, first = found
+    if not runtime.settings.read_only:  # it may have been made by a machine that is no more
+        keep_expiry(runtime, first)
+    follow(runtime, backend, first)
+    ends = anyio.current_effective_deadline() - _LAST_LOOK_SECONDS  # it was looked for before
+    deadline = min(anyio.current_time() + wait_s, ends)
+    now = first
+    while not now.state.settled and anyio.current_time() + pause(backend) < deadline:
+        await progress(now)
+        await anyio.sleep(pause(backend))
+        now = await looked(backend, now)
+        if _changed(first, now):
+            break
+    from operations.forecast import with_prediction
+
+    return await with_prediction(runtime, found, usual(runtime, now))
+
+
+async def stop(found: Found) -> Deployment:
+    """End every replica and keep the deployment."""
+    with _in_time(found.backend, f"stop {found.name}"):
+        return await _stops(found).stop(found.name)
+
+
+async def start(runtime: Runtime, found: Found) -> Deployment:
+    """Start a stopped one again."""
+    with _in_time(found.backend, f"start {found.name}"):
+        deployment = await _stops(found).start(found.name)
+    keep_expiry(runtime, deployment)
+    follow(runtime, found.backend, deployment)
+    return usual(runtime, deployment)
+
+
+async def scale(
+    runtime: Runtime, found: Found, *, min_replicas: int, max_replicas: int
+) -> Deployment:
+    """Change how many replicas run.
+
+    Raises:
+        Unsupported: The target has none.
+    """
+    if not isinstance(found.backend, Scales):
+        raise _cannot(found, "scale")
+    with _in_time(found.backend, f"scale {found.name}"):
+        deployment = await found.backend.scale(
+            found.name, min_replicas=min_replicas, max_replicas=max_replicas
+        )
+    keep_expiry(runtime, deployment)
+    follow(runtime, found.backend, deployment)
+    return usual(runtime, deployment)
+
+
+async def destroy(runtime: Runtime, found: Found, *, purge: bool) -> Deleted:
+    """Take it away, and say what was seen; `purge` what it leaves behind as well.
+
+    Nobody follows its boot any more: a next step of it would make it anew.
+    """
+    await runtime.background.cancel(following(found.deployment))
+    with _in_time(found.backend, f"delete {found.name}"):
+        deleted = _forgotten(runtime, await found.backend.delete(found.name))
+        return await _purged(found.backend, deleted) if purge and deleted.gone else deleted
+
+
+async def purge_what_stayed(runtime: Runtime, deleted: Deleted) -> Deleted:
+    """Take away what a deployment left that is gone already."""
+    backend = runtime.stage.backend(deleted.target)
+    with _in_time(backend, f"take away what {deleted.name} left"):
+        return await _purged(backend, deleted)
+
+
+async def _purged(backend: Backend, deleted: Deleted) -> Deleted:
+    """What stays after that is read again."""
+    if not isinstance(backend, Purges):
+        return deleted
+    removed = (*deleted.removed, *await backend.purge(deleted.name))
+    stays = (await backend.delete(deleted.name)).stays
+    return deleted.model_copy(update={"removed": removed, "stays": stays})
+
+
+async def find_to_destroy(
+    runtime: Runtime, target: str | None, name: str | None, *, purge: bool
+) -> Found | Deleted:
+    """Give what is to be removed; something named that is gone already is no error.
+
+    A `purge` of a target where nothing is deployed is about what earlier deployments left there.
+    """
+    try:
+        return await find(runtime.stage, target, name, to_change=True)
+    except OpsError as exc:
+        if exc.code != "DEPLOYMENT_NOT_FOUND" or not (target and (name or purge)):
+            raise
+        # A server that died before it made anything may have left a lock.
+        return _forgotten(runtime, await runtime.stage.backend(target).delete(name or _LEFT))
+
+
+def _forgotten(runtime: Runtime, deleted: Deleted) -> Deleted:
+    """Forget a time that nobody can read of what is gone; the watch forgets the others."""
+    if deleted.gone and runtime.stage.journal.exists:
+        with suppress(OpsError):  # a damaged journal keeps nobody from ending what bills
+            runtime.stage.journal.forget_unreadable(deleted.target, deleted.name)
+    return deleted
+
+
+def usual(runtime: Runtime, deployment: Deployment) -> Deployment:
+    """Add how long its phase usually takes here, and when it was last used."""
+    deployment = deployment.model_copy(update={"last_used": last_use(runtime, deployment)})
+    phase = deployment.phase
+    if phase is None:
+        return deployment
+    seconds = runtime.stage.journal.usual_seconds(deployment.target, deployment.engine, phase.name)
+    return deployment.model_copy(
+        update={"phase": phase.model_copy(update={"usual_seconds": seconds})}
+    )
+
+
+def _in_time(backend: Backend, what: str) -> AbstractContextManager[None]:
+    """Let a call end before a client cuts it; what is under way by then goes on by itself."""
+    fix = "Look with status_vllm; the same call again is harmless, and goes on."
+    return in_time(backend.target.name, what, _LONGEST_SECONDS, fix=fix)
+
+
+def _stops(found: Found) -> Stops:
+    if not isinstance(found.backend, Stops):
+        raise _cannot(found, "stop and start")
+    return found.backend
+
+
+def _cannot(found: Found, what: str) -> Unsupported:
+    return Unsupported(
+        f"{found.deployment.target} cannot {what} deployments.",
+        fix="Call destroy_vllm to end its bill, and deploy it again as it is wanted.",
+    )
+
+
+def _changed(first: Deployment, now: Deployment) -> bool:
+    return (first.state, phase_of(first)) != (now.state, phase_of(now))
+
+
+_SPEC_SECONDS: Final = 3.0
+"""To read what was asked for, where that decides; without it nothing is counted on."""
+_UNSTOPPED: Final = "most TPUs cannot be stopped"
+
+
+def comes_back(spec: DeploymentSpec, place: Place) -> bool:
+    """Whether a stopped TPU can be started again: for certain only one on demand, of the queue."""
+    return spec.control_plane == "queued" and place.provisioning == "on-demand"
+
+
+def can_stop(backend: Backend, spec: DeploymentSpec | None = None) -> bool:
+    """Whether stop_vllm ends its bill for certain, and start_vllm brings it back."""
+    if not isinstance(backend, Ends):
+        return isinstance(backend, Stops)
+    return spec is not None and comes_back(spec, place_called(backend.target.name))
+
+
+async def stoppable(found: Found) -> bool:
+    """Say it of a deployment, asking for its spec where that decides."""
+    spec: DeploymentSpec | None = None
+    if isinstance(found.backend, Ends) and isinstance(found.backend, RemembersSpec):
+        with anyio.move_on_after(_SPEC_SECONDS):
+            try:
+                spec = await found.backend.spec(found.name)
+            except OpsError:
+                return False
+    return can_stop(found.backend, spec)
+
+
+def anew(backend: Backend, *, stops: bool) -> str:
+    """Say how it is begun anew."""
+    if stops:
+        return "stop_vllm and start_vllm"
+    if isinstance(backend, Stops):
+        return f"destroy_vllm and deploy_vllm, for {_UNSTOPPED}"
+    return "start it anew where it runs"
+
+
+def anew_steps(backend: Backend, *, stops: bool) -> tuple[Step, ...]:
+    """Give the same as calls; none for what is somebody else's."""
+    if not isinstance(backend, Stops):
+        return ()
+    names = ("stop_vllm", "start_vllm") if stops else ("destroy_vllm", "deploy_vllm")
+    return tuple(Step(tool=name) for name in names)
+
+
+def end(backend: Backend, *, stops: bool) -> str:
+    """Say how its bill is ended."""
+    if stops:
+        return "Stop it with stop_vllm or delete it with destroy_vllm."
+    why = f", for {_UNSTOPPED}" if isinstance(backend, Ends) else ""
+    return f"Delete it with destroy_vllm{why}."
+
+
+def end_steps(*, stops: bool) -> tuple[Step, ...]:
+    """Give the same as calls."""
+    names = ("stop_vllm", "destroy_vllm") if stops else ("destroy_vllm",)
+    return tuple(Step(tool=name) for name in names)
+
+
+async def resume(runtime: Runtime) -> None:
+    """Follow every deployment that waits for its next step; a cloud is opened only for those."""
+    for target, name in waiting(runtime.stage):
+        backend = runtime.stage.backend(target)
+        if not isinstance(backend, GoesOn):
+            continue
+        try:
+            deployment = await looked(backend, await backend.describe(name))
+        except DeploymentNotFound:
+            continue
+        except OpsError as exc:
+            runtime.tell(f"{name} on {target} could not be gone on with: {exc.summary}")
+            continue
+        keep_expiry(runtime, deployment)
+        follow(runtime, backend, deployment)
+
+
+def waiting(stage: Stage) -> Iterator[tuple[str, str]]:
+    """Give target and name of what backends have written down below the stage's folder."""
+    for target in stage.usable:
+        folder = stage.folder / stage.targets[target].backend / target
+        for file in sorted(folder.glob("[a-z]*.json")):
+            yield target, file.stem

@@ -1,1 +1,0 @@
-"""What is wrong with a deployment: the layers it stands on, walked until one is unhealthy."""

@@ -1,1 +1,0 @@
-"""A model on Google Kubernetes Engine, as a manifest and the commands around it."""

@@ -1,0 +1,852 @@
+"""The layers that a deployment stands on, from settings and login to its model."""
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+import anyio
+
+from backends.base import (
+    EngineFacts,
+    GoesOn,
+    HasHost,
+    HasQuotas,
+    HostState,
+    KnowsEngine,
+    LogQuery,
+    Predicts,
+    SetsUp,
+    Stops,
+    StreamsLogs,
+)
+from core.endpoint import Endpoint
+from core.errors import EndpointError, ModelNotServed, OpsError, Unauthorized, Unreachable
+from core.metrics import EngineMetrics, MetricsPage
+from core.records import DeploymentSpec, Failure, State, Step
+from core.redaction import in_quotes
+from core.reply import note
+from logs.boot import BEGINS
+from logs.failures import (
+    LINE_CHARACTERS,
+    UNKNOWN_CAUSE,
+    Finder,
+    Finding,
+    Judge,
+    Writer,
+    asked_words,
+)
+from logs.read import Line
+from operations.case import (
+    MOST_CHARACTERS,
+    Case,
+    Evidence,
+    Fault,
+    Layer,
+    Looked,
+    Remark,
+    ago,
+    condition,
+    failed,
+    healthy,
+    is_cause,
+    is_end,
+    is_vague,
+    lasting,
+    layer_of,
+    lines,
+    skipped,
+)
+from operations.case import number as case_number
+from operations.deployments import anew, anew_steps, following, phase_of, usual
+from operations.readings import read_log
+
+_MINUTES: Final = 60
+_MOST_LINES: Final = 100_000
+_RECENT_SECONDS: Final = 10.0
+_MOST_REMARKS: Final = 8
+
+
+async def recent_logs(case: Case) -> Looked:
+    """Tell what the catalogue knows of the last hour; by itself it makes nothing unhealthy."""
+    if case.deployment.state in {State.STOPPED, State.ASLEEP, State.QUEUED, State.CREATING}:
+        return skipped(f"Not read: {case.silent}.")
+    if not isinstance(case.backend, StreamsLogs):
+        return skipped("It keeps no logs that can be read from here.")
+    finder = Finder(case.writer)
+    query = LogQuery(
+        since=ago(case, minutes=_MINUTES), contains=asked_words(case.writer or "engine")
+    )
+    seconds = min(_RECENT_SECONDS, case.left - 1)
+    read = await read_log(
+        case.found, query, (finder.feed,), most_lines=_MOST_LINES, seconds=seconds
+    )
+    found = finder.findings()
+    full = next((one for one in found if one.failure.code == "DISK_FULL"), None)
+    if full and (looked := await _disk(case, full)):
+        return looked
+    known = f"{len(found)} of them known failures" if found else "none of them a known failure"
+    seen = f"Of the last {_MINUTES} min, {read.lines} lines with a suspicious word, {known}."
+    remarks = [_remark(one) for one in found[:_MOST_REMARKS]]
+    return healthy(f"{seen} {read.left_out}".strip(), remarks=remarks)
+
+
+async def _disk(case: Case, told: Finding) -> Looked | None:
+    """A log that says so and a host that is short of it are one disk that is full."""
+    if not isinstance(case.backend, HasHost):
+        return None
+    host = await case.backend.host()
+    if host.health != "short of disk":
+        return None
+    line = Evidence(kind="line", text=told.line[:MOST_CHARACTERS], at=told.last)
+    return failed(disk_full(host), line, *disk_evidence(case, host))
+
+
+def _remark(one: Finding) -> Remark:
+    return Remark(
+        code=one.failure.code,
+        text=f"Its log says so, though it is not unhealthy now: {one.failure.cause}",
+        count=one.count,
+        first=one.first,
+        last=one.last,
+    )
+
+
+_UNWATCHED_SECONDS: Final = 300.0
+"""A step of a deployment that nobody takes for so long has stopped; a look takes seconds."""
+_STANDING_LONG_SECONDS: Final[Mapping[State, float]] = {
+    State.CREATING: 45 * 60.0,
+    State.STOPPING: 15 * 60.0,
+    State.DELETING: 30 * 60.0,
+}
+"""Where nothing is known of earlier ones: generous, for an alarm that is wrong is not heard again.
+A queue has no usual time."""
+_ASIDE_SECONDS: Final = 6.0
+"""For what only adds to the evidence."""
+
+
+async def settings(case: Case) -> Looked:
+    """Say that the target answered; of what does not run, whether its target lacks anything."""
+    seen = f"{case.deployment.target} is configured and answered."
+    if case.deployment.state is State.READY or not isinstance(case.backend, SetsUp):
+        return healthy(seen)
+    with anyio.move_on_after(_ASIDE_SECONDS):
+        try:
+            missing = (await case.backend.setup()).missing
+        except OpsError as exc:
+            return healthy(f"{seen} What it needs could not be looked at: {exc.summary}")
+        lacks = (
+            Remark(code="SETUP_INCOMPLETE", text=f"Its target lacks: {step.what}.")
+            for step in missing
+        )
+        return healthy(seen, remarks=tuple(lacks))
+    return healthy(f"{seen} There was no time to look at what it needs.")
+
+
+async def resource(case: Case) -> Looked:
+    """Say whether it is there, and whether its making goes on."""
+    now = case.deployment
+    known = ", ".join(f"{what} {words}" for what, words in now.resources.items())
+    if now.state in {State.READY, State.LOADING, State.UNKNOWN, State.ASLEEP, State.STOPPED}:
+        return healthy(f"It is {now.state} since {now.since:%F %H:%M} UTC. {known}".strip())
+    if now.state in {State.FAILED, State.EXPIRED}:
+        return healthy(f"It is there. {known}".strip())
+    if stopped := _steps_stopped(case):
+        return stopped
+    longest, usually = _longest(case)
+    if longest is not None and case.for_seconds > longest:
+        return failed(_too_long(case, usually), *(await _evidence(case, usually)))
+    what = phase_of(now) or now.state
+    watch = Step(tool="status_vllm", arguments={"wait_s": 30})
+    goes_on = f"It is {now.state}, {what}, for {lasting(case.for_seconds)}.{_usually(usually)}"
+    return healthy(f"{goes_on} {known}".strip(), next=(watch,))
+
+
+async def revision(case: Case) -> Looked:
+    """Name what is meant to run."""
+    now = case.deployment
+    if now.state in {State.QUEUED, State.CREATING, State.DELETING}:
+        return skipped(f"Not looked at: {case.silent}.")
+    stands = now.instance or "no instance of its own"
+    return healthy(f"Revision {now.revision} of {now.served_model_name}, on {stands}.")
+
+
+def longest_of(case: Case, at_least: float) -> tuple[float | None, float | None]:
+    """Give the seconds after which its phase takes too long, and those that it usually takes."""
+    phase = usual(case.runtime, case.deployment).phase
+    seconds = phase.usual_seconds if phase else None
+    return (None if seconds is None else max(3 * seconds, seconds + at_least)), seconds
+
+
+def _longest(case: Case) -> tuple[float | None, float | None]:
+    longest, usually = longest_of(case, 120.0)
+    return longest or _STANDING_LONG_SECONDS.get(case.deployment.state), usually
+
+
+def _steps_stopped(case: Case) -> Looked | None:
+    """Of a deployment made in steps, whether anybody still takes them."""
+    now, backend = case.deployment, case.backend
+    if not isinstance(backend, GoesOn) or phase_of(now) not in backend.waits_in:
+        return None
+    followed = case.runtime.background.does(following(now))
+    if followed or case.for_seconds < _UNWATCHED_SECONDS:
+        return None
+    failure = Failure(
+        code="STEPS_STOPPED",
+        cause=f"It is half-made: in '{phase_of(now)}' since {case.since:%F %H:%M} UTC, and no"
+        " server takes its next step.",
+        fix="Call status_vllm with wait_s=30, which takes the next step once its time has come.",
+        next=(Step(tool="status_vllm", arguments={"wait_s": 30}), Step(tool="destroy_vllm")),
+    )
+    return failed(failure, condition(f"{now.state}: {phase_of(now)}", case.since))
+
+
+def _too_long(case: Case, usually: float | None) -> Failure:
+    now = case.deployment
+    what = phase_of(now) or str(now.state)
+    again = "stop_vllm" if now.state is State.STOPPING and case.stops else "destroy_vllm"
+    return Failure(
+        code="TAKES_TOO_LONG",
+        cause=f"It is {now.state} ({what}) since {case.since:%F %H:%M} UTC, for"
+        f" {lasting(case.for_seconds)}.{_usually(usually)}",
+        fix=f"Look once more with status_vllm; if nothing moves, call {again}"
+        + (", then deploy_vllm elsewhere." if again == "destroy_vllm" else " again."),
+        next=(Step(tool="status_vllm", arguments={"wait_s": 30}), Step(tool=again)),
+    )
+
+
+def _usually(seconds: float | None) -> str:
+    return "" if seconds is None else f" Here that usually takes {lasting(seconds)}."
+
+
+async def _evidence(case: Case, usually: float | None) -> tuple[Evidence, ...]:
+    now = case.deployment
+    seen = [case_number(f"for {case.for_seconds:.0f} s", case.since)]
+    if usually is not None:
+        seen.append(case_number(f"usually {usually:.0f} s"))
+    if now.phase and now.phase.detail:
+        seen.append(condition(now.phase.detail, case.now))
+    return (*seen, *(await _quotas(case)))
+
+
+async def _quotas(case: Case) -> tuple[Evidence, ...]:
+    """What allows no accelerator explains a wait for one."""
+    if not isinstance(case.backend, HasQuotas):
+        return ()
+    with anyio.move_on_after(_ASIDE_SECONDS):
+        try:
+            rows = await case.backend.quotas()
+        except OpsError:
+            return ()
+        return tuple(
+            case_number(f"quota {row.quota} in {row.region}: {row.limit:g}, {row.in_use} in use")
+            for row in rows[:3]
+            if row.limit is not None
+        )
+    return ()
+
+
+_TENSOR_PARALLEL: Final = re.compile(r"tensor_parallel_size'?\"?\s*[:=]\s*([0-9]{1,4})")
+_ALIASES: Final = {"half": "float16", "float": "float32", "fp8": "fp8_e4m3"}
+"""vLLM's own: what is asked for by the one name runs by the other."""
+_FAR_OFF: Final = 1.25
+"""Weights that are so many times the plan's are other weights than were planned."""
+_LOOK_SECONDS: Final = 3.0
+
+
+class Pair(NamedTuple):
+    """One thing that was asked for, and what runs."""
+
+    flag: str
+    asked: str | int
+    runs: str | int
+
+
+class _Seen(NamedTuple):
+    facts: EngineFacts
+    max_model_len: int | None
+
+
+async def as_asked(case: Case) -> Looked:
+    """Hold what the engine says of itself against what was asked for, and against the plan."""
+    spec = await case.spec()
+    if spec is None or spec.engine != "vllm" or not isinstance(case.backend, KnowsEngine):
+        return healthy("It has booted; what was asked for is not known here.")
+    facts = await case.backend.engine_facts(case.found.name)
+    seen = _Seen(facts, await _max_model_len(case))
+    wrong = tuple(_differing(spec, seen))
+    if wrong:
+        rows = (f"{one.flag}: asked for {one.asked}, runs with {one.runs}" for one in wrong)
+        return failed(_misflagged(wrong), *(condition(row, case.now) for row in rows))
+    remarks = [remark for remark in (await _off_plan(case, facts),) if remark]
+    return healthy("It has booted with what was asked for.", remarks=remarks)
+
+
+def _differing(spec: DeploymentSpec, seen: _Seen) -> Iterator[Pair]:
+    for flag, asked, runs in (
+        ("max_model_len", spec.max_model_len, seen.max_model_len),
+        ("dtype", _asked(spec.dtype), _named(seen.facts.weights_dtype)),
+        ("kv_cache_dtype", _asked(spec.kv_cache_dtype), _named(seen.facts.kv_cache_dtype)),
+        ("tensor_parallel_size", spec.tensor_parallel_size, _tensor_parallel(seen.facts)),
+    ):
+        if asked is not None and runs is not None and asked != runs:
+            yield Pair(flag, asked, runs)
+
+
+def _asked(word: str | None) -> str | None:
+    """Give what was asked for; `auto` is whatever the engine takes."""
+    return None if word == "auto" else _named(word)
+
+
+def _named(word: str | None) -> str | None:
+    """Give one name for one thing."""
+    plain = (word or "").removeprefix("torch.")
+    return _ALIASES.get(plain, plain) or None
+
+
+def _tensor_parallel(facts: EngineFacts) -> int | None:
+    """Flags that are not told at all say nothing; told without this one, it is one."""
+    if not facts.flags:
+        return None
+    match = _TENSOR_PARALLEL.search(facts.flags)
+    return int(match.group(1)) if match else 1
+
+
+async def _max_model_len(case: Case) -> int | None:
+    try:
+        async with case.endpoint(timeout=_LOOK_SECONDS) as endpoint:
+            rows = await endpoint.models()
+    except EndpointError:
+        return None  # the layers that ask it say why
+    served = case.deployment.served_model_name
+    return next((row.max_model_len for row in rows if row.id == served), None)
+
+
+def _misflagged(wrong: tuple[Pair, ...]) -> Failure:
+    rows = "; ".join(f"{one.flag} {one.runs} instead of {one.asked}" for one in wrong)
+    return Failure(
+        code="RUNS_WITH_OTHER_FLAGS",
+        cause=f"Its engine runs with other flags than were asked for: {rows}.",
+        fix="Look for a second mention in engine_args, or a change from outside; then deploy_vllm"
+        " with what is meant.",
+        next=(Step(tool="get_vllm_deployment_config"), Step(tool="deploy_vllm")),
+    )
+
+
+async def _off_plan(case: Case, facts: EngineFacts) -> Remark | None:
+    """Say where the weights are not those that were planned for; the rest of memory varies."""
+    actual = facts.memory.get("weights_gib")
+    if not actual or not isinstance(case.backend, Predicts):
+        return None
+    try:
+        predicted = await case.backend.predicted(case.found.name)
+    except OpsError:
+        return None  # its model's folder is gone, or it was never planned
+    planned = predicted.memory.weights_gib if predicted else None
+    if not planned or 1 / _FAR_OFF < actual / planned < _FAR_OFF:
+        return None
+    text = f"Its weights take {actual:.2f} GiB, and {planned:.2f} GiB were planned."
+    return Remark(code="WEIGHTS_OFF_PLAN", text=text)
+
+
+_STARTED: Final = "Application startup complete"
+"""vLLM writes it once its HTTP server is up (0.6 to 0.33)."""
+_BEGINS: Final = ("API server version", " version 0.")
+"""Words of the lines that begin a boot."""
+
+
+_CAUSE_SECONDS: Final = 12.0
+_SHARE: Final = 0.4
+"""Of the time that is left, that a log is searched: the walk comes after it."""
+_BEFORE_THE_END: Final = timedelta(minutes=60)
+"""A boot that failed began at most so long before: the longest that any cloud waits for one."""
+_AT_THE_END: Final = timedelta(minutes=2)
+"""What ends an engine that served stands so shortly before its last words; earlier troubles,
+often those of one request, it outlived."""
+_LAST_LINES: Final = 8
+_ENDED: Final = frozenset((State.FAILED, State.EXPIRED, State.UNKNOWN))
+
+
+class Found(NamedTuple):
+    """What the log of a last boot tells."""
+
+    findings: tuple[Finding, ...]
+    marks: "Marks"
+    said: str
+    """What was not read, and why."""
+    lines: tuple[Line, ...] = ()
+    """Those that were read, oldest first."""
+
+    @property
+    def served(self) -> bool:
+        """It had come up before it ended."""
+        return self.marks.served
+
+    @property
+    def cause(self) -> Finding | None:
+        """The first that says why the newest boot ended; of one that has not, the one before."""
+        found = next((one for one in self._causes if self._is_of_the_end(one)), None)
+        return found or (None if self._ends else self.earlier)
+
+    @property
+    def end(self) -> Finding | None:
+        """The first of the engine's own words on how the newest boot ended."""
+        return next((one for one in self._ends if one.writer == "engine"), None)
+
+    def unknown(self, writer: Writer) -> Finding | None:
+        """Return what the newest boot says in its own words where the catalogue knows no cause."""
+        lines = [one for one in self.lines if not self.marks.begun or one.at >= self.marks.begun]
+        if self.served and lines:
+            end = min((one.last for one in self._ends), default=lines[-1].at)
+            lines = [one for one in lines if one.at >= end - _AT_THE_END]
+        judge = Judge(writer)
+        for number, line in enumerate(lines):
+            judge.take(line.text, number, line.platform)
+        verdict = judge.verdict()
+        if verdict is None or verdict.failure.code != UNKNOWN_CAUSE:
+            return None
+        at = lines[verdict.number].at
+        return Finding(
+            failure=verdict.failure,
+            writer=verdict.writer,
+            line=verdict.line,
+            first=at,
+            last=at,
+            count=1,
+        )
+
+    @property
+    def earlier(self) -> Finding | None:
+        """The newest that says why a boot before it ended."""
+        return max(self._causes, key=lambda one: one.last, default=None)
+
+    @property
+    def _causes(self) -> list[Finding]:
+        return [one for one in self.findings if is_cause(one)]
+
+    def _is_of_the_end(self, one: Finding) -> bool:
+        if not self._is_of_the_newest(one):
+            return False
+        ends = [end.last for end in self._ends]
+        return not (self.served and ends) or one.last >= min(ends) - _AT_THE_END
+
+    @property
+    def _ends(self) -> list[Finding]:
+        return [one for one in self.findings if is_end(one) and self._is_of_the_newest(one)]
+
+    def _is_of_the_newest(self, one: Finding) -> bool:
+        return self.marks.begun is None or one.last >= self.marks.begun
+
+
+class Marks:
+    """When the newest boot began, and when one was up last, by the lines that say so."""
+
+    def __init__(self) -> None:
+        """Begin with nothing seen."""
+        self.begun: datetime | None = None
+        self._started: datetime | None = None
+
+    @property
+    def served(self) -> bool:
+        """Whether the newest boot came up."""
+        started = self._started
+        return started is not None and (self.begun is None or started >= self.begun)
+
+    def feed(self, page: Sequence[Line]) -> None:
+        """Look at one page more."""
+        for line in page:
+            if _STARTED in line.text:
+                self._started = max(line.at, self._started or line.at)
+            elif not line.platform and BEGINS.search(line.text[:LINE_CHARACTERS]):
+                self.begun = max(line.at, self.begun or line.at)
+
+
+async def fault_of(case: Case) -> Fault | None:
+    """Give what is wrong as far as it can be known without asking the server; None is nothing."""
+    now = case.deployment
+    if now.state not in _ENDED:
+        return None
+    failure = now.failure or _no_reason(case)
+    layer = _layer(case, failure.code)
+    if layer is None:
+        return None
+    seen = (*_last(failure), condition(f"{now.state}: {failure.code}", now.since))
+    if not is_vague(failure.code):
+        return Fault(layer, failure, seen)
+    return await _by_the_log(case, failure, layer, seen)
+
+
+async def search(case: Case) -> Found:
+    """Look through the log of the last boot for what the catalogue knows."""
+    finder, marks = Finder(case.writer), Marks()
+    since = max(case.deployment.created_at, case.deployment.since - _BEFORE_THE_END)
+    words = (*asked_words(case.writer or "engine"), _STARTED, *_BEGINS)
+    query, pages = LogQuery(since=since, contains=words), list[Sequence[Line]]()
+    seconds = min(_CAUSE_SECONDS, case.left * _SHARE)
+    try:
+        read = await read_log(
+            case.found,
+            query,
+            (finder.feed, marks.feed, pages.append),
+            most_lines=_MOST_LINES,
+            seconds=seconds,
+        )
+    except OpsError as exc:
+        return Found((), marks, said=f"Its log could not be read: {exc.summary}")
+    lines = tuple(line for page in reversed(pages) for line in page)
+    return Found(finder.findings(), marks, read.left_out, lines)
+
+
+async def _by_the_log(
+    case: Case, failure: Failure, layer: Layer, seen: tuple[Evidence, ...]
+) -> Fault:
+    found = await search(case)
+    told = found.cause or (None if failure.code == "KILLED" else _unknown(case, found)) or found.end
+    if told is None and failure.code == UNKNOWN_CAUSE:
+        return Fault(_where(layer, served=found.served), failure, seen)
+    if told is None:
+        unknown = f"{failure.cause} No line of its log is one that the catalogue of failures knows."
+        left_out = f" {found.said}" if found.said else ""
+        update = {"cause": f"{unknown}{_before(found)}{left_out}"}
+        return Fault(_where(layer, served=found.served), failure.model_copy(update=update), seen)
+    blamed = _layer(case, told.failure.code) or layer
+    where = _where(blamed, served=found.served)
+    said = failure if failure.code == told.failure.code else told.failure
+    cause = f"{'It served before it ended. ' if found.served else ''}{said.cause}"
+    cause += _before(found) if told is not found.cause else ""
+    why = told.failure.model_copy(update={"cause": cause})
+    evidence = Evidence(kind="line", text=told.line[:400], at=told.last)
+    return Fault(where, why, (evidence, *seen))
+
+
+def _unknown(case: Case, found: Found) -> Finding | None:
+    return found.unknown(case.writer or "engine")
+
+
+def _before(found: Found) -> str:
+    """Tell what is known and may be over: of an earlier boot, or long before the end."""
+    one = found.earlier
+    return f" Before, at {one.last:%F %H:%M} UTC: {one.failure.cause}" if one else ""
+
+
+def _where(layer: Layer, *, served: bool) -> Layer:
+    """What served and ended did not fail to boot: its container is gone."""
+    return "container" if served and layer == "engine boot" else layer
+
+
+def _layer(case: Case, code: str) -> Layer | None:
+    return layer_of(code, case.deployment, cloud=case.writer is not None)
+
+
+def _last(failure: Failure) -> tuple[Evidence, ...]:
+    """Quote the line that was recognized, which comes first, or else the last ones."""
+    known = not is_vague(failure.code)
+    return lines(failure.evidence[:1] if known else failure.evidence[-_LAST_LINES:])
+
+
+def _no_reason(case: Case) -> Failure:
+    return Failure(
+        code="NO_REASON",
+        cause=f"{case.deployment.target} calls it {case.deployment.state} and gives no reason.",
+        fix="Call get_logs for what its engine wrote.",
+    )
+
+
+_BOOTING_LONG_SECONDS: Final = 45 * 60.0
+"""Of one phase where no boot was seen before: 62 GB from the Hub at 30 MB/s take 35 minutes."""
+_AT_LEAST_SECONDS: Final = 60.0
+_WAITING: Final = frozenset(
+    (State.QUEUED, State.CREATING, State.ASLEEP, State.STOPPED, State.STOPPING, State.DELETING)
+)
+
+
+async def container(case: Case) -> Looked:
+    """Say whether it runs, and whether its host has room."""
+    now = case.deployment
+    if now.state in _WAITING:
+        return skipped(f"Not looked at: {case.silent}.")
+    runs = f"{now.replicas} replica{'s' * (now.replicas != 1)} run{'s' * (now.replicas == 1)}"
+    if not isinstance(case.backend, HasHost):
+        return healthy(f"{runs}.")
+    host = await case.backend.host()
+    seen = f"{runs}; the host has {host.disk_free_gib:.1f} GiB of disk and"
+    seen += f" {host.memory_available_gib:.1f} GiB of memory free."
+    if host.health == "ok":
+        return healthy(seen)
+    if host.health == "short of disk" and _may_be_the_disk(case):
+        return failed(disk_full(host), *disk_evidence(case, host))
+    code = "HOST_SHORT_OF_DISK" if host.health == "short of disk" else "HOST_SHORT_OF_MEMORY"
+    return healthy(seen, remarks=(Remark(code=code, text=f"The host is {host.health}: {seen}"),))
+
+
+def disk_full(host: HostState) -> Failure:
+    """Say that there is no room to write."""
+    return Failure(
+        code="DISK_FULL",
+        cause=f"Its host has {host.disk_free_gib:.2f} GiB of disk left: what writes there fails.",
+        fix="Make room: delete what destroy_vllm and benchmarks left, old logs, or weights of the"
+        " Hub's cache; then start_vllm.",
+        next=(Step(tool="start_vllm"),),
+    )
+
+
+def disk_evidence(case: Case, host: HostState) -> tuple[Evidence, ...]:
+    """Give the figure."""
+    return (case_number(f"disk free: {host.disk_free_gib:.2f} GiB", case.now),)
+
+
+async def boot(case: Case) -> Looked:
+    """Say how far its boot is, or whether what came of it is what was asked for."""
+    now = case.deployment
+    if now.state in _WAITING:
+        return skipped(f"Not looked at: {case.silent}.")
+    if now.state is State.READY:
+        return await as_asked(case)
+    if now.state is not State.LOADING or case.silent is None:
+        return healthy("Its engine had started.")
+    longest, usually = longest_of(case, _AT_LEAST_SECONDS)
+    if case.for_seconds > (longest or _BOOTING_LONG_SECONDS):
+        return await _slow_booting(case, usually)
+    often = "" if usually is None else f" Here that usually takes {lasting(usually)}."
+    watch = Step(tool="status_vllm", arguments={"wait_s": 30})
+    return healthy(f"{_progress(case)}.{often} Wait for it.", next=(watch,))
+
+
+def _progress(case: Case) -> str:
+    phase = case.deployment.phase
+    if phase is None:
+        return f"Booting for {lasting(case.for_seconds)}"
+    percent = "" if phase.percent is None else f" {phase.percent} %"
+    return f"Still {phase.name}{percent}, for {lasting(case.for_seconds)}"
+
+
+async def _slow_booting(case: Case, usually: float | None) -> Looked:
+    """Say that it takes longer than it should, and what its log knows of it."""
+    found = await search(case)
+    known = found.cause
+    often = "no boot was seen here before" if usually is None else f"usually {lasting(usually)}"
+    cause = f"{_progress(case)}, {often}."
+    seen = (
+        case_number(f"in this phase for {case.for_seconds:.0f} s", case.since),
+        condition(often),
+    )
+    if known:
+        line = Evidence(kind="line", text=known.line[:400], at=known.last)
+        words = {"cause": f"{cause} {known.failure.cause}"}
+        return failed(known.failure.model_copy(update=words), line, *seen)
+    failure = Failure(
+        code="BOOT_TAKES_TOO_LONG",
+        cause=cause,
+        fix="Call get_logs for what it writes; if nothing moves,"
+        f" {anew(case.backend, stops=case.stops)}.",
+        next=(Step(tool="get_logs"), *anew_steps(case.backend, stops=case.stops)),
+    )
+    return failed(failure, *seen)
+
+
+def _may_be_the_disk(case: Case) -> bool:
+    """What runs well needs no room now; a reason that is known is the better one."""
+    if case.deployment.state is State.READY:
+        return False
+    return case.fault is None or is_vague(case.fault.failure.code)
+
+
+SLOW_HEALTH_SECONDS: Final = 2.0
+"""/health of vLLM says what it knows, in milliseconds; a new TLS connection may take one second."""
+_HEALTH_SECONDS: Final = 10.0
+_NAMED: Final = 10
+"""Models of a sentence."""
+_ANSWER_SECONDS: Final = 12.0
+"""For one token: a warm engine needs a tenth of a second, a busy one some."""
+
+
+async def health(case: Case) -> Looked:
+    """Ask /health, a second time if the first answer was slow: that one had to connect."""
+    if case.silent:
+        return skipped(f"Not asked: {case.silent}.")
+    try:
+        async with case.endpoint(timeout=_HEALTH_SECONDS) as endpoint:
+            says, seconds = await _timed(endpoint)
+            if says and seconds > SLOW_HEALTH_SECONDS:
+                says, seconds = await _timed(endpoint)
+    except EndpointError as exc:
+        return failed(_unreachable(case, exc), condition(f"{exc.summary} {exc.cause}", case.now))
+    took = case_number(f"/health took {seconds:.2f} s", case.now)
+    if not says:
+        failure = _dead(case)
+        says_no = condition("/health says no", case.now)
+        return failed(failure, says_no, took, *lines(failure.evidence[-8:]))
+    if seconds > SLOW_HEALTH_SECONDS:
+        return failed(_slow_asking(case, seconds), took)
+    return healthy(f"/health said yes in {seconds:.2f} s.")
+
+
+async def model(case: Case) -> Looked:
+    """Let the model say one token."""
+    if case.silent:
+        return skipped(f"Not asked: {case.silent}.")
+    async with case.endpoint(timeout=_ANSWER_SECONDS) as endpoint:
+        try:
+            return await _one_token(case, endpoint)
+        except Unreachable as exc:
+            return await _silence(case, endpoint, exc)
+        except EndpointError as exc:
+            failure = await _refused(case, endpoint, exc)
+            return failed(failure, condition(f"{exc.summary} {exc.cause}".strip(), case.now))
+
+
+async def _timed(endpoint: Endpoint) -> tuple[bool, float]:
+    began = time.perf_counter()
+    return await endpoint.healthy(), time.perf_counter() - began
+
+
+async def _one_token(case: Case, endpoint: Endpoint) -> Looked:
+    name = case.deployment.served_model_name
+    if name == "not known":  # of somebody else's: whichever it serves first
+        name = next((row.id for row in await endpoint.models()), name)
+    began = time.perf_counter()
+    body = {"model": name, "prompt": "Hello", "max_tokens": 1, "temperature": 0}
+    reply = await endpoint.post("/v1/completions", body, timeout=_ANSWER_SECONDS)
+    seconds = time.perf_counter() - began
+    if not _is_text(reply):
+        return failed(_nonsense(case), condition(f"It answered: {in_quotes(reply, 200)}", case.now))
+    spec = await case.spec()
+    if spec and not spec.min_replicas:
+        note(f"{case.found.name} was asked for one token, which keeps its replica a while longer.")
+    return healthy(f"{name} said one token in {seconds:.2f} s.")
+
+
+def _is_text(reply: Mapping[str, Any]) -> bool:
+    """One choice that holds text: words may be empty, for a first token may be the last."""
+    choices = reply.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    return isinstance(first, dict) and isinstance(first.get("text"), str)
+
+
+async def _silence(case: Case, endpoint: Endpoint, exc: Unreachable) -> Looked:
+    """Where requests wait, or it sleeps, that is why; the metrics say so."""
+    case.seen = await _load(endpoint)
+    waiting = case.seen.requests_waiting if case.seen else None
+    if waiting:
+        case.unheard = _unheard(case, waiting)
+        return skipped(case.unheard.cause)
+    said = condition(f"{exc.summary} {exc.cause}", case.now)
+    sleeps = case.seen.sleep_state if case.seen else None
+    if sleeps not in {None, "awake"}:
+        return failed(
+            _engine_sleeps(case, sleeps), said, condition(f"sleep state: {sleeps}", case.now)
+        )
+    failure = Failure(
+        code="MODEL_SILENT",
+        cause=f"/health says yes and the model says no token in {_ANSWER_SECONDS:.0f} s.",
+        fix=f"It may be hung, or compiling for a new shape. {_again(case)}",
+        next=_restarts(case),
+    )
+    return failed(failure, said)
+
+
+async def _load(endpoint: Endpoint) -> EngineMetrics | None:
+    try:
+        return MetricsPage(await endpoint.metrics_text()).engine()
+    except OpsError:
+        return None
+
+
+async def _refused(case: Case, endpoint: Endpoint, exc: EndpointError) -> Failure:
+    words = f"{exc.summary} {exc.cause}".strip()
+    if isinstance(exc, Unauthorized):
+        return Failure(code=exc.code, cause=words, fix=exc.fix)
+    if isinstance(exc, ModelNotServed):
+        served = await _served(endpoint)
+        wanted = case.deployment.served_model_name
+        cause = f"It serves {served}, and not {wanted}."
+        fix = f"Ask for {served}, or deploy {wanted} anew with deploy_vllm."
+        step = Step(tool="get_model_details")
+        return Failure(code=exc.code, cause=cause, fix=fix, next=(step, Step(tool="deploy_vllm")))
+    fix = exc.fix if exc.code != "ENDPOINT_ERROR" else _again(case)
+    return Failure(code=exc.code, cause=words, fix=fix, next=_restarts(case))
+
+
+async def _served(endpoint: Endpoint) -> str:
+    try:
+        rows = await endpoint.models()
+        more = f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
+        return ", ".join(row.id for row in rows[:_NAMED]) + more or "no model"
+    except EndpointError:
+        return "another model"
+
+
+def _unreachable(case: Case, exc: EndpointError) -> Failure:
+    if not exc.cause.endswith("Timeout"):
+        cause = f"Nothing answers at its address: {exc.summary} {exc.cause}".strip()
+        return Failure(code=exc.code, cause=cause, fix=_address(case), next=_restarts(case))
+    cause = f"Its port is open and /health gives no answer in {_HEALTH_SECONDS:.0f} s."
+    return Failure(code="HEALTH_SILENT", cause=cause, fix=_again(case), next=_restarts(case))
+
+
+def _address(case: Case) -> str:
+    if isinstance(case.backend, Stops):
+        return _again(case)
+    return "Start it where it runs, or correct VLLM_BASE_URL; a firewall may stand between."
+
+
+def _dead(case: Case) -> Failure:
+    failure = case.deployment.failure
+    said = f" {failure.cause}" if failure and failure.code != "UNHEALTHY" else ""
+    cause = f"Its server is up and /health says that the engine behind it is dead.{said}"
+    return Failure(
+        code="UNHEALTHY",
+        cause=cause,
+        fix=_again(case),
+        next=_restarts(case),
+        evidence=failure.evidence if failure else (),
+    )
+
+
+def _slow_asking(case: Case, seconds: float) -> Failure:
+    return Failure(
+        code="HEALTH_SLOW",
+        cause=f"/health took {seconds:.1f} s, twice; a healthy engine needs milliseconds.",
+        fix="Its server's event loop is busy: fewer or shorter requests at once, more CPU, or"
+        f" {anew(case.backend, stops=case.stops)}.",
+        next=(Step(tool="get_metrics"), *_restarts(case)),
+    )
+
+
+def _nonsense(case: Case) -> Failure:
+    return Failure(
+        code="BAD_REPLY",
+        cause="It answers a completion with something that holds no text.",
+        fix=f"Check that the address is vLLM's own. {_again(case)}",
+        next=_restarts(case),
+    )
+
+
+def _engine_sleeps(case: Case, state: str | None) -> Failure:
+    return Failure(
+        code="ENGINE_SLEEPS",
+        cause=f"Its engine was put to sleep ({state}), so that no request is answered.",
+        fix=f"POST /wake_up where it runs, or {anew(case.backend, stops=case.stops)}.",
+        next=anew_steps(case.backend, stops=case.stops),
+    )
+
+
+def _unheard(case: Case, waiting: int) -> Failure:
+    return Failure(
+        code="MODEL_SILENT",
+        cause=f"The model said no token in {_ANSWER_SECONDS:.0f} s; {waiting} requests wait.",
+        fix=f"Call diagnose again, which sees whether the queue lasts. {_again(case)}",
+        next=(Step(tool="diagnose"), Step(tool="get_metrics"), *_restarts(case)),
+    )
+
+
+def _again(case: Case) -> str:
+    how = anew(case.backend, stops=case.stops)
+    return f"Look at its log with get_logs; if it stays so, {how}."
+
+
+def _restarts(case: Case) -> tuple[Step, ...]:
+    """Log first; what is somebody else's has neither."""
+    steps = anew_steps(case.backend, stops=case.stops)
+    return (Step(tool="get_logs"), *steps) if steps else ()

@@ -1,1 +1,0 @@
-"""The life of a deployment: set up, agreed to, made, followed, changed, ended."""

@@ -1,0 +1,741 @@
+"""A deployment looked at: its state, its health, its load and what it serves."""
+
+import time
+from collections.abc import Awaitable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, TypeVar
+
+import anyio
+from pydantic import AwareDatetime
+
+from backends.base import (
+    DeploymentConfig,
+    EndsSlowBoots,
+    EngineFacts,
+    Hardware,
+    KnowsEngine,
+    Prediction,
+    Predicts,
+)
+from core.endpoint import Endpoint, ServedModel
+from core.errors import EndpointError, InvalidArgument, NextStep, OpsError
+from core.journal import readable, utc_now
+from core.metrics import (
+    CacheConfig,
+    Counters,
+    EngineMetrics,
+    Histogram,
+    MetricsPage,
+    Quantiles,
+    Sample,
+)
+from core.records import Deployment, MemoryPlan, Record, State, moment, random_weights
+from core.reply import note
+from operations.ask import require_ready
+from operations.deployments import anew, stoppable
+from operations.forecast import (
+    Context,
+    MemoryTable,
+    cache_type,
+    compute_type,
+    context_of,
+    each_gib,
+    memory_table,
+    weights_type,
+)
+from operations.planning import Alternatives, alternatives
+from operations.probes import Probe, probe
+from operations.readings import EndpointInfo, Located, compare, config, endpoint_info
+from operations.resolve import Found, asked, counted, find
+from operations.runtime import Runtime
+from planner.layouts import Ground, Wish
+from planner.memory import plan_memory
+from planner.model import read_model
+from planner.places import places
+
+T = TypeVar("T")
+
+
+class Overview(Located):
+    """What `status_vllm`, `get_endpoint` and `get_vllm_deployment_config` say, in one."""
+
+    deployment: Deployment
+    endpoint: EndpointInfo | None = None
+    """None where it has no address yet."""
+    config: DeploymentConfig | None = None
+    """None of an endpoint that was not made here."""
+
+    def summary(self) -> str:
+        """Say its state."""
+        return self.deployment.summary()
+
+    def warnings(self) -> tuple[str, ...]:
+        """Warn of what is not real, or overdue."""
+        return self.deployment.warnings()
+
+    def next_steps(self) -> tuple[NextStep, ...]:
+        """Name what helps in this state."""
+        return self.deployment.next_steps()
+
+
+async def overview(runtime: Runtime, target: str, name: str) -> Overview:
+    """Look, without asking the model or waking anything.
+
+    Raises:
+        InvalidArgument: The name cannot be one.
+        TargetNotFound: There is no such target.
+        DeploymentNotFound: Nothing of that name was made there.
+    """
+    found = await find(runtime.stage, target, name)
+    made = await _if_there(config(found))
+    return Overview(
+        target=target,
+        name=name,
+        deployment=found.deployment,
+        endpoint=await _if_there(endpoint_info(runtime, found)),
+        config=made.config if made else None,
+    )
+
+
+async def _if_there(looking: Awaitable[T]) -> T | None:
+    try:
+        return await looking
+    except OpsError as exc:
+        note(exc.summary)
+        return None
+
+
+_WARM_SECONDS: Final = 2.0
+"""A first answer slower than this was a cold one: a warm engine says a few tokens in far less."""
+
+_LONGEST_ANSWER: Final = 1_000
+"""Characters of eight tokens, and then some."""
+_WAIT: Final = "Wait for it with status_vllm."
+
+
+class HealthReport(Located):
+    """Whether the model really answers, and which layer is at fault if not."""
+
+    healthy: bool
+    layer: Literal["process", "server", "model", "none"]
+    """The first that is unhealthy: the process, its HTTP server, or the model itself."""
+    state: State
+    detail: str
+    fix: str | None = None
+    answer: str | None = None
+    latency_seconds: float | None = None
+    start: Literal["cold", "warm"] | None = None
+    simulated: bool = False
+    awake_until: datetime | None = None
+    """About; when it falls asleep if nobody asks."""
+    probes: tuple[Probe, ...] = ()
+    """With `deep`: tools, a JSON schema, thoughts, an image."""
+
+    def summary(self) -> str:
+        """Say whether it is healthy."""
+        where = f"{self.name} on {self.target}"
+        if self.latency_seconds is not None:
+            return (
+                f"{where} is healthy: the model answered in {self.latency_seconds:.3g} s."
+                f"{self._probed()}"
+            )
+        if self.layer == "process":
+            return f"Not healthy: {self.detail}"
+        return f"Not healthy: {where}, the {self.layer} does not answer: {self.detail}"
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return what was answered, or what is wrong and what to do."""
+        kept = {"target", "name", "healthy", "layer", "state", "fix", "answer"}
+        more = {"latency_seconds", "start", "awake_until"}
+        seen = {one.what: f"{one.outcome}: {one.detail}" for one in self.probes}
+        if self.healthy and not seen:
+            seen = {"more": "deep=true also tests tools, a JSON schema, thoughts and images"}
+        return {**self.model_dump(mode="json", include=kept | more), **seen}
+
+    def _probed(self) -> str:
+        """Say what passed, failed and was not tested."""
+        said = {
+            outcome: ", ".join(one.what for one in self.probes if one.outcome == outcome)
+            for outcome in ("fail", "pass", "not tested")
+        }
+        parts = [f"{outcome}: {names}" for outcome, names in said.items() if names]
+        return f" {'; '.join(parts).capitalize()}." if parts else ""
+
+    def next_steps(self) -> tuple[NextStep, ...]:
+        """Name what helps in the state that it is in."""
+        here = {"target": self.target, "name": self.name}
+        if self.healthy:
+            return (NextStep("get_metrics", here),)
+        if self.layer == "process" and self.state not in {State.FAILED, State.EXPIRED}:
+            return (NextStep("status_vllm", here),)
+        return (NextStep("diagnose", here), NextStep("get_logs", here))
+
+
+async def health(runtime: Runtime, found: Found, *, deep: bool = False) -> HealthReport:
+    """Let the model answer, and time it; `deep` also asks for what clients rely on.
+
+    Raises:
+        Stopped: It was stopped, and nothing is wrong with it.
+    """
+    deployment = found.deployment
+    if deployment.state is State.STOPPED:
+        require_ready(found)  # which is not unhealthy
+    here = {
+        "target": deployment.target,
+        "name": found.name,
+        "simulated": deployment.simulated,
+        "state": deployment.state,
+        "awake_until": deployment.awake_until,
+    }
+    if deployment.state not in {State.READY, State.UNKNOWN}:
+        failure = deployment.failure
+        settled = {State.ASLEEP: "Ask with wake=true."}
+        fix = failure.fix if failure else settled.get(deployment.state, _WAIT)
+        words = deployment.summary()
+        return HealthReport(**here, healthy=False, layer="process", detail=words, fix=fix)
+    async with runtime.endpoint(found.backend, found.name) as endpoint:
+        try:
+            text, seconds = await _answers(endpoint, found)
+        except _Unhealthy as exc:
+            detail = f"{exc.cause.summary} {exc.cause.cause}".strip()
+            fix = exc.cause.fix
+            return HealthReport(**here, healthy=False, layer=exc.layer, detail=detail, fix=fix)
+        name = deployment.served_model_name
+        probes = await probe(endpoint, name, made_up=_made_up(deployment)) if deep else ()
+    asked(runtime, deployment, by_user=False)
+    return HealthReport(
+        **here,
+        healthy=True,
+        layer="none",
+        detail="Process, server and model answer.",
+        answer=text,
+        latency_seconds=round(seconds, 4),
+        start="warm" if seconds < _WARM_SECONDS else "cold",
+        probes=probes,
+    )
+
+
+def _made_up(deployment: Deployment) -> str:
+    """Say why this model's words mean nothing, if they do not."""
+    if deployment.simulated:
+        return "a simulated engine makes its words up"
+    return "its weights are random" if random_weights(deployment.served_model_name) else ""
+
+
+class _Unhealthy(Exception):
+    def __init__(self, layer: Literal["server", "model"], cause: EndpointError) -> None:
+        super().__init__(cause.summary)
+        self.layer: Literal["server", "model"] = layer
+        self.cause = cause
+
+
+async def _answers(endpoint: Endpoint, found: Found) -> tuple[str, float]:
+    """Give the model's words and their seconds, or the first layer that is unhealthy."""
+    try:
+        healthy = await endpoint.healthy()
+    except EndpointError as exc:
+        raise _Unhealthy("server", exc) from exc
+    if not healthy:
+        how = anew(found.backend, stops=await stoppable(found))
+        fix = f"Call get_logs; then {how}."
+        raise _Unhealthy("server", EndpointError("/health says no.", fix=fix))
+    try:
+        return await _one_answer(endpoint, found.deployment.served_model_name)
+    except EndpointError as exc:
+        raise _Unhealthy("model", exc) from exc
+
+
+async def _one_answer(endpoint: Endpoint, model: str) -> tuple[str, float]:
+    body = {"model": model, "prompt": "Hello", "max_tokens": 8, "temperature": 0}
+    began = time.perf_counter()
+    reply = await endpoint.post("/v1/completions", body, timeout=30)
+    choices = reply.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    text = first.get("text", "") if isinstance(first, dict) else None
+    if not isinstance(text, str):
+        raise EndpointError("The model's answer has no text.", fix="Call get_logs.")
+    return text[:_LONGEST_ANSWER], time.perf_counter() - began
+
+
+RATE_WINDOW_SECONDS: Final = 1.0
+"""Between the two looks that a rate is made from."""
+MAX_SAMPLES: Final = 60
+_LOOKS: Final = "latencies"
+"""Under which the journal keeps what was looked at."""
+_SHORT: Final = {
+    "time_to_first_token_seconds": "TTFT",
+    "time_per_output_token_seconds": "TPOT",
+    "inter_token_latency_seconds": "ITL",
+    "e2e_request_latency_seconds": "E2EL",
+    "request_queue_time_seconds": "queue",
+}
+
+
+class Rates(Record):
+    """Over a short window just now, each second."""
+
+    window_seconds: float
+    prompt_tokens_per_second: float | None
+    generation_tokens_per_second: float | None
+    requests_per_second: float | None
+
+
+class _Look(Record):
+    """The latencies that an engine had counted at some time."""
+
+    target: str
+    name: str
+    at: AwareDatetime
+    started_at: AwareDatetime | None
+    """Of the engine: another one counts anew."""
+    histograms: dict[str, Histogram]
+
+
+class MetricsReport(Located):
+    """The numbers an operator acts on."""
+
+    metrics: EngineMetrics | None = None
+    """Counters are since the engine started."""
+    latencies_since: datetime | None = None
+    """The engine's start or, where a time was asked for, the last look before it."""
+    rates: Rates | None = None
+    capacity_means: str | None = None
+    last_used: str | None = None
+    """As far as it is known."""
+    awake_until: datetime | None = None
+    """About; when it falls asleep if nobody asks."""
+    samples: tuple[Sample, ...] = ()
+    """Only those asked for with `raw`."""
+    samples_left_out: int = 0
+    missing: tuple[str, ...] = ()
+    """What this engine does not report."""
+
+    def summary(self) -> str:
+        """Say load, room and how fast it was."""
+        if self.metrics is None:
+            return f"{len(self.samples)} samples of {self.name}."
+        usage = self.metrics.kv_cache_usage
+        full = "not known" if usage is None else f"{usage:.1%}"
+        since = f" since {moment(self.latencies_since)}" if self.latencies_since else ""
+        rows = {name: self.metrics.latencies.get(key) for key, name in _SHORT.items()}
+        said = [f"{name} {_three(row)}" for name, row in rows.items() if row and row.count]
+        speed = f" p50/p95/p99{since}: {', '.join(said[:3])}." if said else ""
+        used = f" {self.last_used[0].upper()}{self.last_used[1:]}." if self.last_used else ""
+        return (
+            f"{self.name}: {self.metrics.requests_running} running, "
+            f"{self.metrics.requests_waiting} waiting, KV cache {full} full.{speed}{used}"
+        )
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return load, rates and percentiles; counters of the process are left to the whole."""
+        seen = self.metrics
+        if seen is None:
+            rows = [f"{one.name}{one.labels or ''} {one.value:g}" for one in self.samples]
+            return {"samples": rows, "left_out": self.samples_left_out}
+        counts = {name: row.count for name, row in seen.latencies.items() if row}
+        return {
+            "target": self.target,
+            "name": self.name,
+            **(self.rates.model_dump(exclude={"window_seconds"}) if self.rates else {}),
+            "prefix_cache_hit_rate": seen.prefix_cache_hit_rate,
+            "preemptions": seen.preemptions,
+            "prompt_tokens": seen.prompt_tokens,
+            "generation_tokens": seen.generation_tokens,
+            "requests_finished": {k: n for k, n in (seen.requests_finished or {}).items() if n},
+            "http_requests": seen.http_requests,
+            "latencies": {
+                name: f"{_three(seen.latencies[key])} (p50/p95/p99 of {counts[key]})"
+                for key, name in _SHORT.items()
+                if counts.get(key)
+            },
+            "latencies_since": self.latencies_since,
+            "awake_until": self.awake_until,
+            "capacity": self.capacity_means,
+            "not_reported": ", ".join(self.missing),
+        }
+
+
+def _three(row: Quantiles | None) -> str:
+    """Write p50, p95 and p99; of what the histogram does not resolve, the bound that is certain."""
+    if row is None:
+        return "not known"
+    pairs = (row.p50, row.p50_at_most), (row.p95, row.p95_at_most), (row.p99, row.p99_at_most)
+    return "/".join(_duration(value, bound) for value, bound in pairs)
+
+
+def _duration(value: float | None, at_most: float | None) -> str:
+    if value is None:
+        return "beyond its buckets" if at_most is None else f"under {_duration(at_most, None)}"
+    return f"{value:.3g} s" if value >= 1 else f"{value * 1000:.3g} ms"
+
+
+async def metrics(
+    runtime: Runtime, found: Found, raw: str | None, *, since: str | None = None
+) -> MetricsReport:
+    """Look twice, a second apart; with `raw`, once for the samples of that name.
+
+    With a time latencies are those since the last look before it, where there is one.
+
+    Raises:
+        InvalidArgument: The time is none.
+        NotReady: The deployment does not serve now.
+        EndpointError: Its engine cannot be asked.
+    """
+    wanted = _time(since) if since else None
+    require_ready(found)
+    deployment = found.deployment
+    here = {"target": deployment.target, "name": found.name}
+    async with runtime.endpoint(found.backend, found.name) as endpoint:
+        first, began = MetricsPage(await endpoint.metrics_text()), time.monotonic()
+        if raw:
+            samples = first.matching(raw)
+            return MetricsReport(
+                **here,
+                samples=samples[:MAX_SAMPLES],
+                samples_left_out=max(0, len(samples) - MAX_SAMPLES),
+            )
+        await anyio.sleep(RATE_WINDOW_SECONDS)
+        second, seconds = MetricsPage(await endpoint.metrics_text()), time.monotonic() - began
+    seen = second.engine()
+    counted_from = seen.started_at
+    before = _looked(runtime, deployment, seen, wanted) if wanted else None
+    now = _keep(runtime, deployment, seen, second.histograms())
+    if wanted and not before and not (counted_from and counted_from > wanted):
+        note("Nobody looked at this engine before that time: latencies are since its start.")
+    if before:
+        counted_from = before.at
+        seen = seen.model_copy(update={"latencies": _between(before, now)})
+    return MetricsReport(
+        **here,
+        metrics=seen,
+        latencies_since=counted_from,
+        rates=_rates(first.counters(), second.counters(), seconds),
+        capacity_means=_meaning(seen.cache),
+        last_used=counted(runtime, deployment, seen),
+        awake_until=deployment.awake_until,
+        missing=tuple(name for name, value in seen if value is None),
+    )
+
+
+def _time(text: str) -> datetime:
+    """Read a time, in UTC unless it says another zone."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as exc:
+        raise InvalidArgument(
+            f"'{text[:40]}' is no time.", fix="Give one such as 2026-11-23T08:00, in UTC."
+        ) from exc
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _between(before: _Look, now: _Look) -> dict[str, Quantiles | None]:
+    none = Histogram(buckets={}, total=0.0)
+    return {
+        name: one.since(before.histograms.get(name, none)).quantiles()
+        for name, one in now.histograms.items()
+    }
+
+
+def _looked(
+    runtime: Runtime, deployment: Deployment, seen: EngineMetrics, latest: datetime
+) -> _Look | None:
+    """Return the newest look at this engine that was not later."""
+    kept = readable(runtime.stage.journal.pairs(_LOOKS), _Look)
+    here = (deployment.target, deployment.name, seen.started_at)
+    fitting = [
+        one for one in kept if (one.target, one.name, one.started_at) == here and one.at <= latest
+    ]
+    return max(fitting, key=lambda one: one.at, default=None)
+
+
+def _keep(
+    runtime: Runtime,
+    deployment: Deployment,
+    seen: EngineMetrics,
+    histograms: dict[str, Histogram],
+) -> _Look:
+    """Remember a look; one of the same ten minutes a week ago gives way, so that few are kept."""
+    now = utc_now()
+    look = _Look(
+        target=deployment.target,
+        name=deployment.name,
+        at=now,
+        started_at=seen.started_at,
+        histograms=histograms,
+    )
+    slot = f"{deployment.target}/{deployment.name}/{now:%a %H%M}"[:-1]
+    runtime.stage.journal.keep_pair(_LOOKS, slot, look.model_dump_json())
+    return look
+
+
+def _meaning(cache: CacheConfig) -> str | None:
+    tokens, requests = cache.kv_cache_size_tokens, cache.kv_cache_max_concurrency
+    if tokens is None or requests is None:
+        return None
+    return (
+        f"The KV cache holds {tokens} tokens: {requests:.2f} requests of full length at once; "
+        "what is beyond waits."
+    )
+
+
+def _rates(first: Counters, second: Counters, seconds: float) -> Rates:
+    def per_second(name: str) -> float | None:
+        before: float | None = getattr(first, name)
+        after: float | None = getattr(second, name)
+        if before is None or after is None:
+            return None
+        return round(max(0.0, after - before) / seconds, 2)
+
+    return Rates(
+        window_seconds=round(seconds, 2),
+        prompt_tokens_per_second=per_second("prompt_tokens"),
+        generation_tokens_per_second=per_second("generation_tokens"),
+        requests_per_second=per_second("requests_finished"),
+    )
+
+
+class Precision(Record):
+    """The number formats in use."""
+
+    weights: str | None = None
+    kv_cache: str | None = None
+    compute: str | None = None
+    quantization: str | None = None
+
+
+class Capacity(Record):
+    """How much the KV cache holds."""
+
+    kv_cache_tokens: int | None = None
+    full_length_requests: float | None = None
+    """Requests of max_model_len that fit at once."""
+    used_percent: float | None = None
+    """Of its blocks, now."""
+    blocks: int | None = None
+    block_tokens: int | None = None
+
+
+class ModelDetails(Located):
+    """What is served, how, and on what."""
+
+    model: str
+    served_model_name: str
+    max_model_len: int | None
+    """Tokens of prompt and answer together."""
+    takes: tuple[str, ...] = ()
+    """What a prompt may hold: text, images, video, audio; empty is not known."""
+    sampling: dict[str, float] | None = None
+    """Defaults of a request that the model's own files set; the others are vLLM's: temperature 1,
+    top_p 1, no top_k. None where the engine's log does not tell."""
+    context: Context | None = None
+    """That length, the model's own, and what the cache has room for."""
+    engine: str
+    precision: Precision
+    flags: str
+    """That differ from vLLM's defaults."""
+    memory: dict[str, float | int | None]
+    """By component, as the engine's log tells."""
+    accelerators: str | None = None
+    """Of one replica."""
+    each_gib: dict[str, float] = {}
+    """Of one accelerator, as it is sold: all that is in it, and what is left."""
+    predicted_memory: MemoryTable | None = None
+    """As the planner foresees it, where model and accelerator are known."""
+    beside_plan: tuple[str, ...] = ()
+    """Each figure of the log that was foreseen too: inside or outside of what was foreseen."""
+    capacity: Capacity
+    hardware: Hardware | None
+    layouts: dict[str, str] = {}
+    """Its flags and those that each layout would have here, and what each gives."""
+    standing: str | None = None
+    """Which layout its flags are, and what another would give more of."""
+
+    def summary(self) -> str:
+        """Say model, context and capacity."""
+        tokens = self.capacity.kv_cache_tokens
+        room = f", KV cache for {tokens} tokens" if tokens else ""
+        takes = f"takes {', '.join(self.takes)}; " if self.takes else ""
+        each = ", ".join(f"{name} {gib:g}" for name, gib in self.each_gib.items() if name != "sold")
+        goes = f" Each of {self.accelerators}: {each} GiB." if self.accelerators else ""
+        return (
+            f"{self.served_model_name} on {self.engine}: {takes}context {self.max_model_len}"
+            f" tokens, weights {self.precision.weights}, KV cache {self.precision.kv_cache}{room}."
+            f"{goes}"
+        )
+
+    def facts(self) -> Mapping[str, Any]:
+        """Give what is served, in which precision, and how much of it fits."""
+        capacity = self.capacity
+        own = f"{self.context.model_max_len} tokens" if self.context else None
+        return {
+            "target": self.target,
+            "name": self.name,
+            "model": self.model,
+            "takes": ", ".join(self.takes) or "not known: the model's config.json is not here",
+            "max_model_len": self.max_model_len,
+            "model's own limit": own,
+            "sampling defaults": None if self.sampling is None else _sampled(self.sampling),
+            **self.precision.model_dump(),
+            "KV cache tokens": capacity.kv_cache_tokens,
+            "requests of full length at once": capacity.full_length_requests,
+            "KV cache used, %": capacity.used_percent,
+            "runs on": self.accelerators or (self.hardware and self.hardware.accelerator),
+            "GiB of each": ", ".join(f"{name} {gib:g}" for name, gib in self.each_gib.items()),
+            "layout": self.standing,
+        }
+
+
+def _sampled(set_by_model: Mapping[str, float]) -> str:
+    """Say every default of a request, those that the model sets first.
+
+    >>> _sampled({"top_k": 64.0, "top_p": 0.95})
+    "top_k 64, top_p 0.95 (the model's own), temperature 1 (vLLM's)"
+    """
+    own = ", ".join(f"{name} {value:g}" for name, value in set_by_model.items())
+    others = {"temperature": "1", "top_p": "1", "top_k": "off"}
+    rest = ", ".join(f"{name} {says}" for name, says in others.items() if name not in set_by_model)
+    parts = (f"{own} (the model's own)" if own else "", f"{rest} (vLLM's)" if rest else "")
+    return ", ".join(filter(None, parts))
+
+
+async def model_details(runtime: Runtime, found: Found) -> ModelDetails:
+    """Gather what engine, log and host tell."""
+    require_ready(found)
+    backend, deployment = found
+    facts, hardware = EngineFacts(), None
+    predicted = await backend.predicted(found.name) if isinstance(backend, Predicts) else None
+    if isinstance(backend, KnowsEngine):
+        facts, hardware = await backend.engine_facts(found.name), await backend.hardware(found.name)
+    async with runtime.endpoint(backend, found.name) as endpoint:
+        served = await _served(endpoint, deployment.served_model_name)
+        metrics = MetricsPage(await endpoint.metrics_text()).engine()
+        version = await endpoint.version()
+    return ModelDetails(
+        target=deployment.target,
+        name=found.name,
+        model=deployment.model,
+        served_model_name=deployment.served_model_name,
+        max_model_len=served.max_model_len if served else None,
+        engine=f"vLLM {version}" if version and not deployment.simulated else deployment.engine,
+        precision=_precision(facts, metrics.cache, predicted),
+        flags=facts.flags,
+        memory={name: value for name, value in facts.memory.items() if value is not None},
+        takes=await _takes(deployment.model, predicted),
+        sampling=facts.sampling if facts.sampling or _tells_all(facts, deployment) else None,
+        predicted_memory=memory_table(predicted.memory) if predicted else None,
+        beside_plan=_beside_plan(predicted, facts),
+        capacity=_capacity(metrics),
+        hardware=hardware,
+        **await _foreseen(found, predicted, facts, metrics.cache),
+    )
+
+
+async def _foreseen(
+    found: Found, predicted: Prediction | None, facts: EngineFacts, cache: CacheConfig
+) -> dict[str, Any]:
+    """Give what only the planner can say, with the engine's own figures where it has them."""
+    if predicted is None:
+        return {}
+    target, source = found.deployment.target, None
+    if isinstance(found.backend, EndsSlowBoots):
+        source = (await found.backend.boot_budget(found.name, predicted.model)).weights_from
+    device, memory = predicted.accelerator, predicted.memory
+    sold = f" of {device.sold_gib:g} GiB" if device.sold_gib else ""
+    beside = _beside(target, predicted, source)
+    return {
+        "context": context_of(_as_sized(predicted, cache), predicted.model),
+        "accelerators": f"{memory.count} x {device.title}{sold}",
+        "each_gib": each_gib(memory, facts.memory),
+        "layouts": dict(beside.rows),
+        "standing": beside.standing or None,
+    }
+
+
+def _tells_all(facts: EngineFacts, deployment: Deployment) -> bool:
+    """Whether a log was read that would say so if the model set defaults of its own."""
+    return facts.version is not None and not deployment.simulated
+
+
+async def _takes(model: str, predicted: Prediction | None) -> tuple[str, ...]:
+    """Say what a prompt may hold, by the model's config; nothing where that cannot be read."""
+    try:
+        shape = predicted.model if predicted else await anyio.to_thread.run_sync(read_model, model)
+    except OpsError:
+        return ()
+    if not shape.layers:
+        return ()
+    tpu = predicted is not None and predicted.accelerator.kind == "tpu"
+    towers = not (predicted and predicted.flags.language_model_only)
+    can = {
+        "text": True,
+        "images": shape.vision and towers,
+        # vllm/model_executor/models/gemma4_mm.py, 0.32: images, video, and audio with its tower.
+        "video": shape.vision and towers and (shape.model_type or "").startswith("gemma4"),
+        "audio": shape.audio and towers and not tpu,  # tpu-inference loads no audio tower
+    }
+    return tuple(kind for kind, takes in can.items() if takes)
+
+
+def _as_sized(predicted: Prediction, cache: CacheConfig) -> MemoryPlan:
+    """Plan it with as many blocks as the engine says it has."""
+    kv, blocks = predicted.memory.kv_expected, cache.num_gpu_blocks
+    if blocks is None or cache.block_size != kv.block_size:
+        return predicted.memory
+    size = {"kv_cache_memory_bytes": blocks * kv.bytes_per_block}
+    flags = predicted.flags.model_copy(update=size)
+    return plan_memory(predicted.model, predicted.accelerator, flags)
+
+
+def _beside(target: str, predicted: Prediction, source: str | None) -> Alternatives:
+    """Hold its flags against others, with the weights from where it has them."""
+    where, memory = places().get(target), predicted.memory
+    if where is None:
+        return Alternatives({}, "", {})
+    here = {"accelerator": predicted.accelerator.name, "count": memory.count}
+    if source:
+        here |= {"weights_from": source, "hub_disk_gib": None}
+    ground = Ground(predicted.model, predicted.accelerator, memory.count)
+    version = predicted.flags.vllm_version
+    wish = Wish(max_model_len=memory.max_model_len, vllm_version=version)
+    return alternatives(ground, where.model_copy(update=here), predicted.flags, wanted=wish)
+
+
+def _beside_plan(predicted: Prediction | None, facts: EngineFacts) -> tuple[str, ...]:
+    if predicted is None:
+        return ()
+    rows = compare(predicted.memory, facts.memory)
+    return tuple(str(row) for row in rows if row.measured is not None)
+
+
+async def _served(endpoint: Endpoint, name: str) -> ServedModel | None:
+    return next((row for row in await endpoint.models() if row.id == name), None)
+
+
+def _precision(facts: EngineFacts, cache: CacheConfig, predicted: Prediction | None) -> Precision:
+    """Say what the engine tells; what its log leaves out, its model's own files tell."""
+    compute = (facts.weights_dtype or "").removeprefix("torch.") or None
+    method = None if facts.quantization in {None, "None"} else facts.quantization
+    weights = method or compute
+    if predicted:
+        shape, flags = predicted.model, predicted.flags
+        method = method or shape.quantization or flags.quantization
+        weights = weights_type(shape, method)
+        compute = compute or compute_type(shape, flags, predicted.accelerator)
+    stored = cache.cache_dtype or facts.kv_cache_dtype
+    return Precision(
+        weights=weights,
+        kv_cache=cache_type(stored, compute) if stored and compute else stored,
+        compute=compute,
+        quantization=method,
+    )
+
+
+def _capacity(metrics: EngineMetrics) -> Capacity:
+    cache, used = metrics.cache, metrics.kv_cache_usage
+    return Capacity(
+        used_percent=None if used is None else round(100 * used, 1),
+        kv_cache_tokens=cache.kv_cache_size_tokens,
+        full_length_requests=cache.kv_cache_max_concurrency,
+        blocks=cache.num_gpu_blocks,
+        block_tokens=cache.block_size,
+    )

@@ -1,0 +1,607 @@
+"""What can be read of a deployment: address, log, memory, configuration, code that asks it."""
+
+import json
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal
+
+import anyio
+
+from backends.base import (
+    DeploymentConfig,
+    HasLogs,
+    KnowsEngine,
+    LogLines,
+    LogQuery,
+    Predicts,
+    StreamsLogs,
+    WritesConfig,
+)
+from core.errors import OpsError, Unsupported
+from core.records import (
+    KEY_HEADER,
+    Access,
+    Answer,
+    Gib,
+    MemoryPart,
+    MemoryPlan,
+    Record,
+    State,
+    socket_of,
+)
+from core.redaction import printable, shortened
+from core.reply import note
+from logs.failures import error_lines, recognize
+from logs.read import Line, body_of
+from logs.reduce import Reducer
+from operations.resolve import Found
+from operations.runtime import MAX_LOG_LINES, Runtime
+
+
+class Located(Answer):
+    """An answer about one deployment."""
+
+    target: str
+    name: str
+
+
+READ_SECONDS: Final = 20.0
+"""Of a call's 45 s; the rest is for what is made of the lines."""
+
+Feed = Callable[[Sequence[Line]], None]
+"""Takes one page, oldest line first; the newest page comes first."""
+
+
+class ReadSoFar(Record):
+    """How much of a log was read."""
+
+    lines: int
+    complete: bool
+    left_out: str = ""
+    """What was not read, and why."""
+
+
+async def read_log(
+    found: Found,
+    query: LogQuery,
+    feeds: Sequence[Feed],
+    *,
+    most_lines: int,
+    seconds: float = READ_SECONDS,
+) -> ReadSoFar:
+    """Give each page to all feeds, newest first.
+
+    Raises:
+        Unsupported: The target keeps no logs that can be read from here.
+        OpsError: Its platform cannot be asked.
+    """
+    backend = _streaming(found)
+    lines, enough = 0, False
+    with anyio.move_on_after(seconds) as limit:
+        async with aclosing(backend.log_pages(found.name, query)) as pages:
+            async for page in pages:
+                kept = page[-(most_lines - lines) :]
+                for feed in feeds:
+                    feed(kept)
+                lines += len(kept)
+                if enough := lines >= most_lines:
+                    break
+                await anyio.lowlevel.checkpoint()
+    left_out = f"Whatever is older than {lines} lines." if enough else ""
+    if limit.cancelled_caught:
+        left_out = f"Older lines: {seconds:.0f} s were over."
+    return ReadSoFar(lines=lines, complete=not left_out, left_out=left_out)
+
+
+def _streaming(found: Found) -> StreamsLogs:
+    if isinstance(found.backend, StreamsLogs):
+        return found.backend
+    raise Unsupported(
+        f"{found.deployment.target} keeps no logs that can be read from here.",
+        fix="Read them where the endpoint runs.",
+    )
+
+
+Verdict = Literal["inside", "below", "above", "not in the log"]
+Measured = Mapping[str, float | int | None]
+"""As `logs.boot.BootMemory` names it."""
+
+_PRINTED_GIB: Final = 0.005
+"""The log prints two decimals."""
+_BLOCKS: Final = 0.005
+"""Share by which tokens and requests may differ: a cache is divided into whole blocks."""
+_GRAPHS: Final = "CUDA graphs"
+_OUTSIDE: Final = frozenset({"libraries", "fused all-reduce"})
+_PROFILED: Final = frozenset({"activations", "sampler", "vision encoder", "experts' workspace"})
+_WORK: Final = _PROFILED | _OUTSIDE | {_GRAPHS}
+
+
+class Component(Record):
+    """One part of the memory, predicted and real."""
+
+    name: str
+    unit: Literal["GiB", "tokens", "requests"]
+    low: float
+    expected: float
+    high: float
+    measured: float | None = None
+    """As the engine's log says it; of one accelerator."""
+    verdict: Verdict
+    """Where what was measured lies, of what was foreseen."""
+
+    def __str__(self) -> str:
+        """Say both."""
+        form = ",.2f" if self.unit == "GiB" else ",.0f" if self.unit == "tokens" else ",.1f"
+        foreseen = f"{self.low:{form}}-{self.high:{form}} {self.unit}"
+        if self.measured is None:
+            return f"{self.name} not in the log, predicted {foreseen}"
+        return f"{self.name} {self.measured:{form}}, predicted {foreseen}: {self.verdict}"
+
+
+class MemoryCheck(Answer):
+    """What was foreseen of a deployment's memory, and what came of it."""
+
+    accelerator: str
+    vllm_version: str
+    """The profile that was reckoned with."""
+    simulated: bool = False
+    components: tuple[Component, ...]
+
+    @property
+    def outside(self) -> tuple[Component, ...]:
+        """What came out otherwise than was foreseen."""
+        return tuple(each for each in self.components if each.verdict in {"below", "above"})
+
+    def summary(self) -> str:
+        """Say what is outside, else that all that is told is inside."""
+        told = sum(each.measured is not None for each in self.components)
+        if not told:
+            return "The engine's log says nothing of its memory."
+        if self.outside:
+            return "Otherwise than predicted: " + "; ".join(map(str, self.outside)) + "."
+        return f"All {told} figures of memory that the log has are as predicted."
+
+
+async def memory_check(found: Found) -> MemoryCheck | None:
+    """Compare a deployment's memory with its plan; None where nothing could be foreseen.
+
+    Nothing is asked of the engine itself: its log and its platform tell.
+
+    Raises:
+        OpsError: Its log cannot be read.
+    """
+    backend = found.backend
+    if not isinstance(backend, Predicts) or not isinstance(backend, KnowsEngine):
+        return None
+    try:
+        predicted = await backend.predicted(found.name)
+    except OpsError:
+        return None  # its model cannot be read any more, or it was never planned
+    if predicted is None:
+        return None
+    plan, facts = predicted.memory, await backend.engine_facts(found.name)
+    return MemoryCheck(
+        accelerator=plan.accelerator,
+        vllm_version=plan.vllm_version,
+        simulated=found.deployment.simulated,
+        components=compare(plan, facts.memory),
+    )
+
+
+def compare(plan: MemoryPlan, measured: Measured) -> tuple[Component, ...]:
+    """Put what was measured beside what was foreseen for it."""
+    return (*_parts(plan, measured), *_cache(plan, measured))
+
+
+def _parts(plan: MemoryPlan, measured: Measured) -> Iterator[Component]:
+    weights = _weights(plan)
+    yield _gib("weights", weights, measured.get("weights_gib"))
+    work = [part for part in plan.parts if part.name in _PROFILED]
+    if work:
+        yield _gib("peak activation", _sum(work), measured.get("peak_activation_gib"))
+    for part in plan.parts:
+        if part.name == _GRAPHS:
+            yield _gib(_GRAPHS, part.gib, measured.get("graphs_gib"))
+    if outside := [part for part in plan.parts if part.name in _OUTSIDE]:
+        yield _gib("outside PyTorch", _sum(outside), measured.get("non_torch_gib"))
+
+
+def _cache(plan: MemoryPlan, measured: Measured) -> Iterator[Component]:
+    """Give what is of the KV cache; concurrency only for requests as long as were planned."""
+    chips = plan.count if plan.kv_is_shared else 1
+    gib = plan.kv_cache_gib
+    each = Gib(low=gib.low / chips, expected=gib.expected / chips, high=gib.high / chips)
+    low, expected, high = plan.kv_low, plan.kv_expected, plan.kv_high
+    yield _gib("KV cache", each, measured.get("kv_cache_gib"))
+    tokens = Gib(low=low.kv_tokens, expected=expected.kv_tokens, high=high.kv_tokens)
+    yield _counted("KV cache tokens", "tokens", tokens, measured.get("kv_cache_tokens"))
+    same_length = measured.get("max_concurrency_tokens") in {None, plan.max_model_len}
+    requests = Gib(
+        low=low.max_concurrency, expected=expected.max_concurrency, high=high.max_concurrency
+    )
+    held = measured.get("max_concurrency") if same_length else None
+    yield _counted("full-length requests at once", "requests", requests, held)
+
+
+def _weights(plan: MemoryPlan) -> Gib:
+    """Give them with their doubts; on TPUs the cache's are the weights'."""
+    apart = sum(part.gib.high - part.gib.expected for part in plan.parts if part.name not in _WORK)
+    if plan.kv_is_shared:
+        apart = (plan.kv_cache_gib.high - plan.kv_cache_gib.expected) / plan.count
+    weights = plan.weights_gib
+    return Gib(low=weights - apart, expected=weights, high=weights + apart)
+
+
+def _sum(parts: list[MemoryPart]) -> Gib:
+    return Gib(
+        low=sum(part.gib.low for part in parts),
+        expected=sum(part.gib.expected for part in parts),
+        high=sum(part.gib.high for part in parts),
+    )
+
+
+def _gib(name: str, foreseen: Gib, measured: float | None) -> Component:
+    return _component(name, "GiB", foreseen, measured, slack=_PRINTED_GIB)
+
+
+def _counted(
+    name: str, unit: Literal["tokens", "requests"], foreseen: Gib, measured: float | None
+) -> Component:
+    return _component(name, unit, foreseen, measured, slack=_BLOCKS * foreseen.expected)
+
+
+def _component(
+    name: str,
+    unit: Literal["GiB", "tokens", "requests"],
+    foreseen: Gib,
+    measured: float | None,
+    *,
+    slack: float,
+) -> Component:
+    return Component(
+        name=name,
+        unit=unit,
+        low=round(foreseen.low, 3),
+        expected=round(foreseen.expected, 3),
+        high=round(foreseen.high, 3),
+        measured=measured,
+        verdict=_verdict(foreseen, measured, slack),
+    )
+
+
+def _verdict(foreseen: Gib, measured: float | None, slack: float) -> Verdict:
+    if measured is None:
+        return "not in the log"
+    if measured < foreseen.low - slack:
+        return "below"
+    return "above" if measured > foreseen.high + slack else "inside"
+
+
+_GEMINI_CLI: Final = (
+    "Gemini CLI cannot have it as its own model: it speaks Google's API and not OpenAI's, so a"
+    " proxy such as LiteLLM would have to stand between. As a client of this server it asks the"
+    " model with query_gemma4."
+)
+"""github.com/google-gemini/gemini-cli/pull/1814 and 16010, both closed, and issue 15299, open
+(read 2026-11-23)."""
+_HTTPX: Final = """
+try:
+    import httpx2 as httpx  # what newer openai packages are built on
+except ImportError:
+    import httpx
+
+from openai import DefaultHttpxClient, OpenAI"""
+_QUESTION: Final = [{"role": "user", "content": "What is Gemma?"}]
+
+
+def snippets(name: str, access: Access, model: str) -> Mapping[str, str]:
+    """Return by kind a command or a program that asks one question."""
+    body = json.dumps({"model": model, "messages": _QUESTION})
+    return {
+        "curl": curl(name, access, "/v1/chat/completions", body=body),
+        "python": _python(name, access, model),
+        "gemini_cli": _GEMINI_CLI,
+    }
+
+
+def curl(name: str, access: Access, path: str, *, body: str = "") -> str:
+    """Write a person's own question, which fetches whatever it must show or trust."""
+    header = "".join(
+        f' -H "{name}: Bearer $({command})"' for name, command in access.header_commands.items()
+    )
+    data = ""
+    if body:
+        quoted = body.replace("'", "'\\''")
+        data = f" -H 'Content-Type: application/json' -d '{quoted}'"
+    through = f" --unix-socket {shlex.quote(access.socket)}" if access.socket else ""
+    asked = f"{through}{header}{data} {access.http_url}{path}"
+    if not access.certificate_command:
+        return f"curl -sS{asked}"
+    file = f"{name}.pem"
+    return f"{access.certificate_command} > {file} && curl -sS --cacert {file}{asked}"
+
+
+def _python(name: str, access: Access, model: str) -> str:
+    """Write a program for the openai package, which needs that package alone.
+
+    `str` is for the masking of secrets: what else follows `api_key=` looks like a key.
+    """
+    commands = dict(access.header_commands)
+    key = commands.pop(KEY_HEADER, None)
+    rows = [
+        f"    base_url={access.http_url + '/v1'!r},",
+        f"    api_key={f'str(printed({key!r}))' if key else repr('none')},",
+    ]
+    if commands:
+        headers = ", ".join(f'{n!r}: ("Bearer " + printed({c!r}))' for n, c in commands.items())
+        rows.append(f"    default_headers={{{headers}}},")
+    imports, trusted = "from openai import OpenAI", ""
+    if access.certificate_command:
+        imports = "import ssl\n\nfrom openai import DefaultHttpxClient, OpenAI"
+        trusted = (
+            "trusted = ssl.create_default_context("
+            f"cadata=printed({access.certificate_command!r}))\n"
+        )
+        rows.append("    http_client=DefaultHttpxClient(verify=trusted),")
+    if access.socket:
+        imports = _HTTPX
+        rows.append(
+            "    http_client=DefaultHttpxClient("
+            f"transport=httpx.HTTPTransport(uds={access.socket!r})),"
+        )
+    asked = f"model={model!r}, messages={_QUESTION!r}"
+    return "\n".join(
+        [
+            f"# pip install openai; then save this as ask_{name.replace('-', '_')}.py",
+            "import subprocess",
+            imports,
+            "",
+            "",
+            "def printed(command):",
+            '    """Return what a shell command prints: a key is fetched, never written down."""',
+            "    done = subprocess.run(command, shell=True, check=True, stdout=subprocess.PIPE)",
+            "    return done.stdout.decode().strip()",
+            "",
+            "",
+            f"{trusted}client = OpenAI(",
+            *rows,
+            ")",
+            f"reply = client.chat.completions.create({asked})",
+            "print(reply.choices[0].message.content)",
+        ]
+    )
+
+
+_MOST_READ: Final = 2_000_000
+"""Lines of one call; its time is over before, unless the log lies on this machine."""
+_MOST_ROWS: Final = 40
+_BRIEF_CHARACTERS: Final = 1_600
+_BRIEF_LINE: Final = 200
+"""Of lines and of a line that are shown to whoever asks for nothing more."""
+_LINE_CHARACTERS: Final = 4_000
+"""Of a line that is shown; vLLM's longest, its configuration, has some 3,000."""
+
+
+class EndpointInfo(Located):
+    """Where a deployment answers."""
+
+    url: str
+    openai_base_url: str
+    """For any OpenAI client."""
+    served_model_name: str
+    protection: str
+    answers: bool
+    """Whether /health said yes just now."""
+    state: State
+    curl: str
+    """Fetches its own credential: no key is in it."""
+    certificate: str | None = None
+    """PEM, of a server that signs for itself: clients must trust it, and may trust it alone."""
+    snippets: Mapping[str, str] = {}
+    """Code that asks it; no key is in it."""
+    config: DeploymentConfig | None = None
+    """What runs as shell commands, as docker run and as YAML for git; None if made elsewhere."""
+
+    def summary(self) -> str:
+        """Say where, and whether it answers."""
+        answers = "answers" if self.answers else f"does not answer: it is {self.state}"
+        path = socket_of(self.url)
+        where = f"{self.openai_base_url} (through {path})" if path else self.openai_base_url
+        return f"{where} {answers}, as {self.served_model_name}."
+
+    def facts(self) -> Mapping[str, Any]:
+        """Give what a client must know, and what detail="full" has beside it."""
+        kept = {"target", "name", "url", "openai_base_url", "served_model_name", "protection"}
+        yaml = ", its configuration as YAML for git" if self.config else ""
+        more = f"code for curl and the openai package{yaml}"
+        return {**self.model_dump(include=kept), "curl": self.curl, "in full": more}
+
+
+class Logs(Located):
+    """The newest lines of an engine's log, or what all of them come down to."""
+
+    errors: tuple[str, ...] = ()
+    """Of one that failed: what says why."""
+    lines: tuple[str, ...] = ()
+    """Newest last."""
+    rows: tuple[str, ...] = ()
+    """Instead of lines: one for each kind of line, the gravest first."""
+    total: int
+    """Lines that were read, or that there are."""
+    kinds: int | None = None
+    """Of lines, where they were reduced."""
+    lines_left_out: int = 0
+    """Of kinds that are not among the rows."""
+    truncated: bool
+
+    def summary(self) -> str:
+        """Say how many of how many."""
+        if self.kinds is None:
+            newest = f"the newest {len(self.lines)} of {self.total} lines of {self.name}"
+            if self.errors:
+                why = shortened(self.errors[0], _BRIEF_LINE)
+                return f"{self.name} failed with: {why} … Then {newest}, newest last."
+            return f"{newest[0].upper()}{newest[1:]}, newest last."
+        left = f", {self.lines_left_out} lines of other kinds" if self.lines_left_out else ""
+        return (
+            f"{self.total} lines of {self.name} are of {self.kinds} kinds: the {len(self.rows)}"
+            f" most severe and most frequent{left}."
+        )
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return the newest lines that there is room for, the rest on request."""
+        room, lines = _BRIEF_CHARACTERS - sum(map(len, self.errors)), list[str]()
+        for line in reversed(self.lines) if self.lines else self.rows:
+            short = shortened(line, _BRIEF_LINE)
+            room -= len(short)
+            if room < 0:
+                break
+            lines.append(short)
+        errors = [one for one in self.errors if one not in self.summary()]
+        return {
+            "errors": errors,
+            "rows" if self.rows else "lines": lines[:: -1 if self.lines else 1],
+        }
+
+
+class Config(Located):
+    """A deployment as commands and files for a person."""
+
+    config: DeploymentConfig
+
+    def summary(self) -> str:
+        """Say what it is."""
+        return f"{self.name} as shell commands, as docker run and as YAML."
+
+
+async def endpoint_info(runtime: Runtime, found: Found) -> EndpointInfo:
+    """Say where it answers, how it is protected, how to try it and how it is made."""
+    access = runtime.keep_quiet(await found.backend.access(found.name))
+    deployment = found.deployment
+    return EndpointInfo(
+        target=deployment.target,
+        name=found.name,
+        url=access.base_url,
+        openai_base_url=f"{access.http_url}/v1",
+        served_model_name=deployment.served_model_name,
+        protection=access.protection,
+        answers=deployment.state is State.READY,
+        state=deployment.state,
+        curl=curl(found.name, access, "/v1/models"),
+        certificate=access.certificate,
+        snippets=snippets(found.name, access, deployment.served_model_name),
+        config=await _config(found),
+    )
+
+
+async def logs(
+    runtime: Runtime,
+    found: Found,
+    *,
+    lines: int,
+    contains: str | None,
+    minutes: int | None = None,
+    reduce: bool = False,
+) -> Logs:
+    """Give the newest lines, of so many minutes if they are said; or all of them, reduced.
+
+    Raises:
+        Unsupported: The target keeps no logs that can be read from here.
+        OpsError: Its platform cannot be asked.
+    """
+    since = datetime.now(UTC) - timedelta(minutes=minutes) if minutes else None
+    query = LogQuery(since=since, contains=(contains,) if contains else ())
+    if reduce:
+        return await _reduced(runtime, found, query)
+    if minutes:
+        return await _newest(found, query, lines)
+    return await _newest_of_all(found, lines=lines, contains=contains)
+
+
+async def _reduced(runtime: Runtime, found: Found, query: LogQuery) -> Logs:
+    reducer = Reducer(newest_first=True, known=runtime.secrets)
+    read = await read_log(found, query, [reducer.feed], most_lines=_MOST_READ)
+    if not read.complete:
+        note(f"Not read: {read.left_out}")
+    reduced = reducer.reduced(most=_MOST_ROWS)
+    return Logs(
+        target=found.deployment.target,
+        name=found.name,
+        rows=tuple(map(str, reduced.templates)),
+        total=reduced.lines,
+        kinds=len(reduced.templates) + reduced.templates_left_out,
+        lines_left_out=reduced.lines_left_out,
+        truncated=not read.complete or reduced.templates_left_out > 0,
+    )
+
+
+async def _newest(found: Found, query: LogQuery, lines: int) -> Logs:
+    wanted = min(lines, MAX_LOG_LINES)
+    pages: list[Sequence[Line]] = []
+    read = await read_log(found, query, [pages.append], most_lines=wanted)
+    texts = [str(line) for page in reversed(pages) for line in page]
+    return Logs(
+        target=found.deployment.target,
+        name=found.name,
+        lines=tuple(map(_shown, texts)),
+        total=len(texts),
+        truncated=not read.complete,
+    )
+
+
+def _errors(found: Found) -> tuple[str, ...]:
+    """Return the lines that say why it failed, which often stand before its newest."""
+    seen = found.deployment.failure.evidence if found.deployment.failure else ()
+    return tuple(map(body_of, seen[:1] if recognize(seen[:1]) else error_lines(seen)))
+
+
+async def _newest_of_all(found: Found, *, lines: int, contains: str | None) -> Logs:
+    if not isinstance(found.backend, HasLogs):
+        raise Unsupported(
+            f"{found.deployment.target} keeps no logs that can be read from here.",
+            fix="Read them where the endpoint runs.",
+        )
+    seen: LogLines = await found.backend.logs(
+        found.name, lines=min(lines, MAX_LOG_LINES), contains=contains
+    )
+    return Logs(
+        target=found.deployment.target,
+        name=found.name,
+        errors=() if contains else _errors(found),
+        lines=tuple(map(_shown, seen.lines)),
+        total=seen.total,
+        truncated=seen.total > len(seen.lines),
+    )
+
+
+def _shown(text: str) -> str:
+    """Make a line fit to be shown: whoever wrote it may have meant to hide or to turn something."""
+    cut = "…" if len(text) > _LINE_CHARACTERS else ""
+    return f"{printable(shortened(text, _LINE_CHARACTERS))}{cut}"
+
+
+async def _config(found: Found) -> DeploymentConfig | None:
+    """Return the deployment as text, None where it was made elsewhere or cannot be read."""
+    if not isinstance(found.backend, WritesConfig):
+        return None
+    try:
+        return await found.backend.config(found.name)
+    except OpsError as exc:
+        note(f"Its configuration could not be read: {exc.summary}")
+        return None
+
+
+async def config(found: Found) -> Config:
+    """Give the deployment as text."""
+    if not isinstance(found.backend, WritesConfig):
+        raise Unsupported(
+            f"{found.deployment.target} was not configured from here.",
+            fix="Ask whoever runs it.",
+        )
+    return Config(
+        target=found.deployment.target,
+        name=found.name,
+        config=await found.backend.config(found.name),
+    )

@@ -1,1 +1,0 @@
-"""What is deployed, looked at: health, load, logs, details, the dashboard, alert rules."""
