@@ -54,11 +54,10 @@ from core.settings import Settings
 from operations.inventory import running
 from operations.runtime import Runtime
 from tools import every  # noqa: F401  registers them
-from tools.furnishing import furnish
-from tools.gate import Gate
+from tools.gate import Gate, set_up
 from tools.profile import INSTRUCTIONS, listed
+from tools.resources import furnish
 from tools.surface import TOOLS
-from tools.tracing import set_up
 
 gc.freeze()
 gc.enable()
@@ -116,15 +115,15 @@ def _do(arguments: list[str]) -> int:
 
         return call(build, rest)
     if command == "--http":
-        from tools.serving import serve
+        from tools.http import serve
 
         return serve(build, rest)
     if command == "mcp-config":
-        from tools.configuring import configure
+        from tools.commandline import configure
 
         return configure(Path(__file__).resolve().parent, rest)
     if command == "doctor":
-        from tools.examining import examine
+        from tools.commandline import examine
 
         return examine(rest)
     print(__doc__, file=sys.stderr)

@@ -17,7 +17,7 @@ from core.environment import ROOT, inherited_environment
 from core.settings import Settings
 from server import build
 from tests.conversation import Agent, Human
-from tools.serving import Served, prepared
+from tools.http import Served, prepared
 
 TOKEN: Final = "0123456789abcdef" * 2
 DISCOVER: Final = {

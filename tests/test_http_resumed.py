@@ -14,7 +14,7 @@ from mcp.types import JSONRPCNotification
 from tests.over_http import TOKEN, posted, served, settings_of
 from tests.tools.shared import state_dir
 from tests.tools.world import plant, still_engine
-from tools.resuming import Sent
+from tools.http import Sent
 
 __all__ = ["state_dir"]
 

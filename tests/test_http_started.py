@@ -116,7 +116,7 @@ import anyio
 import uvicorn
 from fastmcp import FastMCP
 
-from tools.serving import serve
+from tools.http import serve
 
 
 def say(word):

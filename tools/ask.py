@@ -10,9 +10,8 @@ from pydantic.json_schema import SkipJsonSchema
 from operations.ask import ModelAnswer, Question, ask, parse_extra
 from operations.resolve import Found, asked, find
 from operations.runtime import Runtime
+from tools.confirm import awake, counting
 from tools.surface import ASKS, RT, Number, Text, ops_tool
-from tools.telling import counting
-from tools.waking import awake
 
 Tokens = Annotated[int, Field(ge=1)]
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from core.records import Answer
 from operations.runtime import MAX_RUN_WAIT_SECONDS, Runtime
-from tools.confirming import agree
+from tools.confirm import agree, saying
 from tools.surface import (
     CREATES,
     LOOKS,
@@ -24,7 +24,6 @@ from tools.surface import (
     ops_tool,
     said,
 )
-from tools.telling import saying
 
 Wait = Annotated[float, Field(ge=0, le=MAX_RUN_WAIT_SECONDS)]
 _NOT_PLAN = ("target", "name", "resume", "wait_s", "deadline", "confirm", "ctx", "rt")

@@ -16,7 +16,7 @@ from operations.resolve import AZURE, TPU, find, on, renamed
 from operations.runtime import Runtime
 from tools import benchmark, deploy, observe
 from tools.ask import put
-from tools.confirming import agree
+from tools.confirm import agree, heartbeat
 from tools.plan import NOT_OF_A_LOAD, Prices
 from tools.surface import (
     ASKS,
@@ -33,7 +33,6 @@ from tools.surface import (
     ops_tool,
     said,
 )
-from tools.telling import heartbeat
 
 Tokens = Annotated[int, Field(ge=1)]
 

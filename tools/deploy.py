@@ -1,4 +1,4 @@
-"""Tools that make, watch, change and remove deployments."""
+"""Tools that make, watch, change and remove deployments, and prepare their place."""
 
 from typing import Annotated, Literal
 
@@ -13,10 +13,11 @@ from operations import agreement, deployments, inventory, preflight
 from operations.deployments import find_to_watch
 from operations.resolve import find
 from operations.runtime import Runtime
-from tools.confirming import agree
+from tools.confirm import agree, heartbeat
 from tools.surface import (
     CREATES,
     DESTROYS,
+    KNOWS,
     LOOKS,
     REPLACES,
     RT,
@@ -28,7 +29,6 @@ from tools.surface import (
     ops_tool,
     said,
 )
-from tools.telling import heartbeat
 
 Engine = Literal["vllm", "ollama"]
 Caller = Literal["private", "public", "internal"]
@@ -239,3 +239,47 @@ async def get_vllm_deployment_config(
     from operations import readings
 
     return await readings.config(await find(rt.stage, target, name))
+
+
+@ops_tool("deploy", CREATES, default=True)
+async def setup_target(
+    target: Text = None, confirm: Text = None, rt: Runtime = RT
+) -> preflight.SetupReport:
+    """Set a cloud target up, once, before the first deployment; asks first and reads back.
+
+    Prepares APIs, service account, roles, registry, storage, network.
+
+    Args:
+        confirm: Token from the preview.
+    """
+    where, backend = preflight.setting_up(rt, target)
+    seen = await backend.setup()
+    await agree(rt, preflight.to_set_up(where, seen), confirm)
+    return await preflight.set_up(rt, where, backend, seen)
+
+
+@ops_tool("deploy", KNOWS)
+async def get_vllm_gpu_deployment_config(
+    model: str,
+    gpus: Annotated[int, Field(ge=1, le=2)] = 1,
+    hosts: Annotated[int, Field(ge=1, le=4)] = 1,
+    name: Text = None,
+    namespace: str = "default",
+    weights: Text = None,
+    max_model_len: Whole = None,
+    layout: Layout = None,
+    image: Text = None,
+    rt: Runtime = RT,
+) -> Answer:
+    """Give a Kubernetes (GKE) manifest that serves a model on NVIDIA L4, with its commands.
+
+    Args:
+        gpus: L4 of each host.
+        hosts: That one replica is spread over.
+        weights: hub, gs://BUCKET/FOLDER or pvc:CLAIM/FOLDER.
+        image: Best by digest.
+    """
+    wish = said(locals(), without=("rt",))
+    from operations import kubernetes
+
+    return kubernetes.config(rt.settings, wish)

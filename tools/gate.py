@@ -1,15 +1,27 @@
 """The one middleware: what passes is allowed, written down, in time, and told in our words."""
 
+import getpass
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final, NamedTuple
 
+import anyio
+import fastmcp
 from fastmcp.exceptions import ToolError, ValidationError
+from fastmcp.server.context import Context
+from fastmcp.server.dependencies import get_http_request
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from fastmcp.tools import Tool, ToolResult
-from mcp.types import CallToolRequestParams, ListToolsRequest
+from mcp.types import CallToolRequestParams, Implementation, ListToolsRequest
+from opentelemetry import trace
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from pydantic import ValidationError as PydanticValidationError
 
+from core import PRODUCT, VERSION
 from core.errors import (
     InvalidArgument,
     NextStep,
@@ -20,15 +32,191 @@ from core.errors import (
     did_you_mean,
 )
 from core.journal import BROKEN_OFF, Journal, Outcome
-from core.redaction import MASK, redact
-from core.reply import failure, in_full
+from core.redaction import MASK, one_line, redact
+from core.reply import failure, in_full, noted_first
+from core.settings import Settings
 from operations.journal import outcome_of
 from operations.runtime import Runtime
-from tools.caller import caller
-from tools.old_arguments import understood
-from tools.patience import patience, patience_seconds
 from tools.surface import GIVEN, TOOLS, Registered, offered, result
-from tools.tracing import span_of, tell
+
+_CHARACTERS: Final = 80
+"""Of a client's name and version, which it may choose freely."""
+
+
+def caller(context: Context) -> str:
+    """Name client and user, such as `claude-code 2.1.0 (alice)`, for the journal."""
+    params = getattr(context.session, "client_params", None)
+    info = getattr(params, "client_info", None)
+    request = _request()
+    name = f"{info.name} {info.version}" if info else _agent(request)
+    return f"{one_line(name, _CHARACTERS)} ({_user(request)})"
+
+
+def command(name: str) -> Implementation:
+    """Name a program of this project, which is a client as well."""
+    return Implementation(name=name, version=VERSION)
+
+
+def _request() -> Any:
+    """Give the HTTP request of the call, None over standard input and in one process."""
+    try:
+        return get_http_request()
+    except RuntimeError:
+        return None
+
+
+def _agent(request: Any) -> str:
+    """Name a client that does not say who it is by the program that sent its request."""
+    agent = request.headers.get("user-agent") if request else None
+    return f"unnamed client, {agent}" if agent else "unnamed client"
+
+
+def _user(request: Any) -> str:
+    """Give the address of whoever calls over HTTP, else the user whose process this is."""
+    if request is not None:
+        return f"from {request.client.host}" if request.client else "over HTTP"
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user without an entry
+        return f"user {os.getuid()}"
+
+
+class _Old(NamedTuple):
+    """What one means today."""
+
+    argument: str
+    means: str
+    """Of the argument that takes its place, where the old one is true."""
+
+
+_OLD: Final[Mapping[str, Mapping[str, _Old]]] = {
+    "deploy_vllm": {"low_latency": _Old("layout", "speed")},
+    "plan_deployment": {"low_latency": _Old("layout", "speed")},
+}
+"""By tool and name. They are in no schema: nobody has to learn them."""
+_OLD_ARGUMENTS_NO: Final = frozenset({"", "none", "false", "0", "no", "off"})
+
+
+@contextmanager
+def understood(message: CallToolRequestParams) -> Iterator[None]:
+    """Put today's arguments in the place of old ones; the answer says which."""
+    known = _OLD.get(message.name, {})
+    given = message.arguments or {}
+    said = [name for name in known if name in given]
+    if said:
+        message.arguments = _translated(given, known)
+    with noted_first(tuple(_words(name, known[name]) for name in said)):
+        yield
+
+
+def _translated(given: Mapping[str, Any], known: Mapping[str, _Old]) -> dict[str, Any]:
+    """What is said in today's words wins."""
+    today = {name: value for name, value in given.items() if name not in known}
+    true = [
+        old for name, old in known.items() if str(given.get(name)).lower() not in _OLD_ARGUMENTS_NO
+    ]
+    return {**{old.argument: old.means for old in true}, **today}
+
+
+def _words(name: str, old: _Old) -> str:
+    return f"{name} is an old name of {old.argument}='{old.means}'."
+
+
+LONGEST_SECONDS: Final = 44.0
+"""Of one call, but for the time in which a human thinks: some clients cut it at 45 s."""
+
+_ENDS: Final[ContextVar[anyio.CancelScope | None]] = ContextVar("ends", default=None)
+
+
+def patience_seconds() -> float:
+    """Give how long one call may take."""
+    return LONGEST_SECONDS
+
+
+@contextmanager
+def patience() -> Iterator[anyio.CancelScope]:
+    """Break off what is done within, when the longest time is over; `cancelled_caught` says so.
+
+    Whoever waits within asks `anyio.current_effective_deadline()` how long it still may.
+    """
+    with anyio.move_on_after(LONGEST_SECONDS) as scope:
+        before = _ENDS.set(scope)
+        try:
+            yield scope
+        finally:
+            _ENDS.reset(before)
+
+
+@contextmanager
+def a_humans_time() -> Iterator[None]:
+    """Let the clock stand still while a human is asked; after that a call begins anew."""
+    scope = _ENDS.get()
+    if scope is None:
+        yield
+        return
+    scope.deadline = math.inf
+    try:
+        yield
+    finally:
+        scope.deadline = anyio.current_time() + LONGEST_SECONDS
+
+
+_LONGEST: Final = 80
+"""Characters of an attribute: a name that somebody made up may be a megabyte."""
+
+
+def set_up(settings: Settings) -> None:
+    """Let FastMCP pass on who called, or do nothing at all; it never makes spans of its own."""
+    fastmcp.settings.telemetry_mode = "propagation_only" if settings.telemetry else "off"
+
+
+@contextmanager
+def span_of(tool: str, rt: Runtime) -> Iterator[Span]:
+    """Open the span of a call; nothing of what goes wrong in it is recorded but what is told."""
+    if not rt.settings.telemetry:
+        yield trace.INVALID_SPAN
+        return
+    name = _short(tool, rt)
+    attributes = {
+        "mcp.method.name": "tools/call",
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": name,
+    }
+    with trace.get_tracer(PRODUCT, VERSION).start_as_current_span(
+        f"tools/call {name}",
+        kind=SpanKind.SERVER,
+        attributes=attributes,
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as span:
+        yield span
+
+
+def tell(span: Span, arguments: Mapping[str, Any], told: Mapping[str, Any], rt: Runtime) -> None:
+    """Say in a span which call it was, what it was about and how it ended; never its arguments."""
+    if not span.is_recording():
+        return
+    code = "ok" if told.get("ok") else str(told.get("code", "asked"))
+    data = told.get("data") or {}
+    attributes: dict[str, str | bool] = {
+        "vllm_devops.result": code,
+        "vllm_devops.retryable": bool(told.get("retryable", False)),
+        "vllm_devops.rehearsal": rt.settings.rehearsal,
+        **{
+            f"vllm_devops.{key}": _short(said, rt)
+            for key in ("target", "name")
+            if (said := data.get(key) or arguments.get(key))
+        },
+    }
+    span.set_attributes(attributes)
+    if "code" in told:
+        span.set_attribute("error.type", code)
+        span.set_status(Status(StatusCode.ERROR, code))
+
+
+def _short(said: object, rt: Runtime) -> str:
+    return str(redact(str(said), rt.secrets))[:_LONGEST]
+
 
 _log: Final = logging.getLogger(__name__)
 _SECRET: Final = frozenset({"confirm", "token"})
@@ -42,7 +230,7 @@ _ENDS_COST: Final = frozenset(
         "stop_azure_vm",
     }
 )
-"""Done though it cannot be written down; `tools.confirming` says where tokens are kept then."""
+"""Done though it cannot be written down; `tools.confirm` says where tokens are kept then."""
 
 _NO: Final = frozenset({"false", "0", "no", "off", "f", "n"})
 """What pydantic reads as False."""

@@ -1,10 +1,14 @@
-"""Tools that look at what runs."""
+"""Tools that look at what runs, or let somebody else watch it."""
+
+from typing import Annotated
+
+from pydantic import Field
 
 from core.records import Answer
 from operations.resolve import find
-from operations.runtime import Runtime
+from operations.runtime import MOST_TTFT_SECONDS, TTFT_SECONDS, Runtime
+from tools.confirm import awake
 from tools.surface import ASKS, LOOKS, RT, Text, ops_tool
-from tools.waking import awake
 
 
 @ops_tool("observe", LOOKS, default=True)
@@ -75,3 +79,25 @@ async def get_metrics(
 
     found = await find(rt.stage, target, name)
     return await observe.metrics(rt, found, raw, since=since)
+
+
+@ops_tool("diagnose", LOOKS)
+async def get_alert_rules(
+    target: Text = None,
+    name: Text = None,
+    selector: Text = None,
+    ttft_seconds: Annotated[float, Field(gt=0, lt=MOST_TTFT_SECONDS)] = TTFT_SECONDS,
+    rt: Runtime = RT,
+) -> Answer:
+    """Give Prometheus alert rules and a scrape configuration for vLLM's metrics.
+
+    To page somebody when first tokens are late, the KV cache is full, requests wait or fail, or an
+    engine is down.
+
+    Args:
+        selector: Label matchers of the series.
+        ttft_seconds: The 95th percentile above which a first token is late.
+    """
+    from operations import alerts
+
+    return await alerts.alert_rules(rt, target, name, selector=selector, ttft_seconds=ttft_seconds)

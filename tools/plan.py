@@ -1,4 +1,4 @@
-"""Tools that foresee: where a model can run, whether it fits, how fast, at what price."""
+"""Tools that foresee and explain: where a model can run, how fast, at what price."""
 
 from typing import Annotated, Literal
 
@@ -8,18 +8,7 @@ from pydantic.json_schema import SkipJsonSchema
 from core.records import Answer
 from operations.runtime import Runtime
 from planner.flags import size_in_bytes
-from tools.surface import (
-    KNOWS,
-    LOOKS,
-    RT,
-    Layout,
-    Number,
-    Text,
-    Whole,
-    Words,
-    ops_tool,
-    said,
-)
+from tools.surface import KNOWS, LOOKS, RT, Layout, Number, Text, Whole, Words, ops_tool, said
 
 Plane = Literal["auto", "queued", "compute"] | SkipJsonSchema[None]
 Stage = Literal["ga", "beta", "alpha"] | SkipJsonSchema[None]
@@ -201,3 +190,24 @@ async def compare_targets(
     from operations import comparison
 
     return comparison.comparison(rt, models, targets or (), goal)
+
+
+@ops_tool("observe", LOOKS, default=True)
+async def explain_deployment(
+    target: Text = None,
+    name: Text = None,
+    other: Text = None,
+    flags: Words = None,
+    rt: Runtime = RT,
+) -> Answer:
+    """Explain a deployment: each flag in numbers, trade-offs, best practices, what changes do.
+
+    Is the startup timeout of the health check long enough to load the model?
+
+    Args:
+        other: A deployment to compare with.
+        flags: Changes to judge, such as --max-model-len=8192.
+    """
+    from operations.explain import explain
+
+    return await explain(rt, target, name, other=other, flags=flags)

@@ -1,21 +1,194 @@
-"""Resources: what a client can read without calling a tool; nothing is woken or changed."""
+"""What stands beside the tools: resources, prompts, skills and completion."""
 
 import json
-from collections.abc import Awaitable
+import re
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from logging import DEBUG
-from typing import Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
-from fastmcp.exceptions import NotFoundError, ResourceError
+from fastmcp import FastMCP
+from fastmcp.exceptions import NotFoundError, ResourceError, ValidationError
+from fastmcp.prompts import Prompt, PromptArgument
 from fastmcp.resources import Resource, ResourceTemplate
+from fastmcp.server.completions import MAX_COMPLETION_VALUES, CompletionReference
+from fastmcp.server.context import Context
+from fastmcp.server.providers import Provider, SkillsDirectoryProvider
+from fastmcp.server.providers.skills.skill_provider import SkillProvider
+from fastmcp.utilities.components import FastMCPComponent
+from fastmcp.utilities.versions import VersionSpec
+from mcp.types import Completion, CompletionArgument, CompletionContext, PromptReference
+from pydantic import Field, TypeAdapter
+from pydantic import ValidationError as PydanticValidationError
 
+from core.environment import ROOT
 from core.errors import InvalidArgument, NotFound, OpsError
-from core.records import Answer
+from core.records import NAME_PATTERN, Answer
 from core.redaction import one_line, redact
 from core.reply import collecting_notes, in_full, outgoing, success
-from core.settings import REHEARSAL
+from core.settings import REHEARSAL, Settings
 from operations import benchmarks, observe, targets
-from operations.help import failure, failures_of, known_failures
-from tools.surface import offered, runtime
+from operations.help import KINDS, choices, failure, failures_of, fitting, known_failures
+from operations.runtime import Runtime
+from tools.surface import TOOLS, offered, runtime
+
+_FENCE: Final = "---\n"
+_CALL: Final = re.compile(r"`(\w+)(?:`|\()")
+
+
+class Skill(NamedTuple):
+    """One procedure."""
+
+    name: str
+    title: str
+    description: str
+    arguments: tuple[str, ...]
+    """What a person may say to begin with."""
+    required: frozenset[str]
+    body: str
+    """Markdown, without the front matter."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether it has anything changed: a server that only looks would refuse that step."""
+        named = _CALL.findall(self.body)
+        return any(TOOLS[name].writes for name in named if name in TOOLS)
+
+
+def skills(provider: SkillsDirectoryProvider) -> Iterator[Skill]:
+    """Read every skill, in the order of their names."""
+    folders = [one for one in provider.providers if isinstance(one, SkillProvider)]
+    for info in sorted((one.skill_info for one in folders), key=lambda info: info.name):
+        said = info.frontmatter.get("metadata", {})
+        text = (info.path / info.main_file).read_text(encoding="utf-8")
+        yield Skill(
+            name=info.name,
+            title=said.get("title", info.name),
+            description=info.description,
+            arguments=tuple(said.get("arguments", "").split()),
+            required=frozenset(said.get("required", "").split()),
+            body=text.split(_FENCE, 2)[-1].strip(),
+        )
+
+
+def titled(resources: Iterable[Resource]) -> list[Resource]:
+    """Keep the skills themselves of what their provider serves, named for people and in order."""
+    main = [one for one in resources if str(one.uri).endswith("/SKILL.md")]
+    return [
+        one.model_copy(update={"title": _title(one.name.removesuffix("/SKILL.md"))})
+        for one in sorted(main, key=lambda one: one.name)
+    ]
+
+
+def _title(name: str) -> str:
+    """Write a skill's name as words.
+
+    >>> _title("tear-down")
+    'Skill: tear down'
+    """
+    return f"Skill: {name.replace('-', ' ')}"
+
+
+PROFILES: Final[Sequence[str]] = TOOLS["run_benchmark"].parameters["profile"]["enum"]
+_Words = Annotated[str, Field(min_length=1, max_length=500)]
+_Whole = Annotated[int, Field(ge=1)]
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Argument(NamedTuple):
+    """What a prompt may be given; clients send all of it as text."""
+
+    kind: Any
+    about: str
+
+
+ARGUMENTS: Final[Mapping[str, Argument]] = {
+    "model": Argument(_Words, "Hub id such as google/gemma-4-E4B-it, folder, or `12b qat`."),
+    "target": Argument(_Words, "Where it runs or shall run, as list_targets calls it."),
+    "name": Argument(
+        Annotated[str, Field(pattern=NAME_PATTERN)],
+        "The deployment's name; needed where several could be meant.",
+    ),
+    "profile": Argument(
+        Annotated[str, Field(pattern=f"^({'|'.join(PROFILES)})$")],
+        f"How much is measured: {', '.join(PROFILES)}.",
+    ),
+    "symptom": Argument(_Words, "What was seen, in the user's own words."),
+    "max_model_len": Argument(_Whole, "The longest request in tokens, prompt and answer."),
+    "users": Argument(_Whole, "How many ask at once, as a whole number."),
+    "hours_per_month": Argument(_Positive, "Hours in which it is used."),
+    "usd_per_month": Argument(_Positive, "What it may cost at most, in dollars."),
+}
+"""By name; a skill's front matter says which of them it takes."""
+
+
+class SkillPrompt(Prompt):
+    """A skill that a person can start from a menu."""
+
+    skill: Skill = Field(exclude=True)
+
+    async def render(self, arguments: Mapping[str, Any] | None = None) -> str:
+        """Give the procedure, and what was said before it.
+
+        Raises:
+            ValidationError: An argument is missing, unknown, or cannot be what it is.
+        """
+        secrets = runtime().secrets
+        said = {name: text for name, text in (arguments or {}).items() if text not in {None, ""}}
+        if wrong := "; ".join(_wrong(self.skill, said)):
+            words = str(redact(f"{self.name} does not take these arguments: {wrong}.", secrets))
+            raise ValidationError(words, log_level=DEBUG)
+        return str(redact(f"{_front(self.skill, said)}\n\n{self.skill.body}\n", secrets))
+
+
+def prompts(provider: SkillsDirectoryProvider, *, read_only: bool) -> Sequence[Prompt]:
+    """Make a prompt of every skill that this server can follow."""
+    return [
+        SkillPrompt(
+            name=skill.name,
+            title=skill.title,
+            description=skill.description,
+            arguments=[
+                PromptArgument(
+                    name=name, description=ARGUMENTS[name].about, required=name in skill.required
+                )
+                for name in skill.arguments
+            ],
+            skill=skill,
+        )
+        for skill in skills(provider)
+        if not (read_only and skill.writes)
+    ]
+
+
+def _wrong(skill: Skill, said: Mapping[str, Any]) -> Iterator[str]:
+    yield from (f"{name} is missing" for name in sorted(skill.required - set(said)))
+    for name, text in said.items():
+        if name not in skill.arguments:
+            yield f"{name[:60]} is none of {', '.join(skill.arguments)}"
+            continue
+        try:
+            TypeAdapter(ARGUMENTS[name].kind).validate_python(text)
+        except PydanticValidationError as exc:
+            yield f"{name}: {exc.errors(include_url=False)[0]['msg']}"
+
+
+def _front(skill: Skill, said: Mapping[str, str]) -> str:
+    """Say what is known, in the words that stand in the calls."""
+    given = [f"- {name.upper()} is {_line(text)}" for name, text in said.items()]
+    open_ = [name.upper() for name in skill.arguments if name not in said]
+    rest = (
+        f"Not said: {', '.join(open_)}. Leave it out of the calls, take it from an answer, or ask."
+    )
+    known = ["The user said:", *given] if given else []
+    head = "Follow this procedure with the tools of this server."
+    return "\n".join([head, "", *known, *([rest] if open_ else [])])
+
+
+def _line(text: str) -> str:
+    """Keep what a person said on one line, so that it can never pass for a step."""
+    return one_line(text, 2_000)
+
 
 _LONGEST: Final = 2_000
 """Characters of an error."""
@@ -147,3 +320,94 @@ TEMPLATES: Final = (
         "All of one failure: each wording, its cause, the fix, and the tools that do it.",
     ),
 )
+
+
+_VARIABLES: Final = {one.uri_template: set(one.parameters["properties"]) for one in TEMPLATES}
+
+
+async def completed(
+    rt: Runtime,
+    prompts: Sequence[Prompt],
+    ref: CompletionReference,
+    argument: CompletionArgument,
+    given: CompletionContext | None,
+) -> Completion:
+    """Give at most a hundred values; what is not known has none, and nothing is an error."""
+    known: Sequence[str] = ()
+    if argument.name in _arguments(ref, prompts):
+        if argument.name in KINDS:
+            known = await choices(rt, argument.name, (given and given.arguments) or {})
+        elif argument.name == "profile":
+            known = PROFILES
+    found = fitting(argument.value, known)
+    return Completion(
+        values=found[:MAX_COMPLETION_VALUES],
+        total=len(found),
+        has_more=len(found) > MAX_COMPLETION_VALUES,
+    )
+
+
+def _arguments(ref: CompletionReference, prompts: Sequence[Prompt]) -> set[str]:
+    if not isinstance(ref, PromptReference):
+        return _VARIABLES.get(ref.uri, set())
+    return {
+        one.name for prompt in prompts if prompt.name == ref.name for one in prompt.arguments or ()
+    }
+
+
+def furnish(server: FastMCP[Any], settings: Settings) -> None:
+    """Add to a server what its clients can read and choose without calling a tool."""
+    furniture = Furniture(settings)
+
+    async def complete(
+        ref: CompletionReference, argument: CompletionArgument, given: CompletionContext | None
+    ) -> Completion:
+
+        async with Context(fastmcp=server):
+            prompts = await furniture.list_prompts()
+            return await completed(runtime(), prompts, ref, argument, given)
+
+    server.add_provider(furniture)
+    server.add_completion_handler(complete)
+
+
+class Furniture(Provider):
+    """Made when a client first asks for it: a start need not wait for what few look at.
+
+    The same for every connection, and in the same order.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self._settings = settings
+
+    @cached_property
+    def _skills(self) -> SkillsDirectoryProvider:
+        return SkillsDirectoryProvider(ROOT / "skills")
+
+    @cached_property
+    def _prompts(self) -> Sequence[Prompt]:
+
+        return prompts(self._skills, read_only=self._settings.read_only)
+
+    async def _list_resources(self) -> Sequence[Resource]:
+        from tools.resources import RESOURCES
+
+        return [*RESOURCES, *titled(await self._skills.list_resources())]
+
+    async def _get_resource(self, uri: str, version: VersionSpec | None = None) -> Resource | None:
+        if uri.startswith("skill://"):  # a skill's manifest is there without being listed
+            return await self._skills.get_resource(uri, version)
+        return await super()._get_resource(uri, version)
+
+    async def _list_resource_templates(self) -> Sequence[ResourceTemplate]:
+        from tools.resources import TEMPLATES
+
+        return TEMPLATES
+
+    async def _list_prompts(self) -> Sequence[Prompt]:
+        return self._prompts
+
+    async def get_tasks(self) -> Sequence[FastMCPComponent]:
+        """Give none; FastMCP asks at each start, and would have everything here made for it."""
+        return ()

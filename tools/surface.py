@@ -21,7 +21,31 @@ from core.records import Answer
 from core.reply import Json, Listed, collecting_notes, failure, few, markdown, outgoing, success
 from core.settings import REHEARSAL, Toolset
 from operations.runtime import Runtime
-from tools.titles import title
+
+_SPELLED: Final = {
+    "ai": "AI",
+    "azure": "Azure",
+    "gemma4": "Gemma 4",
+    "gpu": "GPU",
+    "hf": "Hugging Face",
+    "huggingface": "Hugging Face",
+    "huggingfacehub": "Hugging Face Hub",
+    "sre": "SRE",
+    "vertex": "Vertex",
+    "vllm": "vLLM",
+    "vm": "VM",
+}
+
+
+def title(name: str) -> str:
+    """Spell a tool's name as people do.
+
+    >>> title("get_vllm_gpu_deployment_config")
+    'Get vLLM GPU deployment config'
+    """
+    words = [_SPELLED.get(word, word) for word in name.split("_")]
+    return " ".join([words[0].capitalize(), *words[1:]])
+
 
 P = ParamSpec("P")
 

@@ -16,7 +16,7 @@ import server
 from core.settings import Settings
 from tests.conformance import answering, asking, lasting  # noqa: F401  they keep what they define
 from tests.conformance.asked_for import PNG, add_prompts, image, prompt, register_tools
-from tools.serving import serve
+from tools.http import serve
 
 
 @prompt

@@ -20,7 +20,7 @@ from tests.tools.calls import CLOUD, EVERY, MODEL, OLD
 from tests.tools.recorded import Kept, every_cloud
 from tests.tools.sentinels import OURS, leaked, talker
 from tests.tools.world import assert_envelope, assert_same_facts, hurry, listening, plant_runs
-from tools.patience import LONGEST_SECONDS
+from tools.gate import LONGEST_SECONDS
 from tools.surface import TOOLS
 
 

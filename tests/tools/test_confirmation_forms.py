@@ -27,7 +27,7 @@ from core.settings import Settings
 from server import build
 from tests.tools.asked import mode
 from tests.tools.world import plant, still_engine
-from tools import confirming
+from tools import confirm
 
 __all__ = ["mode"]
 
@@ -156,7 +156,7 @@ def test_a_client_that_shows_addresses_alone_is_asked_no_form(
         capabilities=ClientCapabilities(elicitation=ElicitationCapability.model_validate(modes))
     )
     context: Any = SimpleNamespace(session=SimpleNamespace(client_params=params))
-    assert confirming._can_ask(context) is asks
+    assert confirm._can_ask(context) is asks
 
 
 async def test_a_ticked_form_is_a_yes(

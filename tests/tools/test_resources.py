@@ -18,7 +18,7 @@ from tests.conversation import Agent, agent_of
 from tests.tools.asked import mode
 from tests.tools.calls import RUNS
 from tests.tools.world import BOUND, plant, plant_run, plant_runs, snapshot
-from tools.furnishing import Furniture
+from tools.resources import Furniture
 
 __all__ = ["mode"]
 

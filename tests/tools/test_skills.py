@@ -14,7 +14,7 @@ from tests.tools.asked import mode
 from tests.tools.calls import KEEPING, MEASURING, MODEL
 from tests.tools.skill_calls import CALL, SKILLS, calls_of
 from tests.tools.world import plant_runs
-from tools.prompts import ARGUMENTS
+from tools.resources import ARGUMENTS
 from tools.surface import TOOLS
 
 __all__ = ["mode"]

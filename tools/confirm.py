@@ -1,8 +1,10 @@
-"""A human's yes, asked for in whichever way their client can."""
+"""A human's yes, asked for in whichever way their client can, and progress told meanwhile."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
+import anyio
 from fastmcp.server.context import Context
 from fastmcp.server.dependencies import get_context
 from mcp.shared.exceptions import MCPError
@@ -17,6 +19,7 @@ from mcp.types import (
 )
 
 from core.errors import (
+    Asleep,
     Busy,
     Cancelled,
     ConfirmationRequired,
@@ -25,12 +28,61 @@ from core.errors import (
     NextStep,
 )
 from core.journal import TOKEN_MINUTES
-from core.redaction import in_quotes, redact
+from core.records import Deployment
+from core.redaction import in_quotes, one_line, redact
 from core.reply import note
+from operations import agreement, resolve
 from operations.agreement import Preview
+from operations.resolve import Found
 from operations.runtime import Runtime
-from tools.patience import a_humans_time
+from tools.gate import a_humans_time
 from tools.surface import AGREED, GIVEN, HumanAgreed, HumanNeeded
+
+_EVERY_SECONDS: Final = 5.0
+
+
+class _Beat:
+    """Passes one message on every few seconds, or at once when it changes."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._last, self._said, self._count = -math.inf, "", 0
+
+    async def tell(self, message: str) -> None:
+        now = anyio.current_time()
+        if message == self._said and now - self._last < _EVERY_SECONDS:
+            return
+        self._last, self._said, self._count = now, message, self._count + 1
+        await self._ctx.report_progress(self._count, None, one_line(message, 200))
+
+
+def heartbeat(ctx: Context) -> Callable[[Deployment], Awaitable[None]]:
+    """Tell a deployment's summary."""
+    beat = _Beat(ctx)
+
+    async def tell(deployment: Deployment) -> None:
+        await beat.tell(deployment.summary())
+
+    return tell
+
+
+def saying(ctx: Context) -> Callable[[str], Awaitable[None]]:
+    """Tell how far something is."""
+    return _Beat(ctx).tell
+
+
+def counting(ctx: Context) -> Callable[[int], Awaitable[None]]:
+    """Tell every few seconds how much of an answer has come."""
+    beat, began = _Beat(ctx), anyio.current_time()
+
+    async def tell(_pieces: int) -> None:
+        seconds = anyio.current_time() - began
+        if seconds > _EVERY_SECONDS:
+            every = int(seconds // _EVERY_SECONDS * _EVERY_SECONDS)
+            await beat.tell(f"The model has been answering for {every} s.")
+
+    return tell
+
 
 _KEY: Final = "confirm"
 _INPUT_REQUIRED_SINCE: Final = "2026-07-28"
@@ -176,3 +228,31 @@ def _minted(rt: Runtime, preview: Preview) -> str:
             " with it, and what is done may not be written down."
         )
         return rt.held.mint(preview.bound_to)
+
+
+async def awake(
+    rt: Runtime,
+    found: Found,
+    tool: str,
+    *,
+    wake: bool,
+    confirm: str | None,
+) -> Found:
+    """Give a deployment that can be asked now; one that sleeps is woken if `wake` says so.
+
+    The next step of a refusal calls `tool` with what was given, and says to wake it.
+
+    Raises:
+        Asleep: It sleeps and nobody said to wake it.
+        ConfirmationError: Nobody has agreed to what that costs.
+        NotReady: It is being woken and has not answered yet.
+        OpsError: It was asked, and refused or failed.
+    """
+    if wake:
+        await agree(rt, agreement.to_wake(found, tool), confirm)
+    try:
+        return await resolve.awake(rt, found, wake=wake)
+    except Asleep as exc:
+        here = {"target": found.deployment.target, "name": found.name}
+        exc.next_steps = (NextStep(tool, {**GIVEN.get(), **here, "wake": True}),)
+        raise

@@ -1,12 +1,17 @@
 """MCP over HTTP: on this machine only, unless whoever calls must show a token."""
 
 import argparse
+import hmac
 import logging
+import re
 import signal
 import socket
 import ssl
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from ipaddress import ip_address
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NamedTuple, NoReturn
@@ -14,13 +19,165 @@ from typing import Any, Final, NamedTuple, NoReturn
 import anyio
 import uvicorn
 from fastmcp import FastMCP
+from mcp.server.streamable_http import EventCallback, EventId, EventMessage, EventStore, StreamId
+from mcp.types import JSONRPCMessage, jsonrpc_message_adapter
 from starlette.middleware import Middleware
-from starlette.types import ASGIApp
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from core.errors import InvalidArgument, PortInUse
 from core.settings import Settings
-from tools.admitting import Address, Bearer, checked_names, checked_token
-from tools.resuming import Sent
+
+_TOKEN_LENGTH: Final = 32
+"""Characters: 128 bits where they are hexadecimal."""
+_TOKEN_VARIETY: Final = 8
+"""Different characters, so that no word repeated is a token."""
+_SENDABLE: Final = re.compile(r"[A-Za-z0-9._~+/=-]+")
+"""What a header may carry as a token: RFC 6750, section 2.1."""
+_NAME: Final = re.compile(r"[A-Za-z0-9.:\[\]_-]+")
+"""Names and addresses, with a port or without: nothing that is a pattern."""
+_SET_ONE: Final = "Set MCP_BEARER_TOKEN to what `openssl rand -hex 32` prints"
+
+
+class Address(NamedTuple):
+    """Where to listen, as the resolver gave it: what was checked is what is bound."""
+
+    family: socket.AddressFamily
+    sockaddr: tuple[Any, ...]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether nobody but this machine can reach it."""
+        return ip_address(self.sockaddr[0]).is_loopback
+
+
+class Bearer:
+    """Lets those pass who show the token; the others learn only that one is needed."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._wanted = _digest(token.encode())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer 401 to a request without the token, whatever it asks for."""
+        if scope["type"] == "http" and not self._shown_in(scope):
+            await _UNAUTHORIZED(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    def _shown_in(self, scope: Scope) -> bool:
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        scheme, _, shown = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
+        right = hmac.compare_digest(_digest(shown.strip()), self._wanted)
+        return right and scheme.lower() == b"bearer"
+
+
+_UNAUTHORIZED: Final = JSONResponse(
+    {
+        "error": "invalid_token",
+        "error_description": "Send the header Authorization: Bearer with the server's token.",
+    },
+    status_code=401,
+    headers={"WWW-Authenticate": 'Bearer error="invalid_token"'},
+)
+
+
+def checked_token(settings: Settings, address: Address) -> str:
+    """Give the token that callers must show, empty where none is needed.
+
+    Names that callers may use are set where a proxy stands in front: then this machine is not the
+    only one that calls.
+
+    Raises:
+        InvalidArgument: One is needed and none is set, or it could be guessed.
+    """
+    token = settings.mcp_bearer_token.get_secret_value() if settings.mcp_bearer_token else ""
+    if not token and not address.is_local:
+        raise InvalidArgument(
+            f"Others than this machine can reach {address.sockaddr[0]}, and no token is set.",
+            fix=f"{_SET_ONE}, or leave out --host.",
+        )
+    if not token and settings.mcp_allowed_hosts:
+        raise InvalidArgument(
+            "MCP_ALLOWED_HOSTS lets others than this machine call, and no token is set.",
+            fix=f"{_SET_ONE}.",
+        )
+    strong = len(token) >= _TOKEN_LENGTH and len(set(token)) >= _TOKEN_VARIETY
+    if token and not (strong and _SENDABLE.fullmatch(token)):
+        raise InvalidArgument(
+            f"MCP_BEARER_TOKEN must be {_TOKEN_LENGTH} or more random characters of a-z A-Z 0-9 "
+            "- . _ ~ + / =.",
+            fix=f"{_SET_ONE}.",
+        )
+    return token
+
+
+def checked_names(settings: Settings, host: str) -> list[str]:
+    """Give the names that callers may use beside those of this machine.
+
+    Raises:
+        InvalidArgument: One is no name. A pattern could match all: no protection would be left.
+    """
+    for name in settings.mcp_allowed_hosts:
+        if not _NAME.fullmatch(name):
+            raise InvalidArgument(
+                f"MCP_ALLOWED_HOSTS has '{name[:100]}', which is no name.",
+                fix="It takes names and addresses, such as mcp.example.com, separated by commas.",
+            )
+    return [*settings.mcp_allowed_hosts, *([host] if _NAME.fullmatch(host) else [])]
+
+
+def _digest(token: bytes) -> bytes:
+    return sha256(token).digest()
+
+
+MOST_BYTES: Final = 8 * 1024 * 1024
+"""Of all sessions together: fifty of the longest replies that there are."""
+_OWN_BYTES: Final = 500
+"""What an event takes beside its message."""
+
+
+class Sent(EventStore):
+    """The newest messages, whichever their streams; the oldest go when there is no more room.
+
+    FastMCP's own store counts messages, or forgets them by the hour: neither bounds its memory.
+    """
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._kept: OrderedDict[EventId, tuple[StreamId, bytes]] = OrderedDict()
+        self._bytes = 0
+        self._number = 0
+
+    async def store_event(self, stream_id: StreamId, message: JSONRPCMessage | None) -> EventId:
+        """Keep a message, or with None the place from which a stream begins; give its number."""
+        said = b""
+        if message is not None:
+            said = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+        self._number += 1
+        event_id = str(self._number)
+        self._kept[event_id] = (stream_id, said)
+        self._bytes += len(said) + _OWN_BYTES
+        while self._bytes > self._most_bytes:
+            _, (_, gone) = self._kept.popitem(last=False)
+            self._bytes -= len(gone) + _OWN_BYTES
+        return event_id
+
+    async def replay_events_after(
+        self, last_event_id: EventId, send_callback: EventCallback
+    ) -> StreamId | None:
+        """Send again what came after an event in its stream; None where it is no longer kept."""
+        if last_event_id not in self._kept:
+            return None
+        stream_id, _ = self._kept[last_event_id]
+        ids = list(self._kept)
+        later = [(one, *self._kept[one]) for one in ids[ids.index(last_event_id) + 1 :]]
+        for event_id, stream, said in later:
+            if stream == stream_id and said:
+                message = jsonrpc_message_adapter.validate_json(said, by_name=False)
+                await send_callback(EventMessage(message, event_id))
+        return stream_id
+
 
 Build = Callable[[Settings], FastMCP[Any]]
 
