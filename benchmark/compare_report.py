@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmark.chart import draw
 from benchmark.compare import CellRatio, Comparison, Loaded, Ratio, Side, compare, usable
 from benchmark.folder import replace
 from benchmark.records import PRICED, CellResult, figure, percent, usd
@@ -27,6 +26,8 @@ def write_comparison(runs: Sequence[Loaded], path: Path) -> Comparison:
         InvalidArgument: Workload or method differ, or no cell is usable in all runs' grids.
         DiskFull: The files cannot be written.
     """
+    from benchmark.chart import draw
+
     made = compare(runs)
     chart = path.with_suffix(".png")
     used = [tuple(usable(run).values()) for run in runs]

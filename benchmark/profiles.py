@@ -70,7 +70,7 @@ class _Named(Record):
 
 @cache
 def _named() -> dict[str, _Named]:
-    text = files("benchmark.running").joinpath("profiles.toml").read_text(encoding="utf-8")
+    text = files("benchmark").joinpath("profiles.toml").read_text(encoding="utf-8")
     return {name: _Named.model_validate(row) for name, row in tomllib.loads(text).items()}
 
 

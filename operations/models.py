@@ -8,16 +8,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import anyio
-import huggingface_hub
-from huggingface_hub import constants, try_to_load_from_cache
-from huggingface_hub.errors import (  # type: ignore[attr-defined]  # it says which httpx it uses
-    HfHubHTTPError,
-    HFValidationError,
-    HTTPError,
-    OfflineModeIsEnabled,
-)
-from huggingface_hub.file_download import repo_folder_name
-from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # found lazily
 from pydantic import SecretStr
 
 from backends.base import Backend, KeepsSecrets, TakesUploads, Upload
@@ -74,6 +64,9 @@ def download_path(model: str) -> DownloadPath:
     Raises:
         InvalidArgument: It is no Hub id.
     """
+    from huggingface_hub import constants, try_to_load_from_cache
+    from huggingface_hub.file_download import repo_folder_name
+
     name = hub_id(model)
     short = repo_folder_name(repo_id=name, repo_type="model")
     config = try_to_load_from_cache(name, "config.json")
@@ -99,6 +92,11 @@ def hub_id(model: str) -> str:
         InvalidArgument: It is none.
         ModelNotFound: It is known not to be there.
     """
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import (  # type: ignore[attr-defined]  # found lazily
+        validate_repo_id,
+    )
+
     name = full_name(model)
     try:
         validate_repo_id(name)
@@ -676,6 +674,13 @@ async def ask_the_hub(settings: Settings, token: SecretStr) -> Known:
 
 
 def _whoami(token: SecretStr) -> Known:
+    import huggingface_hub
+    from huggingface_hub.errors import (  # type: ignore[attr-defined]  # it says which httpx it uses
+        HfHubHTTPError,
+        HTTPError,
+        OfflineModeIsEnabled,
+    )
+
     try:
         answer = huggingface_hub.HfApi().whoami(token.get_secret_value())
     except OfflineModeIsEnabled:

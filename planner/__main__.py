@@ -6,15 +6,13 @@ import sys
 from core.errors import OpsError
 from planner import commandline
 
-COMMANDS = (commandline, commandline, commandline)
-
 
 def main(words: list[str] | None = None) -> int:
     """Run one command; 0 yes, 1 no, 2 not understood."""
     parser = argparse.ArgumentParser(prog="python -m planner", description=__doc__)
     known = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        command.add_to(known)
+    for add in (commandline.add_fit, commandline.add_commands, commandline.add_judge):
+        add(known)
     arguments = parser.parse_args(words)
     try:
         return int(arguments.run(arguments))

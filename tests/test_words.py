@@ -16,7 +16,7 @@ from tools.surface import TOOLS
 
 _PACKAGES: Final = ("backends", "benchmark", "core", "logs", "operations", "planner", "tools")
 """Of whose code every string that a user may see is looked at."""
-_WORDS_OF_PROMPTS: Final = {ROOT / "benchmark" / "workload" / "alphabet.py"}
+_WORDS_OF_PROMPTS: Final = {ROOT / "benchmark" / "workload.py"}
 """The words that benchmark prompts are made of."""
 _ANSWERS: Final = re.compile(r"(?s)<!-- (questions|conversation) -->.*?<!-- /\1 -->")
 """Recorded answers on a page, which are tested where they are given."""

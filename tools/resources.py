@@ -27,8 +27,7 @@ from core.records import NAME_PATTERN, Answer
 from core.redaction import one_line, redact
 from core.reply import collecting_notes, in_full, outgoing, success
 from core.settings import REHEARSAL, Settings
-from operations import benchmarks, observe, targets
-from operations.help import KINDS, choices, failure, failures_of, fitting, known_failures
+from operations import observe, targets
 from operations.runtime import Runtime
 from tools.surface import TOOLS, offered, runtime
 
@@ -232,6 +231,8 @@ async def _targets() -> str:
 
 
 async def _failures() -> str:
+    from operations.help import known_failures
+
     return await _json(_known(known_failures()))
 
 
@@ -240,6 +241,8 @@ async def _failures_of(writer: str) -> str:
 
 
 async def _of(writer: str, code: str = "") -> Answer:
+    from operations.help import failure, failures_of
+
     return failure(writer, code) if code else failures_of(writer)
 
 
@@ -252,6 +255,8 @@ async def _deployment(target: str, name: str) -> str:
 
 
 async def _report(run: str) -> str:
+    from operations import benchmarks
+
     rt = runtime()
     try:
         return str(redact(benchmarks.report(rt, run), rt.secrets))
@@ -333,6 +338,8 @@ async def completed(
     given: CompletionContext | None,
 ) -> Completion:
     """Give at most a hundred values; what is not known has none, and nothing is an error."""
+    from operations.help import KINDS, choices, fitting
+
     known: Sequence[str] = ()
     if argument.name in _arguments(ref, prompts):
         if argument.name in KINDS:

@@ -15,9 +15,9 @@ from benchmark.workload import FALLBACK_IDS, FALLBACK_TEMPLATE_TOKENS, TEXT, bod
 from core.endpoint import Endpoint
 from core.errors import BadReply, ModelNotServed
 from core.records import Access
-from tests.emulators.conftest import Simulate
-from tests.emulators.conftest import simulate as simulate  # noqa: PLC0414  a fixture
-from tests.emulators.conftest import tiny_model as tiny_model  # noqa: PLC0414  the same
+from tests.simulators.conftest import Simulate
+from tests.simulators.conftest import simulate as simulate  # noqa: PLC0414  a fixture
+from tests.simulators.conftest import tiny_model as tiny_model  # noqa: PLC0414  the same
 
 pytestmark = pytest.mark.anyio
 

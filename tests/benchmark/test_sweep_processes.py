@@ -20,9 +20,9 @@ from benchmark.records import CellState, RunState, Subject
 from benchmark.run import state_of
 from core.environment import inherited_environment
 from tests.benchmark.sweeping import ids
-from tests.emulators.conftest import Simulate, until
-from tests.emulators.conftest import simulate as simulate  # noqa: PLC0414  a fixture
-from tests.emulators.conftest import tiny_model as tiny_model  # noqa: PLC0414  the same
+from tests.simulators.conftest import Simulate, until
+from tests.simulators.conftest import simulate as simulate  # noqa: PLC0414  a fixture
+from tests.simulators.conftest import tiny_model as tiny_model  # noqa: PLC0414  the same
 
 pytestmark = [pytest.mark.anyio, pytest.mark.life]
 HERE = Path(__file__).resolve().parents[2]

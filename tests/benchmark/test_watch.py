@@ -11,9 +11,9 @@ import pytest
 from benchmark.server import Watch
 from core.endpoint import Endpoint
 from core.records import Access
-from tests.emulators.conftest import Simulate
-from tests.emulators.conftest import simulate as simulate  # noqa: PLC0414  a fixture
-from tests.emulators.conftest import tiny_model as tiny_model  # noqa: PLC0414  the same
+from tests.simulators.conftest import Simulate
+from tests.simulators.conftest import simulate as simulate  # noqa: PLC0414  a fixture
+from tests.simulators.conftest import tiny_model as tiny_model  # noqa: PLC0414  the same
 
 pytestmark = pytest.mark.anyio
 

@@ -7,9 +7,9 @@ import pytest
 from logs.failures import WRITERS, Judge, Writer, recognize
 from logs.read import head_lines
 from simulators.engine.__main__ import main
-from tests.emulators.test_boot import boot
-from tests.emulators.test_boot_tpu import boot as boot_on_tpu
 from tests.logs.failures import found, healthy
+from tests.simulators.test_boot import boot
+from tests.simulators.test_boot_tpu import boot as boot_on_tpu
 
 HEALTHY = [(writer, line) for writer in WRITERS for line in healthy(writer)]
 

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from core.settings import Settings
 from tests.conversation import agent_of
-from tests.emulators.conftest import Simulate, simulate, tiny_model
+from tests.simulators.conftest import Simulate, simulate, tiny_model
 from tests.tools.calls import CHANGING, EVERY, KEEPING, LOOKING
 from tests.tools.world import agent_at, assert_envelope, listening
 

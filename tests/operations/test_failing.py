@@ -9,7 +9,7 @@ import pytest
 from core.settings import Settings
 from simulators.engine.flags import known_failures
 from tests.conversation import Reply, agent_of
-from tests.emulators.models import write_tiny_model
+from tests.simulators.models import write_tiny_model
 from tests.tools.calls import MODEL
 from tests.tools.world import assert_envelope, assert_same_facts
 

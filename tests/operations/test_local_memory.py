@@ -12,7 +12,7 @@ import pytest
 from backends.local.devices import machine_memory
 from core.settings import Settings
 from tests.conversation import Agent, agent_of
-from tests.emulators.models import write_tiny_model
+from tests.simulators.models import write_tiny_model
 
 MODEL: Final = "google/gemma-4-E2B-it"
 ONE: Final[dict[str, Any]] = {"target": "local", "name": "one"}

@@ -13,7 +13,7 @@ from core import VERSION
 from core.journal import Journal, utc_now
 from core.settings import Settings
 from tests.conversation import Agent, agent_of
-from tests.emulators.models import write_tiny_model
+from tests.simulators.models import write_tiny_model
 from tests.tools.world import plant
 from tools.surface import TOOLS
 

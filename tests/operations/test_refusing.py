@@ -11,7 +11,7 @@ import pytest
 from core.settings import Settings
 from tests.conftest import processes_of
 from tests.conversation import Agent, agent_of
-from tests.emulators.models import write_tiny_model
+from tests.simulators.models import write_tiny_model
 from tests.tools.calls import MODEL
 from tests.tools.world import assert_envelope, still_engine
 

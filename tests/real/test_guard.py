@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 import httpx2
 import pytest
 
-from tests.emulators.pair import FLAGS, REAL, Running, environment, running
 from tests.guarded import SPELLINGS, guarded, raw
+from tests.simulators.pair import FLAGS, REAL, Running, environment, running
 
 pytestmark = [pytest.mark.anyio, pytest.mark.vllm]
 KEY: Final = {"Authorization": f"Bearer {FLAGS[FLAGS.index('--api-key') + 1]}"}

@@ -42,8 +42,9 @@ def bare_cloud(
         return plane
 
     monkeypatch.setattr(Rehearsal, "google", google)
-    for module in (deployments, deployment, deployment):
-        monkeypatch.setattr(module, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(deployments, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(deployment, "_DELETE_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(deployment, "_WAITING_LOOK_SECONDS", 0.05)
     monkeypatch.setattr(observe, "RATE_WINDOW_SECONDS", 0.01)
     monkeypatch.setattr(benchmarks, "_LOOK_SECONDS", 0.05)
     settings = Settings(

@@ -7,7 +7,7 @@ import pytest
 
 from benchmark.records import RunState
 from tests.conversation import Agent
-from tests.emulators.conftest import Simulate, simulate, tiny_model
+from tests.simulators.conftest import Simulate, simulate, tiny_model
 from tests.tools.calls import RUNS
 from tests.tools.world import agent_at, assert_envelope, plant, plant_run
 

@@ -18,7 +18,7 @@ from core.waiting import wait_until
 from operations import benchmarks
 from tests.conftest import processes_of
 from tests.conversation import Agent, Reply, agent_of
-from tests.emulators.conftest import Simulate, simulate, tiny_model
+from tests.simulators.conftest import Simulate, simulate, tiny_model
 from tests.tools.asked import token_of
 from tests.tools.calls import MODEL, RUNS
 from tests.tools.world import agent_at, plant_runs, targets

@@ -16,7 +16,7 @@ from core.environment import inherited_environment
 from core.settings import Settings
 from core.waiting import wait_until
 from tests.conversation import Agent, agent_of
-from tests.emulators.conftest import Simulate, simulate, tiny_model
+from tests.simulators.conftest import Simulate, simulate, tiny_model
 from tests.tools.calls import CHANGING, EVERY, LOOKING, MODEL
 from tests.tools.world import operations_of, still_engine
 from tools.surface import TOOLS

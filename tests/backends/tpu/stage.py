@@ -34,7 +34,7 @@ from simulators.google.state import Entry, Fault, Project
 from simulators.google.state import World as Everything
 from tests.backends.tpu.chips import Chips
 from tests.backends.tpu.sites import MODEL, target_of
-from tests.emulators.google.vms import keep
+from tests.simulators.google.vms import keep
 
 PROJECT: Final = "planted"
 KEY: Final = "a-key-of-the-test"

@@ -3,7 +3,7 @@
 import pytest
 
 from operations import diagnose
-from tests.emulators.conftest import simulate, tiny_model
+from tests.simulators.conftest import simulate, tiny_model
 from tests.tools.shared import _hurry, served, served_dir, served_settings, state_dir
 
 __all__ = [

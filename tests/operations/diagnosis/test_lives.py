@@ -12,7 +12,7 @@ from backends.local import devices
 from core.settings import Settings
 from operations import layers
 from tests.conversation import Agent, Reply, agent_of
-from tests.emulators.conftest import Simulate
+from tests.simulators.conftest import Simulate
 from tests.tools.world import agent_at, assert_envelope, assert_same_facts, plant
 
 pytestmark = pytest.mark.anyio

@@ -1,0 +1,125 @@
+"""A simulated engine in this process, and one as a command."""
+
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import anyio
+import httpx2
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+
+from simulators.engine.answers import Served
+from simulators.engine.boot import resolve
+from simulators.engine.build import build_app, build_served
+from simulators.engine.flags import Environment, Knobs, parse, read_failure
+from simulators.engine.model import CachePlan, load_model
+from tests.simulators.models import write_tiny_model
+
+
+async def until(condition: Callable[[], bool], *, seconds: float = 5) -> None:
+    """Wait for something that will be seen soon."""
+    for _ in range(int(seconds / 0.005)):
+        if condition():
+            return
+        await anyio.sleep(0.005)
+    raise TimeoutError("What was waited for did not happen.")
+
+
+class _Server(uvicorn.Server):
+    """Says when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = anyio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
+
+
+class Simulated:
+    """One engine with its web server, and a client in the same process."""
+
+    def __init__(self, served: Served, app: Starlette) -> None:
+        self.served = served
+        self.app = app
+        transport = httpx2.ASGITransport(app)
+        self.client = httpx2.AsyncClient(transport=transport, base_url="http://engine")
+
+    async def post(self, path: str, **body: object) -> httpx2.Response:
+        return await self.client.post(path, json=body)
+
+    async def events(self, path: str, **body: object) -> list[str]:
+        """The data of a stream's events."""
+        reply = await self.post(path, stream=True, **body)
+        lines = [line for line in reply.text.split("\n\n") if line]
+        assert all(line.startswith("data: ") for line in lines)
+        return [line.removeprefix("data: ") for line in lines]
+
+    async def sample(self, line: str) -> float:
+        """One number of `/metrics`."""
+        page = (await self.client.get("/metrics")).text
+        found = [text for text in page.splitlines() if text.startswith(f"{line} ")]
+        assert len(found) == 1, line
+        return float(found[0].rpartition(" ")[2])
+
+    @asynccontextmanager
+    async def on_a_port(self) -> AsyncIterator[str]:
+        """The same engine behind a real web server."""
+        config = uvicorn.Config(self.app, log_config=None, timeout_graceful_shutdown=1)
+        server = _Server(config)
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(server.serve, [listener])
+                await server.listening.wait()
+                yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+                server.should_exit = True
+
+
+Simulate = Callable[..., AbstractAsyncContextManager[Simulated]]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture
+def simulate(tiny_model: Path) -> Simulate:
+    """Build an engine from flags; `running` is for tests that start no server of their own."""
+
+    @asynccontextmanager
+    async def build(
+        *more: str, fail: str = "", running: bool = True, reply: str = "", step_ms: float = 0
+    ) -> AsyncIterator[Simulated]:
+        base = ("--served-model-name", "tiny", "--max-model-len", "2048", "--block-size", "16")
+        flags = parse([str(tiny_model), *base, *more])
+        knobs = Knobs(step_ms=step_ms, fail=fail, reply=reply, slow_health_seconds=0.01)
+        setup = resolve(flags, load_model(flags.model), knobs, Environment())
+        plan = CachePlan(
+            num_blocks=256,
+            tokens=4096,
+            max_concurrency=2.0,
+            bytes_per_token=1024.0,
+            max_model_len=setup.max_model_len,
+        )
+        served = build_served(flags, setup, plan, knobs)
+        app = build_app(served, flags, Environment(), knobs, read_failure(fail))
+        simulated = Simulated(served, app)
+        async with simulated.client:
+            if not running:
+                yield simulated
+                return
+            async with app.router.lifespan_context(app):
+                yield simulated
+
+    return build

@@ -1,0 +1,223 @@
+"""How an instance of the simulated Compute Engine ends that nobody deletes."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from google.api_core import exceptions
+from starlette.applications import Starlette
+
+from core.settings import GooglePlane
+from simulators.common.doors import WebServer, loopback
+from simulators.google.compute import compute_resume, compute_routes, forget, preempt
+from simulators.google.plane import prepare
+from simulators.google.state import Knobs, World
+from tests.simulators.google.compute import ZONE, Compute, compute_of, errors_of, instance
+
+pytestmark = pytest.mark.anyio
+
+_PROJECT = "p-ends"
+
+
+class _Cloud:
+    """A Compute Engine in this process."""
+
+    def __init__(self, world: World, compute: Compute) -> None:
+        self.world = world
+        self.project = world.project(_PROJECT)
+        self.compute = compute
+
+    def knobs(self, **more: Any) -> None:
+        self.project.knobs = Knobs.model_validate({**self.project.knobs.model_dump(), **more})
+
+    def preempt(self, name: str = "one") -> bool:
+        return preempt(self.world, self.project, ZONE, name)
+
+    async def events(self) -> list[str]:
+        """What Compute Engine did by itself in the zone."""
+        operations = await self.compute.operations()
+        return [one.operation_type for one in operations if one.user == "system"]
+
+
+@asynccontextmanager
+async def _cloud(folder: Path) -> AsyncIterator[_Cloud]:
+    async with anyio.create_task_group() as tasks:
+        world = World(folder=folder, tasks=tasks)
+        project = world.project(_PROJECT)
+        if not project.apis:
+            prepare(project)
+            project.knobs = Knobs(tpu_clock=1200, tpu_run_clock=1200)
+        compute_resume(world)
+        async with _served(world) as plane, compute_of(plane, _PROJECT) as compute:
+            yield _Cloud(world, compute)
+        tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _served(world: World) -> AsyncIterator[GooglePlane]:
+    listener = loopback()
+    server = WebServer(Starlette(routes=compute_routes(world)))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(server.serve, [listener])
+        await server.listening.wait()
+        http = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield GooglePlane(grpc="", http=http, storage="", pid=0)
+        server.should_exit = True
+
+
+@pytest.fixture
+async def cloud(tmp_path: Path) -> AsyncIterator[_Cloud]:
+    async with _cloud(tmp_path) as cloud:
+        yield cloud
+
+
+def _limited(action: str, model: str = "STANDARD", seconds: int = 600) -> dict[str, Any]:
+    asked = instance(model=model)
+    asked["scheduling"] |= {
+        "max_run_duration": {"seconds": seconds},
+        "instance_termination_action": action,
+    }
+    return asked
+
+
+@pytest.mark.parametrize("model", ["STANDARD", "SPOT", "FLEX_START"])
+async def test_what_may_run_no_longer_is_deleted(cloud: _Cloud, model: str) -> None:
+    """Its end is told beforehand, and afterwards by an operation of the system alone."""
+    await cloud.compute.inserted(_limited("DELETE", model))
+    found = await cloud.compute.get()
+    ends = datetime.fromisoformat(found.resource_status.scheduling.termination_timestamp)
+    lasts = ends - datetime.fromisoformat(found.last_start_timestamp)
+    assert lasts.total_seconds() == pytest.approx(600 / 1200, abs=0.05)
+    await cloud.compute.until_gone()
+    assert await cloud.events() == ["compute.instances.deferredDelete"]
+    event = (await cloud.compute.operations(filter='user="system"'))[0]
+    assert (event.target_id, event.name[:12]) == (found.id, "systemevent-")
+    assert cloud.project.tpus == {}
+
+
+async def test_it_is_stopped_where_that_was_asked_for(cloud: _Cloud) -> None:
+    """A leftover stays that says nothing of its limit any more."""
+    await cloud.compute.inserted(_limited("STOP"))
+    leftover = await cloud.compute.until(lambda one: one.status == "TERMINATED")
+    assert await cloud.events() == ["compute.instances.deferredStop"]
+    assert not leftover.scheduling.max_run_duration.seconds
+    assert not leftover.resource_status.scheduling.termination_timestamp
+    assert cloud.project.tpus == {}
+
+
+async def test_without_a_limit_it_is_never_ended(cloud: _Cloud) -> None:
+    await cloud.compute.inserted(instance())
+    found = await cloud.compute.get()
+    assert not found.resource_status.scheduling.termination_timestamp
+
+
+async def test_spot_is_taken_back_and_deleted(cloud: _Cloud) -> None:
+    await cloud.compute.inserted(instance(model="SPOT"))
+    assert cloud.preempt()
+    assert not cloud.preempt()
+    await cloud.compute.until_gone()
+    assert await cloud.events() == ["compute.instances.preempted"]
+    event = (await cloud.compute.operations(filter='user="system"'))[0]
+    assert event.status_message == "Instance was preempted."
+
+
+async def test_spot_is_stopped_where_nothing_else_was_asked_for(cloud: _Cloud) -> None:
+    asked = instance(model="SPOT")
+    del asked["scheduling"]["instance_termination_action"]
+    await cloud.compute.inserted(asked)
+    assert cloud.preempt()
+    await cloud.compute.until(lambda one: one.status == "TERMINATED")
+
+
+@pytest.mark.parametrize("model", ["STANDARD", "FLEX_START"])
+async def test_nothing_but_spot_is_taken_back(cloud: _Cloud, model: str) -> None:
+    await cloud.compute.inserted(instance(model=model))
+    assert not cloud.preempt()
+    assert not cloud.preempt("two")
+
+
+async def test_spot_that_waits_is_not_taken_back(cloud: _Cloud) -> None:
+    """It has nothing yet; once it is being made its insert fails."""
+    cloud.knobs(tpu_clock=2, tpu_provision_seconds=120, tpu_delete_seconds=0)
+    operation = await cloud.compute.insert(instance(model="SPOT"))
+    assert not cloud.preempt()
+    await cloud.compute.until(lambda one: one.status == "PROVISIONING")
+    assert cloud.preempt()
+    assert errors_of(await cloud.compute.waited(operation)) == [(400, "UNSUPPORTED_OPERATION")]
+
+
+async def test_its_machine_ends_with_it(cloud: _Cloud) -> None:
+    """And begins only with it."""
+    await cloud.compute.inserted(instance())
+    key = f"{_PROJECT}/compute/{ZONE}/one"
+    assert key in cloud.world.live
+    machine = cloud.world.live[key]
+    await cloud.compute.waited(await cloud.compute.act("delete_unary"))
+    assert machine.ended.is_set()
+    assert key not in cloud.world.live
+
+
+async def test_a_deletion_may_take_long(cloud: _Cloud) -> None:
+    """It is STOPPING meanwhile, and holds its chip."""
+    await cloud.compute.inserted(instance())
+    cloud.knobs(tpu_clock=1, tpu_delete_seconds=600)
+    operation = await cloud.compute.act("delete_unary")
+    await cloud.compute.until(lambda one: one.status == "STOPPING")
+    assert len(cloud.project.tpus) == 1
+    cloud.knobs(tpu_clock=6000)
+    assert not (await cloud.compute.waited(operation)).error.errors
+    assert cloud.project.tpus == {}
+
+
+async def test_a_restart_goes_on_with_everything(tmp_path: Path) -> None:
+    """What waited waits on, what ran runs again, what was being deleted goes."""
+    async with _cloud(tmp_path) as before:
+        await before.compute.inserted(instance("ran"))
+        await before.compute.inserted(instance("went"))
+        before.knobs(tpu_clock=1, tpu_zones={ZONE: {"free": 2}})
+        waiting = await before.compute.insert(instance("waited", model="FLEX_START"))
+        await before.compute.act("delete_unary", "went")
+        found = await before.compute.until(lambda one: one.status == "STOPPING", "went")
+        body = {"label_fingerprint": found.label_fingerprint, "labels": {"still": "told"}}
+        asked: dict[str, Any] = {"instances_set_labels_request_resource": body}
+        await before.compute.act("set_labels_unary", "waited", **asked)
+    async with _cloud(tmp_path) as after:
+        assert (await after.compute.get("ran")).status == "RUNNING"
+        waited = await after.compute.get("waited")
+        assert (waited.status, dict(waited.labels)) == ("PENDING", {"still": "told"})
+        after.knobs(tpu_clock=1200, tpu_zones={ZONE: {"free": 2}})
+        assert not (await after.compute.waited(waiting)).error.errors
+        await after.compute.until_gone("went")
+        said = await after.compute.act("get_serial_port_output", "ran")
+        assert said.start == 0
+
+
+async def test_what_was_answered_is_written_down(cloud: _Cloud) -> None:
+    """Before anything else happens to it."""
+    cloud.knobs(tpu_zones={ZONE: {"free": 0}})
+    await cloud.compute.insert(instance(model="FLEX_START"))
+    body = {
+        "label_fingerprint": (await cloud.compute.get()).label_fingerprint,
+        "labels": {"a": "b"},
+    }
+    await cloud.compute.act("set_labels_unary", instances_set_labels_request_resource=body)
+    kept = World(folder=cloud.world.folder, tasks=cloud.world.tasks).project(_PROJECT)
+    assert [one["labels"] for one in kept.vms.values()] == [{"a": "b"}]
+
+
+async def test_a_project_that_is_forgotten_leaves_nothing_running(cloud: _Cloud) -> None:
+    await cloud.compute.inserted(instance())
+    cloud.knobs(tpu_zones={ZONE: {"free": 1}})
+    await cloud.compute.insert(instance("two", model="FLEX_START"))
+    lives = [cloud.world.live[f"{_PROJECT}/compute-life/{ZONE}/{one}"] for one in ("one", "two")]
+    await forget(cloud.world, cloud.project)
+    with anyio.fail_after(2):
+        for life in lives:
+            await life.over.wait()
+    assert not [key for key in cloud.world.live if key.startswith(f"{_PROJECT}/")]
+    with pytest.raises(exceptions.NotFound):
+        await cloud.compute.get()
