@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from typing import Final, NoReturn
 
 from backends.base import World
+from core.address import KEY_HEADER
 from core.endpoint import Endpoint
 from core.errors import DeploymentNotFound, OpsError, Unsupported
 from core.records import (
-    KEY_HEADER,
     Access,
     Deleted,
     Deployment,

@@ -27,7 +27,7 @@ import numpy as np
 from benchmark.samples import Outcome
 from benchmark.wire import Connection, Row, Rows
 from benchmark.workload import bodies
-from core.records import HTTP, IDENTITY_HEADER, KEY_HEADER, socket_of
+from core.address import HTTP, IDENTITY_HEADER, KEY_HEADER, socket_of
 
 _MONOTONIC: Final = 1
 _ABSOLUTE: Final = 1

@@ -7,14 +7,26 @@ from contextlib import contextmanager
 from functools import cache
 from math import floor, gcd
 from pathlib import Path
-from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TextIO, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TextIO,
+    TypeVar,
+)
 
 import numpy as np
 import orjson
 from numpy import typing as npt
 
-from core.endpoint import Endpoint
 from core.errors import EndpointError, InvalidArgument
+
+if TYPE_CHECKING:
+    from core.endpoint import Endpoint
 
 
 class Asked(Protocol):
@@ -116,7 +128,7 @@ class _Token(NamedTuple):
     text: str
 
 
-async def alphabet(endpoint: Endpoint, model: str) -> Alphabet:
+async def alphabet(endpoint: "Endpoint", model: str) -> Alphabet:
     """Ask the engine's tokenizer; where there is none, give `UNKNOWN`. It never raises."""
     try:
         tokens = await _tokens(endpoint, model)
@@ -130,7 +142,7 @@ async def alphabet(endpoint: Endpoint, model: str) -> Alphabet:
     return Alphabet(ids, words, template_tokens, notes + said)
 
 
-async def _tokens(endpoint: Endpoint, model: str) -> list[_Token]:
+async def _tokens(endpoint: "Endpoint", model: str) -> list[_Token]:
     asked = {"prompt": TEXT, "add_special_tokens": False, "return_token_strs": True}
     reply = await endpoint.post("/tokenize", {"model": model, **asked})
     ids = [token for token in _listed(reply, "tokens") if type(token) is int and token >= 0]
@@ -141,7 +153,7 @@ async def _tokens(endpoint: Endpoint, model: str) -> list[_Token]:
 
 
 async def _chat(
-    endpoint: Endpoint, model: str, tokens: Sequence[_Token]
+    endpoint: "Endpoint", model: str, tokens: Sequence[_Token]
 ) -> tuple[tuple[str, ...], int, tuple[str, ...]]:
     words = _words(tokens)
     try:
@@ -161,7 +173,7 @@ def _words(tokens: Sequence[_Token]) -> tuple[str, ...]:
     return next((some for some in (spaced, letters) if len(some) > 15), FALLBACK_WORDS)
 
 
-async def _count(endpoint: Endpoint, model: str, text: str) -> int:
+async def _count(endpoint: "Endpoint", model: str, text: str) -> int:
     """Tokens of a chat's whole prompt."""
     messages = [{"role": "user", "content": text.strip()}]
     reply = await endpoint.post("/tokenize", {"model": model, "messages": messages})

@@ -19,34 +19,9 @@ from pydantic import (
     field_validator,
 )
 
+from core.address import HTTP, IDENTITY_HEADER, KEY_HEADER, socket_of
 from core.errors import InvalidArgument, NextStep
 from core.redaction import redact
-
-_UNIX: Final = "unix:"
-HTTP: Final = "http://localhost"
-"""What is asked for through a socket: a host has to be named, and nobody looks it up."""
-
-
-def unix_url(path: str) -> str:
-    """Return the address of a socket."""
-    return f"{_UNIX}{path}"
-
-
-def socket_of(url: str) -> str | None:
-    """Return the path of the unix socket that an address names, None if it names a host.
-
-    >>> socket_of("unix:/tmp/engine.sock"), socket_of("http://127.0.0.1:8000")
-    ('/tmp/engine.sock', None)
-    """
-    return url.removeprefix(_UNIX) if url.startswith(_UNIX) else None
-
-
-KEY_HEADER: Final = "Authorization"
-"""The engine's own key."""
-IDENTITY_HEADER: Final = "X-Serverless-Authorization"
-"""Who asks. Cloud Run looks at this one first and hands the other on to the container
-(cloud.google.com/run/docs/authenticating/service-to-service, 2026-11-20)."""
-
 
 _SEVERAL: Final = re.compile(
     r"--?[A-Za-z][^=\s]*\s|--?[A-Za-z].*\s-(?:-[A-Za-z]|[a-z]+\s)", re.DOTALL

@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from backends.container import as_yaml
+from core.address import IDENTITY_HEADER, KEY_HEADER
 from core.errors import InvalidArgument, NextStep, NotReady
-from core.records import IDENTITY_HEADER, KEY_HEADER, Access, Answer, Record
+from core.records import Access, Answer, Record
 from core.reply import note
 from operations.resolve import Found, find
 from operations.runtime import TTFT_SECONDS, Command, Runtime, command

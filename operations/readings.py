@@ -19,18 +19,9 @@ from backends.base import (
     StreamsLogs,
     WritesConfig,
 )
+from core.address import KEY_HEADER, socket_of
 from core.errors import OpsError, Unsupported
-from core.records import (
-    KEY_HEADER,
-    Access,
-    Answer,
-    Gib,
-    MemoryPart,
-    MemoryPlan,
-    Record,
-    State,
-    socket_of,
-)
+from core.records import Access, Answer, Gib, MemoryPart, MemoryPlan, Record, State
 from core.redaction import printable, shortened
 from core.reply import note
 from logs.failures import error_lines, recognize

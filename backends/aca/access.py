@@ -6,8 +6,9 @@ from backends.aca import app, resources, secrets
 from backends.aca.app import is_open
 from backends.aca.site import KEY, Site, key_secret
 from backends.common.preflight import ECHO, caller_ranges, own_address
+from core.address import KEY_HEADER
 from core.errors import NextStep, NotReady
-from core.records import KEY_HEADER, Access
+from core.records import Access
 
 if TYPE_CHECKING:
     from azure.mgmt.appcontainers.models import ContainerApp, Ingress

@@ -11,6 +11,7 @@ from backends.common.engine import ask_models
 from backends.common.preflight import Answer, Question
 from backends.google import secrets
 from backends.google.clients import key_secret
+from core.address import IDENTITY_HEADER, KEY_HEADER
 from core.errors import (
     ApiDisabled,
     NextStep,
@@ -19,7 +20,7 @@ from core.errors import (
     OpsError,
     PermissionDenied,
 )
-from core.records import IDENTITY_HEADER, KEY_HEADER, Access, DeploymentSpec
+from core.records import Access, DeploymentSpec
 from core.reply import note
 
 if TYPE_CHECKING:

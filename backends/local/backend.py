@@ -53,9 +53,9 @@ from backends.local.process import (
     with_cache,
 )
 from backends.local.status import Looker
+from core.address import KEY_HEADER
 from core.errors import CommandNotFound, DeploymentNotFound, HostError, NextStep
 from core.records import (
-    KEY_HEADER,
     NAME_PATTERN,
     Access,
     Deleted,

@@ -18,11 +18,12 @@ from pydantic import AwareDatetime, ConfigDict, Field, SecretStr, ValidationErro
 
 from backends.common.concurrency import locked, on_disk, write_whole
 from backends.local.identity import Seen, everyone, look, runs_in, words
+from core.address import unix_url
 from core.environment import ROOT, inherited_environment
 from core.errors import HostError, PortInUse, WaitedTooLong
 from core.journal import obstacle
 from core.processes import detach, reap
-from core.records import DeploymentSpec, Record, unix_url
+from core.records import DeploymentSpec, Record
 from core.waiting import wait_until
 
 

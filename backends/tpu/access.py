@@ -17,8 +17,9 @@ from backends.tpu import store as memory
 from backends.tpu.chips import Look, has_tls, is_internal, url_of
 from backends.tpu.logs import VmLog
 from backends.tpu.site import CERTIFICATE, ENGINE, Chip, ChipState, Site
+from core.address import KEY_HEADER
 from core.errors import NextStep, NotReady, OpsError, Unreachable
-from core.records import KEY_HEADER, Access, Failure
+from core.records import Access, Failure
 
 _TLS: Final = "HTTPS with a certificate of its VM's own, the only one that is trusted for it"
 _PLAIN: Final = "plain HTTP, which whoever is on the way can read, the key included"

@@ -12,9 +12,10 @@ import pytest
 import yaml
 from pydantic import SecretStr
 
+from core.address import IDENTITY_HEADER, KEY_HEADER
 from core.environment import ROOT
 from core.errors import InvalidArgument
-from core.records import IDENTITY_HEADER, KEY_HEADER, Access
+from core.records import Access
 from core.settings import Settings
 from operations import alerts
 from operations.alerts import AlertRules

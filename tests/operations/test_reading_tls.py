@@ -5,7 +5,8 @@ import shlex
 import pytest
 from pydantic import SecretStr
 
-from core.records import IDENTITY_HEADER, KEY_HEADER, Access
+from core.address import IDENTITY_HEADER, KEY_HEADER
+from core.records import Access
 from core.redaction import redact
 from operations.readings import curl, snippets
 

@@ -10,9 +10,9 @@ from backends.cloud_run import access, deployment, service
 from backends.cloud_run.site import Site
 from backends.google import secrets
 from backends.google.clients import MANAGED_BY, TARGET_LABEL, key_secret
+from core.address import IDENTITY_HEADER, KEY_HEADER
 from core.endpoint import Endpoint
 from core.errors import DeploymentNotFound, NotFound, NotReady, Unauthorized
-from core.records import IDENTITY_HEADER, KEY_HEADER
 from core.settings import GooglePlane
 from tests.backends.cloud_run.sites import L4, MODEL, deployed, foreign_service, opened, planned
 from tests.google_plane import Controls

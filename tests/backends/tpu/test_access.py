@@ -8,8 +8,8 @@ import pytest
 from backends.common.engine import ask_models
 from backends.tpu import access, status
 from backends.tpu.site import ChipState, Place
+from core.address import KEY_HEADER
 from core.errors import DeploymentNotFound, NotReady, Unreachable
-from core.records import KEY_HEADER
 from simulators.google import vm_script
 from tests.backends.tpu.stage import HERE, KEY, Stage, attempt, staged
 
