@@ -14,42 +14,23 @@ import anyio
 from core.environment import ROOT
 from core.processes import run
 
-BUDGET_SECONDS: Final = 0.6
+BUDGET_SECONDS: Final = 1.0
 _RUNS: Final = 7
-_GOOGLE: Final = """
-from backends.google.clients import client_class
-client_class("google.cloud.run_v2", "services", "ServicesAsyncClient")
-client_class("google.cloud.run_v2", "revisions", "RevisionsAsyncClient")
-client_class("google.cloud.monitoring_v3", "metric_service", "MetricServiceAsyncClient")
-client_class("google.cloud.secretmanager_v1", "secret_manager_service",
-             "SecretManagerServiceAsyncClient")
-"""
-_AZURE: Final = """
-async def first_call():
-    there = site(azure_subscription_id="00000000-0000-0000-0000-000000000000")
-    await there.clients.apps()
-    await there.clients.secrets()
-    app_of(DRAWN, vault_url=VAULT, addresses=CALLERS)
-    await there.clients.aclose()
-anyio.run(first_call)
-"""
-_TPU: Final = "anyio.run(first_calls.{})"
 _CALLS: Final = {
-    "Google": _GOOGLE,
-    "Azure": _AZURE,
-    "Cloud TPU's queue": _TPU.format("queued"),
-    "Compute Engine": _TPU.format("compute"),
-    "both of them": _TPU.format("both"),
+    "Cloud Run": "import backends.cloud_run.backend",
+    "Container Apps": "import backends.aca.backend",
+    "Cloud TPU": "import backends.tpu.backend",
+    "Cloud TPU's VMs": (
+        "import backends.tpu.backend\n"
+        "from google.auth.credentials import AnonymousCredentials\n"
+        "from backends.tpu import compute_client\n"
+        "compute_client.client('instances', 'Instances', AnonymousCredentials(), '')"
+    ),
 }
 _CODE: Final = """
 import resource, time
-import anyio
 import server
-import backends.aca.backend, backends.cloud_run.backend, backends.tpu.backend
-from backends.aca.app import app_of
-from tests.backends.aca.planned import CALLERS, VAULT, drawn, site
-from tests.backends.tpu import first_calls
-DRAWN = drawn()
+from operations import deployments
 MIB = 2**20 if __import__("sys").platform == "darwin" else 2**10
 spent, held = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 {call}

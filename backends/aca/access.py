@@ -1,6 +1,8 @@
 """Where an app answers, the key that it wants and whom its ingress lets in."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from azure.mgmt.appcontainers.models import ContainerApp, Ingress
 
 from backends.aca import app, resources, secrets
 from backends.aca.app import is_open
@@ -9,10 +11,6 @@ from backends.common.preflight import ECHO, caller_ranges, own_address
 from core.address import KEY_HEADER
 from core.errors import NextStep, NotReady
 from core.records import Access
-
-if TYPE_CHECKING:
-    from azure.mgmt.appcontainers.models import ContainerApp, Ingress
-
 
 SETTING: Final = "AZURE_ALLOWED_ADDRESSES"
 _IPV4_ALONE: Final = "an ingress of Container Apps knows no IPv6"

@@ -7,8 +7,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
+from azure.core.exceptions import ResourceNotFoundError
+from azure.mgmt.appcontainers import models as M  # noqa: N812  what every body is made of
+from azure.mgmt.appcontainers.models import ContainerApp, Ingress, Secret, Template
 from pydantic import ValidationError
 
 from backends import container
@@ -42,7 +45,7 @@ from backends.aca.site import (
     strictly,
     translated,
 )
-from backends.common import concurrency, registry, slim
+from backends.common import concurrency, registry
 from backends.common.concurrency import on_disk, write_whole
 from backends.common.registry import Reference, reference
 from backends.container import (
@@ -63,11 +66,6 @@ from core.errors import (
 )
 from core.records import NAME_PATTERN, DeploymentSpec, Failure, ModelShape, Record, Target
 from core.settings import Settings
-
-if TYPE_CHECKING:
-    from azure.mgmt.appcontainers import models as M  # noqa: N812  as Microsoft's documents say
-    from azure.mgmt.appcontainers.models import ContainerApp, Ingress, Secret, Template
-
 
 _AZURE: Final = ".azurecr.io"
 
@@ -343,9 +341,6 @@ def app_of(
     Raises:
         InvalidArgument: It is private, and nobody may call it: Azure would let everybody in.
     """
-    slim.opened("azure.mgmt.appcontainers")
-    from azure.mgmt.appcontainers import models as M  # noqa: N812
-
     expiry = {EXPIRES_TAG: str(expires_at)} if expires_at else {}
     return M.ContainerApp(
         location=drawn.ground.region,
@@ -369,8 +364,6 @@ def ingress_of(drawn: Blueprint, addresses: tuple[str, ...]) -> "M.Ingress":
     Raises:
         InvalidArgument: It is private, and nobody may call it: Azure would let everybody in.
     """
-    from azure.mgmt.appcontainers import models as M  # noqa: N812
-
     if drawn.exposure == "private" and not addresses:
         raise InvalidArgument(
             "Nobody's address may call a private deployment.",
@@ -393,7 +386,6 @@ def ingress_of(drawn: Blueprint, addresses: tuple[str, ...]) -> "M.Ingress":
 
 
 def _configuration(drawn: Blueprint, vault_url: str, ingress: "M.Ingress") -> "M.Configuration":
-    from azure.mgmt.appcontainers import models as M  # noqa: N812
 
     identity = drawn.ground.identity_id
     return M.Configuration(
@@ -411,7 +403,6 @@ def _configuration(drawn: Blueprint, vault_url: str, ingress: "M.Ingress") -> "M
 
 
 def _registries(drawn: Blueprint) -> "list[M.RegistryCredentials] | None":
-    from azure.mgmt.appcontainers import models as M  # noqa: N812
 
     account, images = drawn.account, (drawn.container.image, drawn.guard.image)
     own = {server for image in images if (server := registry_of_azure(image))}
@@ -431,7 +422,6 @@ def _registries(drawn: Blueprint) -> "list[M.RegistryCredentials] | None":
 
 
 def _template(drawn: Blueprint, image: str) -> "M.Template":
-    from azure.mgmt.appcontainers import models as M  # noqa: N812
 
     return M.Template(
         # The engine first: the GPU is given to the first container alone.
@@ -453,7 +443,6 @@ def _template(drawn: Blueprint, image: str) -> "M.Template":
 
 
 def _container(drawn: Blueprint, image: str) -> "M.Container":
-    from azure.mgmt.appcontainers import models as M  # noqa: N812
 
     container, mount, proxy = drawn.container, drawn.mount, rules().guard
     plain = [M.EnvironmentVar(name=name, value=value) for name, value in container.env.items()]
@@ -479,7 +468,6 @@ def _container(drawn: Blueprint, image: str) -> "M.Container":
 
 
 def _guard(drawn: Blueprint) -> "M.Container":
-    from azure.mgmt.appcontainers import models as M  # noqa: N812
 
     container, size = drawn.guard, rules().guard
     return M.Container(
@@ -499,7 +487,6 @@ def is_open(app: "M.ContainerApp") -> bool:
 
 
 def _probe(kind: str, probe: Probe) -> "M.ContainerAppProbe":
-    from azure.mgmt.appcontainers import models as M  # noqa: N812
 
     return M.ContainerAppProbe(
         type=kind,
@@ -511,7 +498,6 @@ def _probe(kind: str, probe: Probe) -> "M.ContainerAppProbe":
 
 
 def _volume(mount: Mount) -> "M.Volume":
-    from azure.mgmt.appcontainers import models as M  # noqa: N812
 
     return M.Volume(
         name=VOLUME,
@@ -535,11 +521,9 @@ def patch_of(
 
     Lists are replaced as wholes, so `template` and `ingress` are what was read, edited.
     """
-    from azure.mgmt.appcontainers import models
-
-    configuration = models.Configuration(ingress=ingress) if ingress else None
-    properties = models.ContainerAppProperties(template=template, configuration=configuration)
-    return models.ContainerApp(
+    configuration = M.Configuration(ingress=ingress) if ingress else None
+    properties = M.ContainerAppProperties(template=template, configuration=configuration)
+    return M.ContainerApp(
         location=app.location,
         tags={**(app.tags or {}), **(tags or {})},
         properties=properties if template or ingress else None,
@@ -548,23 +532,19 @@ def patch_of(
 
 def copy_template(app: "ContainerApp") -> "Template":
     """Give a copy of an app's template, for a revision of its own."""
-    from azure.mgmt.appcontainers import models
-
     assert app.properties
     assert app.properties.template
-    template = models.Template(app.properties.template.as_dict(exclude_readonly=True))
+    template = M.Template(app.properties.template.as_dict(exclude_readonly=True))
     template.revision_suffix = new_suffix()
     return template
 
 
 def copy_ingress(app: "ContainerApp") -> "Ingress | None":
     """Give a copy of an app's ingress; None where it has none."""
-    from azure.mgmt.appcontainers import models
-
     configuration = app.properties.configuration if app.properties else None
     if configuration is None or configuration.ingress is None:
         return None
-    return models.Ingress(configuration.ingress.as_dict(exclude_readonly=True))
+    return M.Ingress(configuration.ingress.as_dict(exclude_readonly=True))
 
 
 def gives(app: "ContainerApp", secrets: Mapping[str, str]) -> bool:
@@ -626,13 +606,12 @@ async def replacement(site: Site, wanted: "ContainerApp", now: "ContainerApp") -
 
 
 def _keep_identities(wanted: "ContainerApp", now: "ContainerApp") -> None:
-    from azure.mgmt.appcontainers import models
 
     if wanted.identity is None or now.identity is None:
         return
     known = {each.lower() for each in wanted.identity.user_assigned_identities or {}}
     others = {
-        each: models.UserAssignedIdentity()
+        each: M.UserAssignedIdentity()
         for each in now.identity.user_assigned_identities or {}
         if each.lower() not in known
     }
@@ -643,16 +622,15 @@ def _keep_identities(wanted: "ContainerApp", now: "ContainerApp") -> None:
 
 
 async def _other_secrets(site: Site, wanted: "ContainerApp", now: "ContainerApp") -> "list[Secret]":
-    from azure.mgmt.appcontainers import models
 
     known = {secret.name for secret in _parts(wanted).secrets or ()}
     others = [secret for secret in _parts(now).secrets or () if secret.name not in known]
     plain = [secret.name for secret in others if not secret.key_vault_url]
     values = await _values(site, str(now.name)) if plain else {}
     return [
-        models.Secret(name=each.name, key_vault_url=each.key_vault_url, identity=each.identity)
+        M.Secret(name=each.name, key_vault_url=each.key_vault_url, identity=each.identity)
         if each.key_vault_url
-        else models.Secret(name=each.name, value=values[str(each.name)])
+        else M.Secret(name=each.name, value=values[str(each.name)])
         for each in others
         if each.key_vault_url or each.name in values
     ]
@@ -771,7 +749,6 @@ async def list_apps(site: Site) -> Sequence["ContainerApp"]:
         CloudError: Container Apps cannot be asked.
     """
     client = await site.clients.apps()
-    from azure.core.exceptions import ResourceNotFoundError
 
     try:
         with translated("list the container apps"):
@@ -810,7 +787,6 @@ async def find_app(site: Site, name: str) -> "ContainerApp | None":
     if not re.fullmatch(NAME_PATTERN, name):
         return None
     client = await site.clients.apps()
-    from azure.core.exceptions import ResourceNotFoundError
 
     try:
         with translated(f"look at the app {name}"):

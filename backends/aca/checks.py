@@ -4,7 +4,10 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
+
+from azure.core.exceptions import ResourceNotFoundError
+from azure.mgmt.storage.models import FileShare
 
 from backends.aca import access, app, container, environment, replicas, resources, secrets, storage
 from backends.aca.app import blueprint
@@ -31,10 +34,6 @@ from core.errors import (
 from core.records import Check, DeploymentSpec, ModelShape, Plan, Preflight, Record
 from planner.boot import file_bytes
 from planner.places import place
-
-if TYPE_CHECKING:
-    from azure.mgmt.storage.models import FileShare
-
 
 Who = Literal["every", "share", "ground", "register", "purge", "questions"]
 
@@ -104,7 +103,6 @@ def subscription_questions(site: Site, plan: Plan) -> Iterator[Question]:
 
 
 async def _reachable(site: Site) -> Answer:
-    from azure.core.exceptions import ResourceNotFoundError
 
     client, group = await site.clients.resources(), site.clients.group
     try:
@@ -149,7 +147,6 @@ async def _providers(site: Site, plan: Plan) -> Answer:
 
 
 async def _permissions(site: Site, plan: Plan) -> Answer:
-    from azure.core.exceptions import ResourceNotFoundError
 
     try:
         granted = await _granted(site)
@@ -242,7 +239,6 @@ def region_questions(site: Site, plan: Plan) -> Iterator[Question]:
 
 
 async def _offered(site: Site, kind: str) -> Answer:
-    from azure.core.exceptions import ResourceNotFoundError
 
     client, region, found = await site.clients.apps(), site.clients.region, list[str]()
     try:

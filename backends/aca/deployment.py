@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from azure.mgmt.appcontainers.models import ContainerApp
+
 from backends.aca import (
     access,
     container,
@@ -52,8 +54,6 @@ from core.reply import note
 from core.waiting import wait_until
 
 if TYPE_CHECKING:
-    from azure.mgmt.appcontainers.models import ContainerApp
-
     Holds = Callable[[ContainerApp], bool]
 
 

@@ -5,22 +5,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import anyio
+from azure.mgmt.appcontainers import models
+from azure.mgmt.appcontainers.models import ManagedEnvironment, WorkloadProfile
+from azure.mgmt.authorization.v2022_04_01.models import RoleAssignment
+from azure.mgmt.loganalytics.models import Workspace
+from azure.mgmt.msi.v2024_11_30.models import Identity
 
 from backends.aca import container, resources
 from backends.aca.resources import Stand, assignment_name, is_made, is_ours, or_none, role_of
 from backends.aca.site import Site, reading, strictly, translated, writing
 from backends.common.concurrency import on_disk, side_by_side, write_whole
 from core.errors import CloudRefused, NotOurs, OpsError, QuotaExceeded
-
-if TYPE_CHECKING:
-    from azure.mgmt.appcontainers.models import ManagedEnvironment, WorkloadProfile
-    from azure.mgmt.authorization.v2022_04_01.models import RoleAssignment
-    from azure.mgmt.loganalytics.models import Workspace
-    from azure.mgmt.msi.v2024_11_30.models import Identity
-
 
 Change = Literal["made", "widened"]
 
@@ -367,8 +365,6 @@ async def _widen(site: Site, found: "ManagedEnvironment") -> None:
     A whole new body would drop whatever Azure does not show, such as the key of its logs; this is
     what `az containerapp env workload-profile add` sends as well.
     """
-    from azure.mgmt.appcontainers import models
-
     gpu, ground = container.gpu_of(site.target), site.ground
     since = change_age(site, "widened")
     if since is not None and since < _SHOWS_WITHIN_SECONDS:

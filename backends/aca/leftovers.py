@@ -1,9 +1,10 @@
 """What stays when a deployment is gone, with its price, and its removal."""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import anyio
+from azure.mgmt.appcontainers.models import ContainerApp
 
 from backends.aca import resources, secrets, storage
 from backends.aca.app import find_app, pending_in_group
@@ -25,10 +26,6 @@ from core.errors import ApiDisabled, CloudRefused, WaitedTooLong
 from core.records import BY_PURGE, Remainder
 from core.reply import note
 from core.waiting import wait_until
-
-if TYPE_CHECKING:
-    from azure.mgmt.appcontainers.models import ContainerApp
-
 
 _LOGS_GB_USD: Final = 2.30
 """For each GB of logs that is taken in, pay as you go in US regions; the usual price, not looked up

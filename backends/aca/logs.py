@@ -7,10 +7,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import anyio
 import httpx2
+from azure.core.exceptions import HttpResponseError
+from azure.mgmt.appcontainers.models import ContainerApp, ManagedEnvironment
+from azure.monitor.query import LogsQueryPartialResult, LogsTable
 from pydantic import SecretStr
 
 from backends.aca import replicas
@@ -23,11 +26,6 @@ from core.endpoint import trusted
 from core.errors import CloudError, CloudRefused, CloudUnavailable, NotConfigured, PermissionDenied
 from core.reply import note
 from logs.read import Line, pieces
-
-if TYPE_CHECKING:
-    from azure.mgmt.appcontainers.models import ContainerApp, ManagedEnvironment
-    from azure.monitor.query import LogsTable
-
 
 PLATFORM: Final = "Container Apps"
 TAIL: Final = 300
@@ -363,8 +361,6 @@ async def _answer(
 ) -> tuple[Sequence["LogsTable"], bool]:
     """Give the tables, and whether they are all of the answer."""
     client = await site.clients.queries()
-    from azure.core.exceptions import HttpResponseError
-    from azure.monitor.query import LogsQueryPartialResult
 
     with strictly("query Log Analytics"):
         try:

@@ -4,9 +4,12 @@ import re
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import anyio
+from azure.core.polling import AsyncLROPoller
+from azure.core.polling.base_polling import BadResponse, BadStatus
+from azure.mgmt.appcontainers.models import ContainerApp
 from pydantic import ValidationError
 
 from backends.aca.site import READ_SECONDS, Ground, Site, reading, strictly, writing
@@ -14,11 +17,6 @@ from backends.common.concurrency import on_disk, write_whole
 from core.errors import CloudError, ConcurrentChange
 from core.records import NAME_PATTERN, Failure, Record
 from core.reply import note
-
-if TYPE_CHECKING:
-    from azure.core.polling import AsyncLROPoller
-    from azure.mgmt.appcontainers.models import ContainerApp
-
 
 T = TypeVar("T")
 
@@ -140,8 +138,6 @@ async def _over(site: Site, name: str, change: Change) -> bool | None:
 
 async def _polled(site: Site, name: str, change: Change) -> bool:
     """Ask once, by the SDK's own poller."""
-    from azure.core.polling.base_polling import BadResponse, BadStatus
-
     with strictly(change.what):
         poller = await _begin(site, name, change.kind, None, **_going_on_with(change.token))
         method: Any = poller.polling_method()

@@ -1,10 +1,12 @@
 """What a deployment would be: its steps, price and memory, as `az` commands and as YAML."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import anyio
+from azure.core.rest import HttpRequest
+from azure.mgmt.appcontainers.models import ContainerApp
 
 from backends import container as backends_container
 from backends.aca import container, environment, resources
@@ -45,10 +47,6 @@ from planner.memory import foresee
 from planner.model import read_model
 from planner.places import accelerator
 from planner.price import Price, price
-
-if TYPE_CHECKING:
-    from azure.mgmt.appcontainers.models import ContainerApp
-
 
 _GUID: Final = "WORKSPACE_GUID"
 _TENANT: Final = "TENANT_ID"
@@ -549,8 +547,6 @@ async def _denied(site: Site, content: dict[str, Any]) -> list[str]:
 
 async def _asked(site: Site, scope: str, content: dict[str, Any]) -> dict[str, Any] | None:
     """Ask at a scope; None where it is not there."""
-    from azure.core.rest import HttpRequest
-
     client = await site.clients.resources()
     request = HttpRequest(
         "POST",

@@ -5,7 +5,11 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import partial
 from math import ceil
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+from azure.core.exceptions import ResourceNotFoundError
+from azure.mgmt.appcontainers.models import ContainerApp, Replica, Revision, Usage
+from azure.monitor.querymetrics import MetricsQueryResult, MetricValue
 
 from backends.aca.container import gpu_of, place_of
 from backends.aca.site import CONTAINER, Site, reading, strictly, translated
@@ -14,11 +18,6 @@ from backends.common.concurrency import side_by_side
 from core.errors import ApiDisabled, CloudError
 from planner.places import Size
 from planner.price import price
-
-if TYPE_CHECKING:
-    from azure.mgmt.appcontainers.models import ContainerApp, Replica, Revision, Usage
-    from azure.monitor.querymetrics import MetricsQueryResult, MetricValue
-
 
 BROKEN: Final = frozenset({"Failed", "Degraded", "ActivationFailed"})
 """Of a revision's running state, which Azure writes with more words than its SDK knows."""
@@ -97,7 +96,6 @@ async def revisions_of(site: Site, name: str) -> Sequence["Revision"]:
         CloudError: Container Apps cannot be asked.
     """
     client = await site.clients.apps()
-    from azure.core.exceptions import ResourceNotFoundError
 
     try:
         with translated(f"list the revisions of {name}"):
@@ -116,7 +114,6 @@ async def replicas_of(site: Site, name: str, revision: str) -> Sequence["Replica
         CloudError: Container Apps cannot be asked.
     """
     client = await site.clients.apps()
-    from azure.core.exceptions import ResourceNotFoundError
 
     try:
         with translated(f"list the replicas of {revision}"):
@@ -215,8 +212,6 @@ async def read_region(site: Site) -> list[QuotaUse]:
     Raises:
         CloudError: Azure does not tell.
     """
-    from azure.core.exceptions import ResourceNotFoundError
-
     client, found = await site.clients.apps(), list[QuotaUse]()
     try:
         with translated(f"read the quotas of {site.clients.region}"):
@@ -233,8 +228,6 @@ async def read_environment(site: Site) -> list[QuotaUse] | None:
     Raises:
         CloudError: Azure does not tell.
     """
-    from azure.core.exceptions import ResourceNotFoundError
-
     client, ground = await site.clients.apps(), site.ground
     usages, found = client.managed_environment_usages, list[QuotaUse]()
     try:

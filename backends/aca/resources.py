@@ -5,8 +5,16 @@ import shlex
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
+from azure.core.exceptions import ResourceNotFoundError
+from azure.mgmt.appcontainers import models as apps
+from azure.mgmt.authorization.v2022_04_01 import models as roles
+from azure.mgmt.keyvault import models as vaults
+from azure.mgmt.loganalytics import models as workspaces
+from azure.mgmt.msi.v2024_11_30 import models as identities
+from azure.mgmt.resource.resources import models as resources
+from azure.mgmt.storage import models as storage
 from pydantic import ValidationError
 
 from backends.aca.container import rules
@@ -21,19 +29,8 @@ from backends.aca.site import (
     Ground,
     translated,
 )
-from backends.common import slim
 from core.errors import ApiDisabled, InvalidArgument
 from core.records import DeploymentSpec
-
-if TYPE_CHECKING:
-    from azure.mgmt.appcontainers import models as apps
-    from azure.mgmt.authorization.v2022_04_01 import models as roles
-    from azure.mgmt.keyvault import models as vaults
-    from azure.mgmt.loganalytics import models as workspaces
-    from azure.mgmt.msi.v2024_11_30 import models as identities
-    from azure.mgmt.resource.resources import models as resources
-    from azure.mgmt.storage import models as storage
-
 
 MANAGED_TAG: Final = "managed-by"
 
@@ -129,22 +126,16 @@ DELETED_DAYS: Final = 7
 
 def group_of(ground: Ground) -> "resources.ResourceGroup":
     """Type the resource group."""
-    slim.opened("azure.mgmt.resource.resources")
-    from azure.mgmt.resource.resources import models
-
-    return models.ResourceGroup(location=ground.region, tags=dict(OURS))
+    return resources.ResourceGroup(location=ground.region, tags=dict(OURS))
 
 
 def workspace_of(ground: Ground) -> "workspaces.Workspace":
     """Type the Log Analytics workspace."""
-    slim.opened("azure.mgmt.loganalytics")
-    from azure.mgmt.loganalytics import models
-
-    return models.Workspace(
+    return workspaces.Workspace(
         location=ground.region,
         tags=dict(OURS),
-        properties=models.WorkspaceProperties(
-            sku=models.WorkspaceSku(name="PerGB2018"), retention_in_days=_RETENTION_DAYS
+        properties=workspaces.WorkspaceProperties(
+            sku=workspaces.WorkspaceSku(name="PerGB2018"), retention_in_days=_RETENTION_DAYS
         ),
     )
 
@@ -160,21 +151,18 @@ def environment_of(
         workspace_guid: Of the workspace that gets the logs.
         key: That workspace's key; None where the body is only shown.
     """
-    slim.opened("azure.mgmt.appcontainers")
-    from azure.mgmt.appcontainers import models
-
     wanted = {CONSUMPTION: CONSUMPTION, **profiles}
-    return models.ManagedEnvironment(
+    return apps.ManagedEnvironment(
         location=ground.region,
         tags=dict(OURS),
-        properties=models.ManagedEnvironmentProperties(
+        properties=apps.ManagedEnvironmentProperties(
             workload_profiles=[
-                models.WorkloadProfile(name=name, workload_profile_type=kind)
+                apps.WorkloadProfile(name=name, workload_profile_type=kind)
                 for name, kind in wanted.items()
             ],
-            app_logs_configuration=models.AppLogsConfiguration(
+            app_logs_configuration=apps.AppLogsConfiguration(
                 destination="log-analytics",
-                log_analytics_configuration=models.LogAnalyticsConfiguration(
+                log_analytics_configuration=apps.LogAnalyticsConfiguration(
                     customer_id=workspace_guid, shared_key=key
                 ),
             ),
@@ -184,25 +172,19 @@ def environment_of(
 
 def identity_of(ground: Ground) -> "identities.Identity":
     """Type the identity that apps read the vault with."""
-    slim.opened("azure.mgmt.msi.v2024_11_30")
-    from azure.mgmt.msi.v2024_11_30 import models
-
-    return models.Identity(location=ground.region, tags=dict(OURS))
+    return identities.Identity(location=ground.region, tags=dict(OURS))
 
 
 def vault_of(
     ground: Ground, tenant_id: str, *, recover: bool = False
 ) -> "vaults.VaultCreateOrUpdateParameters":
     """Type the Key Vault; `recover` takes back one of that name that was deleted."""
-    slim.opened("azure.mgmt.keyvault")
-    from azure.mgmt.keyvault import models
-
-    return models.VaultCreateOrUpdateParameters(
+    return vaults.VaultCreateOrUpdateParameters(
         location=ground.region,
         tags=dict(OURS),
-        properties=models.VaultProperties(
+        properties=vaults.VaultProperties(
             tenant_id=tenant_id,
-            sku=models.Sku(family="A", name="standard"),
+            sku=vaults.Sku(family="A", name="standard"),
             enable_rbac_authorization=True,
             soft_delete_retention_in_days=DELETED_DAYS,
             create_mode="recover" if recover else None,
@@ -214,12 +196,9 @@ def role_of(
     scope: str, role: str, principal: str, *, kind: str | None = None
 ) -> "roles.RoleAssignmentCreateParameters":
     """Type a role assignment; `kind`, left out, is found by Azure."""
-    slim.opened("azure.mgmt.authorization.v2022_04_01")
-    from azure.mgmt.authorization.v2022_04_01 import models
-
     subscription = scope.split("/")[2]
     kinds = "/providers/Microsoft.Authorization/roleDefinitions"
-    return models.RoleAssignmentCreateParameters(
+    return roles.RoleAssignmentCreateParameters(
         role_definition_id=f"/subscriptions/{subscription}{kinds}/{role}",
         principal_id=principal,
         principal_type=kind,  # type: ignore[arg-type]  # None: nothing is sent, which it takes
@@ -233,15 +212,12 @@ def assignment_name(scope: str, role: str, principal: str) -> str:
 
 def storage_account_of(ground: Ground) -> "storage.StorageAccountCreateParameters":
     """Type the storage account for shares on SSD, whose throughput is provisioned."""
-    slim.opened("azure.mgmt.storage")
-    from azure.mgmt.storage import models
-
-    return models.StorageAccountCreateParameters(
-        sku=models.Sku(name=rules().share.sku),
+    return storage.StorageAccountCreateParameters(
+        sku=storage.Sku(name=rules().share.sku),
         kind="FileStorage",
         location=ground.region,
         tags=dict(OURS),
-        properties=models.StorageAccountPropertiesCreateParameters(
+        properties=storage.StorageAccountPropertiesCreateParameters(
             enable_https_traffic_only=True,
             minimum_tls_version="TLS1_2",
             allow_blob_public_access=False,
@@ -252,12 +228,9 @@ def storage_account_of(ground: Ground) -> "storage.StorageAccountCreateParameter
 
 def share_of() -> "storage.FileShare":
     """Type the share for weights."""
-    slim.opened("azure.mgmt.storage")
-    from azure.mgmt.storage import models
-
     chosen = rules().share
-    return models.FileShare(
-        file_share_properties=models.FileShareProperties(
+    return storage.FileShare(
+        file_share_properties=storage.FileShareProperties(
             share_quota=chosen.quota_gib,
             provisioned_bandwidth_mibps=chosen.mib_per_second,
             enabled_protocols="SMB",
@@ -269,12 +242,9 @@ def storage_link_of(
     account: str, share: str, *, read_only: bool, key: str | None = None
 ) -> "apps.ManagedEnvironmentStorage":
     """Type an environment's link to a share; `key` is None where the body is only shown."""
-    slim.opened("azure.mgmt.appcontainers")
-    from azure.mgmt.appcontainers import models
-
-    return models.ManagedEnvironmentStorage(
-        properties=models.ManagedEnvironmentStorageProperties(
-            azure_file=models.AzureFileProperties(
+    return apps.ManagedEnvironmentStorage(
+        properties=apps.ManagedEnvironmentStorageProperties(
+            azure_file=apps.AzureFileProperties(
                 account_name=account,
                 account_key=key,
                 share_name=share,
@@ -286,11 +256,8 @@ def storage_link_of(
 
 def restrictions_of(addresses: Iterable[str]) -> "list[apps.IpSecurityRestrictionRule]":
     """Type who may call: these addresses, and then nobody else."""
-    slim.opened("azure.mgmt.appcontainers")
-    from azure.mgmt.appcontainers import models
-
     return [
-        models.IpSecurityRestrictionRule(
+        apps.IpSecurityRestrictionRule(
             name=f"caller-{number}", ip_address_range=address, action="Allow"
         )
         for number, address in enumerate(addresses)
@@ -552,8 +519,6 @@ async def stand_of(step: Step) -> Stand:
 
 async def or_none(what: str, asked: Awaitable[T]) -> T | None:
     """Give what is asked for; None if there is none."""
-    from azure.core.exceptions import ResourceNotFoundError
-
     try:
         with translated(what):
             return await asked

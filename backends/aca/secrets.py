@@ -3,9 +3,16 @@
 import secrets as random
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
+from azure.core.exceptions import ResourceNotFoundError
+from azure.keyvault.secrets import KeyVaultSecret, SecretProperties
+from azure.mgmt.keyvault.models import (
+    Vault,
+    VaultCheckNameAvailabilityParameters,
+    VaultCreateOrUpdateParameters,
+)
 from pydantic import SecretStr
 
 from backends.aca import environment, resources
@@ -37,11 +44,6 @@ from core.errors import (
 )
 from core.reply import note
 
-if TYPE_CHECKING:
-    from azure.keyvault.secrets import KeyVaultSecret, SecretProperties
-    from azure.mgmt.keyvault.models import Vault, VaultCreateOrUpdateParameters
-
-
 _NOTHING: Final = "vllm-devops-nothing"
 """No secret is ever called so: that there is none is told only to whoever may read."""
 _EFFECT: Final = timedelta(minutes=15)
@@ -71,7 +73,6 @@ def _state(found: "Vault") -> str | None:
 async def vault_name_problem(site: Site) -> tuple[bool, str]:
     """Say whether the vault's name can be taken, and Azure's words if it cannot."""
     client, name = await site.clients.vaults(), site.ground.vault
-    from azure.mgmt.keyvault.models import VaultCheckNameAvailabilityParameters
 
     asked = VaultCheckNameAvailabilityParameters(name=name)
     with strictly(f"see whether the name {name} is free"):
@@ -274,8 +275,6 @@ async def _set(site: Site, name: str, text: str, tags: Mapping[str, str]) -> "Ke
 
 async def _recovered(site: Site, name: str) -> bool:
     """Bring back a deleted secret, whose name is taken as long as it can be brought back."""
-    from azure.core.exceptions import ResourceNotFoundError
-
     client, what = await site.clients.secrets(), f"recover the secret {name}"
     try:
         with translated(what):
@@ -324,7 +323,6 @@ async def _ours(site: Site, name: str) -> "KeyVaultSecret | None":
 
 
 async def _seen(site: Site, name: str) -> "KeyVaultSecret | None":
-    from azure.core.exceptions import ResourceNotFoundError
 
     client = await site.clients.secrets()
     try:

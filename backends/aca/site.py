@@ -12,12 +12,37 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import anyio
+from aiohttp import ClientSession
+from azure.core.credentials import AccessToken
+from azure.core.credentials_async import AsyncTokenCredential
+from azure.core.exceptions import (
+    AzureError,
+    ClientAuthenticationError,
+    HttpResponseError,
+    ResourceNotFoundError,
+    ServiceRequestError,
+    ServiceResponseError,
+)
+from azure.core.pipeline.transport import AioHttpTransport
+from azure.identity.aio import DefaultAzureCredential
+from azure.keyvault.secrets.aio import SecretClient
+from azure.mgmt.appcontainers.aio import ContainerAppsAPIClient
+from azure.mgmt.authorization.v2022_04_01.aio import AuthorizationManagementClient
+from azure.mgmt.keyvault.aio import KeyVaultManagementClient
+from azure.mgmt.loganalytics.aio import LogAnalyticsManagementClient
+from azure.mgmt.msi.v2024_11_30.aio import ManagedServiceIdentityClient
+from azure.mgmt.resource.resources.aio import ResourceManagementClient
+from azure.mgmt.storage.aio import StorageManagementClient
+from azure.monitor.query.aio import LogsQueryClient
+from azure.monitor.querymetrics.aio import MetricsClient
+from azure.storage.blob.aio import BlobServiceClient
+from azure.storage.fileshare.aio import ShareServiceClient
 
+from backends.aca.transport import NoRegistration, RehearsedCredential, connections_to
 from backends.base import World
-from backends.common.slim import opened
 from core.errors import (
     ApiDisabled,
     CloudError,
@@ -33,25 +58,6 @@ from core.errors import (
 )
 from core.records import Record, Target
 from core.settings import AzurePlane, Settings
-
-if TYPE_CHECKING:
-    from aiohttp import ClientSession
-    from azure.core.credentials import AccessToken
-    from azure.core.credentials_async import AsyncTokenCredential
-    from azure.core.exceptions import HttpResponseError
-    from azure.keyvault.secrets.aio import SecretClient
-    from azure.mgmt.appcontainers.aio import ContainerAppsAPIClient
-    from azure.mgmt.authorization.v2022_04_01.aio import AuthorizationManagementClient
-    from azure.mgmt.keyvault.aio import KeyVaultManagementClient
-    from azure.mgmt.loganalytics.aio import LogAnalyticsManagementClient
-    from azure.mgmt.msi.v2024_11_30.aio import ManagedServiceIdentityClient
-    from azure.mgmt.resource.resources.aio import ResourceManagementClient
-    from azure.mgmt.storage.aio import StorageManagementClient
-    from azure.monitor.query.aio import LogsQueryClient
-    from azure.monitor.querymetrics.aio import MetricsClient
-    from azure.storage.blob.aio import BlobServiceClient
-    from azure.storage.fileshare.aio import ShareServiceClient
-
 
 MANAGED_BY: Final = "vllm-devops-agent"
 """The value of the tag `managed-by` on everything that is made here."""
@@ -222,15 +228,6 @@ def translated(what: str) -> Iterator[None]:
 
     ResourceNotFoundError goes on as it is: only the caller knows what it means.
     """
-    from azure.core.exceptions import (
-        AzureError,
-        ClientAuthenticationError,
-        HttpResponseError,
-        ResourceNotFoundError,
-        ServiceRequestError,
-        ServiceResponseError,
-    )
-
     try:
         yield
     except ResourceNotFoundError:
@@ -253,8 +250,6 @@ def translated(what: str) -> Iterator[None]:
 @contextmanager
 def strictly(what: str) -> Iterator[None]:
     """Translate what Azure raises where nothing that is named may be missing."""
-    from azure.core.exceptions import ResourceNotFoundError
-
     try:
         with translated(what):
             yield
@@ -453,12 +448,8 @@ class Clients:
         plane = await self.plane()  # before: of two who ask at once, each would make its own
         if self._credential is None:
             if plane:
-                from backends.aca.transport import RehearsedCredential
-
                 self._credential = RehearsedCredential(plane, self.subscription)
             else:
-                from azure.identity.aio import DefaultAzureCredential
-
                 self._credential = RememberedCredential(DefaultAzureCredential())
         return self._credential
 
@@ -541,7 +532,6 @@ class Clients:
             more["verify_challenge_resource"] = False
 
         def make() -> "SecretClient":
-            from azure.keyvault.secrets.aio import SecretClient
 
             return SecretClient(url, **more)
 
@@ -554,7 +544,6 @@ class Clients:
             more["endpoint"] = self._plane.logs
 
         def make() -> "LogsQueryClient":
-            from azure.monitor.query.aio import LogsQueryClient
 
             return LogsQueryClient(**more)
 
@@ -566,7 +555,6 @@ class Clients:
         url = self._plane.arm if self._plane else f"https://{self.region}.metrics.monitor.azure.com"
 
         def make() -> "MetricsClient":
-            from azure.monitor.querymetrics.aio import MetricsClient
 
             return MetricsClient(url, **more)
 
@@ -577,7 +565,6 @@ class Clients:
         url, more = await self._storage_url("blob"), await self._shared()
 
         def make() -> "BlobServiceClient":
-            from azure.storage.blob.aio import BlobServiceClient
 
             return BlobServiceClient(url, **more, **_WAIT)
 
@@ -588,7 +575,6 @@ class Clients:
         url, more = await self._storage_url("file"), await self._shared()
 
         def make() -> "ShareServiceClient":
-            from azure.storage.fileshare.aio import ShareServiceClient
 
             return ShareServiceClient(url, token_intent=_INTENT, **more, **_WAIT)
 
@@ -611,7 +597,6 @@ class Clients:
         return f"https://{account}.{kind}.core.windows.net"
 
     async def _arm(self, name: str, package: str, module: str, kind: str) -> Any:
-        from backends.aca.transport import NoRegistration
 
         more = await self._shared()
         more["per_retry_policies"] = [NoRegistration()]
@@ -620,7 +605,6 @@ class Clients:
         more["polling_interval"] = _POLL_SECONDS_REHEARSED if self._plane else _POLL_SECONDS
 
         def make() -> Any:
-            opened(package)
             found = getattr(importlib.import_module(f"{package}.{module}"), kind)
             return found(subscription_id=self.subscription, **more)
 
@@ -633,9 +617,6 @@ class Clients:
         return {**more, "transport": self._rehearsed(plane)} if plane else more
 
     def _rehearsed(self, plane: AzurePlane) -> Any:
-        from azure.core.pipeline.transport import AioHttpTransport
-
-        from backends.aca.transport import connections_to
 
         self._connections = self._connections or connections_to(plane)
         return AioHttpTransport(session=self._connections, session_owner=False)

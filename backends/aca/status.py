@@ -5,9 +5,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import anyio
+from azure.mgmt.appcontainers.models import ContainerApp
 
 from backends.aca import access, logs, operations, replicas, resources
 from backends.aca.app import (
@@ -49,10 +50,6 @@ from logs.failures import evidence, recognize
 from logs.failures import meaning as wording_for
 from logs.read import Line
 from planner.places import Accelerator, Size, accelerator
-
-if TYPE_CHECKING:
-    from azure.mgmt.appcontainers.models import ContainerApp
-
 
 _FILE: Final = Path(__file__).with_name("conditions.toml")
 

@@ -5,10 +5,19 @@ import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote
 
 import anyio
+from azure.core.exceptions import ResourceNotFoundError
+from azure.mgmt.appcontainers.models import AzureFileProperties
+from azure.mgmt.storage.models import (
+    FileShare,
+    StorageAccount,
+    StorageAccountCheckNameAvailabilityParameters,
+)
+from azure.storage.blob.aio import ContainerClient
+from azure.storage.fileshare.aio import ShareClient
 
 from backends.aca import plan, resources
 from backends.aca.container import link_of
@@ -39,13 +48,6 @@ from core.errors import (
 )
 from core.reply import note
 
-if TYPE_CHECKING:
-    from azure.mgmt.appcontainers.models import AzureFileProperties
-    from azure.mgmt.storage.models import FileShare, StorageAccount
-    from azure.storage.blob.aio import ContainerClient
-    from azure.storage.fileshare.aio import ShareClient
-
-
 FILES_ROLE: Final = "Storage File Data Privileged Reader"
 BLOBS_ROLE: Final = "Storage Blob Data Reader"
 _SECONDS: Final = 10
@@ -71,8 +73,6 @@ def translated_refusal(site: Site, what: str, *, store: str, role: str) -> Itera
         CloudRefused: It is not there.
         PermissionDenied: Whoever asks lacks the role, which is named.
     """
-    from azure.core.exceptions import ResourceNotFoundError
-
     try:
         with translated(what):
             yield
@@ -108,8 +108,6 @@ async def deadline(site: Site, what: str, *, kind: Literal["file", "blob"]) -> A
 
 async def _why_silent(site: Site, kind: Literal["file", "blob"]) -> str:
     """Say why the account has no such address; empty where it has one, or that cannot be told."""
-    from azure.core.exceptions import ResourceNotFoundError
-
     ground = site.ground
     try:
         with translated("look for the storage account"):
@@ -290,7 +288,6 @@ async def link_elsewhere(site: Site, link: Link) -> CloudRefused | None:
 async def account_name_problem(site: Site) -> tuple[bool, str]:
     """Say whether the account's name can be taken, and Azure's words if it cannot."""
     client, name = await site.clients.storage(), site.ground.storage_account
-    from azure.mgmt.storage.models import StorageAccountCheckNameAvailabilityParameters
 
     asked = StorageAccountCheckNameAvailabilityParameters(name=name)
     with strictly(f"see whether the name {name} is free"):
@@ -606,7 +603,6 @@ async def find_share(site: Site) -> "FileShare | None":
     if await find_account(site) is None:
         return None
     client, ground = await site.clients.storage(), site.ground
-    from azure.core.exceptions import ResourceNotFoundError
 
     try:
         with translated("look for the share of weights"):

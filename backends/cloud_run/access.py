@@ -3,7 +3,9 @@
 import shlex
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from google.cloud.run_v2 import Service
 
 from backends.cloud_run.service import get_service, is_open
 from backends.cloud_run.site import ANYWHERE, Site
@@ -22,10 +24,6 @@ from core.errors import (
 )
 from core.records import Access, DeploymentSpec
 from core.reply import note
-
-if TYPE_CHECKING:
-    from google.cloud.run_v2 import Service
-
 
 _PRIVATE: Final = (
     "HTTPS; Google accepts only callers with an ID token of an identity that has roles/run.invoker"

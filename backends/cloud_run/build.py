@@ -1,8 +1,12 @@
 """Images that hold Ollama's model: built by Cloud Build, kept by Artifact Registry."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from google.api_core.exceptions import NotFound
+from google.cloud.artifactregistry_v1 import DockerImage
+from google.cloud.devtools.cloudbuild_v1 import Build, ListBuildsRequest
+from google.cloud.run_v2 import Service
 from pydantic import ValidationError
 
 from backends.cloud_run import container
@@ -14,12 +18,6 @@ from core.errors import ApiDisabled, CloudError, WaitedTooLong
 from core.records import DeploymentSpec
 from core.reply import note
 from core.waiting import wait_until
-
-if TYPE_CHECKING:
-    from google.cloud.artifactregistry_v1 import DockerImage
-    from google.cloud.devtools.cloudbuild_v1 import Build
-    from google.cloud.run_v2 import Service
-
 
 PLAN: Final = "_SERVICE"
 """The substitution that carries the service to be made of the image, as a blueprint's JSON."""
@@ -49,7 +47,6 @@ async def latest_build(site: Site, name: str) -> "Build | None":
         CloudError: Cloud Build cannot be asked.
     """
     client = await site.clients.build()
-    from google.cloud.devtools.cloudbuild_v1 import ListBuildsRequest
 
     request = ListBuildsRequest(
         parent=site.clients.parent,
@@ -105,8 +102,6 @@ async def list_images(site: Site, name: str) -> "list[DockerImage]":
     Raises:
         CloudError: Artifact Registry cannot be asked.
     """
-    from google.api_core.exceptions import NotFound
-
     client = await site.clients.repositories()
     with translated(f"list the images of {name}"):
         try:
@@ -210,7 +205,6 @@ def build_outcome(build: "Build") -> str:
 
 async def _all(site: Site) -> Sequence["Build"]:
     client = await site.clients.build()
-    from google.cloud.devtools.cloudbuild_v1 import ListBuildsRequest
 
     request = ListBuildsRequest(
         parent=site.clients.parent,

@@ -3,9 +3,13 @@
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import anyio
+from google.api_core.exceptions import NotFound
+from google.cloud.artifactregistry_v1 import Repository
+from google.cloud.cloudquotas_v1 import DimensionsInfo, QuotaInfo
+from google.cloud.run_v2 import Service
 
 from backends.base import Quota
 from backends.cloud_run import access, container, storage
@@ -39,10 +43,6 @@ from backends.google.iam import VERSION, Api, Permissions, Role, grant, has_role
 from backends.google.setup import Step, has_roles, token_kept
 from core.errors import CloudError, CloudRefused, PermissionDenied, QuotaExceeded
 from core.records import Check, DeploymentSpec, Plan, Preflight, Record
-
-if TYPE_CHECKING:
-    from google.cloud.cloudquotas_v1 import DimensionsInfo, QuotaInfo
-    from google.cloud.run_v2 import Service
 
 
 class Needs(Record):
@@ -90,8 +90,6 @@ async def repository_policy(site: Site) -> Any:
 
 async def may_push(site: Site) -> bool:
     """Whether the account that images are built as has its roles on the repository."""
-    from google.api_core.exceptions import NotFound
-
     member = f"serviceAccount:{builder_account(site.clients.project)}"
     try:
         with translated("read who may push into the repository of images"):
@@ -103,8 +101,6 @@ async def may_push(site: Site) -> bool:
 
 async def has_repository(site: Site) -> bool:
     """Whether the region has our repository of images."""
-    from google.api_core.exceptions import NotFound
-
     client = await site.clients.repositories()
     name = f"{site.clients.parent}/repositories/{REPOSITORY}"
     try:
@@ -223,7 +219,6 @@ def _quota_record(site: Site, quota: str, limit: float | None, detail: str) -> Q
 
 
 async def _info(site: Site, quota: str) -> "QuotaInfo | None":
-    from google.api_core.exceptions import NotFound
 
     clients = site.clients
     place = f"projects/{clients.project}/locations/global/services/run.googleapis.com"
@@ -607,7 +602,6 @@ async def _let_push(site: Site, account: str) -> None:
 
 
 async def _make_repository(site: Site) -> None:
-    from google.cloud.artifactregistry_v1 import Repository
 
     client = await site.clients.repositories()
     wanted = Repository(format_=Repository.Format.DOCKER, labels=google.LABELS)

@@ -4,7 +4,9 @@ import math
 import re
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
+
+from google.cloud.devtools import cloudbuild_v1
 
 from backends import container as backends_container
 from backends.cloud_run.site import REPOSITORY, builder_account
@@ -20,7 +22,6 @@ from backends.container import (
     size_known,
     vllm_arguments,
 )
-from backends.google import clients
 from backends.google.clients import HF_SECRET, as_sent, key_secret
 from core import settings
 from core.errors import InvalidArgument
@@ -30,10 +31,6 @@ from planner.boot import boot, file_bytes, outbound_limit
 from planner.flags import Flags
 from planner.model import is_path
 from planner.places import Place, Size, places
-
-if TYPE_CHECKING:
-    from google.cloud.devtools import cloudbuild_v1
-
 
 _FILE: Final = Path(__file__).with_name("rules.toml")
 _INVITED: Final = " (by invitation)"
@@ -634,9 +631,6 @@ def build_of(spec: DeploymentSpec, *, project: str, region: str) -> "cloudbuild_
         InvalidArgument: The model is too large for an image, or not known.
     """
     _refuse(spec)
-    clients.opened(_BUILD)
-    from google.cloud.devtools import cloudbuild_v1
-
     chosen, image = rules().ollama, image_of(spec, project=project, region=region)
     write = f"cat > Dockerfile <<'END'\n{dockerfile(spec)}END\n"
     logging = cloudbuild_v1.BuildOptions.LoggingMode.CLOUD_LOGGING_ONLY
@@ -664,8 +658,6 @@ def _machine(spec: DeploymentSpec) -> Any:
 
     Larger ones are refused in the regions of new projects, and pulling a model is no work for them.
     """
-    from google.cloud.devtools import cloudbuild_v1
-
     kinds: Any = cloudbuild_v1.BuildOptions.MachineType
     names = [kind.name for kind in kinds]
     wanted = (spec.build_machine or "UNSPECIFIED").upper().replace("-", "_")

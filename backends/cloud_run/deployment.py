@@ -8,6 +8,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import anyio
+from google.api_core.exceptions import from_grpc_status
+from google.cloud.run_v2 import Service, ServiceScaling
+from google.iam.v1.policy_pb2 import Policy
+from google.longrunning.operations_pb2 import GetOperationRequest, Operation
 
 from backends.base import Leaving
 from backends.cloud_run import status, storage
@@ -54,10 +58,6 @@ from core.reply import note
 from core.waiting import wait_until
 
 if TYPE_CHECKING:
-    from google.cloud.run_v2 import Service
-    from google.iam.v1.policy_pb2 import Policy
-    from google.longrunning.operations_pb2 import Operation
-
     Edit = Callable[[Service], None]
 
     Holds = Callable[[Service], bool]
@@ -384,7 +384,6 @@ async def write_service(site: Site, service: "Service", what: str) -> str:
 
 
 def _end_instances(service: "Service") -> None:
-    from google.cloud.run_v2 import ServiceScaling
 
     service.scaling = ServiceScaling(
         scaling_mode=ServiceScaling.ScalingMode.MANUAL,
@@ -394,7 +393,6 @@ def _end_instances(service: "Service") -> None:
 
 
 def _automatic(service: "Service", minimum: int, maximum: int) -> None:
-    from google.cloud.run_v2 import ServiceScaling
 
     service.scaling = ServiceScaling(
         scaling_mode=ServiceScaling.ScalingMode.AUTOMATIC,
@@ -636,8 +634,6 @@ async def wait_for_refusal(
 
 async def _look(site: Site, operation: str, what: str) -> "Operation | None":
     """Read a change that Google has taken; where it cannot be read, what is true is read later."""
-    from google.longrunning.operations_pb2 import GetOperationRequest
-
     client = await site.clients.run()
     try:
         with strictly(what):
@@ -648,7 +644,6 @@ async def _look(site: Site, operation: str, what: str) -> "Operation | None":
 
 
 def _raise_error(operation: "Operation", what: str) -> None:
-    from google.api_core.exceptions import from_grpc_status
 
     if operation.HasField("error"):
         words = operation.error

@@ -4,7 +4,12 @@ import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from math import ceil
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from google.api_core.exceptions import NotFound
+from google.cloud.monitoring_v3 import Aggregation, ListTimeSeriesRequest, TimeInterval, TimeSeries
+from google.cloud.run_v2 import Service
+from google.protobuf.duration_pb2 import Duration
 
 from backends.base import BootBudget, EngineFacts, Hardware, Prediction
 from backends.cloud_run.container import place_of, rules, weights_of
@@ -18,11 +23,6 @@ from core.records import Record
 from logs.boot import boot_of
 from planner.places import Accelerator, Size, accelerator
 from planner.price import price
-
-if TYPE_CHECKING:
-    from google.cloud.monitoring_v3 import Aggregation, TimeSeries
-    from google.cloud.run_v2 import Service
-
 
 FRESH_SECONDS: Final = 300.0
 """A point is taken each 60 s and seen up to 180 s later; source: Google's list of metrics."""
@@ -100,8 +100,6 @@ async def read_series(
         CloudError: Cloud Monitoring cannot be asked.
     """
     client = await site.clients.monitoring()
-    from google.api_core.exceptions import NotFound
-    from google.cloud.monitoring_v3 import ListTimeSeriesRequest, TimeInterval
 
     request = ListTimeSeriesRequest(
         name=f"projects/{site.clients.project}",
@@ -176,8 +174,6 @@ async def billed_seconds(site: Site, service: "Service", now: datetime) -> float
     """
     lived = max(1, ceil((now - when(service.create_time)).total_seconds() / _MINUTE)) * _MINUTE
     await site.clients.monitoring()
-    from google.cloud.monitoring_v3 import Aggregation
-    from google.protobuf.duration_pb2 import Duration
 
     found = await read_series(
         site,

@@ -3,7 +3,9 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from google.cloud.run_v2 import Revision
 
 from backends.base import LogLines, LogQuery
 from backends.cloud_run.service import get_service
@@ -13,10 +15,6 @@ from backends.google.clients import when
 from backends.google.logs import any_of, between, quoted, read_page
 from core.reply import note
 from logs.read import Line
-
-if TYPE_CHECKING:
-    from google.cloud.run_v2 import Revision
-
 
 _BOOT: Final = timedelta(hours=1)
 """A boot ends within 30 minutes: Cloud Run's own limit with a GPU."""

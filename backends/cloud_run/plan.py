@@ -4,9 +4,11 @@ import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import anyio
+from google.api.launch_stage_pb2 import LaunchStage
+from google.cloud import run_v2, secretmanager_v1
 
 from backends import container
 from backends.base import DeploymentConfig
@@ -22,9 +24,9 @@ from backends.cloud_run.service import (
     read_spec,
     service_of,
 )
+from backends.cloud_run.site import Site
 from backends.common.preflight import always_on, price_doubts, tagged
 from backends.container import GUARD_NAME, Probe, as_assignments, as_yaml
-from backends.google import clients
 from backends.google.clients import DEPLOYMENT_LABEL, MANAGED_BY, as_sent, key_secret
 from backends.google.errors import not_configured
 from core.errors import NotFound
@@ -33,11 +35,6 @@ from planner.memory import foresee
 from planner.model import read_model
 from planner.places import accelerator
 from planner.price import Price, price
-
-if TYPE_CHECKING:
-    from google.cloud import run_v2
-
-    from backends.cloud_run.site import Site
 
 
 def engine_name(site: "Site") -> tuple[str, str]:
@@ -82,9 +79,6 @@ def _build(made: Blueprint, spec: DeploymentSpec) -> PlannedStep:
 
 
 def _key(made: Blueprint) -> PlannedStep:
-    clients.opened("google.cloud.secretmanager_v1")
-    from google.cloud import secretmanager_v1
-
     request = secretmanager_v1.CreateSecretRequest(
         parent=f"projects/{made.project}",
         secret_id=key_secret(made.name),
@@ -257,8 +251,6 @@ def _reads_hub(service: "run_v2.Service") -> bool:
 
 def _as_running(made: Blueprint, service: "run_v2.Service") -> Blueprint:
     """Give it the image that runs, pinned as it may be, and the launch stage that Google took."""
-    from google.api.launch_stage_pb2 import LaunchStage
-
     images = {row.name: row.image for row in service.template.containers}
     running, proxy = engine_in(service), made.guard
     if running:

@@ -3,8 +3,12 @@
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from google.api.launch_stage_pb2 import LaunchStage
+from google.api_core.exceptions import NotFound
+from google.cloud import run_v2
+from google.cloud.run_v2 import Revision, Service
 from pydantic import ValidationError
 
 from backends import container as backends_container
@@ -23,7 +27,6 @@ from backends.cloud_run.container import (
 )
 from backends.cloud_run.site import SPEC_ANNOTATION, Site
 from backends.container import Probe, refuse_foreign_fields, refuse_length, refuse_spread
-from backends.google import clients
 from backends.google.clients import (
     EXPIRES_LABEL,
     MANAGED_BY,
@@ -37,10 +40,6 @@ from core.errors import CloudRefused, DeploymentNotFound, InvalidArgument, NextS
 from core.records import NAME_PATTERN, DeploymentSpec, ModelShape, Record
 from core.reply import note
 from planner.places import Size
-
-if TYPE_CHECKING:
-    from google.cloud import run_v2
-    from google.cloud.run_v2 import Revision, Service
 
 
 class Network(Record):
@@ -202,9 +201,6 @@ def service_of(blueprint: Blueprint, *, expires_at: int | None = None) -> "run_v
         blueprint: The values.
         expires_at: When its ttl ends, in seconds since 1970: a label, as only who applies knows.
     """
-    clients.opened(_RUN)
-    from google.cloud import run_v2
-
     expiry = {EXPIRES_LABEL: str(expires_at)} if expires_at else {}
     return run_v2.Service(
         labels={**blueprint.labels, **expiry},
@@ -242,13 +238,11 @@ async def in_beta_if_need_be(
 
 
 def _stage(name: str | None) -> Any:
-    from google.api.launch_stage_pb2 import LaunchStage
 
     return LaunchStage.Value(name.upper() if name else "LAUNCH_STAGE_UNSPECIFIED")
 
 
 def _template(blueprint: Blueprint) -> "run_v2.RevisionTemplate":
-    from google.cloud import run_v2
 
     mount = blueprint.container.mount
     return run_v2.RevisionTemplate(
@@ -267,7 +261,6 @@ def _template(blueprint: Blueprint) -> "run_v2.RevisionTemplate":
 
 
 def _container(blueprint: Blueprint) -> "run_v2.Container":
-    from google.cloud import run_v2
 
     container = blueprint.container
     return run_v2.Container(
@@ -298,7 +291,6 @@ def _container(blueprint: Blueprint) -> "run_v2.Container":
 
 
 def _guard(container: backends_container.Container) -> "run_v2.Container":
-    from google.cloud import run_v2
 
     size = rules().guard
     return run_v2.Container(
@@ -329,7 +321,6 @@ def is_open(service: "run_v2.Service") -> bool:
 
 
 def _environment(container: backends_container.Container) -> list["run_v2.EnvVar"]:
-    from google.cloud import run_v2
 
     plain = [run_v2.EnvVar(name=name, value=value) for name, value in container.env.items()]
     kept = [
@@ -345,7 +336,6 @@ def _environment(container: backends_container.Container) -> list["run_v2.EnvVar
 
 
 def _probe(probe: Probe) -> "run_v2.Probe":
-    from google.cloud import run_v2
 
     return run_v2.Probe(
         initial_delay_seconds=probe.initial_delay_seconds,
@@ -357,7 +347,6 @@ def _probe(probe: Probe) -> "run_v2.Probe":
 
 
 def _volume(mount: Mount) -> "run_v2.Volume":
-    from google.cloud import run_v2
 
     return run_v2.Volume(
         name=VOLUME,
@@ -368,7 +357,6 @@ def _volume(mount: Mount) -> "run_v2.Volume":
 
 
 def _vpc(network: Network) -> "run_v2.VpcAccess":
-    from google.cloud import run_v2
 
     egress = run_v2.VpcAccess.VpcEgress
     return run_v2.VpcAccess(
@@ -426,7 +414,6 @@ async def find_service(site: Site, name: str) -> "Service | None":
     if not re.fullmatch(NAME_PATTERN, name):
         return None
     client = await site.clients.run()
-    from google.api_core.exceptions import NotFound
 
     try:
         with translated(f"look at the service {name}"):
@@ -444,7 +431,6 @@ async def find_revision(site: Site, name: str) -> "Revision | None":
     if not name:
         return None
     client = await site.clients.revisions()
-    from google.api_core.exceptions import NotFound
 
     try:
         with translated("look at its revision"):

@@ -8,10 +8,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
 import anyio
+from google.api_core.client_options import ClientOptions
+from google.auth import exceptions, jwt
+from google.auth.compute_engine import IDTokenCredentials
+from google.auth.credentials import Credentials
+from google.auth.exceptions import RefreshError, TransportError
+from google.auth.transport.requests import Request
+from google.cloud.artifactregistry_v1 import ArtifactRegistryAsyncClient
+from google.cloud.devtools.cloudbuild_v1 import CloudBuildAsyncClient
+from google.cloud.run_v2 import RevisionsAsyncClient, ServicesAsyncClient
+from google.oauth2.id_token import fetch_id_token_credentials
 from pydantic import SecretStr
 
 from backends.google.clients import GoogleClients, GoogleSite, is_person
@@ -26,16 +36,10 @@ from core.errors import (
     NotAuthenticated,
     WaitedTooLong,
 )
+from core.settings import GooglePlane
 
 if TYPE_CHECKING:
-    from google.auth.credentials import Credentials
-    from google.auth.transport.requests import Request
     from google.cloud.aiplatform_v1 import ModelServiceAsyncClient
-    from google.cloud.artifactregistry_v1 import ArtifactRegistryAsyncClient
-    from google.cloud.devtools.cloudbuild_v1 import CloudBuildAsyncClient
-    from google.cloud.run_v2 import RevisionsAsyncClient, ServicesAsyncClient
-
-    from core.settings import GooglePlane
 
 
 SPEC_ANNOTATION: Final = "vllm-devops/spec"
@@ -52,53 +56,28 @@ def builder_account(project: str) -> str:
 class Clients(GoogleClients):
     """One project and region; opened without any I/O."""
 
-    async def run(self) -> "ServicesAsyncClient":
+    async def run(self) -> ServicesAsyncClient:
         """Services of Cloud Run."""
-        return cast(
-            "ServicesAsyncClient",
-            await self.client("google.cloud.run_v2", "services", "ServicesAsyncClient"),
-        )
+        return await self.client(ServicesAsyncClient)
 
-    async def revisions(self) -> "RevisionsAsyncClient":
+    async def revisions(self) -> RevisionsAsyncClient:
         """Revisions of those services."""
-        return cast(
-            "RevisionsAsyncClient",
-            await self.client("google.cloud.run_v2", "revisions", "RevisionsAsyncClient"),
-        )
+        return await self.client(RevisionsAsyncClient)
 
-    async def build(self) -> "CloudBuildAsyncClient":
+    async def build(self) -> CloudBuildAsyncClient:
         """Images built in the cloud."""
-        return cast(
-            "CloudBuildAsyncClient",
-            await self.client(
-                "google.cloud.devtools.cloudbuild_v1", "cloud_build", "CloudBuildAsyncClient"
-            ),
-        )
+        return await self.client(CloudBuildAsyncClient)
 
-    async def repositories(self) -> "ArtifactRegistryAsyncClient":
+    async def repositories(self) -> ArtifactRegistryAsyncClient:
         """Repositories of images."""
-        return cast(
-            "ArtifactRegistryAsyncClient",
-            await self.client(
-                "google.cloud.artifactregistry_v1",
-                "artifact_registry",
-                "ArtifactRegistryAsyncClient",
-            ),
-        )
+        return await self.client(ArtifactRegistryAsyncClient)
 
     async def models(self) -> "ModelServiceAsyncClient":
         """Vertex AI's registry of models, which has an address for each region."""
-        from google.api_core.client_options import ClientOptions
+        from google.cloud.aiplatform_v1 import ModelServiceAsyncClient
 
-        return cast(
-            "ModelServiceAsyncClient",
-            await self.client(
-                "google.cloud.aiplatform_v1",
-                "model_service",
-                "ModelServiceAsyncClient",
-                ClientOptions(api_endpoint=f"{self.region}-aiplatform.googleapis.com"),
-            ),
-        )
+        options = ClientOptions(api_endpoint=f"{self.region}-aiplatform.googleapis.com")
+        return await self.client(ModelServiceAsyncClient, options)
 
 
 KEPT_SECONDS: Final = 55 * 60
@@ -267,8 +246,6 @@ def _impersonating(audience: str, account: str) -> str:
 @contextmanager
 def _reached() -> Iterator[None]:
     """Tell a web that is down from a login that is not good."""
-    from google.auth.exceptions import RefreshError, TransportError
-
     try:
         yield
     except (RefreshError, TransportError) as exc:
@@ -282,7 +259,6 @@ def _reached() -> Iterator[None]:
 
 
 def _claims(token: SecretStr) -> Mapping[str, Any]:
-    from google.auth import jwt
 
     claims: Mapping[str, Any] = jwt.decode(token.get_secret_value(), verify=False)
     return claims
@@ -294,7 +270,6 @@ def _expiry(token: SecretStr) -> float:
 
 def _transport(plane: "GooglePlane | None", project: str) -> "Request":
     """Give google-auth its way to the web, which is short, or to the simulated cloud."""
-    from google.auth.transport.requests import Request
 
     class _Transport(Request):
         def __call__(self, url: str, *args: Any, **kwargs: Any) -> Any:
@@ -318,8 +293,6 @@ def _own_token(
     source: "Credentials", request: "Request", audience: str, *, simulated: bool
 ) -> Minted | None:
     """Mint as ourselves: by a key file or the metadata server; None as a person cannot."""
-    from google.auth import exceptions
-
     if is_person(source):
         return None
     try:
@@ -333,8 +306,6 @@ def _own_token(
 
 def _own_command(minting: Any, audience: str) -> str:
     """Write how the same login mints by hand, whoever is logged in to gcloud there."""
-    from google.auth.compute_engine import IDTokenCredentials
-
     if isinstance(minting, IDTokenCredentials):
         url = f"{_METADATA}?audience={quote(audience, safe=':/')}"
         return f"curl -sf -H 'Metadata-Flavor: Google' {shlex.quote(url)}"
@@ -346,14 +317,11 @@ def _own_command(minting: Any, audience: str) -> str:
 
 
 def _anywhere(request: "Request", audience: str) -> Any:
-    from google.oauth2.id_token import fetch_id_token_credentials
 
     return fetch_id_token_credentials(audience, request)
 
 
 def _metadata(request: "Request", audience: str) -> Any:
-    # A person's own key file has no place in a rehearsal.
-    from google.auth.compute_engine import IDTokenCredentials
 
     return IDTokenCredentials(request, audience, use_metadata_identity_endpoint=True)
 

@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import anyio
+from google.cloud.run_v2 import Condition, Revision, Service, ServiceScaling
 
 from backends.cloud_run import access, instances
 from backends.cloud_run.build import (
@@ -40,10 +41,6 @@ from logs.boot import WARMING, phase_of
 from logs.failures import evidence, recognize
 from logs.failures import meaning as wording_for
 from logs.read import Line
-
-if TYPE_CHECKING:
-    from google.cloud.run_v2 import Condition, Revision, Service
-
 
 _FILE: Final = Path(__file__).with_name("conditions.toml")
 
@@ -95,8 +92,6 @@ def progress(service: "Service") -> Progress:
 
     After a failure the observed generation stays that of the last success.
     """
-    from google.cloud.run_v2 import Condition
-
     state = service.terminal_condition.state
     if service.reconciling:
         return "working"
@@ -132,8 +127,6 @@ def seconds_to_next_try(
 
 def step_of(revision: "Revision | None") -> str:
     """Name what a revision that is not ready is waiting for."""
-    from google.cloud.run_v2 import Condition
-
     if revision is None:
         return "queued"
     over = {
@@ -146,8 +139,6 @@ def step_of(revision: "Revision | None") -> str:
 
 def ready_at(service: "Service", revision: "Revision | None") -> datetime:
     """Give when its newest revision became ready, as far as Google says it."""
-    from google.cloud.run_v2 import Condition
-
     done = Condition.State.CONDITION_SUCCEEDED
     rows = [row for row in (revision.conditions if revision else ()) if row.type_ == "Ready"]
     stamps = [row.last_transition_time for row in rows if row.state == done]
@@ -190,7 +181,6 @@ def _named(rows: dict[str, Meaning], reasons: Iterable[Any], number: int) -> Mea
 
 
 def _failed_conditions(service: "Service", revision: "Revision | None") -> Iterable["Condition"]:
-    from google.cloud.run_v2 import Condition
 
     rows = [*service.conditions, *(revision.conditions if revision else ())]
     return (each for each in rows if each.state == Condition.State.CONDITION_FAILED)
@@ -255,8 +245,6 @@ def status_while_building(site: Site, service: "Service") -> Deployment:
 
 def is_stopped(service: "Service") -> bool:
     """Whether a person set it to no instance."""
-    from google.cloud.run_v2 import ServiceScaling
-
     scaling = service.scaling
     by_hand = scaling.scaling_mode == ServiceScaling.ScalingMode.MANUAL
     return by_hand and scaling.manual_instance_count == 0
@@ -264,8 +252,6 @@ def is_stopped(service: "Service") -> bool:
 
 def min_instances(service: "Service") -> int:
     """Give how many instances are kept when nobody asks."""
-    from google.cloud.run_v2 import ServiceScaling
-
     if service.scaling.scaling_mode == ServiceScaling.ScalingMode.MANUAL:
         return int(service.scaling.manual_instance_count)
     return max(service.scaling.min_instance_count, service.template.scaling.min_instance_count)

@@ -6,6 +6,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
+from google.api_core.exceptions import (
+    Forbidden,
+    NotFound,
+    PreconditionFailed,
+    ServerError,
+    TooManyRequests,
+    Unauthorized,
+)
+from google.api_core.iam import Policy
+from google.cloud.storage import Blob, Bucket
+from requests.exceptions import RequestException
 
 from backends.base import RegisteredModel, StoredModel
 from backends.cloud_run.site import Site
@@ -18,9 +29,7 @@ from core.errors import CloudRefused, CloudUnavailable, ConcurrentChange, NotCon
 from core.reply import note
 
 if TYPE_CHECKING:
-    from google.api_core.iam import Policy
     from google.cloud.aiplatform_v1 import Model
-    from google.cloud.storage import Blob, Bucket
 
 
 T = TypeVar("T")
@@ -120,15 +129,6 @@ def deadline(what: str) -> Iterator[None]:
 @contextmanager
 def translated_refusal(bucket: str, what: str) -> Iterator[None]:
     """Turn what Cloud Storage says, which speaks HTTP and not gRPC, into our errors."""
-    from google.api_core.exceptions import (
-        Forbidden,
-        NotFound,
-        ServerError,
-        TooManyRequests,
-        Unauthorized,
-    )
-    from requests.exceptions import RequestException
-
     with translated(what):
         try:
             yield
@@ -168,8 +168,6 @@ async def has_reader(site: Site, bucket: str) -> bool:
     Raises:
         PermissionDenied, CloudError: Google does not tell.
     """
-    from google.api_core.exceptions import NotFound
-
     there = await open_bucket(site, bucket)
     with translated_refusal(bucket, "read who may read the bucket"):
         try:
@@ -186,8 +184,6 @@ async def add_reader(site: Site, bucket: str) -> None:
         CloudRefused: There is no such bucket.
         ConcurrentChange: Somebody else changes who may read it, each time.
     """
-    from google.api_core.exceptions import PreconditionFailed
-
     there, member = await open_bucket(site, bucket), _member(site)
     with translated_refusal(bucket, "let the runtime account read the bucket"):
         for _ in range(_ATTEMPTS):

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 import anyio
+from huggingface_hub import HfApi, errors
 from pydantic import SecretStr
 
 from backends.base import StoredModel
@@ -292,8 +293,6 @@ def ask_hub(model: str, token: SecretStr | None, endpoint: str | None = None) ->
 
     `endpoint` is another Hub than the public one.
     """
-    from huggingface_hub import HfApi, errors
-
     unreachable: type[Exception] = vars(errors)["HTTPError"]  # of its own HTTP library
     api = HfApi(endpoint)
     said: bool | str = token.get_secret_value() if token else False

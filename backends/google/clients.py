@@ -1,60 +1,36 @@
 """Google's async SDK clients, opened when first needed, and the project that they ask."""
 
 import functools
-import importlib
 import inspect
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import anyio
 import anyio.lowlevel
+import google.auth
+import grpc.aio
+import httpx2
+from google.api_core.client_options import ClientOptions
+from google.auth.credentials import AnonymousCredentials, Credentials
+from google.auth.exceptions import DefaultCredentialsError
+from google.cloud.cloudquotas_v1 import CloudQuotasAsyncClient
+from google.cloud.iam_admin_v1 import IAMAsyncClient
+from google.cloud.logging_v2.services.logging_service_v2 import LoggingServiceV2AsyncClient
+from google.cloud.monitoring_v3 import MetricServiceAsyncClient
+from google.cloud.resourcemanager_v3 import ProjectsAsyncClient
+from google.cloud.secretmanager_v1 import SecretManagerServiceAsyncClient
+from google.cloud.service_usage_v1 import ServiceUsageAsyncClient
+from google.cloud.storage import Client
+from google.cloud.storage import Client as StorageClient
+from google.oauth2.credentials import Credentials as Person
+from google.protobuf.json_format import MessageToDict
 
 from backends.base import World
-from backends.common import slim
 from backends.google.errors import not_configured, unknown_caller
 from core.records import Target
 from core.settings import GooglePlane, Settings
-
-if TYPE_CHECKING:
-    from google.api_core.client_options import ClientOptions
-    from google.auth.credentials import Credentials
-    from google.cloud.cloudquotas_v1 import CloudQuotasAsyncClient
-    from google.cloud.iam_admin_v1 import IAMAsyncClient
-    from google.cloud.logging_v2.services.logging_service_v2 import LoggingServiceV2AsyncClient
-    from google.cloud.monitoring_v3 import MetricServiceAsyncClient
-    from google.cloud.resourcemanager_v3 import ProjectsAsyncClient
-    from google.cloud.secretmanager_v1 import SecretManagerServiceAsyncClient
-    from google.cloud.service_usage_v1 import ServiceUsageAsyncClient
-    from google.cloud.storage import Client as StorageClient
-
-
-_LEFT_OUT: Final = "google.api_core.operations_v1.transports.rest_asyncio"
-"""It would load aiohttp, a third of the whole; google.api_core goes on where it cannot be had."""
-
-
-class _Slim(slim.Slim):
-    def __getattr__(self, name: str) -> Any:
-        if not name.startswith("__"):
-            types = importlib.import_module(f"{self.__name__}.types")
-            if hasattr(types, name):
-                return getattr(types, name)
-        return super().__getattr__(name)
-
-
-def opened(package: str) -> None:
-    """Make a package's modules importable one by one; harmless where it is loaded already."""
-    slim.opened(package, _Slim)
-
-
-def client_class(package: str, service: str, name: str) -> Any:
-    """Give one client of a package, such as `ServicesAsyncClient` of run_v2's `services`."""
-    cast("dict[str, Any]", sys.modules).setdefault(_LEFT_OUT, None)
-    opened(package)
-    return getattr(importlib.import_module(f"{package}.services.{service}.async_client"), name)
-
 
 MANAGED_BY: Final = "vllm-devops-agent"
 """The value of the label `managed-by` on everything that is made here."""
@@ -93,8 +69,6 @@ def when(stamp: Any) -> datetime:
 
 def as_sent(message: Any) -> dict[str, Any]:
     """Give a message as JSON, without what is unset."""
-    from google.protobuf.json_format import MessageToDict
-
     pb = type(message).pb(message) if hasattr(type(message), "pb") else message
     sent: dict[str, Any] = MessageToDict(pb)
     return sent
@@ -175,73 +149,39 @@ class GoogleClients:
             self._credentials = _billing(found, self.project) if self.configured else found
         return self._credentials
 
-    async def secrets(self) -> "SecretManagerServiceAsyncClient":
+    async def secrets(self) -> SecretManagerServiceAsyncClient:
         """Secret Manager."""
-        return cast(
-            "SecretManagerServiceAsyncClient",
-            await self.client(
-                "google.cloud.secretmanager_v1",
-                "secret_manager_service",
-                "SecretManagerServiceAsyncClient",
-            ),
-        )
+        return await self.client(SecretManagerServiceAsyncClient)
 
-    async def logging(self) -> "LoggingServiceV2AsyncClient":
+    async def logging(self) -> LoggingServiceV2AsyncClient:
         """Log entries."""
-        return cast(
-            "LoggingServiceV2AsyncClient",
-            await self.client(
-                "google.cloud.logging_v2", "logging_service_v2", "LoggingServiceV2AsyncClient"
-            ),
-        )
+        return await self.client(LoggingServiceV2AsyncClient)
 
-    async def monitoring(self) -> "MetricServiceAsyncClient":
+    async def monitoring(self) -> MetricServiceAsyncClient:
         """Time series: how many instances there are, and for how long they were billed."""
-        return cast(
-            "MetricServiceAsyncClient",
-            await self.client(
-                "google.cloud.monitoring_v3", "metric_service", "MetricServiceAsyncClient"
-            ),
-        )
+        return await self.client(MetricServiceAsyncClient)
 
-    async def quotas(self) -> "CloudQuotasAsyncClient":
+    async def quotas(self) -> CloudQuotasAsyncClient:
         """Quotas of accelerators."""
-        return cast(
-            "CloudQuotasAsyncClient",
-            await self.client(
-                "google.cloud.cloudquotas_v1", "cloud_quotas", "CloudQuotasAsyncClient"
-            ),
-        )
+        return await self.client(CloudQuotasAsyncClient)
 
-    async def usage(self) -> "ServiceUsageAsyncClient":
+    async def usage(self) -> ServiceUsageAsyncClient:
         """Which APIs are enabled."""
-        return cast(
-            "ServiceUsageAsyncClient",
-            await self.client(
-                "google.cloud.service_usage_v1", "service_usage", "ServiceUsageAsyncClient"
-            ),
-        )
+        return await self.client(ServiceUsageAsyncClient)
 
-    async def iam(self) -> "IAMAsyncClient":
+    async def iam(self) -> IAMAsyncClient:
         """Service accounts."""
-        return cast(
-            "IAMAsyncClient",
-            await self.client("google.cloud.iam_admin_v1", "iam", "IAMAsyncClient"),
-        )
+        return await self.client(IAMAsyncClient)
 
-    async def projects(self) -> "ProjectsAsyncClient":
+    async def projects(self) -> ProjectsAsyncClient:
         """The project's number and its policy."""
-        return cast(
-            "ProjectsAsyncClient",
-            await self.client("google.cloud.resourcemanager_v3", "projects", "ProjectsAsyncClient"),
-        )
+        return await self.client(ProjectsAsyncClient)
 
     async def storage(self) -> "StorageClient":
         """Cloud Storage; its client is not async, so call it in a thread."""
         plane, credentials = await self.plane(), await self.credentials()
 
         def make() -> "StorageClient":
-            from google.cloud.storage import Client
 
             options = {"api_endpoint": plane.storage} if plane else None
             return Client(self.project, credentials=credentials, client_options=options)
@@ -258,21 +198,20 @@ class GoogleClients:
                 await closed
         self._open.clear()
 
-    async def client(
-        self, package: str, service: str, name: str, options: "ClientOptions | None" = None
-    ) -> Any:
-        """Give one client of a package, opened once."""
-        if name not in self._open:
-            kind = client_class(package, service, name)
-            plane = await self.plane()
-            if plane:
-                self._open[name] = _rehearsed(kind, plane, await self.credentials())
-            else:
-                self._open[name] = kind(
-                    credentials=await self.credentials(), client_options=options
-                )
-            _let_timeouts_end(self._open[name])
-        return self._open[name]
+    async def client(self, kind: type[C], options: ClientOptions | None = None) -> C:
+        """Return the one client of its kind, opened when first asked for."""
+        found: C | None = self._open.get(kind.__name__)
+        if found is None:
+            plane, credentials = await self.plane(), await self.credentials()
+            make: Any = kind
+            found = (
+                _rehearsed(make, plane, credentials)
+                if plane
+                else make(credentials=credentials, client_options=options)
+            )
+            _let_timeouts_end(found)
+            self._open[kind.__name__] = found
+        return found
 
 
 def _let_timeouts_end(client: Any) -> None:
@@ -299,7 +238,6 @@ def _ending(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _rehearsed(kind: Callable[..., Any], plane: GooglePlane, credentials: "Credentials") -> Any:
-    import grpc.aio
 
     billed: Any = getattr(credentials, "quota_project_id", None)
 
@@ -317,10 +255,6 @@ def _rehearsed(kind: Callable[..., Any], plane: GooglePlane, credentials: "Crede
 
 async def _rehearsed_login(plane: GooglePlane, project: str) -> "Credentials":
     """Read what a login left on the simulated machine; a machine's own account is anonymous."""
-    import httpx2
-    from google.auth.credentials import AnonymousCredentials
-    from google.oauth2.credentials import Credentials as Person
-
     try:
         async with httpx2.AsyncClient(trust_env=False) as client:
             reply = await client.get(f"{plane.http}/rehearsal/projects/{project}/login")
@@ -334,8 +268,6 @@ async def _rehearsed_login(plane: GooglePlane, project: str) -> "Credentials":
 
 
 def _default_credentials() -> "Credentials":
-    import google.auth
-    from google.auth.exceptions import DefaultCredentialsError
 
     try:
         found, _project = google.auth.default(scopes=[SCOPE])
@@ -346,8 +278,6 @@ def _default_credentials() -> "Credentials":
 
 def is_person(credentials: "Credentials") -> bool:
     """Say whether somebody logged in with gcloud, rather than a service account."""
-    from google.oauth2.credentials import Credentials as Person
-
     return isinstance(credentials, Person)
 
 

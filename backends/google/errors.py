@@ -3,7 +3,12 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+from google.api_core.exceptions import GoogleAPICallError, NotFound, RetryError, ServiceUnavailable
+from google.api_core.retry import AsyncRetry, Retry, if_exception_type
+from google.auth.exceptions import GoogleAuthError
+from grpc import StatusCode
 
 from core.errors import (
     ApiDisabled,
@@ -19,11 +24,6 @@ from core.errors import (
     PermissionDenied,
     QuotaExceeded,
 )
-
-if TYPE_CHECKING:
-    from google.api_core.exceptions import GoogleAPICallError
-    from google.api_core.retry import AsyncRetry, Retry
-
 
 _LOGIN: Final = (
     "Run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS."
@@ -131,9 +131,6 @@ def translated(what: str) -> Iterator[None]:
 
     NOT_FOUND goes on as it is: only the caller knows what it means.
     """
-    from google.api_core.exceptions import GoogleAPICallError, NotFound, RetryError
-    from google.auth.exceptions import GoogleAuthError
-
     try:
         yield
     except NotFound:
@@ -152,17 +149,11 @@ def translated(what: str) -> Iterator[None]:
 
 def patient() -> "AsyncRetry":
     """Look again while Google is not to be reached: for five seconds, not for its default 90."""
-    from google.api_core.exceptions import ServiceUnavailable
-    from google.api_core.retry import AsyncRetry, if_exception_type
-
     return AsyncRetry(if_exception_type(ServiceUnavailable), initial=0.2, maximum=2, timeout=5)
 
 
 def patient_in_threads() -> "Retry":
     """Do the same where a client is synchronous."""
-    from google.api_core.exceptions import ServiceUnavailable
-    from google.api_core.retry import Retry, if_exception_type
-
     return Retry(if_exception_type(ServiceUnavailable), initial=0.2, maximum=2, timeout=5)
 
 
@@ -226,8 +217,6 @@ def status_of(exc: "GoogleAPICallError") -> str:
     if code is None:
         return _BY_HTTP.get(int(exc.code or 0), "UNKNOWN")
     if isinstance(code, int):
-        from grpc import StatusCode
-
         return next((one.name for one in StatusCode if one.value[0] == code), "UNKNOWN")
     return str(code.name) if code is not None else "UNKNOWN"
 
@@ -312,8 +301,6 @@ def writing() -> dict[str, Any]:
 @contextmanager
 def strictly(what: str) -> Iterator[None]:
     """Translate what Google raises where nothing that is named may be missing."""
-    from google.api_core.exceptions import NotFound
-
     try:
         with translated(what):
             yield

@@ -1,14 +1,13 @@
 """Permissions and roles: what is needed, and what is granted without touching others' bindings."""
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from google.iam.v1.policy_pb2 import Policy
 
 from backends.google.errors import strictly
 from core.errors import ConcurrentChange
 from core.records import Record
-
-if TYPE_CHECKING:
-    from google.iam.v1.policy_pb2 import Policy
 
 
 class Api(Record):

@@ -4,6 +4,7 @@ import re
 from typing import Final
 
 import anyio
+from google.auth.transport.requests import Request
 
 from backends.common import registry
 from backends.common.registry import Reference, reference
@@ -58,7 +59,6 @@ async def _own_token(site: GoogleSite) -> str | None:
     credentials = await site.clients.credentials()
 
     def fresh() -> str | None:
-        from google.auth.transport.requests import Request
 
         if not credentials.valid:
             credentials.refresh(Request())

@@ -3,18 +3,17 @@
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from google.api_core.exceptions import ResourceExhausted, ServiceUnavailable
+from google.api_core.retry import AsyncRetry, if_exception_type
+from google.cloud.logging_v2.types import ListLogEntriesRequest, LogEntry
 
 from backends.base import LogQuery
 from backends.google.clients import GoogleSite, when
 from backends.google.errors import READ_SECONDS, reading, translated
 from core.reply import note
 from logs.read import Line, pieces
-
-if TYPE_CHECKING:
-    from google.api_core.retry import AsyncRetry
-    from google.cloud.logging_v2.types import LogEntry
-
 
 _ENTRIES: Final = 1000
 """The most that one call gives; a project has 60 calls a minute."""
@@ -112,7 +111,6 @@ def _has_one(text: str, words: Sequence[str]) -> bool:
 
 async def _asked(site: GoogleSite, query: str, *, newest: bool, **how: Any) -> AsyncIterator[Any]:
     client = await site.clients.logging()
-    from google.cloud.logging_v2.types import ListLogEntriesRequest
 
     request = ListLogEntriesRequest(
         resource_names=[f"projects/{site.clients.project}"],
@@ -125,8 +123,6 @@ async def _asked(site: GoogleSite, query: str, *, newest: bool, **how: Any) -> A
 
 def _polite() -> "AsyncRetry":
     """Look again while Google is not to be reached, or has been asked too often."""
-    from google.api_core.exceptions import ResourceExhausted, ServiceUnavailable
-    from google.api_core.retry import AsyncRetry, if_exception_type
 
     def told(exc: Exception) -> None:
         if isinstance(exc, ResourceExhausted):

@@ -3,9 +3,14 @@
 import secrets as random
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import anyio
+from google.api_core.exceptions import FailedPrecondition
+from google.api_core.exceptions import NotFound as Missing
+from google.cloud.secretmanager_v1 import Replication, Secret
+from google.iam.v1.policy_pb2 import Policy
+from google_crc32c import value as crc32c
 from pydantic import SecretStr
 
 from backends.base import KeptSecret
@@ -23,11 +28,6 @@ from core.errors import (
 )
 from core.reply import note
 from core.waiting import wait_until
-
-if TYPE_CHECKING:
-    from google.cloud.secretmanager_v1 import Secret
-    from google.iam.v1.policy_pb2 import Policy
-
 
 _ACCESSOR: Final = "roles/secretmanager.secretAccessor"
 _KEY_BYTES: Final = 32
@@ -145,7 +145,6 @@ async def _made(site: GoogleSite, name: str, labels: Mapping[str, str]) -> bool:
 
 async def _create(site: GoogleSite, name: str, labels: Mapping[str, str]) -> bool:
     client = await site.clients.secrets()
-    from google.cloud.secretmanager_v1 import Replication, Secret
 
     automatic = Replication(automatic=Replication.Automatic())  # an empty dict would be dropped
     request = {
@@ -186,7 +185,6 @@ async def _from_a_peer(site: GoogleSite, name: str) -> tuple[str, str] | None:
 
 
 async def _add(site: GoogleSite, name: str, text: str) -> str:
-    from google_crc32c import value as crc32c
 
     data = text.encode()
     client = await site.clients.secrets()
@@ -209,9 +207,6 @@ async def _add(site: GoogleSite, name: str, text: str) -> str:
 
 async def _newest(site: GoogleSite, name: str) -> tuple[str, str] | None:
     """Give number and text of the newest version, None where none can be read."""
-    from google.api_core.exceptions import FailedPrecondition
-    from google.api_core.exceptions import NotFound as Missing
-
     client = await site.clients.secrets()
     request = {"name": f"{path_of(site, name)}/versions/latest"}
     with translated(f"read the secret {name}"):
@@ -223,7 +218,6 @@ async def _newest(site: GoogleSite, name: str) -> tuple[str, str] | None:
 
 
 async def _seen(site: GoogleSite, name: str) -> "Secret | None":
-    from google.api_core.exceptions import NotFound as Missing
 
     client = await site.clients.secrets()
     with translated(f"look for the secret {name}"):

@@ -6,6 +6,12 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 import anyio
+import stamina
+from google.api_core import exceptions
+from google.cloud.iam_admin_v1 import ServiceAccount
+from google.cloud.resourcemanager_v3 import Project
+from google.cloud.secretmanager_v1 import SecretVersion
+from google.cloud.service_usage_v1 import State
 
 from backends.base import Setup, SetupStep
 from backends.common.concurrency import side_by_side
@@ -32,8 +38,6 @@ ACCESSOR: Final = "roles/secretmanager.secretAccessor"
 
 async def apis_off(site: GoogleSite, names: list[str]) -> list[str]:
     """Give those that are not enabled; at most 30 can be asked for."""
-    from google.cloud.service_usage_v1 import State
-
     client = await site.clients.usage()
     parent = f"projects/{site.clients.project}"
     request: dict[str, Any] = {
@@ -48,14 +52,12 @@ async def apis_off(site: GoogleSite, names: list[str]) -> list[str]:
 
 async def account_there(site: GoogleSite, account: str) -> bool:
     """Whether an account of the project exists and is not disabled."""
-    from google.api_core.exceptions import NotFound
-
     client, project = await site.clients.iam(), site.clients.project
     name = f"projects/{project}/serviceAccounts/{account}"
     try:
         with translated(f"look for the account {account}"):
             found = await client.get_service_account(name=name, **reading())
-    except NotFound:
+    except exceptions.NotFound:
         return False
     return not found.disabled
 
@@ -80,23 +82,18 @@ async def has_roles(site: GoogleSite, account: str, roles: Iterable[Role]) -> bo
 
 async def token_kept(site: GoogleSite) -> bool:
     """Whether the project keeps a token of the Hub that is enabled; its value is not read."""
-    from google.api_core.exceptions import NotFound
-    from google.cloud.secretmanager_v1 import SecretVersion
-
     client = await site.clients.secrets()
     name = f"{secrets.path_of(site, HF_SECRET)}/versions/latest"
     try:
         with translated(f"look for the secret {HF_SECRET}"):
             found = await client.get_secret_version(name=name, **reading())
-    except NotFound:
+    except exceptions.NotFound:
         return False
     return found.state == SecretVersion.State.ENABLED
 
 
 async def token_readable(site: GoogleSite) -> bool:
     """Whether the runtime account may read it."""
-    from google.api_core.exceptions import NotFound
-
     client = await site.clients.secrets()
     request: dict[str, Any] = {
         "resource": secrets.path_of(site, HF_SECRET),
@@ -105,7 +102,7 @@ async def token_readable(site: GoogleSite) -> bool:
     try:
         with translated(f"read who may read the secret {HF_SECRET}"):
             policy = await client.get_iam_policy(request=request, **reading())
-    except NotFound:
+    except exceptions.NotFound:
         return False
     member = f"serviceAccount:{runtime_account(site.clients.project)}"
     return has_role(policy, ACCESSOR, member)
@@ -155,15 +152,12 @@ def check_token(site: GoogleSite) -> Question:
 
 
 async def _reachable(site: GoogleSite) -> Answer:
-    from google.api_core.exceptions import NotFound
-    from google.cloud.resourcemanager_v3 import Project
-
     client, project = await site.clients.projects(), site.clients.project
     fix = f"Correct GOOGLE_CLOUD_PROJECT, or ask for access: gcloud projects describe {project}."
     try:
         with translated(f"look at the project {project}"):
             found = await client.get_project(name=f"projects/{project}", **reading())
-    except (NotFound, PermissionDenied):
+    except (exceptions.NotFound, PermissionDenied):
         return Answer(passed=False, detail="It does not exist, or not for you.", fix=fix)
     if found.state != Project.State.ACTIVE:
         return Answer(passed=False, detail=f"It is {found.state.name}.", fix=fix)
@@ -205,8 +199,6 @@ async def _account(site: GoogleSite, email: str) -> Answer:
 
 
 async def _act_as(site: GoogleSite, account: str) -> Answer:
-    from google.api_core.exceptions import NotFound
-
     client, project = await site.clients.iam(), site.clients.project
     permission = "iam.serviceAccounts.actAs"
     try:
@@ -216,7 +208,7 @@ async def _act_as(site: GoogleSite, account: str) -> Answer:
                 permissions=[permission],
                 **reading(),
             )
-    except NotFound:
+    except exceptions.NotFound:
         return Answer(passed=None, detail="There is no such account yet.", fix=SET_UP)
     if permission in answer.permissions:
         return Answer(passed=True, detail=permission)
@@ -361,7 +353,6 @@ async def _turn_on(site: GoogleSite, names: Sequence[str]) -> None:
 
 
 async def _make_account(site: GoogleSite, account_id: str, shown: str) -> None:
-    from google.cloud.iam_admin_v1 import ServiceAccount
 
     client = await site.clients.iam()
     with strictly(f"make the account {account_id}"):
@@ -465,7 +456,6 @@ async def _there(step: Step) -> None:
 
 
 async def _made(step: Step) -> None:
-    import stamina  # 20 ms that only a set-up needs
 
     # An API that was enabled and an account that was made are not known everywhere at once.
     attempts = stamina.retry_context(

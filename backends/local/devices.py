@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 import anyio
+import psutil
 
 from backends.base import Hardware, HostState, Usage
 from backends.local.identity import Seen
@@ -49,8 +50,6 @@ class Memory(NamedTuple):
 
 def machine_memory(root: Path = _ROOT) -> Memory:
     """Return the machine's memory, of several NUMA nodes that of ours, within the container's."""
-    import psutil
-
     whole = psutil.virtual_memory()
     total, available = whole.total, whole.available
     node = _node(root)
@@ -65,8 +64,6 @@ def machine_memory(root: Path = _ROOT) -> Memory:
 
 async def hardware() -> Hardware:
     """Give accelerator, processors, memory, disk and network."""
-    import psutil
-
     disk = shutil.disk_usage("/")
     return Hardware(
         accelerator=await _accelerator(),
@@ -79,8 +76,6 @@ async def hardware() -> Hardware:
 
 async def state(root: Path) -> HostState:
     """Say how processors, memory and disk are."""
-    import psutil
-
     psutil.cpu_percent(None)
     await anyio.sleep(0.1)
     memory = machine_memory()
@@ -96,8 +91,6 @@ async def state(root: Path) -> HostState:
 
 async def usage(seen: Sequence[Seen], log: Path) -> Usage | None:
     """Say what processes take, None if there are none."""
-    import psutil
-
     if not seen:
         return None
     processes = []
@@ -126,8 +119,6 @@ async def usage(seen: Sequence[Seen], log: Path) -> Usage | None:
 
 def resident_bytes(seen: Sequence[Seen]) -> int:
     """Return the memory that processes hold now."""
-    import psutil
-
     held = 0
     for one in seen:
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import psutil
+
 _PROC: Final = Path("/proc")
 _BOOT_ID: Final = _PROC / "sys/kernel/random/boot_id"
 
@@ -43,7 +45,6 @@ def runs_in(pid: int, folder: Path) -> bool:
 def _home(pid: int) -> Path:
     if _BOOT_ID.exists():
         return _PROC / str(pid) / "cwd"
-    import psutil
 
     try:
         return Path(psutil.Process(pid).cwd())
@@ -60,7 +61,6 @@ def words(pid: int) -> tuple[list[str], list[str]]:
         except OSError:
             return [], []
         return command.split("\0"), environment.split("\0")
-    import psutil
 
     try:
         process = psutil.Process(pid)
@@ -72,7 +72,6 @@ def words(pid: int) -> tuple[list[str], list[str]]:
 def _pids() -> list[int]:
     if _BOOT_ID.exists():
         return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
-    import psutil
 
     return list(psutil.pids())
 
@@ -90,7 +89,6 @@ def _look_linux(pid: int) -> Seen | None:
 
 
 def _look_elsewhere(pid: int) -> Seen | None:
-    import psutil
 
     try:
         process = psutil.Process(pid)

@@ -5,6 +5,7 @@ from functools import cache, partial
 from typing import Final
 
 import anyio
+from google.api_core.exceptions import NotFound
 
 from backends.common import models
 from backends.common.preflight import Answer, Question, ask_all, read_needs
@@ -93,7 +94,6 @@ async def _roles(site: Site, made: Blueprint) -> Answer:
 
 
 async def _network(site: Site, made: Blueprint) -> Answer:
-    from google.api_core.exceptions import NotFound
 
     client, what = await site.clients.networks(), f"look at the network {made.network}"
     named = {"project": site.clients.project, "network": made.network}
@@ -162,7 +162,6 @@ async def _id(site: Site, made: Blueprint) -> Answer:
 
 
 async def _rule(site: Site, made: Blueprint) -> Answer:
-    from google.api_core.exceptions import NotFound
 
     client, what = await site.clients.firewalls(), f"look at the firewall rule {made.id}"
     asked = {"project": site.clients.project, "firewall": made.id}

@@ -8,8 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
 
 import anyio
+from google.api_core.exceptions import NotFound
+from google.auth.exceptions import TransportError
+from requests.exceptions import RequestException, Timeout
 
-from backends.google import clients
 from backends.google.clients import as_sent
 from backends.google.errors import (
     READ_SECONDS,
@@ -19,6 +21,7 @@ from backends.google.errors import (
     translated,
     words_of,
 )
+from backends.tpu import compute_client
 from backends.tpu.planes import (
     Outcome,
     ask,
@@ -95,9 +98,6 @@ async def _called(what: str, seconds: float, call: Callable[..., T], **arguments
 @contextmanager
 def _reached(what: str) -> Iterator[None]:
     """Turn failures of the connection itself, which the clients pass on as they are, into ours."""
-    from google.auth.exceptions import TransportError
-    from requests.exceptions import RequestException, Timeout
-
     try:
         yield
     except Timeout as exc:
@@ -124,7 +124,7 @@ _MODELS: Final = {"on-demand": "STANDARD", "spot": "SPOT", "flex-start": "FLEX_S
 
 def instance(request: Request) -> "Instance":
     """Say all of it; guest accelerators are left out, the machine type brings its own."""
-    clients.opened(COMPUTE)
+    compute_client.prepare()
     from google.cloud.compute_v1.types import (
         AdvancedMachineFeatures,
         Instance,
@@ -383,8 +383,6 @@ class ComputePlane:
 
     async def outcome(self, zone: str, operation: str) -> Outcome:
         """Say how far an operation is; one that Google has forgotten is over."""
-        from google.api_core.exceptions import NotFound
-
         client = await self._clients.zone_operations()
         try:
             with translated("see what became of the request"):
@@ -401,8 +399,6 @@ class ComputePlane:
 
     async def get(self, zone: str, chip_id: str) -> Chip | None:
         """Look at an instance; None if there is none."""
-        from google.api_core.exceptions import NotFound
-
         client, what = await self._clients.instances(), f"look at the instance {chip_id}"
         try:
             with translated(what):
@@ -418,8 +414,6 @@ class ComputePlane:
 
     async def delete(self, zone: str, chip_id: str) -> None:
         """Ask to delete an instance with its disk."""
-        from google.api_core.exceptions import NotFound
-
         client, what = await self._clients.instances(), f"delete the instance {chip_id}"
         try:
             with translated(what):
@@ -455,8 +449,6 @@ class ComputePlane:
 
     async def offer(self, zone: str, accelerator: str) -> Offer:
         """Say whether the zone has the machine type."""
-        from google.api_core.exceptions import NotFound
-
         client, kind = await self._clients.machine_types(), machine_type(accelerator)
         what = f"see whether {zone} has {kind}"
         try:
@@ -472,8 +464,6 @@ class ComputePlane:
 
     async def serial(self, zone: str, chip_id: str) -> Sequence[str]:
         """Give the newest lines of its serial port; none once it is gone."""
-        from google.api_core.exceptions import NotFound
-
         client, what = await self._clients.instances(), f"read the serial port of {chip_id}"
         wanted = self._at(zone, instance=chip_id, port=SERIAL_PORT)
         try:

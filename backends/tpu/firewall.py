@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from google.api_core.exceptions import NotFound
+
 from backends.common.preflight import ECHO, caller_ranges, own_address
 from backends.container import PORT
-from backends.google import clients
 from backends.google.clients import MANAGED_BY
 from backends.google.errors import UNSURE, strictly, translated
+from backends.tpu import compute_client
 from backends.tpu.compute import failure_of, read_call, write_call
 from backends.tpu.site import Blueprint, Site, vm_id
 from core.errors import CloudRefused, ConcurrentChange, NotOurs, OpsError, WaitedTooLong
@@ -43,7 +45,7 @@ async def callers(site: Site) -> tuple[str, ...]:
 
 def rule(made: Blueprint, target: str, let_in: Sequence[str]) -> "Firewall":
     """Say the rule; it has no labels, so its description says whose it is."""
-    clients.opened(_COMPUTE)
+    compute_client.prepare()
     from google.cloud.compute_v1.types import Allowed, Firewall
 
     return Firewall(
@@ -89,8 +91,6 @@ async def close(site: Site, name: str) -> bool:
         ConcurrentChange: It is not gone yet.
         CloudError: Google refused, or did not answer.
     """
-    from google.api_core.exceptions import NotFound
-
     try:
         if await _look(site, name) is None:
             return False
@@ -124,8 +124,6 @@ async def seen(site: Site, name: str) -> tuple[str, ...]:
 
 async def _look(site: Site, name: str) -> "Firewall | None":
     """Raise NotOurs where a rule of that name was not made here."""
-    from google.api_core.exceptions import NotFound
-
     client, what = await site.clients.firewalls(), f"look at the firewall rule {vm_id(name)}"
     try:
         with translated(what):

@@ -4,7 +4,9 @@ import re
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
+
+from google.cloud.logging_v2.types import LogEntry
 
 from backends.base import LogLines, LogQuery
 from backends.google.clients import when
@@ -22,10 +24,6 @@ from backends.tpu import store as memory
 from backends.tpu.site import Chip, Site
 from core.reply import note
 from logs.read import Line, clean, pieces
-
-if TYPE_CHECKING:
-    from google.cloud.logging_v2.types import LogEntry
-
 
 ENGINE_OUTPUT: Final = "gcplogs-docker-driver"
 """The log that docker's driver for Cloud Logging writes to; source: moby, daemon/logger/gcplogs."""

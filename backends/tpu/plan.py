@@ -2,21 +2,21 @@
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
+from google.cloud import secretmanager_v1
 
 from backends.base import DeploymentConfig
 from backends.common.preflight import price_doubts, tagged
 from backends.container import as_yaml
-from backends.google import clients
 from backends.google.clients import DEPLOYMENT_LABEL, MANAGED_BY, as_sent
 from backends.google.errors import not_configured
 from backends.tpu import chips, vm
 from backends.tpu import store as memory
 from backends.tpu.compute import FLEX_WAIT_SECONDS
 from backends.tpu.rules import rules
-from backends.tpu.site import ACCOUNT_SCOPE, SPEC_METADATA, Blueprint, Place, Request
+from backends.tpu.site import ACCOUNT_SCOPE, SPEC_METADATA, Blueprint, Place, Request, Site
 from backends.tpu.vm import blueprint
 from core.errors import NotFound
 from core.records import DeploymentSpec, MemoryPlan, ModelShape, Plan, PlannedStep
@@ -24,10 +24,6 @@ from planner.memory import foresee
 from planner.model import read_model
 from planner.places import accelerator
 from planner.price import Price, price
-
-if TYPE_CHECKING:
-    from backends.tpu.site import Site
-
 
 _ASKED: Final = {"compute": "Compute Engine", "queued": "the queue of Cloud TPU"}
 _OPEN: Final = "a proxy before the engine answers nothing without it but /health and /ping."
@@ -64,9 +60,6 @@ def make_plan(site: "Site", spec: DeploymentSpec, model: ModelShape) -> Plan:
 
 
 def _key(made: Blueprint) -> PlannedStep:
-    clients.opened("google.cloud.secretmanager_v1")
-    from google.cloud import secretmanager_v1
-
     labels = {"managed-by": MANAGED_BY, DEPLOYMENT_LABEL: made.spec.name}
     automatic = secretmanager_v1.Replication.Automatic()
     request = secretmanager_v1.CreateSecretRequest(

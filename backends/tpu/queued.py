@@ -5,13 +5,21 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 import anyio
 import httpx2
+from google.api_core.exceptions import (
+    GoogleAPICallError,
+    NotFound,
+    from_grpc_status,
+    from_http_status,
+)
+from google.auth.transport import requests
+from google.cloud.tpu_v2.types import NetworkConfig, Node, QueuedResource, ServiceAccount
+from grpc import StatusCode
 
 from backends.common.concurrency import side_by_side
-from backends.google import clients
 from backends.google.clients import MANAGED_BY, TARGET_LABEL, as_sent, when
 from backends.google.errors import (
     READ_SECONDS,
@@ -49,11 +57,6 @@ from backends.tpu.site import (
 from core.errors import CloudError, CloudTimeout, CloudUnavailable, OpsError, ZoneRefused
 from planner.places import places
 
-if TYPE_CHECKING:
-    from google.api_core.exceptions import GoogleAPICallError
-    from google.cloud.tpu_v2.types import Node, QueuedResource
-
-
 _TPU: Final = "google.cloud.tpu_v2"
 
 
@@ -70,9 +73,6 @@ def metadata_of(request: Request) -> dict[str, str]:
 
 def queued_resource(request: Request) -> "QueuedResource":
     """Say it in the words of v2, which has none for flex-start."""
-    clients.opened(_TPU)
-    from google.cloud.tpu_v2.types import QueuedResource
-
     made = request.made
     node = QueuedResource.Tpu.NodeSpec(
         parent=parent_of(request), node_id=made.id, node=_node(request)
@@ -109,8 +109,6 @@ def flex_start_body(request: Request) -> dict[str, Any]:
 
 def _node(request: Request) -> "Node":
     """Without addresses of its own it reaches neither Docker Hub nor the Hugging Face Hub."""
-    from google.cloud.tpu_v2.types import NetworkConfig, Node, ServiceAccount
-
     made = request.made
     return Node(
         accelerator_type=made.accelerator,
@@ -204,9 +202,7 @@ async def _authorization(clients: Clients) -> dict[str, str]:
     headers: dict[str, str] = {}
 
     def fill() -> None:
-        from google.auth.transport.requests import Request
-
-        held.before_request(Request(), "GET", TPU_API, headers)
+        held.before_request(requests.Request(), "GET", TPU_API, headers)
 
     await anyio.to_thread.run_sync(fill, abandon_on_cancel=True)
     return headers
@@ -214,9 +210,6 @@ async def _authorization(clients: Clients) -> dict[str, str]:
 
 def flex_error(reply: httpx2.Response) -> "GoogleAPICallError":
     """Give Google's JSON as its SDK would raise it."""
-    from google.api_core.exceptions import from_grpc_status, from_http_status
-    from grpc import StatusCode
-
     raised: GoogleAPICallError
     try:
         error = reply.json()["error"]
@@ -453,7 +446,6 @@ async def offer(clients: Clients, zone: str, accelerator: str) -> Offer:
 
 
 async def _types(clients: Clients, zone: str) -> Sequence[str]:
-    from google.api_core.exceptions import NotFound
 
     client, found = await clients.tpu(), []
     parent = f"projects/{clients.project}/locations/{zone}"
@@ -468,7 +460,6 @@ async def _types(clients: Clients, zone: str) -> Sequence[str]:
 
 
 async def _versions(clients: Clients, zone: str) -> Sequence[str]:
-    from google.api_core.exceptions import NotFound
 
     client, found = await clients.tpu(), []
     parent = f"projects/{clients.project}/locations/{zone}"
@@ -515,8 +506,6 @@ class QueuedPlane:
 
     async def outcome(self, zone: str, operation: str) -> Outcome:
         """Say how far an operation is; one that Google has forgotten is over."""
-        from google.api_core.exceptions import NotFound
-
         client = await self._clients.tpu()
         try:
             with translated("see what became of the request"):
@@ -558,8 +547,6 @@ class QueuedPlane:
 
     async def delete(self, zone: str, chip_id: str) -> None:
         """Ask to delete a request with its node; a node of others that nobody queued for stays."""
-        from google.api_core.exceptions import NotFound
-
         client = await self._clients.tpu()
         asked_for: Any = {"name": self._name(zone, "queuedResources", chip_id), "force": True}
         try:
@@ -578,8 +565,6 @@ class QueuedPlane:
 
     async def _delete_orphan(self, zone: str, node_id: str) -> None:
         """It bills on, and no request would be deleted with it."""
-        from google.api_core.exceptions import NotFound
-
         if await self._orphan(zone, node_id) is None:
             return
         client = await self._clients.tpu()
@@ -658,7 +643,6 @@ class QueuedPlane:
             return await create_flex(self._clients, parent, request.made.id, once, body)
 
     async def _resource(self, zone: str, chip_id: str) -> "QueuedResource | None":
-        from google.api_core.exceptions import NotFound
 
         client = await self._clients.tpu()
         name = self._name(zone, "queuedResources", chip_id)
@@ -669,7 +653,6 @@ class QueuedPlane:
             return None
 
     async def _node(self, zone: str, node_id: str) -> "Node | None":
-        from google.api_core.exceptions import NotFound
 
         client = await self._clients.tpu()
         try:

@@ -4,9 +4,11 @@ import tomllib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import anyio
+from google.api_core.exceptions import NotFound
+from google.cloud.cloudquotas_v1 import DimensionsInfo, QuotaInfo
 
 from backends.base import Quota
 from backends.common.concurrency import side_by_side
@@ -15,10 +17,6 @@ from backends.tpu.chips import list_chips
 from backends.tpu.site import SAID, Chip, Place, PlaneKind, Provisioning, Site, region_of
 from core.errors import CloudError
 from core.records import Record
-
-if TYPE_CHECKING:
-    from google.cloud.cloudquotas_v1 import DimensionsInfo, QuotaInfo
-
 
 NO_LIMIT: Final = float("inf")
 _FRESH_SECONDS: Final = 3.0
@@ -185,7 +183,6 @@ def _entry(info: "QuotaInfo", pool: Pool, where: str) -> "DimensionsInfo | None"
 
 
 async def _one(site: Site, service: str, quota: str) -> PoolReading:
-    from google.api_core.exceptions import NotFound
 
     place = f"projects/{site.clients.project}/locations/global/services/{service}"
     try:

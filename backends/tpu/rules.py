@@ -3,21 +3,17 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from backends.container import HubCache
 from backends.tpu.compute import FLEX_WAIT_SECONDS
 from backends.tpu.site import Place as ChipPlace
-from backends.tpu.site import PlaneKind
+from backends.tpu.site import PlaneKind, Site
 from core import settings
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec, Record
 from planner.model import is_path
 from planner.places import Place
-
-if TYPE_CHECKING:
-    from backends.tpu.site import Site
-
 
 _FILE: Final = Path(__file__).with_name("rules.toml")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cast
 
 import anyio
+from google.cloud.tpu_v2 import TpuAsyncClient
 
 from backends.container import Container
 from backends.google.clients import (
@@ -16,8 +17,8 @@ from backends.google.clients import (
     TARGET_LABEL,
     GoogleClients,
     GoogleSite,
-    opened,
 )
+from backends.tpu import compute_client
 from core.errors import OpsError
 from core.records import DeploymentSpec, Record, Target
 from planner.places import Place as Offered
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
         NetworksClient,
         ZoneOperationsClient,
     )
-    from google.cloud.tpu_v2 import TpuAsyncClient
 
 
 SPEC_METADATA: Final = "vllm-devops-spec"
@@ -256,11 +256,9 @@ class Clients(GoogleClients):
     def _region(self, target: Target) -> str:
         return self.settings.google_cloud_zone or target.region or "us-east5-b"
 
-    async def tpu(self) -> "TpuAsyncClient":
+    async def tpu(self) -> TpuAsyncClient:
         """Nodes and queued resources."""
-        return cast(
-            "TpuAsyncClient", await self.client("google.cloud.tpu_v2", "tpu", "TpuAsyncClient")
-        )
+        return await self.client(TpuAsyncClient)
 
     async def instances(self) -> "InstancesClient":
         """Instances of Compute Engine."""
@@ -294,22 +292,11 @@ class Clients(GoogleClients):
         if name not in self._open:
             plane, credentials = await self.plane(), await self.credentials()
             host = plane.http if plane else ""
-            made = await anyio.to_thread.run_sync(_made, service, name, credentials, host)
+            made = await anyio.to_thread.run_sync(
+                compute_client.client, service, name, credentials, host
+            )
             self._open.setdefault(name, made)
         return self._open[name]
-
-
-def _made(service: str, name: str, credentials: Any, http: str) -> Any:
-    import importlib
-
-    opened("google.cloud.compute_v1")
-    package = f"google.cloud.compute_v1.services.{service}"
-    client = getattr(importlib.import_module(f"{package}.client"), f"{name}Client")
-    rest = getattr(importlib.import_module(f"{package}.transports.rest"), f"{name}RestTransport")
-    if not http:
-        return client(transport=rest(credentials=credentials))
-    host = http.removeprefix("http://")
-    return client(transport=rest(host=host, credentials=credentials, url_scheme="http"))
 
 
 class Offer(NamedTuple):

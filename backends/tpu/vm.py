@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from backends import container
 from backends.container import (
@@ -40,16 +40,12 @@ from backends.tpu.rules import (
     searched,
     weights_of,
 )
-from backends.tpu.site import LOG, Blueprint, key_secret, vm_id
+from backends.tpu.site import LOG, Blueprint, Site, key_secret, vm_id
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec, ModelShape, Record
 from planner.boot import boot, file_bytes
 from planner.flags import Flags, most_tokens_of_an_item
 from planner.places import Implementation, Place, upstream_doubts
-
-if TYPE_CHECKING:
-    from backends.tpu.site import Site
-
 
 ENGINE_PORT: Final = 8001
 """Of the VM alone: what is asked from outside asks the proxy before it."""

@@ -7,7 +7,6 @@ from typing import Any, Final
 import pytest
 
 from backends.aca import resources
-from backends.common import slim
 from simulators.azure.errors import Refused
 from simulators.azure.serving import checked
 from tests.backends.aca.planned import drawn, sent
@@ -38,7 +37,6 @@ _BODIES: Final[dict[str, Callable[[], Any]]] = {
 
 def _model(named: str) -> type:
     package, name = named.split()
-    slim.opened(package)
     found: type = getattr(importlib.import_module(f"{package}.models"), name)
     return found
 

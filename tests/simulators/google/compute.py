@@ -8,7 +8,7 @@ from typing import Any, Final
 import anyio
 from google.auth.credentials import AnonymousCredentials
 
-from backends.tpu.site import _made
+from backends.tpu import compute_client
 from core.settings import GooglePlane
 
 ZONE: Final = "us-east5-b"
@@ -139,7 +139,7 @@ class Compute:
     def _client(self, service: str) -> Any:
         if service not in self._open:
             credentials, http = AnonymousCredentials(), self._plane.http
-            self._open[service] = _made(service, _KINDS[service], credentials, http)
+            self._open[service] = compute_client.client(service, _KINDS[service], credentials, http)
         return self._open[service]
 
 

@@ -1,5 +1,6 @@
 """Google's own clients on a simulated Google Cloud, each test with a project of its own."""
 
+import importlib
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -7,7 +8,6 @@ import grpc.aio
 import httpx2
 import pytest
 
-from backends.google.clients import client_class
 from core.settings import GooglePlane
 from tests.backends.cloud_run.conftest import bare_project, controls, project
 from tests.google_plane import google_plane
@@ -24,7 +24,7 @@ class Google:
         self._channel = grpc.aio.insecure_channel(plane.grpc)
 
     def client(self, package: str, service: str, name: str) -> Any:
-        kind = client_class(package, service, name)
+        kind = getattr(importlib.import_module(f"{package}.services.{service}"), name)
         transport = kind.get_transport_class("grpc_asyncio")
         return kind(transport=transport(channel=self._channel))
 
