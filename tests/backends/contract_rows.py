@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from backends.base import (
+    Backend,
     HasHost,
     HasLogs,
     KnowsEngine,
@@ -20,6 +21,7 @@ from backends.base import (
 from core.records import Target
 from core.settings import AzurePlane, GooglePlane, Settings
 from tests.azure_plane import Controls as AzureControls
+from tests.backends import nimbus
 from tests.backends.local.conftest import Machine
 from tests.backends.served import Served
 from tests.google_plane import Controls
@@ -60,6 +62,8 @@ class Row(NamedTuple):
     """Of the deployment that there is, or will be."""
     say: Callable[[Ground, World, str, Lines], None] | None = None
     """Lets a deployment have written lines, where its backend streams logs."""
+    opens: Callable[[], type[Backend]] | None = None
+    """Returns its class, where the registry does not know it."""
     said_from: timedelta = timedelta(minutes=3)
     """When such lines begin, from now: after it was made, for what is older is no log of it."""
 
@@ -96,6 +100,10 @@ def azure_cloud(ground: Ground) -> World:
 
     settings = Settings(azure_subscription_id=subscription, rehearsal=True)
     return World(settings, ground.state_dir, (), None, azure)
+
+
+def made_up_cloud(ground: Ground) -> World:
+    return World(Settings(), ground.state_dir, ())
 
 
 def said_here(ground: Ground, _world: World, name: str, lines: Lines) -> None:
@@ -160,6 +168,7 @@ ROWS = {
         "google/gemma-4-E2B-it",
         say=said_by_a_vm,
     ),
+    "nimbus": Row(made_up_cloud, (), nimbus.TARGET, opens=lambda: nimbus.NimbusBackend),
     "aca": Row(
         azure_cloud,
         WITHOUT_A_HOST,

@@ -1,0 +1,555 @@
+"""Resources of a cloud: looked at, made, gone on with, taken away and seen to be gone.
+
+A cloud says which resources a deployment stands on, each once: its body, how it is read, made and
+deleted, and what it costs where it stays. Deploying, set-up, going on after a kill, plans,
+preflights, deletion, purge and what is left behind all walk the same lists, here.
+"""
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+import anyio
+from pydantic import ValidationError
+
+from backends.base import Leaving, Setup, SetupStep
+from backends.common import concurrency
+from backends.common.concurrency import on_disk, side_by_side, write_whole
+from backends.common.preflight import Answer, Question
+from core.errors import (
+    ApiDisabled,
+    Busy,
+    CloudRefused,
+    CloudTimeout,
+    CloudUnavailable,
+    ConcurrentChange,
+    NotAuthenticated,
+    NotOurs,
+    OpsError,
+)
+from core.records import (
+    BY_PURGE,
+    NAME_PATTERN,
+    Deleted,
+    DeploymentSpec,
+    Failure,
+    ModelShape,
+    PlannedStep,
+    Record,
+    Remainder,
+)
+from core.reply import note
+
+UNSURE: Final = (CloudUnavailable, CloudTimeout)
+"""After these a change may have happened all the same."""
+_FIRST_LOOK_SECONDS: Final = 0.1
+_LOOK_SECONDS: Final = 1.0
+
+
+class Status(StrEnum):
+    """How far a resource is."""
+
+    READY = "ready"
+    PENDING = "pending"
+    """Its cloud is at it."""
+    FAILED = "failed"
+    """It comes to nothing: putting it again makes it anew."""
+    ABSENT = "absent"
+
+
+def exists(_found: Any) -> Status:
+    """Return the status of what is ready as soon as it is there."""
+    return Status.READY
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resource:
+    """One thing of a cloud that a deployment stands on."""
+
+    name: str
+    """By which others name it in `after`."""
+    title: str
+    """As people read it, such as "the Key Vault kv-abc, read by roles"."""
+    body: Mapping[str, Any] = field(default_factory=dict)
+    """What is sent; holds no secret, for it is shown and printed."""
+    get: Callable[[], Awaitable[Any | None]]
+    """Returns what there is, None where there is none."""
+    put: Callable[[], Awaitable[object]] | None = None
+    """Asks for it and does not wait; harmless where it is there. None: it comes by itself."""
+    delete: Callable[[], Awaitable[object]] | None = None
+    """Asks to delete it and does not wait. None: it stays."""
+    after: tuple[str, ...] = ()
+    """Names of those that must be ready before it is put."""
+    status: Callable[[Any], Status] = exists
+    is_ours: Callable[[Any], bool] | None = None
+    """Whether it was made here. None: whose it is does not matter, and it is never deleted."""
+    scope: Literal["deployment", "shared"] = "deployment"
+    phase: str = "preparing"
+    """What is waited for until it is ready."""
+    command: str = ""
+    """As a person would type it."""
+    usd_per_month: float = 0.0
+    """While it is there."""
+    how_to_remove: str = BY_PURGE
+    """Said where it stays."""
+
+
+class Seen(NamedTuple):
+    """What a look at a resource found."""
+
+    status: Status
+    found: Any = None
+
+
+class Waiting(NamedTuple):
+    """What is waited for."""
+
+    resource: Resource
+
+    @property
+    def phase(self) -> str:
+        """Return what is waited for, in the words of its cloud."""
+        return self.resource.phase
+
+
+class Removal(NamedTuple):
+    """What a deletion came to."""
+
+    gone: bool
+    """Everything that was to go was seen to be gone."""
+    removed: tuple[str, ...]
+    """Titles, in the order in which they went."""
+
+
+async def look(resource: Resource) -> Seen:
+    """Look at one; where its API is not switched on, it is not there.
+
+    Raises:
+        NotOurs: There is one that was not made here.
+        CloudError: It cannot be looked at.
+    """
+    try:
+        found = await resource.get()
+    except ApiDisabled:
+        found = None
+    if found is None:
+        return Seen(Status.ABSENT)
+    if resource.is_ours is not None and not resource.is_ours(found):
+        raise NotOurs(
+            f"There is {resource.title} already, and it was not made here: it is left alone.",
+            fix="Take another name, or delete it where it was made.",
+        )
+    return Seen(resource.status(found), found)
+
+
+async def look_at_all(wanted: Sequence[Resource]) -> dict[str, Seen]:
+    """Look at several side by side. Raises what `look` does."""
+    seen = await side_by_side([partial(look, one) for one in wanted])
+    return {one.name: each for one, each in zip(wanted, seen, strict=True)}
+
+
+async def advance(
+    wanted: Sequence[Resource], *, seconds: float, seen: dict[str, Seen] | None = None
+) -> Waiting | None:
+    """Put what is missing, in order, and wait so long; None when all of it is ready.
+
+    Nothing is put twice while it is pending, and nothing that is there is changed. `seen` tells
+    afterwards, and after an error, how far each had come. Where one fails, what this call put for
+    the deployment alone is deleted again, unless the last of `wanted` is there.
+
+    Raises:
+        NotOurs: Something else has the name of one of them.
+        CloudError: One was refused.
+    """
+    seen = {} if seen is None else seen
+    put: list[Resource] = []
+    until, pause = anyio.current_time() + seconds, _FIRST_LOOK_SECONDS
+    try:
+        while waits := await _round(wanted, seen, put):
+            if anyio.current_time() + pause > until:
+                return Waiting(waits)
+            await anyio.sleep(pause)
+            pause = min(2 * pause, _LOOK_SECONDS)
+    except OpsError:
+        await _take_back(wanted, put)
+        raise
+    return None
+
+
+async def _round(
+    wanted: Sequence[Resource], seen: dict[str, Seen], put: list[Resource]
+) -> Resource | None:
+    """Look at what is not ready yet, and put what can be; the first that is waited for."""
+    left = [one for one in wanted if one.name not in seen or seen[one.name][0] is not Status.READY]
+    seen.update(await look_at_all(left))
+    names = {one.name for one in wanted}
+    for one in left:
+        ready = all(seen[name].status is Status.READY for name in one.after if name in names)
+        if ready and one.put and seen[one.name].status in {Status.ABSENT, Status.FAILED}:
+            seen[one.name] = await _put(one, seen[one.name], put)
+    return next((one for one in left if seen[one.name].status is not Status.READY), None)
+
+
+async def _put(resource: Resource, before: Seen, put: list[Resource]) -> Seen:
+    """Put one and look at it; whether somebody else did the same at the same time is all one."""
+    assert resource.put is not None
+    try:
+        await resource.put()
+    except (ConcurrentChange, *UNSURE):
+        after = await look(resource)
+        if after.status in {Status.ABSENT, before.status}:
+            raise
+        return after
+    if before.status is Status.ABSENT:
+        put.append(resource)
+    after = await look(resource)
+    return after if after.status is not Status.ABSENT else Seen(Status.PENDING)
+
+
+async def _take_back(wanted: Sequence[Resource], put: Sequence[Resource]) -> None:
+    """Delete what was put for a deployment that came to nothing."""
+    own = [one for one in put if one.scope == "deployment" and one.delete]
+    try:
+        if own and (await look(wanted[-1])).status is Status.ABSENT:
+            await remove(own, seconds=_LOOK_SECONDS)
+    except OpsError as exc:
+        note(f"Not everything was taken back: {exc.summary}")
+
+
+async def remove(owned: Sequence[Resource], *, seconds: float) -> Removal:
+    """Delete these in reverse, each seen to be gone before the next; already gone is no error.
+
+    What is not seen to be gone in time goes on being deleted: the next call takes the rest.
+
+    Raises:
+        NotOurs: One was not made here; nothing is touched.
+        CloudError: One was refused; what is gone by then is said in `fix`.
+    """
+    seen = await look_at_all(owned)
+    until, removed = anyio.current_time() + seconds, list[str]()
+    for one in reversed(owned):
+        if one.delete is None or seen[one.name].status is Status.ABSENT:
+            continue
+        try:
+            gone = await _delete(one, until)
+        except OpsError as exc:
+            if removed:
+                done = ", ".join(removed)
+                exc.fix = f"Gone by then: {done}; the same call takes the rest. {exc.fix}"
+            raise
+        if not gone:
+            return Removal(gone=False, removed=tuple(removed))
+        removed.append(one.title)
+    return Removal(gone=True, removed=tuple(removed))
+
+
+async def _delete(resource: Resource, until: float) -> bool:
+    assert resource.delete is not None
+    try:
+        await resource.delete()
+    except (CloudRefused, ConcurrentChange, *UNSURE):  # it may be gone, or going, all the same
+        if (await look(resource)).status not in {Status.ABSENT, Status.PENDING}:
+            raise
+    pause = _FIRST_LOOK_SECONDS
+    while (await look(resource)).status is not Status.ABSENT:
+        if anyio.current_time() + pause > until:
+            return False
+        await anyio.sleep(pause)
+        pause = min(2 * pause, _LOOK_SECONDS)
+    return True
+
+
+async def leftovers(resources: Iterable[Resource]) -> tuple[Remainder, ...]:
+    """Name what is there, with what it costs; what cannot be looked at is noted."""
+    every = list(resources)
+
+    async def left(one: Resource) -> Remainder | None:
+        try:
+            there = (await look(one)).status is not Status.ABSENT
+        except NotOurs:
+            return None
+        except OpsError as exc:
+            note(f"Whether {one.title} is left is not known: {exc.summary}")
+            return None
+        return (
+            Remainder(
+                what=one.title, usd_per_month=one.usd_per_month, how_to_remove=one.how_to_remove
+            )
+            if there
+            else None
+        )
+
+    found = await side_by_side([partial(left, one) for one in every])
+    return tuple(one for one in found if one is not None)
+
+
+def planned(wanted: Sequence[Resource]) -> tuple[PlannedStep, ...]:
+    """Return what a plan shows: each resource's body, and the command of a person."""
+    return tuple(
+        PlannedStep(what=f"Make {one.title}", request=dict(one.body), command=one.command)
+        for one in wanted
+        if one.put
+    )
+
+
+def questions(wanted: Sequence[Resource], fix: str) -> tuple[Question, ...]:
+    """Return what a preflight asks of things that are to be there already."""
+
+    async def ask(one: Resource) -> Answer:
+        status = (await look(one)).status
+        if status is Status.READY:
+            return Answer(passed=True, detail="It is there.")
+        return Answer(passed=False, detail=f"It is {status}.", fix=fix)
+
+    return tuple(Question(_sentence(one.title), partial(ask, one)) for one in wanted)
+
+
+async def setup(wanted: Sequence[Resource]) -> Setup:
+    """Look at what a target needs once; changes nothing. Raises what `look` does."""
+    return _told(wanted, await look_at_all(wanted))
+
+
+async def set_up(wanted: Sequence[Resource], *, seconds: float) -> Setup:
+    """Put what is missing; what comes back was read back.
+
+    Raises:
+        CloudError: One was refused; `data` names what is done and what is not.
+    """
+    seen: dict[str, Seen] = {}
+    # What is shared stays where a later one fails.
+    try:
+        await advance([replace(one, scope="shared") for one in wanted], seconds=seconds, seen=seen)
+    except OpsError as exc:
+        ready = {name for name, one in seen.items() if one.status is Status.READY}
+        done = [one.title for one in wanted if one.name in ready]
+        left = [one.title for one in wanted if one.name not in ready]
+        raise type(exc)(
+            f"Set-up ended after {len(done)} of {len(wanted)} steps, at “{left[0]}”: {exc.summary}",
+            cause=exc.cause,
+            fix=f"{exc.fix} What is done stays done: the next call goes on.",
+            data={**exc.data, "done": done, "not_done": left},
+            next_steps=exc.next_steps,
+        ) from exc
+    return _told(wanted, await look_at_all(wanted))
+
+
+def _told(wanted: Sequence[Resource], seen: Mapping[str, Seen]) -> Setup:
+    return Setup(
+        steps=tuple(
+            SetupStep(
+                what=_sentence(one.title)
+                + (f" ({one.phase})" if seen[one.name].status is Status.PENDING else ""),
+                done=seen[one.name].status is Status.READY,
+                command=one.command,
+                usd_per_month=one.usd_per_month,
+            )
+            for one in wanted
+        )
+    )
+
+
+def _sentence(title: str) -> str:
+    return title[:1].upper() + title[1:]
+
+
+class Pending(Record):
+    """A deployment on its way, which any server on this machine goes on with; holds no secret."""
+
+    spec: DeploymentSpec
+    model: ModelShape
+    where: str
+    """Which account and place it was asked for in: that of another is left alone."""
+    since: datetime
+    """When it was asked for."""
+    phase: str = ""
+    """What it waits for."""
+    failure: Failure | None = None
+    """Why it goes on no more; deployed again, it is tried anew."""
+
+
+class PendingStore:
+    """What is written down of deployments on their way, a file for each."""
+
+    def __init__(self, folder: Path, where: str) -> None:
+        self._folder, self.where = folder, where
+
+    def get(self, name: str) -> Pending | None:
+        """Return that of a deployment; None if there is none, or none that can be read."""
+        if not re.fullmatch(NAME_PATTERN, name):
+            return None
+        try:
+            found = Pending.model_validate_json(self._path(name).read_bytes())
+        except (FileNotFoundError, NotADirectoryError, ValidationError):
+            return None
+        return found if found.where == self.where else None
+
+    def all(self) -> Sequence[Pending]:
+        """Return every one, by name."""
+        names = sorted(path.stem for path in self._folder.glob("*.json"))
+        return tuple(found for name in names if (found := self.get(name)))
+
+    def keep(self, pending: Pending) -> None:
+        """Write one down.
+
+        Raises:
+            HostError: The disk does not take it.
+        """
+        with on_disk(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        text = pending.model_dump_json(exclude_defaults=True)
+        write_whole(self._path(pending.spec.name), text)
+
+    def forget(self, name: str) -> bool:
+        """Take one away; whether there was one."""
+        there = self.get(name) is not None
+        if re.fullmatch(NAME_PATTERN, name):
+            with on_disk(self._folder):
+                self._path(name).unlink(missing_ok=True)
+        return there
+
+    @asynccontextmanager
+    async def locked(self, name: str, *, seconds: float | None = None) -> AsyncIterator[None]:
+        """Keep other calls and other servers on this machine from changing a deployment.
+
+        Raises:
+            Busy: Another one has been at it for so many seconds, or else for long.
+        """
+        async with concurrency.locked(self._folder / f".{name}.lock", name, seconds=seconds):
+            yield
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}.json"
+
+
+_TURN_SECONDS: Final = 1.0
+"""For another server that is at it; then it is that one's work."""
+
+
+class Lifecycle:
+    """How a target's deployments come, go on and go, whatever its cloud.
+
+    A backend is a subclass that says which resources a deployment stands on.
+    """
+
+    target_name: str
+    pending: PendingStore
+    reads_only: bool = False
+    apply_seconds: float = 8.0
+    """What is under way is waited for this long: most of it takes seconds."""
+    go_on_seconds: float = 4.0
+    delete_seconds: float = 20.0
+
+    def wanted(self, spec: DeploymentSpec, model: ModelShape) -> Sequence[Resource]:
+        """Return everything a deployment stands on, in the order in which it is made."""
+        raise NotImplementedError
+
+    def owned(self, name: str) -> Sequence[Resource]:
+        """Return what a deployment of that name may have, in the same order."""
+        raise NotImplementedError
+
+    def kept(self, name: str) -> Sequence[Resource]:
+        """Return what stays when it is deleted; a purge takes those that can be deleted."""
+        raise NotImplementedError
+
+    async def deploy(self, spec: DeploymentSpec, model: ModelShape) -> None:
+        """Make it so, as far as can be done at once; a second call goes on.
+
+        Raises:
+            NotOurs: Something else has its name.
+            Busy: Another server on this machine is at it.
+            CloudError: It was refused; what this call made for it is removed again.
+        """
+        async with self.pending.locked(spec.name):
+            before = self.pending.get(spec.name)
+            same = before is not None and before.spec == spec and before.failure is None
+            since = before.since if before and same else datetime.now(UTC)
+            asked = Pending(spec=spec, model=model, where=self.pending.where, since=since)
+            self.pending.keep(asked)  # a server that dies from here on leaves nothing unknown
+            try:
+                await self._advance(asked, self.apply_seconds)
+            except OpsError as exc:
+                if not (same and exc.retryable):
+                    self.pending.forget(spec.name)
+                raise
+
+    async def go_on(self, name: str) -> None:
+        """Take the steps of a pending deployment whose time has come; else do nothing.
+
+        Why one goes on no more is written down, so that a look tells it.
+
+        Raises:
+            NotAuthenticated: Nobody is logged in.
+        """
+        if self.reads_only or self.pending.get(name) is None:
+            return
+        try:
+            async with self.pending.locked(name, seconds=_TURN_SECONDS):
+                kept = self.pending.get(name)
+                if kept is not None and kept.failure is None:
+                    await self._next(kept)
+        except Busy:
+            return
+
+    async def take_away(self, name: str) -> Deleted:
+        """Delete a deployment and see it gone; already gone is no error.
+
+        Raises:
+            NotOurs: Something of that name was not made here; nothing is touched.
+            CloudError: It was refused; what is gone by then is said in `fix`.
+        """
+        async with self.pending.locked(name):
+            forgotten = self.pending.forget(name)
+            removal = await remove(self.owned(name), seconds=self.delete_seconds)
+        stays = await leftovers(self.kept(name)) if removal.removed or forgotten else ()
+        return Deleted(
+            name=name,
+            target=self.target_name,
+            gone=removal.gone,
+            removed=removal.removed if removal.gone else (),
+            stays=stays if removal.gone else (),
+        )
+
+    async def purge_kept(self, name: str) -> tuple[str, ...]:
+        """Delete what stayed, as far as it was made here; names what was seen to go."""
+        gone: list[str] = []
+        for one in reversed([each for each in self.kept(name) if each.delete]):
+            try:
+                gone += (await remove([one], seconds=self.delete_seconds)).removed
+            except NotOurs:
+                note(f"{one.title} is kept: it was not made here.")
+        return tuple(gone)
+
+    def leaving_of(self, name: str) -> Leaving:
+        """Name what a deletion takes, what a purge takes as well, and what stays; asks nobody."""
+        kept = self.kept(name)
+        return Leaving(
+            deletes=tuple(one.title for one in self.owned(name) if one.delete),
+            purged=tuple(one.title for one in kept if one.delete),
+            stays=tuple(one.title for one in kept if not one.delete),
+        )
+
+    async def _next(self, kept: Pending) -> None:
+        try:
+            await self._advance(kept, self.go_on_seconds)
+        except NotAuthenticated:
+            raise
+        except OpsError as exc:
+            if exc.retryable:
+                note(f"{kept.spec.name} goes on later. {exc.summary} {exc.cause}".strip())
+                return
+            cause = f"{exc.summary} {exc.cause}".strip()
+            failure = Failure(code=exc.code, cause=cause, fix=exc.fix)
+            self.pending.keep(kept.model_copy(update={"failure": failure}))
+
+    async def _advance(self, kept: Pending, seconds: float) -> None:
+        waits = await advance(self.wanted(kept.spec, kept.model), seconds=seconds)
+        if waits:
+            self.pending.keep(kept.model_copy(update={"phase": waits.phase}))
+        else:
+            self.pending.forget(kept.spec.name)

@@ -1,0 +1,167 @@
+"""The lifecycle of resources, on a cloud that is made up: every cloud goes through it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from backends.base import World
+from backends.lifecycle import Status, look
+from core.errors import CloudRefused, DeploymentNotFound, NotOurs, OpsError
+from core.records import BY_PURGE, DeploymentSpec, ModelShape, Plan, State
+from core.settings import Settings
+from tests.backends.nimbus import TARGET, NimbusBackend
+
+pytestmark = pytest.mark.anyio
+
+MODEL = ModelShape(model="m")
+NAME = "one"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Callable[..., NimbusBackend]:
+    """Return what opens a server on the same cloud, with the same memory."""
+
+    def opened(*, read_only: bool = False) -> NimbusBackend:
+        return NimbusBackend(TARGET, World(Settings(read_only=read_only), tmp_path, ()))
+
+    return opened
+
+
+@pytest.fixture
+def nimbus(server: Callable[..., NimbusBackend]) -> NimbusBackend:
+    return server()
+
+
+def plan(backend: NimbusBackend, name: str = NAME, **more: int) -> Plan:
+    return backend.plan(DeploymentSpec(name=name, model="m", **more), MODEL)
+
+
+def kinds(backend: NimbusBackend) -> list[str]:
+    return [thing.partition(" ")[0] for thing in backend.cloud.things()]
+
+
+async def test_what_a_plan_shows_is_what_is_made_in_that_order(nimbus: NimbusBackend) -> None:
+    """Each resource is said once: its body, its command, its place."""
+    shown = plan(nimbus).steps
+    await nimbus.apply(plan(nimbus))
+    assert [step.request["kind"] for step in shown] == kinds(nimbus)
+    assert [step.command.split()[2] for step in shown] == kinds(nimbus)
+
+
+async def test_what_takes_long_is_pending_and_goes_on_when_somebody_looks(
+    nimbus: NimbusBackend, server: Callable[..., NimbusBackend]
+) -> None:
+    """Also in another server, which knows of it from what is written down."""
+    nimbus.apply_seconds = 0.0
+    nimbus.cloud.looks_until_ready = 50
+    assert (await nimbus.apply(plan(nimbus))).state is State.CREATING
+    other = server()
+    assert other.pending.get(NAME).phase == "starting the machine"  # type: ignore[union-attr]
+    await other.go_on(NAME)
+    assert (await other.describe(NAME)).state is State.READY
+    assert other.pending.get(NAME) is None
+    assert nimbus.cloud.calls.count("put machine") == 1
+
+
+@pytest.mark.parametrize("died_before", ["network", "disk", "key", "machine"])
+async def test_a_server_that_died_leaves_what_the_next_one_goes_on_with(
+    server: Callable[..., NimbusBackend], died_before: str
+) -> None:
+    """Nothing is made twice and nothing is left over, wherever it died."""
+    dead, killed = server(), KeyboardInterrupt()
+    put = dead.cloud.put
+
+    async def dies(kind: str, name: str, **said: str) -> None:
+        if kind == died_before:
+            raise killed
+        await put(kind, name, **said)
+
+    dead.cloud.put = dies  # type: ignore[method-assign]
+    with pytest.raises(BaseException):  # noqa: B017, PT011  whatever a kill is
+        await dead.apply(plan(dead))
+    alive = server()
+    assert [one.name for one in await alive.list()] == [NAME]
+    await alive.go_on(NAME)
+    assert (await alive.describe(NAME)).state is State.READY
+    assert kinds(alive) == ["network", "disk", "key", "machine"]
+
+
+async def test_who_only_looks_goes_on_with_nothing(
+    nimbus: NimbusBackend, server: Callable[..., NimbusBackend]
+) -> None:
+    """Read-only mode writes nothing."""
+    nimbus.apply_seconds = 0.0
+    nimbus.cloud.looks_until_ready = 50
+    await nimbus.apply(plan(nimbus))
+    reader = server(read_only=True)
+    await reader.go_on(NAME)
+    assert reader.pending.get(NAME) is not None
+    assert reader.cloud.calls == []
+
+
+async def test_what_is_refused_takes_back_what_was_made_for_it_alone(
+    nimbus: NimbusBackend,
+) -> None:
+    """The network is everybody's and stays."""
+    nimbus.cloud.refuses = {"put machine"}
+    with pytest.raises(CloudRefused, match="refuses machine"):
+        await nimbus.apply(plan(nimbus))
+    assert kinds(nimbus) == ["network"]
+    with pytest.raises(DeploymentNotFound):
+        await nimbus.describe(NAME)
+
+
+async def test_somebody_elses_is_left_alone(nimbus: NimbusBackend) -> None:
+    """Neither changed nor deleted, and nothing is made beside it."""
+    await nimbus.cloud.put("machine", NAME, owner="somebody", spec="{}")
+    for change in (nimbus.apply(plan(nimbus)), nimbus.delete(NAME)):
+        with pytest.raises(NotOurs):
+            await change
+    assert kinds(nimbus) == ["machine"]
+
+
+async def test_deleting_says_what_went_and_what_stays_and_bills(nimbus: NimbusBackend) -> None:
+    """In reverse; already gone is no error."""
+    await nimbus.apply(plan(nimbus))
+    deleted = await nimbus.delete(NAME)
+    assert (deleted.gone, deleted.removed) == (True, ("the machine one", "the key one"))
+    stays = [(one.what, one.usd_per_month, one.how_to_remove) for one in deleted.stays]
+    assert stays == [("the network shared", 5.0, BY_PURGE), ("the disk one", 2.0, BY_PURGE)]
+    again = await nimbus.delete(NAME)
+    assert (again.gone, again.removed, again.stays) == (True, (), ())
+    assert await nimbus.purge(NAME) == ("the disk one",)
+    assert kinds(nimbus) == ["network"]
+
+
+async def test_a_deletion_that_is_refused_says_what_is_gone_by_then(nimbus: NimbusBackend) -> None:
+    """The next call takes the rest."""
+    await nimbus.apply(plan(nimbus))
+    nimbus.cloud.refuses = {"delete key"}
+    with pytest.raises(OpsError) as caught:
+        await nimbus.delete(NAME)
+    assert "Gone by then: the machine one" in caught.value.fix
+    nimbus.cloud.refuses = set()
+    assert (await nimbus.delete(NAME)).removed == ("the key one",)
+
+
+async def test_a_preflight_and_set_up_walk_the_same_list(nimbus: NimbusBackend) -> None:
+    """What is missing is named with its price, made, and seen to be there."""
+    assert [check.outcome for check in (await nimbus.check(plan(nimbus))).checks] == ["fail"]
+    (step,) = (await nimbus.setup()).steps
+    assert (step.done, step.usd_per_month, step.command) == (
+        False,
+        5.0,
+        "nimbus create network shared",
+    )
+    assert (await nimbus.set_up()).missing == ()
+    assert (await nimbus.check(plan(nimbus))).failed == ()
+    assert (await look(nimbus.kept(NAME)[0])).status is Status.READY
+
+
+async def test_what_a_deletion_would_take_is_named_before(nimbus: NimbusBackend) -> None:
+    """By name: nobody is asked."""
+    leaving = nimbus.leaving(NAME)
+    assert leaving.deletes == ("the key one", "the machine one")
+    assert (leaving.purged, leaving.stays) == (("the disk one",), ("the network shared",))
+    assert nimbus.cloud.calls == []
