@@ -97,6 +97,7 @@ measure: $(STAMP) ## Measure the budgets: start-up, calls, plans, answers; the l
 	@$(PY) -m tests.measure_planner
 	@$(PY) -m tests.measure_truth
 	@$(PY) -m tests.measure_results
+	@$(PY) -m tests.measure_house --frames
 	@$(PY) -m tests.measure_diagnosis
 	@$(PY) -m pytest -qs tests/questions/test_first_line.py
 

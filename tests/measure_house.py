@@ -61,6 +61,10 @@ _CREATES: Final = {
 }
 """By target: the file of the SDK and the function in it."""
 MOST_FRAMES: Final = 9
+MOST_LINES: Final = 49_000
+MOST_FILES: Final = 150
+LINES_NOW: Final = 108_000
+"""What is left of the way to `MOST_LINES`: whoever takes away lowers it, nobody raises it."""
 
 
 def files(room: Room) -> list[Path]:
@@ -140,12 +144,14 @@ def _ours(frame: FrameType | None) -> list[str]:
 
 async def main() -> None:
     """Print the figures."""
-    total = 0
+    total = total_files = 0
     for room, size, count in sizes():
-        total += size
+        total, total_files = total + size, total_files + count
         over = "" if size <= room.lines else f", {size - room.lines:,} over"
         print(f"{room.name}: {size:,} lines in {count} files, budget {room.lines:,}{over}")
-    print(f"all rooms: {total:,} lines, budget 49,000")
+    print(
+        f"all rooms: {total:,} lines in {total_files} files, budget {MOST_LINES:,} in {MOST_FILES}"
+    )
     for what, (folder, pattern) in NAMED.items():
         found = named_in(folder, pattern)
         print(f"{what} is named in {len(found)} files, at most 3: {', '.join(found)}")
