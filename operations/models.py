@@ -11,7 +11,6 @@ import anyio
 from pydantic import SecretStr
 
 from backends.base import Backend, KeepsSecrets, TakesUploads, Upload
-from backends.common.models import on_hub
 from core.environment import inherited_environment
 from core.errors import InvalidArgument, ModelNotFound, NextStep
 from core.records import Answer, DeploymentSpec, Record, State, Target
@@ -122,6 +121,8 @@ async def require_on_hub(
     """
     model, weights = spec.model, spec.weights or "hub"
     of_hub = spec.engine == "vllm" and weights.partition(":")[0] == "hub"
+    from backends.common.models import on_hub
+
     why = not_on_hub(model) if of_hub else None
     if why is None:
         return
