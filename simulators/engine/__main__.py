@@ -15,11 +15,13 @@ from typing import Final
 import anyio
 import uvicorn
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 
-from simulators.engine.answers import VERSION
-from simulators.engine.boot import complain, log, resolve
-from simulators.engine.build import build_app, build_served
-from simulators.engine.engine import Engine
+from simulators.engine.answers import VERSION, Served
+from simulators.engine.app import make_app
+from simulators.engine.boot import boot_of, complain, log
+from simulators.engine.engine import Engine, Voice
+from simulators.engine.errors import Sabotage
 from simulators.engine.flags import (
     BootError,
     Environment,
@@ -29,8 +31,10 @@ from simulators.engine.flags import (
     parse,
     read_failure,
 )
-from simulators.engine.model import load_model
-from simulators.engine.rehearsal import boot_of, chosen, known_config, rehearse
+from simulators.engine.metrics import EngineMetrics, cache_config, stats_logger
+from simulators.engine.model import Tokenizer, load_model
+from simulators.engine.room import CachePlan, Room, room_of
+from simulators.engine.scheduler import Limits, Scheduler
 
 _SAMPLING: Final = (
     "repetition_penalty", "presence_penalty", "frequency_penalty", "temperature", "top_k", "top_p",
@@ -96,11 +100,6 @@ def _address(flags: Namespace, listener: socket.socket) -> str:
     return f"{scheme}://{host}:{port}"
 
 
-def _greet(flags: Namespace) -> None:
-    log("APIServer", "api_utils.py:347", f"version {VERSION}\nmodel   {flags.model}")
-    log("APIServer", "api_utils.py:286", f"non-default args: {non_default(flags)}")
-
-
 def _tell_sampling(folder: Path | None) -> None:
     """Say what the model sets in place of vLLM's defaults. source: vllm/config/model.py, 0.32."""
     path = folder / "generation_config.json" if folder else None
@@ -115,27 +114,74 @@ def _tell_sampling(folder: Path | None) -> None:
         log("APIServer", "model.py:1894", said, "WARNING")
 
 
+def assemble(
+    flags: Namespace, room: Room, cache: CachePlan, knobs: Knobs, failure: Failure, *, key: str = ""
+) -> tuple[Starlette, Engine]:
+    """Return the web server and the engine behind it."""
+    setup, names = room.setup, tuple(flags.served_model_name or [room.setup.model.name])
+    tools = bool(flags.tool_call_parser)
+    metrics = EngineMetrics(
+        names[0],
+        max_model_len=cache.max_model_len,
+        cache_config=cache_config(flags, setup, cache),
+        tool_parser=tools and bool(flags.enable_auto_tool_choice),
+    )
+    limits = Limits(
+        block_size=setup.block_size,
+        num_blocks=cache.scheduler_blocks(setup.block_size),
+        max_num_seqs=setup.max_num_seqs,
+        max_num_batched_tokens=setup.max_num_batched_tokens,
+        prefix_caching=bool(flags.enable_prefix_caching),
+        chunked_prefill=bool(flags.enable_chunked_prefill),
+    )
+    engine = Engine(
+        Scheduler(limits),
+        room.device(),
+        Tokenizer(setup.model.vocab_size),
+        observer=metrics,
+        eos=setup.model.eos_tokens,
+        voice=Voice(seed=knobs.seed, reply=knobs.reply, mean_tokens=knobs.output_tokens),
+    )
+    served = Served(
+        names=names,
+        root=setup.model.name,
+        max_model_len=cache.max_model_len,
+        vocab_size=setup.model.vocab_size,
+        engine=engine,
+        metrics=metrics,
+        multimodal=setup.model.multimodal,
+        reasoning_parser=bool(flags.reasoning_parser),
+        tool_parser=tools,
+        auto_tools=bool(flags.enable_auto_tool_choice),
+        cache_details=bool(flags.enable_prompt_tokens_details),
+    )
+    averages = stats_logger(engine.scheduler, metrics)
+    app = make_app(
+        served,
+        keys=[*(flags.api_key or ())] or ([key] if key else []),
+        origins=flags.allowed_origins or (),
+        around=[Middleware(Sabotage, failure, knobs.slow_health_seconds)] if failure.mode else [],
+        beside=[] if flags.disable_log_stats else [averages],
+    )
+    return app, engine
+
+
 async def _serve(flags: Namespace, knobs: Knobs, failure: Failure) -> None:
-    _greet(flags)
+    log("APIServer", "api_utils.py:347", f"version {VERSION}\nmodel   {flags.model}")
+    log("APIServer", "api_utils.py:286", f"non-default args: {non_default(flags)}")
     environment = Environment()
     with _bind(flags) as listener:
-        model = load_model(flags.model, known_config(flags.model, knobs))
-        setup = resolve(flags, model, knobs, environment)
-        rehearsal = rehearse(flags, setup, knobs)
-        if rehearsal:
-            setup = rehearsal.setup
-        plan = await boot_of(flags, setup, knobs, failure, rehearsal).run()
-        _tell_sampling(model.folder)
-        served = build_served(
-            flags, setup, plan, knobs, rehearsal.device(knobs) if rehearsal else None
-        )
-        app = build_app(served, flags, environment, knobs, failure)
+        room = room_of(flags, load_model(flags.model), knobs, environment)
+        cache = await boot_of(room, flags, knobs, failure).run()
+        _tell_sampling(room.setup.model.folder)
+        key = environment.vllm_api_key or ""
+        app, engine = assemble(flags, room, cache, knobs, failure, key=key)
         log("APIServer", "entry.py:140", f"Starting vLLM server on {_address(flags, listener)}")
         config = _loaded(_config(flags, app))
         # uvicorn raises the signal again when it has stopped; vLLM leaves with status 0.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
-        await _Server(config, served.engine).serve([listener])
+        await _Server(config, engine).serve([listener])
 
 
 def _config(flags: Namespace, app: Starlette) -> uvicorn.Config:
@@ -176,7 +222,6 @@ def main(argv: Sequence[str]) -> int:
     flags = parse(argv[1:])
     knobs = Knobs()
     try:
-        chosen(knobs)
         anyio.run(_serve, flags, knobs, read_failure(knobs.fail))
     except BootError as error:
         complain(error)

@@ -6,21 +6,20 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 from simulators.engine import requests
-from simulators.engine.engine import Ask, Chorus, Delta, Engine, Manner, likelihoods
-from simulators.engine.guided import guided
+from simulators.engine.engine import Ask, Chorus, Delta, Engine, Manner
+from simulators.engine.errors import WireError, no_such_model
 from simulators.engine.metrics import EngineMetrics
-from simulators.engine.model import decode
-from simulators.engine.requests import ChatRequest, CompletionRequest, Sampling
-from simulators.engine.wire_errors import EngineError, WireError, invalid, no_such_model
+from simulators.engine.requests import ChatRequest, CompletionRequest
 
 VERSION: Final = "0.32.0"
+DONE: Final = "data: [DONE]\n\n"
 
 
 def random_id() -> str:
-    """The sixteen hexadecimal digits of vLLM's ids."""
+    """Return the sixteen hexadecimal digits of vLLM's ids."""
     return uuid.uuid4().hex[:16]
 
 
@@ -34,16 +33,11 @@ class Served:
     vocab_size: int
     engine: Engine
     metrics: EngineMetrics
-    max_logprobs: int = 20
     multimodal: bool = False
     reasoning_parser: bool = False
     tool_parser: bool = False
     auto_tools: bool = False
     cache_details: bool = False
-
-    @property
-    def name(self) -> str:
-        return self.names[0]
 
     @property
     def parses(self) -> bool:
@@ -60,100 +54,80 @@ class Served:
         if model and model not in self.names:
             raise no_such_model(model, self.names)
 
-    def cards(self, created: int) -> list[dict[str, Any]]:
-        """`/v1/models`."""
-        return [self._card(name, created) for name in self.names]
-
-    def _card(self, name: str, created: int) -> dict[str, Any]:
-        allowed = {
+    def cards(self) -> list[dict[str, Any]]:
+        """Return what `/v1/models` lists."""
+        created = int(time.time())
+        permission = {
+            "object": "model_permission",
+            "created": created,
             "allow_create_engine": False,
             "allow_sampling": True,
             "allow_logprobs": True,
             "allow_search_indices": False,
             "allow_view": True,
             "allow_fine_tuning": False,
-        }
-        permission: Mapping[str, Any] = {
-            "id": f"modelperm-{random_id()}",
-            "object": "model_permission",
-            "created": created,
-            **allowed,
             "organization": "*",
             "group": None,
             "is_blocking": False,
         }
-        return {
-            "id": name,
-            "object": "model",
-            "created": created,
-            "owned_by": "vllm",
-            "root": self.root,
-            "parent": None,
-            "max_model_len": self.max_model_len,
-            "permission": [permission],
-        }
+        return [
+            {
+                "id": name,
+                "object": "model",
+                "created": created,
+                "owned_by": "vllm",
+                "root": self.root,
+                "parent": None,
+                "max_model_len": self.max_model_len,
+                "permission": [{"id": f"modelperm-{random_id()}", **permission}],
+            }
+            for name in self.names
+        ]
 
-
-_TEXTS: Final = frozenset({"text", "input_text", "output_text", "refusal", "thinking"})
-_MARKERS: Final = (("<|turn>", "<turn|>"), ("<start_of_turn>", "<end_of_turn>"))
-
-
-def render(
-    messages: Sequence[Mapping[str, Any]],
-    special: Mapping[str, int],
-    *,
-    model_name: str,
-    multimodal: bool = False,
-    open_turn: bool = True,
-) -> str:
-    """The prompt that the model sees."""
-    if not messages:
-        raise WireError(
-            "Cannot apply chat template to an empty conversation. Provide at least one message."
+    def tokens_of(self, prompt: str | Sequence[int]) -> Sequence[int]:
+        """Return a prompt's tokens; refuses what the model cannot take."""
+        tokenizer = self.engine.tokenizer
+        tokens = tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+        requests.check_prompt(
+            tokens,
+            max_model_len=self.max_model_len,
+            vocab_size=max(self.vocab_size, tokenizer.vocab_size),
+            from_text=isinstance(prompt, str),
         )
-    start, end = next((pair for pair in _MARKERS if pair[0] in special), _MARKERS[0])
-    turns = "".join(
-        f"{start}{_role(one)}\n{_text(one, model_name, multimodal=multimodal).strip()}{end}\n"
-        for one in messages
-    )
-    return f"<bos>{turns}{start}model\n" if open_turn else f"<bos>{turns}"
+        return tokens
 
-
-def _role(message: Mapping[str, Any]) -> str:
-    if "role" not in message:
-        raise WireError(
-            "1 validation error: role", kind="Bad Request", param="body.messages.0.role"
+    def render(self, messages: Sequence[Mapping[str, Any]], *, open_turn: bool = True) -> str:
+        """Return the prompt that the model sees of a conversation, in Gemma's turns."""
+        if not messages:
+            raise WireError(
+                "Cannot apply chat template to an empty conversation. Provide at least one message."
+            )
+        turns = "".join(
+            f"<|turn>{self._role(one)}\n{self._words(one).strip()}<turn|>\n" for one in messages
         )
-    return "model" if message["role"] == "assistant" else str(message["role"])
+        return f"<bos>{turns}<|turn>model\n" if open_turn else f"<bos>{turns}"
 
+    def _role(self, message: Mapping[str, Any]) -> str:
+        if "role" not in message:
+            where = "body.messages.0.role"
+            raise WireError("1 validation error: role", kind="Bad Request", param=where)
+        return "model" if message["role"] == "assistant" else str(message["role"])
 
-def _text(message: Mapping[str, Any], model_name: str, *, multimodal: bool) -> str:
-    content = message.get("content") or ""
-    if isinstance(content, str):
-        return content
-    if not multimodal and any(part.get("type", "text") not in _TEXTS for part in content):
-        raise WireError(f"{model_name} is not a multimodal model")
-    return "".join(part.get("text", "<image>") for part in content)
-
-
-_EXAMPLES: Final[Mapping[str, Any]] = {
-    "string": "example",
-    "integer": 1,
-    "number": 1.0,
-    "boolean": True,
-    "array": [],
-    "object": {},
-}
-_NO_BEAM: Final = "Streaming is not currently supported with beam search"
-_Asked = TypeVar("_Asked", CompletionRequest, ChatRequest)
+    def _words(self, message: Mapping[str, Any]) -> str:
+        content = message.get("content") or ""
+        if isinstance(content, str):
+            return content
+        if not self.multimodal and any(part.get("type", "text") != "text" for part in content):
+            raise WireError(f"{self.names[0]} is not a multimodal model")
+        return "".join(part.get("text", "<image>") for part in content)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job(Generic[_Asked]):
+class Job:
     """Everything that an answer is made of, but for the tokens."""
 
     served: Served
-    request: _Asked
+    request: CompletionRequest | ChatRequest
     prompts: tuple[Sequence[int], ...]
     asks: tuple[Ask, ...]
     id: str
@@ -162,255 +136,114 @@ class Job(Generic[_Asked]):
 
     @property
     def head(self) -> dict[str, Any]:
-        """What every answer and every chunk begins with."""
+        """What every answer begins with."""
         kind = "text_completion" if self.id.startswith("cmpl-") else "chat.completion"
-        return {"id": self.id, "object": kind, "created": self.created, "model": self.served.name}
+        name = self.served.names[0]
+        return {"id": self.id, "object": kind, "created": self.created, "model": name}
 
-    def prompt_of(self, index: int) -> Sequence[int]:
-        return self.asks[index].prompt
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(map(len, self.prompts))
 
-    def prompt_text(self, index: int) -> str:
-        return decode(self.served.engine.tokenizer, self.prompt_of(index))
+    def details(self, chorus: Chorus) -> dict[str, int]:
+        """What the prefix cache knew of the last prompt, and what it learned in whole blocks."""
+        size = self.served.engine.scheduler.limits.block_size
+        cached = chorus.generations[-1].request.cached or 0
+        return {
+            "cached_tokens": cached,
+            "created_cache_tokens": len(self.prompts[0]) // size * size - cached,
+        }
 
-    def cached(self, chorus: Chorus) -> int:
-        """Prompt tokens that the prefix cache knew, of the last prompt."""
-        return chorus.generations[-1].request.cached or 0
+    def reasoning(self, chorus: Chorus) -> dict[str, int] | None:
+        """How many tokens were reasoning; None without a reasoning parser."""
+        if not self.served.reasoning_parser:
+            return None
+        spent = (min(g.reasoning_tokens, g.request.generated) for g in chorus.generations)
+        return {"reasoning_tokens": sum(spent)}
 
 
-def completion_job(
-    served: Served, request: CompletionRequest, request_id: str | None = None
-) -> Job[CompletionRequest]:
+def completion_job(served: Served, request: CompletionRequest, request_id: str | None) -> Job:
     """Read `POST /v1/completions`."""
     served.check_name(request.model)
     requests.check_output(request.max_tokens, served.max_model_len)
-    requests.check_truncation(request.truncate_prompt_tokens, served.max_model_len)
-    if request.suffix is not None:
-        message = "suffix is only supported for models with FIM completion rendering"
-        raise WireError(message, param="suffix")
-    if request.use_beam_search and request.stream:
-        raise WireError(_NO_BEAM)
-    if request.prompt_embeds is not None and request.prompt_embeds != []:
-        message = "You must set `--enable-prompt-embeds` to input `prompt_embeds`."
-        raise invalid(message, "prompt_embeds")
-    prompts = tuple(_prompt_tokens(served, prompt) for prompt in request.prompts)
-    only_echo = bool(request.echo) and request.max_tokens == 0
-    asked = 1 if only_echo else request.max_tokens
-    manner = Manner(form=guided(request.response_format, request.structured_outputs))
-    asks = tuple(
+    prompts = tuple(served.tokens_of(prompt) for prompt in request.prompts)
+    form = requests.guided_text(request)
+    asks = [
         ask
         for prompt in prompts
-        for ask in _asks(served, request, prompt, asked, request.logprobs or 0, manner)
-    )
+        for ask in _asks(served, request, prompt, request.max_tokens, form)
+    ]
     return Job(
         served=served,
         request=request,
         prompts=prompts,
-        asks=asks,
+        asks=tuple(asks),
         id=f"cmpl-{request_id or random_id()}",
         created=int(time.time()),
     )
 
 
-def chat_job(
-    served: Served, request: ChatRequest, request_id: str | None = None
-) -> Job[ChatRequest]:
+def chat_job(served: Served, request: ChatRequest, request_id: str | None) -> Job:
     """Read `POST /v1/chat/completions`."""
     served.check_name(request.model)
-    _check_tools(served, request)
-    _check_template(request)
-    if request.use_beam_search and request.stream:
-        raise EngineError(_NO_BEAM)
-    requests.check_truncation(request.truncate_prompt_tokens, served.max_model_len)
-    text = render(
-        request.messages,
-        served.engine.tokenizer.special,
-        model_name=served.name,
-        multimodal=served.multimodal,
-        open_turn=request.add_generation_prompt,
-    )
-    in_new_name = request.max_completion_tokens is not None
-    asked = request.max_completion_tokens if in_new_name else request.max_tokens
-    name = "max_completion_tokens" if in_new_name else "max_tokens"
+    request.check_tools(parser=served.tool_parser, automatic=served.auto_tools)
+    text = served.render(request.messages, open_turn=request.add_generation_prompt)
+    name, asked = request.asked_tokens
     requests.check_output(asked, served.max_model_len, name)
-    prompt = _prompt_tokens(served, text)
-    form = _tool_arguments(request) or guided(request.response_format, request.structured_outputs)
-    manner = Manner(thinks=_thinks(served, request), form=form)
-    shown = request.top_logprobs or 0
+    prompt = served.tokens_of(text)
+    form = requests.tool_arguments(request) or requests.guided_text(request)
+    thinking = (request.chat_template_kwargs or {}).get("enable_thinking")
+    thinks = served.reasoning_parser and bool(
+        thinking or request.reasoning_effort not in {None, "none"}
+    )
     return Job(
         served=served,
         request=request,
         prompts=(prompt,),
-        asks=tuple(_asks(served, request, prompt, asked, shown, manner)),
+        asks=tuple(_asks(served, request, prompt, asked, form, thinks=thinks)),
         id=f"chatcmpl-{request_id or random_id()}",
         created=int(time.time()),
         tool=request.forced_tool,
     )
 
 
-def _prompt_tokens(served: Served, prompt: str | Sequence[int]) -> Sequence[int]:
-    tokenizer, longest = served.engine.tokenizer, served.max_model_len
-    if not isinstance(prompt, str):
-        tokens: Sequence[int] = prompt
-    else:
-        per_token = tokenizer.max_chars_per_token
-        requests.check_text(prompt, max_model_len=longest, max_chars_per_token=per_token)
-        tokens = tokenizer.encode(prompt)
-    requests.check_prompt(
-        tokens,
-        max_model_len=longest,
-        vocab_size=max(served.vocab_size, tokenizer.vocab_size),
-        from_text=isinstance(prompt, str),
-    )
-    return tokens
-
-
 def _asks(
     served: Served,
-    request: Sampling,
+    request: CompletionRequest | ChatRequest,
     prompt: Sequence[int],
     asked: int | None,
-    logprobs: int,
-    manner: Manner,
+    form: str,
+    *,
+    thinks: bool = False,
 ) -> list[Ask]:
     room = served.max_model_len - len(prompt)
     max_tokens = room if asked is None else min(asked, room)
-    requests.check_sampling(
-        request,
-        max_tokens=max_tokens,
-        logprobs=logprobs,
-        max_logprobs=served.max_logprobs,
-        vocab_size=served.vocab_size,
-    )
-    requests.check_tokens(request, prompt=len(prompt), vocab_size=served.vocab_size)
-    requests.check_thinking(request.thinking_token_budget, thinks=served.reasoning_parser)
+    requests.check_sampling(request, max_tokens=max_tokens)
     return [
         Ask(
             prompt=prompt,
             max_tokens=max_tokens,
-            manner=_manner(request, manner, choice),
+            manner=Manner(
+                choice=choice,
+                seed=request.seed,
+                temperature=1.0 if request.temperature is None else request.temperature,
+                top_p=1.0 if request.top_p is None else request.top_p,
+                thinks=thinks,
+                min_tokens=request.min_tokens,
+                ignore_eos=request.ignore_eos,
+                form=form,
+            ),
             stops=request.stops,
             stop_tokens=frozenset(request.stop_token_ids or ()),
             keep_stop=request.include_stop_str_in_output,
-            choices=request.choices,
+            choices=request.n or 1,
         )
-        for choice in range(request.choices)
+        for choice in range(request.n or 1)
     ]
 
 
-def _manner(request: Sampling, manner: Manner, choice: int) -> Manner:
-    return Manner(
-        choice=choice,
-        seed=request.seed,
-        temperature=1.0 if request.temperature is None else request.temperature,
-        top_p=1.0 if request.top_p is None else request.top_p,
-        thinks=manner.thinks,
-        min_tokens=request.min_tokens,
-        ignore_eos=request.ignore_eos,
-        form=manner.form,
-    )
-
-
-def _thinks(served: Served, request: ChatRequest) -> bool:
-    asked = (request.chat_template_kwargs or {}).get("enable_thinking")
-    effort = request.reasoning_effort not in {None, "none"}
-    return served.reasoning_parser and bool(asked or effort)
-
-
-def _check_tools(served: Served, request: ChatRequest) -> None:
-    if not request.tools or request.tool_choice is None or request.tool_choice == "none":
-        return
-    if request.tool_choice == "auto" and not (served.auto_tools and served.tool_parser):
-        raise WireError(
-            '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
-        )
-    if served.tool_parser or request.tool_choice == "auto":
-        return
-    if request.tool_choice == "required":
-        raise WireError('tool_choice="required" requires --tool-call-parser to be set')
-    name = request.forced_tool
-    raise WireError(f'tool_choice=function "{name}" requires --tool-call-parser to be set')
-
-
-def _check_template(request: ChatRequest) -> None:
-    inner = request.chat_template_kwargs or {}
-    if request.chat_template is not None or inner.get("chat_template") is not None:
-        raise WireError(
-            "Chat template is passed with request, but --trust-request-chat-template is not set. "
-            "Refused request with untrusted chat template."
-        )
-    if request.continue_final_message and request.add_generation_prompt:
-        raise WireError(
-            "continue_final_message and add_generation_prompt are not compatible. Use "
-            "continue_final_message when you want the model to continue the final message, and "
-            "add_generation_prompt when you want to add a header that will prompt it to start a "
-            "new assistant message instead."
-        )
-    for name in ("mm_processor_kwargs", "media_io_kwargs"):
-        if getattr(request, name):
-            raise WireError(f"Per-request {name} are disabled by default.", param=name)
-
-
-def _tool_arguments(request: ChatRequest) -> str:
-    name = request.forced_tool
-    for tool in request.tools or ():
-        if tool.function.name == name:
-            properties = (tool.function.parameters or {}).get("properties") or {}
-            kinds = {key: value.get("type", "string") for key, value in properties.items()}
-            return json.dumps({key: _EXAMPLES.get(kind) for key, kind in kinds.items()})
-    return ""
-
-
-def completion_logprobs(
-    job: Job[CompletionRequest], tokens: Sequence[int], *, echoed: int = 0
-) -> dict[str, Any] | None:
-    """Those of `/v1/completions`; the very first token of a prompt has none."""
-    count = job.request.logprobs
-    if count is None:
-        return None
-    tokenizer = job.served.engine.tokenizer
-    texts = [decode(tokenizer, [token]) for token in tokens]
-    tops: list[dict[str, float] | None] = []
-    for position, token in enumerate(tokens):
-        pairs = likelihoods(token, count, tokenizer.vocab_size)
-        tops.append({decode(tokenizer, [other]): value for other, value in pairs})
-        if echoed and position == 0:
-            tops[0] = None
-    offsets = [sum(map(len, texts[:position])) for position in range(len(texts))]
-    return {
-        "text_offset": offsets,
-        "token_logprobs": [None if top is None else -0.1 for top in tops],
-        "tokens": texts,
-        "top_logprobs": tops,
-    }
-
-
-def chat_logprobs(job: Job[ChatRequest], tokens: Sequence[int]) -> dict[str, Any] | None:
-    """Those of `/v1/chat/completions`."""
-    if not job.request.logprobs:
-        return None
-    shown = job.request.top_logprobs or 0
-    content = []
-    for token in tokens:
-        pairs = likelihoods(token, shown, job.served.engine.tokenizer.vocab_size)
-        top = [_entry(job, other, value) for other, value in pairs[:shown]]
-        content.append({**_entry(job, *pairs[0]), "top_logprobs": top})
-    return {"content": content}
-
-
-def _entry(job: Job[ChatRequest], token: int, logprob: float) -> dict[str, Any]:
-    piece = job.served.engine.tokenizer.bytes_of(token)
-    return {
-        "token": piece.decode(errors="replace"),
-        "logprob": logprob,
-        "bytes": list(piece),
-    }
-
-
-_NOTHING_TRANSFERRED = {"kv_transfer_params": None, "ec_transfer_params": None, "metrics": None}
-
-
 def usage(prompt_tokens: int, completion_tokens: int) -> dict[str, Any]:
-    """The three numbers that every usage has."""
+    """Return the three numbers that every usage has."""
     return {
         "prompt_tokens": prompt_tokens,
         "total_tokens": prompt_tokens + completion_tokens,
@@ -418,105 +251,41 @@ def usage(prompt_tokens: int, completion_tokens: int) -> dict[str, Any]:
     }
 
 
-def completion_answer(
-    job: Job[CompletionRequest], chorus: Chorus, deltas: list[Delta]
-) -> dict[str, Any]:
-    """The body of `/v1/completions`."""
+def whole(job: Job, chorus: Chorus, deltas: list[Delta]) -> dict[str, Any]:
+    """Return the body of an answer that is not streamed."""
+    chat = isinstance(job.request, ChatRequest)
     made = sum(len(delta.tokens) for delta in deltas)
-    details = {"cached_tokens": job.cached(chorus), "created_cache_tokens": None}
-    return {
+    details: dict[str, int | None] = {**job.details(chorus), "multimodal_tokens": None}
+    if not chat:
+        details["created_cache_tokens"] = None
+    body = {
         **job.head,
-        "choices": [_completion_choice(job, index, delta) for index, delta in enumerate(deltas)],
+        "choices": [_choice(job, index, delta) for index, delta in enumerate(deltas)],
         "service_tier": None,
         "system_fingerprint": job.served.fingerprint,
         "usage": {
-            **usage(sum(map(len, job.prompts)), made),
-            "prompt_tokens_details": {**details, "multimodal_tokens": None}
-            if job.served.cache_details
-            else None,
-            "completion_tokens_details": None,
+            **usage(job.prompt_tokens, made),
+            "prompt_tokens_details": details if job.served.cache_details else None,
+            "completion_tokens_details": job.reasoning(chorus) if chat else None,
         },
-        **_NOTHING_TRANSFERRED,
     }
+    if chat:
+        tokens = list(job.prompts[0]) if job.request.return_token_ids else None
+        body |= {"prompt_logprobs": None, "prompt_token_ids": tokens, "prompt_text": None}
+    return body | {"kv_transfer_params": None, "ec_transfer_params": None, "metrics": None}
 
 
-def _completion_choice(job: Job[CompletionRequest], index: int, delta: Delta) -> dict[str, Any]:
-    request, prompt = job.request, list(job.prompt_of(index))
-    text, tokens, echoed = delta.text, delta.tokens, 0
-    if request.echo:
-        echoed = len(prompt)
-        before = "" if request.return_token_ids else job.prompt_text(index)
-        text, tokens = (
-            (before, prompt) if request.max_tokens == 0 else (before + text, prompt + tokens)
-        )
-    return {
-        "index": index,
-        "text": text,
-        "logprobs": completion_logprobs(job, tokens, echoed=echoed),
-        "finish_reason": delta.finish_reason,
+def _choice(job: Job, index: int, delta: Delta) -> dict[str, Any]:
+    end = {
+        "logprobs": None,
+        "finish_reason": _finish_reason(job, delta),
         "stop_reason": delta.stop_reason,
-        "token_ids": delta.tokens if request.return_token_ids else None,
-        "prompt_logprobs": None,
-        "prompt_token_ids": prompt if request.return_token_ids else None,
-        "routed_experts": None,
+        "token_ids": delta.tokens if job.request.return_token_ids else None,
     }
-
-
-def chat_answer(job: Job[ChatRequest], chorus: Chorus, deltas: list[Delta]) -> dict[str, Any]:
-    """The body of `/v1/chat/completions`."""
-    prompt = list(job.prompts[0])
-    made = sum(len(delta.tokens) for delta in deltas)
-    return {
-        **job.head,
-        "choices": [_chat_choice(job, index, delta) for index, delta in enumerate(deltas)],
-        "service_tier": None,
-        "system_fingerprint": job.served.fingerprint,
-        "usage": {
-            **usage(len(prompt), made),
-            "prompt_tokens_details": {**cache_details(job, chorus), "multimodal_tokens": None}
-            if job.served.cache_details
-            else None,
-            "completion_tokens_details": reasoning_details(job, chorus),
-        },
-        "prompt_logprobs": None,
-        "prompt_token_ids": prompt if job.request.return_token_ids else None,
-        "prompt_text": None,
-        **_NOTHING_TRANSFERRED,
-    }
-
-
-def cache_details(job: Job[ChatRequest], chorus: Chorus) -> dict[str, int]:
-    """What the prefix cache knew, and what it learned in whole blocks."""
-    size = job.served.engine.scheduler.limits.block_size
-    cached = job.cached(chorus)
-    return {
-        "cached_tokens": cached,
-        "created_cache_tokens": len(job.prompts[0]) // size * size - cached,
-    }
-
-
-def reasoning_details(job: Job[ChatRequest], chorus: Chorus) -> dict[str, int] | None:
-    """How many tokens were reasoning; nothing without a reasoning parser."""
-    if not job.served.reasoning_parser:
-        return None
-    spent = (min(g.reasoning_tokens, g.request.generated) for g in chorus.generations)
-    return {"reasoning_tokens": sum(spent)}
-
-
-def tool_calls(job: Job[ChatRequest], arguments: str) -> list[dict[str, Any]]:
-    """One call of the tool that had to be called."""
-    function = {"name": job.tool, "arguments": arguments}
-    return [{"id": f"chatcmpl-tool-{random_id()}", "type": "function", "function": function}]
-
-
-def finish_reason(job: Job[ChatRequest], delta: Delta) -> str | None:
-    """A required call ends with `tool_calls`, a named one with `stop`."""
-    required = job.tool is not None and job.request.tool_choice == "required"
-    return "tool_calls" if required and delta.finish_reason == "stop" else delta.finish_reason
-
-
-def _chat_choice(job: Job[ChatRequest], index: int, delta: Delta) -> dict[str, Any]:
-    request = job.request
+    if isinstance(job.request, CompletionRequest):
+        tokens = list(job.asks[index].prompt) if job.request.return_token_ids else None
+        prompt = {"prompt_logprobs": None, "prompt_token_ids": tokens, "routed_experts": None}
+        return {"index": index, "text": delta.text, **end, **prompt}
     message: dict[str, Any] = {
         "role": "assistant",
         "content": delta.text if job.tool is None else None,
@@ -526,163 +295,132 @@ def _chat_choice(job: Job[ChatRequest], index: int, delta: Delta) -> dict[str, A
         "function_call": None,
     }
     if job.tool is not None:
-        message["tool_calls"] = tool_calls(job, delta.text)
-    message["reasoning"] = (delta.reasoning or None) if request.include_reasoning else None
-    return {
-        "index": index,
-        "message": message,
-        "logprobs": chat_logprobs(job, delta.tokens),
-        "finish_reason": finish_reason(job, delta),
-        "stop_reason": delta.stop_reason,
-        "token_ids": delta.tokens if request.return_token_ids else None,
-        "routed_experts": None,
-    }
+        message["tool_calls"] = [_tool_call(job, delta.text)]
+    message["reasoning"] = (delta.reasoning or None) if job.request.include_reasoning else None
+    return {"index": index, "message": message, **end, "routed_experts": None}
 
 
-DONE = "data: [DONE]\n\n"
+def _tool_call(job: Job, arguments: str) -> dict[str, Any]:
+    function = {"name": job.tool, "arguments": arguments}
+    return {"id": f"chatcmpl-tool-{random_id()}", "type": "function", "function": function}
+
+
+def _finish_reason(job: Job, delta: Delta) -> str | None:
+    """Return `tool_calls` for a required call that is over; a named one ends with `stop`."""
+    request = job.request
+    required = isinstance(request, ChatRequest) and request.tool_choice == "required"
+    return "tool_calls" if required and delta.finish_reason == "stop" else delta.finish_reason
 
 
 def event(body: object) -> str:
-    """One server-sent event."""
+    """Return one server-sent event."""
     return f"data: {json.dumps(body, ensure_ascii=False, separators=(',', ':'))}\n\n"
 
 
-async def completion_events(job: Job[CompletionRequest], chorus: Chorus) -> AsyncIterator[str]:
-    """The stream of `/v1/completions`."""
-    made = [0] * len(job.asks)
+async def completion_events(job: Job, chorus: Chorus) -> AsyncIterator[str]:
+    """Give the stream of `/v1/completions`."""
+    request, made = job.request, [0] * len(job.asks)
     async for index, delta in chorus.deltas():
-        first = made[index] == 0
+        first, prompt = made[index] == 0, job.asks[index].prompt
         made[index] += len(delta.tokens)
-        chunk = {
-            **job.head,
-            "choices": [_completion_choice_streams(job, index, delta, first=first)],
+        choice = {
+            "index": index,
+            "text": delta.text,
+            "logprobs": None,
+            "finish_reason": delta.finish_reason,
+            "stop_reason": delta.stop_reason,
+            "prompt_token_ids": list(prompt) if first and request.return_token_ids else None,
+            "token_ids": delta.tokens if request.return_token_ids else None,
         }
-        if delta.finish_reason and not job.request.wants_usage:
+        chunk = {**job.head, "choices": [choice]}
+        if delta.finish_reason and not request.wants_usage:
             chunk["system_fingerprint"] = job.served.fingerprint
-        if job.request.wants_continuous_usage:
-            chunk["usage"] = usage(len(job.prompt_of(index)), made[index])
+        if request.wants_continuous_usage:
+            chunk["usage"] = usage(len(prompt), made[index])
         yield event(chunk)
-    if job.request.wants_usage:
-        used = usage(sum(map(len, job.prompts)), sum(made))
+    if request.wants_usage:
+        used = usage(job.prompt_tokens, sum(made))
         if job.served.cache_details:
-            used["prompt_tokens_details"] = {"cached_tokens": job.cached(chorus)}
-        fingerprint = job.served.fingerprint
-        yield event({**job.head, "choices": [], "usage": used, "system_fingerprint": fingerprint})
+            used["prompt_tokens_details"] = {"cached_tokens": job.details(chorus)["cached_tokens"]}
+        yield event(_last(job, job.head, used))
     yield DONE
 
 
-def _completion_choice_streams(
-    job: Job[CompletionRequest], index: int, delta: Delta, *, first: bool
-) -> dict[str, Any]:
-    request, prompt = job.request, list(job.prompt_of(index))
-    text, tokens, shown_prompt = delta.text, delta.tokens, None
-    if first and (request.echo or request.return_token_ids):
-        shown_prompt = prompt
-    if first and request.echo:
-        before = "" if request.return_token_ids else job.prompt_text(index)
-        text = before if request.max_tokens == 0 else before + text
-        tokens = prompt + tokens
-    return {
-        "index": index,
-        "text": text,
-        "logprobs": completion_logprobs(job, tokens, echoed=len(prompt) if first else 0)
-        if request.echo
-        else completion_logprobs(job, tokens),
-        "finish_reason": delta.finish_reason,
-        "stop_reason": delta.stop_reason,
-        "prompt_token_ids": shown_prompt,
-        "token_ids": delta.tokens if request.return_token_ids else None,
-    }
-
-
-async def chat_events(job: Job[ChatRequest], chorus: Chorus) -> AsyncIterator[str]:
-    """The stream of `/v1/chat/completions`: the roles, the pieces, the usage."""
-    made = [0] * len(job.asks)
-    opened = False
+async def chat_events(job: Job, chorus: Chorus) -> AsyncIterator[str]:
+    """Give the stream of `/v1/chat/completions`: the roles, the pieces, the usage."""
+    made, opened = [0] * len(job.asks), False
+    head = {**job.head, "object": "chat.completion.chunk"}
     async for index, delta in chorus.deltas():
-        if not opened:
-            opened = True
-            for chunk in _openings(job):
-                yield event(chunk)
-        first = made[index] == 0
+        for opening in () if opened else _openings(job, head):
+            yield event(opening)
+        first, opened = made[index] == 0, True
         made[index] += len(delta.tokens)
         if not _is_silent(job, delta):
-            yield event(_chat_chunk(job, index, delta, made[index], first=first))
+            yield event(_chunk(job, head, index, delta, made[index], first=first))
     if job.request.wants_usage:
-        yield event(_chat_usage(job, chorus, sum(made)))
+        used = usage(job.prompt_tokens, sum(made))
+        if job.served.cache_details:
+            used["prompt_tokens_details"] = job.details(chorus)
+        if details := job.reasoning(chorus):
+            used["completion_tokens_details"] = details
+        yield event(_last(job, head, used))
     yield DONE
 
 
-def _head(job: Job[ChatRequest]) -> dict[str, Any]:
-    return {**job.head, "object": "chat.completion.chunk"}
+def _last(job: Job, head: dict[str, Any], used: dict[str, Any]) -> dict[str, Any]:
+    return {**head, "choices": [], "usage": used, "system_fingerprint": job.served.fingerprint}
 
 
-def _openings(job: Job[ChatRequest]) -> list[dict[str, Any]]:
-    prompt = list(job.prompts[0])
-    chunks = []
-    for index in range(len(job.asks)):
-        delta = {"role": "assistant", "content": ""}
-        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
-        chunk = {**_head(job), "choices": [choice]}
-        if job.request.wants_continuous_usage:
-            chunk["usage"] = _continuous(job, 0)
-        chunk["prompt_token_ids"] = prompt if job.request.return_token_ids else None
-        chunk["prompt_text"] = None
-        chunks.append(chunk)
-    return chunks
+def _openings(job: Job, head: dict[str, Any]) -> list[dict[str, Any]]:
+    tokens = list(job.prompts[0]) if job.request.return_token_ids else None
+    delta = {"role": "assistant", "content": ""}
+    used = {"usage": _continuous(job, 0)} if job.request.wants_continuous_usage else {}
+    return [
+        {
+            **head,
+            "choices": [{"index": index, "delta": delta, "logprobs": None, "finish_reason": None}],
+            **used,
+            "prompt_token_ids": tokens,
+            "prompt_text": None,
+        }
+        for index in range(len(job.asks))
+    ]
 
 
-def _continuous(job: Job[ChatRequest], made: int) -> dict[str, Any]:
+def _continuous(job: Job, made: int) -> dict[str, Any]:
     details = {"reasoning_tokens": 0} if job.served.reasoning_parser else None
     return {**usage(len(job.prompts[0]), made), "completion_tokens_details": details}
 
 
-def _is_silent(job: Job[ChatRequest], delta: Delta) -> bool:
-    """A parser that has nothing to say sends no chunk."""
-    spoken = delta.text or (delta.reasoning and job.request.include_reasoning)
-    needed = delta.finish_reason or job.request.return_token_ids or job.request.logprobs
-    return job.served.parses and not spoken and not needed
+def _is_silent(job: Job, delta: Delta) -> bool:
+    """Whether a parser has nothing to say of this: it then sends no chunk."""
+    request = job.request
+    shows = isinstance(request, ChatRequest) and request.include_reasoning
+    spoken = delta.text or (delta.reasoning and shows)
+    return job.served.parses and not (spoken or delta.finish_reason or request.return_token_ids)
 
 
-def _chat_chunk(
-    job: Job[ChatRequest], index: int, delta: Delta, made: int, *, first: bool
+def _chunk(
+    job: Job, head: dict[str, Any], index: int, delta: Delta, made: int, *, first: bool
 ) -> dict[str, Any]:
-    choice: dict[str, Any] = {
-        "index": index,
-        "delta": _message(job, delta, first=first),
-        "logprobs": chat_logprobs(job, delta.tokens),
-        "finish_reason": finish_reason(job, delta),
-    }
+    assert isinstance(job.request, ChatRequest)
+    message: dict[str, Any] = {}
+    if job.tool is not None:
+        later = {"function": {"arguments": delta.text}}
+        message["tool_calls"] = [{"index": 0, **(_tool_call(job, delta.text) if first else later)}]
+    else:
+        if delta.reasoning and job.request.include_reasoning:
+            message["reasoning"] = delta.reasoning
+        if delta.text or not job.served.parses:
+            message["content"] = delta.text
+    reason = _finish_reason(job, delta)
+    choice = {"index": index, "delta": message, "logprobs": None, "finish_reason": reason}
     if delta.finish_reason:
         choice["stop_reason"] = delta.stop_reason
     choice["token_ids"] = delta.tokens if job.request.return_token_ids else None
-    chunk = {**_head(job), "choices": [choice]}
+    chunk = {**head, "choices": [choice]}
     if delta.finish_reason and not job.request.wants_usage:
         chunk["system_fingerprint"] = job.served.fingerprint
     if job.request.wants_continuous_usage:
         chunk["usage"] = _continuous(job, made)
     return chunk
-
-
-def _message(job: Job[ChatRequest], delta: Delta, *, first: bool) -> dict[str, Any]:
-    if job.tool is not None:
-        call = tool_calls(job, delta.text)[0]
-        later = {"function": {"arguments": delta.text}}
-        return {"tool_calls": [{"index": 0, **(call if first else later)}]}
-    message: dict[str, Any] = {}
-    if delta.reasoning and job.request.include_reasoning:
-        message["reasoning"] = delta.reasoning
-    if delta.text or not job.served.parses:
-        message["content"] = delta.text
-    return message
-
-
-def _chat_usage(job: Job[ChatRequest], chorus: Chorus, made: int) -> dict[str, Any]:
-    used = usage(len(job.prompts[0]), made)
-    if job.served.cache_details:
-        used["prompt_tokens_details"] = cache_details(job, chorus)
-    details = reasoning_details(job, chorus)
-    if details is not None:
-        used["completion_tokens_details"] = details
-    fingerprint = job.served.fingerprint
-    return {**_head(job), "choices": [], "usage": used, "system_fingerprint": fingerprint}

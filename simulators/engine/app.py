@@ -1,14 +1,13 @@
 """The routes of vLLM 0.32's web server that an operator uses."""
 
 import json
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, TypeVar
 
 import anyio
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -18,24 +17,30 @@ from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from simulators.engine import answers
-from simulators.engine.answers import VERSION, Job, Served, chat_job, completion_job, render
-from simulators.engine.engine import Chorus, Delta, Engine
+from simulators.engine.answers import (
+    VERSION,
+    Job,
+    Served,
+    chat_events,
+    chat_job,
+    completion_events,
+    completion_job,
+    whole,
+)
+from simulators.engine.engine import Delta, Engine
+from simulators.engine.errors import (
+    CountRequests,
+    RequireKey,
+    WireError,
+    not_simulated,
+    unreadable,
+)
 from simulators.engine.model import decode
 from simulators.engine.requests import (
     ChatRequest,
     CompletionRequest,
     DetokenizeRequest,
-    Sampling,
-    TokenizeChat,
-    TokenizeCompletion,
-)
-from simulators.engine.wire_errors import (
-    CountRequests,
-    EngineError,
-    RequireKey,
-    WireError,
-    unreadable,
+    TokenizeRequest,
 )
 
 NOT_SIMULATED: Final[tuple[tuple[str, list[str]], ...]] = (
@@ -51,15 +56,7 @@ NOT_SIMULATED: Final[tuple[tuple[str, list[str]], ...]] = (
 )
 """Routes of vLLM that answer 501 here, so that nobody takes a rehearsal's 404 for vLLM's."""
 Work = Callable[[], Coroutine[Any, Any, None]]
-_Body = TypeVar("_Body")
-_Asked = TypeVar("_Asked", CompletionRequest, ChatRequest)
-_TOKENIZE: TypeAdapter[TokenizeCompletion | TokenizeChat] = TypeAdapter(
-    TokenizeCompletion | TokenizeChat
-)
-_DETOKENIZE = TypeAdapter(DetokenizeRequest)
-_SESSION: Final = "X-Amzn-SageMaker-Session-Id"
-_COMPLETION = TypeAdapter(CompletionRequest)
-_CHAT = TypeAdapter(ChatRequest)
+_Body = TypeVar("_Body", bound=BaseModel)
 
 
 def _require_json(request: Request) -> None:
@@ -68,105 +65,51 @@ def _require_json(request: Request) -> None:
         raise unreadable(["Unsupported Media Type: Only 'application/json' is allowed"])
 
 
-async def _read(request: Request, kind: TypeAdapter[_Body]) -> _Body:
+async def _read(request: Request, kind: type[_Body]) -> _Body:
+    """Read a body as FastAPI does, and refuse it in its words."""
     _require_json(request)
-    raw = await request.body()
     try:
-        data = json.loads(raw or b"null")
+        data = json.loads(await request.body() or b"null")
     except json.JSONDecodeError as error:
-        raise unreadable([_not_json(error)]) from error
+        found = {"type": "json_invalid", "loc": ("body", error.pos), "msg": "JSON decode error"}
+        raise unreadable([{**found, "input": {}, "ctx": {"error": error.msg}}]) from error
     if data is None:
         missing = {"type": "missing", "loc": ("body",), "msg": "Field required", "input": None}
         raise unreadable([missing])
     try:
-        return kind.validate_python(data)
+        return kind.model_validate(data)
     except ValidationError as error:
-        raise unreadable(_found(error, data)) from error
-
-
-def _not_json(error: json.JSONDecodeError) -> dict[str, Any]:
-    return {
-        "type": "json_invalid",
-        "loc": ("body", error.pos),
-        "msg": "JSON decode error",
-        "input": {},
-        "ctx": {"error": error.msg},
-    }
-
-
-def _found(error: ValidationError, data: object) -> list[dict[str, Any]]:
-    if not isinstance(data, dict):
+        if isinstance(data, dict):
+            every = error.errors(include_url=False)
+            raise unreadable([{**one, "loc": ("body", *one["loc"])} for one in every]) from error
         message = "Input should be a valid dictionary or object to extract fields from"
-        kind = "model_attributes_type"
-        return [{"type": kind, "loc": ("body",), "msg": message, "input": data}]
-    found = error.errors(include_url=False)
-    return [{**one, "loc": ("body", *_fields(one["loc"]))} for one in found]
-
-
-def _fields(location: Sequence[int | str]) -> tuple[int | str, ...]:
-    """Without the names of the models that a union tried."""
-    return tuple(part for part in location if part not in {"TokenizeCompletion", "TokenizeChat"})
-
-
-async def _invoked(request: Request) -> dict[str, Any]:
-    """Read a body as SageMaker's hosting library does, in its words.
-
-    source: model-hosting-container-standards as vllm 0.32.0 uses it, asked 2026-11-23.
-    """
-    if _SESSION in request.headers:
-        raise WireError(
-            f"Invalid payload. stateful sessions not enabled, {_SESSION} header not supported",
-            kind="Bad Request",
-        )
-    try:
-        body = json.loads(await request.body())
-    except json.JSONDecodeError as error:
-        raise WireError(f"JSON decode error: {error}", kind="Bad Request") from error
-    if isinstance(body, list):
-        raise WireError("list indices must be integers or slices, not str")
-    if not isinstance(body, dict):
-        raise WireError(f"argument of type '{type(body).__name__}' is not iterable")
-    return {**body, "model": None}
+        kind_of = "model_attributes_type"
+        raise unreadable(
+            [{"type": kind_of, "loc": ("body",), "msg": message, "input": data}]
+        ) from (error)
 
 
 class _Answer(Response):
     """Runs a job while the client is there; its leaving aborts the job."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        job: Job[_Asked],
-        whole: Callable[[Job[_Asked], Chorus, list[Delta]], dict[str, Any]],
-        events: Callable[[Job[_Asked], Chorus], AsyncIterator[str]],
-    ) -> None:
+    def __init__(self, engine: Engine, job: Job) -> None:
         self.background = None
         self._engine = engine
-        self._asks = job.asks
-        self._streams = bool(job.request.stream)
-        self._whole: Callable[[Chorus, list[Delta]], dict[str, Any]] = lambda chorus, deltas: whole(
-            job, chorus, deltas
-        )
-        self._events: Callable[[Chorus], AsyncIterator[str]] = lambda chorus: events(job, chorus)
+        self._job = job
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._engine.generate(self._asks) as chorus:
-            if self._streams:
-                body = self._events(chorus)
-                reply: Response = StreamingResponse(body, media_type="text/event-stream")
+        job = self._job
+        with self._engine.generate(job.asks) as chorus:
+            if job.request.stream:
+                chat = isinstance(job.request, ChatRequest)
+                events = (chat_events if chat else completion_events)(job, chorus)
+                reply: Response = StreamingResponse(events, media_type="text/event-stream")
             else:
                 deltas = await _unless_gone(receive, chorus.collect)
                 if deltas is None:
                     return
-                reply = JSONResponse(self._whole(chorus, deltas))
+                reply = JSONResponse(whole(job, chorus, deltas))
             await reply(scope, receive, send)
-
-
-def _late(error: EngineError, body: Sampling) -> Response:
-    """Answer what the engine refuses: a stream has begun by then."""
-    if not body.stream:
-        raise error
-    events = [answers.event(error.body()), answers.DONE]
-    return StreamingResponse(iter(events), media_type="text/event-stream")
 
 
 async def _unless_gone(
@@ -208,7 +151,7 @@ class _Routes:
         return JSONResponse({"server_load": 0})
 
     async def models(self, _: Request) -> Response:
-        return JSONResponse({"object": "list", "data": self._served.cards(int(time.time()))})
+        return JSONResponse({"object": "list", "data": self._served.cards()})
 
     async def metrics(self, _: Request) -> Response:
         self._served.metrics.look(self._served.engine.scheduler)
@@ -216,69 +159,59 @@ class _Routes:
         return Response(page, headers={"content-type": CONTENT_TYPE_LATEST})
 
     async def completions(self, request: Request) -> Response:
-        return self._completed(request, await _read(request, _COMPLETION))
+        body = await _read(request, CompletionRequest)
+        job = completion_job(self._served, body, request.headers.get("x-request-id"))
+        return _Answer(self._served.engine, job)
 
     async def chat(self, request: Request) -> Response:
-        return self._chatted(request, await _read(request, _CHAT))
+        body = await _read(request, ChatRequest)
+        job = chat_job(self._served, body, request.headers.get("x-request-id"))
+        return _Answer(self._served.engine, job)
 
     async def invocations(self, request: Request) -> Response:
-        """SageMaker's door: a chat or a completion of the base model, whatever `model` says."""
+        """Answer a chat or a completion of the base model, whatever `model` says; asks for no key.
+
+        source: model-hosting-container-standards as vllm 0.32.0 uses it, asked 2026-11-23.
+        """
         _require_json(request)
-        body = await _invoked(request)
+        try:
+            body = json.loads(await request.body())
+        except json.JSONDecodeError as error:
+            raise WireError(f"JSON decode error: {error}", kind="Bad Request") from error
+        body = {**body, "model": None} if isinstance(body, dict) else body
         with suppress(ValidationError):
-            return self._chatted(request, _CHAT.validate_python(body))
+            chat = chat_job(self._served, ChatRequest.model_validate(body), None)
+            return _Answer(self._served.engine, chat)
         with suppress(ValidationError):
-            return self._completed(request, _COMPLETION.validate_python(body))
+            job = completion_job(self._served, CompletionRequest.model_validate(body), None)
+            return _Answer(self._served.engine, job)
         raise WireError(
             "Cannot find suitable handler for request. Expected one of: "
             "['ChatCompletionRequest', 'CompletionRequest']"
         )
 
-    def _completed(self, request: Request, body: CompletionRequest) -> Response:
-        try:
-            job = completion_job(self._served, body, request.headers.get("x-request-id"))
-        except EngineError as error:
-            return _late(error, body)
-        answer, events = answers.completion_answer, answers.completion_events
-        return _Answer(self._served.engine, job, answer, events)
-
-    def _chatted(self, request: Request, body: ChatRequest) -> Response:
-        try:
-            job = chat_job(self._served, body, request.headers.get("x-request-id"))
-        except EngineError as error:
-            return _late(error, body)
-        return _Answer(self._served.engine, job, answers.chat_answer, answers.chat_events)
-
     async def tokenize(self, request: Request) -> Response:
-        asked = await _read(request, _TOKENIZE)
-        self._served.check_name(asked.model)
-        tokenizer = self._served.engine.tokenizer
-        tokens = tokenizer.encode(self._text(asked))
+        asked = await _read(request, TokenizeRequest)
+        served, tokenizer = self._served, self._served.engine.tokenizer
+        served.check_name(asked.model)
+        text = asked.prompt
+        if text is None:
+            text = served.render(asked.messages or [], open_turn=asked.add_generation_prompt)
+        tokens = tokenizer.encode(text)
         texts = [decode(tokenizer, [token]) for token in tokens]
         return JSONResponse(
             {
                 "count": len(tokens),
-                "max_model_len": self._served.max_model_len,
+                "max_model_len": served.max_model_len,
                 "tokens": tokens,
                 "token_strs": texts if asked.return_token_strs else None,
             }
         )
 
     async def detokenize(self, request: Request) -> Response:
-        asked = await _read(request, _DETOKENIZE)
+        asked = await _read(request, DetokenizeRequest)
         self._served.check_name(asked.model)
         return JSONResponse({"prompt": decode(self._served.engine.tokenizer, asked.tokens)})
-
-    def _text(self, asked: TokenizeCompletion | TokenizeChat) -> str:
-        if isinstance(asked, TokenizeCompletion):
-            return asked.prompt
-        return render(
-            asked.messages,
-            self._served.engine.tokenizer.special,
-            model_name=self._served.name,
-            multimodal=self._served.multimodal,
-            open_turn=asked.add_generation_prompt,
-        )
 
     def table(self) -> list[Route]:
         routes = [
@@ -295,7 +228,7 @@ class _Routes:
             Route("/invocations", self.invocations, methods=["POST"]),
             Route("/kv_event_sources", self.nothing, methods=["GET"]),
             Route("/is_scaling_elastic_ep", self.not_scaling, methods=["POST"]),
-            *(Route(path, _not_simulated, methods=methods) for path, methods in NOT_SIMULATED),
+            *(Route(path, _no_such_route, methods=methods) for path, methods in NOT_SIMULATED),
         ]
         for route in routes:
             # FastAPI, unlike Starlette, does not answer HEAD for every GET.
@@ -303,38 +236,26 @@ class _Routes:
         return [*routes, *_pages(routes)]
 
 
-async def _not_simulated(request: Request) -> Response:
-    path = request.scope["path"]
-    raise WireError(
-        f"vLLM {VERSION} answers {path}; the simulated engine does not.",
-        kind="NotImplementedError",
-        code=501,
-    )
+async def _no_such_route(request: Request) -> Response:
+    raise not_simulated(request.scope["path"])
 
 
 def _pages(routes: Sequence[Route]) -> list[Route]:
-    """Give the pages that FastAPI makes of the routes; as in vLLM no key guards them."""
-    document = {
-        "openapi": "3.1.0",
-        "info": {"title": "FastAPI", "version": "0.1.0"},
-        "paths": {
-            path: {
-                method.lower(): {"responses": {"200": {"description": "Successful Response"}}}
-                for route in routes
-                for method in route.methods or ()
-                if route.path == path
-            }
-            for path in dict.fromkeys(route.path for route in routes)
-        },
-    }
+    """Return the pages that FastAPI makes of the routes; as in vLLM no key guards them."""
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        for method in route.methods or ():
+            answer = {"responses": {"200": {"description": "Successful Response"}}}
+            paths.setdefault(route.path, {})[method.lower()] = answer
+    info = {"title": "FastAPI", "version": "0.1.0"}
 
-    async def listed(_: Request) -> Response:
-        return JSONResponse(document)
+    async def document(_: Request) -> Response:
+        return JSONResponse({"openapi": "3.1.0", "info": info, "paths": paths})
 
-    async def shown(_: Request) -> Response:
+    async def page(_: Request) -> Response:
         return HTMLResponse("<title>FastAPI</title><p>The routes are in /openapi.json.")
 
-    pages = {"/openapi.json": listed, "/docs": shown, "/redoc": shown}
+    pages = {"/openapi.json": document, "/docs": page, "/redoc": page}
     return [Route(path, endpoint, methods=["GET"]) for path, endpoint in pages.items()]
 
 
@@ -356,7 +277,7 @@ def make_app(
     around: Sequence[Middleware] = (),
     beside: Sequence[Work] = (),
 ) -> Starlette:
-    """The web server; its lifespan runs the engine and what works beside it."""
+    """Return the web server; its lifespan runs the engine and what works beside it."""
     routes = _Routes(served).table()
 
     @asynccontextmanager

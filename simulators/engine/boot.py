@@ -5,14 +5,14 @@ import signal
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 import anyio
 
-from simulators.engine.flags import BootError, Environment, Failure, Knobs, Phase, Process
-from simulators.engine.model import GIB, CacheAsk, CachePlan, Model, plan_cache
+from simulators.engine.flags import BootError, Failure, Knobs, Phase, Process
+from simulators.engine.model import GIB
+from simulators.engine.room import CachePlan, PlannedRoom, Room
 
 _BAR: Final = 10
 _PREFIX: Final = "/usr/local/lib/python3.12/dist-packages/vllm"
@@ -85,57 +85,6 @@ def complain(error: BootError) -> None:
     sys.stderr.flush()
 
 
-_DEFAULT_BLOCK_SIZE: Final = 16
-"""source: vllm 0.32.0 on CUDA; the CPU build takes 128."""
-_DEFAULT_BATCHED_TOKENS: Final = 2048
-"""source: facts/vllm-sizing.md section 2.1, devices below 70 GiB."""
-_DEFAULT_SEQUENCES: Final = 256
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
-    """What the flags, the model and the device come to."""
-
-    model: Model
-    max_model_len: int
-    block_size: int
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    weights_gib: float
-    """Resident, of one device."""
-
-
-def resolve(flags: Namespace, model: Model, knobs: Knobs, environment: Environment) -> Setup:
-    """Fill in defaults; refuse a length that the model does not have."""
-    longest = model.max_position_embeddings
-    asked = flags.max_model_len
-    if asked and asked > longest and not environment.vllm_allow_long_max_model_len:
-        raise BootError(
-            "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig\n"
-            f"  Value error, User-specified max_model_len ({asked}) is greater than the derived "
-            f"max_model_len ({model.max_length_key}={float(longest)} or model_max_length=None in "
-            "model's config.json). To allow overriding this maximum, set the env var "
-            "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1."
-        )
-    length = longest if asked in {None, -1} else asked
-    batched = flags.max_num_batched_tokens or _DEFAULT_BATCHED_TOKENS
-    if not flags.enable_chunked_prefill:
-        batched = max(batched, length)
-    weights = knobs.weights_gib if knobs.weights_gib is not None else model.weights_gib
-    return Setup(
-        model=model,
-        max_model_len=length,
-        block_size=flags.block_size or _DEFAULT_BLOCK_SIZE,
-        max_num_seqs=flags.max_num_seqs or _DEFAULT_SEQUENCES,
-        max_num_batched_tokens=batched,
-        weights_gib=max(0.0, weights / flags.tensor_parallel_size - flags.cpu_offload_gb),
-    )
-
-
-_GRAPHS_GIB: Final = 0.3
-"""What captured graphs take on an L4; nothing with --enforce-eager."""
-_IN_FLIGHT: Final = 2
-"""Batches that async scheduling has in flight. source: facts/vllm-sizing.md section 2.3."""
 _TOLD_FLAGS: Final = (
     "load_format",
     "tensor_parallel_size",
@@ -148,122 +97,13 @@ _TOLD_FLAGS: Final = (
 )
 
 
-Moment = Literal["configured", "on-device", "empty", "loaded", "profiled", "cached"]
-"""Where a boot may find that it cannot go on; `empty` is before the weights are read."""
-
-
-class Room(Protocol):
-    """What the accelerator has room for."""
-
-    kind: str
-    """As the log calls it."""
-    graphs_gib: float
-    """What captured graphs take."""
-
-    def check(self, moment: Moment) -> None:
-        """Raise BootError for what the engine finds out at this moment."""
-
-    def available_bytes(self) -> int:
-        """What is left for the KV cache."""
-
-    def cache(self) -> CachePlan:
-        """Divide that into blocks; BootError if it does not hold one request."""
-
-
-class KnobbedRoom:
-    """An accelerator as the knobs describe it."""
-
-    kind = "GPU"
-    graphs_gib = _GRAPHS_GIB
-
-    def __init__(self, flags: Namespace, setup: Setup, knobs: Knobs) -> None:
-        self._flags = flags
-        self._setup = setup
-        self._knobs = knobs
-
-    def check(self, moment: Moment) -> None:
-        memory, weights = self._knobs.device_memory_gib, self._setup.weights_gib
-        free, given = self._knobs.free_gib, self._flags.kv_cache_memory_bytes
-        share = self._flags.gpu_memory_utilization
-        if moment == "on-device" and not given and share * memory > free:
-            raise memory_taken(share=share, total_gib=memory, free_gib=free)
-        if moment == "loaded" and weights > free:
-            raise out_of_memory(wanted_gib=weights - free, visible_gib=memory, free_gib=0.0)
-        left = free - weights - self._knobs.overhead_gib
-        if moment == "profiled" and given and given > left * GIB:
-            raise cache_too_large(wanted_gib=given / GIB, total_gib=memory, free_gib=left)
-
-    def available_bytes(self) -> int:
-        if self._flags.kv_cache_memory_bytes:
-            return int(self._flags.kv_cache_memory_bytes)
-        graphs = 0.0 if self._flags.enforce_eager else self.graphs_gib
-        requested = self._knobs.device_memory_gib * self._flags.gpu_memory_utilization
-        left = requested - self._setup.weights_gib - self._knobs.overhead_gib - graphs
-        return int(left * GIB)
-
-    def cache(self) -> CachePlan:
-        setup = self._setup
-        return plan_cache(
-            setup.model,
-            CacheAsk(
-                max_model_len=setup.max_model_len,
-                auto_length=self._flags.max_model_len == -1,
-                block_size=setup.block_size,
-                batched_tokens=_IN_FLIGHT * setup.max_num_batched_tokens,
-                kv_cache_dtype=self._flags.kv_cache_dtype,
-                tensor_parallel=self._flags.tensor_parallel_size,
-                available_bytes=self.available_bytes(),
-                blocks_override=self._flags.num_gpu_blocks_override,
-            ),
-        )
-
-
-def out_of_memory(*, wanted_gib: float, visible_gib: float, free_gib: float) -> BootError:
-    """PyTorch's words when an allocation fails."""
-    return BootError(
-        f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {wanted_gib:.2f} GiB. "
-        f"GPU 0 has a total capacity of {visible_gib:.2f} GiB of which {free_gib:.2f} GiB is free.",
-        process="EngineCore",
-    )
-
-
-def memory_taken(*, share: float, total_gib: float, free_gib: float) -> BootError:
-    """Words of vLLM 0.32's cpu_worker.py when others have what it would reserve."""
-    return BootError(
-        f"ValueError: Available memory on node 0 ({free_gib:.2f}/{total_gib:.2f} GiB) on startup "
-        f"is less than desired CPU memory utilization ({share}, {share * total_gib:.2f} GiB). On "
-        "the CPU backend, the `--gpu-memory-utilization` flag controls the fraction of CPU memory "
-        "reserved (despite its name). To resolve: decrease `--gpu-memory-utilization` (e.g. "
-        "`--gpu-memory-utilization 0.5`) or reduce CPU memory used by other processes.",
-        process="EngineCore",
-    )
-
-
-def cache_too_large(*, wanted_gib: float, total_gib: float, free_gib: float) -> BootError:
-    """Words of the same file when a cache of the given size finds no room."""
-    return BootError(
-        f"ValueError: Available memory on node 0 ({max(0.0, free_gib):.2f}/{total_gib:.2f} GiB) on "
-        f"kv cache allocation is less than requested memory for kv ({wanted_gib:.2f} GiB). "
-        "Decrease --kv-cache-memory-bytes, VLLM_CPU_KVCACHE_SPACE, or reduce CPU memory used by "
-        "other processes.",
-        process="EngineCore",
-    )
-
-
 class Boot:
     """Goes through the phases; each takes its time and may fail."""
 
-    def __init__(
-        self,
-        flags: Namespace,
-        setup: Setup,
-        knobs: Knobs,
-        failure: Failure,
-        room: Room | None = None,
-    ) -> None:
+    def __init__(self, room: Room, flags: Namespace, knobs: Knobs, failure: Failure) -> None:
         self._flags = flags
-        self._room = room or KnobbedRoom(flags, setup, knobs)
-        self._setup = setup
+        self._room = room
+        self._setup = room.setup
         self._knobs = knobs
         self._failure = failure
         self._eager = bool(flags.enforce_eager)
@@ -402,3 +242,118 @@ def _graph_sizes(max_num_seqs: int) -> Sequence[int]:
     largest = min(2 * max_num_seqs, 512)
     sizes = [1, 2, 4, *range(8, 257, 8), *range(272, 513, 16)]
     return [size for size in sizes if size <= largest]
+
+
+_MANAGER: Final = "compilation_manager.py"
+_SMALLEST: Final = (8, 16)
+"""Of a batch's requests and of its tokens."""
+_TASKS: Final = 9
+"""Graphs of the backbone in each warm-up pass."""
+
+
+def boot_of(room: Room, flags: Namespace, knobs: Knobs, failure: Failure) -> Boot:
+    """Return the boot of this accelerator."""
+    return (TpuBoot if room.kind == "TPU" else Boot)(room, flags, knobs, failure)
+
+
+class TpuBoot(Boot):
+    """The same phases in another order, with other words."""
+
+    def __init__(self, room: Room, flags: Namespace, knobs: Knobs, failure: Failure) -> None:
+        super().__init__(room, flags, knobs, failure)
+        assert isinstance(room, PlannedRoom)
+        self._chips = room.case.flags.tensor_parallel_size
+        self._limit_gib = room.case.accelerator.memory_gib or 0.0
+        self._cap = room.plan.gpu_memory_utilization
+
+    async def run(self) -> CachePlan:
+        """From the configuration to an engine that could serve."""
+        await self._configure()
+        self._init_mesh()
+        await self._load()
+        await self._enter("profiling")
+        self._room.check("profiled")
+        plan = await self._make_cache()
+        self._room.check("cached")
+        await self._compile()
+        if not self._eager:
+            await self._capture()
+        self._sum_up()
+        await self._enter("serving")
+        return plan
+
+    def _init_mesh(self) -> None:
+        mesh = f"Mesh('data': 1, 'model': {self._chips}, axis_types=(Auto, Auto))"
+        _say("tpu_runner.py:885", f"Init mesh | mesh={mesh}")
+        tokens = self._sizes(_SMALLEST[1], self._setup.max_num_batched_tokens)
+        _say("utils.py:211", f"Prepared token paddings: {tokens}")
+        _say(f"{_MANAGER}:66", "Enabling JAX compile cache.")
+        _say("tpu_worker.py:471", f"Init worker | rank=0 | is_driver_worker=True | {self._hbm(0)}")
+
+    async def _load(self) -> None:
+        _say("model_loader.py:625", "Loading model with MODEL_IMPL_TYPE=auto")
+        seconds = self._seconds("loading") / 5
+        told = f"Time spent downloading weights for {self._setup.model.name}: {seconds:.6f} seconds"
+        _say("weight_utils.py:530", told)
+        await self._read_weights()
+        _say("tpu_runner.py:1264", f"Init model | {self._hbm(self._setup.weights_gib)}")
+
+    async def _make_cache(self) -> CachePlan:
+        limit, used = self._limit_gib * self._chips, self._setup.weights_gib * self._chips
+        sizes = {
+            "limit": limit,
+            "limit_cap": limit * self._cap,
+            "used": used,
+            "avail": self._room.available_bytes() / GIB,
+        }
+        told = " | ".join(f"total_hbm_{name}_gb={gib:.2f}GiB" for name, gib in sizes.items())
+        _say("tpu_worker.py:557", f"Memory statistics | {told}")
+        await self._enter("kv-cache")
+        plan = self._room.cache()
+        _say("kv_cache_utils.py:2235", f"GPU KV cache size: {plan.tokens:,} tokens")
+        most = f"{plan.max_model_len:,} tokens per request: {plan.max_concurrency:.2f}x"
+        _say("kv_cache_utils.py:2236", f"Maximum concurrency for {most}")
+        return plan
+
+    async def _compile(self) -> None:
+        """Graphs of sampling, one for each number of requests."""
+        sizes = self._sizes(_SMALLEST[0], self._setup.max_num_seqs)
+        seconds = self._seconds("compiling") / len(sizes)
+        _say(f"{_MANAGER}:949", "Compiling sampling with different input shapes.")
+        for step, size in enumerate(sizes, start=1):
+            shape = f"{{'num_reqs': {size}, 'do_sampling': True, 'logprobs': True}}"
+            _say(f"{_MANAGER}:137", f"Precompile worker0 sample --> {shape}")
+            await self._enter("compiling", len(sizes), step)
+            done = f"Compilation of worker0 sample --> {shape} finished in {seconds:.2f} [secs]."
+            _say(f"{_MANAGER}:188", done)
+
+    async def _capture(self) -> None:
+        """Graphs of the model itself: nothing is said until a pass is done."""
+        seconds = self._seconds("graphs")
+        _say(f"{_MANAGER}:236", "Precompile all the subgraphs with possible input shapes.")
+        for tokens in self._sizes(_SMALLEST[1], self._setup.max_num_batched_tokens):
+            shape = f"{{'num_tokens': {tokens}}}"
+            _say(f"{_MANAGER}:137", f"Precompile worker0 backbone --> {shape}")
+            skipped = "AOT lower skipped for worker0 backbone (not a jit); will compile in warmup."
+            _say(f"{_MANAGER}:160", skipped)
+        for step in (1, 2):
+            await self._enter("graphs", 2, step)
+            done = f"Warm-up call pass finished in {seconds / 2:.2f} [secs] over {_TASKS} tasks."
+            _say(f"{_MANAGER}:228", done)
+        _say(f"{_MANAGER}:909", "Compiling compute_logits with different input shapes.")
+        _say(f"{_MANAGER}:1885", "Compiling structured_decoding with different input shapes.")
+
+    def _hbm(self, used_gib: float) -> str:
+        each = f"({used_gib:.2f}, {self._limit_gib:.2f})"
+        return f"hbm=[{', '.join([each] * self._chips)}]GiB"
+
+    def _sizes(self, smallest: int, largest: int) -> list[int]:
+        """Doubled, up to the largest."""
+        sizes = [smallest]
+        while sizes[-1] < largest:
+            sizes.append(min(largest, sizes[-1] * 2))
+        return sizes
+
+
+def _say(place: str, text: str) -> None:
+    log("EngineCore", place, text)

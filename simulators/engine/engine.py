@@ -12,8 +12,8 @@ from typing import Final, Literal, Protocol
 
 import anyio
 
-from simulators.engine.model import Tokenizer
-from simulators.engine.scheduler import Batch, Request, Scheduler, Timed
+from simulators.engine.model import EOS, Tokenizer
+from simulators.engine.scheduler import Batch, Device, Request, Scheduler
 
 _TEXT: Final = (
     "the model reads a prompt and answers with words that mean nothing in particular but look like "
@@ -67,7 +67,7 @@ def speak(tokenizer: Tokenizer, prompt: Sequence[int], voice: Voice, manner: Man
     end = len(thought) + max(len(tokens), manner.min_tokens) if said else length
     if manner.ignore_eos:
         return Speech(stream, len(thought))
-    return Speech(_until(stream, end, tokenizer.special.get("<eos>", 1)), len(thought))
+    return Speech(_until(stream, end, EOS), len(thought))
 
 
 def _stream(tokenizer: Tokenizer, rng: random.Random, first: list[int]) -> Iterator[int]:
@@ -87,11 +87,6 @@ def _seed(prompt: Sequence[int], voice: Voice, manner: Manner) -> int:
     shape = f"{voice.seed}|{manner.seed}|{manner.temperature}|{manner.top_p}|{manner.choice}"
     digest = hashlib.blake2b(array("q", prompt).tobytes(), key=shape.encode()[:64], digest_size=8)
     return int.from_bytes(digest.digest(), "big")
-
-
-def likelihoods(token: int, count: int, vocab_size: int) -> list[tuple[int, float]]:
-    """Invented log-probabilities: the token itself first, then its neighbours."""
-    return [((token + rank) % vocab_size, -0.1 - 2.0 * rank) for rank in range(max(1, count))]
 
 
 @dataclass(slots=True)
@@ -293,7 +288,7 @@ class Engine:
     def __init__(
         self,
         scheduler: Scheduler,
-        device: Timed,
+        device: Device,
         tokenizer: Tokenizer,
         *,
         observer: Observer,
@@ -304,7 +299,7 @@ class Engine:
         self.tokenizer = tokenizer
         self._device = device
         self._observer = observer
-        self._eos = eos | {tokenizer.special.get("<eos>", 1)}
+        self._eos = eos | {EOS}
         self._voice = voice or Voice()
         self._generations: dict[Request, Generation] = {}
         self._work = anyio.Event()

@@ -85,14 +85,6 @@ class Knobs(BaseSettings):
     """What CUDA sees of one accelerator; the default is an L4."""
     device_free_gib: float | None = Field(default=None, ge=0)
     """What is free of it when the engine starts; left out, all of it."""
-    device_gb_per_s: float = Field(default=300.0, gt=0)
-    """Memory bandwidth of one accelerator."""
-    device_prefill_tokens_per_s: float = Field(default=3000.0, gt=0)
-    """Prompt tokens computed per second by one accelerator when nothing else limits it."""
-    weights_gib: float | None = Field(default=None, gt=0)
-    """Resident weights; by default those of the folder, else of the built-in model."""
-    overhead_gib: float = Field(default=1.0, ge=0)
-    """Activations, context and caches that are neither weights nor KV cache."""
     slow_health_seconds: float = Field(default=30.0, ge=0)
     """How long `/health` takes in the failure mode `slow-health`."""
 

@@ -2,6 +2,7 @@
 
 import math
 import tomllib
+from argparse import Namespace
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
@@ -22,6 +23,7 @@ from prometheus_client import (
 
 from simulators.engine.boot import log
 from simulators.engine.engine import FinishReason, Generation
+from simulators.engine.room import CachePlan, Setup
 from simulators.engine.scheduler import Batch, Scheduler
 
 Child = Any
@@ -218,3 +220,38 @@ def _line(scheduler: Scheduler, prompt_rate: float, generation_rate: float) -> s
         f"GPU KV cache usage: {100 * scheduler.pool.usage:.1f}%, "
         f"Prefix cache hit rate: {100 * hits:.1f}%"
     )
+
+
+def cache_config(flags: Namespace, setup: Setup, plan: CachePlan) -> dict[str, str]:
+    """Return the labels of `vllm:cache_config_info` that are not None.
+
+    source: vllm 0.32.0, 2026-11-20.
+    """
+    return {
+        "_block_size_resolved": "True",
+        "block_size": str(setup.block_size),
+        "cache_dtype": flags.kv_cache_dtype,
+        "effective_attention_block_size": str(setup.block_size),
+        "enable_mamba_shared_prefix_checkpoint": "False",
+        "enable_prefix_caching": str(bool(flags.enable_prefix_caching)),
+        "gpu_memory_utilization": str(flags.gpu_memory_utilization),
+        "is_attention_free": "False",
+        "kv_cache_dtype_skip_layers": "[]",
+        "kv_cache_max_concurrency": str(plan.max_concurrency),
+        "kv_cache_memory_bytes": str(flags.kv_cache_memory_bytes),
+        "kv_cache_size_tokens": str(plan.tokens),
+        "kv_offloading_backend": "native",
+        "kv_sharing_fast_prefill": "False",
+        "mamba_cache_dtype": "auto",
+        "mamba_cache_mode": "none",
+        "mamba_ssm_cache_dtype": "auto",
+        "num_gpu_blocks": str(plan.num_blocks),
+        "num_gpu_blocks_override": str(flags.num_gpu_blocks_override),
+        "prefix_cache_retention_interval": "0",
+        "prefix_caching_hash_algo": "sha256",
+        "replayssm_buffer_len": "16",
+        "swa_bounded_replay": "True",
+        "use_kda_recoverssm": "False",
+        "use_replayssm": "False",
+        "user_specified_block_size": str(flags.block_size is not None),
+    }

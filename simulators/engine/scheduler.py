@@ -5,7 +5,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Protocol
+from typing import Final
 
 from core.records import ModelShape
 from planner.flags import Flags
@@ -312,69 +312,37 @@ class Scheduler:
             self.pool.remember(request.blocks[index], request.hashes[index])
 
 
-LAUNCH_SECONDS = 0.002
-"""Scheduling, kernel launches and sampling, paid by every step."""
-DECODE_SECONDS = 0.00002
-"""Sampling and detokenizing one more sequence."""
-
-
-class Timed(Protocol):
-    """What knows how long a step takes, and nothing else."""
-
-    def step_seconds(self, batch: Batch) -> float:
-        """Wall-clock seconds of one step."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One accelerator, or several that share the work."""
+    """How long a step takes on what the planner foresees, or as fixed."""
 
-    bytes_per_s: float
-    prefill_tokens_per_s: float
-    weights_bytes: float
-    kv_bytes_per_token: float
+    work: tuple[ModelShape, Accelerator, Flags] | None
+    """A model on `tensor_parallel_size` accelerators of one kind; None has no speed of its own."""
     time_scale: float = 1.0
+    """Wall-clock seconds for each simulated one."""
     fixed_step_seconds: float | None = None
 
     def step_seconds(self, batch: Batch) -> float:
-        """Reading weights and cache once, or computing the prompts, whichever takes longer."""
+        """Return the planner's decode step, or computing the prompts, whichever takes longer."""
         if self.fixed_step_seconds is not None:
             return self.fixed_step_seconds
-        read = self.weights_bytes + self.kv_bytes_per_token * batch.context_tokens
-        work = max(
-            read / self.bytes_per_s,
-            batch.prefill_tokens / self.prefill_tokens_per_s,
-        )
-        decode = DECODE_SECONDS * batch.decode_tokens
-        return self.time_scale * (LAUNCH_SECONDS + work + decode)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedDevice:
-    """A model on `flags.tensor_parallel_size` accelerators of one kind."""
-
-    model: ModelShape
-    accelerator: Accelerator
-    flags: Flags
-    time_scale: float = 1.0
-    fixed_step_seconds: float | None = None
-
-    def step_seconds(self, batch: Batch) -> float:
-        """The planner's decode step, or computing the prompts, whichever takes longer."""
-        if self.fixed_step_seconds is not None:
-            return self.fixed_step_seconds
+        if not self.time_scale:
+            return 0.0
+        if self.work is None:
+            read = _STEP_SECONDS + _TOKEN_SECONDS * batch.decode_tokens
+            return self.time_scale * max(read, batch.prefill_tokens * _PREFILL_SECONDS)
         return self.time_scale * max(self._reading(batch), self._computing(batch))
 
     def _reading(self, batch: Batch) -> float:
+        assert self.work
         requests = max(1, len(batch.chunks))
         context = batch.context_tokens // requests
-        step = decode(
-            self.model, self.accelerator, self.flags, concurrency=requests, context=context
-        )
+        step = decode(*self.work, concurrency=requests, context=context)
         return requests / step.tokens_per_second.middle
 
     def _computing(self, batch: Batch) -> float:
-        work = Work(self.model, self.accelerator, self.flags)
+        assert self.work
+        work = Work(*self.work)
         flops = sum(
             # Half of the chunk's own tokens stand before the average one.
             chunk.tokens
@@ -385,3 +353,9 @@ class PlannedDevice:
         reached = share("prefill" if work.devices == 1 else "prefill_parallel")
         peak = (work.tflops or 1) * 1e12
         return flops / (peak * math.sqrt(reached.low * reached.high))
+
+
+_STEP_SECONDS: Final = 0.035
+"""An int4 model of 4B on an L4, roughly: of an engine that stands for no accelerator."""
+_TOKEN_SECONDS: Final = 0.00002
+_PREFILL_SECONDS: Final = 1 / 3000

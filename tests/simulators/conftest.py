@@ -11,11 +11,11 @@ import pytest
 import uvicorn
 from starlette.applications import Starlette
 
-from simulators.engine.answers import Served
-from simulators.engine.boot import resolve
-from simulators.engine.build import build_app, build_served
+from simulators.engine.__main__ import assemble
+from simulators.engine.engine import Engine
 from simulators.engine.flags import Environment, Knobs, parse, read_failure
-from simulators.engine.model import CachePlan, load_model
+from simulators.engine.model import load_model
+from simulators.engine.room import CachePlan, room_of
 from tests.simulators.models import write_tiny_model
 
 
@@ -43,8 +43,8 @@ class _Server(uvicorn.Server):
 class Simulated:
     """One engine with its web server, and a client in the same process."""
 
-    def __init__(self, served: Served, app: Starlette) -> None:
-        self.served = served
+    def __init__(self, engine: Engine, app: Starlette) -> None:
+        self.engine = engine
         self.app = app
         transport = httpx2.ASGITransport(app)
         self.client = httpx2.AsyncClient(transport=transport, base_url="http://engine")
@@ -104,17 +104,10 @@ def simulate(tiny_model: Path) -> Simulate:
         base = ("--served-model-name", "tiny", "--max-model-len", "2048", "--block-size", "16")
         flags = parse([str(tiny_model), *base, *more])
         knobs = Knobs(step_ms=step_ms, fail=fail, reply=reply, slow_health_seconds=0.01)
-        setup = resolve(flags, load_model(flags.model), knobs, Environment())
-        plan = CachePlan(
-            num_blocks=256,
-            tokens=4096,
-            max_concurrency=2.0,
-            bytes_per_token=1024.0,
-            max_model_len=setup.max_model_len,
-        )
-        served = build_served(flags, setup, plan, knobs)
-        app = build_app(served, flags, Environment(), knobs, read_failure(fail))
-        simulated = Simulated(served, app)
+        room = room_of(flags, load_model(flags.model), knobs, Environment())
+        cache = CachePlan(num_blocks=256, tokens=4096, max_concurrency=2.0, max_model_len=2048)
+        app, simulated_engine = assemble(flags, room, cache, knobs, read_failure(fail))
+        simulated = Simulated(simulated_engine, app)
         async with simulated.client:
             if not running:
                 yield simulated

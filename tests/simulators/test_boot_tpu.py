@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 import pytest
 
 from logs.boot import COMPILING, read_boot
+from simulators.engine.boot import boot_of
 from simulators.engine.flags import BootError, Knobs, parse, read_failure
-from simulators.engine.model import CachePlan
-from simulators.engine.rehearsal import boot_of
+from simulators.engine.room import CachePlan
 from tests.simulators.test_rehearsal import E2B, planned, rehearsal
 
 pytestmark = pytest.mark.anyio
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 async def boot(*more: str, chips: int, count: int | None = None, fail: str = "") -> CachePlan:
     argv = (E2B, "--max-model-len", "8192", "--tensor-parallel-size", str(chips), *more)
     room, knobs = rehearsal("v6e", *argv, count=count), Knobs(boot_seconds=0)
-    return await boot_of(parse(argv), room.setup, knobs, read_failure(fail), room).run()
+    return await boot_of(room, parse(argv), knobs, read_failure(fail)).run()
 
 
 @pytest.mark.parametrize("chips", [1, 4, 8])

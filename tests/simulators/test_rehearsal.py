@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
-from prometheus_client import generate_latest
 
 from core.records import MemoryPlan
 from logs.failures import recognize
@@ -15,16 +15,13 @@ from planner.flags import Flags
 from planner.memory import plan_memory
 from planner.model import read_model
 from planner.places import accelerator
-from simulators.engine.__main__ import main
-from simulators.engine.answers import Served
-from simulators.engine.boot import Boot, resolve
-from simulators.engine.build import build_served
+from simulators.engine.__main__ import assemble, main
+from simulators.engine.boot import boot_of
 from simulators.engine.flags import BootError, Environment, Failure, Knobs, parse
-from simulators.engine.model import CachePlan, load_model
-from simulators.engine.rehearsal import Case, Rehearsal, known_config, refusal, rehearse
+from simulators.engine.model import load_model
+from simulators.engine.room import CachePlan, PlannedRoom, Room, room_of
 from simulators.engine.scheduler import Request, Scheduler
 from tests.simulators.models import CONFIG, write_tiny_model
-from tests.simulators.test_device import batch
 
 pytestmark = pytest.mark.anyio
 
@@ -39,24 +36,26 @@ PUBLISHED = (
 """Of the A100 row of facts/vllm-sizing.md section 3."""
 
 
-def rehearsal(where: str, *argv: str, allow_long: bool = False, **knobs: Any) -> Rehearsal:
+def rehearsal(where: str, *argv: str, allow_long: bool = False, **knobs: Any) -> PlannedRoom:
     flags, settings = parse(argv), Knobs(accelerator=where, boot_seconds=0, **knobs)
     environment = Environment(vllm_allow_long_max_model_len=allow_long)
-    model = load_model(flags.model, known_config(flags.model, settings))
-    made = rehearse(flags, resolve(flags, model, settings, environment), settings)
-    assert made
-    return made
+    room = room_of(flags, load_model(flags.model), settings, environment)
+    assert isinstance(room, PlannedRoom)
+    return room
 
 
 async def boot(where: str, *argv: str, allow_long: bool = False, **knobs: Any) -> CachePlan:
     room = rehearsal(where, *argv, allow_long=allow_long, **knobs)
-    return await Boot(parse(argv), room.setup, Knobs(boot_seconds=0), Failure(), room).run()
+    return await boot_of(room, parse(argv), Knobs(boot_seconds=0), Failure()).run()
 
 
-async def serve(where: str, *argv: str) -> Served:
-    room, knobs = rehearsal(where, *argv), Knobs(accelerator=where)
-    plan = await boot(where, *argv)
-    return build_served(parse(argv), room.setup, plan, knobs, room.device(knobs))
+async def scheduler(where: str, *argv: str) -> tuple[Scheduler, str]:
+    """Return that of an engine which booted there, and its page of metrics."""
+    room, plan, knobs = rehearsal(where, *argv), await boot(where, *argv), Knobs(accelerator=where)
+    app, engine = assemble(parse(argv), room, plan, knobs, Failure())
+    transport = httpx2.ASGITransport(app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://engine") as client:
+        return engine.scheduler, (await client.get("/metrics")).text
 
 
 def planned(model: str, where: str, **flags: Any) -> MemoryPlan:
@@ -64,9 +63,9 @@ def planned(model: str, where: str, **flags: Any) -> MemoryPlan:
     return plan_memory(read_model(model), accelerator(where), Flags(**flags))
 
 
-def blocks_in_use(scheduler: Scheduler, tokens: int) -> float:
+def blocks_in_use(engine: Scheduler, tokens: int) -> float:
     """The share of the cache that one request of so many tokens holds."""
-    alone = Scheduler(replace(scheduler.limits, prefix_caching=False))
+    alone = Scheduler(replace(engine.limits, prefix_caching=False))
     alone.add(Request(prompt=range(tokens - 1), max_tokens=1))
     while not alone.running or alone.running[0].computed < tokens - 1:
         alone.commit(alone.plan())
@@ -92,7 +91,7 @@ async def test_an_a100_logs_the_tokens_that_an_a100_logged(
 
 async def test_the_metrics_say_what_was_planned() -> None:
     """In the labels of `vllm:cache_config_info`."""
-    engine = await serve("a100-80", QAT_12B, *PUBLISHED)
+    _, page = await scheduler("a100-80", QAT_12B, *PUBLISHED)
     kv = planned(
         QAT_12B,
         "a100-80",
@@ -102,7 +101,6 @@ async def test_the_metrics_say_what_was_planned() -> None:
         max_num_batched_tokens=4096,
         async_scheduling=False,
     ).kv_expected
-    page = generate_latest(engine.metrics.registry).decode()
     for label, value in {
         "num_gpu_blocks": kv.num_blocks,
         "kv_cache_size_tokens": kv.kv_tokens,
@@ -114,9 +112,9 @@ async def test_the_metrics_say_what_was_planned() -> None:
 
 async def test_a_request_of_full_length_takes_the_planned_part_of_the_cache() -> None:
     """As many blocks of the plan's as it foresees for one."""
-    engine = await serve("a100-80", QAT_12B, *PUBLISHED)
+    engine, _ = await scheduler("a100-80", QAT_12B, *PUBLISHED)
     kv = rehearsal("a100-80", QAT_12B, *PUBLISHED).cache()
-    used = blocks_in_use(engine.engine.scheduler, 32_768)
+    used = blocks_in_use(engine, 32_768)
     assert used == pytest.approx(1 / kv.max_concurrency, rel=0.001)
 
 
@@ -202,24 +200,11 @@ async def test_what_the_planner_refuses_the_engine_refuses(name: str) -> None:
         await boot(where, *argv)
 
 
-def test_what_nobody_saw_an_engine_say_is_said_in_the_planners_words() -> None:
-    """Two KV heads over three accelerators."""
-    shape = read_model(BF16_26B).model_copy(update={"num_attention_heads": 18})
-    case = Case(shape, accelerator("h100"), Flags(tensor_parallel_size=3, max_model_len=8192), None)
-    error = refusal(case, plan_memory(*case[:3]), "cached")
-    assert str(error) == "ValueError: 2 KV heads cannot be shared by 3 accelerators."
-
-
 async def test_a_cpu_has_the_cache_that_it_is_given(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its bandwidth is the knob's, as the planner knows none."""
+    """As the planner knows a host's memory from the knobs alone."""
     argv = (E2B, "--max-model-len", "4096", "--kv-cache-memory-bytes", "1G")
     assert (await boot("cpu", *argv)).num_blocks > 0
     assert "CPU KV cache size" in capsys.readouterr().out
-    slow, fast = (
-        rehearsal("cpu", *argv, device_gb_per_s=speed).device(Knobs()) for speed in (50.0, 100.0)
-    )
-    step = batch((10, 1))
-    assert slow.step_seconds(step) == pytest.approx(2 * fast.step_seconds(step))
 
 
 async def test_a_folder_can_be_rehearsed(tmp_path: Path) -> None:
@@ -246,7 +231,7 @@ async def test_a_tpu_has_blocks_of_its_own_size(capsys: pytest.CaptureFixture[st
     argv = (E2B, "--max-model-len", "32768")
     assert (await boot("v6e", *argv)).num_blocks == pytest.approx(17_996, rel=0.002)
     assert rehearsal("v6e", *argv).setup.block_size == 64
-    assert "TPU KV cache size: 1,15" in capsys.readouterr().out
+    assert "KV cache size: 1,15" in capsys.readouterr().out
 
 
 async def test_a_prompt_that_may_not_be_cut_needs_a_batch_of_its_length() -> None:
@@ -280,10 +265,9 @@ def test_what_cannot_be_rehearsed_is_an_error_of_usage(
 
 
 def test_without_an_accelerator_nothing_is_rehearsed(tiny_model: Path) -> None:
-    """Then names without a folder stand for the built-in model, as ever."""
+    """Then its memory is the knobs', and a name that nobody knows is served as well."""
     flags, knobs = parse([str(tiny_model)]), Knobs()
-    model = load_model(flags.model, known_config(flags.model, knobs))
-    assert rehearse(flags, resolve(flags, model, knobs, Environment()), knobs) is None
-    assert known_config(QAT_12B, knobs) is None
-    assert load_model(QAT_12B).max_position_embeddings == 131_072
-    assert load_model(QAT_12B, known_config(QAT_12B, Knobs(accelerator="l4"))).vocab_size
+    room = room_of(flags, load_model(flags.model), knobs, Environment())
+    assert type(room) is Room
+    assert load_model("somebody/elses").max_position_embeddings == 131_072
+    assert load_model(QAT_12B).vocab_size

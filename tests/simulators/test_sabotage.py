@@ -39,7 +39,7 @@ async def test_the_connection_can_break_in_the_middle(simulate: Simulate, *, str
         body = {"prompt": "hi", "max_tokens": 30, "ignore_eos": True, "stream": stream}
         with pytest.raises(httpx2.RemoteProtocolError):
             await client.post(PATH, json=body)
-        assert engine.served.engine.scheduler.pool.num_free == 256
+        assert engine.engine.scheduler.pool.num_free == 256
 
 
 async def test_health_can_be_slow_or_bad(simulate: Simulate) -> None:

@@ -59,16 +59,17 @@ class WireError(Exception):
         return JSONResponse(self.body(), self.code)
 
 
-class EngineError(WireError):
-    """A refusal of vLLM's engine, not of its web server: a stream begins, and then says it."""
-
-
-def invalid(
-    message: str, param: str, value: object = None, *, kind: type[WireError] = WireError
-) -> WireError:
-    """A value that vLLM names in the message."""
+def invalid(message: str, param: str, value: object = None) -> WireError:
+    """Name the parameter in the message, as vLLM does."""
     named = f"parameter={param}" + ("" if value is None else f", value={value}")
-    return kind(f"{message} ({named})", param=param)
+    return WireError(f"{message} ({named})", param=param)
+
+
+def not_simulated(what: str) -> WireError:
+    """Say what vLLM takes and the simulated engine does not."""
+    return WireError(
+        f"vLLM takes {what}; the simulated engine does not.", kind="NotImplementedError", code=501
+    )
 
 
 def no_such_model(name: str, known: Sequence[str]) -> WireError:
