@@ -97,6 +97,10 @@ class Settings(BaseSettings):
     """The model to ask there; default the first that it serves."""
     rehearsal: bool = False
     """On: every cloud is a simulated one on this machine; nothing real is touched or paid."""
+    pause_scale: float = Field(default=1.0, gt=0, le=1)
+    """Below 1 the server looks again so much sooner; for tests and rehearsals."""
+    patience_scale: float = Field(default=1.0, gt=0, le=1)
+    """Below 1 the server gives up so much sooner; for tests and rehearsals."""
     read_only: bool = False
     """On: tools may plan and read, never create, change or delete."""
     toolsets: Annotated[tuple[Toolset, ...], NoDecode] = ()

@@ -8,6 +8,23 @@ import anyio
 from core.errors import WaitedTooLong
 
 T = TypeVar("T")
+_scale = {"pauses": 1.0, "limits": 1.0}
+"""Of this process, which has one server."""
+
+
+def scale_waits(*, pauses: float, limits: float) -> None:
+    """Let this process's own pauses, and its patience, last so many times as long."""
+    _scale.update(pauses=pauses, limits=limits)
+
+
+def pause(seconds: float) -> float:
+    """Return how long a pause between two looks lasts here, as PAUSE_SCALE says."""
+    return seconds * _scale["pauses"]
+
+
+def limit(seconds: float) -> float:
+    """Return how long is waited here at most, as PATIENCE_SCALE says."""
+    return seconds * _scale["limits"]
 
 
 async def wait_until(

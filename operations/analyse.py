@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError
 from backends.base import KnowsEngine, LogQuery, Predicts
 from backends.common.concurrency import in_time
 from benchmark.folder import replace
+from core import waiting
 from core.errors import EndpointError, NextStep, NotFound, OpsError
 from core.records import MemoryPlan, Record
 from core.redaction import one_line, redact, shortened
@@ -369,7 +370,7 @@ async def find(runtime: Runtime, name: str, seconds: float) -> Analysis:
 async def _read_kept(work: Work, case: Case, candidates: Sequence[Candidate]) -> str | None:
     """Let the first that can read it; give why there are no words, None where there are."""
     why: list[str] = []
-    with anyio.move_on_after(TOTAL_SECONDS) as limit:
+    with anyio.move_on_after(waiting.limit(TOTAL_SECONDS)) as limit:
         for one in candidates:
             work.reading = Reading(one.label, case)
             try:
@@ -380,7 +381,7 @@ async def _read_kept(work: Work, case: Case, candidates: Sequence[Candidate]) ->
             if _says(work.reading.words()):
                 break
     if limit.cancelled_caught:
-        why.append(f"It had not ended after {TOTAL_SECONDS:.0f} s.")
+        why.append(f"It had not ended after {waiting.limit(TOTAL_SECONDS):.0f} s.")
     return _silence(why, work.reading.words() if work.reading else None)
 
 
@@ -478,7 +479,7 @@ class Asked(Record):
     """Lines that are read at most."""
     wait_s: float
     """How long a call waits for words, in seconds."""
-    ends: float = Field(default_factory=lambda: anyio.current_time() + CALL_SECONDS)
+    ends: float = Field(default_factory=lambda: anyio.current_time() + waiting.limit(CALL_SECONDS))
     """Of the call, on anyio's clock; finding the deployment takes of it as well."""
 
     @property
@@ -589,7 +590,9 @@ async def found_of(runtime: Runtime, target: str | None, name: str | None) -> Fo
         OpsError: It cannot be found.
     """
     again = "Call diagnose: it says what hangs."
-    with in_time(target or "A target", "find the deployment", FIND_SECONDS, fix=again):
+    with in_time(
+        target or "A target", "find the deployment", waiting.limit(FIND_SECONDS), fix=again
+    ):
         return await resolve_find(runtime.stage, target, name)
 
 

@@ -15,6 +15,7 @@ from benchmark.compare import chips, load
 from benchmark.folder import RunFolder
 from benchmark.records import CellResult, CellState, Manifest, Progress, RunState, Worth
 from benchmark.run import state_of
+from core import waiting
 from core.errors import InvalidArgument, NextStep, NotFound, OpsError
 from core.records import SIMULATED, Answer, Record, valid
 from core.reply import MAX_CHARACTERS, note
@@ -64,7 +65,7 @@ def forget_credentials(runtime: Runtime, runs: Iterable[RunFolder]) -> None:
 async def _keep_fresh(runtime: Runtime, folder: RunFolder) -> None:
     known = folder.manifest().provenance
     while folder.is_measured_now():
-        await anyio.sleep(_REFRESH_SECONDS)
+        await anyio.sleep(waiting.pause(_REFRESH_SECONDS))
         try:
             found = await find(runtime.stage, known.target, known.deployment)
             access = runtime.keep_quiet(await found.backend.access(found.name))
@@ -430,7 +431,7 @@ async def _over(folder: RunFolder, deadline: float, tell: Tell) -> BenchmarkRun:
         if seen.state is not RunState.RUNNING or left <= 0:
             return seen
         await tell(seen.summary())
-        await anyio.sleep(min(_LOOK_SECONDS, left))
+        await anyio.sleep(min(waiting.pause(_LOOK_SECONDS), left))
 
 
 def look(folder: RunFolder) -> BenchmarkRun:

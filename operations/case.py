@@ -11,6 +11,7 @@ from pydantic import Field
 
 from backends.base import RemembersSpec, SetsUp
 from backends.endpoint import NAME as ENDPOINT
+from core import waiting
 from core.endpoint import Endpoint
 from core.errors import (
     Ambiguous,
@@ -494,7 +495,7 @@ async def meant(runtime: Runtime, target: str | None, name: str | None) -> Found
         Ambiguous: Several deployments fit; the message lists them.
     """
     where = target or runtime.settings.vllm_target or "every target"
-    with anyio.move_on_after(FIND_SECONDS):
+    with anyio.move_on_after(waiting.limit(FIND_SECONDS)):
         try:
             return await find(runtime.stage, target, name)
         except (DeploymentNotFound, InvalidArgument, Ambiguous, TargetNotFound):

@@ -13,6 +13,7 @@ import anyio
 
 from backends.base import Backend, HasHost, HostState, Usage
 from backends.common.concurrency import in_time
+from core import waiting
 from core.errors import NextStep, OpsError
 from core.metrics import EngineMetrics, MetricsPage
 from core.records import SIMULATED, Answer, Deployment, Failure, Phase, Record, State
@@ -102,7 +103,7 @@ class View:
     async def _look_at(self, target: str) -> None:
         stage = self._runtime.stage
         try:
-            there = await look(stage, target, EACH_SECONDS)
+            there = await look(stage, target, waiting.limit(EACH_SECONDS))
         except OpsError as exc:
             self.failed[target] = exc
             return

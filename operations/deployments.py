@@ -10,7 +10,7 @@ import anyio
 
 from backends.base import Backend, Ends, GoesOn, NamesEngine, Purges, RemembersSpec, Scales, Stops
 from backends.common.concurrency import in_time
-from core import settings
+from core import settings, waiting
 from core.environment import ROOT
 from core.errors import CloudError, DeploymentNotFound, InvalidArgument, OpsError, Unsupported
 from core.journal import Expiry
@@ -84,7 +84,7 @@ async def find_to_watch(runtime: Runtime, target: str | None, name: str | None) 
             except (DeploymentNotFound, CloudError) as exc:
                 if target and isinstance(exc, CloudError):
                     raise
-                await anyio.sleep(_LOOK_SECONDS)
+                await anyio.sleep(waiting.pause(_LOOK_SECONDS))
     return await find(runtime.stage, target, name)
 
 
@@ -101,7 +101,7 @@ async def looked(backend: Backend, before: Deployment) -> Deployment:
 
 def pause(backend: Backend) -> float:
     """Give the seconds between two looks."""
-    return max(_LOOK_SECONDS, backend.target.look_seconds)
+    return max(waiting.pause(_LOOK_SECONDS), backend.target.look_seconds)
 
 
 def phase_of(deployment: Deployment) -> str | None:
@@ -445,7 +445,7 @@ def end_steps(*, stops: bool) -> tuple[Step, ...]:
 
 async def resume(runtime: Runtime) -> None:
     """Follow every deployment that waits for its next step; a cloud is opened only for those."""
-    for target, name in waiting(runtime.stage):
+    for target, name in pending_names(runtime.stage):
         backend = runtime.stage.backend(target)
         if not isinstance(backend, GoesOn):
             continue
@@ -460,7 +460,7 @@ async def resume(runtime: Runtime) -> None:
         follow(runtime, backend, deployment)
 
 
-def waiting(stage: Stage) -> Iterator[tuple[str, str]]:
+def pending_names(stage: Stage) -> Iterator[tuple[str, str]]:
     """Give target and name of what backends have written down below the stage's folder."""
     for target in stage.usable:
         folder = stage.folder / stage.targets[target].backend / target

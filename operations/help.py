@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from backends.common.preflight import read_needs
 from benchmark.judge import limits
-from core import VERSION
+from core import VERSION, waiting
 from core.environment import ROOT
 from core.errors import CloudError, NextStep, NotFound, OpsError
 from core.records import NAME_PATTERN, Answer, Record
@@ -160,7 +160,7 @@ def _targets(runtime: Runtime, _given: Given) -> Iterator[str]:
 async def _here(runtime: Runtime, given: Given) -> list[str]:
     """Give the names of what is on this machine, as far as it says so in time."""
     found: list[str] = []
-    with anyio.move_on_after(PATIENCE_SECONDS):
+    with anyio.move_on_after(waiting.limit(PATIENCE_SECONDS)):
         for target in runtime.stage.targets.values():
             if target.backend == "local" and _meant(target.name, given):
                 seen = await runtime.stage.backend(target.name).list()

@@ -11,6 +11,7 @@ import anyio
 from backends.base import Backend, Ends, KeepsPaid, Stops
 from backends.common.concurrency import side_by_side
 from backends.registry import TITLES
+from core import waiting
 from core.errors import ApiDisabled, DeploymentNotFound, NextStep, NotConfigured, OpsError
 from core.journal import Expiry, Outcome, UnreadableExpiry, utc_now
 from core.records import NAME_PATTERN, Answer, Deployment, Remainder, State, usd
@@ -115,7 +116,7 @@ async def leftovers(stage: Stage, targets: Sequence[str]) -> list[Leftover]:
 
     async def look(target: str, backend: KeepsPaid) -> None:
         try:
-            with fault_of(target), anyio.move_on_after(EACH_SECONDS):
+            with fault_of(target), anyio.move_on_after(waiting.limit(EACH_SECONDS)):
                 for one in await backend.paid_leftovers():
                     row = Leftover(target=target, in_use=False, **one.model_dump())
                     found.setdefault(one.what, row)
@@ -255,7 +256,7 @@ async def watch(stage: Stage, tell: Tell) -> None:
             if exc.summary != trouble:
                 tell(_nothing_is_stopped(exc))
             trouble = exc.summary
-        await anyio.sleep(_LOOK_SECONDS)
+        await anyio.sleep(waiting.pause(_LOOK_SECONDS))
 
 
 def note_what_is_not_known(stage: Stage) -> None:

@@ -17,6 +17,7 @@ from backends.base import (
     Prediction,
     Predicts,
 )
+from core import waiting
 from core.endpoint import Endpoint, ServedModel
 from core.errors import EndpointError, InvalidArgument, NextStep, OpsError
 from core.journal import readable, utc_now
@@ -394,7 +395,7 @@ async def metrics(
                 samples=samples[:MAX_SAMPLES],
                 samples_left_out=max(0, len(samples) - MAX_SAMPLES),
             )
-        await anyio.sleep(RATE_WINDOW_SECONDS)
+        await anyio.sleep(waiting.pause(RATE_WINDOW_SECONDS))
         second, seconds = MetricsPage(await endpoint.metrics_text()), time.monotonic() - began
     seen = second.engine()
     counted_from = seen.started_at

@@ -14,6 +14,7 @@ from backends.base import Backend, Wakes
 from backends.common.concurrency import in_time
 from backends.endpoint import NAME as ENDPOINT
 from backends.registry import TITLES
+from core import waiting
 from core.errors import (
     Ambiguous,
     Asleep,
@@ -241,7 +242,7 @@ async def awake(runtime: Runtime, found: Found, *, wake: bool) -> Found:
             done.set()
 
     runtime.background.start(f"wake {found.deployment.target}/{found.name}", wait_for_it)
-    with anyio.move_on_after(min(_WAIT_SECONDS, _left())):
+    with anyio.move_on_after(min(waiting.limit(_WAIT_SECONDS), _left())):
         await done.wait()
     if failed:
         raise failed[0]
@@ -498,7 +499,9 @@ async def look_around(stage: Stage, target: str | None = None) -> Sight:
 
     async def see(name: str) -> None:
         try:
-            seen[name] = await look(stage, name, ALONE_SECONDS if target else EACH_SECONDS)
+            seen[name] = await look(
+                stage, name, waiting.limit(ALONE_SECONDS if target else EACH_SECONDS)
+            )
         except OpsError as exc:
             failed[name] = exc
 

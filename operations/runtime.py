@@ -29,6 +29,7 @@ from core.journal import HeldTokens, Journal
 from core.processes import detach
 from core.records import Access, Record, Target
 from core.settings import AzurePlane, GooglePlane, Settings, use
+from core.waiting import scale_waits
 
 MAX_LOG_LINES: Final = 500
 """About 40 kB: what an agent can read in one go."""
@@ -113,6 +114,7 @@ class Stage:
         self.settings: Final = settings
         state = settings.vllm_devops_state_dir or platformdirs.user_state_path(PRODUCT)
         use(state)
+        scale_waits(pauses=settings.pause_scale, limits=settings.patience_scale)
         self.folder: Final[Path] = state / ("rehearsal" if settings.rehearsal else "real")
         self._rehearsal = Rehearsal(self.folder, read_only=settings.read_only)
         self.journal: Final = Journal(self.folder / "journal.db", read_only=settings.read_only)

@@ -63,7 +63,7 @@ _CREATES: Final = {
 MOST_FRAMES: Final = 9
 MOST_LINES: Final = 49_000
 MOST_FILES: Final = 150
-LINES_NOW: Final = 108_000
+LINES_NOW: Final = 107_000
 """What is left of the way to `MOST_LINES`: whoever takes away lowers it, nobody raises it."""
 
 

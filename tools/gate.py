@@ -21,7 +21,7 @@ from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from pydantic import ValidationError as PydanticValidationError
 
-from core import PRODUCT, VERSION
+from core import PRODUCT, VERSION, waiting
 from core.errors import (
     InvalidArgument,
     NextStep,
@@ -130,7 +130,7 @@ _ENDS: Final[ContextVar[anyio.CancelScope | None]] = ContextVar("ends", default=
 
 def patience_seconds() -> float:
     """Give how long one call may take."""
-    return LONGEST_SECONDS
+    return waiting.limit(LONGEST_SECONDS)
 
 
 @contextmanager
@@ -139,7 +139,7 @@ def patience() -> Iterator[anyio.CancelScope]:
 
     Whoever waits within asks `anyio.current_effective_deadline()` how long it still may.
     """
-    with anyio.move_on_after(LONGEST_SECONDS) as scope:
+    with anyio.move_on_after(waiting.limit(LONGEST_SECONDS)) as scope:
         before = _ENDS.set(scope)
         try:
             yield scope
@@ -158,7 +158,7 @@ def a_humans_time() -> Iterator[None]:
     try:
         yield
     finally:
-        scope.deadline = anyio.current_time() + LONGEST_SECONDS
+        scope.deadline = anyio.current_time() + waiting.limit(LONGEST_SECONDS)
 
 
 _LONGEST: Final = 80

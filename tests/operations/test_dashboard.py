@@ -158,7 +158,7 @@ async def test_a_target_that_hangs_hides_no_other(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is named with the time it was given, in the answer and in its warnings."""
-    monkeypatch.setattr(dashboard, "EACH_SECONDS", 0.05)
+    monkeypatch.setenv("PATIENCE_SCALE", "0.004")
     there = (shown("one", state=State.ASLEEP, replicas=0),)
     world_of(monkeypatch, tmp_path, there, fog=Hangs, sky=Shows, sea=Refuses)
     reply = await status_of(settings)
@@ -209,7 +209,7 @@ async def test_what_was_named_and_hangs_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """There is nothing else to tell; the same call may work later."""
-    monkeypatch.setattr(dashboard, "EACH_SECONDS", 0.05)
+    monkeypatch.setenv("PATIENCE_SCALE", "0.004")
     monkeypatch.setattr(dashboard, "_FIND_SECONDS", 0.05)
     world_of(monkeypatch, tmp_path, fog=Hangs, sky=Shows)
     reply = await status_of(settings, **arguments)
@@ -230,7 +230,7 @@ async def test_every_list_goes_on_without_a_target_that_hangs(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is a warning; where the target was named, an error."""
-    monkeypatch.setattr(resolve, "EACH_SECONDS", 0.05)
+    monkeypatch.setenv("PATIENCE_SCALE", "0.004")
     monkeypatch.setattr(resolve, "ALONE_SECONDS", 0.05)
     there = (shown("one", state=State.ASLEEP, replicas=0),)
     world_of(monkeypatch, tmp_path, there, fog=Hangs, sky=Shows)

@@ -8,7 +8,6 @@ import pytest
 from core.journal import Expiry, Journal
 from core.settings import Settings
 from core.waiting import wait_until
-from operations import inventory
 from tests.conversation import Agent, agent_of
 from tests.tools.world import plant
 
@@ -19,7 +18,7 @@ LONG_AGO = datetime.now(UTC) - timedelta(days=1)
 
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inventory, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setenv("PAUSE_SCALE", "0.002")
 
 
 def journal(state_dir: Path) -> Journal:

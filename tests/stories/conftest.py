@@ -9,7 +9,6 @@ import pytest
 
 from backends.cloud_run import deployment
 from core.settings import AzurePlane, GooglePlane, Settings
-from operations import benchmarks, deployments, observe
 from operations.runtime import Rehearsal
 from tests.azure_plane import Controls as AzureControls
 from tests.google_plane import Controls
@@ -42,17 +41,15 @@ def bare_cloud(
         return plane
 
     monkeypatch.setattr(Rehearsal, "google", google)
-    monkeypatch.setattr(deployments, "_LOOK_SECONDS", 0.05)
     monkeypatch.setattr(deployment, "_DELETE_LOOK_SECONDS", 0.05)
     monkeypatch.setattr(deployment, "_WAITING_LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(observe, "RATE_WINDOW_SECONDS", 0.01)
-    monkeypatch.setattr(benchmarks, "_LOOK_SECONDS", 0.05)
     settings = Settings(
         rehearsal=True,
         google_cloud_project=f"p-{uuid.uuid4().hex[:12]}",
         vllm_devops_state_dir=state_dir,
         toolsets=("all",),
         confirm="never",
+        pause_scale=0.05,
     )
     cloud = Cloud(Controls(plane), str(settings.google_cloud_project), settings)
     cloud.set(
@@ -97,15 +94,13 @@ def bare_azure(
         return azure
 
     monkeypatch.setattr(Rehearsal, "azure", plane)
-    monkeypatch.setattr(deployments, "_LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(observe, "RATE_WINDOW_SECONDS", 0.01)
-    monkeypatch.setattr(benchmarks, "_LOOK_SECONDS", 0.05)
     settings = Settings(
         rehearsal=True,
         azure_subscription_id=str(uuid.uuid4()),
         vllm_devops_state_dir=state_dir,
         toolsets=("all",),
         confirm="never",
+        pause_scale=0.05,
     )
     cloud = Azure(AzureControls(azure), str(settings.azure_subscription_id), settings)
     cloud.set(boot_seconds=0.1, engine_environment={"SIMULATED_ENGINE_TIME_SCALE": "0"})

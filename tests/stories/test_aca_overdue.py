@@ -94,4 +94,3 @@ async def test_what_a_plain_destroy_left_can_still_be_purged_if_that_is_agreed_t
 def _later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let two minutes have gone by."""
     monkeypatch.setattr(inventory, "utc_now", lambda: datetime.now(UTC) + timedelta(minutes=2))
-    monkeypatch.setattr(inventory, "_LOOK_SECONDS", 0.05)

@@ -35,8 +35,9 @@ async def agent(bare_cloud: Cloud) -> AsyncIterator[Agent]:
 @pytest.fixture
 async def alone(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Agent]:
     """An agent whose server starts its simulated cloud itself, and looks what is overdue often."""
-    monkeypatch.setattr(inventory, "_LOOK_SECONDS", 0.1)
-    settings = Settings(vllm_devops_state_dir=state_dir, rehearsal=True, toolsets=("all",))
+    settings = Settings(
+        vllm_devops_state_dir=state_dir, rehearsal=True, toolsets=("all",), pause_scale=0.006
+    )
     async with agent_of(settings, human=lambda _question: "accept") as agent:
         await agent.call("list_deployments")  # starts the cloud
         file = state_dir / "rehearsal" / "google" / "plane.json"

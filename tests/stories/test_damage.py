@@ -70,7 +70,6 @@ async def test_what_is_overdue_is_stopped_though_the_journal_says_no_time_that_c
     await _deployed(cloud.settings, target)
     with closing(sqlite3.connect(state_dir / "rehearsal" / "journal.db")) as db, db:
         db.execute("UPDATE expiries SET at = '2026-01-01T00:00:00'")
-    monkeypatch.setattr(inventory, "_LOOK_SECONDS", 0.05)
     monkeypatch.setattr(inventory, "utc_now", lambda: datetime.now(UTC) + timedelta(hours=2))
     said: list[str] = []
     async with agent_of(cloud.settings) as agent:

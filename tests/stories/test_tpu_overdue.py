@@ -28,11 +28,10 @@ _LONGEST_SECONDS: Final = 30.0
 
 
 @pytest.fixture
-def impatient(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Cloud:
+def impatient(cloud: Cloud) -> Cloud:
     """Its servers look often for what is overdue."""
-    monkeypatch.setattr(inventory, "_LOOK_SECONDS", 0.05)
     cloud.set(tpu_clock=600)
-    return cloud
+    return cloud._replace(settings=cloud.settings.model_copy(update={"pause_scale": 0.004}))
 
 
 async def served(agent: Agent) -> None:

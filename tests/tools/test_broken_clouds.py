@@ -12,7 +12,6 @@ from backends.registry import BACKENDS
 from core.errors import CloudTimeout
 from core.records import BY_PURGE, Remainder, State
 from core.settings import Settings
-from operations import resolve
 from server import main
 from tests.conversation import Agent, Reply, agent_of
 from tests.tools.calls import MODEL
@@ -36,9 +35,7 @@ NOTHING: Final = "Nothing found on what could be looked at; "
 
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Kept:
-    monkeypatch.setattr(resolve, "EACH_SECONDS", 0.05)
-    monkeypatch.setattr("operations.inventory.EACH_SECONDS", 0.05)
-    monkeypatch.setattr("operations.dashboard.EACH_SECONDS", 0.05)
+    monkeypatch.setenv("PATIENCE_SCALE", "0.004")
     return recorded(monkeypatch, tmp_path / "targets.toml")
 
 

@@ -10,7 +10,6 @@ from mcp.types import Completion, PromptReference, ResourceTemplateReference
 from backends.local.backend import LocalBackend
 from core.journal import Journal, Outcome
 from core.settings import Settings
-from operations import help as operations_help
 from tests.conversation import Agent, agent_of
 from tests.tools.asked import mode
 from tests.tools.calls import RUNS
@@ -151,7 +150,6 @@ async def test_who_types_does_not_wait_for_a_slow_machine(
         return []
 
     monkeypatch.setattr(LocalBackend, "list", never)
-    monkeypatch.setattr(operations_help, "PATIENCE_SECONDS", 0.01)
     with anyio.fail_after(5):
         assert (await offered(agent, "tear-down", "name")).values == []
 

@@ -13,7 +13,6 @@ import pytest
 from core.journal import Expiry, Journal, Outcome
 from core.settings import Settings
 from core.waiting import wait_until
-from operations import inventory
 from tests.conversation import Agent, Reply, agent_of
 from tests.tools.asked import ONE, token_of
 from tests.tools.calls import LOOKING, MODEL
@@ -55,7 +54,7 @@ _ROWS: Final = {
 
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inventory, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setenv("PAUSE_SCALE", "0.002")
 
 
 def file_of(state_dir: Path) -> Path:

@@ -18,7 +18,6 @@ from tests.tools.asked import mode
 from tests.tools.calls import CLOUD, EVERY, OLD
 from tests.tools.recorded import Kept, every_cloud, recorded
 from tests.tools.world import assert_envelope, assert_same_facts, operations_of
-from tools import gate
 from tools.surface import TOOLS
 
 __all__ = ["mode"]
@@ -33,7 +32,7 @@ PLACES: Final = {"estimate_cost", "compare_targets", "recommend_deployment"}
 @pytest.fixture
 async def hung(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Agent]:
     """A server whose clouds have stopped answering, and whose patience is short."""
-    monkeypatch.setattr(gate, "LONGEST_SECONDS", 0.3)
+    monkeypatch.setenv("PATIENCE_SCALE", "0.007")
     every_cloud(monkeypatch, NOBODY).hangs = True
     settings = Settings(
         vllm_devops_state_dir=state_dir,
@@ -102,7 +101,7 @@ async def test_a_human_may_think_as_long_as_they_like(
 
     Half a second: the time that a human thinks.
     """
-    monkeypatch.setattr(gate, "LONGEST_SECONDS", 0.25)
+    monkeypatch.setenv("PATIENCE_SCALE", "0.006")
     kept = recorded(monkeypatch, state_dir.parent / "targets.toml")
     kept.put("run", State.STOPPED)
     async with _slow_human(state_dir, mode, seconds=0.5) as client:
@@ -127,7 +126,7 @@ async def test_a_wait_ends_before_the_call_does(
     state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The time that it took to find what is waited for counts: it is a state, and no error."""
-    monkeypatch.setattr(gate, "LONGEST_SECONDS", 3.0)
+    monkeypatch.setenv("PATIENCE_SCALE", "0.07")
     kept = recorded(monkeypatch, state_dir.parent / "targets.toml")
     kept.put("run", State.LOADING)
     settings = Settings(vllm_devops_state_dir=state_dir, toolsets=("all",), read_only=True)

@@ -20,7 +20,7 @@ from core.journal import Journal, Operation
 from core.records import DeploymentSpec
 from core.reply import MAX_CHARACTERS
 from core.settings import Settings
-from operations import benchmarks, deployments, observe, runtime
+from operations import runtime
 from tests.benchmark.made import WHEN, a_grid, a_manifest
 from tests.conversation import Agent, Reply, agent_of
 from tests.tools.calls import MODEL, RUNS
@@ -36,9 +36,7 @@ def hurry(patch: pytest.MonkeyPatch) -> None:
     """Let engines boot at once, and look at them often."""
     patch.setenv("SIMULATED_ENGINE_BOOT_SECONDS", "0")
     patch.setenv("SIMULATED_ENGINE_TIME_SCALE", "0")
-    patch.setattr(deployments, "_LOOK_SECONDS", 0.03)
-    patch.setattr(observe, "RATE_WINDOW_SECONDS", 0.01)
-    patch.setattr(benchmarks, "_LOOK_SECONDS", 0.05)
+    patch.setenv("PAUSE_SCALE", "0.06")
 
 
 def still_engine(patch: pytest.MonkeyPatch, script: str = "exec sleep 600") -> None:
