@@ -437,10 +437,11 @@ _NO_NEWS: Final = re.compile(
     r"|xla_bridge\.py:\d+\W{1,2}Unable to initialize backend"
     r"|^\W*(?:severity|level|lvl)\W+\w+\W*$"
     r"|error decoding gguf file: \W{0,4}EOF\b"
+    r"|^KeyError: '/(?:psm_|mp-|sem)"
 )
 """What some libraries call an error at each healthy start, or say as they look for devices; and a
 level alone, of JSON that was broken into lines. Ollama before 0.1.30 called the end of a whole file
-an error (ollama PR 3250)."""
+an error (ollama PR 3250). Python's tracker of resources writes names that it was not given."""
 _NATIVE: Final = re.compile(
     r"(?:\([^()]{1,80}\) )?(?:[0-9][0-9 T:.,Z+-]{9,35}: E |\[?E\d{3,8} \d\d:\d\d:\d)"
     r"[^\]]{0,120}\.(?:cc|cpp|h):\d+\] "
@@ -459,8 +460,10 @@ _TOLD_TO_STOP: Final = re.compile(
     r"|\[shutdown\] API server: shutdown triggered"
 )
 """Whoever is told to stop while nothing is wrong ends well, whatever falls over meanwhile."""
-_CODE: Final = re.compile(r"\s{3,}(?!Value error|assert )\S|\s*File \"")
+_CODE: Final = re.compile(r"\s{3,}(?!Value error|assert |NVRM: )\S|\s*File \"")
 """A line of a traceback that shows code, which names failures that it could raise."""
+_LOOKED_FOR: Final = re.compile(r"CUDA initialization: |on UnspecifiedPlatform")
+"""What is written of accelerators as they are looked for."""
 _NEXT: Final = 2
 """Lines further on that are of the same words still."""
 _DYING: Final = re.compile(r"(?:^|\) )Process [A-Z][\w -]{1,40}:$")
@@ -1037,7 +1040,7 @@ def _last_said(boot: _Boot) -> list[str]:
 
 def _may_end(text: str) -> bool:
     """Whether a line that is no cause by itself is one where nothing else is."""
-    return bool(RETRIED.search(text)) or "CUDA initialization: " in text or _is_code(text)
+    return bool(RETRIED.search(text) or _LOOKED_FOR.search(text)) or _is_code(text)
 
 
 def _is_code(text: str) -> bool:
