@@ -427,9 +427,13 @@ _CHAINED: Final = "the above exception"
 _IGNORED: Final = "Exception ignored "
 """Python tells so of what fails while it tidies up; the traceback after it ended nothing, nor
 did an exception that stands in its place."""
-_WAITS: Final = re.compile(r"\bFailedScheduling\b|\b0/\d+ nodes are available")
-_PLACED: Final = re.compile(r"\bStarted container\b|\bSuccessfully assigned \S+ to ")
-"""Kubernetes says so when a wait for a node has ended."""
+_WAITS: Final = re.compile(
+    r"\bFailedScheduling\b|\bAssigningReplicaFailed\b|\b0/\d+ nodes are available"
+)
+_PLACED: Final = re.compile(
+    r"\bStarted container\b|\bSuccessfully assigned \S+ to |has been scheduled to run on a node"
+)
+"""Kubernetes and Container Apps say so when a wait for a node has ended."""
 _POD: Final = re.compile(r"\bpod/(\S+)")
 _NO_NEWS: Final = re.compile(
     r"Unable to register cu\w{2,6} factory|computation placer already registered"
