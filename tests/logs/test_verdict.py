@@ -48,6 +48,8 @@ UNPLACED_POD = "41m  Warning  FailedScheduling  pod/a-1  8 Insufficient nvidia.c
 OTHER_PLACED = "38m  Normal   Started           pod/b-1  Started container worker"
 
 CRASHED = "ContainerTerminated: Container 'vllm' was terminated with exit code '1'"
+UNASSIGNED = "AssigningReplicaFailed: Replica 'gemma--1-x' has no host"
+ASSIGNED = "AssigningReplica: Replica 'gemma--1-x' has been scheduled to run on a node."
 READY = "RevisionReady: Successfully provisioned revision 'gemma--1'"
 TO_NONE = "KEDAScaleTargetDeactivated: Deactivated apps/v1.Deployment k8se-apps/g--1 from 1 to 0"
 
@@ -183,6 +185,7 @@ PLATFORMS: dict[str, tuple[Writer, Sequence[str], str | None]] = {
     "a start of the oldest": ("ollama", [TAKEN, BLOBS, ODDER], UNKNOWN_CAUSE),
     "a line that calls itself an error": ("ollama", ['{"error":"llamas sing"}'], UNKNOWN_CAUSE),
     "an image that was pulled at last": ("aca", [PULLING, READY], None),
+    "a replica that got a host at last": ("aca", [UNASSIGNED, ASSIGNED], None),
     "an image that cannot be pulled": ("aca", [READY, PULLING], "REGISTRY_UNREACHABLE"),
     "a pull that was given up": (
         "aca", [PULLING.replace("dial tcp 10.0.0.5:443: i/o timeout", "context canceled")],
