@@ -424,9 +424,9 @@ _LIVES: Final = re.compile(
 """What may have begun before it; a second such line says that it outlived what was."""
 _BARE: Final = re.compile(r"[\w.]+:?")
 _CHAINED: Final = "the above exception"
-_IGNORED: Final = "Exception ignored "
-"""Python tells so of what fails while it tidies up; the traceback after it ended nothing, nor
-did an exception that stands in its place."""
+_IGNORED: Final = re.compile(r"Exception ignored |^\W*Task exception was never retrieved")
+"""Python tells so of what fails while it tidies up, or in a task that nobody waits for; the
+traceback after it ended nothing, nor did an exception that stands in its place."""
 _WAITS: Final = re.compile(
     r"\bFailedScheduling\b|\bAssigningReplicaFailed\b|\b0/\d+ nodes are available"
 )
@@ -717,7 +717,7 @@ class Judge:
             boot.ignores = goes_on and not is_exception(text) and boot.spares < _MOST_FRAMES
             if goes_on:
                 return True
-        if _IGNORED in text:
+        if _IGNORED.search(text):
             boot.ignores, boot.spares, boot.ignored_of = True, 0, process_of(text)
             return True
         if self._is_of_a_caller(text, platform):
