@@ -28,7 +28,7 @@ def replica(*, started: bool = False) -> ReplicaState:
     [
         ("Failed to pull image 'x:1': manifest unknown", "IMAGE_NOT_FOUND"),
         ("manifest for vllm/vllm-openai:v9 not found: manifest unknown", "IMAGE_NOT_FOUND"),
-        ("ImagePullBackOff", "IMAGE_RATE_LIMITED"),
+        ("ImagePullBackOff", "IMAGE_NOT_PULLED"),
         ("UNAUTHORIZED: authentication required, visit https://aka.ms/acr", "IMAGE_FORBIDDEN"),
         ("Unable to get value using Managed identity /sub for secret k", "SECRET_NOT_READABLE"),
         ("Maximum Allowed Cores exceeded for the Managed Environment", "QUOTA_EXCEEDED"),

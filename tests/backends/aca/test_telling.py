@@ -207,11 +207,11 @@ async def test_a_slow_image_goes_on_although_azures_time_is_over(there: Planted)
 
 
 async def test_an_image_that_cannot_be_pulled_is_not_waited_for(there: Planted) -> None:
-    """Azure tries again for ever; where it names no other cause it was Docker Hub's limit."""
+    """Azure tries again for ever."""
     there.replica(**WAITING, runningStateDetails="waiting with reason: ImagePullBackOff")
     now = await seen(there)
     assert now.failure
-    assert (now.state, now.failure.code) == (State.FAILED, "IMAGE_RATE_LIMITED")
+    assert (now.state, now.failure.code) == (State.FAILED, "IMAGE_NOT_PULLED")
 
 
 async def test_a_failed_replacement_says_that_the_former_one_serves(there: Planted) -> None:
