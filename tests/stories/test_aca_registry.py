@@ -28,11 +28,11 @@ async def test_docker_hubs_limit_is_no_wrong_image(trouble: Azure) -> None:
         await deploys(agent)
         failed = await becomes(agent, "failed")
         why = failed.data["failure"]
-        assert why["code"] == "IMAGE_RATE_LIMITED", failed
+        assert why["code"] == "IMAGE_NOT_PULLED", failed
         for words in ("deploy_vllm again", "az acr import", "AcrPull", "REGISTRY_USERNAME"):
             assert words in why["fix"]
         read = await asked(agent, "diagnose")
-        assert "IMAGE_RATE_LIMITED" in read.text
+        assert "IMAGE_NOT_PULLED" in read.text
         assert "Correct `image`" not in read.text
         await destroyed(agent, trouble)
 

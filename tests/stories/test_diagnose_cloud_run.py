@@ -82,5 +82,7 @@ async def test_what_google_told_of_one_that_is_well_now_is_only_remarked(cloud: 
         says(cloud, lines)
         says(cloud, list(platform_noise("cloud_run", 500, lasts=lasts(ready))), platform=True)
         assert remarked(await agent.call("diagnose", **ONE)) == set()
-        says(cloud, [(lines[LINES // 2][0], one.line) for one in OTHERS], platform=True)
-        assert remarked(await agent.call("diagnose", **ONE)) == {one.code for one in OTHERS}
+        codes = list(dict.fromkeys(one.code for one in OTHERS))[:8]  # so many are remarked at most
+        said = [(lines[LINES // 2][0], one.line) for one in OTHERS if one.code in codes]
+        says(cloud, said, platform=True)
+        assert remarked(await agent.call("diagnose", **ONE)) == set(codes)
