@@ -6,6 +6,7 @@ preflights, deletion, purge and what is left behind all walk the same lists, her
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -289,7 +290,7 @@ async def leftovers(resources: Iterable[Resource]) -> tuple[Remainder, ...]:
     return tuple(one for one in found if one is not None)
 
 
-def planned(wanted: Sequence[Resource]) -> tuple[PlannedStep, ...]:
+def steps(wanted: Sequence[Resource]) -> tuple[PlannedStep, ...]:
     """Return what a plan shows: each resource's body, and the command of a person."""
     return tuple(
         PlannedStep(what=f"Make {one.title}", request=dict(one.body), command=one.command)
@@ -312,7 +313,7 @@ def questions(wanted: Sequence[Resource], fix: str) -> tuple[Question, ...]:
 
 async def setup(wanted: Sequence[Resource]) -> Setup:
     """Look at what a target needs once; changes nothing. Raises what `look` does."""
-    return _told(wanted, await look_at_all(wanted))
+    return _as_setup(wanted, await look_at_all(wanted))
 
 
 async def set_up(wanted: Sequence[Resource], *, seconds: float) -> Setup:
@@ -336,10 +337,10 @@ async def set_up(wanted: Sequence[Resource], *, seconds: float) -> Setup:
             data={**exc.data, "done": done, "not_done": left},
             next_steps=exc.next_steps,
         ) from exc
-    return _told(wanted, await look_at_all(wanted))
+    return _as_setup(wanted, await look_at_all(wanted))
 
 
-def _told(wanted: Sequence[Resource], seen: Mapping[str, Seen]) -> Setup:
+def _as_setup(wanted: Sequence[Resource], seen: Mapping[str, Seen]) -> Setup:
     return Setup(
         steps=tuple(
             SetupStep(
@@ -371,6 +372,13 @@ class Pending(Record):
     """What it waits for."""
     failure: Failure | None = None
     """Why it goes on no more; deployed again, it is tried anew."""
+    deleting: bool = False
+    """It is being deleted: what goes on is the deletion."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is not on its way to serve any more."""
+        return self.failure is not None or self.deleting
 
 
 class PendingStore:
@@ -431,7 +439,7 @@ _TURN_SECONDS: Final = 1.0
 """For another server that is at it; then it is that one's work."""
 
 
-class Lifecycle:
+class Lifecycle(ABC):
     """How a target's deployments come, go on and go, whatever its cloud.
 
     A backend is a subclass that says which resources a deployment stands on.
@@ -445,17 +453,17 @@ class Lifecycle:
     go_on_seconds: float = 4.0
     delete_seconds: float = 20.0
 
+    @abstractmethod
     def wanted(self, spec: DeploymentSpec, model: ModelShape) -> Sequence[Resource]:
         """Return everything a deployment stands on, in the order in which it is made."""
-        raise NotImplementedError
 
+    @abstractmethod
     def owned(self, name: str) -> Sequence[Resource]:
         """Return what a deployment of that name may have, in the same order."""
-        raise NotImplementedError
 
-    def kept(self, name: str) -> Sequence[Resource]:
+    @abstractmethod
+    def remaining(self, name: str) -> Sequence[Resource]:
         """Return what stays when it is deleted; a purge takes those that can be deleted."""
-        raise NotImplementedError
 
     async def deploy(self, spec: DeploymentSpec, model: ModelShape) -> None:
         """Make it so, as far as can be done at once; a second call goes on.
@@ -467,7 +475,7 @@ class Lifecycle:
         """
         async with self.pending.locked(spec.name):
             before = self.pending.get(spec.name)
-            same = before is not None and before.spec == spec and before.failure is None
+            same = before is not None and before.spec == spec and not before.is_over
             since = before.since if before and same else datetime.now(UTC)
             asked = Pending(spec=spec, model=model, where=self.pending.where, since=since)
             self.pending.keep(asked)  # a server that dies from here on leaves nothing unknown
@@ -490,13 +498,13 @@ class Lifecycle:
             return
         try:
             async with self.pending.locked(name, seconds=_TURN_SECONDS):
-                kept = self.pending.get(name)
-                if kept is not None and kept.failure is None:
-                    await self._next(kept)
+                asked = self.pending.get(name)
+                if asked is not None and asked.failure is None:
+                    await self._next(asked)
         except Busy:
             return
 
-    async def take_away(self, name: str) -> Deleted:
+    async def destroy(self, name: str) -> Deleted:
         """Delete a deployment and see it gone; already gone is no error.
 
         Raises:
@@ -504,9 +512,15 @@ class Lifecycle:
             CloudError: It was refused; what is gone by then is said in `fix`.
         """
         async with self.pending.locked(name):
-            forgotten = self.pending.forget(name)
-            removal = await remove(self.owned(name), seconds=self.delete_seconds)
-        stays = await leftovers(self.kept(name)) if removal.removed or forgotten else ()
+            asked = self.pending.get(name)
+            if asked:  # a server that dies from here on leaves a deletion that goes on
+                self.pending.keep(asked.model_copy(update={"deleting": True, "failure": None}))
+            try:
+                removal = await self._remove(name, self.delete_seconds)
+            except NotOurs:
+                self.pending.forget(name)  # none of it is of this deployment
+                raise
+        stays = await leftovers(self.remaining(name)) if removal.removed or asked else ()
         return Deleted(
             name=name,
             target=self.target_name,
@@ -515,10 +529,10 @@ class Lifecycle:
             stays=stays if removal.gone else (),
         )
 
-    async def purge_kept(self, name: str) -> tuple[str, ...]:
+    async def purge_remaining(self, name: str) -> tuple[str, ...]:
         """Delete what stayed, as far as it was made here; names what was seen to go."""
         gone: list[str] = []
-        for one in reversed([each for each in self.kept(name) if each.delete]):
+        for one in reversed([each for each in self.remaining(name) if each.delete]):
             try:
                 gone += (await remove([one], seconds=self.delete_seconds)).removed
             except NotOurs:
@@ -527,29 +541,38 @@ class Lifecycle:
 
     def leaving_of(self, name: str) -> Leaving:
         """Name what a deletion takes, what a purge takes as well, and what stays; asks nobody."""
-        kept = self.kept(name)
+        stays = self.remaining(name)
         return Leaving(
             deletes=tuple(one.title for one in self.owned(name) if one.delete),
-            purged=tuple(one.title for one in kept if one.delete),
-            stays=tuple(one.title for one in kept if not one.delete),
+            purged=tuple(one.title for one in stays if one.delete),
+            stays=tuple(one.title for one in stays if not one.delete),
         )
 
-    async def _next(self, kept: Pending) -> None:
+    async def _remove(self, name: str, seconds: float) -> Removal:
+        removal = await remove(self.owned(name), seconds=seconds)
+        if removal.gone:
+            self.pending.forget(name)
+        return removal
+
+    async def _next(self, asked: Pending) -> None:
         try:
-            await self._advance(kept, self.go_on_seconds)
+            if asked.deleting:
+                await self._remove(asked.spec.name, self.go_on_seconds)
+            else:
+                await self._advance(asked, self.go_on_seconds)
         except NotAuthenticated:
             raise
         except OpsError as exc:
             if exc.retryable:
-                note(f"{kept.spec.name} goes on later. {exc.summary} {exc.cause}".strip())
+                note(f"{asked.spec.name} goes on later. {exc.summary} {exc.cause}".strip())
                 return
             cause = f"{exc.summary} {exc.cause}".strip()
             failure = Failure(code=exc.code, cause=cause, fix=exc.fix)
-            self.pending.keep(kept.model_copy(update={"failure": failure}))
+            self.pending.keep(asked.model_copy(update={"failure": failure}))
 
-    async def _advance(self, kept: Pending, seconds: float) -> None:
-        waits = await advance(self.wanted(kept.spec, kept.model), seconds=seconds)
+    async def _advance(self, asked: Pending, seconds: float) -> None:
+        waits = await advance(self.wanted(asked.spec, asked.model), seconds=seconds)
         if waits:
-            self.pending.keep(kept.model_copy(update={"phase": waits.phase}))
+            self.pending.keep(asked.model_copy(update={"phase": waits.phase}))
         else:
-            self.pending.forget(kept.spec.name)
+            self.pending.forget(asked.spec.name)

@@ -238,7 +238,7 @@ def _gib_line(label: str, size: int) -> str:
 
 
 def _graph_sizes(max_num_seqs: int) -> Sequence[int]:
-    """Batch sizes that get a graph. source: facts/vllm-sizing.md section 2.1."""
+    """Batch sizes that get a graph. source: vllm 0.32.0, read 2026-11-20."""
     largest = min(2 * max_num_seqs, 512)
     sizes = [1, 2, 4, *range(8, 257, 8), *range(272, 513, 16)]
     return [size for size in sizes if size <= largest]

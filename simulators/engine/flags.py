@@ -77,8 +77,8 @@ class Knobs(BaseSettings):
     """Fixed wall-clock milliseconds per step, in place of the device model and `time_scale`."""
     accelerator: str = ""
     """A name of `planner/accelerators.toml`: memory and time are then those that the planner
-    foresees for it, and the other knobs of the device and of memory say nothing. Of a CPU they
-    still say what the planner does not know: memory and bandwidth."""
+    foresees for it, and the knobs of memory say nothing. Of a CPU they still say what the planner
+    does not know: its memory."""
     count: int | None = Field(default=None, ge=1)
     """How many of that accelerator there are; left out, as many as `--tensor-parallel-size`."""
     device_memory_gib: float = Field(default=21.96, gt=0)

@@ -30,6 +30,8 @@ _OVERHEAD_GIB: Final = 1.0
 """Of an engine that stands for no accelerator."""
 _GRAPHS_GIB: Final = 0.3
 """What captured graphs take on an L4."""
+_CPU_GB_PER_S: Final = 300.0
+"""Nobody foresees a CPU's speed."""
 _NO_SHAPE_TOKENS: Final = 65_536
 """Cached for a model of a shape that nobody can plan."""
 
@@ -346,6 +348,8 @@ class Room:
 
     kind = "GPU"
     graphs_gib = _GRAPHS_GIB
+    work: tuple[ModelShape, Accelerator, Flags] | None = None
+    """What the planner times; None has no speed of its own."""
 
     def __init__(self, flags: Namespace, setup: Setup, knobs: Knobs) -> None:
         self._flags, self.setup, self._knobs = flags, setup, knobs
@@ -392,9 +396,9 @@ class Room:
         return cache_of(_plan(case, auto_length=self._flags.max_model_len == -1), size)
 
     def device(self) -> Device:
-        """Return how long its steps take: as long as the knobs say, for it has no speed."""
+        """Return how long its steps take."""
         step = None if self._knobs.step_ms is None else self._knobs.step_ms / 1000
-        return Device(work=None, time_scale=self._knobs.pace, fixed_step_seconds=step)
+        return Device(work=self.work, time_scale=self._knobs.pace, fixed_step_seconds=step)
 
 
 class PlannedRoom(Room):
@@ -413,6 +417,7 @@ class PlannedRoom(Room):
         )
         super().__init__(flags, planned, knobs)
         self.case, self.plan = case, plan
+        self.work = (case.model, case.accelerator, case.flags)
         self.kind = case.accelerator.kind.upper()
         graphs = (part.gib.expected for part in plan.parts if part.name == "CUDA graphs")
         self.graphs_gib = next(graphs, 0.0)
@@ -429,11 +434,6 @@ class PlannedRoom(Room):
     def cache(self) -> CachePlan:
         overridden = self.case.flags.num_gpu_blocks_override is not None
         return cache_of(self.plan, None if overridden else self.available_bytes())
-
-    def device(self) -> Device:
-        step = None if self._knobs.step_ms is None else self._knobs.step_ms / 1000
-        work = (self.case.model, self.case.accelerator, self.case.flags)
-        return Device(work=work, time_scale=self._knobs.pace, fixed_step_seconds=step)
 
 
 def cache_of(plan: MemoryPlan, available_bytes: int | None) -> CachePlan:
@@ -482,10 +482,6 @@ def room_of(flags: Namespace, model: Model, knobs: Knobs, environment: Environme
         return PlannedRoom(
             flags, setup, knobs, Case(shape, device, _flags(flags, setup), knobs.count)
         )
-
-
-_CPU_GB_PER_S: Final = 300.0
-"""Nobody foresees a CPU's speed."""
 
 
 @contextmanager

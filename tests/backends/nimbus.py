@@ -17,13 +17,14 @@ from backends.common.preflight import ask_all
 from backends.container import refuse_length
 from backends.lifecycle import (
     Lifecycle,
+    Pending,
     PendingStore,
     Resource,
     Status,
-    planned,
     questions,
     set_up,
     setup,
+    steps,
 )
 from core.errors import CloudRefused, ConcurrentChange, DeploymentNotFound, NotReady
 from core.records import (
@@ -148,13 +149,13 @@ class NimbusBackend(Lifecycle):
         _, key, machine = self.parts(name)
         return (key, machine)
 
-    def kept(self, name: str) -> Sequence[Resource]:
+    def remaining(self, name: str) -> Sequence[Resource]:
         return (self._network(), self.parts(name)[0])
 
     def plan(self, spec: DeploymentSpec, model: ModelShape) -> Plan:
         refuse_length(spec, model)
-        steps = planned(self.wanted(spec, model))
-        return Plan(spec=spec, target=self.target, model=model, steps=steps)
+        shown = steps(self.wanted(spec, model))
+        return Plan(spec=spec, target=self.target, model=model, steps=shown)
 
     async def check(self, _plan: Plan) -> Preflight:
         asked = questions((self._network(),), "Call setup_target.")
@@ -176,7 +177,7 @@ class NimbusBackend(Lifecycle):
         return Deployment(
             name=name,
             target=self.target.name,
-            state=State.READY if is_up else State.CREATING,
+            state=self._state(kept, is_up=is_up),
             since=since,
             phase=phase,
             model=spec.model,
@@ -189,16 +190,21 @@ class NimbusBackend(Lifecycle):
             failure=kept.failure if kept else None,
         )
 
+    def _state(self, kept: Pending | None, *, is_up: bool) -> State:
+        if kept is not None and kept.deleting:
+            return State.DELETING
+        return State.READY if is_up else State.CREATING
+
     async def list(self) -> Sequence[Deployment]:
         named = [one.partition(" ")[2] for one in self.cloud.things() if one.startswith("machine ")]
         names = dict.fromkeys([*named, *(one.spec.name for one in self.pending.all())])
         return [await self.describe(name) for name in names]
 
     async def delete(self, name: str) -> Deleted:
-        return await self.take_away(name)
+        return await self.destroy(name)
 
     async def purge(self, name: str) -> tuple[str, ...]:
-        return await self.purge_kept(name)
+        return await self.purge_remaining(name)
 
     def leaving(self, name: str) -> Leaving:
         return self.leaving_of(name)

@@ -87,6 +87,25 @@ async def test_a_server_that_died_leaves_what_the_next_one_goes_on_with(
     assert kinds(alive) == ["network", "disk", "key", "machine"]
 
 
+async def test_a_server_that_died_deleting_leaves_a_deletion_that_goes_on(
+    nimbus: NimbusBackend, server: Callable[..., NimbusBackend]
+) -> None:
+    """What was never ready is listed until its key is gone too, and is not made anew."""
+    nimbus.cloud.looks_until_ready, nimbus.apply_seconds = 50, 0.0
+    await nimbus.apply(plan(nimbus))
+
+    async def dies(*_: str) -> None:
+        raise KeyboardInterrupt
+
+    nimbus.cloud.delete = dies  # type: ignore[assignment]
+    with pytest.raises(BaseException):  # noqa: B017, PT011  whatever a kill is
+        await nimbus.delete(NAME)
+    alive = server()
+    assert [one.state for one in await alive.list()] == [State.DELETING]
+    await alive.go_on(NAME)
+    assert (await alive.list(), kinds(alive)) == ([], ["network", "disk"])
+
+
 async def test_who_only_looks_goes_on_with_nothing(
     nimbus: NimbusBackend, server: Callable[..., NimbusBackend]
 ) -> None:
@@ -156,7 +175,7 @@ async def test_a_preflight_and_set_up_walk_the_same_list(nimbus: NimbusBackend) 
     )
     assert (await nimbus.set_up()).missing == ()
     assert (await nimbus.check(plan(nimbus))).failed == ()
-    assert (await look(nimbus.kept(NAME)[0])).status is Status.READY
+    assert (await look(nimbus.remaining(NAME)[0])).status is Status.READY
 
 
 async def test_what_a_deletion_would_take_is_named_before(nimbus: NimbusBackend) -> None:

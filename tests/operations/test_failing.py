@@ -60,7 +60,7 @@ def _name(case: str) -> str:
     return case.replace(":", "-")
 
 
-def test_every_mode_of_the_emulator_is_walked() -> None:
+def test_every_mode_of_the_simulated_engine_is_walked() -> None:
     """A new way to fail is told to agents, too."""
     known = known_failures()
     assert {mode.partition(":")[0] for mode in MODES} == {

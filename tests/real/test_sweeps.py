@@ -122,7 +122,7 @@ async def test_a_real_vllm_is_swept_whole_although_the_sweep_is_killed_twice(
 
 @pytest.fixture
 async def rehearsal(state_dir: Path) -> AsyncIterator[Served]:
-    """A server whose engine is the simulated one, as fast as an emulator goes."""
+    """A server whose engine is the simulated one, as fast as it goes."""
     simulated = {
         "ENGINE": "simulated",
         "SIMULATED_ENGINE_ACCELERATOR": "a100-80",

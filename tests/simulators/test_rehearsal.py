@@ -33,7 +33,7 @@ PUBLISHED = (
     *("--gpu-memory-utilization", "0.95", "--max-model-len", "32768", "--max-num-seqs", "8"),
     *("--max-num-batched-tokens", "4096", "--no-async-scheduling"),
 )
-"""Of the A100 row of facts/vllm-sizing.md section 3."""
+"""Of a boot on an A100 that its owner published."""
 
 
 def rehearsal(where: str, *argv: str, allow_long: bool = False, **knobs: Any) -> PlannedRoom:

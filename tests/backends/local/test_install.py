@@ -1,4 +1,4 @@
-"""`make vllm`, driven with an emulator of the programs it starts."""
+"""`make vllm`, driven with a simulator of the programs it starts."""
 
 import sys
 from pathlib import Path

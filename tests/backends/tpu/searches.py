@@ -51,7 +51,7 @@ def _planes(cloud: Cloud) -> dict[PlaneKind, ControlPlane]:
 async def before(
     plane: GooglePlane, project: str, cloud: Cloud, folder: Path | None = None, **said: Any
 ) -> AsyncIterator[Site]:
-    """Open a site with scripted control planes, whose secrets and firewall are the emulator's.
+    """Open a site with scripted control planes, whose secrets and firewall are the simulator's.
 
     Time is the real one: a script that is to do something later never does.
     """
