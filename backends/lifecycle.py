@@ -61,7 +61,12 @@ class Status(StrEnum):
     """Its cloud is at it."""
     FAILED = "failed"
     """It comes to nothing: putting it again makes it anew."""
+    STALE = "stale"
+    """It is there and not as it is wanted: putting it changes it."""
     ABSENT = "absent"
+
+
+_TO_PUT: Final = frozenset({Status.ABSENT, Status.FAILED, Status.STALE})
 
 
 def exists(_found: Any) -> Status:
@@ -160,7 +165,7 @@ async def advance(
 ) -> Waiting | None:
     """Put what is missing, in order, and wait so long; None when all of it is ready.
 
-    Nothing is put twice while it is pending, and nothing that is there is changed. `seen` tells
+    Nothing is put twice while it is pending, and only what is stale is changed. `seen` tells
     afterwards, and after an error, how far each had come. Where one fails, what this call put for
     the deployment alone is deleted again, unless the last of `wanted` is there.
 
@@ -169,10 +174,10 @@ async def advance(
         CloudError: One was refused.
     """
     seen = {} if seen is None else seen
-    put: list[Resource] = []
+    put: dict[str, Seen] = {}
     until, pause = anyio.current_time() + seconds, _FIRST_LOOK_SECONDS
     try:
-        while waits := await _round(wanted, seen, put):
+        while waits := await reconcile(wanted, seen, put):
             if anyio.current_time() + pause > until:
                 return Waiting(waits)
             await anyio.sleep(pause)
@@ -183,21 +188,30 @@ async def advance(
     return None
 
 
-async def _round(
-    wanted: Sequence[Resource], seen: dict[str, Seen], put: list[Resource]
+async def reconcile(
+    wanted: Sequence[Resource], seen: dict[str, Seen], put: dict[str, Seen]
 ) -> Resource | None:
-    """Look at what is not ready yet, and put what can be; the first that is waited for."""
+    """Look once at what is not ready yet and put what can be put; the first that is waited for.
+
+    `seen` holds how far each was at the last look and `put` how what was put had been before; both
+    are brought up to date, and nothing is put twice in the course that they describe.
+
+    Raises:
+        NotOurs: Something else has the name of one of them.
+        CloudError: One was refused.
+    """
     left = [one for one in wanted if one.name not in seen or seen[one.name][0] is not Status.READY]
     seen.update(await look_at_all(left))
     names = {one.name for one in wanted}
     for one in left:
         ready = all(seen[name].status is Status.READY for name in one.after if name in names)
-        if ready and one.put and seen[one.name].status in {Status.ABSENT, Status.FAILED}:
-            seen[one.name] = await _put(one, seen[one.name], put)
+        before = seen[one.name]
+        if ready and one.put and before.status in _TO_PUT and one.name not in put:
+            seen[one.name] = await _put(one, before, put)
     return next((one for one in left if seen[one.name].status is not Status.READY), None)
 
 
-async def _put(resource: Resource, before: Seen, put: list[Resource]) -> Seen:
+async def _put(resource: Resource, before: Seen, put: dict[str, Seen]) -> Seen:
     """Put one and look at it; whether somebody else did the same at the same time is all one."""
     assert resource.put is not None
     try:
@@ -206,16 +220,23 @@ async def _put(resource: Resource, before: Seen, put: list[Resource]) -> Seen:
         after = await look(resource)
         if after.status in {Status.ABSENT, before.status}:
             raise
+        put[resource.name] = after
         return after
-    if before.status is Status.ABSENT:
-        put.append(resource)
+    put[resource.name] = before
     after = await look(resource)
     return after if after.status is not Status.ABSENT else Seen(Status.PENDING)
 
 
-async def _take_back(wanted: Sequence[Resource], put: Sequence[Resource]) -> None:
+async def _take_back(wanted: Sequence[Resource], put: Mapping[str, Seen]) -> None:
     """Delete what was put for a deployment that came to nothing."""
-    own = [one for one in put if one.scope == "deployment" and one.delete]
+    own = [
+        one
+        for one in wanted
+        if one.name in put
+        and put[one.name].status is Status.ABSENT
+        and one.scope == "deployment"
+        and one.delete
+    ]
     try:
         if own and (await look(wanted[-1])).status is Status.ABSENT:
             await remove(own, seconds=_LOOK_SECONDS)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from backends.base import World
-from backends.lifecycle import Status, look
+from backends.lifecycle import Resource, Status, advance, look
 from core.errors import CloudRefused, DeploymentNotFound, NotOurs, OpsError
 from core.records import BY_PURGE, DeploymentSpec, ModelShape, Plan, State
 from core.settings import Settings
@@ -184,3 +184,24 @@ async def test_what_a_deletion_would_take_is_named_before(nimbus: NimbusBackend)
     assert leaving.deletes == ("the key one", "the machine one")
     assert (leaving.purged, leaving.stays) == (("the disk one",), ("the network shared",))
     assert nimbus.cloud.calls == []
+
+
+async def test_what_is_stale_is_put_once_and_waited_for() -> None:
+    """A change that its cloud takes a while to show is not asked for again meanwhile."""
+    thing, puts = {"size": 1, "looks": 0}, list[int]()
+
+    async def get() -> dict[str, int]:
+        thing["looks"] += 1
+        if puts and thing["looks"] > 4:
+            thing["size"] = 2
+        return thing
+
+    async def put() -> None:
+        puts.append(2)
+
+    def status(found: dict[str, int]) -> Status:
+        return Status.READY if found["size"] == 2 else Status.STALE
+
+    disk = Resource(name="disk", title="the disk one", get=get, put=put, status=status)
+    assert await advance((disk,), seconds=5.0) is None
+    assert puts == [2]
