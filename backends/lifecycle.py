@@ -30,6 +30,7 @@ from core.errors import (
     CloudTimeout,
     CloudUnavailable,
     ConcurrentChange,
+    DeploymentNotFound,
     NotAuthenticated,
     NotOurs,
     OpsError,
@@ -38,12 +39,15 @@ from core.records import (
     BY_PURGE,
     NAME_PATTERN,
     Deleted,
+    Deployment,
     DeploymentSpec,
     Failure,
     ModelShape,
+    Plan,
     PlannedStep,
     Record,
     Remainder,
+    Target,
 )
 from core.reply import note
 
@@ -96,12 +100,17 @@ class Resource:
     is_ours: Callable[[Any], bool] | None = None
     """Whether it was made here. None: whose it is does not matter, and it is never deleted."""
     scope: Literal["deployment", "shared"] = "deployment"
+    why: Callable[[Any], OpsError] | None = None
+    """Returns why it failed. With it, what failed is put anew only by a new call to deploy; without
+    it, by every step."""
     phase: str = "preparing"
     """What is waited for until it is ready."""
     command: str = ""
     """As a person would type it."""
     usd_per_month: float = 0.0
     """While it is there."""
+    bill: Callable[[Any], tuple[str, float]] | None = None
+    """Returns title and price, where only a look tells them."""
     how_to_remove: str = BY_PURGE
     """Said where it stays."""
 
@@ -161,23 +170,28 @@ async def look_at_all(wanted: Sequence[Resource]) -> dict[str, Seen]:
 
 
 async def advance(
-    wanted: Sequence[Resource], *, seconds: float, seen: dict[str, Seen] | None = None
+    wanted: Sequence[Resource],
+    *,
+    seconds: float,
+    seen: dict[str, Seen] | None = None,
+    anew: bool = True,
 ) -> Waiting | None:
     """Put what is missing, in order, and wait so long; None when all of it is ready.
 
     Nothing is put twice while it is pending, and only what is stale is changed. `seen` tells
     afterwards, and after an error, how far each had come. Where one fails, what this call put for
-    the deployment alone is deleted again, unless the last of `wanted` is there.
+    the deployment alone is deleted again, unless the last of `wanted` is there. `anew`: what had
+    failed before is put once more.
 
     Raises:
         NotOurs: Something else has the name of one of them.
-        CloudError: One was refused.
+        CloudError: One was refused, or failed and says why.
     """
     seen = {} if seen is None else seen
     put: dict[str, Seen] = {}
     until, pause = anyio.current_time() + seconds, _FIRST_LOOK_SECONDS
     try:
-        while waits := await reconcile(wanted, seen, put):
+        while waits := await reconcile(wanted, seen, put, anew=anew):
             if anyio.current_time() + pause > until:
                 return Waiting(waits)
             await anyio.sleep(pause)
@@ -189,42 +203,45 @@ async def advance(
 
 
 async def reconcile(
-    wanted: Sequence[Resource], seen: dict[str, Seen], put: dict[str, Seen]
+    wanted: Sequence[Resource],
+    seen: dict[str, Seen],
+    put: dict[str, Seen],
+    *,
+    anew: bool = True,
 ) -> Resource | None:
     """Look once at what is not ready yet and put what can be put; the first that is waited for.
 
     `seen` holds how far each was at the last look and `put` how what was put had been before; both
-    are brought up to date, and nothing is put twice in the course that they describe.
+    are brought up to date, and nothing is put twice in the course that they describe. Whether
+    somebody else put the same at the same time is all one.
 
     Raises:
         NotOurs: Something else has the name of one of them.
-        CloudError: One was refused.
+        CloudError: One was refused, or failed and says why.
     """
     left = [one for one in wanted if one.name not in seen or seen[one.name][0] is not Status.READY]
     seen.update(await look_at_all(left))
     names = {one.name for one in wanted}
     for one in left:
-        ready = all(seen[name].status is Status.READY for name in one.after if name in names)
         before = seen[one.name]
-        if ready and one.put and before.status in _TO_PUT and one.name not in put:
-            seen[one.name] = await _put(one, before, put)
+        if before.status is Status.FAILED and one.why and (one.name in put or not anew):
+            raise one.why(before.found)
+        ready = all(seen[name].status is Status.READY for name in one.after if name in names)
+        if not (ready and one.put and before.status in _TO_PUT and one.name not in put):
+            continue
+        try:
+            await one.put()
+        except (ConcurrentChange, *UNSURE):
+            after = await look(one)
+            if after.status in {Status.ABSENT, before.status}:
+                raise
+            put[one.name] = seen[one.name] = after
+            continue
+        put[one.name] = before
+        after = await look(one)
+        there = after.status is not Status.ABSENT
+        seen[one.name] = after if there else Seen(Status.PENDING)
     return next((one for one in left if seen[one.name].status is not Status.READY), None)
-
-
-async def _put(resource: Resource, before: Seen, put: dict[str, Seen]) -> Seen:
-    """Put one and look at it; whether somebody else did the same at the same time is all one."""
-    assert resource.put is not None
-    try:
-        await resource.put()
-    except (ConcurrentChange, *UNSURE):
-        after = await look(resource)
-        if after.status in {Status.ABSENT, before.status}:
-            raise
-        put[resource.name] = after
-        return after
-    put[resource.name] = before
-    after = await look(resource)
-    return after if after.status is not Status.ABSENT else Seen(Status.PENDING)
 
 
 async def _take_back(wanted: Sequence[Resource], put: Mapping[str, Seen]) -> None:
@@ -293,19 +310,16 @@ async def leftovers(resources: Iterable[Resource]) -> tuple[Remainder, ...]:
 
     async def left(one: Resource) -> Remainder | None:
         try:
-            there = (await look(one)).status is not Status.ABSENT
+            status, found = await look(one)
         except NotOurs:
             return None
         except OpsError as exc:
             note(f"Whether {one.title} is left is not known: {exc.summary}")
             return None
-        return (
-            Remainder(
-                what=one.title, usd_per_month=one.usd_per_month, how_to_remove=one.how_to_remove
-            )
-            if there
-            else None
-        )
+        if status is Status.ABSENT:
+            return None
+        what, usd = one.bill(found) if one.bill else (one.title, one.usd_per_month)
+        return Remainder(what=what, usd_per_month=usd, how_to_remove=one.how_to_remove)
 
     found = await side_by_side([partial(left, one) for one in every])
     return tuple(one for one in found if one is not None)
@@ -463,30 +477,57 @@ _TURN_SECONDS: Final = 1.0
 class Lifecycle(ABC):
     """How a target's deployments come, go on and go, whatever its cloud.
 
-    A backend is a subclass that says which resources a deployment stands on.
+    A backend is a subclass that says which resources a deployment stands on, and how it is.
     """
 
-    target_name: str
+    target: Target
     pending: PendingStore
     reads_only: bool = False
     apply_seconds: float = 8.0
     """What is under way is waited for this long: most of it takes seconds."""
     go_on_seconds: float = 4.0
     delete_seconds: float = 20.0
+    set_up_seconds: float = 30.0
 
     @abstractmethod
-    def wanted(self, spec: DeploymentSpec, model: ModelShape) -> Sequence[Resource]:
-        """Return everything a deployment stands on, in the order in which it is made."""
+    async def wanted(self, spec: DeploymentSpec, model: ModelShape) -> Sequence[Resource]:
+        """Return everything a deployment stands on, in the order in which it is made.
+
+        May look at what their bodies depend on; changes nothing.
+        """
 
     @abstractmethod
     def owned(self, name: str) -> Sequence[Resource]:
         """Return what a deployment of that name may have, in the same order."""
 
     @abstractmethod
-    def remaining(self, name: str) -> Sequence[Resource]:
-        """Return what stays when it is deleted; a purge takes those that can be deleted."""
+    def remaining(self, name: str, spec: DeploymentSpec | None = None) -> Sequence[Resource]:
+        """Return what stays when it is deleted; a purge takes those that can be deleted.
 
-    async def deploy(self, spec: DeploymentSpec, model: ModelShape) -> None:
+        `spec` is what was asked for, where that is still known.
+        """
+
+    @abstractmethod
+    def shared(self) -> Sequence[Resource]:
+        """Return what the target needs once, in the order in which it is made."""
+
+    @abstractmethod
+    async def describe(self, name: str) -> Deployment:
+        """Say what exists now."""
+
+    async def spec(self, name: str) -> DeploymentSpec | None:  # noqa: ARG002  where none is kept
+        """Return what was asked for, None where it cannot be read any more."""
+        return None
+
+    async def setup(self) -> Setup:
+        """Look at what the target needs once; changes nothing."""
+        return await setup(self.shared())
+
+    async def set_up(self) -> Setup:
+        """Make what is missing of it; what comes back was read back."""
+        return await set_up(self.shared(), seconds=self.set_up_seconds)
+
+    async def apply(self, plan: Plan) -> Deployment:
         """Make it so, as far as can be done at once; a second call goes on.
 
         Raises:
@@ -494,6 +535,7 @@ class Lifecycle(ABC):
             Busy: Another server on this machine is at it.
             CloudError: It was refused; what this call made for it is removed again.
         """
+        spec, model = plan.spec, plan.model
         async with self.pending.locked(spec.name):
             before = self.pending.get(spec.name)
             same = before is not None and before.spec == spec and not before.is_over
@@ -501,11 +543,13 @@ class Lifecycle(ABC):
             asked = Pending(spec=spec, model=model, where=self.pending.where, since=since)
             self.pending.keep(asked)  # a server that dies from here on leaves nothing unknown
             try:
-                await self._advance(asked, self.apply_seconds)
+                waits = await advance(await self.wanted(spec, model), seconds=self.apply_seconds)
             except OpsError as exc:
                 if not (same and exc.retryable):
                     self.pending.forget(spec.name)
                 raise
+            self._keep_waiting(asked, waits)
+        return await self.describe(spec.name)
 
     async def go_on(self, name: str) -> None:
         """Take the steps of a pending deployment whose time has come; else do nothing.
@@ -525,7 +569,7 @@ class Lifecycle(ABC):
         except Busy:
             return
 
-    async def destroy(self, name: str) -> Deleted:
+    async def delete(self, name: str) -> Deleted:
         """Delete a deployment and see it gone; already gone is no error.
 
         Raises:
@@ -534,6 +578,7 @@ class Lifecycle(ABC):
         """
         async with self.pending.locked(name):
             asked = self.pending.get(name)
+            spec = asked.spec if asked else await self._spec(name)
             if asked:  # a server that dies from here on leaves a deletion that goes on
                 self.pending.keep(asked.model_copy(update={"deleting": True, "failure": None}))
             try:
@@ -541,16 +586,16 @@ class Lifecycle(ABC):
             except NotOurs:
                 self.pending.forget(name)  # none of it is of this deployment
                 raise
-        stays = await leftovers(self.remaining(name)) if removal.removed or asked else ()
+        done = removal.gone and bool(removal.removed or asked)
         return Deleted(
             name=name,
-            target=self.target_name,
+            target=self.target.name,
             gone=removal.gone,
             removed=removal.removed if removal.gone else (),
-            stays=stays if removal.gone else (),
+            stays=await leftovers(self.remaining(name, spec)) if done else (),
         )
 
-    async def purge_remaining(self, name: str) -> tuple[str, ...]:
+    async def purge(self, name: str) -> tuple[str, ...]:
         """Delete what stayed, as far as it was made here; names what was seen to go."""
         gone: list[str] = []
         for one in reversed([each for each in self.remaining(name) if each.delete]):
@@ -560,7 +605,7 @@ class Lifecycle(ABC):
                 note(f"{one.title} is kept: it was not made here.")
         return tuple(gone)
 
-    def leaving_of(self, name: str) -> Leaving:
+    def leaving(self, name: str) -> Leaving:
         """Name what a deletion takes, what a purge takes as well, and what stays; asks nobody."""
         stays = self.remaining(name)
         return Leaving(
@@ -568,6 +613,12 @@ class Lifecycle(ABC):
             purged=tuple(one.title for one in stays if one.delete),
             stays=tuple(one.title for one in stays if not one.delete),
         )
+
+    async def _spec(self, name: str) -> DeploymentSpec | None:
+        try:
+            return await self.spec(name)
+        except DeploymentNotFound:
+            return None
 
     async def _remove(self, name: str, seconds: float) -> Removal:
         removal = await remove(self.owned(name), seconds=seconds)
@@ -579,8 +630,10 @@ class Lifecycle(ABC):
         try:
             if asked.deleting:
                 await self._remove(asked.spec.name, self.go_on_seconds)
-            else:
-                await self._advance(asked, self.go_on_seconds)
+                return
+            wanted = await self.wanted(asked.spec, asked.model)
+            waits = await advance(wanted, seconds=self.go_on_seconds, anew=False)
+            self._keep_waiting(asked, waits)
         except NotAuthenticated:
             raise
         except OpsError as exc:
@@ -591,8 +644,8 @@ class Lifecycle(ABC):
             failure = Failure(code=exc.code, cause=cause, fix=exc.fix)
             self.pending.keep(asked.model_copy(update={"failure": failure}))
 
-    async def _advance(self, asked: Pending, seconds: float) -> None:
-        waits = await advance(self.wanted(asked.spec, asked.model), seconds=seconds)
+    def _keep_waiting(self, asked: Pending, waits: Waiting | None) -> None:
+        """Write down what is waited for; what is ready is not pending any more."""
         if waits:
             self.pending.keep(asked.model_copy(update={"phase": waits.phase}))
         else:

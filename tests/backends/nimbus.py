@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pydantic import SecretStr
 
-from backends.base import Leaving, Setup, World
+from backends.base import World
 from backends.common.preflight import ask_all
 from backends.container import refuse_length
 from backends.lifecycle import (
@@ -22,14 +22,11 @@ from backends.lifecycle import (
     Resource,
     Status,
     questions,
-    set_up,
-    setup,
     steps,
 )
 from core.errors import CloudRefused, ConcurrentChange, DeploymentNotFound, NotReady
 from core.records import (
     Access,
-    Deleted,
     Deployment,
     DeploymentSpec,
     ModelShape,
@@ -97,7 +94,6 @@ class NimbusBackend(Lifecycle):
 
     def __init__(self, target: Target, world: World) -> None:
         self.target = target
-        self.target_name = target.name
         self.pending = PendingStore(world.folder / "nimbus", where="nimbus")
         self.reads_only = world.settings.read_only
         self.cloud = Nimbus(world.folder / "nimbus-cloud.json")
@@ -117,7 +113,10 @@ class NimbusBackend(Lifecycle):
     def _network(self) -> Resource:
         return self._resource("network", "shared", scope="shared", usd_per_month=5.0)
 
-    def wanted(self, spec: DeploymentSpec, _model: ModelShape) -> Sequence[Resource]:
+    async def wanted(self, spec: DeploymentSpec, _model: ModelShape) -> Sequence[Resource]:
+        return self._everything(spec)
+
+    def _everything(self, spec: DeploymentSpec) -> Sequence[Resource]:
         said = {"spec": spec.model_dump_json(exclude_defaults=True)}
         put = partial(self.cloud.put, "machine", spec.name, **said)
         disk, key, _ = self.parts(spec.name)
@@ -149,21 +148,20 @@ class NimbusBackend(Lifecycle):
         _, key, machine = self.parts(name)
         return (key, machine)
 
-    def remaining(self, name: str) -> Sequence[Resource]:
+    def remaining(self, name: str, _spec: DeploymentSpec | None = None) -> Sequence[Resource]:
         return (self._network(), self.parts(name)[0])
+
+    def shared(self) -> Sequence[Resource]:
+        return (self._network(),)
 
     def plan(self, spec: DeploymentSpec, model: ModelShape) -> Plan:
         refuse_length(spec, model)
-        shown = steps(self.wanted(spec, model))
+        shown = steps(self._everything(spec))
         return Plan(spec=spec, target=self.target, model=model, steps=shown)
 
     async def check(self, _plan: Plan) -> Preflight:
         asked = questions((self._network(),), "Call setup_target.")
         return Preflight(checks=tuple(await ask_all(asked, seconds=5.0)))
-
-    async def apply(self, plan: Plan) -> Deployment:
-        await self.deploy(plan.spec, plan.model)
-        return await self.describe(plan.spec.name)
 
     async def describe(self, name: str) -> Deployment:
         found = await self.cloud.get("machine", name)
@@ -199,21 +197,6 @@ class NimbusBackend(Lifecycle):
         named = [one.partition(" ")[2] for one in self.cloud.things() if one.startswith("machine ")]
         names = dict.fromkeys([*named, *(one.spec.name for one in self.pending.all())])
         return [await self.describe(name) for name in names]
-
-    async def delete(self, name: str) -> Deleted:
-        return await self.destroy(name)
-
-    async def purge(self, name: str) -> tuple[str, ...]:
-        return await self.purge_remaining(name)
-
-    def leaving(self, name: str) -> Leaving:
-        return self.leaving_of(name)
-
-    async def setup(self) -> Setup:
-        return await setup((self._network(),))
-
-    async def set_up(self) -> Setup:
-        return await set_up((self._network(),), seconds=5.0)
 
     async def access(self, name: str) -> Access:
         found = await self.describe(name)

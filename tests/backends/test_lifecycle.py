@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from backends.base import World
-from backends.lifecycle import Resource, Status, advance, look
+from backends.lifecycle import Resource, Status, advance, leftovers, look
 from core.errors import CloudRefused, DeploymentNotFound, NotOurs, OpsError
 from core.records import BY_PURGE, DeploymentSpec, ModelShape, Plan, State
 from core.settings import Settings
@@ -205,3 +205,40 @@ async def test_what_is_stale_is_put_once_and_waited_for() -> None:
     disk = Resource(name="disk", title="the disk one", get=get, put=put, status=status)
     assert await advance((disk,), seconds=5.0) is None
     assert puts == [2]
+
+
+async def test_what_failed_on_the_way_is_made_anew_by_the_owner_alone() -> None:
+    """A step that goes on by itself would else pay for the same failure again and again."""
+    puts = list[str]()
+
+    async def get() -> str | None:
+        return "broken"
+
+    async def put() -> None:
+        puts.append("put")
+
+    def why(found: str) -> CloudRefused:
+        return CloudRefused(f"The image is {found}.", fix="Look at its build.")
+
+    image = Resource(
+        name="image", title="the image", get=get, put=put, status=lambda _: Status.FAILED, why=why
+    )
+    with pytest.raises(CloudRefused, match="is broken"):
+        await advance((image,), seconds=0.0, anew=False)
+    assert puts == []
+    with pytest.raises(CloudRefused, match="is broken"):
+        await advance((image,), seconds=5.0)
+    assert puts == ["put"]
+
+
+async def test_what_stays_is_told_with_the_size_that_a_look_finds() -> None:
+    """Where the price hangs on it."""
+
+    async def get() -> int:
+        return 20
+
+    def bill(found: int) -> tuple[str, float]:
+        return f"the image ({found} GB)", found * 0.1
+
+    (stays,) = await leftovers([Resource(name="image", title="the image", get=get, bill=bill)])
+    assert (stays.what, stays.usd_per_month) == ("the image (20 GB)", 2.0)
