@@ -5,6 +5,7 @@
 
 PY      := .venv/bin/python
 STAMP   := .venv/.installed
+TOOLS   := .venv/.tools
 # Settings given to make go on as environment variables; the rest of these steer make itself.
 SETTING := $(if $(filter vllm ollama,$(value ENGINE)),,ENGINE) READ_ONLY REHEARSAL %_SCALE TOOLSETS MODEL_NAME BUCKET_NAME ACCELERATOR_TYPE HF_TOKEN \
            VLLM_TARGET VLLM_BASE_URL VLLM_API_KEY VLLM_EXECUTABLE VLLM_DEVOPS_STATE_DIR \
@@ -50,49 +51,49 @@ rehearse-clean: $(STAMP) ## Forget the simulated clouds and everything in them
 first-contact: $(STAMP) ## Try a real cloud: look, then, once you agree, deploy, try, remove, report (TARGET)
 	@$(PY) first_contact.py '$(subst ','\'',$(value TARGET))' $(if $(call on,YES),yes)
 
-test: $(STAMP) ## Run the tests that need no real vLLM and no minutes
+test: $(TOOLS) ## Run the tests that need no real vLLM and no minutes
 	$(PY) -m pytest -q -n 3 -m "not ($(APART) or life)"
 
-test-lives: $(STAMP) ## Tell whole lives of deployments, and let processes die in every phase (minutes)
+test-lives: $(TOOLS) ## Tell whole lives of deployments, and let processes die in every phase (minutes)
 	$(PY) -m pytest -q -n 3 -m "life and not ($(APART))"
 
-test-failed: $(STAMP) ## Run again, one by one, what failed in the run before
+test-failed: $(TOOLS) ## Run again, one by one, what failed in the run before
 	$(PY) -m pytest -q --last-failed --last-failed-no-failures none
 
-test-engine: vllm ## Run the tests on a real vLLM
+test-engine: vllm $(TOOLS) ## Run the tests on a real vLLM
 	$(PY) -m pytest -q -m vllm
 
-test-azurite: $(STAMP) .azurite/.installed ## Compare the simulated blob storage with Azurite
+test-azurite: $(TOOLS) .azurite/.installed ## Compare the simulated blob storage with Azurite
 	$(PY) -m pytest -q -m azurite
 
 .azurite/.installed:
 	npm install --silent --no-fund --no-audit --prefix .azurite azurite@3.37.0
 	@touch $@
 
-test-gcloud: $(STAMP) ## Let the real gcloud read every command that is printed; needs no login
+test-gcloud: $(TOOLS) ## Let the real gcloud read every command that is printed; needs no login
 	$(PY) -m pytest -q -m gcloud
 
-test-browser: $(STAMP) ## Run the tests of the report page, in a real Chromium
+test-browser: $(TOOLS) ## Run the tests of the report page, in a real Chromium
 	$(PY) -m pytest -q -m browser
 
-test-sweep: $(STAMP) ## Sweep a simulated A100 in 144 cells, killed twice on its way (minutes)
+test-sweep: $(TOOLS) ## Sweep a simulated A100 in 144 cells, killed twice on its way (minutes)
 	$(PY) -m pytest -q -m sweep
 
-conformance: $(STAMP) ## Run the official MCP conformance suite and the strict inspector (downloads them)
+conformance: $(TOOLS) ## Run the official MCP conformance suite and the strict inspector (downloads them)
 	@$(PY) -m tests.conformance
-clients: $(STAMP) ## Connect real MCP clients, without keys, and see them list and call (downloads them; minutes)
+clients: $(TOOLS) ## Connect real MCP clients, without keys, and see them list and call (downloads them; minutes)
 	@$(PY) -m tests.clients
 
-bench-client: $(STAMP) ## Measure the load generator beside others (downloads them; minutes)
+bench-client: $(TOOLS) ## Measure the load generator beside others (downloads them; minutes)
 	@$(PY) -m tests.measure_client
 
 find: $(STAMP) ## Say why what wrote a log ended, without a deployment (LOG="FILE...", WRITER)
 	@$(PY) -m logs find $(if $(WRITER),--writer $(WRITER)) -- $(LOG)
 
-bench-logs: $(STAMP) ## Measure the reduction of a million lines beside others (downloads drain3; minutes)
+bench-logs: $(TOOLS) ## Measure the reduction of a million lines beside others (downloads drain3; minutes)
 	@$(PY) -m tests.measure_logs
 
-measure: $(STAMP) ## Measure the budgets: start-up, calls, plans, answers; the load generator's truth (minutes)
+measure: $(TOOLS) ## Measure the budgets: start-up, calls, plans, answers; the load generator's truth (minutes)
 	@$(PY) -m tests.measure
 	@$(PY) -m tests.measure_planner
 	@$(PY) -m tests.measure_truth
@@ -101,7 +102,7 @@ measure: $(STAMP) ## Measure the budgets: start-up, calls, plans, answers; the l
 	@$(PY) -m tests.measure_diagnosis
 	@$(PY) -m pytest -qs tests/questions/test_first_line.py
 
-lint: $(STAMP) ## Check style, types, layers and shell scripts
+lint: $(TOOLS) ## Check style, types, layers and shell scripts
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(PY) -m mypy
@@ -113,7 +114,7 @@ run: $(STAMP) ## Speak MCP on stdin and stdout
 http: $(STAMP) ## Speak MCP over HTTP, on this machine only
 	@$(PY) server.py --http
 
-install: $(STAMP) ## Make .venv, with everything the project needs
+install: $(STAMP) ## Make .venv, with what the server needs (make lint or test adds its tools)
 	@echo .venv is ready.
 
 vllm: $(STAMP) ## Install a real vLLM for CPUs in .vllm
@@ -190,7 +191,7 @@ usable  := import sys, pip; sys.exit(sys.version_info < (3, 11))
 base    := import sys, venv, ensurepip; sys.version_info < (3, 11) and sys.exit(1); \
            print(sys._base_executable)
 
-$(STAMP): requirements.txt requirements-dev.txt $(if $(shell test -x $(PY) && echo yes),,broken)
+$(STAMP): requirements.txt $(if $(shell test -x $(PY) && echo yes),,broken)
 	@exec >&2; \
 	if [ -e .venv/.unfinished ] || ! $(PY) -c '$(usable)' </dev/null 2>/dev/null; then \
 	    for p in $(pythons); do base=$$("$$p" -c '$(base)' </dev/null 2>/dev/null) && break; done \
@@ -201,5 +202,9 @@ $(STAMP): requirements.txt requirements-dev.txt $(if $(shell test -x $(PY) && ec
 	    rm -rf .venv && mkdir .venv && touch .venv/.unfinished && "$$base" -m venv .venv || exit 1; \
 	fi; \
 	rm -f $@ && touch .venv/.unfinished \
-	    && $(PY) -m pip install -qq --disable-pip-version-check -r requirements-dev.txt \
+	    && $(PY) -m pip install -qq --disable-pip-version-check -r requirements.txt \
 	    && rm .venv/.unfinished && touch $@
+
+# What tests and checks need beside: a user's first command neither waits for it nor fails by it.
+$(TOOLS): $(STAMP) requirements-dev.txt
+	@exec >&2; $(PY) -m pip install -qq --disable-pip-version-check -r requirements-dev.txt && touch $@

@@ -228,6 +228,17 @@ async def test_a_change_of_the_requirements_is_installed(checkout: Checkout) -> 
     assert "-m venv" not in checkout.logged()
 
 
+async def test_a_user_installs_no_tools_of_developers(checkout: Checkout) -> None:
+    """What only tests and checks need is installed by these: it cannot break a first deployment."""
+    checkout.python("python3", suitable=True)
+    checkout.empty()
+    assert (await checkout.make("deploy")).returncode == 0
+    assert "-r requirements.txt" in checkout.logged()
+    assert "-r requirements-dev.txt" not in checkout.logged()
+    assert (await checkout.make("test")).returncode == 0
+    assert "-r requirements-dev.txt" in checkout.logged()
+
+
 async def test_an_environment_without_its_python_is_made_again(checkout: Checkout) -> None:
     """A Python that was upgraded away leaves a dangling link."""
     checkout.python("python3", suitable=True)

@@ -13,8 +13,9 @@ from fastmcp.prompts import Prompt, PromptArgument
 from fastmcp.resources import Resource, ResourceTemplate
 from fastmcp.server.completions import MAX_COMPLETION_VALUES, CompletionReference
 from fastmcp.server.context import Context
-from fastmcp.server.providers import Provider, SkillsDirectoryProvider
-from fastmcp.server.providers.skills.skill_provider import SkillProvider
+from fastmcp.server.providers import Provider
+from fastmcp.skills import Skill as AgentSkill
+from fastmcp.skills.provider import SkillsDirectoryProvider
 from fastmcp.utilities.components import FastMCPComponent
 from fastmcp.utilities.versions import VersionSpec
 from mcp.types import Completion, CompletionArgument, CompletionContext, PromptReference
@@ -31,6 +32,7 @@ from operations import observe, targets
 from operations.runtime import Runtime
 from tools.surface import TOOLS, offered, runtime
 
+SKILLS: Final = ROOT / "skills"
 _FENCE: Final = "---\n"
 _CALL: Final = re.compile(r"`(\w+)(?:`|\()")
 
@@ -54,18 +56,18 @@ class Skill(NamedTuple):
         return any(TOOLS[name].writes for name in named if name in TOOLS)
 
 
-def skills(provider: SkillsDirectoryProvider) -> Iterator[Skill]:
+def skills() -> Iterator[Skill]:
     """Read every skill, in the order of their names."""
-    folders = [one for one in provider.providers if isinstance(one, SkillProvider)]
-    for info in sorted((one.skill_info for one in folders), key=lambda info: info.name):
-        said = info.frontmatter.get("metadata", {})
-        text = (info.path / info.main_file).read_text(encoding="utf-8")
+    for folder in sorted(SKILLS.iterdir()):
+        read = AgentSkill.from_directory(folder)
+        metadata: Any = read.frontmatter.root.get("metadata", {})
+        text = read.files["SKILL.md"].decode()
         yield Skill(
-            name=info.name,
-            title=said.get("title", info.name),
-            description=info.description,
-            arguments=tuple(said.get("arguments", "").split()),
-            required=frozenset(said.get("required", "").split()),
+            name=read.name,
+            title=metadata.get("title", read.name),
+            description=read.description,
+            arguments=tuple(metadata.get("arguments", "").split()),
+            required=frozenset(metadata.get("required", "").split()),
             body=text.split(_FENCE, 2)[-1].strip(),
         )
 
@@ -140,7 +142,7 @@ class SkillPrompt(Prompt):
         return str(redact(f"{_front(self.skill, said)}\n\n{self.skill.body}\n", secrets))
 
 
-def prompts(provider: SkillsDirectoryProvider, *, read_only: bool) -> Sequence[Prompt]:
+def prompts(*, read_only: bool) -> Sequence[Prompt]:
     """Make a prompt of every skill that this server can follow."""
     return [
         SkillPrompt(
@@ -155,7 +157,7 @@ def prompts(provider: SkillsDirectoryProvider, *, read_only: bool) -> Sequence[P
             ],
             skill=skill,
         )
-        for skill in skills(provider)
+        for skill in skills()
         if not (read_only and skill.writes)
     ]
 
@@ -390,16 +392,13 @@ class Furniture(Provider):
 
     @cached_property
     def _skills(self) -> SkillsDirectoryProvider:
-        return SkillsDirectoryProvider(ROOT / "skills")
+        return SkillsDirectoryProvider(SKILLS)
 
     @cached_property
     def _prompts(self) -> Sequence[Prompt]:
-
-        return prompts(self._skills, read_only=self._settings.read_only)
+        return prompts(read_only=self._settings.read_only)
 
     async def _list_resources(self) -> Sequence[Resource]:
-        from tools.resources import RESOURCES
-
         return [*RESOURCES, *titled(await self._skills.list_resources())]
 
     async def _get_resource(self, uri: str, version: VersionSpec | None = None) -> Resource | None:
@@ -408,8 +407,6 @@ class Furniture(Provider):
         return await super()._get_resource(uri, version)
 
     async def _list_resource_templates(self) -> Sequence[ResourceTemplate]:
-        from tools.resources import TEMPLATES
-
         return TEMPLATES
 
     async def _list_prompts(self) -> Sequence[Prompt]:

@@ -6,7 +6,6 @@ from typing import Any, Final, TypeVar
 from fastmcp import FastMCP
 from fastmcp.prompts import Prompt
 from fastmcp.tools.function_tool import FunctionTool
-from fastmcp.utilities.tasks import TaskConfig, TaskMode
 from mcp.types import ImageContent
 
 from tools.surface import TOOLS, Registered
@@ -28,14 +27,11 @@ def image() -> ImageContent:
     return ImageContent(type="image", data=PNG, mime_type="image/png")
 
 
-def tool(schema: dict[str, Any] | None = None, *, task: TaskMode = "forbidden") -> Callable[[F], F]:
-    """Keep a function as a tool of its own name; `schema` replaces the one of its signature.
-
-    `task` says whether a call may, must or must not run as a task, where the client can follow one.
-    """
+def tool(schema: dict[str, Any] | None = None) -> Callable[[F], F]:
+    """Keep a function as a tool of its own name; `schema` replaces the one of its signature."""
 
     def keep(fn: F) -> F:
-        made = FunctionTool.from_function(fn, task=TaskConfig(mode=task))
+        made = FunctionTool.from_function(fn)
         if schema is not None:
             made.parameters = schema
         _TOOLS.append(made)

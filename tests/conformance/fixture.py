@@ -10,11 +10,10 @@ from typing import Any
 
 from fastmcp import FastMCP
 from fastmcp.prompts import Message, PromptResult
-from fastmcp_tasks import TasksExtension
 
 import server
 from core.settings import Settings
-from tests.conformance import answering, asking, lasting  # noqa: F401  they keep what they define
+from tests.conformance import answering, asking  # noqa: F401  they keep what they define
 from tests.conformance.asked_for import PNG, add_prompts, image, prompt, register_tools
 from tools.http import serve
 
@@ -65,13 +64,9 @@ def _add_resources(made: FastMCP[Any]) -> None:
 
 
 def build(settings: Settings) -> FastMCP[Any]:
-    """Make our server, with the suite's tools, prompts and resources among its own.
-
-    It offers tasks as well, which the real one does not: no client of today asks for them.
-    """
+    """Make our server, with the suite's tools, prompts and resources among its own."""
     register_tools()
     made = server.build(settings)
-    made.add_extension(TasksExtension(url="memory://"))
     add_prompts(made)
     _add_resources(made)
     return made
