@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 import anyio
 from pydantic import ValidationError
@@ -67,10 +67,13 @@ class Status(StrEnum):
     """It comes to nothing: putting it again makes it anew."""
     STALE = "stale"
     """It is there and not as it is wanted: putting it changes it."""
+    DELETING = "deleting"
+    """Its cloud takes it away already: it is not asked to again."""
     ABSENT = "absent"
 
 
 _TO_PUT: Final = frozenset({Status.ABSENT, Status.FAILED, Status.STALE})
+_GOING: Final = frozenset({Status.ABSENT, Status.PENDING, Status.DELETING})
 
 
 def exists(_found: Any) -> Status:
@@ -276,7 +279,7 @@ async def remove(owned: Sequence[Resource], *, seconds: float) -> Removal:
         if one.delete is None or seen[one.name].status is Status.ABSENT:
             continue
         try:
-            gone = await _delete(one, until)
+            gone = await _delete(one, seen[one.name], until)
         except OpsError as exc:
             if removed:
                 done = ", ".join(removed)
@@ -288,20 +291,22 @@ async def remove(owned: Sequence[Resource], *, seconds: float) -> Removal:
     return Removal(gone=True, removed=tuple(removed))
 
 
-async def _delete(resource: Resource, until: float) -> bool:
+async def _delete(resource: Resource, seen: Seen, until: float) -> bool:
+    """Ask to delete what was seen, unless it is going already; whether it was seen to be gone."""
     assert resource.delete is not None
-    try:
-        await resource.delete()
-    except (CloudRefused, ConcurrentChange, *UNSURE):  # it may be gone, or going, all the same
-        if (await look(resource)).status not in {Status.ABSENT, Status.PENDING}:
-            raise
+    if seen.status is not Status.DELETING:
+        try:
+            await resource.delete()
+        except (CloudRefused, ConcurrentChange, *UNSURE):  # it may be gone, or going, all the same
+            if (await look(resource)).status not in _GOING:
+                raise
     pause = _FIRST_LOOK_SECONDS
-    while (await look(resource)).status is not Status.ABSENT:
-        if anyio.current_time() + pause > until:
-            return False
+    while anyio.current_time() + pause <= until:
+        if (await look(resource)).status is Status.ABSENT:
+            return True
         await anyio.sleep(pause)
         pause = min(2 * pause, _LOOK_SECONDS)
-    return True
+    return False
 
 
 async def leftovers(resources: Iterable[Resource]) -> tuple[Remainder, ...]:
@@ -416,28 +421,37 @@ class Pending(Record):
         return self.failure is not None or self.deleting
 
 
-class PendingStore:
-    """What is written down of deployments on their way, a file for each."""
+P = TypeVar("P", bound=Pending)
 
-    def __init__(self, folder: Path, where: str) -> None:
-        self._folder, self.where = folder, where
 
-    def get(self, name: str) -> Pending | None:
+class PendingStore(Generic[P]):
+    """What is written down of deployments on their way, a file for each.
+
+    `kind` is the record of its cloud; those that share `locks` change one deployment at a time.
+    """
+
+    def __init__(
+        self, kind: type[P], folder: Path, where: str, *, locks: Path | None = None
+    ) -> None:
+        self._kind, self._folder, self.where = kind, folder, where
+        self._locks = locks or folder
+
+    def get(self, name: str) -> P | None:
         """Return that of a deployment; None if there is none, or none that can be read."""
         if not re.fullmatch(NAME_PATTERN, name):
             return None
         try:
-            found = Pending.model_validate_json(self._path(name).read_bytes())
+            found = self._kind.model_validate_json(self._path(name).read_bytes())
         except (FileNotFoundError, NotADirectoryError, ValidationError):
             return None
         return found if found.where == self.where else None
 
-    def all(self) -> Sequence[Pending]:
+    def all(self) -> Sequence[P]:
         """Return every one, by name."""
         names = sorted(path.stem for path in self._folder.glob("*.json"))
         return tuple(found for name in names if (found := self.get(name)))
 
-    def keep(self, pending: Pending) -> None:
+    def keep(self, pending: P) -> None:
         """Write one down.
 
         Raises:
@@ -463,7 +477,7 @@ class PendingStore:
         Raises:
             Busy: Another one has been at it for so many seconds, or else for long.
         """
-        async with concurrency.locked(self._folder / f".{name}.lock", name, seconds=seconds):
+        async with concurrency.locked(self._locks / f".{name}.lock", name, seconds=seconds):
             yield
 
     def _path(self, name: str) -> Path:
@@ -481,7 +495,7 @@ class Lifecycle(ABC):
     """
 
     target: Target
-    pending: PendingStore
+    pending: PendingStore[Any]
     reads_only: bool = False
     apply_seconds: float = 8.0
     """What is under way is waited for this long: most of it takes seconds."""
@@ -631,18 +645,26 @@ class Lifecycle(ABC):
             if asked.deleting:
                 await self._remove(asked.spec.name, self.go_on_seconds)
                 return
-            wanted = await self.wanted(asked.spec, asked.model)
-            waits = await advance(wanted, seconds=self.go_on_seconds, anew=False)
-            self._keep_waiting(asked, waits)
+            await self._advance(asked)
         except NotAuthenticated:
             raise
         except OpsError as exc:
             if exc.retryable:
                 note(f"{asked.spec.name} goes on later. {exc.summary} {exc.cause}".strip())
                 return
-            cause = f"{exc.summary} {exc.cause}".strip()
+            now = self.pending.get(asked.spec.name) or asked
+            cause = f"{exc.summary} {exc.cause} {self.left_of(now)}".strip()
             failure = Failure(code=exc.code, cause=cause, fix=exc.fix)
-            self.pending.keep(asked.model_copy(update={"failure": failure}))
+            self.pending.keep(now.model_copy(update={"failure": failure}))
+
+    def left_of(self, _pending: Any) -> str:
+        """Say what may be there, and bill, of one that goes on no more; asks nobody."""
+        return ""
+
+    async def _advance(self, asked: Any) -> None:
+        wanted = await self.wanted(asked.spec, asked.model)
+        waits = await advance(wanted, seconds=self.go_on_seconds, anew=False)
+        self._keep_waiting(asked, waits)
 
     def _keep_waiting(self, asked: Pending, waits: Waiting | None) -> None:
         """Write down what is waited for; what is ready is not pending any more."""

@@ -94,7 +94,7 @@ class NimbusBackend(Lifecycle):
 
     def __init__(self, target: Target, world: World) -> None:
         self.target = target
-        self.pending = PendingStore(world.folder / "nimbus", where="nimbus")
+        self.pending = PendingStore(Pending, world.folder / "nimbus", where="nimbus")
         self.reads_only = world.settings.read_only
         self.cloud = Nimbus(world.folder / "nimbus-cloud.json")
 
