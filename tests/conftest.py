@@ -1,18 +1,22 @@
 """What every test stands on: an empty world, no network, nothing left running."""
 
 import contextlib
+import functools
 import gc
+import re
 import signal
 import socket
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import httpcore2
 import hypothesis
 import psutil
 import pytest
 
-from core.environment import ROOT
+from core.environment import ROOT, inherited_environment
 from core.settings import AzurePlane, GooglePlane, Settings
 from tests.azure_plane import azure_plane
 from tests.conversation import Agent, agent_of
@@ -32,6 +36,19 @@ hypothesis.settings.load_profile("no-clock")
 
 
 _LIVES: Final = {ROOT / "tests" / "stories", ROOT / "tests" / "survival"}
+_ONE_MARK: Final = re.compile(r"(\w+)(?: and not \(.*\))?")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import nothing for a mark that nobody asked for: two thirds of a second for each hundred."""
+    asked = config.option.markexpr
+    lives = bool(_LIVES & {collection_path, *collection_path.parents})
+    if lives and re.fullmatch(r"not \(.*\blife\)", asked):
+        return True
+    one = _ONE_MARK.fullmatch(asked)
+    if one is None or lives or collection_path.suffix != ".py" or collection_path.is_dir():
+        return None
+    return f"mark.{one[1]}" not in collection_path.read_text("utf-8") or None
 
 
 @pytest.hookimpl(tryfirst=True)  # before those are left out that nobody asked for
@@ -64,6 +81,21 @@ def _no_settings_of_the_developer(monkeypatch: pytest.MonkeyPatch) -> None:
 def _imports_stay_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A window of a measurement thaws what was frozen: every later search took half a second."""
     monkeypatch.setattr(gc, "unfreeze", lambda: None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _authorities_are_read_once() -> Iterator[None]:
+    """Give every client the same context of TLS: to make one takes 20 ms."""
+    fresh = httpcore2.default_ssl_context
+    kept = functools.cache(fresh)
+
+    def usual(*, _trust_env: bool = True) -> ssl.SSLContext:
+        own = _trust_env and {"SSL_CERT_FILE", "SSL_CERT_DIR"} & inherited_environment().keys()
+        return (fresh if own else kept)(_trust_env=_trust_env)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(httpcore2, "default_ssl_context", usual)
+        yield
 
 
 @pytest.fixture(autouse=True)

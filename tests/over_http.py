@@ -17,7 +17,8 @@ from core.environment import ROOT, inherited_environment
 from core.settings import Settings
 from server import build
 from tests.conversation import Agent, Human
-from tools.http import Served, prepared
+from tests.webserver import WebServer
+from tools.http import prepared
 
 TOKEN: Final = "0123456789abcdef" * 2
 DISCOVER: Final = {
@@ -44,13 +45,13 @@ async def served(settings: Settings, *arguments: str) -> AsyncIterator[str]:
     """Serve in this process what `server.py --http` serves; give its URL."""
     door = prepared(build, settings, ["--port", "0", *arguments])
     (url,) = re.findall(r"https?://\S+/mcp", door.said[0])
-    web = Served(door.config)
+    web = WebServer(door.config)
     async with anyio.create_task_group() as group:
         group.start_soon(web.serve, [door.listener])
         try:
             yield url
         finally:
-            web.should_exit = True
+            web.end()
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import anyio
 import httpx2
 
+from core.endpoint import trusted
 from core.errors import CloudUnavailable, InvalidArgument, OpsError
 from core.records import Check
 from planner.price import HOURS_PER_MONTH, Price
@@ -114,7 +115,9 @@ async def own_address(url: str, setting: str, *, own: bool) -> str:
         CloudUnavailable: It does not say.
     """
     try:
-        async with httpx2.AsyncClient(timeout=_SECONDS, trust_env=not own) as client:
+        async with httpx2.AsyncClient(
+            timeout=_SECONDS, trust_env=not own, verify=trusted()
+        ) as client:
             reply = await client.get(url)
         reply.raise_for_status()
         return f"{IPv4Address(reply.text.strip())}/32"

@@ -6,6 +6,8 @@ from urllib.parse import urlsplit
 
 import httpx2
 
+from core.endpoint import trusted
+
 _ACCEPTED: Final = (
     "application/vnd.oci.image.index.v1+json, "
     "application/vnd.docker.distribution.manifest.list.v2+json, "
@@ -59,7 +61,9 @@ async def ask_registry(
     """
     url = f"{base}/v2/{wanted.path}/manifests/{wanted.tag}"
     try:
-        async with httpx2.AsyncClient(timeout=_TIMEOUT, follow_redirects=True) as client:
+        async with httpx2.AsyncClient(
+            timeout=_TIMEOUT, follow_redirects=True, verify=trusted()
+        ) as client:
             reply = await _asked(client, url, token)
             if reply.status_code == 401 and token is None:
                 token = await _token(client, reply, login)

@@ -29,6 +29,7 @@ from google.protobuf.json_format import MessageToDict
 
 from backends.base import World
 from backends.google.errors import not_configured, unknown_caller
+from core.endpoint import trusted
 from core.records import Target
 from core.settings import GooglePlane, Settings
 
@@ -256,7 +257,7 @@ def _rehearsed(kind: Callable[..., Any], plane: GooglePlane, credentials: "Crede
 async def _rehearsed_login(plane: GooglePlane, project: str) -> "Credentials":
     """Read what a login left on the simulated machine; a machine's own account is anonymous."""
     try:
-        async with httpx2.AsyncClient(trust_env=False) as client:
+        async with httpx2.AsyncClient(trust_env=False, verify=trusted()) as client:
             reply = await client.get(f"{plane.http}/rehearsal/projects/{project}/login")
         login = reply.json() if reply.is_success else {}
     except httpx2.HTTPError:

@@ -1,5 +1,6 @@
 """Who a process is: a pid alone is reused, a pid with its start is not."""
 
+import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +24,8 @@ class Seen(NamedTuple):
 
 def look(pid: int) -> Seen | None:
     """Give a living process; None if there is none, or only its exit status is left."""
-    return _look_linux(pid) if _BOOT_ID.exists() else _look_elsewhere(pid)
+    boot = _boot(_BOOT_ID)
+    return _look_elsewhere(pid) if boot is None else _look_linux(pid, boot)
 
 
 def everyone() -> Iterator[Seen]:
@@ -37,24 +39,33 @@ def everyone() -> Iterator[Seen]:
 def runs_in(pid: int, folder: Path) -> bool:
     """Whether a process works in this folder: the same one, whatever it is called there."""
     try:
-        return _home(pid).samefile(folder)
+        return os.path.samestat(_home(pid), os.stat(folder))  # noqa: PTH116  of every process of a machine
     except OSError:
         return False
 
 
-def _home(pid: int) -> Path:
-    if _BOOT_ID.exists():
-        return _PROC / str(pid) / "cwd"
+@functools.cache
+def _boot(file: Path) -> str | None:
+    """Give what Linux calls this boot, None on another system."""
+    try:
+        return file.read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+
+
+def _home(pid: int) -> os.stat_result:
+    if _boot(_BOOT_ID):
+        return os.stat(f"{_PROC}/{pid}/cwd")  # noqa: PTH116  as above
 
     try:
-        return Path(psutil.Process(pid).cwd())
+        return Path(psutil.Process(pid).cwd()).stat()
     except psutil.Error as exc:
         raise ProcessLookupError(pid) from exc
 
 
 def words(pid: int) -> tuple[list[str], list[str]]:
     """Give the command line and the environment of a process; none of one that keeps them."""
-    if _BOOT_ID.exists():
+    if _boot(_BOOT_ID):
         files = (_PROC / str(pid) / name for name in ("cmdline", "environ"))
         try:
             command, environment = (file.read_bytes().decode(errors="replace") for file in files)
@@ -70,22 +81,22 @@ def words(pid: int) -> tuple[list[str], list[str]]:
 
 
 def _pids() -> list[int]:
-    if _BOOT_ID.exists():
-        return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
+    if _boot(_BOOT_ID):
+        return [int(name) for name in os.listdir(_PROC) if name.isdigit()]  # noqa: PTH208  as above
 
     return list(psutil.pids())
 
 
-def _look_linux(pid: int) -> Seen | None:
+def _look_linux(pid: int, boot: str) -> Seen | None:
     try:
-        text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
-        boot = _BOOT_ID.read_text(encoding="ascii").strip()
+        with open(f"{_PROC}/{pid}/stat", "rb", buffering=0) as file:  # noqa: PTH123  as above
+            text = file.read()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    fields = text.rpartition(")")[2].split()  # proc(5): the name before may hold anything
-    if fields[0] in "ZX":
+    fields = text.rpartition(b")")[2].split()  # proc(5): the name before may hold anything
+    if fields[0] in b"ZX":
         return None
-    return Seen(pid, int(fields[1]), int(fields[3]), f"{boot}:{fields[19]}")
+    return Seen(pid, int(fields[1]), int(fields[3]), f"{boot}:{int(fields[19])}")
 
 
 def _look_elsewhere(pid: int) -> Seen | None:

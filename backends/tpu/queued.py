@@ -54,6 +54,7 @@ from backends.tpu.site import (
     Provisioning,
     Request,
 )
+from core.endpoint import trusted
 from core.errors import CloudError, CloudTimeout, CloudUnavailable, OpsError, ZoneRefused
 from planner.places import places
 
@@ -182,7 +183,7 @@ async def _call(clients: Clients, method: str, path: str, **more: Any) -> Mappin
     what = f"{method} {url}"
     headers = await _authorization(clients)
     try:
-        async with httpx2.AsyncClient(trust_env=plane is None) as client:
+        async with httpx2.AsyncClient(trust_env=plane is None, verify=trusted()) as client:
             reply = await client.request(method, url, headers=headers, **more)
     except httpx2.TimeoutException as exc:
         raise CloudTimeout(f"Google did not answer in time: {what}.", fix=_AGAIN) from exc

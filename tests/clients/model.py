@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from tests.backends.cloud_run import webserver
+from tests import webserver
 from tests.clients.dialects import Anthropic, Body, Dialect, Event, Gemini, Responses, Wish
 
 _DIALECTS: Final[dict[str, Dialect]] = {

@@ -25,7 +25,8 @@ from operations.ask import ask as ask_ask
 from operations.resolve import Found
 from operations.runtime import Runtime
 from tests.conversation import Agent
-from tests.tools.world import LONG_AGO, agent_at, listening
+from tests.tools.world import LONG_AGO, agent_at
+from tests.webserver import listening
 
 pytestmark = pytest.mark.anyio
 

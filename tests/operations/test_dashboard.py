@@ -21,7 +21,8 @@ from tests.operations.shown import (
     shown,
     world_of,
 )
-from tests.tools.world import assert_envelope, assert_same_facts, listening, plant, still_engine
+from tests.tools.world import assert_envelope, assert_same_facts, plant, still_engine
+from tests.webserver import listening
 
 pytestmark = pytest.mark.anyio
 

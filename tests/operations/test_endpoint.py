@@ -14,7 +14,8 @@ from core.settings import Settings
 from tests.conversation import agent_of
 from tests.simulators.conftest import Simulate, simulate, tiny_model
 from tests.tools.calls import CHANGING, EVERY, KEEPING, LOOKING
-from tests.tools.world import agent_at, assert_envelope, listening
+from tests.tools.world import agent_at, assert_envelope
+from tests.webserver import listening
 
 __all__ = ["simulate", "tiny_model"]
 

@@ -12,7 +12,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tests.conversation import Agent
-from tests.tools.world import agent_at, listening
+from tests.tools.world import agent_at
+from tests.webserver import listening
 
 pytestmark = pytest.mark.anyio
 

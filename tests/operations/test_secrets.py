@@ -21,7 +21,7 @@ from core.settings import Settings
 from operations import models
 from operations.models import Known, SavedToken, ask_the_hub, read_token
 from operations.runtime import Runtime
-from tests.tools.world import listening
+from tests.webserver import listening
 
 pytestmark = pytest.mark.anyio
 

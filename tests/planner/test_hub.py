@@ -1,14 +1,11 @@
 """A model on a Hub, read by the library that people use, from a Hub on this machine."""
 
 import json
-import threading
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
-import uvicorn
 from pydantic import SecretStr
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -19,6 +16,7 @@ from core.errors import ModelNotFound
 from planner.__main__ import main
 from planner.model import read_hub_model, read_model
 from tests.planner.folders import packed_folder
+from tests.webserver import serving
 
 KEY = "hf_right"
 
@@ -53,15 +51,8 @@ def served(folder: Path) -> Iterator[tuple[Hub, str]]:
     """A Hub on a free port, gone when the test is over."""
     served = Hub(folder)
     route = Route("/a/b/resolve/main/{name}", served.resolve, methods=["GET", "HEAD"])
-    server = uvicorn.Server(uvicorn.Config(Starlette(routes=[route]), port=0, log_level="error"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)  # noqa: TID251  a thread, not a task
-    port = server.servers[0].sockets[0].getsockname()[1]
-    yield served, f"http://127.0.0.1:{port}"
-    server.should_exit = True
-    thread.join(timeout=5)
+    with serving(Starlette(routes=[route])) as url:
+        yield served, url
 
 
 @pytest.fixture(autouse=True)

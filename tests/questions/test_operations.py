@@ -11,7 +11,7 @@ from tests.conversation import Agent, Reply
 from tests.operations.diagnosis.made import Engine, page
 from tests.questions.typed import typed
 from tests.stories.conftest import Azure, Cloud
-from tests.tools.world import listening
+from tests.webserver import listening
 
 pytestmark = pytest.mark.anyio
 

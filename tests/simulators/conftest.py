@@ -1,6 +1,5 @@
 """A simulated engine in this process, and one as a command."""
 
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -8,7 +7,6 @@ from pathlib import Path
 import anyio
 import httpx2
 import pytest
-import uvicorn
 from starlette.applications import Starlette
 
 from simulators.engine.__main__ import assemble
@@ -17,6 +15,7 @@ from simulators.engine.flags import Environment, Knobs, parse, read_failure
 from simulators.engine.model import load_model
 from simulators.engine.room import CachePlan, room_of
 from tests.simulators.models import write_tiny_model
+from tests.webserver import listening
 
 
 async def until(condition: Callable[[], bool], *, seconds: float = 5) -> None:
@@ -26,18 +25,6 @@ async def until(condition: Callable[[], bool], *, seconds: float = 5) -> None:
             return
         await anyio.sleep(0.005)
     raise TimeoutError("What was waited for did not happen.")
-
-
-class _Server(uvicorn.Server):
-    """Says when it listens."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.listening = anyio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.listening.set()
 
 
 class Simulated:
@@ -66,18 +53,9 @@ class Simulated:
         assert len(found) == 1, line
         return float(found[0].rpartition(" ")[2])
 
-    @asynccontextmanager
-    async def on_a_port(self) -> AsyncIterator[str]:
+    def on_a_port(self) -> AbstractAsyncContextManager[str]:
         """The same engine behind a real web server."""
-        config = uvicorn.Config(self.app, log_config=None, timeout_graceful_shutdown=1)
-        server = _Server(config)
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(server.serve, [listener])
-                await server.listening.wait()
-                yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-                server.should_exit = True
+        return listening(self.app)
 
 
 Simulate = Callable[..., AbstractAsyncContextManager[Simulated]]

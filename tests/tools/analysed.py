@@ -10,7 +10,8 @@ import pytest
 from core.settings import Settings
 from tests.conversation import Agent, agent_of
 from tests.operations.analyst.stranger import Stranger
-from tests.tools.world import listening, plant
+from tests.tools.world import plant
+from tests.webserver import listening
 
 TOOLS: Final = ("analyze_cloud_logging", "analyze_gpu_logs", "suggest_sre_remediation")
 TOO_SMALL: Final = (

@@ -9,7 +9,8 @@ from core.settings import Settings
 from tests.conversation import Agent, Reply, agent_of
 from tests.operations.analyst.stranger import CLAIM, Stranger, json_of
 from tests.tools.analysed import HOSTILE, KEY, NORMAL, OWN, TOO_SMALL, TOOLS, Open, opened
-from tests.tools.world import assert_envelope, assert_same_facts, listening, plant
+from tests.tools.world import assert_envelope, assert_same_facts, plant
+from tests.webserver import listening
 
 __all__ = ["opened"]
 

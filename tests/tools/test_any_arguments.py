@@ -19,7 +19,8 @@ from tests.conversation import Agent, Reply, agent_of
 from tests.tools.calls import CLOUD, EVERY, MODEL, OLD
 from tests.tools.recorded import Kept, every_cloud
 from tests.tools.sentinels import OURS, leaked, talker
-from tests.tools.world import assert_envelope, assert_same_facts, hurry, listening, plant_runs
+from tests.tools.world import assert_envelope, assert_same_facts, hurry, plant_runs
+from tests.webserver import listening
 from tools.gate import LONGEST_SECONDS
 from tools.surface import TOOLS
 

@@ -16,7 +16,8 @@ from tests.conversation import Agent
 from tests.hostile.endpoint import HIDING
 from tests.hostile.test_hostile import hiding, texts
 from tests.tools.calls import EVERY
-from tests.tools.world import agent_at, assert_envelope, listening, plant, plant_run
+from tests.tools.world import agent_at, assert_envelope, plant, plant_run
+from tests.webserver import listening
 
 pytestmark = pytest.mark.anyio
 

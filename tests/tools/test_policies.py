@@ -15,7 +15,8 @@ from tests.tools.asked import ONE, Open, mode, opened, token_of, yes
 from tests.tools.calls import MODEL
 from tests.tools.recorded import every_cloud
 from tests.tools.sentinels import talker
-from tests.tools.world import LONG_AGO, listening, plant, snapshot, targets
+from tests.tools.world import LONG_AGO, plant, snapshot, targets
+from tests.webserver import listening
 
 __all__ = ["mode", "opened"]
 

@@ -17,7 +17,8 @@ from tests.conversation import Agent, agent_of
 from tests.tools.calls import CLOUD, EVERY, OLD
 from tests.tools.recorded import Kept, every_cloud
 from tests.tools.sentinels import OURS, leaked, named_in, talker
-from tests.tools.world import assert_envelope, listening, plant_runs, snapshot
+from tests.tools.world import assert_envelope, plant_runs, snapshot
+from tests.webserver import listening
 from tools.surface import TOOLS
 
 pytestmark = pytest.mark.anyio

@@ -1,17 +1,13 @@
 """What the tests of the surface stand on: made-up deployments, targets and endpoints."""
 
 import json
-import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-import anyio
 import pytest
-import uvicorn
-from starlette.applications import Starlette
 
 from backends.local.process import Engine, Folder, Made, simulated
 from benchmark.folder import RunFolder
@@ -182,31 +178,6 @@ def _leaves(value: object, key: str) -> Iterator[str]:
         yield f"{prefix}{'yes' if value else 'no'}"
     else:
         yield f"{prefix}{'none' if value in ([], {}) else value}".rstrip()
-
-
-class _Server(uvicorn.Server):
-    """Says when it listens."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.listening = anyio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.listening.set()
-
-
-@asynccontextmanager
-async def listening(app: Starlette) -> AsyncIterator[str]:
-    """Put an application behind a port; gives its URL."""
-    server = _Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1))
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(server.serve, [listener])
-            await server.listening.wait()
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-            server.should_exit = True
 
 
 @asynccontextmanager

@@ -24,7 +24,7 @@ from core.records import DeploymentSpec
 from core.settings import Settings
 from tests.backends.aca.arm import Answer, Anybody, Arm
 from tests.backends.aca.sites import target_of
-from tests.backends.cloud_run.webserver import serving
+from tests.webserver import serving
 
 SUBSCRIPTION: Final = "11111111-2222-4333-8444-555555555555"
 SPEC: Final = DeploymentSpec(name="gemma", model="google/gemma-4-E4B-it", min_replicas=0)

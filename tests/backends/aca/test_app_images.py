@@ -11,7 +11,7 @@ from core.errors import CloudRefused
 from core.settings import AzurePlane
 from tests.backends.aca.planned import A100, CALLERS, PATCHED, VAULT, drawn, site
 from tests.backends.aca.sites import opened
-from tests.backends.cloud_run.webserver import serving
+from tests.webserver import serving
 
 pytestmark = pytest.mark.anyio
 

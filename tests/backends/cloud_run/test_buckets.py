@@ -23,7 +23,7 @@ from core.reply import collecting_notes
 from core.settings import GooglePlane
 from tests.backends.cloud_run.shelf import INDEX, ONE, TWO, below, model, store
 from tests.backends.cloud_run.sites import opened
-from tests.backends.cloud_run.webserver import serving
+from tests.webserver import serving
 
 pytestmark = pytest.mark.anyio
 

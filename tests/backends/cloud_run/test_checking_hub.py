@@ -18,7 +18,7 @@ from backends.common.models import ask_hub
 from backends.common.preflight import ask_one
 from tests.backends.cloud_run.planned import site as offline
 from tests.backends.cloud_run.planned import spec
-from tests.backends.cloud_run.webserver import serving
+from tests.webserver import serving
 
 KEY = SecretStr("hf_right")
 STRANGER = SecretStr("hf_stranger")

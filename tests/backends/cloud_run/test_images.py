@@ -16,7 +16,7 @@ from backends.google.images import pinned
 from core.errors import CloudRefused, NotAuthenticated
 from core.settings import GooglePlane
 from tests.backends.cloud_run.sites import opened
-from tests.backends.cloud_run.webserver import serving
+from tests.webserver import serving
 
 pytestmark = pytest.mark.anyio
 

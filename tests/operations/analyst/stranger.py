@@ -14,7 +14,7 @@ from starlette.routing import Route
 from core.endpoint import Endpoint
 from core.records import Access
 from operations.analyst import Case, Row
-from tests.tools.world import listening
+from tests.webserver import listening
 
 Says = Callable[[dict[str, Any]], str]
 CLAIM: Final = {"text": "The KV cache is too small.", "lines": ["L1"]}

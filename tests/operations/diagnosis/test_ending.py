@@ -25,7 +25,7 @@ from tests.operations.diagnosis.made import (
     tools,
 )
 from tests.operations.diagnosis.test_answering import WAYS
-from tests.tools.world import listening
+from tests.webserver import listening
 
 pytestmark = pytest.mark.anyio
 

@@ -21,7 +21,7 @@ from tests.operations.diagnosis.made import (
     page,
     verdicts,
 )
-from tests.tools.world import listening
+from tests.webserver import listening
 
 pytestmark = pytest.mark.anyio
 

@@ -19,7 +19,7 @@ from tests.operations.diagnosis.made import (
     tools,
     verdicts,
 )
-from tests.tools.world import listening
+from tests.webserver import listening
 
 pytestmark = pytest.mark.anyio
 
