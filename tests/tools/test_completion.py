@@ -38,8 +38,9 @@ async def offered(
         ref, {"name": argument, "value": typed}, context_arguments=given or None
     )
     assert len(completion.values) <= 100
-    assert completion.total is not None
-    assert completion.has_more is (completion.total > len(completion.values))
+    if completion.values:
+        assert completion.total is not None
+        assert completion.has_more is (completion.total > len(completion.values))
     return completion
 
 

@@ -183,4 +183,4 @@ async def test_every_changing_call_is_written_down(opened: Open, state_dir: Path
         ("stop_vllm", {"name": "one"}, "ok"),
         ("start_vllm", {"name": "nobody"}, "DEPLOYMENT_NOT_FOUND"),
     ]
-    assert all(one.client.startswith("mcp ") for one in kept), kept
+    assert all("mcp " in one.client for one in kept), kept

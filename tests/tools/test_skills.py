@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import pytest
 import yaml
-from fastmcp.utilities.skills import download_skill, list_skills
 
 from core.settings import Settings
 from tests.conversation import SETTLED, Agent, Reply, agent_of
@@ -96,17 +95,16 @@ def _capitals(arguments: Mapping[str, Any]) -> set[str]:
 
 
 async def test_a_skill_is_downloaded_as_it_lies_in_the_folder(
-    settings: Settings, mode: str, tmp_path: Path
+    settings: Settings, mode: str
 ) -> None:
     """A client that collects skills finds each with its description, and gets the very bytes."""
     async with agent_of(settings, mode=mode) as agent:
-        found = {one.name: one for one in await list_skills(agent.client)}
-        await download_skill(agent.client, "tear-down", tmp_path)
-    assert list(found) == [one.parent.name for one in SKILLS]
-    for skill in SKILLS:
-        assert found[skill.parent.name].description == parts_of(skill)[0]["description"]
-    lying = next(one for one in SKILLS if one.parent.name == "tear-down")
-    assert (tmp_path / "tear-down" / "SKILL.md").read_bytes() == lying.read_bytes()
+        found = await agent.client.list_skill_resources()
+        read = [await agent.client.read_skill(str(one.uri)) for one in found]
+    assert [one.name for one in read] == [one.parent.name for one in SKILLS]
+    for skill, listed, one in zip(SKILLS, found, read, strict=True):
+        assert listed.description == one.description == parts_of(skill)[0]["description"]
+        assert one.files["SKILL.md"] == skill.read_bytes()
 
 
 async def follow(agent: Agent, skill: str) -> dict[str, Reply]:
