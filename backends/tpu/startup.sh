@@ -260,7 +260,8 @@ watch() {
     fi
     if [[ $restarts != "$before" ]]; then
       before=$restarts ready=no
-      tell 'starting engine' "The engine ended with exit code $code and is started again."
+      # Docker forgets the code of a container that it starts again (moby, State.SetRunning).
+      tell 'starting engine' 'The engine ended and is started again.'
     fi
     if [[ $ready == no ]] && healthy; then
       ready=yes

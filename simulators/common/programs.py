@@ -7,7 +7,7 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
@@ -171,24 +171,26 @@ def free_port() -> int:
         return port
 
 
-_WORD: Final = re.compile(r'\s*(?:#[^\n]*\n\s*)*("(?:[^"\\]|\\.)*"|[{};]|[^\s{};"]+)')
+_WORD: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{};]|[^\s{};"]+')
+_COMMENT: Final = re.compile(r"(?m)^\s*#.*$")
 _WRITTEN: Final = re.compile(r'"\$(\w+)" *>')
 """The variable that its command writes to the file."""
-_HARMLESS: Final = {
-    "": ("daemon", "worker_processes", "pid", "error_log"),
+_KNOWN: Final = {
+    "": ("daemon", "worker_processes", "pid", "error_log", "events", "http"),
     "events": ("worker_connections",),
     "http": (
-        *("access_log", "server_tokens", "absolute_redirect", "client_max_body_size"),
+        *("access_log", "server_tokens", "absolute_redirect", "client_max_body_size", "server"),
         *(f"{kind}_temp_path" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")),
         *("proxy_http_version", "proxy_buffering", "proxy_request_buffering"),
         *("proxy_read_timeout", "proxy_send_timeout"),
     ),
-    "server": ("ssl_certificate", "ssl_certificate_key"),
-    "location": ("proxy_pass_request_body", "proxy_set_header"),
+    "server": ("listen", "location", "ssl_certificate", "ssl_certificate_key"),
+    "location": (
+        *("proxy_pass", "auth_request", "internal", "return"),
+        *("proxy_pass_request_body", "proxy_set_header"),
+    ),
 }
-"""Directives without a say in who is let through, by where they stand."""
-_BLOCKS: Final = {"": ("events", "http"), "http": ("server",), "server": ("location",)}
-_Directive = tuple[tuple[str, ...], "list[_Directive] | None"]
+"""Directives that are understood, by where they stand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,21 +284,43 @@ def read(configuration: str) -> Guard:
     Raises:
         CannotStart: nginx would not take it, or it says what is not known here.
     """
-    blocks = dict(_blocks("", list(_directives(_words(configuration)))))
-    list(_blocks("events", blocks.get(("events",), [])))
-    servers = [block for _, block in _blocks("http", blocks.get(("http",), []))]
-    if len(servers) != 1:
-        raise _emerg(f"{len(servers)} servers are one too many or too few here")
-    (server,) = servers
-    listens = [words for words, _ in server if words[0] == "listen"]
-    if len(listens) != 1:
-        raise _emerg("one listen is understood here")
-    others = [row for row in server if row[0][0] != "listen"]
-    ways = tuple(_way(words, block) for words, block in _blocks("server", others))
-    known = {way.path for way in ways if way.exact}
-    if lost := [way.asks for way in ways if way.asks and way.asks not in known]:
-        raise _emerg(f"auth_request asks {lost[0]}, which is no location")
-    return Guard(port=int(listens[0][1]), ways=ways)
+    servers, listens, ways = _parts(_COMMENT.sub("", configuration))
+    if (servers, len(listens)) != (1, 1):
+        raise _emerg(f"{servers} servers that listen {len(listens)} times are not understood here")
+    lost = {way.asks for way in ways if way.asks} - {way.path for way in ways if way.exact}
+    if lost:
+        raise _emerg(f"auth_request asks {min(lost)}, which is no location")
+    return Guard(port=listens[0], ways=tuple(ways))
+
+
+def _parts(text: str) -> tuple[int, list[int], list[Way]]:
+    """Return how many servers there are, where they listen, and their locations."""
+    listens, ways, servers = list[int](), list[Way](), 0
+    blocks, said = [""], list[str]()
+    place = dict[str, tuple[str, ...]]()
+    for word in _WORD.findall(text):
+        if word not in {"{", "}", ";"}:
+            said.append(word.strip('"'))
+            continue
+        if (word == "}") == bool(said) or (word == "}" and len(blocks) == 1):
+            raise _emerg(f'unexpected "{word}"')
+        if said and said[0] not in _KNOWN[blocks[-1]]:
+            raise _emerg(f'unknown directive "{said[0]}"')
+        if word == "{":
+            servers += said[0] == "server"
+            blocks.append(said[0])
+            place = {"location": tuple(said[1:])} if said[0] == "location" else {}
+        elif word == "}":
+            if blocks.pop() == "location":
+                ways.append(_way(place))
+        elif said[0] == "listen":
+            listens.append(int(said[1]))
+        elif blocks[-1] == "location":
+            place[said[0]] = tuple(said[1:])
+        said = []
+    if said or blocks != [""]:
+        raise _emerg("it ends within a directive")
+    return servers, listens, ways
 
 
 def plain(path: str) -> str:
@@ -320,68 +344,21 @@ def plain(path: str) -> str:
     return f"/{'/'.join(parts)}{closing}"
 
 
-def _words(text: str) -> Iterator[str]:
-    at, end = 0, len(text.rstrip())
-    while at < end:
-        found = _WORD.match(text, at)
-        if found is None:
-            raise _emerg("it ends within a word")
-        at = found.end()
-        yield found[1]
-
-
-def _directives(words: Iterator[str]) -> Iterator[_Directive]:
-    said: list[str] = []
-    for word in words:
-        if word == "}":
-            break
-        if word == ";":
-            yield tuple(said), None
-        elif word == "{":
-            yield tuple(said), list(_directives(words))
-        else:
-            said.append(word.strip('"'))
-            continue
-        said = []
-    if said:
-        raise _emerg(f'directive "{said[0]}" is not terminated by ";"')
-
-
-def _blocks(
-    where: str, rows: list[_Directive]
-) -> Iterator[tuple[tuple[str, ...], list[_Directive]]]:
-    """Give the blocks among them; refuse what is not known there."""
-    for words, block in rows:
-        known = _HARMLESS[where] if block is None else _BLOCKS.get(where, ())
-        if words[0] not in known:
-            raise _emerg(f'unknown directive "{words[0]}"')
-        if block is not None:
-            yield words, block
-
-
-def _way(words: tuple[str, ...], block: list[_Directive]) -> Way:
-    if words[0] != "location" or len(words) > 3 or (len(words) == 3 and words[1] != "="):
-        raise _emerg(f"{' '.join(words)} is not understood here")
-    said = {row[0]: row[1:] for row, _ in block}
-    unknown = set(said) - {
-        "proxy_pass",
-        "auth_request",
-        "internal",
-        "return",
-        *_HARMLESS["location"],
-    }
-    if unknown:
-        raise _emerg(f'unknown directive "{min(unknown)}"')
-    if ("return" in said) == ("proxy_pass" in said) or said.get("return", ("404",)) != ("404",):
-        raise _emerg(f"{' '.join(words)} neither passes on nor finds nothing")
-    engine = urlsplit(said.get("proxy_pass", ("",))[0])
+def _way(place: Mapping[str, tuple[str, ...]]) -> Way:
+    """Return a location by its path and directives."""
+    path = place["location"]
+    if len(path) > 2 or (len(path) == 2 and path[0] != "="):
+        raise _emerg(f"location {' '.join(path)} is not understood here")
+    if ("return" in place) == ("proxy_pass" in place) or place.get("return", ("404",)) != ("404",):
+        raise _emerg(f"location {' '.join(path)} neither passes on nor finds nothing")
+    engine = urlsplit(place.get("proxy_pass", ("",))[0])
     return Way(
-        path=words[-1],
-        exact=len(words) == 3,
+        path=path[-1],
+        exact=len(path) == 2,
         passed_to=engine.path,
         engine_port=engine.port or 0,
-        asks=said.get("auth_request", ("",))[0],
-        internal="internal" in said,
+        asks=place.get("auth_request", ("",))[0],
+        internal="internal" in place,
     )
 
 

@@ -24,6 +24,7 @@ _PACKAGES: Final = (
     "google.cloud.artifactregistry_v1",
     "google.cloud.aiplatform_v1",
     "google.cloud.tpu_v2",
+    "google.cloud.compute_v1",
 )
 
 

@@ -1,51 +1,306 @@
-"""Compute Engine: instances of TPU machine types with their lives, and firewall rules."""
+"""Compute Engine: what an instance with chips may be and how it lives, and firewall rules."""
 
+import functools
 import ipaddress
 import re
 import time
-from collections.abc import Sequence
-from types import SimpleNamespace
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 import anyio
 from starlette.routing import BaseRoute
 
-from simulators.google import compute_rules, compute_serving, tpu_zones
-from simulators.google import vm as vms
-from simulators.google.compute_rules import (
-    MachineType,
-    catalog,
-    check_labels,
-    check_metadata,
-    check_name,
-    fingerprint,
-    made,
-    seconds,
-    stale,
-)
-from simulators.google.compute_serving import (
+from simulators.google import tpu_zones, vm
+from simulators.google.compute_store import (
     LINK,
+    SYSTEM,
     Call,
+    Collection,
     Denied,
-    Operation,
+    Resource,
     bad,
+    begin,
+    fail,
+    fingerprint,
     finish,
     moment,
     named,
     new_id,
-    not_found,
     not_ready,
-    region_of,
+    operation_routes,
+    parts,
     route,
     same,
-    shown,
     wrong,
+    zone_names,
 )
-from simulators.google.compute_serving import begin as compute_serving_begin
 from simulators.google.state import Project, Tpu, World
 from simulators.google.tpu_zones import ZONES, limit_of, pool_of
-from simulators.google.vm import vm_of
-from simulators.google.vm_script import VmSpec
+from simulators.google.vm_programs import VmSpec
+
+_CATALOG: Final = Path(__file__).with_name("catalog.toml")
+
+
+class MachineType(NamedTuple):
+    """One kind of machine."""
+
+    chips: int
+    """Of TPU v6e; 0 is a machine without."""
+    cpus: int
+    memory_gb: int
+    one_thread: bool
+    """Whether it has to be made with one thread per core."""
+
+
+@functools.cache
+def catalog() -> Mapping[str, Any]:
+    """Return the whole file."""
+    return tomllib.loads(_CATALOG.read_text("utf-8"))
+
+
+def _machine_types(project: Project, zone: str) -> Mapping[str, MachineType]:
+    """Return the machine types of a zone: those of TPUs where there is such hardware."""
+    known = {name: MachineType(**row) for name, row in catalog()["machine_types"].items()}
+    told = tpu_zones.capacity_zone(project, zone)
+    had = {int(one.rpartition("-")[2]) for one in told.accelerators} if told else set()
+    return {name: one for name, one in known.items() if not one.chips or one.chips in had}
+
+
+def _type_rows(_world: World, project: Project, zone: str) -> Sequence[Resource]:
+    """Return a zone's machine types."""
+    return [
+        {
+            **_row(project, f"zones/{zone}/machineTypes/{name}"),
+            "guestCpus": kind.cpus,
+            "memoryMb": kind.memory_gb * 1024,
+            "zone": zone,
+            "accelerators": [{"guestAcceleratorType": "ct6e", "guestAcceleratorCount": kind.chips}][
+                : kind.chips
+            ],
+        }
+        for name, kind in _machine_types(project, zone).items()
+    ]
+
+
+def _zone_rows(_world: World, project: Project, _zone: str) -> Sequence[Resource]:
+    return [
+        {
+            **_row(project, f"zones/{zone}"),
+            "status": "UP",
+            "region": f"{LINK}projects/{project.id}/regions/{zone.rpartition('-')[0]}",
+        }
+        for zone in zone_names(project)
+    ]
+
+
+def _network_rows(_world: World, project: Project, _zone: str) -> Sequence[Resource]:
+    names = catalog()["networks"]["names"]
+    return [
+        {**_row(project, f"global/networks/{name}"), "autoCreateSubnetworks": True}
+        for name in names
+    ]
+
+
+def _row(project: Project, path: str) -> Resource:
+    kind, name = path.split("/")[-2:]
+    return {
+        "kind": f"compute#{kind[:-1]}",
+        "id": str(int.from_bytes(path.encode()[-7:], "big")),
+        "name": name,
+        "selfLink": f"{LINK}projects/{project.id}/{path}",
+    }
+
+
+def _instance_rows(world: World, project: Project, zone: str) -> Sequence[Resource]:
+    """Return a zone's instances as Compute Engine tells them now, with their addresses."""
+    return [_told(world, project, one) for one in project.vms.values() if _zone(one) == zone]
+
+
+def _firewall_rows(_world: World, project: Project, _zone: str) -> Sequence[Resource]:
+    return list(project.firewalls.values())
+
+
+_INSTANCES: Final = Collection("instances", _instance_rows)
+_FIREWALLS: Final = Collection("firewalls", _firewall_rows, scope="global/")
+_READ: Final = (
+    _INSTANCES,
+    _FIREWALLS,
+    Collection("zones", _zone_rows, scope=""),
+    Collection("machineTypes", _type_rows),
+    Collection("networks", _network_rows, scope="global/"),
+)
+_NEEDED: Final = (
+    *("compute.instances.create", "compute.disks.create", "compute.instances.setMetadata"),
+    *("compute.instances.setTags", "compute.instances.setLabels"),
+    *("compute.instances.setServiceAccount", "compute.subnetworks.use"),
+)
+"""Of whoever inserts."""
+
+
+def compute_routes(world: World) -> Sequence[BaseRoute]:
+    """Serve compute/v1."""
+    instances, rules = "zones/{zone}/instances", "global/firewalls"
+    one, api = f"{instances}/{{name}}", "compute.instances"
+    rule, fire = f"{rules}/{{name}}", "compute.firewalls"
+    changes = "compute.networks.updatePolicy"
+    return [
+        *chain.from_iterable(each.routes(world) for each in _READ),
+        *operation_routes(world),
+        route(world, "POST", instances, f"{api}.insert", _insert, *_NEEDED),
+        route(world, "DELETE", one, f"{api}.delete", _delete),
+        route(world, "POST", f"{one}/stop", f"{api}.stop", _stop),
+        route(world, "POST", f"{one}/setLabels", f"{api}.setLabels", _set_labels),
+        route(world, "GET", f"{one}/serialPort", f"{api}.getSerialPortOutput", _serial),
+        route(world, "POST", rules, f"{fire}.insert", _insert_rule, f"{fire}.create", changes),
+        route(world, "PATCH", rule, f"{fire}.patch", _patch_rule, f"{fire}.update", changes),
+        route(world, "DELETE", rule, f"{fire}.delete", _delete_rule, f"{fire}.delete", changes),
+    ]
+
+
+def compute_resume(world: World) -> None:
+    """Go on with what an earlier process began; changes but of instances are made at once."""
+    for project in world:
+        for one in project.vms.values():
+            if one["status"] != "TERMINATED":
+                _live(world, project, one)
+        for path, operation in project.compute_operations.items():
+            if "/global/" in path or operation["operationType"] == "setLabels":
+                finish(operation)
+
+
+async def _insert(call: Call) -> Resource:
+    again = same(call)
+    if again:
+        return again
+    project, made = call.project, _made(call)
+    if made["networkInterfaces"][0]["accessConfigs"]:
+        call.need("compute.subnetworks.useExternalIp")
+    path = _path(project, made)
+    if path in project.vms:
+        raise Denied(409, "alreadyExists", f"The resource '{path}' already exists")
+    made |= {"id": new_id(), "creationTimestamp": moment(), "status": "PENDING"}
+    operation = begin(project, "insert", made, request=call.request_id)
+    waits = _seconds((call.body.get("params") or {}).get("requestValidForDuration"))
+    flex = _provisioning(made) == "flex-start"
+    made["_notes"] = {
+        "asked": time.time(),
+        "wait": waits if flex and waits else _USUAL_WAIT_SECONDS,
+        "insert": operation["selfLink"].removeprefix(LINK),
+    }
+    project.vms[path] = made
+    _live(call.world, project, made)
+    return operation
+
+
+async def _delete(call: Call) -> Resource:
+    return _ended(call, "delete")
+
+
+async def _stop(call: Call) -> Resource:
+    return _ended(call, "stop")
+
+
+def _ended(call: Call, how: "How") -> Resource:
+    """Begin an instance's end; asked again with the same requestId it is the same."""
+    again = same(call)
+    if again:
+        return again
+    project, one = call.project, _kept(call)
+    life = life_of(call.world, project, call.zone, one["name"])
+    if (life and life.ending) or (how == "stop" and one["status"] not in {"RUNNING", "TERMINATED"}):
+        raise not_ready(_path(project, one))
+    if how == "delete" and one["deletionProtection"]:
+        words = "'Resource cannot be deleted if it's protected against deletion.'."
+        raise Denied(400, "invalidResourceUsage", f"Invalid resource usage: {words}")
+    operation = begin(project, how, one, request=call.request_id)
+    if life is None and how == "stop":
+        return finish(operation)
+    (life or _live(call.world, project, one)).end(how, operation)
+    return operation
+
+
+async def _set_labels(call: Call) -> Resource:
+    one, body = _kept(call), call.read("InstancesSetLabelsRequest")
+    if body.get("labelFingerprint") != one["labelFingerprint"]:
+        words = "Supplied fingerprint does not match current labels fingerprint."
+        raise Denied(412, "conditionNotMet", words)
+    labels = body.get("labels", {})
+    _check_labels(labels)
+    one.update(labels=labels, labelFingerprint=fingerprint(labels))
+    return finish(begin(call.project, "setLabels", one))
+
+
+async def _serial(call: Call) -> Resource:
+    """Tell what port 1 has shown from a byte on; the others show nothing."""
+    one, port = _kept(call), call.query.get("port", "1")
+    if port not in {"1", "2", "3", "4"}:
+        raise wrong("port", port, "Must be between 1 and 4.")
+    if one["status"] in {"PENDING", "PROVISIONING", "TERMINATED"}:
+        raise not_ready(_path(call.project, one))
+    asked = call.query.get("start", "0")
+    if not asked.removeprefix("-").isdecimal():
+        raise wrong("start", asked, "Must be a number.")
+    running = vm.vm_of(call.world, call.project, "compute", call.zone, one["name"])
+    shows = running.serial if running and port == "1" else vm.Serial()
+    said, lost = shows.text.encode(), shows.dropped
+    end = lost + len(said)
+    start = int(asked) if int(asked) >= 0 else end + int(asked)
+    start = min(max(start, lost), end)
+    return {
+        "kind": "compute#serialPortOutput",
+        "contents": said[start - lost :].decode(errors="replace"),
+        "start": str(start),
+        "next": str(end),
+        "selfLink": f"{one['selfLink']}/serialPort",
+    }
+
+
+def _kept(call: Call) -> Resource:
+    """Return the instance that a call is about, as it is kept."""
+    found = _INSTANCES.found(call)
+    return call.project.vms[_path(call.project, found)]
+
+
+def _path(project: Project, one: Resource) -> str:
+    return f"projects/{project.id}/zones/{_zone(one)}/instances/{one['name']}"
+
+
+def _zone(one: Resource) -> str:
+    return str(one["zone"]).rpartition("/")[2]
+
+
+def _chips(one: Resource) -> int:
+    name = str(one["machineType"]).rpartition("/")[2]
+    return int(catalog()["machine_types"][name]["chips"])
+
+
+def _provisioning(one: Resource) -> str:
+    """Return on-demand, spot or flex-start."""
+    models = {"STANDARD": "on-demand", "SPOT": "spot", "FLEX_START": "flex-start"}
+    return models[one["scheduling"]["provisioningModel"]]
+
+
+def _ends_at(project: Project, one: Resource) -> float | None:
+    """Say when its run time is over, in real seconds since 1970; None if nothing limits it."""
+    ran, limit = one["_notes"].get("ran"), _seconds(one["scheduling"].get("maxRunDuration"))
+    return ran + limit / project.knobs.tpu_run_clock if ran and limit else None
+
+
+def _told(world: World, project: Project, one: Resource) -> Resource:
+    running = vm.vm_of(world, project, "compute", _zone(one), one["name"])
+    interface, ends = dict(one["networkInterfaces"][0]), _ends_at(project, one)
+    if running:
+        interface["networkIP"] = running.internal_ip
+    if running and running.external_ip:
+        interface["accessConfigs"] = [
+            {**config, "natIP": running.external_ip} for config in interface["accessConfigs"]
+        ]
+    scheduling = {"terminationTimestamp": moment(ends)} if ends else {}
+    status = {"scheduling": scheduling}
+    return {**one, "networkInterfaces": [interface], "resourceStatus": status}
 
 
 class Failure(NamedTuple):
@@ -55,20 +310,15 @@ class Failure(NamedTuple):
     """Of HTTP."""
     code: str
     message: str
-    details: dict[str, Any]
+    details: Mapping[str, Any] = {}
 
 
-Resource = dict[str, Any]
-
-
-def stock_out(project: Project, vm: Resource) -> Failure:
-    """Say that there are no chips left."""
-    zone, machine = zone_of(vm), vm["machineType"].rpartition("/")[2]
-    full = f"projects/{project.id}/zones/{zone}"
+def _stock_out(project: Project, one: Resource) -> Failure:
+    zone, machine = _zone(one), one["machineType"].rpartition("/")[2]
     words = (
-        f"The zone '{full}' does not have enough resources available to fulfill the request."
-        f"  '(resource type:compute)'. A {machine} VM instance is currently unavailable in the"
-        f" {zone} zone (state:STOCKOUT, sub-state:STOCKOUT)."
+        f"The zone 'projects/{project.id}/zones/{zone}' does not have enough resources available to"
+        f" fulfill the request.  '(resource type:compute)'. A {machine} VM instance is currently"
+        f" unavailable in the {zone} zone (state:STOCKOUT, sub-state:STOCKOUT)."
     )
     others = ",".join(one for one in sorted(project.knobs.tpu_zones or ZONES) if one != zone)
     info = {
@@ -76,133 +326,39 @@ def stock_out(project: Project, vm: Resource) -> Failure:
         "domain": "compute.googleapis.com",
         "metadatas": {"vmType": machine, "zone": zone, "attachment": "", "zonesAvailable": others},
     }
-    code = "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS"
-    return Failure(503, code, words, {"errorInfo": info})
+    return Failure(503, "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", words, {"errorInfo": info})
 
 
-def quota_exceeded(project: Project, vm: Resource) -> Failure:
-    """Say that the project may not have so many."""
-    zone, pool = zone_of(vm), pool_of("compute", provisioning_of(vm))
-    metric = "PREEMPTIBLE_TPU_V6E" if pool.endswith("preemptible") else "TPUS_PER_TPU_FAMILY"
-    limit, region = float(limit_of(project, pool, zone)), region_of(zone)
-    family = {} if pool.endswith("preemptible") else {"tpu_family": "CT6E"}
+def _quota_exceeded(project: Project, one: Resource) -> Failure:
+    zone, pool = _zone(one), pool_of("compute", _provisioning(one))
+    preemptible = pool.endswith("preemptible")
+    metric = "PREEMPTIBLE_TPU_V6E" if preemptible else "TPUS_PER_TPU_FAMILY"
+    limit, region = float(limit_of(project, pool, zone)), zone.rpartition("-")[0]
     quota = {
         "metricName": f"compute.googleapis.com/{metric.lower()}",
         "limitName": f"{metric.replace('_', '-')}-per-project-region",
-        "dimensions": {"region": region, **family},
+        "dimensions": {"region": region, **({} if preemptible else {"tpu_family": "CT6E"})},
         "limit": limit,
     }
     words = f"Quota '{metric}' exceeded.  Limit: {limit} in region {region}."
     return Failure(403, "QUOTA_EXCEEDED", words, {"quotaInfo": quota})
 
 
-def not_accepted(vm: Resource) -> Failure:
-    """Say that the zone does not take the provisioning model."""
-    model = vm["scheduling"]["provisioningModel"]
-    machine = vm["machineType"].rpartition("/")[2]
+def _not_accepted(one: Resource) -> Failure:
     words = (
-        f'{model} provisioning model is not supported for machine type "{machine}" in location'
-        f' "{zone_of(vm)}"'
+        f"{one['scheduling']['provisioningModel']} provisioning model is not supported for machine"
+        f' type "{one["machineType"].rpartition("/")[2]}" in location "{_zone(one)}"'
     )
-    return Failure(400, "UNSUPPORTED_OPERATION", words, {})
-
-
-def preempted_early(vm: Resource) -> Failure:
-    """Say that it was taken back before it ran."""
-    words = f"Instance '{vm['name']}' creation failed: it was preempted while it was created."
-    return Failure(400, "UNSUPPORTED_OPERATION", words, {})
-
-
-def deleted_early(vm: Resource) -> Failure:
-    """Say that it was deleted before it ran; Google's own words are not known."""
-    words = f"Instance '{vm['name']}' was deleted before it was running."
-    return Failure(409, "RESOURCE_NOT_READY", words, {})
-
-
-_NOTES: Final = "_notes"
-_PROVISIONING: Final = {"STANDARD": "on-demand", "SPOT": "spot", "FLEX_START": "flex-start"}
-
-
-def path_of(project: Project, zone: str, name: str) -> str:
-    """Give where an instance is kept in `Project.vms`."""
-    return f"projects/{project.id}/zones/{zone}/instances/{name}"
-
-
-def zone_of(vm: Resource) -> str:
-    """Give an instance's zone."""
-    return str(vm["zone"]).rpartition("/")[2]
-
-
-def machine_of(vm: Resource) -> MachineType:
-    """Give what kind of machine it is."""
-    name = str(vm["machineType"]).rpartition("/")[2]
-    return MachineType(**catalog()["machine_types"][name])
-
-
-def provisioning_of(vm: Resource) -> str:
-    """Give on-demand, spot or flex-start."""
-    return _PROVISIONING[vm["scheduling"]["provisioningModel"]]
-
-
-def notes_of(vm: Resource) -> dict[str, Any]:
-    """Give what the simulation notes: `asked`, `wait` and, later, `given`, `ran`, `ending`."""
-    notes: dict[str, Any] = vm.setdefault(_NOTES, {})
-    return notes
-
-
-def spec_of(vm: Resource) -> VmSpec:
-    """Give what its VM is made with."""
-    interface, kind = vm["networkInterfaces"][0], machine_of(vm)
-    account: Resource = next(iter(vm["serviceAccounts"]), {"email": "", "scopes": []})
-    return VmSpec(
-        plane="compute",
-        zone=zone_of(vm),
-        id=vm["name"],
-        accelerator=f"v6e-{kind.chips}",
-        metadata={one["key"]: one.get("value", "") for one in vm["metadata"].get("items", [])},
-        labels=dict(vm["labels"]),
-        tags=tuple(vm["tags"].get("items", [])),
-        network=interface["network"].rpartition("/")[2],
-        service_account=account["email"],
-        scopes=tuple(account["scopes"]),
-        external=bool(interface["accessConfigs"]),
-        disk_gb=int(vm["disks"][0]["diskSizeGb"]),
-        has_docker=False,
-    )
-
-
-def ends_at(project: Project, vm: Resource) -> float | None:
-    """Say when its run time is over, in real seconds since 1970; None if nothing limits it."""
-    ran, limit = notes_of(vm).get("ran"), seconds(vm["scheduling"].get("maxRunDuration"))
-    return ran + limit / project.knobs.tpu_run_clock if ran and limit else None
-
-
-def told(world: World, project: Project, vm: Resource) -> Resource:
-    """Give an instance as Compute Engine tells it now, with its addresses."""
-    running = vm_of(world, project, "compute", zone_of(vm), vm["name"])
-    interface = dict(vm["networkInterfaces"][0])
-    if running:
-        interface["networkIP"] = running.internal_ip
-        if running.external_ip:
-            interface["accessConfigs"] = [
-                {**one, "natIP": running.external_ip} for one in interface["accessConfigs"]
-            ]
-    ends = ends_at(project, vm)
-    scheduling = {"terminationTimestamp": moment(ends)} if ends else {}
-    return {
-        **shown(vm),
-        "networkInterfaces": [interface],
-        "resourceStatus": {"scheduling": scheduling},
-    }
+    return Failure(400, "UNSUPPORTED_OPERATION", words)
 
 
 How = Literal["delete", "stop", "expired", "preempted"]
 
-USUAL_WAIT_SECONDS: Final = 30
+_USUAL_WAIT_SECONDS: Final = 30
 """Simulated: how long it stays PENDING before a stock-out where no wait is asked for."""
 _STAGING: Final = 0.7
 """Which part of its making it is PROVISIONING; STAGING is the rest."""
-_MOMENT_SECONDS: Final = 0.05
+_RHYTHM_SECONDS: Final = 0.05
 _POLITE_SECONDS: Final = 10.0
 """For a VM to end by itself."""
 
@@ -210,25 +366,14 @@ _POLITE_SECONDS: Final = 10.0
 class Life:
     """What goes on with one instance; there is one for each that is not TERMINATED."""
 
-    def __init__(self, world: World, project: Project, vm: Resource) -> None:
-        self.vm = vm
+    def __init__(self, world: World, project: Project, one: Resource) -> None:
+        self.vm = one
         self.scope = anyio.CancelScope()
         self.over = anyio.Event()
         """It is deleted, or TERMINATED."""
         self._told = anyio.Event()
-        self._world = world
-        self._project = project
-        self._path = path_of(project, zone_of(vm), vm["name"])
-        self._notes = notes_of(vm)
-
-    async def live(self) -> None:
-        """Go on from its status to its end."""
-        with self.scope:
-            if not self.ending and await self._starts():
-                await self._runs()
-            if self.ending:
-                await self._ends()
-        self.over.set()
+        self._world, self._project = world, project
+        self._notes: dict[str, Any] = one["_notes"]
 
     @property
     def ending(self) -> How | None:
@@ -236,227 +381,213 @@ class Life:
         how: How | None = self._notes.get("ending")
         return how
 
-    def end(self, how: How, operation: Operation) -> None:
+    def end(self, how: How, operation: Resource) -> None:
         """Let it end; the operation is done when it has."""
-        self._notes.update(ending=how, told=time.time(), operation=_path_life(operation))
+        path = operation["selfLink"].removeprefix(LINK)
+        self._notes.update(ending=how, told=time.time(), operation=path)
         self._told.set()
 
-    async def boot_again(self) -> None:
-        """End the VM and start it anew, as a reset does."""
-        await self._end_vm(at_once=True)
-        self._boot()
+    def by_itself(self, kind: str) -> Resource:
+        """Begin what Compute Engine does unasked, such as compute.instances.preempted."""
+        return begin(self._project, kind, self.vm, user=SYSTEM)
 
-    async def _starts(self) -> bool:
-        """Come to RUNNING; false if it does not."""
-        if self.vm["status"] == "PENDING":
-            await self._rest(_MOMENT_SECONDS)
-            failure = await self._wait_for_chips()
+    async def live(self) -> None:
+        """Go on from its status to its end."""
+        with self.scope:
+            failure = None if self.ending else await self._start()
             if failure:
-                self._vanish(failure)
+                fail(self._operation("insert"), *failure)
+                self._forget()
+            else:
+                if not self.ending:
+                    await self._run()
+                await self._end()
+            self._world.keep(self._project)
+        self.over.set()
+
+    async def _start(self) -> Failure | None:
+        """Come to RUNNING, unless it is ended before; return why it gets no chips."""
+        if self.vm["status"] == "RUNNING":
+            return None
+        if self.vm["status"] == "PENDING":
+            await self._rest(_RHYTHM_SECONDS)
+            failure = await self._wait_for_chips() if _chips(self.vm) else None
             if failure or self.ending:
-                return False
+                return failure
             self._notes["given"] = time.time()
-            self._say("PROVISIONING")
         making = self._project.knobs.tpu_provision_seconds
-        await self._until(self._notes["given"], making * _STAGING)
-        if not self.ending and self.vm["status"] == "PROVISIONING":
-            self._say("STAGING")
-        await self._until(self._notes["given"], making)
-        return not self.ending
+        for status, part in (("PROVISIONING", _STAGING), ("STAGING", 1.0)):
+            self._become(status)
+            while not self.ending and (left := self._left("given", making * part)) > 0:
+                await self._rest(min(left, 0.2))
+        if not self.ending:
+            self._notes["ran"] = time.time()
+            self.vm["lastStartTimestamp"] = moment()
+            finish(self._operation("insert"))
+            self._become("RUNNING")
+        return None
 
     async def _wait_for_chips(self) -> Failure | None:
-        """Give why it gets none; None if it does, or is ended before."""
-        if not machine_of(self.vm).chips:
-            return None
-        told = tpu_zones.capacity_zone(self._project, zone_of(self.vm))
-        if told is None or provisioning_of(self.vm) not in told.accepts:
-            return not_accepted(self.vm)
+        """Return why it gets none; None if it does, or is ended before."""
+        project, model = self._project, _provisioning(self.vm)
+        zone = tpu_zones.capacity_zone(project, _zone(self.vm))
+        if zone is None or model not in zone.accepts:
+            return _not_accepted(self.vm)
         while not self.ending:
-            row = self._row() or self._ask()
-            if row is None and provisioning_of(self.vm) != "flex-start":
-                return quota_exceeded(self._project, self.vm)
-            if row and tpu_zones.take(self._project, row):
+            row = self._row() or self._ask(model)
+            if row is None and model != "flex-start":
+                return _quota_exceeded(project, self.vm)
+            if row and tpu_zones.take(project, row):
                 return None
-            if self._left(self._notes["asked"], self._notes["wait"]) <= 0:
-                return stock_out(self._project, self.vm)
-            await self._rest(_MOMENT_SECONDS)
+            if self._left("asked", self._notes["wait"]) <= 0:
+                return _stock_out(project, self.vm)
+            await self._rest(_RHYTHM_SECONDS)
         return None
 
     def _row(self) -> Tpu | None:
-        return self._project.tpus.get(f"compute/{zone_of(self.vm)}/{self.vm['name']}")
+        return self._project.tpus.get(f"compute/{_zone(self.vm)}/{self.vm['name']}")
 
-    def _ask(self) -> Tpu | None:
+    def _ask(self, model: str) -> Tpu | None:
         """Be counted against a quota; flex-start uses the standard one where the other is used up.
 
         Source: Google's page on provisioning models, quoted in a public report of 2026-08.
         """
-        zone, chips, model = zone_of(self.vm), machine_of(self.vm).chips, provisioning_of(self.vm)
-        pools = (model, "on-demand") if model == "flex-start" else (model,)
-        for pool in pools:
+        zone, chips = _zone(self.vm), _chips(self.vm)
+        for pool in (model, "on-demand") if model == "flex-start" else (model,):
             if not tpu_zones.exceeded(self._project, "compute", pool, zone, chips):
-                accelerator = f"v6e-{chips}"
                 name = self.vm["name"]
-                return tpu_zones.asked(self._project, "compute", zone, name, accelerator, pool)
+                return tpu_zones.asked(self._project, "compute", zone, name, f"v6e-{chips}", pool)
         return None
 
-    async def _runs(self) -> None:
+    async def _run(self) -> None:
         """Be RUNNING until somebody, or its run time, ends it."""
-        self._boot()
-        if self.vm["status"] != "RUNNING":
-            self._notes["ran"] = time.time()
-            self.vm["lastStartTimestamp"] = compute_serving.moment()
-            compute_serving.finish(self._operation("insert"))
-            self._say("RUNNING")
+        if _chips(self.vm):
+            vm.start(self._world, self._project, _spec(self.vm))
         while not self.ending:
-            ends = ends_at(self._project, self.vm)
+            ends = _ends_at(self._project, self.vm)
             if ends and ends <= time.time():
-                self._expire()
+                action = "Delete" if self._is_deleted("expired") else "Stop"
+                self.end("expired", self.by_itself(f"compute.instances.deferred{action}"))
             else:
                 await self._rest(min(ends - time.time(), 0.2) if ends else 1.0)
 
-    def _boot(self) -> None:
-        if machine_of(self.vm).chips:
-            vms.start(self._world, self._project, spec_of(self.vm))
-
-    def _expire(self) -> None:
-        action = "Delete" if self._is_deleted("expired") else "Stop"
-        self.end("expired", self.by_itself(f"compute.instances.deferred{action}"))
-
-    def by_itself(self, kind: str) -> Operation:
-        """Begin what Compute Engine does unasked, such as compute.instances.preempted."""
-        target_id, user = self.vm["id"], compute_serving.SYSTEM
-        return compute_serving.begin(self._project, kind, self._path, target_id, user=user)
-
-    async def _ends(self) -> None:
-        self._say("STOPPING")
+    async def _end(self) -> None:
+        self._become("STOPPING")
         with anyio.move_on_after(_POLITE_SECONDS) as patience:
             await self._end_vm(at_once=False)
         if patience.cancelled_caught:
             await self._end_vm(at_once=True)
-        await self._until(self._notes["told"], self._project.knobs.tpu_delete_seconds, deaf=True)
-        inserted = self._operation("insert")
-        if inserted.get("status") == "RUNNING":
-            early = self.ending == "preempted"
-            why = preempted_early if early else deleted_early
-            self._fail(inserted, why(self.vm))
-        compute_serving.finish(self._operation("operation"))
-        self._let_go()
-        if self._is_deleted(self.ending or "delete"):
-            self._project.vms.pop(self._path, None)
-        else:
-            self._terminate()
-        self._world.keep(self._project)
+        while True:
+            left = self._left("told", self._project.knobs.tpu_delete_seconds)
+            if left <= 0:
+                break
+            await anyio.sleep(min(left, 0.2))
+        how, inserted, name = self.ending or "delete", self._operation("insert"), self.vm["name"]
+        if inserted.get("status") == "RUNNING" and how == "preempted":
+            words = f"Instance '{name}' creation failed: it was preempted while it was created."
+            fail(inserted, 400, "UNSUPPORTED_OPERATION", words, {})
+        elif inserted.get("status") == "RUNNING":  # Google's own words are not known
+            words = f"Instance '{name}' was deleted before it was running."
+            fail(inserted, 409, "RESOURCE_NOT_READY", words, {})
+        finish(self._operation("operation"))
+        self._forget(stays=not self._is_deleted(how))
 
     def _is_deleted(self, how: How) -> bool:
         action = self.vm["scheduling"].get("instanceTerminationAction")
         return how == "delete" or (how != "stop" and action == "DELETE")
 
-    def _terminate(self) -> None:
-        """Be stopped: what limited its run time is no more said."""
+    async def _end_vm(self, *, at_once: bool) -> None:
+        zone, name = _zone(self.vm), self.vm["name"]
+        running = vm.vm_of(self._world, self._project, "compute", zone, name)
+        if running:
+            running.end(at_once=at_once)
+            await running.ended.wait()
+
+    def _forget(self, *, stays: bool = False) -> None:
+        """Give the chips back, and be gone; or stay stopped, without what limited its run time."""
+        row = self._row()
+        if row:
+            tpu_zones.gone(self._project, row)
+        if not stays:
+            self._project.vms.pop(_path(self._project, self.vm), None)
+            return
         for name in ("maxRunDuration", "terminationTime"):
             self.vm["scheduling"].pop(name, None)
         for name in ("ending", "told", "operation", "ran"):
             self._notes.pop(name, None)
-        self.vm["lastStopTimestamp"] = compute_serving.moment()
-        self.vm["status"] = "TERMINATED"
+        self.vm.update(lastStopTimestamp=moment(), status="TERMINATED")
 
-    async def _end_vm(self, *, at_once: bool) -> None:
-        running = vms.vm_of(
-            self._world, self._project, "compute", zone_of(self.vm), self.vm["name"]
-        )
-        if running is None:
-            return
-        running.end(at_once=at_once)
-        await running.ended.wait()
-        self._world.live.pop(f"{self._project.id}/{running.spec.key}", None)
-
-    def _vanish(self, failure: Failure) -> None:
-        """Be gone, as what was never given."""
-        self._fail(self._operation("insert"), failure)
-        self._let_go()
-        self._project.vms.pop(self._path, None)
-        self._world.keep(self._project)
-
-    def _fail(self, operation: Operation, failure: Failure) -> None:
-        status, code, message, details = failure
-        compute_serving.fail(operation, status, code, message, **details)
-
-    def _let_go(self) -> None:
-        row = self._row()
-        if row:
-            tpu_zones.gone(self._project, row)
-
-    def _operation(self, note: str) -> Operation:
+    def _operation(self, note: str) -> Resource:
         return self._project.compute_operations.get(self._notes[note], {})
 
-    def _say(self, status: str) -> None:
+    def _become(self, status: str) -> None:
         self.vm["status"] = status
         self._world.keep(self._project)
 
-    def _left(self, begin: float, simulated: float) -> float:
-        return begin + simulated / self._project.knobs.tpu_clock - time.time()
-
-    async def _until(self, begin: float, simulated: float, *, deaf: bool = False) -> None:
-        """Wait so many simulated seconds after a time, or until it is told to end."""
-        while (left := self._left(begin, simulated)) > 0 and (deaf or not self.ending):
-            await (anyio.sleep(min(left, 0.2)) if deaf else self._rest(min(left, 0.2)))
+    def _left(self, since: str, simulated: float) -> float:
+        """Return the real seconds that are left of simulated ones since it was noted."""
+        return float(self._notes[since] + simulated / self._project.knobs.tpu_clock - time.time())
 
     async def _rest(self, seconds: float) -> None:
         with anyio.move_on_after(max(seconds, 0.001)):
             await self._told.wait()
 
 
-def _path_life(operation: Operation) -> str:
-    return str(operation["selfLink"]).removeprefix(LINK)
+def _spec(one: Resource) -> VmSpec:
+    """Return what its VM is made with."""
+    interface = one["networkInterfaces"][0]
+    account: Resource = next(iter(one["serviceAccounts"]), {"email": "", "scopes": []})
+    return VmSpec(
+        plane="compute",
+        zone=_zone(one),
+        id=one["name"],
+        accelerator=f"v6e-{_chips(one)}",
+        metadata={row["key"]: row.get("value", "") for row in one["metadata"].get("items", [])},
+        tags=tuple(one["tags"].get("items", [])),
+        network=interface["network"].rpartition("/")[2],
+        service_account=account["email"],
+        scopes=tuple(account["scopes"]),
+        external=bool(interface["accessConfigs"]),
+        disk_gb=int(one["disks"][0]["diskSizeGb"]),
+        has_docker=False,
+    )
 
 
-def begin(world: World, project: Project, vm: Resource) -> Life:
+def _live(world: World, project: Project, one: Resource) -> Life:
     """Let an instance live in the background."""
-    life = Life(world, project, vm)
-    world.live[_key(project, zone_of(vm), vm["name"])] = life
+    life = Life(world, project, one)
+    world.live[f"{project.id}/compute-life/{_zone(one)}/{one['name']}"] = life
     world.tasks.start_soon(life.live)
     return life
 
 
 def life_of(world: World, project: Project, zone: str, name: str) -> Life | None:
-    """Give what goes on with an instance; None if it is TERMINATED, or not there."""
-    found: Life | None = world.live.get(_key(project, zone, name))
+    """Return what goes on with an instance; None if it is TERMINATED, or not there."""
+    found: Life | None = world.live.get(f"{project.id}/compute-life/{zone}/{name}")
     return found if found and not found.over.is_set() else None
-
-
-def lives_resume(world: World) -> None:
-    """Go on where an earlier process left off."""
-    for project in world:
-        for vm in project.vms.values():
-            if vm["status"] != "TERMINATED":
-                begin(world, project, vm)
-        for operation in project.compute_operations.values():
-            if operation["operationType"] in {"setLabels", "setMetadata", "reset"}:
-                finish(operation)
 
 
 async def forget(world: World, project: Project) -> None:
     """End every instance of a project at once, and its VM with it."""
-    for vm in tuple(project.vms.values()):
-        zone, name = zone_of(vm), vm["name"]
-        life = world.live.pop(_key(project, zone, name), None)
+    for one in tuple(project.vms.values()):
+        zone, name = _zone(one), one["name"]
+        life = life_of(world, project, zone, name)
         if life:
             life.scope.cancel()
-        running = vm_of(world, project, "compute", zone, name)
+            world.live.pop(f"{project.id}/compute-life/{zone}/{name}", None)
+        running = vm.vm_of(world, project, "compute", zone, name)
         if running:
             running.end(at_once=True)
             await running.ended.wait()
-            world.live.pop(f"{project.id}/{running.spec.key}", None)
     project.vms.clear()
 
 
 def preempt(world: World, project: Project, zone: str, name: str) -> bool:
     """Take an instance back that is SPOT and has its chips; false if there is none such."""
     life = life_of(world, project, zone, name)
-    if life is None or life.ending:
+    if life is None or life.ending or "given" not in life.vm["_notes"]:
         return False
-    spot = life.vm["scheduling"]["provisioningModel"] == "SPOT"
-    if not spot or "given" not in notes_of(life.vm):
+    if _provisioning(life.vm) != "spot":
         return False
     operation = life.by_itself("compute.instances.preempted")
     operation["statusMessage"] = "Instance was preempted."
@@ -464,409 +595,392 @@ def preempt(world: World, project: Project, zone: str, name: str) -> bool:
     return True
 
 
-def _key(project: Project, zone: str, name: str) -> str:
-    return f"{project.id}/compute-life/{zone}/{name}"
+_NAME: Final = "(?:[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)"
+_KEY: Final = re.compile(r"[^\W\dA-Z_](?:[^\WA-Z]|-){0,62}")
+_VALUE: Final = re.compile(r"(?:[^\WA-Z]|-){0,63}")
+_METADATA_KEY: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+_MOST: Final = 64
+"""Labels, and tags."""
+_METADATA_BYTES: Final = (262_144, 524_288)
+"""Of one value, and of all. Source: discovery document compute.v1 on Metadata."""
+_SCOPE: Final = re.compile(r"^https://(?:www\.googleapis\.com/auth/|mail\.google\.com)\S*$")
 
 
-INSTANCES: Final = "zones/{zone}/instances"
-_NEEDED: Final = (
-    "compute.disks.create",
-    "compute.instances.setMetadata",
-    "compute.instances.setTags",
-    "compute.instances.setLabels",
-    "compute.instances.setServiceAccount",
-    "compute.subnetworks.use",
-)
-"""Of whoever inserts, beside compute.instances.create."""
-
-
-def instance_routes(world: World) -> Sequence[BaseRoute]:
-    """Serve compute.instances."""
-    api, one = "compute.instances", f"{INSTANCES}/{{instance}}"
-    return (
-        route(world, "POST", INSTANCES, f"{api}.insert", _insert_instance, f"{api}.create"),
-        route(world, "GET", INSTANCES, f"{api}.list", _list_instance),
-        route(world, "GET", one, f"{api}.get", _get_instance),
-        route(world, "DELETE", one, f"{api}.delete", _delete_instance),
-        route(world, "POST", f"{one}/stop", f"{api}.stop", _stop),
-        route(world, "POST", f"{one}/start", f"{api}.start", _start),
-        route(world, "POST", f"{one}/reset", f"{api}.reset", _reset),
-        route(
-            world,
-            "GET",
-            "aggregated/instances",
-            f"{api}.aggregatedList",
-            _list_all,
-            f"{api}.list",
-        ),
-    )
-
-
-def found(call: Call) -> Resource:
-    """Give the instance that a call is about.
+def _made(call: Call) -> Resource:
+    """Return the instance that a request asks for, with everything that follows from it.
 
     Raises:
-        Denied: There is none.
+        Denied: Something of it cannot be.
     """
-    path = path_of(call.project, call.params["zone"], call.params["instance"])
-    if path not in call.project.vms:
-        raise not_found(path)
-    return call.project.vms[path]
-
-
-async def _insert_instance(call: Call) -> dict[str, Any]:
-    again = same(call.project, call.query.get("requestId", ""))
-    if again:
-        return shown(again)
-    project, vm = call.project, made(call)
-    for permission in _NEEDED:
-        call.need(permission)
-    if vm["networkInterfaces"][0]["accessConfigs"]:
-        call.need("compute.subnetworks.useExternalIp")
-    path = path_of(project, zone_of(vm), vm["name"])
-    if path in project.vms:
-        raise Denied(409, "alreadyExists", f"The resource '{path}' already exists")
-    vm |= {"id": new_id(), "creationTimestamp": moment(), "status": "PENDING"}
-    operation = compute_serving_begin(
-        project, "insert", path, vm["id"], request=call.query.get("requestId", "")
-    )
-    notes_of(vm).update(
-        asked=time.time(), wait=_wait(call, vm), insert=operation["selfLink"].removeprefix(LINK)
-    )
-    project.vms[path] = vm
-    begin(call.world, project, vm)
-    return shown(operation)
-
-
-def _wait(call: Call, vm: Resource) -> int:
-    """Give the simulated seconds that it may wait for its chips."""
-    asked = seconds((call.body.get("params") or {}).get("requestValidForDuration"))
-    return asked if provisioning_of(vm) == "flex-start" and asked else USUAL_WAIT_SECONDS
-
-
-async def _get_instance(call: Call) -> dict[str, Any]:
-    return told(call.world, call.project, found(call))
-
-
-async def _list_instance(call: Call) -> dict[str, Any]:
-    rows = [one for one in _told(call) if one["zone"].endswith(f"/{call.params['zone']}")]
-    return compute_serving.listed(call, rows, "compute#instanceList")
-
-
-async def _list_all(call: Call) -> dict[str, Any]:
-    return compute_rules.aggregated(
-        call, _told(call), "instances", "compute#instanceAggregatedList"
-    )
-
-
-def _told(call: Call) -> list[Resource]:
-    return [told(call.world, call.project, one) for one in call.project.vms.values()]
-
-
-async def _delete_instance(call: Call) -> dict[str, Any]:
-    return _ended(call, "delete")
-
-
-async def _stop(call: Call) -> dict[str, Any]:
-    if found(call)["status"] not in {"RUNNING", "TERMINATED"}:
-        raise _busy(call)
-    return _ended(call, "stop")
-
-
-def _ended(call: Call, how: How) -> dict[str, Any]:
-    """Begin an instance's end; asked again with the same requestId it is the same."""
-    request = call.query.get("requestId", "")
-    again = same(call.project, request)
-    if again:
-        return shown(again)
-    vm = found(call)
-    life = life_of(call.world, call.project, zone_of(vm), vm["name"])
-    if life and life.ending:
-        raise _busy(call)
-    if how == "delete" and vm["deletionProtection"]:
-        words = "'Resource cannot be deleted if it's protected against deletion.'."
-        raise Denied(400, "invalidResourceUsage", f"Invalid resource usage: {words}")
-    path = path_of(call.project, zone_of(vm), vm["name"])
-    operation = compute_serving_begin(call.project, how, path, vm["id"], request=request)
-    if life is None and how == "stop":
-        return shown(finish(operation))
-    life = life or begin(call.world, call.project, vm)
-    life.end(how, operation)
-    return shown(operation)
-
-
-async def _start(call: Call) -> dict[str, Any]:
-    """Refuse: what has TPUs cannot be restarted; what has none is known for its listing alone."""
-    vm = found(call)
-    if vm["status"] != "TERMINATED":
-        raise _busy(call)
-    kind = "TPU" if machine_of(vm).chips else "simulated"
-    raise bad(f"Instance '{vm['name']}' cannot be started: {kind} instances cannot be restarted.")
-
-
-async def _reset(call: Call) -> dict[str, Any]:
-    vm = found(call)
-    life = life_of(call.world, call.project, zone_of(vm), vm["name"])
-    if vm["status"] != "RUNNING" or life is None or life.ending:
-        raise _busy(call)
-    path = path_of(call.project, zone_of(vm), vm["name"])
-    operation = compute_serving_begin(call.project, "reset", path, vm["id"])
-    await life.boot_again()
-    return shown(finish(operation))
-
-
-def _busy(call: Call) -> Denied:
-    return not_ready(path_of(call.project, call.params["zone"], call.params["instance"]))
-
-
-_READING_PORTS: Final = ("1", "2", "3", "4")
-
-
-def reading_routes(world: World) -> Sequence[BaseRoute]:
-    """Serve what is read of an instance, and what is written to it."""
-    api, one = "compute.instances", f"{INSTANCES}/{{instance}}"
-    return (
-        route(world, "GET", f"{one}/serialPort", f"{api}.getSerialPortOutput", _serial),
-        route(world, "GET", f"{one}/getGuestAttributes", f"{api}.getGuestAttributes", _attributes),
-        route(world, "POST", f"{one}/setLabels", f"{api}.setLabels", _set_labels),
-        route(world, "POST", f"{one}/setMetadata", f"{api}.setMetadata", _set_metadata),
-    )
-
-
-async def _serial(call: Call) -> dict[str, Any]:
-    """Tell what port 1 has shown from a byte on; the others show nothing."""
-    vm, port = found(call), call.query.get("port", "1")
-    if port not in _READING_PORTS:
-        raise wrong("port", port, "Must be between 1 and 4.")
-    if vm["status"] in {"PENDING", "PROVISIONING", "TERMINATED"}:
-        raise not_ready(path_of(call.project, zone_of(vm), vm["name"]))
-    asked = call.query.get("start", "0")
-    if not asked.removeprefix("-").isdecimal():
-        raise wrong("start", asked, "Must be a number.")
-    running = vm_of(call.world, call.project, "compute", zone_of(vm), vm["name"])
-    shows = running if port == "1" else None
-    said = shows.serial.encode() if shows else b""
-    lost = shows.serial_dropped if shows else 0
-    end = lost + len(said)
-    start = int(asked) if int(asked) >= 0 else end + int(asked)
-    start = min(max(start, lost), end)
+    project, zone, body = call.project, call.zone, call.read("Instance")
+    name = _check_name(body.get("name"))
+    machine, kind = _machine(project, zone, body)
+    labels, items = body.get("labels", {}), body.get("metadata", {}).get("items", [])
+    tags = body.get("tags", {}).get("items", [])
+    _check_labels(labels)
+    _check_metadata(items)
+    if len(tags) > _MOST:
+        raise wrong("resource.tags.items", len(tags), f"At most {_MOST} tags are possible.")
+    for number, tag in enumerate(tags):
+        _check_name(tag, f"resource.tags.items[{number}]")
+    parent = f"{LINK}projects/{project.id}/zones/{zone}"
     return {
-        "kind": "compute#serialPortOutput",
-        "contents": said[start - lost :].decode(errors="replace"),
-        "start": str(start),
-        "next": str(end),
-        "selfLink": f"{vm['selfLink']}/serialPort",
+        **{key: value for key, value in body.items() if key != "params"},
+        "kind": "compute#instance",
+        "machineType": f"{parent}/machineTypes/{machine}",
+        "zone": parent,
+        "selfLink": f"{parent}/instances/{name}",
+        "cpuPlatform": "AMD Turin",
+        "scheduling": _scheduled(body, kind),
+        "disks": [_disk(body, project.id, zone, machine, kind)],
+        "networkInterfaces": [_interface(body, project, zone)],
+        "serviceAccounts": [_account(one, call) for one in _at_most_one(body)],
+        "labels": labels,
+        "labelFingerprint": fingerprint(labels),
+        "tags": {"items": tags, "fingerprint": fingerprint(tags)},
+        "metadata": {"kind": "compute#metadata", "items": items, "fingerprint": fingerprint(items)},
+        "deletionProtection": bool(body.get("deletionProtection")),
+        "startRestricted": False,
     }
 
 
-async def _attributes(call: Call) -> dict[str, Any]:
-    """Tell that there are none: the startup script writes none."""
-    found(call)
-    asked = call.query.get("queryPath") or call.query.get("variableKey") or ""
-    words = f"The resource '{asked}' of type 'Guest Attribute' was not found."
-    raise Denied(404, "notFound", words)
+def _check_name(name: Any, field: str = "resource.name") -> str:
+    if not isinstance(name, str) or not re.fullmatch(_NAME, name):
+        raise wrong(field, name or "", f"Must be a match of regex '{_NAME}'")
+    return name
 
 
-async def _set_labels(call: Call) -> dict[str, Any]:
-    vm, body = found(call), compute_serving.read("InstancesSetLabelsRequest", call.body)
-    if body.get("labelFingerprint") != vm["labelFingerprint"]:
-        raise stale("labels fingerprint")
-    labels = body.get("labels", {})
-    check_labels(labels)
-    vm.update(labels=labels, labelFingerprint=fingerprint(labels))
-    return _done(call, vm, "setLabels")
-
-
-async def _set_metadata(call: Call) -> dict[str, Any]:
-    vm, body = found(call), compute_serving.read("Metadata", call.body)
-    if body.get("fingerprint") != vm["metadata"]["fingerprint"]:
-        raise stale("metadata fingerprint")
-    items = body.get("items", [])
-    check_metadata(items)
-    vm["metadata"] = {
-        "kind": "compute#metadata",
-        "items": items,
-        "fingerprint": fingerprint(items),
-    }
-    return _done(call, vm, "setMetadata")
-
-
-def _done(call: Call, vm: Resource, kind: str) -> dict[str, Any]:
-    path = str(vm["selfLink"]).removeprefix(LINK)
-    return shown(finish(compute_serving_begin(call.project, kind, path, vm["id"])))
-
-
-_UNDER: Final = "global/firewalls"
-_LASTING_SECONDS: Final = 0.1
-"""Of a change, in real time."""
-_USUAL_PRIORITY: Final = 1000
-_EVERYWHERE: Final = ["0.0.0.0/0"]
-_PROTOCOLS: Final = ("all", "tcp", "udp", "icmp", "esp", "ah", "ipip", "sctp")
-_FIREWALL_PORTS: Final = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
-_ALLOWS: Final = "compute.networks.updatePolicy"
-_FIXED: Final = ("id", "creationTimestamp", "selfLink", "kind", "name", "network", "direction")
-"""What no change alters."""
-
-
-def firewall_routes(world: World) -> Sequence[BaseRoute]:
-    """Serve compute.firewalls."""
-    api, one = "compute.firewalls", f"{_UNDER}/{{firewall}}"
-    return (
-        route(world, "POST", _UNDER, f"{api}.insert", _insert_firewall, f"{api}.create"),
-        route(world, "GET", _UNDER, f"{api}.list", _list_firewall),
-        route(world, "GET", one, f"{api}.get", _get_firewall),
-        route(world, "PATCH", one, f"{api}.patch", _patch, f"{api}.update"),
-        route(world, "PUT", one, f"{api}.update", _put),
-        route(world, "DELETE", one, f"{api}.delete", _delete_firewall),
+def _check_labels(labels: Mapping[str, str]) -> None:
+    if len(labels) > _MOST:
+        raise wrong("resource.labels", len(labels), f"At most {_MOST} labels are possible.")
+    characters = (
+        "can only contain lowercase letters, numeric characters, underscores and dashes."
+        " International characters are allowed."
     )
+    for key, value in labels.items():
+        if not _KEY.fullmatch(key):
+            words = f"Label key '{key}' violates format constraints. The key must start with a"
+            raise wrong("resource.labels", "", f"{words} lowercase character, {characters}")
+        if not _VALUE.fullmatch(value):
+            words = f"Label value '{value}' violates format constraints. The value"
+            raise wrong("resource.labels", "", f"{words} {characters}")
 
 
-def firewall_resume(world: World) -> None:
-    """Finish what an earlier process began: changes are made at once."""
-    for project in world:
-        for path, operation in project.compute_operations.items():
-            if "/global/operations/" in path and operation["status"] != "DONE":
-                finish(operation)
+def _check_metadata(items: Sequence[Mapping[str, str]]) -> None:
+    at, (most, most_together) = "resource.metadata", _METADATA_BYTES
+    sizes: dict[str, int] = {}
+    for number, item in enumerate(items):
+        key, size = item.get("key", ""), len(item.get("value", "").encode())
+        if not _METADATA_KEY.fullmatch(key):
+            words = "Must be a match of '[a-zA-Z0-9-_]{1,128}'"
+            raise wrong(f"{at}.items[{number}].key", key, words)
+        if key in sizes:
+            raise wrong(at, key, "Metadata has duplicate key.")
+        if size > most:
+            words = f"Value of key is too large: maximum size {most} bytes."
+            raise wrong(f"{at}.items[{number}].value", key, words)
+        sizes[key] = len(key) + size
+    if sum(sizes.values()) > most_together:
+        raise wrong(at, "", f"Metadata is too large: maximum {most_together} bytes.")
 
 
-async def _insert_firewall(call: Call) -> dict[str, Any]:
-    again = same(call.project, call.query.get("requestId", ""))
-    if again:
-        return shown(again)
-    call.need(_ALLOWS)
-    body = compute_serving.read("Firewall", call.body)
-    name = check_name(body.get("name"))
-    rule = _checked(call, body)
-    if name in call.project.firewalls:
+def _machine(project: Project, zone: str, body: Resource) -> tuple[str, MachineType]:
+    field, link = "resource.machineType", body.get("machineType", "")
+    name = named(link, field, project.id, "zones", zone, "machineTypes")
+    if name.startswith("ct5l"):
+        words = f"This user agent is not allowed to use the machine type [{name}]."
+        raise Denied(403, "forbidden", words)
+    kind = _machine_types(project, zone).get(name)
+    if kind is None:
+        words = f"Machine type with name '{name}' does not exist in zone '{zone}'."
+        raise wrong(field, link, words)
+    if body.get("guestAccelerators"):
+        raise bad(f"[guestAccelerators, {name}] features are not compatible for creating instance.")
+    threads = body.get("advancedMachineFeatures", {}).get("threadsPerCore")
+    if kind.one_thread and threads != 1:
+        field = "resource.advancedMachineFeatures.threadsPerCore"
+        raise wrong(field, threads or 2, f"Machine type {name} supports 1 thread per core alone.")
+    return name, kind
+
+
+def _disk(body: Resource, project: str, zone: str, machine: str, kind: MachineType) -> Resource:
+    """Return the boot disk, with what follows from the request; more are not simulated."""
+    given, at = body.get("disks") or [], "resource.disks[0].initializeParams"
+    if len(given) != 1 or not given[0].get("boot"):
+        raise wrong("resource.disks", len(given), "The one disk must be a boot disk.")
+    params, known = given[0].get("initializeParams") or {}, catalog()["disk_types"]
+    if "sourceImage" not in params:
+        raise wrong(at, params, "A boot disk must have a source image.")
+    smallest = _image_gb(params["sourceImage"], zone)
+    size = int(params.get("diskSizeGb") or given[0].get("diskSizeGb") or smallest)
+    if size < smallest:
+        words = f"Requested disk size cannot be smaller than the image size ({smallest} GB)"
+        raise wrong(f"{at}.diskSizeGb", str(size), words)
+    if "diskType" in params:
+        link, field = params["diskType"], f"{at}.diskType"
+        name = named(link, field, project, "zones", zone, "diskTypes")
+        if name not in known:
+            raise wrong(field, link, "The referenced diskType resource cannot be found.")
+        if kind.chips and not known[name]:
+            raise bad(f"[{name}, {machine}] features are not compatible for creating instance.")
+    disk = params.get("diskName") or body["name"]
+    return {
+        **{key: value for key, value in given[0].items() if key != "initializeParams"},
+        "kind": "compute#attachedDisk",
+        "type": "PERSISTENT",
+        "mode": "READ_WRITE",
+        "index": 0,
+        "autoDelete": bool(given[0].get("autoDelete")),
+        "deviceName": given[0].get("deviceName") or "persistent-disk-0",
+        "diskSizeGb": str(size),
+        "source": f"{LINK}projects/{project}/zones/{zone}/disks/{disk}",
+    }
+
+
+def _image_gb(link: str, zone: str) -> int:
+    """Read a family's link: that of every zone, or what one zone sees of it (gcloud's)."""
+    words, shapes = (
+        parts(link),
+        (["global", "images", "family"], ["zones", zone, "imageFamilyViews"]),
+    )
+    found = words[:1] == ["projects"] and len(words) == 6 and words[2:5] in shapes
+    size = catalog()["images"].get(f"{words[1]}/{words[5]}") if found else None
+    if size is None:
+        field = "resource.disks[0].initializeParams.sourceImage"
+        raise wrong(field, link, "The referenced image resource cannot be found.")
+    return int(size)
+
+
+def _interface(body: Resource, project: Project, zone: str) -> Resource:
+    given, at = body.get("networkInterfaces") or [], "resource.networkInterfaces[0]"
+    if len(given) != 1:
+        raise wrong("resource.networkInterfaces", len(given), "Exactly one must be given.")
+    region, parent = zone.rpartition("-")[0], f"{LINK}projects/{project.id}"
+    found = {}
+    for kind, place in (("network", ("global",)), ("subnetwork", ("regions", region))):
+        link = given[0].get(kind, f"{'/'.join(place)}/{kind}s/default")
+        name = named(link, f"{at}.{kind}", project.id, *place, f"{kind}s")
+        if name not in catalog()["networks"]["names"]:
+            raise wrong(f"{at}.{kind}", link, f"The referenced {kind} resource cannot be found.")
+        found[kind] = f"{parent}/{'/'.join(place)}/{kind}s/{name}"
+    outside = given[0].get("accessConfigs", [])
+    if len(outside) > 1:
+        raise wrong(f"{at}.accessConfigs", len(outside), "At most one access config is possible.")
+    if outside and "compute.vmExternalIpAccess" in project.knobs.constraints:
+        instance = f"projects/{project.id}/zones/{zone}/instances/{body.get('name')}"
         raise Denied(
-            409, "alreadyExists", f"The resource '{_path_firewall(call, name)}' already exists"
+            412,
+            "conditionNotMet",
+            f"Constraint constraints/compute.vmExternalIpAccess violated for project"
+            f" {project.number}. Add instance {instance} to the constraint to use external IP with"
+            " it.",
         )
-    rule |= {
-        "kind": "compute#firewall",
-        "id": new_id(),
-        "creationTimestamp": moment(),
-        "selfLink": LINK + _path_firewall(call, name),
+    config = {"kind": "compute#accessConfig", "type": "ONE_TO_ONE_NAT", "name": "External NAT"}
+    return {
+        **given[0],
+        **found,
+        "kind": "compute#networkInterface",
+        "name": "nic0",
+        "accessConfigs": [{**config, **one} for one in outside],
     }
+
+
+def _at_most_one(body: Resource) -> Sequence[Resource]:
+    given: Sequence[Resource] = body.get("serviceAccounts", [])
+    if len(given) > 1:
+        raise wrong("resource.serviceAccounts", len(given), "At most one can be given.")
+    return given
+
+
+def _account(one: Resource, call: Call) -> Resource:
+    project = call.project
+    usual = f"{project.number}-compute@developer.gserviceaccount.com"
+    email = usual if one.get("email", "") in {"", "default"} else one["email"]
+    if email != usual and email not in project.accounts:
+        path = f"projects/{project.id}/serviceAccounts/{email}"
+        words = f"The resource '{path}' of type 'serviceAccount' was not found."
+        raise Denied(404, "notFound", words)
+    if project.denies("iam.serviceAccounts.actAs"):
+        words = (
+            f"The user does not have access to service account '{email}'.  User:"
+            f" '{project.caller}'.  Ask a project owner to grant you the iam.serviceAccountUser"
+            " role on the service account"
+        )
+        raise Denied(400, "serviceAccountAccessDenied", words)
+    for number, scope in enumerate(one.get("scopes", [])):
+        if not _SCOPE.match(scope):
+            field = f"resource.serviceAccounts[0].scopes[{number}]"
+            raise wrong(field, scope, "The scope is not a valid one.")
+    return {"email": email, "scopes": one.get("scopes", [])}
+
+
+_AT: Final = "resource.scheduling"
+_DAY_SECONDS: Final = 86_400
+_RUN_SECONDS: Final = {False: (30, 120 * _DAY_SECONDS), True: (600, 7 * _DAY_SECONDS)}
+"""At least and at most; whether it is FLEX_START."""
+_FLEX_WAIT_SECONDS: Final = (90, 7200)
+
+
+def _seconds(duration: Any) -> int:
+    """Return the whole seconds of a duration as Compute Engine writes it."""
+    return int((duration or {}).get("seconds", "0"))
+
+
+def _scheduled(body: Resource, kind: MachineType) -> Resource:
+    """Return the scheduling of an instance with what follows from it.
+
+    Raises:
+        Denied: Something in it cannot be, or not together.
+    """
+    said: Resource = dict(body.get("scheduling", {}))
+    model = said.setdefault("provisioningModel", "SPOT" if said.get("preemptible") else "STANDARD")
+    standard, flex = model == "STANDARD", model == "FLEX_START"
+    limited = {"maxRunDuration", "terminationTime"} & {*said}
+    said.setdefault("automaticRestart", standard)
+    said.setdefault("preemptible", model == "SPOT")
+    said.setdefault("onHostMaintenance", "TERMINATE" if model == "SPOT" else "MIGRATE")
+    if flex and "terminationTime" not in said:
+        said.setdefault("maxRunDuration", {"seconds": str(_DAY_SECONDS)})
+    if (limited or model == "SPOT") and not flex:
+        said.setdefault("instanceTerminationAction", "STOP")
+    for denied in _contradictions(body, said, kind, limited=limited):
+        raise denied
+    return said
+
+
+def _contradictions(
+    body: Resource, said: Resource, kind: MachineType, *, limited: set[str]
+) -> Iterator[Denied]:
+    """Yield what cannot be, or not together."""
+    model, migrates = said["provisioningModel"], said["onHostMaintenance"] != "TERMINATE"
+    flex, standard = model == "FLEX_START", model == "STANDARD"
+    if model == "RESERVATION_BOUND":
+        yield wrong(f"{_AT}.provisioningModel", model, "There is no reservation of that kind.")
+    if said["automaticRestart"] and not standard:
+        words = f"Automatic restart must be false for the provisioning model {model}."
+        yield wrong(f"{_AT}.automaticRestart", True, words)  # noqa: FBT003  the field's value
+    if said["preemptible"] and model != "SPOT":
+        yield wrong(f"{_AT}.preemptible", "true", "Preemptible instances are of the model SPOT.")
+    if migrates and kind.chips:
+        yield bad("Instances with guest accelerators do not support live migration.")
+    if len(limited) > 1:
+        yield bad("maxRunDuration and terminationTime are mutually exclusive.")
+    action = said.get("instanceTerminationAction", "")
+    if action and standard and not limited:
+        yield wrong(
+            f"{_AT}.instanceTerminationAction",
+            action,
+            "You cannot specify a termination action for a VM instance that has the standard"
+            " provisioning model (default). To use instance termination action, the VM instance"
+            " must use the Spot, Reservation-Bound or Flex Start provisioning model.",
+        )
+    shortest, longest = _RUN_SECONDS[flex]
+    if "maxRunDuration" in said and not shortest <= _seconds(said["maxRunDuration"]) <= longest:
+        words = f"Must be between {shortest} and {longest} seconds."
+        yield wrong(f"{_AT}.maxRunDuration", said["maxRunDuration"], words)
+    waited = body.get("params", {}).get("requestValidForDuration")
+    field, (shortest, longest) = "resource.params.requestValidForDuration", _FLEX_WAIT_SECONDS
+    if waited is not None and not flex:
+        yield wrong(field, waited, "Only instances of the model FLEX_START wait for capacity.")
+    if _seconds(waited) and not shortest <= _seconds(waited) <= longest:
+        yield wrong(field, waited, f"Must be 0, or between {shortest} and {longest} seconds.")
+    if flex and not action:
+        words = "It must be set for the provisioning model FLEX_START."
+        yield wrong(f"{_AT}.instanceTerminationAction", action, words)
+    affinity = body.get("reservationAffinity", {}).get("consumeReservationType", "")
+    if flex and affinity != "NO_RESERVATION":
+        words = "It must be NO_RESERVATION for the provisioning model FLEX_START."
+        yield wrong("resource.reservationAffinity.consumeReservationType", affinity, words)
+
+
+_RULE_SECONDS: Final = 0.1
+"""Of a change of a rule, in real time."""
+_PORTS: Final = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
+_FIXED: Final = ("name", "network", "direction")
+"""What no change of a rule alters."""
+
+
+async def _insert_rule(call: Call) -> Resource:
+    again = same(call)
+    if again:
+        return again
+    body = call.read("Firewall")
+    name, rule = _check_name(body.get("name")), _rule(call, body)
+    path = f"projects/{call.project.id}/global/firewalls/{name}"
+    if name in call.project.firewalls:
+        raise Denied(409, "alreadyExists", f"The resource '{path}' already exists")
+    rule |= _row(call.project, f"global/firewalls/{name}")
+    rule |= {"id": new_id(), "creationTimestamp": moment()}
     call.project.firewalls[name] = rule
-    return _begun(call, "insert", rule)
+    return _changing(call, "insert", rule)
 
 
-async def _get_firewall(call: Call) -> dict[str, Any]:
-    return _found(call)
-
-
-async def _list_firewall(call: Call) -> dict[str, Any]:
-    return compute_serving.listed(
-        call, list(call.project.firewalls.values()), "compute#firewallList"
-    )
-
-
-async def _patch(call: Call) -> dict[str, Any]:
-    kept = _found(call)
-    return _changed(call, {**kept, **compute_serving.read("Firewall", call.body)})
-
-
-async def _put(call: Call) -> dict[str, Any]:
-    kept = _found(call)
-    body = compute_serving.read("Firewall", call.body)
-    if not body.get("allowed") and not body.get("denied"):
-        raise bad("Exactly one of allowed or denied must be specified.")
-    return _changed(call, {**{key: kept[key] for key in _FIXED}, **body})
-
-
-def _changed(call: Call, wanted: dict[str, Any]) -> dict[str, Any]:
-    call.need(_ALLOWS)
-    kept = _found(call)
-    rule = _checked(call, wanted)
-    for key in ("name", "network", "direction"):
+async def _patch_rule(call: Call) -> Resource:
+    kept = _FIREWALLS.found(call)
+    rule = _rule(call, {**kept, **call.read("Firewall")})
+    for key in _FIXED:
         if rule[key] != kept[key]:
             raise wrong(f"resource.{key}", rule[key], "It cannot be changed.")
-    call.project.firewalls[kept["name"]] = {**rule, **{key: kept[key] for key in _FIXED}}
-    return _begun(call, "patch", kept)
+    call.project.firewalls[kept["name"]] = rule
+    return _changing(call, "patch", rule)
 
 
-async def _delete_firewall(call: Call) -> dict[str, Any]:
-    call.need(_ALLOWS)
-    kept = _found(call)
-    del call.project.firewalls[kept["name"]]
-    return _begun(call, "delete", kept)
+async def _delete_rule(call: Call) -> Resource:
+    return _changing(call, "delete", call.project.firewalls.pop(_FIREWALLS.found(call)["name"]))
 
 
-def _begun(call: Call, kind: str, rule: dict[str, Any]) -> dict[str, Any]:
-    path, request = _path_firewall(call, rule["name"]), call.query.get("requestId", "")
-    operation = compute_serving_begin(call.project, kind, path, rule["id"], request=request)
-    call.world.tasks.start_soon(_finish, call, operation)
-    return shown(operation)
+def _changing(call: Call, kind: str, rule: Resource) -> Resource:
+    operation = begin(call.project, kind, rule, request=call.request_id)
+
+    async def end() -> None:
+        await anyio.sleep(_RULE_SECONDS)
+        finish(operation)
+        call.world.keep(call.project)
+
+    call.world.tasks.start_soon(end)
+    return operation
 
 
-async def _finish(call: Call, operation: Operation) -> None:
-    await anyio.sleep(_LASTING_SECONDS)
-    finish(operation)
-    call.world.keep(call.project)
-
-
-def _found(call: Call) -> dict[str, Any]:
-    name = call.params["firewall"]
-    if name not in call.project.firewalls:
-        raise not_found(_path_firewall(call, name))
-    return call.project.firewalls[name]
-
-
-def _path_firewall(call: Call, name: str) -> str:
-    return f"projects/{call.project.id}/{_UNDER}/{name}"
-
-
-def _checked(call: Call, body: dict[str, Any]) -> dict[str, Any]:
-    """Give a rule with everything that follows from it.
+def _rule(call: Call, body: Resource) -> Resource:
+    """Return a rule with everything that follows from it.
 
     Raises:
         Denied: Something of it cannot be.
     """
     if bool(body.get("allowed")) == bool(body.get("denied")):
         raise bad("Exactly one of allowed or denied must be specified.")
-    _check_parts(body)
-    rule = {
-        "priority": _USUAL_PRIORITY,
-        "direction": "INGRESS",
-        "disabled": False,
-        **body,
-        "network": _network(call, body.get("network", "global/networks/default")),
-    }
-    sources = ("sourceRanges", "sourceTags", "sourceServiceAccounts")
-    if rule["direction"] == "INGRESS" and not any(rule.get(one) for one in sources):
-        rule["sourceRanges"] = _EVERYWHERE
-    return rule
-
-
-def _check_parts(body: dict[str, Any]) -> None:
-    for kind in ("allowed", "denied"):
+    checks: tuple[tuple[str, Callable[[Any, str], Any]], ...] = (
+        ("allowed", _check_protocol),
+        ("denied", _check_protocol),
+        ("sourceRanges", _check_range),
+        ("destinationRanges", _check_range),
+        ("sourceTags", _check_name),
+        ("targetTags", _check_name),
+    )
+    for kind, check in checks:
         for number, one in enumerate(body.get(kind, [])):
-            _check_protocol(one, f"resource.{kind}[{number}]")
-    for kind in ("sourceRanges", "destinationRanges"):
-        for number, one in enumerate(body.get(kind, [])):
-            _check_range(one, f"resource.{kind}[{number}]")
-    for kind in ("sourceTags", "targetTags"):
-        for number, tag in enumerate(body.get(kind, [])):
-            check_name(tag, f"resource.{kind}[{number}]")
-    if not 0 <= body.get("priority", _USUAL_PRIORITY) <= 65_535:
-        raise wrong("resource.priority", body["priority"], "Must be between 0 and 65535.")
-
-
-def _network(call: Call, link: str) -> str:
-    project = call.project.id
-    name = named(link, "resource.network", project, "global", "networks")
-    if name not in catalog()["networks"]["names"]:
+            check(one, f"resource.{kind}[{number}]")
+    link = body.get("network", "global/networks/default")
+    network = named(link, "resource.network", call.project.id, "global", "networks")
+    if network not in catalog()["networks"]["names"]:
         words = "The referenced network resource cannot be found."
         raise wrong("resource.network", link, words)
-    return f"{LINK}projects/{project}/global/networks/{name}"
+    rule = {"priority": 1000, "direction": "INGRESS", "disabled": False, **body}
+    if not 0 <= rule["priority"] <= 65_535:
+        raise wrong("resource.priority", rule["priority"], "Must be between 0 and 65535.")
+    sources = ("sourceRanges", "sourceTags", "sourceServiceAccounts")
+    if rule["direction"] == "INGRESS" and not any(rule.get(one) for one in sources):
+        rule["sourceRanges"] = ["0.0.0.0/0"]
+    return {**rule, "network": f"{LINK}projects/{call.project.id}/global/networks/{network}"}
 
 
-def _check_protocol(one: dict[str, Any], at: str) -> None:
+def _check_protocol(one: Resource, at: str) -> None:
     protocol = str(one.get("IPProtocol", "")).lower()
-    if protocol not in _PROTOCOLS and not (protocol.isdecimal() and int(protocol) < 256):
+    words = {"all", "tcp", "udp", "icmp", "esp", "ah", "ipip", "sctp"}
+    if protocol not in words and not (protocol.isdecimal() and int(protocol) < 256):
         raise wrong(f"{at}.IPProtocol", protocol, "Must be a protocol.")
     for number, said in enumerate(one.get("ports", [])):
-        ports = _FIREWALL_PORTS.fullmatch(said)
+        ports = _PORTS.fullmatch(said)
         if not ports or not int(ports[1]) <= int(ports[2] or ports[1]) <= 65_535:
             raise wrong(f"{at}.ports[{number}]", said, "Must be a port or a range of ports.")
 
@@ -876,21 +990,3 @@ def _check_range(said: str, at: str) -> None:
         ipaddress.ip_network(said)
     except ValueError as exc:
         raise wrong(at, said, "Must be a valid CIDR address range.") from exc
-
-
-def compute_routes(world: World) -> Sequence[BaseRoute]:
-    """Serve compute/v1."""
-    parts = (
-        SimpleNamespace(routes=instance_routes),
-        SimpleNamespace(routes=reading_routes),
-        SimpleNamespace(routes=compute_serving.routes),
-        SimpleNamespace(routes=firewall_routes, resume=firewall_resume),
-        SimpleNamespace(routes=compute_rules.routes),
-    )
-    return [route for part in parts for route in part.routes(world)]
-
-
-def compute_resume(world: World) -> None:
-    """Go on with what an earlier process began."""
-    lives_resume(world)
-    firewall_resume(world)

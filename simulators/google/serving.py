@@ -22,7 +22,9 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import Message
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from simulators.google.state import Fault, Project, World
 
@@ -244,6 +246,33 @@ def _described(detail: Any) -> dict[str, Any]:
         "@type": f"{_TYPES}/{detail.DESCRIPTOR.full_name}",
         **json_format.MessageToDict(detail),
     }
+
+
+def rest(
+    world: World,
+    verb: str,
+    path: str,
+    name: str,
+    admitted: Callable[[Project, Request], Awaitable[Response]],
+    refuse: Callable[[Refused], Response],
+) -> Route:
+    """Serve a method of REST by the name that faults and counts have of it."""
+
+    async def handle(request: Request) -> Response:
+        world.touch()
+        project = world.project(request.path_params["project"])
+        project.called(name)
+        fault = take_fault(project, name)
+        reply = Response()
+        if fault is None or fault.when in {"after", "hang-after"}:
+            reply = await admitted(project, request)
+            if verb != "GET":
+                world.keep(project)
+        if fault and fault.when.startswith("hang"):
+            await anyio.sleep_forever()
+        return refuse(fault.refusal) if fault else reply
+
+    return Route(path, handle, methods=[verb])
 
 
 async def faulted(project: Project, method: str) -> Response | None:

@@ -29,7 +29,7 @@ from google.longrunning.operations_pb2 import Operation
 from google.protobuf.empty_pb2 import Empty
 from google.rpc.status_pb2 import Status
 
-from simulators.google import tpu_zones, vm, vm_script
+from simulators.google import tpu_zones, vm
 from simulators.google.serving import (
     Refused,
     add,
@@ -53,6 +53,7 @@ from simulators.google.tpu_zones import (
     zone_in,
     zone_of,
 )
+from simulators.google.vm_programs import VmSpec
 
 _ID: Final = re.compile(r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$")
 _KEY: Final = re.compile(r"^[a-z][a-z0-9_-]{0,62}$")
@@ -301,13 +302,12 @@ def boot(world: World, project: Project, name: str) -> None:
     node = project.nodes[name]
     configs = [*node.network_configs, node.network_config]
     disk = project.queued_more.get(node.queued_resource, {}).get("bootDiskConfig", {})
-    spec = vm_script.VmSpec(
+    spec = VmSpec(
         plane="queued",
         zone=zone_of(name),
         id=short_of(name),
         accelerator=node.accelerator_type,
         metadata=dict(node.metadata),
-        labels=dict(node.labels),
         tags=tuple(node.tags),
         network=network_of(node),
         service_account=node.service_account.email,

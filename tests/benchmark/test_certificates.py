@@ -13,7 +13,7 @@ from benchmark.folder import RunFolder
 from benchmark.records import RunState, StopRule
 from benchmark.run import state_of
 from benchmark.samples import Outcome
-from simulators.google import vm_script
+from tests import certificates
 from tests.benchmark import faulty
 from tests.benchmark.driven import a_job, outcomes, paced
 from tests.benchmark.driven import measured as driven
@@ -25,9 +25,9 @@ pytestmark = pytest.mark.anyio
 
 def signed(folder: Path) -> tuple[str, ssl.SSLContext]:
     """A certificate for 127.0.0.1, and who answers with it."""
-    pem = vm_script.make(folder, "server", ("127.0.0.1",))
+    pem = certificates.make(folder, "server", ("127.0.0.1",))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(folder / vm_script.CERTIFICATE, folder / vm_script.KEY)
+    context.load_cert_chain(folder / certificates.CERTIFICATE, folder / certificates.KEY)
     return pem, context
 
 
@@ -74,10 +74,10 @@ async def test_without_it_nothing_is_measured(tmp_path: Path, secured: tuple[Doo
 async def test_workers_believe_that_certificate_and_nobody_beside_it(tmp_path: Path) -> None:
     """Another one for the same address is refused before a byte is sent."""
     _, context = signed(tmp_path / "tls")
-    vm_script.make(tmp_path / "other", "server", ("127.0.0.1",))
+    certificates.make(tmp_path / "other", "server", ("127.0.0.1",))
     async with faulty.faulty(lambda _: paced(), tls=context) as server:
         url = server.base_url.replace("http:", "https:")
-        file = tmp_path / "other" / vm_script.CERTIFICATE
+        file = tmp_path / "other" / certificates.CERTIFICATE
         refused = await driven(a_job(url, tmp_path, ca_file=file, stop=StopRule(max_seconds=60)))
         assert not server.heads
     assert set(outcomes(refused)) == {Outcome.TLS}

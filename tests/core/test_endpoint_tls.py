@@ -16,7 +16,7 @@ from core.endpoint import Endpoint, trusted
 from core.errors import BadReply, Unreachable
 from core.records import Access
 from simulators.common.doors import loopback, start_web
-from simulators.google import vm_script
+from tests import certificates
 
 pytestmark = pytest.mark.anyio
 
@@ -37,9 +37,8 @@ async def _models(_request: Request) -> JSONResponse:
 
 
 async def serving(stack: AsyncExitStack, folder: Path, *addresses: str) -> Server:
-    certificate = vm_script.make(folder, "server", addresses)
-    both = folder / "both.pem"
-    both.write_bytes((folder / vm_script.KEY).read_bytes() + certificate.encode())
+    certificate = certificates.make(folder, "server", addresses)
+    both = folder / certificates.BOTH
     listener = stack.enter_context(closing(loopback()))
     tasks = await stack.enter_async_context(anyio.create_task_group())
     app = Starlette(routes=[Route("/v1/models", _models)])
@@ -72,7 +71,7 @@ async def test_without_it_nothing_is_said(server: Server) -> None:
 
 async def test_another_one_is_refused(server: Server, tmp_path: Path) -> None:
     """Though it is for the same address."""
-    other = vm_script.make(tmp_path / "other", "server", ("127.0.0.1",))
+    other = certificates.make(tmp_path / "other", "server", ("127.0.0.1",))
     with pytest.raises(Unreachable, match="another certificate"):
         await asked(server.access(other))
 
@@ -87,7 +86,7 @@ async def test_it_is_for_its_own_address_alone(tmp_path: Path) -> None:
 
 def test_nobody_else_is_trusted_beside_it(tmp_path: Path) -> None:
     """The usual authorities are not: one of them could be made to sign for the address."""
-    pem = vm_script.make(tmp_path, "server", ("127.0.0.1",))
+    pem = certificates.make(tmp_path, "server", ("127.0.0.1",))
     context = trusted(pem)
     assert len(context.get_ca_certs()) == 1
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)

@@ -91,7 +91,7 @@ def _folder(cloud: Cloud) -> Path:
 
 def _private_lines(folder: Path) -> Iterator[str]:
     """Give the lines of every private key that a VM has made for itself."""
-    for file in (folder / "vms").glob("*/key.pem"):
+    for file in (folder / "vms").rglob("key.pem"):
         yield from _PEM_LINE.findall(file.read_text(encoding="ascii"))
 
 

@@ -28,10 +28,11 @@ from core.records import DeploymentSpec
 from core.settings import GooglePlane, Settings
 from planner.model import catalog_shape
 from simulators.common.doors import loopback, start_web
-from simulators.google import compute, logging, secrets, vm_script
+from simulators.google import compute, logging, secrets
 from simulators.google.plane import prepare
 from simulators.google.state import Entry, Fault, Project
 from simulators.google.state import World as Everything
+from tests import certificates
 from tests.backends.tpu.chips import Chips
 from tests.backends.tpu.sites import MODEL, target_of
 from tests.simulators.google.vms import keep
@@ -145,9 +146,8 @@ class Stage:
         """Let a model answer at an address of the VM's own, with a certificate that it tells of."""
         address = f"127.77.{random.randint(100, 250)}.{random.randint(1, 250)}"
         files = self.folder / address
-        certificate = vm_script.make(files, chip.id, (address,))
-        both = files / "both.pem"
-        both.write_bytes((files / vm_script.KEY).read_bytes() + certificate.encode())
+        certificate = certificates.make(files, chip.id, (address,))
+        both = files / certificates.BOTH
         door = self.doors.enter_context(closing(_at(address)))
         await start_web(self.tasks, door, self._model(), certificate=both)
         if tell:

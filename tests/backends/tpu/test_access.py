@@ -10,7 +10,7 @@ from backends.tpu import access, status
 from backends.tpu.site import ChipState, Place
 from core.address import KEY_HEADER
 from core.errors import DeploymentNotFound, NotReady, Unreachable
-from simulators.google import vm_script
+from tests import certificates
 from tests.backends.tpu.stage import HERE, KEY, Stage, attempt, staged
 
 pytestmark = pytest.mark.anyio
@@ -117,7 +117,7 @@ async def test_a_look_brings_the_certificate_of_another_boot(stage: Stage) -> No
     """The former one is not believed any longer."""
     await stage.serves(stage.chip())
     former = await access.access(stage.site, "gemma")
-    newest = vm_script.make(stage.folder / "new", "vllm-devops-gemma", ("127.77.1.1",))
+    newest = certificates.make(stage.folder / "new", "vllm-devops-gemma", ("127.77.1.1",))
     stage.told("booting", ago=60)
     stage.told("certificate", newest, ago=50)
     stage.told("ready", ago=40)

@@ -70,7 +70,7 @@ async def test_another_start_of_the_engine_is_asked_anew(stage: Stage) -> None:
     """An answer of its former life says nothing of this one."""
     await served(stage)
     await told(stage)
-    stage.told("starting engine", "The engine ended with exit code 1 and is started again.", ago=10)
+    stage.told("starting engine", "The engine ended and is started again.", ago=10)
     deployment, _ = await told(stage)
     assert deployment.state is State.LOADING
     stage.told("ready", ago=5)

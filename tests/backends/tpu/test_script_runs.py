@@ -198,10 +198,10 @@ async def test_ready_is_told_once_health_answers(vm: FakeVm) -> None:
 
 async def test_an_engine_that_has_served_is_started_again(vm: FakeVm) -> None:
     """Docker does it, three times; it is told, and so is when it serves again."""
-    vm.put("states", "running 0 0\nrunning 0 0\nrunning 137 1\nexited 137 3\n")
+    vm.put("states", "running 0 0\nrunning 0 0\nrunning 0 1\nexited 137 3\n")
     await vm.boot(script())
     assert vm.phases[-4:] == ["ready", "starting engine", "ready", "ended"]
-    assert vm.told[-3][1] == "The engine ended with exit code 137 and is started again."
+    assert vm.told[-3][1] == "The engine ended and is started again."
     assert vm.called("docker", "update")[0][2:4] == ["--restart", "on-failure:3"]
 
 

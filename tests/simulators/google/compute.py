@@ -87,7 +87,8 @@ class Compute:
 
     async def rows(self, service: str, method: str = "list", **request: Any) -> list[Any]:
         """Everything that a method lists, over all pages."""
-        return list(await self.call(service, method, **request))
+        pages = await self.call(service, method, **request)
+        return await anyio.to_thread.run_sync(list, pages)
 
     async def insert(self, asked: dict[str, Any], zone: str = ZONE, **more: Any) -> Any:
         """Ask for an instance; gives the operation."""

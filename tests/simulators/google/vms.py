@@ -12,10 +12,11 @@ from google.cloud.secretmanager_v1.types import Secret as SecretMessage
 from google.iam.v1.policy_pb2 import Binding, Policy
 
 from backends.container import Certificate, guard_container
+from backends.tpu import vm
 from simulators.google.plane import prepare
 from simulators.google.state import Entry, Project, Secret, Version, World
 from simulators.google.vm import Vm, start
-from simulators.google.vm_script import VmSpec
+from simulators.google.vm_programs import VmSpec
 
 KEY: Final = "a-key-of-the-test"
 MODEL: Final = "google/gemma-4-E2B-it"
@@ -30,6 +31,7 @@ _DOCKER: Final = (
     *("--log-driver=gcplogs", "--log-opt", "gcp-project=p-vm", "--log-opt", "labels=deployment"),
     *("--label", "deployment=one"),
 )
+_TEMPLATE: Final = Path(vm.__file__).with_name("startup.sh")
 _TLS: Final = Certificate(certificate="/tls/cert.pem", key="/tls/key.pem")
 
 
@@ -72,9 +74,9 @@ def script(**more: object) -> str:
     lines = [
         f"readonly {name}={_quoted(value)}" for name, value in decided.items() if value is not None
     ]
-    return "\n".join(
-        ("#!/bin/bash", "set -euo pipefail", "# --- decided ---", *lines, "# --- to do ---", "exit")
-    )
+    head, _, rest = _TEMPLATE.read_text("utf-8").partition("# --- decided ---\n")
+    _, mark, steps = rest.partition("# --- to do ---")
+    return "\n".join((f"{head}# --- decided ---", *lines, f"{mark}{steps}"))
 
 
 def docker(*but: str, more: Sequence[str] = ()) -> tuple[str, ...]:
@@ -96,13 +98,16 @@ class Vms:
     def start(self, text: str | None = None, **more: Any) -> Vm:
         """Start one; a spec's fields can be said."""
         metadata = {"startup-script": script() if text is None else text}
+        return start(self.world, self.project, self.spec(metadata=metadata, **more))
+
+    def spec(self, **more: Any) -> VmSpec:
+        """What one is made with."""
         spec = VmSpec(
             plane="compute",
             zone="us-east5-b",
             id="vllm-devops-one",
             accelerator="v6e-1",
-            metadata=metadata,
-            labels={},
+            metadata={},
             tags=("vllm-devops-one",),
             network="default",
             service_account=self.project.runtime_account,
@@ -111,7 +116,7 @@ class Vms:
             disk_gb=200,
             has_docker=False,
         )
-        return start(self.world, self.project, spec._replace(**more))
+        return spec._replace(**more)
 
     def open(self, *ranges: str, **more: Any) -> None:
         """Let callers in to port 8000 of VMs with the tag."""

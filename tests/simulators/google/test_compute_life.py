@@ -109,22 +109,6 @@ async def test_it_is_stopped_where_that_was_asked_for(cloud: _Cloud) -> None:
     assert cloud.project.tpus == {}
 
 
-async def test_without_a_limit_it_is_never_ended(cloud: _Cloud) -> None:
-    await cloud.compute.inserted(instance())
-    found = await cloud.compute.get()
-    assert not found.resource_status.scheduling.termination_timestamp
-
-
-async def test_spot_is_taken_back_and_deleted(cloud: _Cloud) -> None:
-    await cloud.compute.inserted(instance(model="SPOT"))
-    assert cloud.preempt()
-    assert not cloud.preempt()
-    await cloud.compute.until_gone()
-    assert await cloud.events() == ["compute.instances.preempted"]
-    event = (await cloud.compute.operations(filter='user="system"'))[0]
-    assert event.status_message == "Instance was preempted."
-
-
 async def test_spot_is_stopped_where_nothing_else_was_asked_for(cloud: _Cloud) -> None:
     asked = instance(model="SPOT")
     del asked["scheduling"]["instance_termination_action"]
@@ -148,17 +132,6 @@ async def test_spot_that_waits_is_not_taken_back(cloud: _Cloud) -> None:
     await cloud.compute.until(lambda one: one.status == "PROVISIONING")
     assert cloud.preempt()
     assert errors_of(await cloud.compute.waited(operation)) == [(400, "UNSUPPORTED_OPERATION")]
-
-
-async def test_its_machine_ends_with_it(cloud: _Cloud) -> None:
-    """And begins only with it."""
-    await cloud.compute.inserted(instance())
-    key = f"{_PROJECT}/compute/{ZONE}/one"
-    assert key in cloud.world.live
-    machine = cloud.world.live[key]
-    await cloud.compute.waited(await cloud.compute.act("delete_unary"))
-    assert machine.ended.is_set()
-    assert key not in cloud.world.live
 
 
 async def test_a_deletion_may_take_long(cloud: _Cloud) -> None:
@@ -194,19 +167,6 @@ async def test_a_restart_goes_on_with_everything(tmp_path: Path) -> None:
         await after.compute.until_gone("went")
         said = await after.compute.act("get_serial_port_output", "ran")
         assert said.start == 0
-
-
-async def test_what_was_answered_is_written_down(cloud: _Cloud) -> None:
-    """Before anything else happens to it."""
-    cloud.knobs(tpu_zones={ZONE: {"free": 0}})
-    await cloud.compute.insert(instance(model="FLEX_START"))
-    body = {
-        "label_fingerprint": (await cloud.compute.get()).label_fingerprint,
-        "labels": {"a": "b"},
-    }
-    await cloud.compute.act("set_labels_unary", instances_set_labels_request_resource=body)
-    kept = World(folder=cloud.world.folder, tasks=cloud.world.tasks).project(_PROJECT)
-    assert [one["labels"] for one in kept.vms.values()] == [{"a": "b"}]
 
 
 async def test_a_project_that_is_forgotten_leaves_nothing_running(cloud: _Cloud) -> None:

@@ -1,4 +1,4 @@
-"""What the simulated Compute Engine refuses to make an instance of."""
+"""What the simulated Compute Engine refuses, and how it ends what it was not asked to end."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -8,7 +8,15 @@ from google.api_core import exceptions
 
 from core.settings import GooglePlane
 from tests.google_plane import Controls
-from tests.simulators.google.compute import IMAGE, ZONE, Compute, compute_of, errors_of, instance
+from tests.simulators.google.compute import (
+    IMAGE,
+    OTHER_ZONE,
+    ZONE,
+    Compute,
+    compute_of,
+    errors_of,
+    instance,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -115,6 +123,14 @@ _ANY: dict[str, tuple[Spoils, str]] = {
     ),
     "scope": (_with(service_accounts=[{"scopes": ["cloud"]}]), r"scopes\[0\]"),
     "accounts": (_with(service_accounts=[{}, {}]), "At most one"),
+    "threads": (
+        _with(machine_type=f"zones/{ZONE}/machineTypes/ct6e-standard-8t"),
+        r"threadsPerCore': '2'. Machine type ct6e-standard-8t supports 1 thread",
+    ),
+    "migrates-by-default": (
+        lambda asked: asked["scheduling"].pop("on_host_maintenance"),
+        "live migration",
+    ),
     "both-ends": (
         _scheduled(max_run_duration=_seconds(600), termination_time="2026-12-01T00:00:00Z"),
         "mutually exclusive",
@@ -196,25 +212,6 @@ async def test_each_provisioning_model_has_rules_of_its_own(compute: Compute, fa
         await compute.insert(asked)
 
 
-async def test_on_demand_must_say_that_it_does_not_migrate(compute: Compute) -> None:
-    """The default is MIGRATE there; SPOT has no other than TERMINATE."""
-    for model, refused in (("STANDARD", True), ("SPOT", False), ("FLEX_START", True)):
-        asked = instance(f"m-{model[:4].lower()}", model=model)
-        del asked["scheduling"]["on_host_maintenance"]
-        if refused:
-            with pytest.raises(exceptions.BadRequest, match="live migration"):
-                await compute.insert(asked)
-        else:
-            await compute.insert(asked)
-
-
-async def test_eight_chips_need_one_thread_per_core(compute: Compute) -> None:
-    with pytest.raises(exceptions.BadRequest, match="threadsPerCore"):
-        await compute.insert(instance(kind="8t"))
-    threads: dict[str, Any] = {"advanced_machine_features": {"threads_per_core": 1}}
-    assert errors_of(await compute.inserted(instance(kind="8t", **threads))) == []
-
-
 async def test_the_last_of_each_range_is_accepted(compute: Compute) -> None:
     for number, (run, wait) in enumerate(((600, 90), (7 * _DAY, 7200), (600, 0))):
         asked = instance(f"flex-{number}", model="FLEX_START")
@@ -227,18 +224,6 @@ async def test_the_last_of_each_range_is_accepted(compute: Compute) -> None:
         "instance_termination_action": "DELETE",
     }
     await compute.insert(asked)
-
-
-async def test_flex_start_runs_a_day_where_nothing_is_said(compute: Compute) -> None:
-    asked = instance(model="FLEX_START")
-    del asked["scheduling"]["max_run_duration"]
-    await compute.insert(asked)
-    assert (await compute.get()).scheduling.max_run_duration.seconds == _DAY
-
-
-async def test_a_zone_without_the_hardware_does_not_know_the_machine(compute: Compute) -> None:
-    with pytest.raises(exceptions.BadRequest, match="does not exist in zone 'us-south1-a'"):
-        await compute.insert(instance(zone="us-south1-a"), "us-south1-a")
 
 
 @pytest.mark.parametrize("zone", ["us-central1-a", "europe-west1-b", "asia-northeast1-b"])
@@ -289,3 +274,86 @@ async def test_whoever_may_not_act_as_the_account_is_refused(
     with pytest.raises(exceptions.BadRequest, match="does not have access to service") as refused:
         await compute.insert(asked)
     assert refused.value.errors[0]["reason"] == "serviceAccountAccessDenied"
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"name": "One"}, r"resource\.name"),
+        ({"allowed": []}, "Exactly one of allowed or denied"),
+        ({"denied": [{"I_p_protocol": "tcp"}]}, "Exactly one of allowed or denied"),
+        ({"allowed": [{"I_p_protocol": "quic"}]}, "IPProtocol': 'quic'"),
+        ({"allowed": [{"I_p_protocol": "300"}]}, "IPProtocol': '300'"),
+        ({"allowed": [{"I_p_protocol": "tcp", "ports": ["http"]}]}, r"ports\[0\]': 'http'"),
+        ({"allowed": [{"I_p_protocol": "tcp", "ports": ["9-8"]}]}, r"ports\[0\]': '9-8'"),
+        ({"allowed": [{"I_p_protocol": "tcp", "ports": ["70000"]}]}, r"ports\[0\]': '70000'"),
+        ({"source_ranges": ["1.2.3.4/8"]}, "Must be a valid CIDR address range"),
+        ({"source_ranges": ["somebody"]}, "Must be a valid CIDR address range"),
+        ({"target_tags": ["Tag"]}, r"targetTags\[0\]"),
+        ({"priority": 70_000}, "between 0 and 65535"),
+        ({"network": "global/networks/other"}, "referenced network resource cannot be found"),
+        ({"network": "other"}, "The URL is malformed"),
+    ],
+)
+async def test_a_rule_that_cannot_be_is_refused(
+    compute: Compute, more: dict[str, Any], words: str
+) -> None:
+    rule = {
+        "name": "one",
+        "network": "global/networks/default",
+        "direction": "INGRESS",
+        "allowed": [{"I_p_protocol": "tcp", "ports": ["8000"]}],
+        "source_ranges": ["1.2.3.4/32"],
+        "target_tags": ["one"],
+    }
+    with pytest.raises(exceptions.BadRequest, match=words):
+        await compute.call("firewalls", "insert_unary", firewall_resource={**rule, **more})
+    assert await compute.rows("firewalls") == []
+
+
+_ENDS_AS_STOCK_OUT = [(503, "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS")]
+
+
+@pytest.mark.parametrize(
+    ("model", "quotas", "expected"),
+    [
+        ("STANDARD", {"compute": 0}, [(403, "QUOTA_EXCEEDED")]),
+        ("SPOT", {"compute-preemptible": 0}, [(403, "QUOTA_EXCEEDED")]),
+        ("STANDARD", {"compute-preemptible": 0}, []),
+        ("SPOT", {"compute": 0}, []),
+        ("FLEX_START", {"compute-preemptible": 0, "compute": 1}, []),
+        ("FLEX_START", {"compute-preemptible": 0, "compute": 0}, _ENDS_AS_STOCK_OUT),
+    ],
+)
+async def test_each_provisioning_model_has_a_quota(
+    compute: Compute, controls: Controls, model: str, quotas: dict[str, int], expected: list[Any]
+) -> None:
+    """Flex-start takes the standard one where its own is used up, and waits where both are."""
+    controls.set(compute.project, tpu_quotas=quotas)
+    asked = instance(model=model)
+    if model == "FLEX_START":
+        asked["params"]["request_valid_for_duration"] = _seconds(600)
+    assert errors_of(await compute.inserted(asked)) == expected
+
+
+async def test_a_zone_that_does_not_take_the_provisioning_model_says_so(compute: Compute) -> None:
+    operation = await compute.inserted(instance(model="FLEX_START", zone=OTHER_ZONE), OTHER_ZONE)
+    assert errors_of(operation) == [(400, "UNSUPPORTED_OPERATION")]
+
+
+async def test_lists_come_in_pages(compute: Compute) -> None:
+    """By the terms of a filter that all have to hold."""
+    for name in ("one", "two", "three"):
+        await compute.insert(instance(name, labels={"kind": name[0]}))
+    listed = await compute.rows("instances", zone=ZONE, max_results=2)
+    assert [one.name for one in listed] == ["one", "three", "two"]
+    for words, names in {
+        'labels.kind="t"': ["three", "two"],
+        'labels.kind="t" AND name != two': ["three"],
+        'name eq "t.*"': ["three", "two"],
+        "labels.other:*": [],
+    }.items():
+        listed = await compute.rows("instances", zone=ZONE, filter=words)
+        assert [one.name for one in listed] == names, words
+    with pytest.raises(exceptions.BadRequest, match="Invalid list filter"):
+        await compute.rows("instances", zone=ZONE, filter="name > one")
