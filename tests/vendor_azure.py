@@ -12,8 +12,8 @@ from azure.mgmt.loganalytics import models as workspaces
 from azure.mgmt.msi.v2024_11_30 import models as identities
 from azure.mgmt.storage import models as storage
 
-from simulators.azure.errors import Refused
-from simulators.azure.serving import checked
+from simulators.azure.admission import Refused
+from simulators.azure.schema import checked
 from simulators.common.lifetime import Call
 from tests.backends.aca import armschema
 

@@ -1,8 +1,10 @@
-"""Azure Monitor: Log Analytics, streams of apps, and figures."""
+"""Azure Monitor: streams of apps, Log Analytics' one query, and the figure of replicas."""
 
+import ast
 import json
 import re
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -10,26 +12,30 @@ from typing import Any, Final, Literal
 
 import anyio
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from core.records import Record
-from simulators.azure import kql, tokens
-from simulators.azure import replicas as shapes
-from simulators.azure.environment import workspace_of
-from simulators.azure.errors import Refused, denied, invalid, not_found, take_fault
-from simulators.azure.kql import BadQuery, Found, Row, Value
-from simulators.azure.serving import json_of, refusal
-from simulators.azure.state import LogRow, Replica, Subscription, World
+from simulators.azure.admission import (
+    Refused,
+    begin_call,
+    caller_of,
+    denied,
+    endpoint,
+    json_of,
+    not_found,
+    refusal,
+)
+from simulators.azure.arm import moment
+from simulators.azure.environment import ENVIRONMENT
+from simulators.azure.ground import WORKSPACE
+from simulators.azure.state import Body, LogRow, Replica, Subscription, World
 
-_APP: Final = "/subscriptions/{subscription}/resourceGroups/{group}/containerApps/{app}"
-_CONTAINER: Final = "/revisions/{revision}/replicas/{replica}/containers/{container}"
+_APP: Final = "Microsoft.App/containerApps"
 _MOST_LINES: Final = 300
-"""source: azure-cli, which takes 0 to 300 lines."""
-_USUAL_LINES: Final = 20
+"""Source: azure-cli, which takes 0 to 300 lines."""
 _RHYTHM_SECONDS: Final = 0.05
-_STARTED: Final = "ContainerStarted"
-WARNINGS: Final = frozenset(
+_WARNINGS: Final = frozenset(
     {
         "AssigningReplicaFailed",
         "ProbeFailed",
@@ -40,271 +46,254 @@ WARNINGS: Final = frozenset(
     }
 )
 """Reasons of events whose type is Warning."""
+Row = Mapping[str, str | float]
 
-Shown = Callable[[LogRow], str]
+
+class Lines(Record):
+    """Lines of one app that are put into its log, with their moments."""
+
+    app: str
+    """Its name."""
+    lines: tuple[tuple[float, str], ...]
+    """Epoch seconds and text, in any order."""
+    table: Literal["console", "system"] = "console"
+    replica: str = ""
+    """Who wrote them; a living one shows them in its stream, if they are newer than it."""
+    revision: str = ""
+    reason: str = ""
+    """Of events, such as ProbeFailed."""
+    without: str = ""
+    """Lines of this text that were put in before are taken out."""
 
 
-class _Refused(Exception):
-    def __init__(self, status: int, code: str, message: str) -> None:
-        super().__init__(message)
-        self.response = JSONResponse({"error": {"code": code, "message": message}}, status)
+class Planted:
+    """The lines that were put into one subscription's log; a hundred thousand are few."""
+
+    def __init__(self) -> None:
+        self.rows: list[LogRow] = []
+        """In the order of their moments."""
+        self._shown: dict[tuple[str, ...], tuple[list[float], list[Row]]] = {}
+
+    def between(
+        self, table: str, environment: str, suffix: str, span: Sequence[float]
+    ) -> list[Row]:
+        """Return lines of a table from one moment to another, each shown once and for all."""
+        key = table, environment, suffix
+        if key not in self._shown:
+            found = [row for row in self.rows if (row.table, row.environment) == key[:2]]
+            self._shown[key] = [row.at for row in found], [_cells(row, suffix) for row in found]
+        moments, rows = self._shown[key]
+        return rows[bisect_left(moments, span[0]) : bisect_right(moments, span[1])]
+
+
+def plant(world: World, sub: Subscription, given: Lines) -> int:
+    """Put lines in, as the app itself would have written them, and return how many.
+
+    Raises:
+        LookupError: There is no such app in the subscription.
+    """
+    app = next((one for one in sub.of_type(_APP) if one["name"] == given.app), None)
+    if app is None:
+        raise LookupError(f"There is no app named {given.app}.")
+    more = given.model_dump(include={"table", "app", "replica", "revision", "reason"})
+    more |= {"environment": app["properties"]["environmentId"].lower()}
+    stream = "stderr" if given.table == "console" else ""
+    rows = [LogRow(at=at, text=text, stream=stream, **more) for at, text in given.lines]
+    there: Planted = world.planted.get(sub.id) or Planted()
+    world.planted[sub.id] = new = Planted()
+    kept = [row for row in there.rows if not given.without or row.text != given.without]
+    new.rows = sorted([*kept, *rows], key=lambda row: row.at)
+    return len(rows)
 
 
 def http_routes(world: World) -> Sequence[BaseRoute]:
     """Serve both streams of every app."""
-    one = _Streams(world)
+    app = "/subscriptions/{subscription}/resourceGroups/{group}/containerApps/{app}"
+    container = "/revisions/{revision}/replicas/{replica}/containers/{container}"
+
     return (
-        Route(f"{_APP}{_CONTAINER}/logstream", one.console, methods=["GET"]),
-        Route(f"{_APP}/eventstream", one.events, methods=["GET"]),
+        Route(
+            f"{app}{container}/logstream",
+            endpoint(world, partial(_console, world)),
+            methods=["GET"],
+        ),
+        Route(f"{app}/eventstream", endpoint(world, partial(_events, world)), methods=["GET"]),
     )
 
 
-class _Streams:
-    def __init__(self, world: World) -> None:
-        self._world = world
+async def _console(world: World, request: Request) -> Response:
+    sub, app = _streamed(world, request, "GET logstream")
+    named = request.path_params
+    replica = named["replica"]
+    if not any(one.name == replica for one in sub.living(app["id"], named["revision"])):
+        raise refusal("stream-replica", name=replica)
 
-    async def console(self, request: Request) -> Response:
-        try:
-            sub = self._admitted(request)
-            named = request.path_params
-            _check_replica(sub, self._app_id(request), named["revision"], named["replica"])
-            count, shown = _lines_asked(request), _console_form(request)
-        except _Refused as refused:
-            return refused.response
+    def shown(row: LogRow) -> str:
+        at = datetime.fromtimestamp(row.at, UTC).isoformat()
+        return _json({"TimeStamp": at, "Log": row.text})
 
-        def rows() -> list[LogRow]:
-            return _of_container(self._world, sub, named["replica"])
+    def rows() -> list[LogRow]:
+        """Return what the newest container wrote; of those before, nothing is left."""
+        found = _written(world, sub, lambda one: one.replica == replica)
+        begun = [at for at, one in enumerate(found) if one.reason == "ContainerStarted"]
+        return [one for one in found[begun[-1] if begun else 0 :] if one.table == "console"]
 
-        intro = _intro(named["container"], named["revision"], named["replica"], shown)
-        return self._stream(request, intro, rows, shown, count)
-
-    async def events(self, request: Request) -> Response:
-        try:
-            sub = self._admitted(request)
-            count, name = _lines_asked(request), _app_name(sub, self._app_id(request))
-        except _Refused as refused:
-            return refused.response
-
-        def rows() -> list[LogRow]:
-            return _all(self._world, sub, lambda one: one.table == "system" and one.app == name)
-
-        return self._stream(request, _connected(), rows, _event, count)
-
-    def _stream(
-        self,
-        request: Request,
-        intro: Sequence[str],
-        rows: Callable[[], list[LogRow]],
-        shown: Shown,
-        count: int,
-    ) -> Response:
-        follow = request.query_params.get("follow", "false").lower() == "true"
-        lines = self._lines(intro, rows, shown, count, follow=follow)
-        return StreamingResponse(lines, media_type="text/plain")
-
-    async def _lines(
-        self,
-        intro: Sequence[str],
-        rows: Callable[[], list[LogRow]],
-        shown: Shown,
-        count: int,
-        *,
-        follow: bool,
-    ) -> AsyncIterator[str]:
-        for line in intro:
-            yield line
-        there = rows()
-        for row in there[-count:] if count else ():
-            yield shown(row)
-        seen = max((row.number for row in there), default=0)
-        while follow:
-            self._world.touch()
-            await anyio.sleep(_RHYTHM_SECONDS)
-            for row in rows():
-                if row.number > seen:
-                    yield shown(row)
-                    seen = row.number
-
-    def _admitted(self, request: Request) -> Subscription:
-        self._world.touch()
-        sub = self._world.subscription(request.path_params["subscription"])
-        sub.called("GET logstream" if "replica" in request.path_params else "GET eventstream")
-        kind, _, token = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() != "bearer" or sub.tokens.get(token, 0.0) <= time.time():
-            raise _Refused(401, "Unauthorized", "The token is missing, unknown, or has run out.")
-        _app_name(sub, self._app_id(request))
-        return sub
-
-    def _app_id(self, request: Request) -> str:
-        named = request.path_params
-        group = f"/subscriptions/{named['subscription']}/resourceGroups/{named['group']}"
-        return f"{group}/providers/Microsoft.App/containerApps/{named['app']}".lower()
-
-
-def _check_replica(sub: Subscription, app_id: str, revision: str, replica: str) -> None:
-    if not any(one.name == replica for one in sub.living(app_id, revision)):
-        raise _Refused(404, "ReplicaNotFound", f"Replica '{replica}' was not found.")
-
-
-def _app_name(sub: Subscription, app_id: str) -> str:
-    app = sub.get(app_id)
-    if app is None:
-        raise _Refused(404, "ContainerAppNotFound", "The container app was not found.")
-    return shapes.short(app)
-
-
-def _lines_asked(request: Request) -> int:
-    told = request.query_params.get("tailLines") or str(_USUAL_LINES)
-    if not told.isdecimal() or int(told) > _MOST_LINES:
-        raise _Refused(400, "InvalidTailLines", f"tailLines must be from 0 to {_MOST_LINES}.")
-    return int(told)
-
-
-def _console_form(request: Request) -> Shown:
-    form = request.query_params.get("output", "json")
-    if form not in {"json", "text"}:
-        raise _Refused(400, "InvalidOutput", "output must be json or text.")
-    return _line if form == "json" else _plain_line
-
-
-def _of_container(world: World, sub: Subscription, replica: str) -> list[LogRow]:
-    """Give what the newest container of a replica wrote; of those before, nothing is left."""
-    rows = _all(world, sub, lambda one: one.replica == replica)
-    begun = [place for place, one in enumerate(rows) if one.reason == _STARTED]
-    return [one for one in rows[begun[-1] if begun else 0 :] if one.table == "console"]
-
-
-def _all(world: World, sub: Subscription, judge: Callable[[LogRow], bool]) -> list[LogRow]:
-    """Give some lines of the log, also of those that were put in."""
-    rows = [*world.said_in(sub).chosen(judge), *filter(judge, sub.log)]
-    return sorted(rows, key=lambda row: row.at)
-
-
-def _line(row: LogRow) -> str:
-    return _json({"TimeStamp": datetime.fromtimestamp(row.at, UTC).isoformat(), "Log": row.text})
-
-
-def _plain_line(row: LogRow) -> str:
-    return f"{datetime.fromtimestamp(row.at, UTC).isoformat()} {row.text}\n"
-
-
-def _event(row: LogRow) -> str:
-    at = datetime.fromtimestamp(row.at, UTC)
-    return _json(_event_shape(f"{at:%Y-%m-%d %H:%M:%S} +0000 UTC", row))
-
-
-def _event_shape(at: str, row: LogRow) -> dict[str, str | int | None]:
-    return {
-        "TimeStamp": at,
-        "Type": "Warning" if row.reason in WARNINGS else "Normal",
-        "ContainerAppName": row.app or None,
-        "RevisionName": row.revision if row.app else None,
-        "ReplicaName": row.replica if row.app else None,
-        "Msg": row.text,
-        "Reason": row.reason,
-        "EventSource": "KEDA" if row.reason.startswith("KEDA") else "ContainerAppController",
-        "Count": 1,
-    }
-
-
-def _intro(container: str, revision: str, replica: str, shown: Shown) -> list[str]:
-    """Give what the stream says of itself before it begins."""
-    whose = f"[Revision: '{revision}', Replica: '{replica}']"
-    return [
-        shown(_own(words))
+    container, whose = (
+        named["container"],
+        f"[Revision: '{named['revision']}', Replica: '{replica}']",
+    )
+    intro = [
+        shown(LogRow(at=time.time(), table="", app="", text=words))
         for words in (
             f"Connecting to the container '{container}'...",
             f"Successfully Connected to container: '{container}' {whose}",
         )
     ]
+    return _stream(world, request, intro, rows, shown)
 
 
-def _connected() -> list[str]:
-    now = datetime.now(UTC)
-    return [
-        _json(_event_shape(f"{now:%Y-%m-%dT%H:%M:%SZ}", _own(words, reason)))
+async def _events(world: World, request: Request) -> Response:
+    sub, app = _streamed(world, request, "GET eventstream")
+
+    def rows() -> list[LogRow]:
+        return _written(world, sub, lambda one: one.table == "system" and one.app == app["name"])
+
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    intro = [
+        _event(LogRow(at=0, table="", app="", text=words, reason=reason), now)
         for words, reason in (
             ("Connecting to the events collector...", "StartingGettingEvents"),
             ("Successfully connected to events server", "ConnectedToEventsServer"),
         )
     ]
+    return _stream(world, request, intro, rows, _event)
 
 
-def _own(words: str, reason: str = "") -> LogRow:
-    return LogRow(
-        number=0,
-        at=time.time(),
-        table="",
-        app="",
-        revision="",
-        replica="",
-        text=words,
-        reason=reason,
-    )
+def _streamed(world: World, request: Request, label: str) -> tuple[Subscription, Body]:
+    named = request.path_params
+    sub = world.subscription(named["subscription"])
+    sub.called(label)
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    if kind.lower() != "bearer" or sub.tokens.get(token, 0.0) <= time.time():
+        raise refusal("stream-token")
+    app = sub.get(f"/subscriptions/{sub.id}/resourceGroups/{named['group']}/providers/{_APP}"
+                  f"/{named['app']}")  # fmt: skip
+    if app is None:
+        raise refusal("stream-app")
+    return sub, app
 
 
-def _json(told: dict[str, str | int | None] | dict[str, str]) -> str:
+def _written(world: World, sub: Subscription, judge: Callable[[LogRow], bool]) -> list[LogRow]:
+    """Return some lines of the log, also of those that were put in."""
+    planted: Planted = world.planted.get(sub.id) or Planted()
+    return sorted(filter(judge, [*planted.rows, *sub.log]), key=lambda row: row.at)
+
+
+def _stream(
+    world: World,
+    request: Request,
+    intro: Sequence[str],
+    rows: Callable[[], list[LogRow]],
+    shown: Callable[[LogRow], str],
+) -> Response:
+    asked = request.query_params.get("tailLines") or "20"
+    if not asked.isdecimal() or int(asked) > _MOST_LINES:
+        raise refusal("stream-lines")
+    follow = request.query_params.get("follow", "false").lower() == "true"
+
+    async def lines() -> AsyncIterator[str]:
+        for line in intro:
+            yield line
+        there = rows()
+        for row in there[-int(asked) :] if int(asked) else ():
+            yield shown(row)
+        last = max((row.number for row in there), default=0)
+        while follow:
+            world.touch()
+            await anyio.sleep(_RHYTHM_SECONDS)
+            for row in rows():
+                if row.number > last:
+                    yield shown(row)
+                    last = row.number
+
+    return StreamingResponse(lines(), media_type="text/plain")
+
+
+def _event(row: LogRow, at: str = "") -> str:
+    told = {
+        "TimeStamp": at or f"{datetime.fromtimestamp(row.at, UTC):%Y-%m-%d %H:%M:%S} +0000 UTC",
+        "Type": _type(row),
+        "ContainerAppName": row.app or None,
+        "RevisionName": row.revision if row.app else None,
+        "ReplicaName": row.replica if row.app else None,
+        "Msg": row.text,
+        "Reason": row.reason,
+        "EventSource": _source(row),
+        "Count": 1,
+    }
+    return _json(told)
+
+
+def _type(row: LogRow) -> str:
+    return "Warning" if row.reason in _WARNINGS else "Normal"
+
+
+def _source(row: LogRow) -> str:
+    return "KEDA" if row.reason.startswith("KEDA") else "ContainerAppController"
+
+
+def _json(told: Mapping[str, Any]) -> str:
     return json.dumps(told, separators=(",", ":")) + "\n"
 
 
-Answer = Callable[[Subscription, Request, dict[str, Any]], Awaitable[dict[str, Any]]]
-"""Answers the caller's subscription and the body's JSON; raises Refused."""
+_Answer = Callable[[World, Subscription, Request, Body], Awaitable[Body]]
 
 
-def posted(
-    world: World, path: str, answer: Answer, *, name: str, permission: str, audience: str
+def routes(world: World) -> Sequence[BaseRoute]:
+    """Serve queries of workspaces, and figures of apps."""
+    return (
+        _posted(
+            world,
+            "/v1/workspaces/{workspace}/query",
+            _query,
+            name="POST query",
+            permission="Microsoft.OperationalInsights/workspaces/query/read",
+            audience="https://api.loganalytics.io",
+        ),
+        _posted(
+            world,
+            "/subscriptions/{subscription}/metrics:getBatch",
+            _batch,
+            name="POST metrics:getBatch",
+            permission="Microsoft.Insights/Metrics/Read",
+            audience="https://metrics.monitor.azure.com",
+        ),
+    )
+
+
+def _posted(
+    world: World, path: str, answer: _Answer, *, name: str, permission: str, audience: str
 ) -> Route:
-    """Serve one method; faults and the list of calls know it as `POST name`."""
-
-    async def admitted(request: Request) -> dict[str, Any]:
-        claims = tokens.caller_of(world, request.headers, audience, world.urls.arm)
-        sub = world.subscription(claims.subscription)
-        sub.called(f"POST {name}")
-        fault = take_fault(sub, f"POST {name}")
+    async def admitted(request: Request) -> Body:
+        claims = caller_of(world, request.headers, audience, world.urls.arm)
+        sub = world.subscription(claims.rehearsed_subscription)
+        fault = await begin_call(sub, name)
+        if denied(sub, permission):
+            raise refusal("query-access")
+        told = await answer(world, sub, request, await json_of(request))
         if fault:
             await fault.happen()
-        if denied(sub, permission):
-            raise Refused(
-                403,
-                "InsufficientAccessError",
-                "The provided credentials have insufficient access to perform the requested"
-                " operation",
-            )
-        return await answer(sub, request, await json_of(request))
+        return told
 
-    async def endpoint(request: Request) -> Response:
-        world.touch()
-        try:
-            return JSONResponse(await admitted(request))
-        except Refused as refused:
-            return refusal(refused)
-
-    return Route(path, endpoint, methods=["POST"])
+    return Route(path, endpoint(world, admitted), methods=["POST"])
 
 
 _COLUMNS: Final = {
-    "console": {
-        "TimeGenerated": "datetime",
-        "ContainerAppName": "string",
-        "RevisionName": "string",
-        "ContainerGroupName": "string",
-        "ContainerName": "string",
-        "EnvironmentName": "string",
-        "Stream": "string",
-        "Log": "string",
-    },
-    "system": {
-        "TimeGenerated": "datetime",
-        "ContainerAppName": "string",
-        "RevisionName": "string",
-        "ReplicaName": "string",
-        "EnvironmentName": "string",
-        "Type": "string",
-        "Reason": "string",
-        "EventSource": "string",
-        "Log": "string",
-    },
-}
+    "console": ("TimeGenerated", "ContainerAppName", "RevisionName", "ContainerGroupName",
+                "ContainerName", "EnvironmentName", "Stream", "Log"),
+    "system": ("TimeGenerated", "ContainerAppName", "RevisionName", "ReplicaName",
+               "EnvironmentName", "Type", "Reason", "EventSource", "Log"),
+}  # fmt: skip
 """Of each table. A replica's name is the container group's in the console's."""
 _TABLES: Final = {"console": "ContainerAppConsoleLogs", "system": "ContainerAppSystemLogs"}
 _SPAN: Final = re.compile(
@@ -312,6 +301,15 @@ _SPAN: Final = re.compile(
     r"(?:(?P<seconds>[\d.]+)S)?)?$"
 )
 _UNITS: Final = {"days": 86400, "hours": 3600, "minutes": 60, "seconds": 1}
+_TEXT: Final = r"'(?:[^'\\]|\\.)*'"
+_TERM: Final = rf"\w+ (?:==|contains|<) (?:{_TEXT}|datetime\([^)]*\))"
+_PARTS: Final = rf"(\w+) (==|contains|<) (?:({_TEXT})|datetime\(([^)]*)\))"
+_GROUP: Final = rf"(?:{_TERM}|\({_TERM}(?: or {_TERM})*\))"
+_QUERY: Final = re.compile(
+    rf"(\w+) \| where ({_GROUP}(?: and {_GROUP})*) \| project ([\w, ]+)"
+    r" \| order by TimeGenerated (asc|desc) \| take (\d+)"
+)
+"""The one form of query that is sent to it: it is recognized, not understood."""
 _PARTIAL: Final = {
     "code": "PartialError",
     "message": "There were some errors when processing your query.",
@@ -331,388 +329,257 @@ _PARTIAL: Final = {
 }
 
 
-def loganalytics_routes(world: World) -> Sequence[BaseRoute]:
-    """Serve POST /v1/workspaces/{workspace}/query."""
-
-    async def query(_sub: Subscription, request: Request, asked: dict[str, Any]) -> dict[str, Any]:
-        guid = request.path_params["workspace"]
-        owner = _owner(world, guid)
-        tables = _tables(world, owner, guid, _interval(str(asked.get("timespan") or "")))
-        try:
-            found = kql.answered(str(asked.get("query") or ""), tables, time.time())
-        except BadQuery as exc:
-            raise _BadRequest(exc) from exc
-        return _told(found, halved=owner.knobs.partial_queries)
-
-    return (
-        posted(
-            world,
-            "/v1/workspaces/{workspace}/query",
-            query,
-            name="query",
-            permission="Microsoft.OperationalInsights/workspaces/query/read",
-            audience="https://api.loganalytics.io",
+async def _query(world: World, _sub: Subscription, request: Request, asked: Body) -> Body:
+    guid = request.path_params["workspace"].lower()
+    owner = next(
+        (
+            sub
+            for sub in world
+            for one in sub.of_type(WORKSPACE)
+            if one["properties"]["customerId"] == guid
         ),
+        None,
     )
+    if owner is None:
+        raise refusal("no-workspace", name=guid)
+    columns, rows = _answered(
+        str(asked.get("query") or ""),
+        partial(_table, world, owner, guid, _interval(str(asked.get("timespan") or ""))),
+    )
+    halved = owner.knobs.partial_queries
+    table = {
+        "name": "PrimaryResult",
+        "columns": [
+            {"name": one, "type": "datetime" if one == "TimeGenerated" else "string"}
+            for one in columns
+        ],
+        "rows": [
+            [moment(float(row[one])) if one == "TimeGenerated" else row[one] for one in columns]
+            for row in rows[: len(rows) // 2 if halved else len(rows)]
+        ],
+    }
+    return {"tables": [table], **({"error": _PARTIAL} if halved else {})}
 
 
-def _owner(world: World, guid: str) -> Subscription:
-    for sub in world:
-        if workspace_of(sub, guid):
-            return sub
-    raise Refused(404, "WorkspaceNotFoundError", f"The workspace '{guid}' could not be found.")
+def _answered(
+    query: str, table_of: Callable[[str], tuple[tuple[str, ...], list[Row]] | None]
+) -> tuple[list[str], list[Row]]:
+    """Return the columns that are asked for, and the rows."""
+    match = _QUERY.fullmatch(query)
+    if match is None:
+        raise _bad_query("SYN0002", f"Query could not be parsed: {query[:80]}")
+    name, terms, chosen, order, most = match.groups()
+    found = table_of(name)
+    if found is None:
+        why = f"Failed to resolve table or column expression named '{name}'"
+        raise _bad_query("SEM0100", f"'where' operator: {why}")
+    known, rows = found
+    columns = chosen.split(", ")
+    for column in [*columns, *(term[0] for term in re.findall(_PARTS, terms))]:
+        if column not in known:
+            why = f"Failed to resolve column or scalar expression named '{column}'"
+            raise _bad_query("SEM0100", f"'where' operator: {why}")
+    for group in re.findall(_GROUP, terms):
+        judge = _judge(re.findall(_PARTS, group))
+        rows = [row for row in rows if judge(row)]
+    rows.sort(key=lambda row: float(row["TimeGenerated"]), reverse=order == "desc")
+    return columns, rows[: int(most)]
+
+
+def _judge(terms: Sequence[tuple[str, str, str, str]]) -> Callable[[Row], bool]:
+    """Return what says whether a row fits one of some terms."""
+    column, operator, text, at = terms[0]
+    if operator == "<":
+        before = datetime.fromisoformat(at).timestamp()
+        return lambda row: float(row[column]) < before
+    value = ast.literal_eval(text)
+    if operator == "==":
+        return lambda row: row[column] == value
+    wanted = [(one, ast.literal_eval(word).lower()) for one, _, word, _ in terms]
+    return lambda row: any(word in str(row[one]).lower() for one, word in wanted)
+
+
+def _bad_query(code: str, why: str) -> Refused:
+    """Return that a query is not understood; why is told two errors further in."""
+    refused, semantic = refusal("query"), code.startswith("SEM")
+    refused.inner = {
+        "code": "SemanticError" if semantic else "SyntaxError",
+        "message": "A semantic error occurred."
+        if semantic
+        else "A recognition error occurred in the query.",
+        "innererror": {"code": code, "message": why},
+    }
+    return refused
 
 
 def _interval(timespan: str) -> tuple[float, float]:
     """Read `begin/end`, `begin/duration` or `duration`; everything where there is none."""
-    if not timespan:
-        return 0.0, float("inf")
     first, _, second = timespan.partition("/")
-    now = time.time()
-    if not second:
-        return now - _seconds(first), float("inf")
-    begin = _moment_loganalytics(first)
-    return begin, (
-        begin + _seconds(second) if second.startswith("P") else _moment_loganalytics(second)
-    )
+    try:
+        if not timespan:
+            return 0.0, float("inf")
+        if not second:
+            return time.time() - _seconds(first), float("inf")
+        begin = datetime.fromisoformat(first).timestamp()
+        if second.startswith("P"):
+            return begin, begin + _seconds(second)
+        return begin, datetime.fromisoformat(second).timestamp()
+    except ValueError as exc:
+        raise refusal("timespan", span=timespan) from exc
 
 
 def _seconds(duration: str) -> float:
     match = _SPAN.match(duration)
     if match is None:
-        raise Refused(400, "BadArgumentError", f"The timespan '{duration}' is invalid.")
+        raise ValueError(duration)
     return sum(float(value) * _UNITS[unit] for unit, value in match.groupdict().items() if value)
 
 
-def _moment_loganalytics(text: str) -> float:
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError as exc:
-        raise Refused(400, "BadArgumentError", f"The timespan '{text}' is invalid.") from exc
-
-
-def _tables(world: World, sub: Subscription, guid: str, span: tuple[float, float]) -> kql.Tables:
-    """Give the workspace's tables: one is there from its first line on, whenever that was.
+def _table(
+    world: World, sub: Subscription, guid: str, span: tuple[float, float], name: str
+) -> tuple[tuple[str, ...], list[Row]] | None:
+    """Return a workspace's table, which is there from its first line on, whenever that was.
 
     An environment that writes there itself has `_CL` tables; by Azure Monitor they have none.
     """
-    found: dict[str, tuple[Mapping[str, str], list[Row]]] = {}
-    custom = {
-        str(one["id"]).lower(): _writes(one, guid)
-        for one in sub.of_type("Microsoft.App/managedEnvironments")
-    }
+    suffix = "_s" if name.endswith("_CL") else ""
+    table = {told: one for one, told in _TABLES.items()}.get(name.removesuffix("_CL"))
+    if table is None or not sub.knobs.log_tables:
+        return None
     known = time.time() - sub.knobs.log_delay_seconds
-    for line in sub.log if sub.knobs.log_tables else ():
-        direct = custom.get(line.environment)
-        if direct is None or line.at > known:
-            continue
-        rows = _rows_of(found, line.table, direct=direct)
-        if span[0] <= line.at <= span[1]:
-            rows.append(_row(line, _suffix(direct=direct)))
-    said, until = world.said_in(sub), min(span[1], known)
-    for table, environment in said.places() if sub.knobs.log_tables else ():
-        direct = custom.get(environment)
-        if direct is None:
-            continue
-        suffix = _suffix(direct=direct)
-        show = partial(_row, suffix=suffix)
-        _rows_of(found, table, direct=direct).extend(
-            said.between((table, environment), suffix, show, (span[0], until))
-        )
-    return found
+    environments = {
+        str(one["id"]).lower()
+        for one in sub.of_type(ENVIRONMENT)
+        if _writes(one, guid) is bool(suffix)
+    }
+    planted: Planted = world.planted.get(sub.id) or Planted()
+    own = [one for one in sub.log if one.table == table and one.environment in environments]
+    own = [one for one in own if one.at <= known]
+    places = {one.environment for one in planted.rows if one.table == table} & environments
+    if not own and not places:
+        return None
+    until = span[0], min(span[1], known)
+    rows = [_cells(one, suffix) for one in own if span[0] <= one.at <= span[1]]
+    for place in places:
+        rows += planted.between(table, place, suffix, until)
+    return tuple(_column(one, suffix) for one in _COLUMNS[table]), rows
 
 
-def _rows_of(
-    found: dict[str, tuple[Mapping[str, str], list[Row]]], table: str, *, direct: bool
-) -> list[Row]:
-    suffix = _suffix(direct=direct)
-    name = f"{_TABLES[table]}{'_CL' if direct else ''}"
-    columns = {_column(one, suffix): kind for one, kind in _COLUMNS[table].items()}
-    return found.setdefault(name, (columns, []))[1]
-
-
-def _suffix(*, direct: bool) -> str:
-    return "_s" if direct else ""
-
-
-def _writes(environment: dict[str, Any], guid: str) -> bool | None:
-    """Whether an environment writes to a workspace itself, by Azure Monitor, or not there."""
+def _writes(environment: Body, guid: str) -> bool | None:
+    """Return whether an environment writes to a workspace itself, by Azure Monitor, or not."""
     told = environment["properties"].get("appLogsConfiguration") or {}
     if told.get("destination") == "azure-monitor":
         return False
     own = told.get("logAnalyticsConfiguration") or {}
-    return True if str(own.get("customerId", "")).lower() == guid.lower() else None
+    return True if str(own.get("customerId", "")).lower() == guid else None
 
 
 def _column(name: str, suffix: str) -> str:
     return name if name == "TimeGenerated" else f"{name}{suffix}"
 
 
-def _row(line: LogRow, suffix: str) -> Row:
-    return {_column(name, suffix): value for name, value in _values_loganalytics(line).items()}
-
-
-def _values_loganalytics(line: LogRow) -> dict[str, Value]:
-    values: dict[str, Value] = {
+def _cells(line: LogRow, suffix: str) -> Row:
+    values: Row = {
         "TimeGenerated": round(line.at, 6),
         "ContainerAppName": line.app,
         "RevisionName": line.revision,
         "EnvironmentName": line.environment.rpartition("/")[2],
         "Log": line.text,
-    }
-    if line.table == "console":
-        return values | {
-            "ContainerGroupName": line.replica,
-            "ContainerName": "",
-            "Stream": line.stream,
-        }
-    return values | {
+        "ContainerGroupName": line.replica,
+        "ContainerName": "",
+        "Stream": line.stream,
         "ReplicaName": line.replica,
-        "Type": "Warning" if line.reason in WARNINGS else "Normal",
+        "Type": _type(line),
         "Reason": line.reason,
-        "EventSource": "KEDA" if line.reason.startswith("KEDA") else "ContainerAppController",
+        "EventSource": _source(line),
     }
+    return {_column(name, suffix): values[name] for name in _COLUMNS[line.table]}
 
 
-def _told(found: Found, *, halved: bool) -> dict[str, Any]:
-    rows = found.rows[: len(found.rows) // 2] if halved else found.rows
-    table = {
-        "name": "PrimaryResult",
-        "columns": [{"name": name, "type": kind} for name, kind in found.columns.items()],
-        "rows": [[_cell(row[name], kind) for name, kind in found.columns.items()] for row in rows],
-    }
-    return {"tables": [table], **({"error": _PARTIAL} if halved else {})}
-
-
-def _cell(value: Value, kind: str) -> Value:
-    if kind != "datetime":
-        return value
-    return datetime.fromtimestamp(float(value), UTC).isoformat().replace("+00:00", "Z")
-
-
-class _BadRequest(Refused):
-    """A query that is not understood; why is told two errors further in."""
-
-    def __init__(self, exc: BadQuery) -> None:
-        super().__init__(400, "BadArgumentError", "The request had some invalid properties")
-        self._why = {"code": exc.code, "message": str(exc)}
-
-    @property
-    def error(self) -> dict[str, object]:
-        semantic = self._why["code"].startswith("SEM")
-        code, words = (
-            ("SemanticError", "A semantic error occurred.")
-            if semantic
-            else ("SyntaxError", "A recognition error occurred in the query.")
-        )
-        return super().error | {
-            "innererror": {"code": code, "message": words, "innererror": self._why}
-        }
-
-
-class Saying(Record):
-    """Lines of one app, with their moments."""
-
-    app: str
-    """Its name."""
-    lines: tuple[tuple[float, str], ...]
-    """Epoch seconds and text, in any order."""
-    table: Literal["console", "system"] = "console"
-    replica: str = ""
-    """Who wrote them; a living one shows them in its stream, if they are newer than it."""
-    revision: str = ""
-    reason: str = ""
-    """Of events, such as ProbeFailed."""
-    without: str = ""
-    """Lines of this text that were put in before are taken out."""
-
-    def rows(self, sub: Subscription) -> Sequence[LogRow]:
-        """Make rows of the log, as the app itself would have written them.
-
-        Raises:
-            LookupError: There is no such app in the subscription.
-        """
-        environment = self._environment(sub)
-        return [
-            LogRow(
-                number=0,
-                at=at,
-                table=self.table,
-                app=self.app,
-                revision=self.revision,
-                replica=self.replica,
-                text=text,
-                reason=self.reason,
-                stream="stderr" if self.table == "console" else "",
-                environment=environment,
-            )
-            for at, text in self.lines
-        ]
-
-    def _environment(self, sub: Subscription) -> str:
-        for app in sub.of_type("Microsoft.App/containerApps"):
-            if app["name"] == self.app:
-                return str(app["properties"].get("environmentId", "")).lower()
-        raise LookupError(f"There is no app named {self.app}.")
-
-
-_NAMESPACE: Final = "microsoft.app/containerapps"
-_METRIC: Final = "Replicas"
 _GRAINS: Final = {
     "PT1M": 60, "PT5M": 300, "PT15M": 900, "PT30M": 1800, "PT1H": 3600, "PT6H": 21600,
     "PT12H": 43200, "P1D": 86400,
 }  # fmt: skip
 """Seconds of the intervals that Azure Monitor knows."""
-_AGGREGATIONS: Final = ("average", "maximum", "minimum", "total", "count")
 _EACH: Final = re.compile(r"revisionName eq '\*'", re.IGNORECASE)
 _SAMPLE_SECONDS: Final = 60
-_MOST_RESOURCES: Final = 50
-_USUAL_SERIES: Final = 10
-"""Without `top`."""
 
 
-def metrics_routes(world: World) -> Sequence[BaseRoute]:
-    """Serve POST /subscriptions/{subscription}/metrics:getBatch."""
-    return (
-        posted(
-            world,
-            "/subscriptions/{subscription}/metrics:getBatch",
-            _batch,
-            name="metrics:getBatch",
-            permission="Microsoft.Insights/Metrics/Read",
-            audience="https://metrics.monitor.azure.com",
-        ),
-    )
-
-
-async def _batch(sub: Subscription, request: Request, asked: dict[str, Any]) -> dict[str, Any]:
-    query = request.query_params
-    ids = asked.get("resourceids") or []
-    if not 0 < len(ids) <= _MOST_RESOURCES:
-        raise invalid(f"From 1 to {_MOST_RESOURCES} resource ids must be given.", "BadRequest")
-    if query.get("metricnamespace", "").lower() != _NAMESPACE:
-        raise invalid(f"Metric namespace '{query.get('metricnamespace')}' is not known.")
-    names = [one for one in query.get("metricnames", "").split(",") if one]
-    if names != [_METRIC]:
-        raise invalid(
-            f"Failed to find metric configuration for provider: Microsoft.App, resource Type:"
-            f" containerApps, metric: {','.join(names)}, Valid metrics: {_METRIC}",
-            "BadRequest",
+async def _batch(_world: World, sub: Subscription, request: Request, asked: Body) -> Body:
+    query, ids = request.query_params, asked.get("resourceids") or []
+    if not 0 < len(ids) <= 50:
+        raise refusal("metrics", why="From 1 to 50 resource ids must be given.")
+    names = query.get("metricnames", "")
+    if query.get("metricnamespace", "").lower() != _APP.lower() or names != "Replicas":
+        raise refusal(
+            "metrics",
+            why="Failed to find metric configuration for provider: Microsoft.App, resource Type:"
+            f" containerApps, metric: {names}, Valid metrics: Replicas",
         )
-    return {"values": [_values_metrics(sub, one, query) for one in ids]}
+    return {"values": [_figures(sub, one, query) for one in ids]}
 
 
-def _values_metrics(sub: Subscription, resource_id: str, query: Any) -> dict[str, Any]:
+def _figures(sub: Subscription, resource_id: str, query: Mapping[str, str]) -> Body:
     app = sub.get(resource_id)
     if app is None:
         raise not_found(resource_id)
     grain = query.get("interval", "PT1M")
     if grain not in _GRAINS:
-        raise invalid(
-            f"Invalid time grain '{grain}'. Supported: {', '.join(_GRAINS)}", "BadRequest"
+        why = f"Invalid time grain '{grain}'. Supported: {', '.join(_GRAINS)}"
+        raise refusal("metrics", why=why)
+    try:
+        begin, end = (
+            datetime.fromisoformat(query[name]).timestamp() if query.get(name) else usual
+            for name, usual in (("starttime", time.time() - 3600), ("endtime", time.time()))
         )
-    begin, end = (
-        _moment_metrics(query, "starttime", time.time() - 3600),
-        _moment_metrics(query, "endtime", None),
-    )
+    except ValueError as exc:
+        raise refusal("metrics", why="starttime or endtime is no moment.") from exc
     rows = [one for one in sub.replicas if one.app == resource_id.lower()]
     metric = {
-        "id": f"{app['id']}/providers/Microsoft.Insights/metrics/{_METRIC}",
+        "id": f"{app['id']}/providers/Microsoft.Insights/metrics/Replicas",
         "type": "Microsoft.Insights/metrics",
-        "name": {"value": _METRIC, "localizedValue": "Replica Count"},
+        "name": {"value": "Replicas", "localizedValue": "Replica Count"},
         "displayDescription": "Number of replicas count of container app",
         "unit": "Count",
         "timeseries": list(_series(rows, query, (begin, end), _GRAINS[grain])),
         "errorCode": "Success",
     }
     return {
-        "starttime": _text(begin),
-        "endtime": _text(end),
+        "starttime": moment(begin),
+        "endtime": moment(end),
         "interval": grain,
-        "namespace": _NAMESPACE,
-        "resourceregion": str(app.get("location", "")).lower().replace(" ", ""),
-        "resourceid": shapes.short(app) and app["id"],
+        "namespace": _APP.lower(),
+        "resourceregion": app["location"].lower().replace(" ", ""),
+        "resourceid": app["id"],
         "value": [metric],
     }
 
 
 def _series(
-    rows: Sequence[Replica], query: Any, span: tuple[float, float], grain: int
-) -> Iterator[dict[str, Any]]:
-    """Give a series of each revision if that is asked for; else one, over all of them."""
-    wanted = [one for one in query.get("aggregation", "Average").lower().split(",") if one]
-    if not set(wanted) <= set(_AGGREGATIONS):
-        raise invalid(f"Invalid aggregation '{query.get('aggregation')}'.", "BadRequest")
-    moments = _moments(*span, grain)
-    revisions = sorted({one.revision for one in rows})
-    each = [[_sampled(rows, name, at, grain) for at in moments] for name in revisions]
-    if query.get("filter"):
-        if not _EACH.fullmatch(query["filter"].strip()):
-            raise invalid(f"The filter '{query['filter']}' is not supported here.", "BadRequest")
-        for name, points in list(zip(revisions, each, strict=True))[: _most(query)]:
-            label = {"name": {"value": "revisionName"}, "value": name}
-            yield {"metadatavalues": [label], "data": _data(moments, points, wanted)}
-    elif each:
-        merged = [[value for one in points for value in one] for points in zip(*each, strict=True)]
-        yield {"metadatavalues": [], "data": _data(moments, merged, wanted)}
+    rows: Sequence[Replica], query: Mapping[str, str], span: tuple[float, float], grain: int
+) -> Iterator[Body]:
+    """Return a series of each revision, of points without a value where there was no replica."""
+    if query.get("aggregation", "").lower() != "average,maximum" or not _EACH.fullmatch(
+        query.get("filter", "")
+    ):
+        raise refusal("metrics", why="Only average and maximum of each revision are known here.")
+    begin, end = span[0] - span[0] % grain, span[1]  # intervals begin on whole grains
+    moments = [begin + at * grain for at in range(max(0, int((end - begin) // grain) + 1))]
+    for name in sorted({one.revision for one in rows})[: int(query.get("top") or 10)]:
+        points: list[Body] = []
+        for at in moments:
+            values = _samples(rows, name, at, grain)
+            figures = {"average": sum(values) / len(values), "maximum": max(values)}
+            points.append({"timeStamp": moment(at), **(figures if any(values) else {})})
+        label = {"name": {"value": "revisionName"}, "value": name}
+        yield {"metadatavalues": [label], "data": points}
 
 
-def _most(query: Any) -> int:
-    return int(query.get("top") or _USUAL_SERIES)
-
-
-def _moments(begin: float, end: float, grain: int) -> list[float]:
-    """Give where intervals begin: on whole grains."""
-    first = begin - begin % grain
-    count = max(0, int((end - first) // grain) + 1)
-    return [first + place * grain for place in range(count)]
-
-
-def _sampled(rows: Sequence[Replica], revision: str, begin: float, grain: int) -> list[float]:
-    """Give the samples of a revision in an interval, none without any: whole replicas."""
-    mine = [one for one in rows if one.revision == revision]
-    found = []
-    for offset in range(0, grain, _SAMPLE_SECONDS):
-        start = begin + offset
-        found.append(float(sum(_there(one, start, start + _SAMPLE_SECONDS) for one in mine)))
-    return found if any(found) else []
-
-
-def _there(row: Replica, begin: float, end: float) -> bool:
-    last = time.time() if row.ended is None else row.ended
-    return min(end, last) > max(begin, row.created)
-
-
-def _data(
-    moments: Sequence[float], samples: Sequence[Sequence[float]], wanted: Sequence[str]
-) -> list[dict[str, Any]]:
-    return [_point(at, values, wanted) for at, values in zip(moments, samples, strict=True)]
-
-
-def _point(at: float, values: Sequence[float], wanted: Sequence[str]) -> dict[str, Any]:
-    """Give one point; without a sample it has no value."""
-    point: dict[str, Any] = {"timeStamp": _text(at)}
-    if values:
-        every = {
-            "average": sum(values) / len(values),
-            "maximum": max(values),
-            "minimum": min(values),
-            "total": sum(values),
-            "count": float(len(values)),
-        }
-        point |= {name: every[name] for name in wanted}
-    return point
-
-
-def _moment_metrics(query: Any, name: str, usual: float | None) -> float:
-    told = query.get(name)
-    if not told:
-        return time.time() if usual is None else usual
-    try:
-        return datetime.fromisoformat(told).timestamp()
-    except ValueError as exc:
-        raise Refused(400, "BadRequest", f"'{told}' is no moment.") from exc
-
-
-def _text(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
+def _samples(rows: Sequence[Replica], revision: str, begin: float, grain: int) -> list[float]:
+    """Return the samples of a revision in an interval: whole replicas."""
+    mine, found = [one for one in rows if one.revision == revision], []
+    for start in range(0, grain, _SAMPLE_SECONDS):
+        since, until = begin + start, min(begin + start + _SAMPLE_SECONDS, time.time())
+        there = [min(until, one.ended or until) > max(since, one.created) for one in mine]
+        found.append(float(sum(there)))
+    return found

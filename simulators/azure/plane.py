@@ -2,9 +2,7 @@
 
 import json
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Final
 
 import anyio
@@ -18,50 +16,27 @@ from starlette.types import ASGIApp
 
 from core.settings import AzurePlane
 from simulators.azure import (
+    admission,
     apps,
+    arm,
     environment,
-    files,
     fleet,
+    ground,
     logs,
-    providers,
     roles,
-    serving,
     storage,
-    subscription,
-    tokens,
     vaults,
 )
-from simulators.azure.logs import Saying
-from simulators.azure.serving import unknown
+from simulators.azure.admission import AUTHORITY, refusal
+from simulators.azure.logs import Lines
 from simulators.azure.state import Knobs, Subscription, World
-from simulators.azure.subscription import prepare
-from simulators.azure.tokens import AUTHORITY, certificate, kept_key
 from simulators.common import registry
 from simulators.common.doors import loopback, start_web
 from simulators.common.lifetime import Recorder, announce, leave_when_idle, until_told_to_end
 
-
-def dockerhub_http_routes(world: World) -> Sequence[BaseRoute]:
-    """Serve `/v2/`, `/v2/{name}/manifests/{reference}` and the token that they ask for."""
-    return registry.routes(lambda: world.urls.http, world.touch, registry.hub_digest_of)
-
-
 _TOLD_LINES: Final = 500
 _SUBSCRIPTION: Final = "/rehearsal/subscriptions/{subscription}"
-
-
-def controls_http_routes(world: World) -> Sequence[BaseRoute]:
-    """Serve /rehearsal/alive, /rehearsal/address; each subscription's knobs, tokens and log."""
-    one = _Controls(world)
-    return (
-        Route("/rehearsal/alive", _alive, methods=["GET"]),
-        Route("/rehearsal/address", _address, methods=["GET"]),
-        Route(_SUBSCRIPTION, one.change, methods=["PUT"]),
-        Route(_SUBSCRIPTION, one.look, methods=["GET"]),
-        Route(_SUBSCRIPTION, one.drop, methods=["DELETE"]),
-        Route(f"{_SUBSCRIPTION}/token", one.token, methods=["POST"]),
-        Route(f"{_SUBSCRIPTION}/log", one.say, methods=["POST"]),
-    )
+_PORTS: Final = "ports.json"
 
 
 class _Controls:
@@ -75,42 +50,39 @@ class _Controls:
         except ValidationError as exc:
             return JSONResponse({"error": str(exc)}, status_code=400)
         if knobs.prepared and not sub.knobs.prepared:
-            prepare(self._world, sub)
+            ground.prepare(self._world, sub)
         sub.knobs = knobs
         self._world.keep(sub)
-        return JSONResponse(seen(sub))
+        return JSONResponse(_seen(sub))
 
     async def look(self, request: Request) -> Response:
-        return JSONResponse(seen(self._named(request)))
+        return JSONResponse(_seen(self._named(request)))
 
     async def drop(self, request: Request) -> Response:
         sub = self._named(request)
-        serving.cancel(sub)
         self._world.forget(sub)
         await fleet.forget(self._world, sub)
         return JSONResponse({})
 
     async def token(self, request: Request) -> Response:
         sub, asked = self._named(request), await request.json()
-        refusal = tokens.login_refusal(sub)
-        if refusal:
-            error, description = refusal
+        if refused := admission.login_refusal(sub):
+            error, description = refused
             told = {"error": error, "error_description": description}
             return JSONResponse(told, status_code=400)
-        token, ends = tokens.issued(self._world, sub, asked.get("scopes", []))
+        token, ends = admission.issue_token(self._world, sub, asked.get("scopes", []))
         return JSONResponse({"access_token": token, "expires_on": ends})
 
-    async def say(self, request: Request) -> Response:
+    async def plant(self, request: Request) -> Response:
         sub = self._named(request)
         try:
-            saying = Saying.model_validate_json(await request.body())
-            rows = saying.rows(sub)
+            given = Lines.model_validate_json(await request.body())
+            count = logs.plant(self._world, sub, given)
         except ValidationError as exc:
             return JSONResponse({"error": str(exc)}, status_code=400)
         except LookupError as exc:
             return JSONResponse({"error": exc.args[0]}, status_code=404)
-        self._world.said_in(sub).add(rows, without=saying.without)
-        return JSONResponse({"lines": len(rows)})
+        return JSONResponse({"lines": count})
 
     def _named(self, request: Request) -> Subscription:
         self._world.touch()
@@ -126,7 +98,7 @@ async def _address(request: Request) -> Response:
     return PlainTextResponse(request.client.host if request.client else "127.0.0.1")
 
 
-def seen(sub: Subscription) -> dict[str, Any]:
+def _seen(sub: Subscription) -> dict[str, Any]:
     """Tell what there is; no secret's value."""
     return {
         "id": sub.id,
@@ -139,8 +111,8 @@ def seen(sub: Subscription) -> dict[str, Any]:
             for one in sub.operations.values()
         ],
         "secrets": {
-            vault: sorted(name for name, one in held.secrets.items() if one.deleted is None)
-            for vault, held in sub.vaults.items()
+            vault: sorted(name for name, one in held.items() if one.deleted is None)
+            for vault, held in sub.secrets.items()
         },
         "replicas": [one.model_dump(mode="json") for one in sub.living()],
         "log": [one.text for one in sub.log[-_TOLD_LINES:]],
@@ -150,54 +122,62 @@ def seen(sub: Subscription) -> dict[str, Any]:
     }
 
 
-_PARTS: Final[tuple[SimpleNamespace, ...]] = (
-    SimpleNamespace(http_routes=controls_http_routes),
-    SimpleNamespace(routes=subscription.routes),
-    SimpleNamespace(routes=providers.routes),
-    SimpleNamespace(routes=roles.identity_routes),
-    SimpleNamespace(routes=roles.routes),
-    SimpleNamespace(routes=roles.definition_routes),
-    SimpleNamespace(routes=environment.workspace_routes),
-    SimpleNamespace(routes=storage.account_routes, resume=storage.resume),
-    SimpleNamespace(routes=storage.share_routes),
-    SimpleNamespace(routes=files.blob_routes),
-    SimpleNamespace(routes=files.fileshare_routes),
-    SimpleNamespace(routes=vaults.routes),
-    SimpleNamespace(routes=vaults.vault_routes),
-    SimpleNamespace(routes=environment.environment_routes),
-    SimpleNamespace(routes=environment.link_routes),
-    SimpleNamespace(routes=environment.profile_routes),
-    SimpleNamespace(routes=apps.routes),
-    SimpleNamespace(routes=apps.action_routes),
-    SimpleNamespace(routes=apps.revision_routes),
-    SimpleNamespace(http_routes=logs.http_routes),
-    SimpleNamespace(routes=logs.loganalytics_routes),
-    SimpleNamespace(routes=logs.metrics_routes),
-    SimpleNamespace(routes=serving.routes, resume=serving.resume),
-    SimpleNamespace(resume=fleet.resume),
-    SimpleNamespace(http_routes=dockerhub_http_routes),
-    SimpleNamespace(routes=providers.policies_routes),
-)
-"""Parts with `routes(world)` for what TLS serves, `http_routes(world)` for the rest, and
-`resume(world)` for what goes on when the process is started again."""
-_PORTS: Final = "ports.json"
+def secured_app(world: World) -> Starlette:
+    """Return what is served by TLS: Resource Manager, and the services with hosts of their own."""
+    for part in (ground, roles, environment, vaults, storage, apps):
+        arm.serve(*part.KINDS)
+
+    async def manager(request: Request) -> Response:
+        return await arm.answer(world, request)
+
+    verbs = ["GET", "HEAD", "PUT", "PATCH", "DELETE", "POST"]
+    routes: list[BaseRoute] = [
+        *logs.routes(world),
+        *vaults.routes(world),
+        *storage.routes(world),
+        Route("/subscriptions/{rest:path}", manager, methods=verbs),
+    ]
+    return Starlette(routes=routes, exception_handlers={HTTPException: _unknown})
+
+
+def plain_app(world: World) -> Starlette:
+    """Return what is served without: the controls, streams of apps, and Docker Hub's manifests."""
+    one = _Controls(world)
+    routes: list[BaseRoute] = [
+        Route("/rehearsal/alive", _alive, methods=["GET"]),
+        Route("/rehearsal/address", _address, methods=["GET"]),
+        Route(_SUBSCRIPTION, one.change, methods=["PUT"]),
+        Route(_SUBSCRIPTION, one.look, methods=["GET"]),
+        Route(_SUBSCRIPTION, one.drop, methods=["DELETE"]),
+        Route(f"{_SUBSCRIPTION}/token", one.token, methods=["POST"]),
+        Route(f"{_SUBSCRIPTION}/log", one.plant, methods=["POST"]),
+        *logs.http_routes(world),
+        *registry.routes(lambda: world.urls.http, world.touch, registry.hub_digest_of),
+    ]
+    return Starlette(routes=routes, exception_handlers={HTTPException: _unknown})
+
+
+async def _unknown(request: Request, exc: Exception) -> Response:
+    """Refuse a path or method that nothing here answers."""
+    if isinstance(exc, HTTPException) and exc.status_code == 405:
+        return refusal("no-verb", method=request.method).response()
+    return refusal("not-served", path=request.url.path).response()
 
 
 async def serve(folder: Path, idle_exit_seconds: float | None, record: Path | None = None) -> None:
     """Be an Azure until SIGTERM, or until nobody has called for so long."""
-    own = certificate(folder)
+    own = admission.certificate(folder)
     secure, plain = _listeners(folder)
     async with anyio.create_task_group() as tasks:
-        world = World(folder=folder, tasks=tasks, key=kept_key(folder))
+        world = World(folder=folder, tasks=tasks, key=admission.signing_key(folder))
         world.urls = _urls(folder, *(one.getsockname()[1] for one in (secure, plain)))
-        secured: ASGIApp = _web(world, "routes")
+        secured: ASGIApp = secured_app(world)
         if record:
             secured = Recorder(record).web(secured)
         await start_web(tasks, secure, secured, certificate=own)
-        await start_web(tasks, plain, _web(world, "http_routes"))
-        for part in _PARTS:
-            if hasattr(part, "resume"):
-                part.resume(world)
+        await start_web(tasks, plain, plain_app(world))
+        for part in (storage, arm, fleet):
+            part.resume(world)
         announce(folder, world.urls)
         tasks.start_soon(leave_when_idle, lambda: world.seen, idle_exit_seconds, tasks.cancel_scope)
         await until_told_to_end()
@@ -227,10 +207,3 @@ def _urls(folder: Path, secure: int, plain: int) -> AzurePlane:
         ca=str(folder / AUTHORITY),
         pid=os.getpid(),
     )
-
-
-def _web(world: World, which: str) -> Starlette:
-    routes: list[BaseRoute] = [
-        route for part in _PARTS if hasattr(part, which) for route in getattr(part, which)(world)
-    ]
-    return Starlette(routes=routes, exception_handlers={HTTPException: unknown})

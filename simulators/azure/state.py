@@ -1,24 +1,28 @@
 """Everything the simulated cloud knows: subscriptions, what is in them, what tests set."""
 
+import contextlib
 import time
+import tomllib
 import uuid
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from anyio.abc import TaskGroup
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from core.records import Record
 from core.settings import AzurePlane
-from simulators.azure.kql import Value
 from simulators.common.programs import Nursery
 
+Body = dict[str, Any]
+"""A resource, or a part of one, as it is written in JSON."""
+_HERE: Final = Path(__file__).parent
+CATALOG: Final[dict[str, Any]] = tomllib.loads((_HERE / "catalog.toml").read_text("utf-8"))
+TYPES: Final[dict[str, Any]] = tomllib.loads((_HERE / "types.toml").read_text("utf-8"))
+REFUSALS: Final[dict[str, Any]] = tomllib.loads((_HERE / "refusals.toml").read_text("utf-8"))
 Rollout = Literal["ok", "never", "probe-fails", "image-missing", "no-host"]
-
-
 Forbidden = Literal["shared-keys", "public-ingress"]
 
 
@@ -125,15 +129,15 @@ class Kept(BaseModel):
 class LogRow(Kept):
     """One line of a container, or one event of the system."""
 
-    number: int
+    number: int = 0
     at: float
     """Epoch seconds, as are all moments."""
     table: str
     """`console` or `system`."""
     app: str
     """Its name."""
-    revision: str
-    replica: str
+    revision: str = ""
+    replica: str = ""
     text: str
     reason: str = ""
     """Of an event, such as AssigningReplica."""
@@ -170,28 +174,15 @@ class Replica(Kept):
     ready: bool = False
     restarts: int = 0
 
-    @property
-    def living(self) -> bool:
-        """Whether it is there."""
-        return self.ended is None
-
-    def exists(self, at: float) -> bool:
-        """Whether it was there at that moment."""
-        return self.created <= at and (self.ended is None or at < self.ended)
-
-    def billed(self, begin: float, end: float) -> float:
-        """Seconds of an interval that are billed."""
-        if self.billed_from is None:
-            return 0.0
-        return max(0.0, min(end, self.ended or end) - max(begin, self.billed_from))
-
 
 class Operation(Kept):
     """A change that goes on by itself."""
 
     id: str
+    type: str
+    """The type of what is changed, in lower case."""
     work: str
-    """Who goes on with it, also after a restart: a name of `serving.worker`."""
+    """What is done to it: `put`, `delete`, or the name of an action."""
     resource: str
     """The id in lower case of what is changed."""
     path: str
@@ -203,7 +194,7 @@ class Operation(Kept):
     error: dict[str, Any] | None = None
     error_status: int = 400
     """Of HTTP, where the error is not told in a body with status 200."""
-    answer: dict[str, Any] | None = None
+    answer: Body | None = None
     """What is given at its end by a `Location`; None is no content."""
     more: dict[str, Any] = {}
     """What its worker must know."""
@@ -212,74 +203,20 @@ class Operation(Kept):
 class Secret(Kept):
     """One secret of a vault with its versions, newest last."""
 
-    versions: list[dict[str, Any]] = []
+    versions: list[Body] = []
     deleted: float | None = None
     """When it was deleted; it can be recovered or purged."""
 
 
-class Vault(Kept):
-    """The contents of a Key Vault."""
-
-    secrets: dict[str, Secret] = {}
-    """By name, in lower case."""
-
-
-Shown = Mapping[str, Value]
-
-
-class Said:
-    """Those of one subscription, in the order of their moments; a hundred thousand are few."""
-
-    def __init__(self) -> None:
-        self._rows: list[LogRow] = []
-        self._shown: dict[tuple[str, ...], tuple[list[float], list[Shown]]] = {}
-
-    def add(self, rows: Sequence[LogRow], *, without: str = "") -> None:
-        """Put lines in, whatever moments they have, and take those of one text out."""
-        kept = [row for row in self._rows if row.text != without] if without else self._rows
-        self._rows = sorted([*kept, *rows], key=lambda row: row.at)
-        self._shown.clear()
-
-    def chosen(self, judge: Callable[[LogRow], bool]) -> list[LogRow]:
-        """Give some of them, oldest first."""
-        return [row for row in self._rows if judge(row)]
-
-    def places(self) -> set[tuple[str, str]]:
-        """Give each table and environment that lines were put into."""
-        return {(row.table, row.environment) for row in self._rows}
-
-    def between(
-        self,
-        place: tuple[str, str],
-        form: str,
-        show: Callable[[LogRow], Shown],
-        span: tuple[float, float],
-    ) -> Sequence[Shown]:
-        """Give one place's lines of a time, each as a table's row.
-
-        Args:
-            place: Table and environment.
-            form: Says which way of showing this is: a row is shown once in each.
-            show: Makes a row of a line.
-            span: From when to when, both included.
-        """
-        key = (*place, form)
-        if key not in self._shown:
-            found = [row for row in self._rows if (row.table, row.environment) == place]
-            self._shown[key] = [row.at for row in found], [show(row) for row in found]
-        moments, rows = self._shown[key]
-        return rows[bisect_left(moments, span[0]) : bisect_right(moments, span[1])]
-
-
 _LOG_ROWS: Final = 5000
 """How many a subscription keeps."""
-CALLS: Final = 5000
+_CALLS: Final = 5000
 _OWN: Final = uuid.UUID("5f0c1c55-6c1e-4c3c-9b5f-8f0a5f6f1f00")
 """What ids are derived from."""
 
 
 def id_of(*words: str) -> str:
-    """Give the id that something always has."""
+    """Return the id that something always has."""
     return str(uuid.uuid5(_OWN, "/".join(words).lower()))
 
 
@@ -290,14 +227,18 @@ class Subscription(Kept):
     knobs: Knobs = Knobs()
     providers: dict[str, float] = {}
     """When each registration takes effect, by namespace in lower case."""
-    resources: dict[str, dict[str, Any]] = {}
+    resources: dict[str, Body] = {}
     """ARM's body of each resource, secrets included, by its id in lower case."""
     operations: dict[str, Operation] = {}
     """By id."""
-    vaults: dict[str, Vault] = {}
-    """By name, in lower case."""
-    kept: dict[str, Any] = {}
-    """What other parts remember, by their own names: JSON only."""
+    secrets: dict[str, dict[str, Secret]] = {}
+    """Of each vault, by its name and theirs in lower case."""
+    vaults: dict[str, Body] = {}
+    """Each vault's `body`, and when it was `deleted`, by its name in lower case, until purged."""
+    workspaces: dict[str, str] = {}
+    """The GUID of each workspace that there was, by its id: one made again has it again."""
+    fleets: dict[str, dict[str, list[str]]] = {}
+    """What is known of each app's revisions, by the app's id."""
     log: list[LogRow] = []
     replicas: list[Replica] = []
     """Every one that there ever was."""
@@ -332,73 +273,50 @@ class Subscription(Kept):
         return self.knobs.identity or f"operator@{self.id[:8]}.example"
 
     def registered(self, namespace: str) -> bool:
-        """Whether a provider may be used."""
+        """Return whether a provider may be used."""
         return self.providers.get(namespace.lower(), float("inf")) <= time.time()
 
-    def get(self, resource_id: str) -> dict[str, Any] | None:
-        """Give the body of a resource, in whatever letters its id is written."""
+    def get(self, resource_id: str) -> Body | None:
+        """Return the body of a resource, in whatever letters its id is written."""
         return self.resources.get(resource_id.lower())
 
-    def under(self, resource_id: str) -> list[dict[str, Any]]:
-        """Give what is directly in a collection such as `…/managedEnvironments`."""
-        prefix = f"{resource_id.lower()}/"
+    def under(self, collection: str) -> list[Body]:
+        """Return what is directly in a collection such as `…/managedEnvironments`."""
+        prefix = f"{collection.lower()}/"
         return [
             body
             for name, body in self.resources.items()
             if name.startswith(prefix) and "/" not in name.removeprefix(prefix)
         ]
 
-    def of_type(self, kind: str) -> list[dict[str, Any]]:
-        """Give every resource of a type such as Microsoft.App/containerApps."""
-        return [
-            body
-            for body in self.resources.values()
-            if str(body.get("type", "")).lower() == kind.lower()
-        ]
+    def of_type(self, kind: str) -> list[Body]:
+        """Return every resource of a type such as Microsoft.App/containerApps."""
+        return [one for one in self.resources.values() if one["type"].lower() == kind.lower()]
 
     def living(self, app: str = "", revision: str = "") -> list[Replica]:
-        """Give the replicas that are there, of one app (its id) or of all."""
+        """Return the replicas that are there, of one app (its id) or of all."""
         return [
             one
             for one in self.replicas
-            if one.living
-            and app.lower() in {"", one.app}
-            and (not revision or one.revision == revision)
+            if one.ended is None and app.lower() in {"", one.app} and revision in {"", one.revision}
         ]
 
-    def append(
-        self,
-        table: str,
-        app: str,
-        revision: str,
-        replica: str,
-        text: str,
-        reason: str = "",
-        stream: str = "",
-        *,
-        environment: str = "",
-    ) -> LogRow:
-        """Write one line of the log, now."""
-        row = LogRow(
-            number=self.log[-1].number + 1 if self.log else 1,
-            at=time.time(),
-            table=table,
-            app=app,
-            revision=revision,
-            replica=replica,
-            text=text,
-            reason=reason,
-            stream=stream,
-            environment=environment.lower(),
-        )
+    def write(self, table: str, app: str, text: str, **more: str) -> None:
+        """Write one line of the log, now; `more` are further fields of `LogRow`."""
+        number = self.log[-1].number + 1 if self.log else 1
+        row = LogRow(number=number, at=time.time(), table=table, app=app, text=text, **more)
         self.log.append(row)
         del self.log[:-_LOG_ROWS]
-        return row
 
     def called(self, method: str) -> None:
         """Remember a call."""
         self.calls.append(method)
-        del self.calls[:-CALLS]
+        del self.calls[:-_CALLS]
+
+    def need(self, action: str) -> None:
+        """Remember an action that a call took."""
+        self.needed.append(action)
+        del self.needed[:-_CALLS]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -416,42 +334,48 @@ class World:
     seen: float = field(default_factory=time.monotonic)
     """When the plane was last called, of the monotonic clock."""
     nursery: Nursery = field(default_factory=Nursery)
-    said: dict[str, Said] = field(default_factory=dict)
+    planted: dict[str, Any] = field(default_factory=dict)
     """Lines that were put into a subscription's log, by its id; never on the disk."""
     live: dict[str, Any] = field(default_factory=dict)
     """What runs for each app, by its id in lower case; never on the disk."""
 
     def __post_init__(self) -> None:
-        self._kept().mkdir(parents=True, exist_ok=True)
-        for file in sorted(self._kept().glob("*.json")):
-            found = Subscription.model_validate_json(file.read_bytes())
-            self.subscriptions[found.id] = found
+        self._files().mkdir(parents=True, exist_ok=True)
+        for file in sorted(self._files().glob("*.json")):
+            with contextlib.suppress(ValidationError):  # an older version's: it begins anew
+                found = Subscription.model_validate_json(file.read_bytes())
+                self.subscriptions[found.id] = found
 
     def subscription(self, named: str) -> Subscription:
-        """Give a subscription by its id; every one that is named exists."""
+        """Return a subscription by its id; every one that is named exists."""
         name = named.lower()
         if name not in self.subscriptions:
             self.subscriptions[name] = Subscription(id=name)
         return self.subscriptions[name]
 
-    def said_in(self, sub: Subscription) -> Said:
-        """Give the lines that were put into a subscription's log."""
-        return self.said.setdefault(sub.id, Said())
+    def named(self, kind: str, name: str) -> tuple[Subscription, Body] | None:
+        """Return a resource whose name is the world's own, such as a vault, and whose it is."""
+        for sub in tuple(self.subscriptions.values()):
+            for body in sub.of_type(kind):
+                if body["name"].lower() == name.lower():
+                    return sub, body
+        return None
 
     def keep(self, sub: Subscription) -> None:
         """Write a subscription down, unless it was forgotten meanwhile."""
         if self.subscriptions.get(sub.id) is not sub:
             return
-        folder = self._kept()
-        part = folder / f".{sub.id}.part"
+        part = self._files() / f".{sub.id}.part"
         part.write_text(sub.model_dump_json(), encoding="utf-8")
-        part.replace(folder / f"{sub.id}.json")
+        part.replace(self._files() / f"{sub.id}.json")
 
     def forget(self, sub: Subscription) -> None:
         """Know nothing of a subscription any more."""
         self.subscriptions.pop(sub.id, None)
-        self.said.pop(sub.id, None)
-        (self._kept() / f"{sub.id}.json").unlink(missing_ok=True)
+        self.planted.pop(sub.id, None)
+        for operation in sub.operations.values():
+            operation.status = "Canceled"
+        (self._files() / f"{sub.id}.json").unlink(missing_ok=True)
 
     def touch(self) -> None:
         """Somebody is there."""
@@ -460,5 +384,5 @@ class World:
     def __iter__(self) -> Iterator[Subscription]:
         return iter(tuple(self.subscriptions.values()))
 
-    def _kept(self) -> Path:
+    def _files(self) -> Path:
         return self.folder / "subscriptions"

@@ -1,418 +1,458 @@
-"""Storage accounts and file shares as Azure Resource Manager sees them, and how data is served."""
+"""Storage accounts and file shares, and the data in them: files of shares, blobs of containers."""
 
 import base64
-import hmac
+import hashlib
 import re
 import shutil
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
+from urllib.parse import quote, unquote
 from xml.sax.saxutils import escape, quoteattr
 
 from azure.mgmt.storage import models as M  # noqa: N812  as Microsoft writes it
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
 
-from simulators.azure import providers, roles, tokens
-from simulators.azure.errors import Refused, conflict, invalid, not_found, take_fault
-from simulators.azure.serving import (
-    Call,
-    arm,
-    begin,
-    check_tags,
-    checked,
-    lasting,
-    location_header,
-    looked_at,
-    moment,
-    page,
-    region_of,
-    system_data,
-    worker,
+from simulators.azure import roles
+from simulators.azure.admission import (
+    Refused,
+    begin_call,
+    caller_of,
+    derived_key,
+    refusal,
 )
-from simulators.azure.state import Operation, Subscription, World
+from simulators.azure.arm import Call, kind_of, moment
+from simulators.azure.ground import refuse_by_policy
+from simulators.azure.schema import checked
+from simulators.azure.state import Body, Subscription, World
 
-_ALL: Final = "storage"
-_FILE: Final = "file"
-_BLOB: Final = "blob"
-
-
-def storage_folder(world: World) -> Path:
-    """Give the folder that has one for each subscription."""
-    return world.folder / _ALL
-
-
-def account_folder(world: World, sub: Subscription, account: str) -> Path:
-    """Give the folder of an account."""
-    return storage_folder(world) / sub.id / account
-
-
-def share_folder(world: World, sub: Subscription, account: str, share: str) -> Path:
-    """Give the folder of a share, which looks as the share does."""
-    return account_folder(world, sub, account) / _FILE / share
-
-
-def container_folder(world: World, sub: Subscription, account: str, container: str = "") -> Path:
-    """Give the folder of a container of blobs; without a name, that of all."""
-    return account_folder(world, sub, account) / _BLOB / container
-
-
-_HEAD = '<?xml version="1.0" encoding="utf-8"?>'
-
-
-def error(code: str, message: str) -> bytes:
-    """Write a refusal."""
-    return f"{_HEAD}<Error>{tags({'Code': code, 'Message': message})}</Error>".encode()
-
-
-def tags(values: Mapping[str, object]) -> str:
-    """Write elements with a text each."""
-    return "".join(f"<{name}>{escape(str(one))}</{name}>" for name, one in values.items())
-
-
-def element(name: str, title: str, properties: Mapping[str, object]) -> str:
-    """Write one row of a list."""
-    inner = f"<Name>{escape(title)}</Name><Properties>{tags(properties)}</Properties>"
-    return f"<{name}>{inner}</{name}>"
-
-
-def enumeration(
-    rows: Sequence[str],
-    wrapper: str,
-    *,
-    attributes: Mapping[str, str],
-    told: Mapping[str, object],
-    following: str,
-) -> bytes:
-    """Write a page of a list; `told` is what was asked for, `following` the next page's marker."""
-    said = " ".join(f"{name}={quoteattr(one)}" for name, one in attributes.items())
-    shown = tags({name: one for name, one in told.items() if one})
-    inner = (
-        f"{shown}<{wrapper}>{''.join(rows)}</{wrapper}><NextMarker>{escape(following)}</NextMarker>"
-    )
-    return f"{_HEAD}<EnumerationResults {said}>{inner}</EnumerationResults>".encode()
-
-
-def paged(
-    names: Iterable[str], marker: str, size: int, key: Callable[[str], str] = str
-) -> tuple[list[str], str]:
-    """Give the names of one page, in order, from the marker on, and the marker of the next."""
-    left = [one for one in sorted(names, key=key) if one >= marker]
-    return left[:size], left[size] if len(left) > size else ""
-
-
-ACCOUNT_TYPE: Final = "Microsoft.Storage/storageAccounts"
-_ACCOUNT_NAME: Final = re.compile(r"^[a-z0-9]{3,24}$")
-_RESULTS: Final = "asyncoperations"
-_KEYS: Final = ("key1", "key2")
+ACCOUNT: Final = "Microsoft.Storage/storageAccounts"
+SHARE: Final = f"{ACCOUNT}/fileServices/shares"
+_NAMES: Final = r"^[a-z0-9]{3,24}$"
+_WORD: Final = r"^(?=.{3,63}$)[a-z0-9]+(-[a-z0-9]+)*$"
+"""Of shares and containers."""
 _FILES_ONLY: Final = "FileStorage"
+_KEYS: Final = ("key1", "key2")
 
 
-def account_routes(world: World) -> Sequence[BaseRoute]:
-    """Serve accounts; their shares are in shares_arm."""
-    provider = "/subscriptions/{subscription}/providers/Microsoft.Storage"
-    here = f"/subscriptions/{{subscription}}/resourceGroups/{{group}}/providers/{ACCOUNT_TYPE}"
-    one = f"{here}/{{account}}"
-    return (
-        arm("PUT", one, _put_account, type=ACCOUNT_TYPE, world=world),
-        arm("GET", one, _get_account, type=ACCOUNT_TYPE, world=world),
-        arm("DELETE", one, _delete_account, type=ACCOUNT_TYPE, world=world),
-        arm("GET", here, _list_account, type=ACCOUNT_TYPE, world=world),
-        arm("GET", f"{provider}/storageAccounts", _list_account, type=ACCOUNT_TYPE, world=world),
-        arm("POST", f"{one}/listKeys", _keys, type=ACCOUNT_TYPE, action="listKeys", world=world),
-        arm(
-            "POST",
-            f"{provider}/checkNameAvailability",
-            _check_name,
-            type="Microsoft.Storage",
-            action="checkNameAvailability",
-            world=world,
-        ),
-        *looked_at(world, "Microsoft.Storage", _RESULTS),
-    )
+def account_folder(world: World, sub: Subscription, *words: str) -> Path:
+    """Return the folder of an account, its kind of data, and what is in that."""
+    return world.folder.joinpath("storage", sub.id, *words)
 
 
-def account_named(world: World, name: str) -> tuple[Subscription, dict[str, Any]] | None:
-    """Give a storage account and whose it is, wherever it is."""
-    for sub in world:
-        for body in sub.of_type(ACCOUNT_TYPE):
-            if body["name"] == name:
-                return sub, body
-    return None
+def opens(world: World, sub: Subscription, account: Body, key: str) -> bool:
+    """Return whether a key opens an account."""
+    known = {derived_key(world, sub.id, account["name"], one) for one in _KEYS}
+    return account["properties"].get("allowSharedKeyAccess") is not False and key in known
 
 
-def key_of(world: World, sub: Subscription, account: str, key: str = "key1") -> str:
-    """Give an account's key, key1 or key2."""
-    told = f"{sub.id}/{account}/{key}".encode()
-    return base64.b64encode(hmac.digest(world.key, told, "sha512")).decode("ascii")
+def resume(world: World) -> None:
+    """Remove the data of accounts whose subscription was forgotten."""
+    for folder in world.folder.joinpath("storage").glob("*"):
+        if folder.name not in world.subscriptions:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def opens(world: World, sub: Subscription, account: str, key: str) -> bool:
-    """Whether a key opens an account of the subscription, as one does that a link has."""
-    found = next((one for one in sub.of_type(ACCOUNT_TYPE) if one["name"] == account), None)
-    if found is None or found["properties"].get("allowSharedKeyAccess") is False:
-        return False
-    return key in {key_of(world, sub, account, name) for name in _KEYS}
-
-
-def account_made(
-    sub: Subscription, group: str, name: str, body: dict[str, Any], *, state: str = "Succeeded"
-) -> dict[str, Any]:
-    """Make an account, or write over one."""
-    path = f"/subscriptions/{sub.id}/resourceGroups/{group}/providers/{ACCOUNT_TYPE}/{name}"
-    there = sub.get(path)
-    sku = body["sku"]["name"]
-    account = {
-        "id": path,
-        "name": name,
-        "type": ACCOUNT_TYPE,
-        "location": body["location"],
-        "tags": body.get("tags", {}),
-        "kind": body["kind"],
+def _account(call: Call, asked: Body, there: Body | None) -> Body:
+    name, kind, sku = call.name, asked["kind"], asked["sku"]["name"]
+    refuse_by_policy(call.sub, call.kind.type, name, asked)
+    if kind == _FILES_ONLY and sku.startswith("Standard_"):
+        raise refusal("account-sku", sku=sku, kind=kind)
+    if there and there["kind"] != kind:
+        raise refusal("account-kind")
+    taken = None if there else call.world.named(ACCOUNT, name)
+    if taken:
+        own = taken[0] is call.sub
+        raise refusal("account-elsewhere" if own else "account-taken", name=name)
+    if not there:  # one of that name may have been deleted with its whole group
+        shutil.rmtree(account_folder(call.world, call.sub, name), ignore_errors=True)
+    served = ("file",) if kind == _FILES_ONLY else ("blob", "file", "queue", "table", "dfs")
+    return {
+        "kind": kind,
         "sku": {"name": sku, "tier": "Premium" if sku.startswith("Premium") else "Standard"},
-        "systemData": system_data(sub, there),
         "properties": {
             "supportsHttpsTrafficOnly": True,
             "minimumTlsVersion": "TLS1_0",
             "allowBlobPublicAccess": False,
             "accessTier": "Hot",
-            **body.get("properties", {}),
+            **asked.get("properties", {}),
             "creationTime": there["properties"]["creationTime"] if there else moment(),
-            "primaryLocation": body["location"],
+            "primaryLocation": asked["location"],
             "statusOfPrimary": "available",
-            "primaryEndpoints": _endpoints(name, body["kind"]),
-            "provisioningState": state,
+            "primaryEndpoints": {one: f"https://{name}.{one}.core.windows.net/" for one in served},
         },
     }
-    sub.resources[path.lower()] = account
-    return account
 
 
-def resume(world: World) -> None:
-    """Remove the data of accounts whose subscription was forgotten."""
-    for folder in storage_folder(world).glob("*"):
-        if folder.name not in world.subscriptions:
-            shutil.rmtree(folder, ignore_errors=True)
+async def _account_ended(world: World, sub: Subscription, account: Body) -> None:
+    shutil.rmtree(account_folder(world, sub, account["name"]), ignore_errors=True)
 
 
-def _endpoints(name: str, kind: str) -> dict[str, str]:
-    served = ("file",) if kind == _FILES_ONLY else ("blob", "file", "queue", "table", "dfs")
-    return {one: f"https://{name}.{one}.core.windows.net/" for one in served}
+async def _list_keys(call: Call) -> Body:
+    account = call.found()
+    rows = [
+        {
+            "keyName": key,
+            "value": derived_key(call.world, call.sub.id, account["name"], key),
+            "permissions": "FULL",
+            "creationTime": account["properties"]["creationTime"],
+        }
+        for key in _KEYS
+    ]
+    return {"keys": rows}
 
 
-async def _put_account(call: Call) -> Response:
-    name, there = call.params["account"], call.sub.get(call.id)
-    body = checked(M.StorageAccountCreateParameters, call.body)
-    _check_letters(name)
-    providers.refuse(call.sub, call.type, name, body)
-    body["location"] = region_of(call.body, there)
-    check_tags(body.get("tags"))
-    _check_kind(body, there)
-    if there:
-        return JSONResponse(account_made(call.sub, call.params["group"], name, body))
-    _check_free(call, name)
-    # One of that name may have been deleted with its whole group.
-    shutil.rmtree(account_folder(call.world, call.sub, name), ignore_errors=True)
-    account_made(call.sub, call.params["group"], name, body, state="Creating")
-    operation = begin(call, "storage-make", body["location"], _RESULTS)
-    return Response(status_code=202, headers=location_header(call.world, operation))
-
-
-@worker("storage-make")
-async def _make(_world: World, sub: Subscription, operation: Operation) -> dict[str, Any]:
-    await lasting(operation, sub.knobs.operation_seconds)
-    found = sub.resources[operation.resource]
-    found["properties"]["provisioningState"] = "Succeeded"
-    return found
-
-
-def _check_letters(name: str) -> None:
-    if not _ACCOUNT_NAME.match(name):
-        raise invalid(
-            f"{name} is not a valid storage account name. Storage account name must be between 3"
-            " and 24 characters in length and use numbers and lower-case letters only.",
-            "AccountNameInvalid",
-        )
-
-
-def _check_kind(body: dict[str, Any], there: dict[str, Any] | None) -> None:
-    kind, sku = body["kind"], body["sku"]["name"]
-    if kind == _FILES_ONLY and sku.startswith("Standard_"):
-        raise invalid(
-            f"Values for request parameters are invalid: sku. The sku {sku} is not for {kind}.",
-            "InvalidValuesForRequestParameters",
-        )
-    if there and there["kind"] != kind:
-        raise conflict(
-            "AccountPropertyCannotBeUpdated",
-            "The property 'kind' was specified in the input, but it cannot be updated.",
-        )
-
-
-def _check_free(call: Call, name: str) -> None:
-    found = account_named(call.world, name)
-    if found and found[0] is call.sub:
-        raise conflict(
-            "StorageAccountInAnotherResourceGroup",
-            f"The account {name} is already in another resource group in this subscription.",
-        )
-    if found:
-        raise conflict(
-            "StorageAccountAlreadyTaken", f"The storage account named {name} is already taken."
-        )
-
-
-async def _get_account(call: Call) -> dict[str, Any]:
-    return call.found()
-
-
-async def _list_account(call: Call) -> dict[str, Any]:
-    group = call.params.get("group")
-    return page(call, call.sub.under(call.path) if group else call.sub.of_type(ACCOUNT_TYPE))
-
-
-async def _delete_account(call: Call) -> Response:
-    """Delete it with everything that is in it."""
-    found = call.sub.resources.pop(call.id, None)
-    if found is None:
-        return Response(status_code=204)
-    for name in [one for one in call.sub.resources if one.startswith(f"{call.id}/")]:
-        del call.sub.resources[name]
-    roles.dropped(call.sub, call.path)
-    shutil.rmtree(account_folder(call.world, call.sub, found["name"]), ignore_errors=True)
-    return Response(status_code=200)
-
-
-async def _keys(call: Call) -> dict[str, Any]:
-    name = call.found()["name"]
-    return {
-        "keys": [
-            {
-                "keyName": key,
-                "value": key_of(call.world, call.sub, name, key),
-                "permissions": "FULL",
-                "creationTime": call.found()["properties"]["creationTime"],
-            }
-            for key in _KEYS
-        ]
-    }
-
-
-async def _check_name(call: Call) -> dict[str, Any]:
+async def _check_name(call: Call) -> Body:
     name = checked(M.StorageAccountCheckNameAvailabilityParameters, call.body)["name"]
-    if not _ACCOUNT_NAME.match(name):
-        said = f"{name} is not a valid storage account name."
-        return {"nameAvailable": False, "reason": "AccountNameInvalid", "message": said}
-    if account_named(call.world, name):
-        said = f"The storage account named {name} is already taken."
-        return {"nameAvailable": False, "reason": "AlreadyExists", "message": said}
+    if not re.match(_NAMES, name):
+        told = f"{name} is not a valid storage account name."
+        return {"nameAvailable": False, "reason": "AccountNameInvalid", "message": told}
+    if call.world.named(ACCOUNT, name):
+        told = f"The storage account named {name} is already taken."
+        return {"nameAvailable": False, "reason": "AlreadyExists", "message": told}
     return {"nameAvailable": True}
 
 
-AUDIENCE: Final = "https://storage.azure.com"
-Kind = Literal["blob", "file"]
-_MESSAGES: Final = {
-    "NoAuthenticationInformation": "Server failed to authenticate the request. Please refer to the"
-    " information in the www-authenticate header.",
-    "AuthorizationPermissionMismatch": "This request is not authorized to perform this operation"
-    " using this permission.",
-    "MissingRequiredHeader": "An HTTP header that's mandatory for this request is not specified.",
-    "ShareNotFound": "The specified share does not exist.",
-    "ResourceNotFound": "The specified resource does not exist.",
-    "ParentNotFound": "The specified parent path does not exist.",
-    "ResourceAlreadyExists": "The specified resource already exists.",
-    "ResourceTypeMismatch": "The specified resource type does not match the type of the existing"
-    " resource.",
-    "DirectoryNotEmpty": "The specified directory is not empty.",
-    "InvalidResourceName": "The specified resource name contains invalid characters.",
-    "InvalidHeaderValue": "The value for one of the HTTP headers is not in the correct format.",
-    "InvalidQueryParameterValue": "Value for one of the query parameters specified in the request"
-    " URI is invalid.",
-    "InvalidRange": "The range specified is invalid for the current size of the resource.",
-    "UnsupportedHttpVerb": "The resource doesn't support specified Http Verb.",
-    "ContainerNotFound": "The specified container does not exist.",
-    "ContainerAlreadyExists": "The specified container already exists.",
-    "BlobNotFound": "The specified blob does not exist.",
-    "BlobAlreadyExists": "The specified blob already exists.",
-    "Md5Mismatch": "The MD5 value specified in the request did not match with the MD5 value"
-    " calculated by the server.",
+def _account_of(call: Call) -> Body:
+    account = call.sub.resources[call.parent.lower()]
+    if account["kind"] != _FILES_ONLY and account["sku"]["tier"] == "Premium":
+        raise refusal("share-account")
+    return account
+
+
+def _share(call: Call, asked: Body, there: Body | None) -> Body:
+    account, properties = _account_of(call), asked.get("properties", {})
+    premium = account["sku"]["tier"] == "Premium"
+    usual, least = (100, 1) if premium else (5120, 1)
+    if account["sku"]["name"] in {"Premium_LRS", "Premium_ZRS"}:
+        least = 100
+    if not least <= properties.get("shareQuota", usual) <= 102_400:
+        raise refusal("share-size", least=least)
+    folder = account_folder(call.world, call.sub, account["name"], "file", call.name)
+    if not there:  # its account may have been deleted with the whole group
+        shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    return {
+        "etag": '"0x8DD0A1"',
+        "properties": {
+            "shareQuota": usual,
+            "enabledProtocols": "SMB",
+            "accessTier": "Premium" if premium else "TransactionOptimized",
+            "metadata": {},
+            **properties,
+            "lastModifiedTime": moment(),
+            "leaseStatus": "unlocked",
+            "leaseState": "available",
+        },
+    }
+
+
+async def _share_ended(world: World, sub: Subscription, share: Body) -> None:
+    account = share["id"].split("/")[8]
+    shutil.rmtree(account_folder(world, sub, account, "file", share["name"]), ignore_errors=True)
+
+
+KINDS: Final = (
+    kind_of(ACCOUNT, fill=_account, handlers={"listKeys": _list_keys}, ended=_account_ended),
+    kind_of(SHARE, fill=_share, ended=_share_ended),
+    kind_of("Microsoft.Storage", handlers={"checkNameAvailability": _check_name}),
+)
+
+
+_AUDIENCE: Final = "https://storage.azure.com"
+_PAGE: Final = 5000
+_RANGE: Final = re.compile(r"^bytes=(\d+)-(\d*)$")
+_HEAD: Final = '<?xml version="1.0" encoding="utf-8"?>'
+_FILE: Final = {
+    "x-ms-file-attributes": "Archive", "x-ms-file-permission-key": "0*0",
+    "x-ms-server-encrypted": "true", "x-ms-type": "File",
+}  # fmt: skip
+_LEASE: Final = {"x-ms-lease-status": "unlocked", "x-ms-lease-state": "available"}
+_BLOB: Final = {"x-ms-blob-type": "BlockBlob", "x-ms-server-encrypted": "true", **_LEASE}
+_ACTIONS: Final = {
+    "file": f"{ACCOUNT}/fileServices/{{}}FileBackupSemantics/action",
+    "blob": f"{ACCOUNT}/blobServices/containers/blobs/{{}}",
 }
+"""What the caller's roles must allow, to read or to write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """One request that was admitted."""
+    """One request for data that was admitted."""
 
     world: World
     sub: Subscription
-    account: str
-    path: str
-    """Below the account, without slashes around it."""
+    account: Body
+    top: str
+    """The share or container; empty where it is about all of them."""
+    below: str
+    """What lies in it; empty where it is about the share or container itself."""
     query: Mapping[str, str]
     headers: Mapping[str, str]
     body: bytes
     endpoint: str
     """Of the service, as answers tell it."""
 
-    @property
-    def top(self) -> str:
-        """The share or container; empty where it is about all of them."""
-        return self.path.partition("/")[0]
+    def folder(self, kind: str) -> Path:
+        """Return the folder of the share or container, or of all."""
+        return account_folder(self.world, self.sub, self.account["name"], kind, self.top)
 
-    @property
-    def below(self) -> str:
-        """What lies in it; empty where it is about the share or container itself."""
-        return self.path.partition("/")[2]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Method:
-    """One method of a service."""
-
-    verb: str
-    depth: int
-    """0 is the account, 1 a share or container, 2 what lies in it."""
-    answer: Callable[[Asked], Awaitable[Response]]
-    action: str
-    """What the caller's roles must allow."""
-    name: str
-    """What faults and the list of calls know it by, after the verb, such as `files`."""
-    restype: str = ""
-    comp: str = ""
-    deeper: bool = False
-    """Whether it is about what lies below that as well."""
-
-    def fits(self, request: Request, depth: int) -> bool:
-        """Whether a request is for it."""
-        asked = request.query_params
-        return (
-            request.method == self.verb
-            and (depth == self.depth or (self.deeper and depth > self.depth))
-            and asked.get("restype", "") == self.restype
-            and asked.get("comp", "") == self.comp
+    def listing(self, rows: Mapping[str, str], wrapper: str, **attributes: str) -> Response:
+        """Return a page of a list: from the marker on, as many as are asked for."""
+        size = self.query.get("maxresults", str(_PAGE))
+        if not size.isdecimal() or size == "0":
+            raise refusal("InvalidQueryParameterValue")
+        most, marker = min(int(size), _PAGE), self.query.get("marker", "")
+        left = [name for name in sorted(rows) if name >= marker]
+        told = {"Prefix": "prefix", "Marker": "marker", "MaxResults": "maxresults"}
+        shown = {title: self.query[name] for title, name in told.items() if self.query.get(name)}
+        attributes = {"ServiceEndpoint": self.endpoint, **attributes}
+        said = "".join(f" {name}={quoteattr(one)}" for name, one in attributes.items())
+        following = escape(left[most]) if len(left) > most else ""
+        inner = "".join(rows[name] for name in left[:most])
+        content = (
+            f"{_HEAD}<EnumerationResults{said}>{_tags(shown)}<{wrapper}>{inner}</{wrapper}>"
+            f"<NextMarker>{following}</NextMarker></EnumerationResults>"
         )
+        return Response(content, media_type="application/xml")
 
 
-def refused(status: int, code: str, **headers: str) -> Refused:
-    """Refuse in the words of Azure Storage."""
-    return Refused(status, code, _MESSAGES[code], headers=headers)
+def _tags(values: Mapping[str, object]) -> str:
+    return "".join(f"<{name}>{escape(str(one))}</{name}>" for name, one in values.items())
 
 
-def served(world: World, kind: Kind, methods: Iterable[Method]) -> tuple[Route, Route]:
-    """Serve the methods for every account."""
-    known = tuple(methods)
+def _row(kind: str, title: str, properties: Mapping[str, object]) -> str:
+    inner = f"<Name>{escape(title)}</Name><Properties>{_tags(properties)}</Properties>"
+    return f"<{kind}>{inner}</{kind}>"
+
+
+def _list_folder(asked: Asked) -> Response:
+    folder, prefix = _folder_there(asked), asked.query.get("prefix", "")
+    rows = {one.name: _file_row(one) for one in folder.iterdir() if one.name.startswith(prefix)}
+    return asked.listing(rows, "Entries", ShareName=asked.top, DirectoryPath=asked.below)
+
+
+def _file_row(path: Path) -> str:
+    told = _described(path)
+    if path.is_dir():
+        return _row("Directory", path.name, {"Last-Modified": told["Last-Modified"]})
+    more = {"Last-Modified": told["Last-Modified"], "Etag": told["ETag"]}
+    return _row("File", path.name, {"Content-Length": path.stat().st_size, **more})
+
+
+def _make_folder(asked: Asked) -> Response:
+    folder = _new(asked)
+    if folder.exists():
+        raise refusal("ResourceAlreadyExists")
+    folder.mkdir()
+    told = {**_FILE, **_described(folder), "x-ms-file-attributes": "Directory"}
+    return Response(status_code=201, headers=told)
+
+
+def _make_file(asked: Asked) -> Response:
+    """Make a file of a length, full of nothing."""
+    file, length = _new(asked), asked.headers.get("x-ms-content-length", "")
+    if file.is_dir():
+        raise refusal("ResourceTypeMismatch")
+    if asked.headers.get("x-ms-type") != "file" or not length.isdecimal():
+        raise refusal("InvalidHeaderValue")
+    with file.open("wb") as stream:
+        stream.truncate(int(length))
+    return Response(status_code=201, headers=_FILE | _described(file))
+
+
+def _write_file(asked: Asked) -> Response:
+    file, (first, last) = _file(asked), _range_of(asked.headers)
+    if last is None or len(asked.body) != last - first + 1:
+        raise refusal("InvalidHeaderValue")
+    if last >= file.stat().st_size:
+        raise refusal("InvalidRange")
+    with file.open("r+b") as stream:
+        stream.seek(first)
+        stream.write(asked.body)
+    told = {**_described(file), "x-ms-request-server-encrypted": "true"}
+    return Response(status_code=201, headers=told)
+
+
+def _get_file(asked: Asked) -> Response:
+    return _downloaded(_file(asked), asked.headers, _FILE)
+
+
+def _share_id(asked: Asked) -> str:
+    return f"{asked.account['id']}/fileServices/default/shares/{asked.top}".lower()
+
+
+def _share_root(asked: Asked) -> Path:
+    if _share_id(asked) not in asked.sub.resources:
+        raise refusal("ShareNotFound")
+    folder = asked.folder("file")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _place(asked: Asked) -> Path:
+    """Return where something is, or would be."""
+    root, words = _share_root(asked), asked.below.split("/") if asked.below else []
+    if any(one in {"", ".", ".."} or set('"\\:|<>*?') & set(one) for one in words):
+        raise refusal("InvalidResourceName")
+    return root.joinpath(*words)
+
+
+def _new(asked: Asked) -> Path:
+    """Return where something is to be made: the folder around it is there."""
+    place = _place(asked)
+    if not place.parent.is_dir():
+        raise refusal("ParentNotFound")
+    return place
+
+
+def _folder_there(asked: Asked) -> Path:
+    folder = _place(asked)
+    if not folder.is_dir():
+        raise refusal("ResourceNotFound")
+    return folder
+
+
+def _file(asked: Asked) -> Path:
+    place = _place(asked)
+    if place.is_dir():
+        raise refusal("ResourceTypeMismatch")
+    if not place.is_file():
+        raise refusal("ResourceNotFound" if place.parent.is_dir() else "ParentNotFound")
+    return place
+
+
+def _make_container(asked: Asked) -> Response:
+    folder = asked.folder("blob")
+    if not re.match(_WORD, asked.top):
+        raise refusal("InvalidResourceName")
+    if folder.is_dir():
+        raise refusal("ContainerAlreadyExists")
+    folder.mkdir(parents=True)
+    return Response(status_code=201, headers=_described(folder))
+
+
+def _list_blobs(asked: Asked) -> Response:
+    prefix, files = asked.query.get("prefix", ""), list(_container(asked).iterdir())
+    rows = {
+        name: _row("Blob", name, _blob_properties(file))
+        for name, file in zip((unquote(one.name) for one in files), files, strict=True)
+        if name.startswith(prefix)
+    }
+    return asked.listing(rows, "Blobs", ContainerName=asked.top)
+
+
+def _blob_properties(file: Path) -> dict[str, object]:
+    told = _described(file)
+    return {
+        "Last-Modified": told["Last-Modified"],
+        "Etag": told["ETag"].strip('"'),
+        "LeaseStatus": "unlocked",
+        "LeaseState": "available",
+        "Content-Length": file.stat().st_size,
+        "Content-Type": "application/octet-stream",
+        "BlobType": "BlockBlob",
+        "AccessTier": "Hot",
+        "ServerEncrypted": "true",
+    }
+
+
+def _put_blob(asked: Asked) -> Response:
+    """Keep a blob: a name is one file, however many slashes it has."""
+    file = _container(asked) / quote(asked.below, safe="")
+    if asked.headers.get("x-ms-blob-type") != "BlockBlob":
+        raise refusal("InvalidHeaderValue")
+    if asked.headers.get("if-none-match") == "*" and file.is_file():
+        raise refusal("BlobAlreadyExists")
+    file.write_bytes(asked.body)
+    digest = base64.b64encode(hashlib.md5(asked.body, usedforsecurity=False).digest()).decode()
+    told = {**_described(file), "Content-MD5": digest, "x-ms-request-server-encrypted": "true"}
+    return Response(status_code=201, headers=told)
+
+
+def _get_blob(asked: Asked) -> Response:
+    file = _container(asked) / quote(asked.below, safe="")
+    if not file.is_file():
+        raise refusal("BlobNotFound")
+    return _downloaded(file, asked.headers, _BLOB)
+
+
+def _container(asked: Asked) -> Path:
+    folder = asked.folder("blob")
+    if not re.match(_WORD, asked.top) or not folder.is_dir():
+        raise refusal("ContainerNotFound")
+    return folder
+
+
+def _described(path: Path) -> dict[str, str]:
+    """Return the headers that tell when something was changed."""
+    seen = path.stat()
+    return {
+        "ETag": f'"0x{seen.st_mtime_ns:X}"',
+        "Last-Modified": time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(seen.st_mtime)),
+        "Accept-Ranges": "bytes",
+    }
+
+
+def _range_of(headers: Mapping[str, str]) -> tuple[int, int | None]:
+    """Return first and last byte that are asked for; None is up to the end."""
+    named = headers.get("x-ms-range") or headers.get("range") or "bytes=0-"
+    found = _RANGE.match(named)
+    if not found:
+        raise refusal("InvalidHeaderValue")
+    return int(found[1]), int(found[2]) if found[2] else None
+
+
+def _downloaded(file: Path, headers: Mapping[str, str], told: Mapping[str, str]) -> Response:
+    (first, last), size = _range_of(headers), file.stat().st_size
+    own, partly = {**_described(file), **told}, "range" in headers or "x-ms-range" in headers
+    if not partly:
+        return FileResponse(file, headers=own, media_type="application/octet-stream")
+    if first >= size:
+        raise refusal("InvalidRange")
+    last = min(size - 1 if last is None else last, size - 1)
+    with file.open("rb") as stream:
+        stream.seek(first)
+        content = stream.read(last - first + 1)
+    own["Content-Range"] = f"bytes {first}-{last}/{size}"
+    return Response(content, 206, headers=own, media_type="application/octet-stream")
+
+
+_Answer = Callable[[Asked], Response]
+_METHODS: Final[Sequence[tuple[str, str, int, str, str, str, _Answer]]] = (
+    ("file", "GET", 1, "directory", "list", "directories", _list_folder),
+    ("file", "GET", 2, "directory", "list", "directories", _list_folder),
+    ("file", "GET", 2, "", "", "files", _get_file),
+    ("file", "HEAD", 2, "", "", "files", _get_file),
+    ("file", "PUT", 2, "directory", "", "directories", _make_folder),
+    ("file", "PUT", 2, "", "", "files", _make_file),
+    ("file", "PUT", 2, "", "range", "files", _write_file),
+    ("blob", "PUT", 1, "container", "", "containers", _make_container),
+    ("blob", "GET", 1, "container", "list", "blobs", _list_blobs),
+    ("blob", "GET", 2, "", "", "blobs", _get_blob),
+    ("blob", "HEAD", 2, "", "", "blobs", _get_blob),
+    ("blob", "PUT", 2, "", "", "blobs", _put_blob),
+)
+"""Service, verb, depth (0 the account, 1 a share or container, 2 what is in it), `restype`, `comp`,
+what faults know it by, and the answer."""
+
+
+def routes(world: World) -> Iterable[Route]:
+    """Serve the data of every account."""
 
     async def endpoint(request: Request) -> Response:
         world.touch()
         try:
-            answer = await _answered(world, kind, known, request)
+            answer = await _answered(world, request)
         except Refused as no:
+            told = {"Code": no.code, "Message": no.message}
             answer = Response(
-                b"" if request.method == "HEAD" else error(no.code, no.message),
+                b"" if request.method == "HEAD" else f"{_HEAD}<Error>{_tags(told)}</Error>",
                 status_code=no.status,
                 headers={"x-ms-error-code": no.code, **no.headers},
                 media_type="application/xml",
@@ -422,256 +462,53 @@ def served(world: World, kind: Kind, methods: Iterable[Method]) -> tuple[Route, 
         return answer
 
     verbs = ["GET", "HEAD", "PUT", "DELETE", "POST"]
-    base = f"/storage/{kind}/{{account}}"
-    return (
-        Route(base, endpoint, methods=verbs),
-        Route(f"{base}/{{path:path}}", endpoint, methods=verbs),
-    )
+    return [
+        Route(f"/storage/{{kind}}/{{account}}{path}", endpoint, methods=verbs)
+        for path in ("", "/{path:path}")
+    ]
 
 
-async def _answered(
-    world: World, kind: Kind, known: tuple[Method, ...], request: Request
-) -> Response:
-    path = request.path_params.get("path", "").strip("/")
-    sub, account = _account_of(world, kind, request.path_params["account"])
-    caller = _caller(world, sub, request)
-    depth = min(path.count("/") + 1, 2) if path else 0
-    method = next((one for one in known if one.fits(request, depth)), None)
+async def _answered(world: World, request: Request) -> Response:
+    kind, named = request.path_params["kind"], request.path_params["account"]
+    top, _, below = request.path_params.get("path", "").strip("/").partition("/")
+    found = world.named(ACCOUNT, named)
+    if found is None or kind not in found[1]["properties"]["primaryEndpoints"]:
+        # The real one has no such host: this status is the nearest to that.
+        raise refusal("no-host", host=f"{named}.{kind}.core.windows.net")
+    sub, account = found
+    caller, asked = _caller(world, sub, request), request.query_params
+    form = (kind, request.method, bool(top) + bool(below), asked.get("restype", ""),
+            asked.get("comp", ""))  # fmt: skip
+    method: Any = next((one for one in _METHODS if one[:5] == form), None)
     if method is None:
-        raise refused(405, "UnsupportedHttpVerb")
-    name = f"{method.verb} {method.name}"
-    sub.called(name)
-    fault = take_fault(sub, name)
-    if fault and fault.when in {"before", "hang"}:
-        await fault.happen()
-    _check_intent(kind, request)
-    if not roles.may(sub, caller, method.action, account["id"]):
-        raise refused(403, "AuthorizationPermissionMismatch")
-    asked = Asked(
-        world=world,
-        sub=sub,
-        account=account["name"],
-        path=path,
-        query=request.query_params,
-        headers=request.headers,
-        body=await request.body(),
-        endpoint=f"{world.urls.storage}/{kind}/{account['name']}/",
-    )
-    answer = await method.answer(asked)
+        raise refusal("UnsupportedHttpVerb")
+    fault = await begin_call(sub, f"{request.method} {method[5]}")
+    if kind == "file" and request.headers.get("x-ms-file-request-intent") != "backup":
+        raise refusal("MissingRequiredHeader")  # a login reads past the files' own permissions
+    action = _ACTIONS[kind].format("write" if request.method == "PUT" else "read")
+    if not roles.may(sub, caller, action, account["id"]):
+        raise refusal("AuthorizationPermissionMismatch")
+    answer: Response = method[6](
+        Asked(
+            world=world, sub=sub, account=account, top=top, below=below, query=asked,
+            headers=request.headers, body=await request.body(),
+            endpoint=f"{world.urls.storage}/{kind}/{account['name']}/",
+        )
+    )  # fmt: skip
     if fault:
         await fault.happen()
     return answer
 
 
-def _account_of(world: World, kind: Kind, name: str) -> tuple[Subscription, dict[str, Any]]:
-    found = account_named(world, name)
-    if found is None or kind not in found[1]["properties"]["primaryEndpoints"]:
-        # The real one has no such host: nobody answers, which this status is the nearest to.
-        raise Refused(503, "NoSuchHost", f"No address is known for {name}.{kind}.core.windows.net.")
-    return found
-
-
 def _caller(world: World, sub: Subscription, request: Request) -> str:
     try:
-        claims = tokens.caller_of(world, request.headers, AUDIENCE)
-    except Refused as no:
-        raise _challenge(sub) from no
-    if claims.subscription != sub.id:
-        raise _challenge(sub)
-    return claims.object_id
-
-
-def _challenge(sub: Subscription) -> Refused:
+        claims = caller_of(world, request.headers, _AUDIENCE)
+    except Refused:
+        claims = None
+    if claims and claims.rehearsed_subscription == sub.id:
+        return claims.oid
+    refused = refusal("NoAuthenticationInformation")
     login = f"https://login.microsoftonline.com/{sub.tenant}/oauth2/authorize"
-    challenge = f"Bearer authorization_uri={login} resource_id={AUDIENCE}"
-    return refused(401, "NoAuthenticationInformation", **{"WWW-Authenticate": challenge})
-
-
-def _check_intent(kind: Kind, request: Request) -> None:
-    """Files are read by a login only if that is meant to go past their own permissions."""
-    if kind == "file" and request.headers.get("x-ms-file-request-intent") != "backup":
-        raise refused(400, "MissingRequiredHeader")
-
-
-def http_date(at: float) -> str:
-    """Write a moment (epoch seconds) as headers do."""
-    return time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(at))
-
-
-_RANGE: Final = re.compile(r"^bytes=(\d+)-(\d*)$")
-
-
-def range_of(headers: Mapping[str, str]) -> tuple[int, int | None] | None:
-    """Give first and last byte that are asked for; None is all of them, or up to the end.
-
-    Raises:
-        Refused: It is none that can be read.
-    """
-    named = headers.get("x-ms-range") or headers.get("range")
-    if not named:
-        return None
-    found = _RANGE.match(named)
-    if not found:
-        raise refused(400, "InvalidHeaderValue")
-    return int(found.group(1)), int(found.group(2)) if found.group(2) else None
-
-
-def downloaded(file: Path, headers: Mapping[str, str], told: Mapping[str, str]) -> Response:
-    """Give what is asked for of a file; `told` are more headers.
-
-    Raises:
-        Refused: The range begins beyond the end.
-    """
-    asked, size = range_of(headers), file.stat().st_size
-    own = {**described(file), **told}
-    if asked is None:
-        return Response(file.read_bytes(), headers=own, media_type="application/octet-stream")
-    first, last = asked
-    if first >= size:
-        raise refused(416, "InvalidRange")
-    last = min(size - 1 if last is None else last, size - 1)
-    with file.open("rb") as stream:
-        stream.seek(first)
-        content = stream.read(last - first + 1)
-    own["Content-Range"] = f"bytes {first}-{last}/{size}"
-    return Response(content, 206, headers=own, media_type="application/octet-stream")
-
-
-def described(path: Path) -> dict[str, str]:
-    """Give the headers that tell when something was changed."""
-    seen = path.stat()
-    return {
-        "ETag": f'"0x{seen.st_mtime_ns:X}"',
-        "Last-Modified": http_date(seen.st_mtime),
-        "Accept-Ranges": "bytes",
-    }
-
-
-SHARE_TYPE: Final = "Microsoft.Storage/storageAccounts/fileServices/shares"
-_SERVICE: Final = "Microsoft.Storage/storageAccounts/fileServices"
-_ACCOUNTS: Final = "providers/Microsoft.Storage/storageAccounts"
-_SHARE_NAME: Final = re.compile(r"^(?=.{3,63}$)[a-z0-9]+(-[a-z0-9]+)*$")
-_LARGEST_GIB: Final = 102_400
-_SMALLEST_PREMIUM_GIB: Final = 100
-_USUAL_STANDARD_GIB: Final = 5120
-
-
-def share_routes(world: World) -> Sequence[BaseRoute]:
-    """Serve them."""
-    account = f"/subscriptions/{{subscription}}/resourceGroups/{{group}}/{_ACCOUNTS}/{{account}}"
-    service = f"{account}/fileServices/default"
-    one = f"{service}/shares/{{share}}"
-    return (
-        arm("GET", service, _service, type=_SERVICE, world=world),
-        arm("GET", f"{service}/shares", _list_share, type=SHARE_TYPE, world=world),
-        arm("PUT", one, _put_share, type=SHARE_TYPE, world=world),
-        arm("GET", one, _get_share, type=SHARE_TYPE, world=world),
-        arm("DELETE", one, _delete_share, type=SHARE_TYPE, world=world),
-    )
-
-
-def share_made(
-    world: World, sub: Subscription, account: dict[str, Any], name: str, properties: dict[str, Any]
-) -> dict[str, Any]:
-    """Make a share, or write over one; what is in it stays."""
-    path = f"{account['id']}/fileServices/default/shares/{name}"
-    body = {
-        "id": path,
-        "name": name,
-        "type": SHARE_TYPE,
-        "etag": '"0x8DD0A1"',
-        "properties": {
-            "shareQuota": _usual_quota(account),
-            "enabledProtocols": "SMB",
-            "accessTier": "Premium" if _premium(account) else "TransactionOptimized",
-            "metadata": {},
-            **properties,
-            "lastModifiedTime": moment(),
-            "leaseStatus": "unlocked",
-            "leaseState": "available",
-        },
-    }
-    folder = share_folder(world, sub, account["name"], name)
-    if not sub.get(path):  # its account may have been deleted with the whole group
-        shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    sub.resources[path.lower()] = body
-    return body
-
-
-async def _service(call: Call) -> dict[str, Any]:
-    account = _account(call)
-    return {
-        "id": call.path,
-        "name": "default",
-        "type": _SERVICE,
-        "sku": account["sku"],
-        "properties": {"shareDeleteRetentionPolicy": {"enabled": True, "days": 7}},
-    }
-
-
-async def _put_share(call: Call) -> Response:
-    account, name = _account(call), call.params["share"]
-    properties = checked(M.FileShare, call.body).get("properties", {})
-    if not _SHARE_NAME.match(name):
-        raise invalid(
-            f"The share name '{name}' is not valid: 3 to 63 lower-case letters, digits and single"
-            " hyphens.",
-            "InvalidResourceName",
-        )
-    _check_size(account, properties.get("shareQuota", _usual_quota(account)))
-    there = call.sub.get(call.id)
-    kept = share_made(call.world, call.sub, account, name, properties)
-    return JSONResponse(kept, status_code=200 if there else 201)
-
-
-async def _get_share(call: Call) -> dict[str, Any]:
-    _account(call)
-    found = call.sub.get(call.id)
-    if found is None:
-        raise Refused(404, "ShareNotFound", "The specified share does not exist.")
-    return found
-
-
-async def _list_share(call: Call) -> dict[str, Any]:
-    _account(call)
-    return page(call, call.sub.under(call.path))
-
-
-async def _delete_share(call: Call) -> Response:
-    account = _account(call)
-    found = call.sub.resources.pop(call.id, None)
-    if found is None:
-        return Response(status_code=204)
-    folder = share_folder(call.world, call.sub, account["name"], found["name"])
-    shutil.rmtree(folder, ignore_errors=True)
-    return Response(status_code=200)
-
-
-def _account(call: Call) -> dict[str, Any]:
-    path = call.path[: call.id.index("/fileservices/")]
-    account = call.sub.get(path)
-    if account is None:
-        raise not_found(path)
-    if account["kind"] != "FileStorage" and _premium(account):
-        raise invalid("File is not supported for the account.", "FeatureNotSupportedForAccount")
-    return account
-
-
-def _premium(account: dict[str, Any]) -> bool:
-    return bool(account["sku"]["name"].startswith("Premium"))
-
-
-def _usual_quota(account: dict[str, Any]) -> int:
-    return _SMALLEST_PREMIUM_GIB if _premium(account) else _USUAL_STANDARD_GIB
-
-
-def _check_size(account: dict[str, Any], quota: int) -> None:
-    first = account["sku"]["name"] in {"Premium_LRS", "Premium_ZRS"}
-    smallest = _SMALLEST_PREMIUM_GIB if first else 1
-    if not smallest <= quota <= _LARGEST_GIB:
-        raise invalid(
-            "The value for one of the properties is not in the correct format: shareQuota must be"
-            f" from {smallest} to {_LARGEST_GIB}.",
-            "InvalidXmlNodeValue",
-        )
+    told = f"Bearer authorization_uri={login} resource_id={_AUDIENCE}"
+    refused.headers["WWW-Authenticate"] = told
+    raise refused

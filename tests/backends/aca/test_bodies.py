@@ -7,8 +7,8 @@ from typing import Any, Final
 import pytest
 
 from backends.aca import resources
-from simulators.azure.errors import Refused
-from simulators.azure.serving import checked
+from simulators.azure.admission import Refused
+from simulators.azure.schema import checked
 from tests.backends.aca.planned import drawn, sent
 
 _GROUND: Final = drawn().ground

@@ -1,17 +1,14 @@
 """Container apps as the simulated Azure is asked for them, and their replicas."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any, Final
 
 import anyio
-import httpx2
 from azure.mgmt.appcontainers import models as M  # noqa: N812  as Microsoft writes it
 
 from backends.aca.site import Clients
 from tests.azure_plane import Controls
 
-KEY: Final = "a-key-of-the-test"
 _RHYTHM_SECONDS: Final = 0.03
 
 
@@ -66,6 +63,14 @@ def wanted(clients: Clients, *words: str, **template: Any) -> Any:
     )
 
 
+def small(clients: Clients, **template: Any) -> Any:
+    """An app that Azure takes, on processors alone, which nobody asks."""
+    app = wanted(clients, **template)
+    app.properties.workload_profile_name = app.properties.configuration.ingress = None
+    app.properties.template.containers[0].resources = M.ContainerResources(cpu=0.5, memory="1Gi")
+    return app
+
+
 class Apps:
     """The apps of one subscription that is prepared."""
 
@@ -104,65 +109,9 @@ class Apps:
                     return found
                 await anyio.sleep(_RHYTHM_SECONDS)
 
-    async def revision(self, named: str = "", name: str = "one") -> Any:
-        """The newest, if none is named."""
-        apps = await self.clients.apps()
-        named = named or str((await self.get(name)).latest_revision_name)
-        return await apps.container_apps_revisions.get_revision(self.clients.group, name, named)
-
-    async def revision_until(
-        self, holds: Callable[[Any], bool], named: str = "", name: str = "one"
-    ) -> Any:
-        with anyio.fail_after(20):
-            while True:
-                found = await self.revision(named, name)
-                if holds(found):
-                    return found
-                await anyio.sleep(_RHYTHM_SECONDS)
-
-    async def replicas(self, named: str = "", name: str = "one") -> list[Any]:
-        apps = await self.clients.apps()
-        named = named or str((await self.get(name)).latest_revision_name)
-        found = await apps.container_apps_revision_replicas.list_replicas(
-            self.clients.group, name, named
-        )
-        return list(found.value)
-
     async def act(self, what: str, name: str = "one") -> None:
         """`start`, `stop` or `delete` it."""
         apps = (await self.clients.apps()).container_apps
         poller = await getattr(apps, f"begin_{what}")(self.clients.group, name)
         with anyio.fail_after(20):
             await poller.result()
-
-    async def until_replicas(self, count: int) -> list[dict[str, Any]]:
-        """Wait until so many are there."""
-        found: list[dict[str, Any]] = await self.seen(
-            lambda told: len(told["replicas"]) == count, "replicas"
-        )
-        return found
-
-    async def until_event(self, reason: str) -> list[str]:
-        """Wait for an event of the system."""
-        found: list[str] = await self.seen(lambda told: reason in told["events"], "events")
-        return found
-
-    async def seen(self, holds: Callable[[dict[str, Any]], bool], what: str) -> Any:
-        with anyio.fail_after(20):
-            while True:
-                told = self.controls.get(self.subscription)
-                if holds(told):
-                    return told[what]
-                await anyio.sleep(_RHYTHM_SECONDS)
-
-
-def url_of(app: Any) -> str:
-    """Where it is asked."""
-    return f"http://{app.properties.configuration.ingress.fqdn}"
-
-
-@asynccontextmanager
-async def caller() -> AsyncIterator[httpx2.AsyncClient]:
-    """Whoever asks an app."""
-    async with httpx2.AsyncClient(trust_env=False, timeout=30) as client:
-        yield client

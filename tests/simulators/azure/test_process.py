@@ -20,7 +20,7 @@ from core.settings import AzurePlane
 from core.waiting import wait_until
 from tests.azure_plane import Controls, azure_plane
 from tests.backends.aca.sites import opened
-from tests.simulators.azure.container_apps import NAME, created, small
+from tests.simulators.azure.apps import Apps, scale, small
 
 pytestmark = [pytest.mark.anyio, pytest.mark.life]
 
@@ -33,13 +33,13 @@ async def test_a_process_that_is_started_again_knows_everything_and_is_believed(
     with azure_plane(tmp_path) as before:
         Controls(before).set(sub, prepared=True)
         async with opened(before, sub) as site:
-            await created(site.clients, small(site.clients))
+            await Apps(site.clients, Controls(before)).put(small(site.clients))
     with azure_plane(tmp_path) as after:
         assert (after.arm, after.http, after.ca) == (before.arm, before.http, before.ca)
         assert after.pid != before.pid
         async with opened(before, sub) as site:
             apps = (await site.clients.apps()).container_apps
-            found = await apps.get(site.clients.group, NAME)
+            found = await apps.get(site.clients.group, "one")
             assert found.provisioning_state == "Succeeded"
 
 
@@ -51,24 +51,24 @@ async def test_an_operation_goes_on_after_the_process_was_killed(tmp_path: Path)
         async with opened(first, sub) as site:
             apps = (await site.clients.apps()).container_apps
             poller = await apps.begin_create_or_update(
-                site.clients.group, NAME, small(site.clients)
+                site.clients.group, "one", small(site.clients)
             )
             token = poller.continuation_token()
             os.kill(first.pid, signal.SIGKILL)
             await _gone(first.pid)
             with pytest.raises(ServiceRequestError):
-                await apps.get(site.clients.group, NAME, retry_total=0)
+                await apps.get(site.clients.group, "one", retry_total=0)
     with azure_plane(tmp_path) as second:
         async with opened(second, sub) as site:
             with anyio.fail_after(30):
                 app = await _followed(site.clients, token)
-    assert (app.name, app.provisioning_state) == (NAME, "Succeeded")
+    assert (app.name, app.provisioning_state) == ("one", "Succeeded")
 
 
 async def _followed(clients: Clients, token: str) -> M.ContainerApp:
     apps = (await clients.apps()).container_apps
     poller: Any = await apps.begin_create_or_update(
-        clients.group, NAME, M.ContainerApp(location=""), continuation_token=token
+        clients.group, "one", M.ContainerApp(location=""), continuation_token=token
     )
     assert isinstance(poller, AsyncLROPoller)
     assert isinstance(poller.polling_method(), AsyncARMPolling)
@@ -105,7 +105,9 @@ async def test_a_subscription_is_told_without_its_secrets(
 ) -> None:
     """A secret's name is there, its value is nowhere."""
     configuration = M.Configuration(secrets=[M.Secret(name="s", value="very-secret")])
-    await created(clients, small(clients, configuration=configuration))
+    app = small(clients)
+    app.properties.configuration = configuration
+    await Apps(clients, controls).put(app)
     vault = await clients.secrets()
     await vault.set_secret("hf-token", "more-secret")
     told = controls.get(clients.subscription)
@@ -119,7 +121,7 @@ async def test_a_subscription_that_is_dropped_is_bare_again(
     controls: Controls, clients: Clients
 ) -> None:
     """Also what ran for it has ended."""
-    await created(clients, small(clients, scale=M.Scale(min_replicas=1, max_replicas=1)))
+    await Apps(clients, controls).put(small(clients, scale=scale(1)))
     controls.drop(clients.subscription)
     told = controls.get(clients.subscription)
     assert (told["resources"], told["replicas"], told["providers"]) == ([], [], [])

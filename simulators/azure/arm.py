@@ -1,0 +1,612 @@
+"""Azure Resource Manager: one store for every type of resource, and the ways of all of them.
+
+A type is a `Kind`: the SDK's model that its body is checked by, the form of its names, how long
+changes take, and what it does beyond being kept. Whatever the types have in common is here.
+"""
+
+import importlib
+import re
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final, Literal
+from urllib.parse import urlencode
+
+import anyio
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from simulators.azure import admission
+from simulators.azure.admission import (
+    Refused,
+    begin_call,
+    denied,
+    endpoint,
+    json_of,
+    not_found,
+    refusal,
+)
+from simulators.azure.schema import checked
+from simulators.azure.state import CATALOG, TYPES, Body, Operation, Subscription, World
+
+_UNREGISTERED: Final = frozenset(
+    {"microsoft.resources", "microsoft.authorization", "microsoft.policyinsights"}
+)
+"""Nobody has to register these."""
+_VERSION: Final = re.compile(r"^\d{4}-\d{2}-\d{2}(-preview)?$")
+_ASKED: Final = ("location", "tags", "identity", "sku", "kind", "properties")
+"""What a patch changes a part of."""
+_AGAIN: Final = {"Retry-After": "0"}
+"""Whoever looks may take their own rhythm; Azure asks to wait some seconds."""
+_ACTIONS: Final = {
+    "GET": "read", "LIST": "read", "HEAD": "read", "PUT": "write", "PATCH": "write",
+    "DELETE": "delete",
+}  # fmt: skip
+
+Handler = Callable[["Call"], Awaitable[Response | Body]]
+"""Answers a call; a dict is the JSON of a 200. Raises Refused."""
+Work = Callable[[World, Subscription, Operation, Body], Awaitable[None]]
+"""Does what a change takes beyond time. Raises Refused: the operation has failed."""
+
+
+async def _nothing(_world: World, _sub: Subscription, _operation: Operation, _body: Body) -> None:
+    pass
+
+
+async def _no_end(_world: World, _sub: Subscription, _body: Body) -> None:
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """One type of resource."""
+
+    type: str
+    """Such as Microsoft.App/containerApps; an extension of others is found at their ids."""
+    model: Any = None
+    """What a PUT may hold, as the SDK has it."""
+    fill: Callable[["Call", Body, Body | None], Body] = lambda _call, asked, _there: asked
+    """Makes what is kept of what was asked for, with Azure's defaults; what its `work` must know
+    is told as `operation`. Raises Refused."""
+    shown: Callable[[World, Subscription, Body], Body] = lambda _world, _sub, body: body
+    """Makes what is told of what is kept, without secrets."""
+    names: str = ""
+    """The form of its names, and then how others are refused."""
+    bad_name: str = ""
+    verbs: Sequence[str] = ()
+    """What is answered as for every type."""
+    handlers: Mapping[str, Handler] = field(default_factory=dict)
+    """What is answered otherwise than here: by verb, LIST among them, or by action."""
+    busy: str = ""
+    """How a second change is refused while one is under way."""
+    missing: str = ""
+    """How it is told that there is none, where that is not ARM's own."""
+    moved: str = "other-location"
+    """How another location is refused."""
+    bad_body: str = ""
+    """How a body is refused that the model does not know."""
+    extends: bool = False
+    """Whether it is found at the ids of other resources."""
+    located: bool = True
+    authored: bool = True
+    """Whether it tells who made it."""
+    page: int = 5
+    """Rows of one page, 0 for all; Azure gives more, but nobody must count on that."""
+    created: int = 201
+    state: str = ""
+    """While it is made; it is there at once if empty."""
+    changing: str = ""
+    """While it is changed; that is through at once if empty."""
+    deleting: str = ""
+    """While it is deleted; it is gone at once if empty."""
+    told: Literal["", "Location", "Azure-AsyncOperation"] = ""
+    """The header by which the change by PUT is followed; the others are by Location."""
+    seconds: str = "operation_seconds"
+    """The knob that says how long it takes to be made."""
+    statuses: str = ""
+    results: str = ""
+    """Where operations are looked up, by their status or their result."""
+    work: Mapping[str, Work] = field(default_factory=dict)
+    """What `put`, and actions that take time, do beyond that."""
+    keep: Callable[["Call", Body], None] = lambda _call, _body: None
+    """Refuses that it is deleted."""
+    ended: Callable[[World, Subscription, Body], Awaitable[None]] = _no_end
+    """Ends what it had beyond its body, when it is deleted."""
+    may: str = ""
+    """What permissions begin with, where that is not the type."""
+    call: str = ""
+    """What faults know it by, where that is not the type."""
+
+
+KINDS: Final[dict[str, Kind]] = {}
+"""By type, in lower case."""
+
+
+def kind_of(type_: str, **behaviour: Any) -> Kind:
+    """Return a type as `types.toml` has it, with what it does beyond that."""
+    said = {"verbs": ("GET", "PUT", "DELETE", "LIST"), **TYPES[type_]}
+    if model := said.get("model"):
+        package, name = model.split()
+        said["model"] = getattr(importlib.import_module(package), name)
+    return Kind(type=type_, **said, **behaviour)
+
+
+def serve(*kinds: Kind) -> None:
+    """Serve types, and the collections where their operations are looked up."""
+    for kind in kinds:
+        KINDS[kind.type.lower()] = kind
+        namespace = kind.type.partition("/")[0]
+        for name, handler in ((kind.statuses, _status), (kind.results, _result)):
+            if name:
+                looked = f"{namespace}/locations/{name}"
+                KINDS[looked.lower()] = Kind(
+                    type=looked, handlers={"GET": handler}, call="operations"
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call that was admitted."""
+
+    world: World
+    sub: Subscription
+    kind: Kind
+    verb: str
+    """Of HTTP, LIST for a collection, or the name of an action."""
+    path: str
+    """As it was asked for, without an action."""
+    group: str
+    """The name of the resource group, if it is in one."""
+    names: tuple[str, ...]
+    """Those in the path below its provider, as they were written."""
+    query: Mapping[str, str]
+    body: Body
+
+    @property
+    def id(self) -> str:
+        """The resource's id in lower case."""
+        return self.path.lower()
+
+    @property
+    def name(self) -> str:
+        """The resource's name."""
+        return self.names[-1]
+
+    @property
+    def scope(self) -> str:
+        """What a resource that extends others is found at."""
+        return self.path[: self.id.rindex("/providers/")]
+
+    @property
+    def parent(self) -> str:
+        """The id of the whole resource or group that this one is a part of."""
+        provider = self.id.rfind("/providers/")
+        words = self.path[max(0, provider) :].split("/")
+        return self.path[: max(0, provider)] + "/".join(words[:5])
+
+    def found(self) -> Body:
+        """Return the resource that the path names.
+
+        Raises:
+            Refused: There is none.
+        """
+        body = self.sub.get(self.path)
+        if body is None and self.kind.missing:
+            raise refusal(self.kind.missing, name=self.name)
+        if body is None:
+            raise not_found(self.path)
+        return body
+
+
+async def answer(world: World, request: Request) -> Response:
+    """Answer a call to Resource Manager, or refuse it as that does."""
+    response = await endpoint(world, partial(_answered, world))(request)
+    response.headers["x-ms-request-id"] = str(uuid.uuid4())
+    return response
+
+
+async def _answered(world: World, request: Request) -> Response | Body:
+    path = request.scope["path"].rstrip("/")
+    words = path.split("/")[1:]
+    if len(words) < 2:
+        raise refusal("not-served", path=path)
+    kind, names, action, listed = _read(words[2:], request.method, path)
+    verb = action or ("LIST" if listed and request.method == "GET" else request.method)
+    if verb not in {*kind.verbs, *kind.handlers} or (listed and verb != "LIST"):
+        raise refusal("no-verb", method=request.method)
+    sub = world.subscription(words[1])
+    label = f"{request.method} {kind.call or kind.type}"
+    fault = await begin_call(sub, f"{label}/{action}" if action else label)
+    claims = admission.caller_of(world, request.headers, admission.ARM)
+    call = Call(
+        world=world,
+        sub=sub,
+        kind=kind,
+        verb=verb,
+        path=path.rpartition("/")[0] if action else path,
+        group=words[3] if len(words) > 3 and words[2].lower() == "resourcegroups" else "",
+        names=tuple(names),
+        query=request.query_params,
+        body=await json_of(request),
+    )
+    _admit(call, claims)
+    answered = await kind.handlers.get(verb, _HANDLERS.get(verb, _list))(call)
+    if request.method not in {"GET", "HEAD"}:
+        world.keep(sub)
+    if fault:
+        await fault.happen()
+    return answered
+
+
+def _read(words: list[str], method: str, path: str) -> tuple[Kind, list[str], str, bool]:
+    """Return whose a path is, the names in it, an action, and whether it is a collection's."""
+    action = words[-1] if method == "POST" and words else ""
+    words = words[:-1] if action else words
+    lower = [word.lower() for word in words]
+    if "providers" not in lower:
+        kind, rest = "/".join(["Microsoft.Resources", *words[::2]]), words
+    else:
+        namespace, *rest = words[len(lower) - lower[::-1].index("providers") :] or [""]
+        kind = "/".join([namespace, *rest[::2]])
+        if action in {"register", "unregister"} or not (rest or action):
+            kind = "Microsoft.Resources/subscriptions/providers"
+            rest = ["providers", *filter(None, [namespace])]
+    if kind.lower() not in KINDS:
+        raise refusal("not-served", path=path)
+    return KINDS[kind.lower()], rest[1::2], action, len(rest) % 2 == 1
+
+
+def _admit(call: Call, claims: admission.Claims) -> None:
+    """Refuse whoever may not, and what is nowhere."""
+    version = call.query.get("api-version")
+    if version is None:
+        raise refusal("no-version")
+    if not _VERSION.match(version):
+        raise refusal("bad-version", version=version)
+    sub, kind = call.sub, call.kind
+    action = f"{kind.may or kind.type}/{_ACTIONS.get(call.verb, f'{call.verb}/action')}"
+    if call.verb in {"register", "unregister"}:
+        action = f"{call.name}/{call.verb}/action"
+    forbidden = call.verb in {"register", "unregister"} and sub.knobs.group_alone
+    if denied(sub, action) or forbidden or claims.rehearsed_subscription != sub.id:
+        raise refusal(
+            "not-authorized", who=claims.name, oid=claims.oid, action=action, scope=call.path
+        )
+    namespace = kind.type.partition("/")[0]
+    known = namespace.lower() in _UNREGISTERED or sub.registered(namespace)
+    if not known and (call.verb not in {"GET", "LIST"} or "/locations/" in call.id):
+        raise refusal("registration", namespace=namespace)
+    group = f"/subscriptions/{sub.id}/resourcegroups/{call.group}"
+    if call.group and group.lower() != call.id and not sub.get(group):
+        raise refusal("no-group", name=call.group)
+    if kind.extends:
+        if "/providers/" in call.scope.lower() and not sub.get(call.scope):
+            raise not_found(call.scope)
+    elif call.group and call.kind.type.count("/") > 1 and not sub.get(call.parent):
+        raise not_found(call.parent)
+
+
+async def _get(call: Call) -> Body:
+    return call.kind.shown(call.world, call.sub, call.found())
+
+
+async def _list(call: Call) -> Body:
+    whole = call.group or call.kind.extends
+    rows = call.sub.under(call.path) if whole else call.sub.of_type(call.kind.type)
+    return page(call, [call.kind.shown(call.world, call.sub, one) for one in rows])
+
+
+async def _put(call: Call) -> Response:
+    kind, there = call.kind, call.sub.get(call.path)
+    body = kept(call, _asked(call, there, patch=False), there)
+    status = 200 if there else kind.created
+    if not (kind.changing if there else kind.state):
+        return JSONResponse(kind.shown(call.world, call.sub, body), status)
+    statuses = kind.told == "Azure-AsyncOperation"
+    operation = begin(call, "put", statuses=statuses, **body.pop("operation", {}))
+    if status == 202:
+        return Response(status_code=202, headers=location(call.world, operation))
+    headers = {kind.told: _url(call.world, operation), **_AGAIN} if kind.told else {}
+    return JSONResponse(kind.shown(call.world, call.sub, body), status, headers)
+
+
+async def _patch(call: Call) -> Response:
+    there = call.found()
+    asked = _asked(call, there, patch=True)
+    whole: Body = {key: there[key] for key in _ASKED if key in there}
+    body = kept(call, merged(whole, asked), there)
+    operation = begin(call, "put", **body.pop("operation", {}))
+    return Response(status_code=202, headers=location(call.world, operation))
+
+
+def _asked(call: Call, there: Body | None, *, patch: bool) -> Body:
+    """Return what is asked for, as far as it is the caller's to say."""
+    kind = call.kind
+    if kind.located:
+        _check_location(call, there)
+    try:
+        asked = checked(kind.model, call.body, patch=patch)
+    except Refused as refused:
+        raise refusal(kind.bad_body, why=refused.message) if kind.bad_body else refused from refused
+    if kind.names and not re.match(kind.names, call.name):
+        raise refusal(kind.bad_name, name=call.name)
+    check_tags(asked.get("tags"))
+    check_free(call)
+    return asked
+
+
+def kept(call: Call, asked: Body, there: Body | None, *, at_once: bool = False) -> Body:
+    """Keep what was asked for, filled in as its type is."""
+    kind = call.kind
+    body: Body = {
+        "id": there["id"] if there else call.path,
+        "name": there["name"] if there else call.name,
+        "type": kind.type,
+    }
+    if kind.located:
+        body |= {"location": plain_region(asked["location"]), "tags": asked.get("tags") or {}}
+    if kind.authored:
+        body["systemData"] = _authors(call.sub, there)
+    body |= kind.fill(call, asked, there)
+    if kind.state:
+        state = "" if at_once else kind.changing if there else kind.state
+        body["properties"]["provisioningState"] = state or "Succeeded"
+    call.sub.resources[call.id] = body
+    return body
+
+
+def made(world: World, sub: Subscription, path: str, asked: Body) -> Body:
+    """Make a resource at once."""
+    kind, names, _, _ = _read(path.split("/")[3:], "PUT", path)
+    group = path.split("/")[4]
+    call = Call(
+        world=world, sub=sub, kind=kind, verb="PUT", path=path, group=group, names=tuple(names),
+        query={}, body=asked,
+    )  # fmt: skip
+    return kept(call, asked, sub.get(path), at_once=True)
+
+
+async def delete(call: Call) -> Response:
+    """Delete a resource; what is not there is gone already."""
+    body = call.sub.get(call.path)
+    if body is None:
+        return Response(status_code=204)
+    check_free(call)
+    call.kind.keep(call, body)
+    if not call.kind.deleting:
+        await remove(call.world, call.sub, call.id)
+        return Response(status_code=200)
+    operation = begin(call, "delete", forced=call.query.get("force", "").lower() == "true")
+    body["properties"]["provisioningState"] = call.kind.deleting
+    return Response(status_code=202, headers=location(call.world, operation))
+
+
+async def remove(world: World, sub: Subscription, resource: str) -> None:
+    """Forget a resource with everything below it, once it has ended what it had."""
+    for name in [one for one in sub.resources if f"{one}/".startswith(f"{resource}/")]:
+        if body := sub.resources.get(name):
+            await KINDS[body["type"].lower()].ended(world, sub, body)
+    for name in [one for one in sub.resources if f"{one}/".startswith(f"{resource}/")]:
+        del sub.resources[name]
+
+
+_HANDLERS: Final[Mapping[str, Handler]] = {
+    "GET": _get, "LIST": _list, "PUT": _put, "PATCH": _patch, "DELETE": delete
+}  # fmt: skip
+
+
+def page(call: Call, rows: Sequence[Body]) -> Body:
+    """Return one page of rows and the whole URL of the next, if there is one.
+
+    Raises:
+        Refused: The token is not one of ours.
+    """
+    token = call.query.get("$skipToken", "0")
+    if not token.isdecimal():
+        raise refusal("skip-token")
+    first, end = int(token), int(token) + (call.kind.page or len(rows))
+    told: Body = {"value": list(rows[first:end])}
+    if end < len(rows):
+        query = urlencode({**call.query, "$skipToken": str(end)}, safe="$")
+        told["nextLink"] = f"{call.world.urls.arm}{call.path}?{query}"
+    return told
+
+
+def begin(call: Call, work: str, *, statuses: bool = False, **more: Any) -> Operation:
+    """Begin an operation, which is looked up by its status or else by its result."""
+    number, kind = str(uuid.uuid4()), call.kind
+    body = call.sub.get(call.path)
+    region = plain_region(body.get("location", "global")) if body else "global"
+    base = f"/subscriptions/{call.sub.id}/providers/{kind.type.partition('/')[0]}"
+    operation = Operation(
+        id=number,
+        type=kind.type.lower(),
+        work=work,
+        resource=call.id,
+        path=f"{base}/locations/{region}/{kind.statuses if statuses else kind.results}/{number}",
+        api_version=call.query["api-version"],
+        begun=time.time(),
+        more=more,
+    )
+    call.sub.operations[number] = operation
+    call.world.tasks.start_soon(_go_on, call.world, call.sub, operation)
+    return operation
+
+
+def resume(world: World) -> None:
+    """Go on with what another process began."""
+    for sub in world:
+        for operation in sub.operations.values():
+            if operation.status == "InProgress":
+                world.tasks.start_soon(_go_on, world, sub, operation)
+
+
+async def _go_on(world: World, sub: Subscription, operation: Operation) -> None:
+    kind = KINDS[operation.type]
+    try:
+        await _lasting(sub, operation, kind)
+        body = sub.resources.get(operation.resource)
+        if operation.work == "delete":
+            await remove(world, sub, operation.resource)
+            await kind.work.get("delete", _nothing)(world, sub, operation, body or {})
+        elif operation.work == "put" and body:
+            await _settled(world, sub, operation, body)
+        elif operation.work != "put":
+            await kind.work[operation.work](world, sub, operation, body or {})
+            operation.answer = kind.shown(world, sub, body) if body else {}
+        operation.status = "Succeeded"
+    except Refused as refused:
+        operation.error, operation.error_status = refused.error, refused.status
+        operation.status = "Failed"
+    world.keep(sub)
+
+
+async def _settled(world: World, sub: Subscription, operation: Operation, body: Body) -> None:
+    kind = KINDS[operation.type]
+    try:
+        await kind.work.get("put", _nothing)(world, sub, operation, body)
+    except Refused:
+        body["properties"]["provisioningState"] = "Failed"
+        raise
+    body["properties"]["provisioningState"] = "Succeeded"
+    operation.answer = kind.shown(world, sub, body)
+
+
+async def _lasting(sub: Subscription, operation: Operation, kind: Kind) -> None:
+    """Wait until it has taken as long as it is set to take now: it may be let end sooner."""
+    body = sub.resources.get(operation.resource) or {"properties": {}}
+    new = operation.work == "put" and body["properties"].get("provisioningState") == kind.state
+    while operation.status == "InProgress":
+        lasts = getattr(sub.knobs, kind.seconds if new else "operation_seconds")
+        left = operation.begun + lasts - time.time()
+        if left <= 0:
+            return
+        await anyio.sleep(min(left, 0.05))
+    raise refusal("canceled")
+
+
+def check_free(call: Call) -> None:
+    """Refuse a second change while one is under way, where the type does."""
+    under_way = any(
+        one.resource == call.id and one.status == "InProgress"
+        for one in call.sub.operations.values()
+    )
+    if call.kind.busy and under_way:
+        raise refusal(call.kind.busy, name=call.name)
+
+
+async def _status(call: Call) -> Response:
+    """Tell the status: a failed operation's with 200 as well."""
+    found = _operation(call)
+    told: Body = {
+        "id": found.path,
+        "name": found.id,
+        "status": found.status,
+        "startTime": datetime.fromtimestamp(found.begun, UTC).isoformat(),
+    }
+    if found.error:
+        told["error"] = found.error
+    return JSONResponse(told, headers=_AGAIN if found.status == "InProgress" else {})
+
+
+async def _result(call: Call) -> Response:
+    """Answer 202 until it is done; then the resource, nothing, or the error."""
+    found = _operation(call)
+    if found.status == "InProgress":
+        return Response(status_code=202, headers=location(call.world, found))
+    if found.error:
+        return JSONResponse({"error": found.error}, found.error_status)
+    return Response(status_code=204) if found.answer is None else JSONResponse(found.answer)
+
+
+def _operation(call: Call) -> Operation:
+    found = call.sub.operations.get(call.name.lower())
+    if found is None:
+        raise refusal("no-operation", name=call.name)
+    return found
+
+
+def location(world: World, operation: Operation) -> dict[str, str]:
+    """Return the headers of an operation that answers 202 until it is done."""
+    return {"Location": _url(world, operation), **_AGAIN}
+
+
+def _url(world: World, operation: Operation) -> str:
+    return f"{world.urls.arm}{operation.path}?api-version={operation.api_version}"
+
+
+def _check_location(call: Call, there: Body | None) -> None:
+    """Refuse a body, a patch as well, without the location, or with another than before."""
+    named = call.body.get("location")
+    if not isinstance(named, str) or not named:
+        raise refusal("no-location")
+    if there and plain_region(there["location"]) != plain_region(named):
+        before = {"name": there["name"], "there": there["location"]}
+        raise refusal(call.kind.moved, asked=named, **before)
+
+
+def plain_region(named: str) -> str:
+    """Write `Sweden Central` as swedencentral."""
+    return named.lower().replace(" ", "")
+
+
+def display_of(region: str) -> str:
+    """Return a region's name as Azure shows it, such as Sweden Central."""
+    return str(CATALOG["regions"].get(region, [region.title()])[0])
+
+
+def check_tags(tags: Mapping[str, str] | None) -> None:
+    """Refuse tags that ARM does not keep.
+
+    source: learn.microsoft.com, Use tags to organize your Azure resources
+
+    Raises:
+        Refused: There are too many, or one is too long or has a letter that may not be.
+    """
+    if tags and len(tags) > 50:
+        raise refusal("tags", count=len(tags))
+    for name, value in (tags or {}).items():
+        if not name or len(name) > 512 or set("<>%&\\?/") & set(name):
+            raise refusal("tag-name", name=name[:80])
+        if len(value) > 256:
+            raise refusal("tag-value", name=name, count=len(value))
+
+
+def merged(there: Mapping[str, Any], change: Mapping[str, Any]) -> Body:
+    """Apply a JSON merge patch (RFC 7396): objects merge, arrays are replaced, null removes.
+
+    >>> merged({"a": {"b": 1, "c": 2}, "d": [1, 2]}, {"a": {"b": None}, "d": [3]})
+    {'a': {'c': 2}, 'd': [3]}
+    """
+    result = dict(there)
+    for key, value in change.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, Mapping):
+            old = result.get(key)
+            result[key] = merged(old if isinstance(old, Mapping) else {}, value)
+        else:
+            result[key] = value
+    return result
+
+
+def moment(at: float | None = None) -> str:
+    """Write a moment (epoch seconds; None is now) as Azure does."""
+    then = datetime.now(UTC) if at is None else datetime.fromtimestamp(at, UTC)
+    return then.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _authors(sub: Subscription, there: Body | None) -> dict[str, str]:
+    """Say who made a resource, and who changed it last: the caller, now."""
+    now, old = moment(), (there or {}).get("systemData", {})
+    return {
+        "createdBy": old.get("createdBy", sub.caller_name),
+        "createdByType": "User",
+        "createdAt": old.get("createdAt", now),
+        "lastModifiedBy": sub.caller_name,
+        "lastModifiedByType": "User",
+        "lastModifiedAt": now,
+    }

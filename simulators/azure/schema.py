@@ -1,0 +1,156 @@
+"""What the SDK's own models say of a body: its keys, their types, what only Azure writes."""
+
+import enum
+import functools
+import importlib
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Final
+
+from simulators.azure.admission import Refused, refusal
+
+_WORDS: Final[dict[str, Any]] = {"str": str, "int": int, "long": int, "float": float, "bool": bool}
+"""Types of the older models; what is not here, and no model, may be anything."""
+_UNIONS: Final = (typing.Union, types.UnionType)
+
+
+class Field(typing.NamedTuple):
+    """One key of an object."""
+
+    kind: Any
+    """A type hint, or the Shape of what is inside."""
+    read_only: bool = False
+    required: bool = False
+
+
+class Shape(typing.NamedTuple):
+    """An object and its keys."""
+
+    name: str
+    fields: Mapping[str, Field]
+
+
+def checked(model: type, body: Mapping[str, Any], *, patch: bool = False) -> dict[str, Any]:
+    """Give the body without what only Azure writes; a patch may lack things and hold nulls.
+
+    Raises:
+        Refused: A key is none of the model's, a value is of another type, something is missing.
+    """
+    return _object(_shape(model), body, patch=patch)
+
+
+def _object(shape: Shape, body: Any, *, patch: bool) -> dict[str, Any]:
+    if not isinstance(body, Mapping):
+        raise _wrong(shape.name, body)
+    for key in body:
+        if key not in shape.fields:
+            why = f"Could not find member '{key}' on object of type '{shape.name}'."
+            raise refusal("content", why=why)
+    for key, field in shape.fields.items():
+        if field.required and not patch and body.get(key) is None:
+            why = f"Required property '{key}' not found on object of '{shape.name}'."
+            raise refusal("content", why=why)
+    return {
+        key: _value(shape.fields[key].kind, value, f"{shape.name}.{key}", patch=patch)
+        for key, value in body.items()
+        if not shape.fields[key].read_only and (value is not None or patch)
+    }
+
+
+def _value(kind: Any, value: Any, where: str, *, patch: bool) -> Any:
+    if value is None or kind is Any:
+        return value
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin is list:
+        return [_value(inner[0], one, where, patch=False) for one in _a(list, value, where)]
+    if origin is dict:
+        held = _a(dict, value, where)
+        return {key: _value(inner[1], one, where, patch=patch) for key, one in held.items()}
+    if origin in _UNIONS:
+        return _choice([one for one in inner if one is not type(None)], value, where, patch=patch)
+    if isinstance(kind, Shape) or _is_model(kind):
+        shape = kind if isinstance(kind, Shape) else _shape(kind)
+        return _object(shape, value, patch=patch)
+    return _plain(kind, value, where)
+
+
+def _choice(kinds: list[Any], value: Any, where: str, *, patch: bool) -> Any:
+    enums = [one for one in kinds if isinstance(one, type) and issubclass(one, enum.Enum)]
+    if not enums:
+        return _value(kinds[0], value, where, patch=patch)
+    known = [str(one.value) for one in enums[0]]
+    found = next((one for one in known if one.lower() == str(value).lower()), None)
+    if found is None:
+        why = f"'{value}' is not a valid value of '{where}': {', '.join(known)}."
+        raise refusal("content", why=why)
+    return found
+
+
+def _plain(kind: Any, value: Any, where: str) -> Any:
+    if kind is float:
+        return _a((int, float), value, where)
+    return _a(kind, value, where) if kind in {str, int, bool} else value
+
+
+def _a(kind: Any, value: Any, where: str) -> Any:
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise _wrong(where, value)
+    return value
+
+
+def _wrong(where: str, value: Any) -> Refused:
+    return refusal("content", why=f"Error converting value {value!r:.80} of '{where}'.")
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and (
+        hasattr(kind, "_calculated") or hasattr(kind, "_attribute_map")
+    )
+
+
+@functools.cache
+def _shape(model: Any) -> Shape:
+    fields = _newer(model) if hasattr(model, "_calculated") else _older(model)
+    return Shape(model.__name__, fields)
+
+
+def _newer(model: Any) -> dict[str, Field]:
+    """Read a model that is a mapping, with a field of REST for each attribute."""
+    model.__new__(model)
+    package = importlib.import_module(model.__module__.rpartition(".")[0])
+    hints = typing.get_type_hints(model, localns={"_models": package})
+    return {
+        field._rest_name: Field(  # noqa: SLF001  the SDK has no other word for it
+            hints[name],
+            read_only=field._visibility == ["read"],  # noqa: SLF001  the same
+            required=type(None) not in typing.get_args(hints[name]),
+        )
+        for name, field in model._attr_to_rest_field.items()  # noqa: SLF001  the same
+    }
+
+
+def _older(model: Any) -> dict[str, Field]:
+    """Read a model with a map of attributes; keys such as `properties.name` lie inside."""
+    fields: dict[str, Field] = {}
+    for name, told in model._attribute_map.items():  # noqa: SLF001  the same
+        rules = model._validation.get(name, {})  # noqa: SLF001  the same
+        field = Field(
+            _kind(told["type"], model), rules.get("readonly", False), rules.get("required", False)
+        )
+        outer, _, inner = told["key"].partition(".")
+        if not inner or outer.endswith("\\"):
+            fields[told["key"].replace("\\.", ".")] = field
+            continue
+        inside = fields.setdefault(outer, Field(Shape(f"{model.__name__}.{outer}", {}))).kind
+        fields[outer] = Field(Shape(inside.name, {**inside.fields, inner: field}))
+    return fields
+
+
+def _kind(word: str, model: Any) -> Any:
+    if word.startswith("["):
+        return list[_kind(word[1:-1], model)]  # type: ignore[misc]  # made of what is read
+    if word.startswith("{"):
+        return dict[str, _kind(word[1:-1], model)]  # type: ignore[misc]  # the same
+    package = importlib.import_module(model.__module__.rpartition(".")[0])
+    return _WORDS.get(word) or getattr(package, word, Any)
