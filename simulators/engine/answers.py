@@ -114,9 +114,14 @@ class Served:
         return "model" if message["role"] == "assistant" else str(message["role"])
 
     def _words(self, message: Mapping[str, Any]) -> str:
-        content = message.get("content") or ""
+        content = message.get("content")
+        if content is None and message["role"] != "user":
+            return ""  # what only calls tools has no words
         if isinstance(content, str):
             return content
+        if not (isinstance(content, list) and all(isinstance(part, dict) for part in content)):
+            where = "body.messages.0.content"
+            raise WireError("1 validation error: content", kind="Bad Request", param=where)
         if not self.multimodal and any(part.get("type", "text") != "text" for part in content):
             raise WireError(f"{self.names[0]} is not a multimodal model")
         return "".join(part.get("text", "<image>") for part in content)

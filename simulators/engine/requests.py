@@ -143,6 +143,8 @@ class ChatRequest(Sampling):
             return data
         if data.get("tool_choice") not in (None, "none") and data.get("tools") is None:
             raise invalid("When using `tool_choice`, `tools` must be set.", "tool_choice")
+        if data.get("tools") == []:
+            raise invalid("`tools` must not be an empty array.", "tools")
         if data.get("tools") and "tool_choice" not in data:
             return {**data, "tool_choice": "auto"}
         return data
@@ -167,6 +169,11 @@ class ChatRequest(Sampling):
         """Refuse tools that no parser of the engine's would find in an answer."""
         if not self.tools or self.tool_choice in (None, "none"):
             return
+        named = self.tool_choice.function.name if isinstance(self.tool_choice, _ToolChoice) else ""
+        if named and named not in {tool.function.name for tool in self.tools}:
+            raise WireError(
+                "The tool specified in `tool_choice` does not match any of the specified `tools`"
+            )
         if self.tool_choice == "auto" and not (automatic and parser):
             raise WireError(
                 '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be'

@@ -28,6 +28,7 @@ TOOL: Final[dict[str, Any]] = {
         "parameters": {"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}},
     },
 }
+NAMED: Final = {"type": "function", "function": {"name": "another"}}
 USAGE: Final = {"include_usage": True}
 
 
@@ -225,6 +226,12 @@ REFUSALS: Final[list[tuple[str, dict[str, Any], int, str | None]]] = [
     (TEXT, {}, 400, "prompt"),
     (CHAT, {}, 400, "body.messages"),
     (CHAT, {"messages": []}, 400, None),
+    (CHAT, {"messages": [{"role": "user", "content": 5}]}, 400, "body.messages.0.content"),
+    (CHAT, {"messages": [{"role": "user", "content": ["hi"]}]}, 400, "body.messages.0.content"),
+    (CHAT, {"messages": [{"role": "user", "content": None}]}, 400, "body.messages.0.content"),
+    (CHAT, {**ASK, "tools": []}, 400, "tools"),
+    (CHAT, {**ASK, "tools": [TOOL], "tool_choice": NAMED}, 400, None),
+    (TEXT, {"prompt": [[]]}, 400, None),
     (CHAT, {**ASK, "tools": [TOOL]}, 400, None),
     (CHAT, {**ASK, "tools": [TOOL], "tool_choice": "required"}, 400, None),
     (CHAT, {**ASK, "tool_choice": "auto"}, 400, "tool_choice"),
