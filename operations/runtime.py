@@ -162,7 +162,7 @@ class Stage:
                 self.settings,
                 self.folder,
                 _SIMULATED_ENGINE,
-                simulated_memory_gib=self._simulated_memory_gib(),
+                simulated_memory_gib=self._simulated_memory_gib,
             )
             if self.settings.rehearsal:
                 clouds = self._rehearsal
@@ -170,6 +170,7 @@ class Stage:
             self._open[target] = BACKENDS[row.backend]()(row, world)
         return self._open[target]
 
+    @cached_property
     def _simulated_memory_gib(self) -> tuple[float, float] | None:
         """Return what the simulated engine's machine has, in a rehearsal or where its knobs say."""
         from simulators.engine.flags import Knobs

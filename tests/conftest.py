@@ -3,10 +3,12 @@
 import contextlib
 import functools
 import gc
+import os
 import re
 import signal
 import socket
 import ssl
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +24,7 @@ from tests.azure_plane import azure_plane
 from tests.conversation import Agent, agent_of
 from tests.event_loop import BACKEND
 from tests.google_plane import google_plane
+from tests.planes import folder_in_memory
 
 # What a shell runs in the background has these ignored, and every program started here as well.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -29,6 +32,9 @@ signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 # What is imported stays: looking through it for garbage took a fifth of the collection.
 gc.disable()
+
+# SQLite waits for the disk at each change: 28 % of the tests' time, where the disk is one.
+tempfile.tempdir = folder_in_memory()
 
 # How long an example takes is the machine's business, not the test's.
 hypothesis.settings.register_profile("no-clock", deadline=None, max_examples=60)
@@ -153,13 +159,23 @@ async def agent(settings: Settings) -> AsyncIterator[Agent]:
 def processes_of(folder: Path) -> list[psutil.Process]:
     """Every living process that has to do with a state folder: watchers and engines."""
     found = []
-    for process in psutil.process_iter():
-        try:
-            words = " ".join(process.cmdline())
-            files = process.cwd()
-            alive = process.status() != psutil.STATUS_ZOMBIE
-        except psutil.Error:
-            continue
-        if alive and (str(folder) in words or files.startswith(str(folder))):
-            found.append(process)
+    for pid in psutil.pids():
+        with contextlib.suppress(psutil.Error):
+            words, files = _words_and_home(pid)
+            if str(folder) in words or files.startswith(str(folder)):
+                process = psutil.Process(pid)
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
     return found
+
+
+def _words_and_home(pid: int) -> tuple[str, str]:
+    """Give a command line and where it runs: on Linux 10 times as fast as by psutil."""
+    if not psutil.LINUX:
+        process = psutil.Process(pid)
+        return " ".join(process.cmdline()), process.cwd()
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+        return words.replace(b"\0", b" ").decode(errors="replace"), os.readlink(f"/proc/{pid}/cwd")  # noqa: PTH115
+    except OSError:
+        return "", ""

@@ -1,5 +1,6 @@
 """A simulated cloud's process, from its start until it is ended politely."""
 
+import os
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,8 +14,19 @@ import anyio.from_thread
 from core.environment import ROOT, inherited_environment
 
 _LONGEST_START_SECONDS: Final = 60.0
+_LEAST_BYTES: Final = 2 * 2**30
 NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """To load the authorities' certificates, which nobody asks here, takes 70 ms each time."""
+
+
+def folder_in_memory() -> str | None:
+    """Give where temporary files take no disk; None where there is no room, or nothing may run."""
+    place = Path("/dev/shm")  # noqa: S108  its folders are pytest's, of this user alone
+    if not place.is_dir() or not os.access(place, os.W_OK):
+        return None
+    room = os.statvfs(place)
+    can_run = not room.f_flag & os.ST_NOEXEC
+    return str(place) if can_run and room.f_bavail * room.f_frsize > _LEAST_BYTES else None
 
 
 @contextmanager
