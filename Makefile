@@ -11,7 +11,7 @@ SETTING := $(if $(filter vllm ollama,$(value ENGINE)),,ENGINE) READ_ONLY REHEARS
            VLLM_TARGET VLLM_BASE_URL VLLM_API_KEY VLLM_EXECUTABLE VLLM_DEVOPS_STATE_DIR \
            GOOGLE_% AZURE_% REGISTRY_% ANALYST_% MCP_% TELEMETRY
 APART   := vllm or browser or sweep or azurite or gcloud
-STEER   := DEMO_OPEN YES JSON CLIENT WRITE URL PROJECT TOOL PYTHON SHELL MAKE%
+STEER   := DEMO_OPEN ROOM YES JSON CLIENT WRITE URL PROJECT TOOL PYTHON SHELL MAKE%
 
 given     := $(foreach v,$(.VARIABLES),$(if $(findstring command line,$(origin $(v))),$(v)))
 arguments := $(filter-out $(SETTING) $(STEER),$(given))
@@ -28,7 +28,7 @@ tool  = @$(PY) server.py call $(1) --make $@ $(words) $(if $(call on,JSON),--jso
 
 .PHONY: help demo test test-engine lint run install vllm mcp-config clean deploy status endpoint \
         metrics query logs destroy targets list health stats stop start call broken prices plan advise measure \
-        benchmark benchmarks bench-client test-lives test-failed test-browser test-sweep test-azurite test-gcloud \
+        benchmark benchmarks bench-client test-lives test-browser test-sweep test-azurite test-gcloud \
         setup quotas zones rehearse rehearse-clean first-contact diagnose alerts bench-logs \
         http doctor conformance clients find
 
@@ -51,14 +51,14 @@ rehearse-clean: $(STAMP) ## Forget the simulated clouds and everything in them
 first-contact: $(STAMP) ## Try a real cloud: look, then, once you agree, deploy, try, remove, report (TARGET)
 	@$(PY) first_contact.py '$(subst ','\'',$(value TARGET))' $(if $(call on,YES),yes)
 
-test: $(TOOLS) ## Run the tests that need no real vLLM and no minutes
-	$(PY) -m pytest -q -n 3 -m "not ($(APART) or life)"
+# What is compiled once is not compiled again by each worker and each process that a test starts.
+test test-lives test-engine test-browser: export PYTHONDONTWRITEBYTECODE :=
+
+test: $(TOOLS) ## Run the tests that need no real vLLM and no minutes (ROOM=tools: those of tests/tools)
+	$(PY) -m pytest -q -n 3 --dist worksteal -m "not ($(APART) or life)" $(if $(call on,ROOM),'tests/$(subst ','\'',$(value ROOM))')
 
 test-lives: $(TOOLS) ## Tell whole lives of deployments, and let processes die in every phase (minutes)
-	$(PY) -m pytest -q -n 3 -m "life and not ($(APART))"
-
-test-failed: $(TOOLS) ## Run again, one by one, what failed in the run before
-	$(PY) -m pytest -q --last-failed --last-failed-no-failures none
+	$(PY) -m pytest -q -n 3 --dist worksteal -m "life and not ($(APART))"
 
 test-engine: vllm $(TOOLS) ## Run the tests on a real vLLM
 	$(PY) -m pytest -q -m vllm

@@ -64,6 +64,6 @@ def test_what_is_apart_stays_so(said: str) -> None:
 @pytest.mark.parametrize("piece", ['"', "'", "\\", "[ ", "{", "--a ", " -tp"])
 def test_long_words_take_no_time(piece: str) -> None:
     """Whoever calls may say anything."""
-    begun = time.perf_counter()
+    begun = time.process_time()
     apart(f"--x {piece * 20_000}")
-    assert time.perf_counter() - begun < 1
+    assert time.process_time() - begun < 5  # if it took its square: minutes
