@@ -8,7 +8,7 @@ preflights, deletion, purge and what is left behind all walk the same lists, her
 import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from backends.base import Leaving, Setup, SetupStep
 from backends.common import concurrency
 from backends.common.concurrency import on_disk, side_by_side, write_whole
-from backends.common.preflight import Answer, Question
+from backends.common.preflight import Answer, Question, unfinished
 from core.errors import (
     ApiDisabled,
     Busy,
@@ -232,15 +232,16 @@ async def reconcile(
         ready = all(seen[name].status is Status.READY for name in one.after if name in names)
         if not (ready and one.put and before.status in _TO_PUT and one.name not in put):
             continue
+        put[one.name] = before
         try:
             await one.put()
-        except (ConcurrentChange, *UNSURE):
-            after = await look(one)
+        except (ConcurrentChange, *UNSURE) as exc:
+            put[one.name] = seen[one.name] = after = await look(one)
             if after.status in {Status.ABSENT, before.status}:
                 raise
-            put[one.name] = seen[one.name] = after
+            if isinstance(exc, UNSURE) and after.status in _TO_PUT:
+                del put[one.name]  # half of it happened, and nobody else is at it
             continue
-        put[one.name] = before
         after = await look(one)
         there = after.status is not Status.ABSENT
         seen[one.name] = after if there else Seen(Status.PENDING)
@@ -248,7 +249,7 @@ async def reconcile(
 
 
 async def _take_back(wanted: Sequence[Resource], put: Mapping[str, Seen]) -> None:
-    """Delete what was put for a deployment that came to nothing."""
+    """Delete what was put for a deployment that came to nothing; it was not there before."""
     own = [
         one
         for one in wanted
@@ -259,7 +260,11 @@ async def _take_back(wanted: Sequence[Resource], put: Mapping[str, Seen]) -> Non
     ]
     try:
         if own and (await look(wanted[-1])).status is Status.ABSENT:
-            await remove(own, seconds=_LOOK_SECONDS)
+            for one in reversed(own):
+                with suppress(CloudUnavailable, CloudTimeout):
+                    if (await look(one)).status is Status.ABSENT:
+                        continue
+                await _delete(one, anyio.current_time() + _LOOK_SECONDS)
     except OpsError as exc:
         note(f"Not everything was taken back: {exc.summary}")
 
@@ -307,6 +312,16 @@ async def _delete(resource: Resource, seen: Seen, until: float) -> bool:
         await anyio.sleep(pause)
         pause = min(2 * pause, _LOOK_SECONDS)
     return False
+
+
+def unless_foreign(resource: Resource) -> Resource:
+    """Return the same as a deletion sees it: what was not made here is not there."""
+
+    async def get() -> Any | None:
+        found = await resource.get()
+        return found if found is None or not resource.is_ours or resource.is_ours(found) else None
+
+    return replace(resource, get=get)
 
 
 async def leftovers(resources: Iterable[Resource]) -> tuple[Remainder, ...]:
@@ -368,15 +383,9 @@ async def set_up(wanted: Sequence[Resource], *, seconds: float) -> Setup:
         await advance([replace(one, scope="shared") for one in wanted], seconds=seconds, seen=seen)
     except OpsError as exc:
         ready = {name for name, one in seen.items() if one.status is Status.READY}
-        done = [one.title for one in wanted if one.name in ready]
-        left = [one.title for one in wanted if one.name not in ready]
-        raise type(exc)(
-            f"Set-up ended after {len(done)} of {len(wanted)} steps, at “{left[0]}”: {exc.summary}",
-            cause=exc.cause,
-            fix=f"{exc.fix} What is done stays done: the next call goes on.",
-            data={**exc.data, "done": done, "not_done": left},
-            next_steps=exc.next_steps,
-        ) from exc
+        done = [_sentence(one.title) for one in wanted if one.name in ready]
+        left = [_sentence(one.title) for one in wanted if one.name not in ready]
+        raise unfinished(exc, done, left) from exc
     return _as_setup(wanted, await look_at_all(wanted))
 
 

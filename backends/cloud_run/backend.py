@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from pydantic import SecretStr
 
+from backends import lifecycle
 from backends.base import (
     BootBudget,
     DeploymentConfig,
@@ -32,9 +33,8 @@ from backends.cloud_run import (
     status,
     storage,
 )
-from backends.cloud_run.checks import steps
 from backends.cloud_run.site import Clients, IdentityTokens, Site
-from backends.google import secrets, setup
+from backends.google import secrets
 from core.records import (
     Access,
     Deleted,
@@ -184,11 +184,11 @@ class CloudRunBackend:
     async def setup(self) -> Setup:
         """Look which APIs, accounts, roles and repositories are there."""
         await access.advise(self._site)
-        return await setup.read_setup(steps(self._site))
+        return await lifecycle.setup(checks.shared(self._site))
 
     async def set_up(self) -> Setup:
         """Make those that are missing."""
-        return await setup.make_setup(steps(self._site))
+        return await lifecycle.set_up(checks.shared(self._site), seconds=30.0)
 
     async def quotas(self) -> Sequence[Quota]:
         """Read Cloud Quotas."""

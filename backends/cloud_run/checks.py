@@ -1,9 +1,9 @@
 """What a project must have and what a plan needs of Google: set-up, quotas and preflight."""
 
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache, partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import anyio
 from google.api_core.exceptions import NotFound
@@ -39,8 +39,9 @@ from backends.google.errors import (
     why_unread,
     writing,
 )
-from backends.google.iam import VERSION, Api, Permissions, Role, grant, has_role
-from backends.google.setup import Step, has_roles, token_kept
+from backends.google.iam import Api, Permissions, Role, binding
+from backends.google.setup import has_roles, token_kept
+from backends.lifecycle import Resource
 from core.errors import CloudError, CloudRefused, PermissionDenied, QuotaExceeded
 from core.records import Check, DeploymentSpec, Plan, Preflight, Record
 
@@ -76,39 +77,6 @@ def needs_of(spec: DeploymentSpec, caller: str | None) -> set[str]:
     if spec.access != "public":
         found.add("granting" if caller else "asking")
     return found
-
-
-async def repository_policy(site: Site) -> Any:
-    """Read who has which role on the repository of images; to be called inside `translated`."""
-    client = await site.clients.repositories()
-    request: dict[str, Any] = {
-        "resource": f"{site.clients.parent}/repositories/{REPOSITORY}",
-        "options": {"requested_policy_version": VERSION},
-    }
-    return await client.get_iam_policy(request=request, **reading())
-
-
-async def may_push(site: Site) -> bool:
-    """Whether the account that images are built as has its roles on the repository."""
-    member = f"serviceAccount:{builder_account(site.clients.project)}"
-    try:
-        with translated("read who may push into the repository of images"):
-            policy = await repository_policy(site)
-    except NotFound:
-        return False
-    return all(has_role(policy, role.name, member) for role in needs().repository_roles)
-
-
-async def has_repository(site: Site) -> bool:
-    """Whether the region has our repository of images."""
-    client = await site.clients.repositories()
-    name = f"{site.clients.parent}/repositories/{REPOSITORY}"
-    try:
-        with translated("look for the repository of images"):
-            await client.get_repository(name=name, **reading())
-    except NotFound:
-        return False
-    return True
 
 
 class Allowed(NamedTuple):
@@ -313,16 +281,14 @@ def project_questions(site: Site, spec: DeploymentSpec) -> Iterator[Question]:
 def _of_a_build(site: Site) -> Iterator[Question]:
     account = builder_account(site.clients.project)
     yield from google.check_account(site, account, "build")
-    yield Question(
-        "It may push what it builds and write its log", partial(_builder_roles, site, account)
-    )
+    yield Question("It may push what it builds and write its log", partial(_builder_roles, site))
 
 
-async def _builder_roles(site: Site, account: str) -> Answer:
+async def _builder_roles(site: Site) -> Answer:
     wanted = needs()
     found = {
-        wanted.repository_roles: await may_push(site),
-        wanted.builder_roles: await has_roles(site, account, wanted.builder_roles),
+        wanted.repository_roles: await _pusher(site).get(),
+        wanted.builder_roles: await has_roles(site, BUILDER_ID, wanted.builder_roles),
     }
     missing = [role.name for roles, there in found.items() if not there for role in roles]
     if missing:
@@ -516,7 +482,7 @@ async def _whole(site: Site, bucket: str, folder: str) -> Answer:
 
 
 async def _readable(site: Site, bucket: str) -> Answer:
-    if await storage.has_reader(site, bucket):
+    if await storage.reader(site, bucket).get() is not None:
         return Answer(passed=True, detail=f"By {storage.ROLE} on the bucket.")
     account = runtime_account(site.clients.project)
     return Answer(
@@ -528,88 +494,78 @@ async def _readable(site: Site, bucket: str) -> Answer:
     )
 
 
-def steps(site: Site) -> tuple[Step, ...]:
-    """Give them in the order in which they can be done.
+def shared(site: Site) -> tuple[Resource, ...]:
+    """Return what a project needs once, in the order in which it can be made.
 
     Raises:
         NotConfigured: No project is named.
     """
-    return (*_always(site), *_as_set(site))
-
-
-def _always(site: Site) -> Iterator[Step]:
-    project, wanted = site.clients.project, needs()
-    builder = builder_account(project)
-    yield google.apis_step(site, wanted.apis)
-    # Both before any role: IAM takes a moment to know a new account everywhere.
-    yield google.runtime_account_step(site)
-    yield google.account_step(site, BUILDER_ID, "vLLM images", "images are built")
-    yield google.roles_step(site, RUNTIME_ID, wanted.roles)
-    yield google.roles_step(site, BUILDER_ID, wanted.builder_roles)
-    yield Step(
-        f"The repository {REPOSITORY} for images, in {site.clients.region}",
-        f"gcloud artifacts repositories create {REPOSITORY} --repository-format=docker"
-        f" --location={site.clients.region} --project={project} --labels={google.labels()}",
-        partial(has_repository, site),
-        partial(_make_repository, site),
+    wanted = needs()
+    return (
+        google.apis(site, wanted.apis),
+        # Both before any role: IAM takes a moment to know a new account everywhere.
+        google.account(site),
+        google.account(site, BUILDER_ID, "vLLM images", "images are built"),
+        google.roles(site, RUNTIME_ID, wanted.roles),
+        google.roles(site, BUILDER_ID, wanted.builder_roles),
+        _repository(site),
+        _pusher(site),
+        *([storage.reader(site, bucket)] if (bucket := site.settings.bucket_name) else []),
+        *google.tokens(site),
     )
-    yield _pusher(site, builder)
 
 
-def _pusher(site: Site, account: str) -> Step:
-    roles = needs().repository_roles
-    return Step(
-        f"Roles of {BUILDER_ID} on that repository: {' and '.join(role.why for role in roles)}",
-        " && ".join(
+def _repository(site: Site) -> Resource:
+    parent, project = site.clients.parent, site.clients.project
+    wanted = Repository(format_=Repository.Format.DOCKER, labels=google.LABELS)
+
+    async def get() -> Repository | None:
+        client = await site.clients.repositories()
+        try:
+            with translated("look for the repository of images"):
+                return await client.get_repository(
+                    name=f"{parent}/repositories/{REPOSITORY}", **reading()
+                )
+        except NotFound:
+            return None
+
+    async def put() -> None:
+        client = await site.clients.repositories()
+        with strictly("make the repository of images"):
+            operation = await client.create_repository(
+                parent=parent, repository=wanted, repository_id=REPOSITORY, **writing()
+            )
+            await google.wait_for_operation(operation, "the repository")
+
+    return Resource(
+        name="repository",
+        title=f"the repository {REPOSITORY} for images, in {site.clients.region}",
+        get=get,
+        put=google.known_everywhere(put),
+        scope="shared",
+        command=f"gcloud artifacts repositories create {REPOSITORY} --repository-format=docker"
+        f" --location={site.clients.region} --project={project} --labels={google.labels()}",
+    )
+
+
+def _pusher(site: Site) -> Resource:
+    roles, account = needs().repository_roles, builder_account(site.clients.project)
+    made = binding(
+        site.clients.repositories,
+        f"{site.clients.parent}/repositories/{REPOSITORY}",
+        [role.name for role in roles],
+        account,
+        what=f"grant {account} its roles on the repository",
+        name="pusher",
+        title=f"roles of {BUILDER_ID} on that repository:"
+        f" {' and '.join(role.why for role in roles)}",
+        after=(BUILDER_ID, "repository"),
+        scope="shared",
+        command=" && ".join(
             f"gcloud artifacts repositories add-iam-policy-binding {REPOSITORY}"
             f" --location={site.clients.region} --project={site.clients.project}"
             f" --member=serviceAccount:{account} --role={role.name}"
             for role in roles
         ),
-        partial(may_push, site),
-        partial(_let_push, site, account),
     )
-
-
-def _as_set(site: Site) -> Iterator[Step]:
-    bucket, account = site.settings.bucket_name, runtime_account(site.clients.project)
-    if bucket:
-        yield Step(
-            f"Role of {RUNTIME_ID} on the bucket {bucket}: read objects",
-            f"gcloud storage buckets add-iam-policy-binding {shlex.quote(f'gs://{bucket}')}"
-            f" --member=serviceAccount:{account} --role={storage.ROLE}",
-            partial(storage.has_reader, site, bucket),
-            partial(storage.add_reader, site, bucket),
-        )
-    yield from google.token_step(site)
-
-
-async def _let_push(site: Site, account: str) -> None:
-    client = await site.clients.repositories()
-    resource = f"{site.clients.parent}/repositories/{REPOSITORY}"
-
-    async def write(policy: Any) -> object:
-        request = {"resource": resource, "policy": policy}
-        return await client.set_iam_policy(request=request, **writing())
-
-    await grant(
-        partial(repository_policy, site),
-        write,
-        [role.name for role in needs().repository_roles],
-        f"serviceAccount:{account}",
-        f"grant {account} its roles on the repository",
-    )
-
-
-async def _make_repository(site: Site) -> None:
-
-    client = await site.clients.repositories()
-    wanted = Repository(format_=Repository.Format.DOCKER, labels=google.LABELS)
-    with strictly("make the repository of images"):
-        operation = await client.create_repository(
-            parent=site.clients.parent,
-            repository=wanted,
-            repository_id=REPOSITORY,
-            **writing(),
-        )
-        await google.wait_for_operation(operation, "the repository")
+    return replace(made, put=google.known_everywhere(made.put))

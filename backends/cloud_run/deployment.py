@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 import anyio
 from google.api_core.exceptions import from_grpc_status
 from google.cloud.run_v2 import Service, ServiceScaling
-from google.iam.v1.policy_pb2 import Policy
 from google.longrunning.operations_pb2 import GetOperationRequest, Operation
 
 from backends.base import Leaving
@@ -43,6 +42,7 @@ from backends.cloud_run.status import TRY_LABEL, is_stopped
 from backends.google import iam, images, secrets
 from backends.google.clients import EXPIRES_LABEL, HF_SECRET, SPEC_LABEL, TARGET_LABEL, key_secret
 from backends.google.errors import UNSURE, error_of, reading, strictly, writing
+from backends.lifecycle import advance
 from core.errors import (
     ApiDisabled,
     CloudError,
@@ -243,20 +243,17 @@ async def _let_account_call(site: Site, spec: DeploymentSpec) -> None:
     account = site.settings.google_service_account
     if account is None or spec.access == "public":
         return
-    client, resource = await site.clients.run(), service_path(site, spec.name)
-
-    async def look() -> "Policy":
-        request = {"resource": resource, "options": {"requested_policy_version": iam.VERSION}}
-        return await client.get_iam_policy(request=request, **reading())
-
-    async def write(policy: "Policy") -> object:
-        request = {"resource": resource, "policy": policy}
-        return await client.set_iam_policy(request=request, **writing())
-
-    what = f"let {account} call {spec.name}"
+    made = iam.binding(
+        site.clients.run,
+        service_path(site, spec.name),
+        (_INVOKER,),
+        account,
+        what=f"let {account} call {spec.name}",
+        name="invoker",
+        title="",
+    )
     try:
-        with strictly(what):
-            await iam.grant(look, write, (_INVOKER,), f"serviceAccount:{account}", what)
+        await advance((made,), seconds=5.0)
     except (CloudRefused, PermissionDenied) as exc:
         note(f"{account} may not be able to call {spec.name}: {exc.cause}")
 

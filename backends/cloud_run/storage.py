@@ -1,7 +1,8 @@
 """Models in buckets of Cloud Storage, who may read them, and Vertex AI's registry."""
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -22,9 +23,10 @@ from backends.base import RegisteredModel, StoredModel
 from backends.cloud_run.site import Site
 from backends.common.concurrency import in_time
 from backends.common.models import ENDINGS, MOST_FILES, File, limited, models_among
-from backends.google.clients import runtime_account
+from backends.google.clients import RUNTIME_ID, runtime_account
 from backends.google.errors import denied, reading, strictly, translated, unknown_caller
 from backends.google.iam import VERSION
+from backends.lifecycle import Resource
 from core.errors import CloudRefused, CloudUnavailable, ConcurrentChange, NotConfigured
 from core.reply import note
 
@@ -157,51 +159,55 @@ def _unavailable(what: str, words: str) -> CloudUnavailable:
 
 
 ROLE: Final = "roles/storage.objectViewer"
-
-
 _ATTEMPTS: Final = 3
 
 
-async def has_reader(site: Site, bucket: str) -> bool:
-    """Whether the runtime account may read its objects; a bucket that is missing has no reader.
+def reader(site: Site, bucket: str) -> Resource:
+    """Return the runtime account's right to read a bucket; one that is missing has no reader."""
+    account = runtime_account(site.clients.project)
+    member = f"serviceAccount:{account}"
 
-    Raises:
-        PermissionDenied, CloudError: Google does not tell.
-    """
-    there = await open_bucket(site, bucket)
-    with translated_refusal(bucket, "read who may read the bucket"):
+    async def read() -> tuple[Bucket, Policy]:
+        there = await open_bucket(site, bucket)
+        look = partial(
+            there.get_iam_policy, requested_policy_version=VERSION, timeout=_TIMEOUT, retry=None
+        )
+        return there, await in_thread(look)
+
+    async def get() -> Policy | None:
         try:
-            policy = await _in_thread(partial(_read_policy, there))
-        except NotFound:
-            return False
-    return any(_member(site) in one["members"] for one in _bindings(policy))
+            with translated_refusal(bucket, "read who may read the bucket"):
+                _there, policy = await read()
+        except CloudRefused:
+            return None
+        return policy if any(member in one["members"] for one in _bindings(policy)) else None
 
+    async def put() -> None:
+        with translated_refusal(bucket, "let the runtime account read the bucket"):
+            for _ in range(_ATTEMPTS):
+                there, policy = await read()
+                add_to_policy(policy, member)
+                write = partial(there.set_iam_policy, policy, timeout=_TIMEOUT, retry=None)
+                with suppress(PreconditionFailed):
+                    await in_thread(write)
+                    return
+        raise ConcurrentChange(
+            f"Who may read {bucket} was changed at the same time.", fix="Call the same tool again."
+        )
 
-async def add_reader(site: Site, bucket: str) -> None:
-    """Let the runtime account read its objects; other bindings and conditions stay.
-
-    Raises:
-        CloudRefused: There is no such bucket.
-        ConcurrentChange: Somebody else changes who may read it, each time.
-    """
-    there, member = await open_bucket(site, bucket), _member(site)
-    with translated_refusal(bucket, "let the runtime account read the bucket"):
-        for _ in range(_ATTEMPTS):
-            policy = await _in_thread(partial(_read_policy, there))
-            if any(member in one["members"] for one in _bindings(policy)):
-                return
-            add_to_policy(policy, member)
-            try:
-                await _in_thread(partial(_write, there, policy))
-            except PreconditionFailed:
-                continue
-            return
-    raise ConcurrentChange(
-        f"Who may read {bucket} was changed at the same time.", fix="Call the same tool again."
+    return Resource(
+        name="reader",
+        title=f"role of {RUNTIME_ID} on the bucket {bucket}: read objects",
+        get=get,
+        put=put,
+        scope="shared",
+        after=(RUNTIME_ID,),
+        command=f"gcloud storage buckets add-iam-policy-binding {shlex.quote(f'gs://{bucket}')}"
+        f" --member={member} --role={ROLE}",
     )
 
 
-def add_to_policy(policy: "Policy", member: str) -> None:
+def add_to_policy(policy: Policy, member: str) -> None:
     """Write a reader into a policy that was read; its etag stays."""
     bindings = _bindings(policy)
     if bindings:
@@ -211,27 +217,8 @@ def add_to_policy(policy: "Policy", member: str) -> None:
     policy.version = VERSION
 
 
-def _bindings(policy: "Policy") -> list[Any]:
+def _bindings(policy: Policy) -> list[Any]:
     return [one for one in policy.bindings if one["role"] == ROLE and not one.get("condition")]
-
-
-def _member(site: Site) -> str:
-    return f"serviceAccount:{runtime_account(site.clients.project)}"
-
-
-def _read_policy(bucket: "Bucket") -> "Policy":
-    policy: Policy = bucket.get_iam_policy(
-        requested_policy_version=VERSION, timeout=_TIMEOUT, retry=None
-    )
-    return policy
-
-
-def _write(bucket: "Bucket", policy: "Policy") -> object:
-    return bucket.set_iam_policy(policy, timeout=_TIMEOUT, retry=None)
-
-
-async def _in_thread(work: Any) -> Any:
-    return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
 
 
 _MOST: Final = 200

@@ -1,11 +1,13 @@
 """Permissions and roles: what is needed, and what is granted without touching others' bindings."""
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final
 
+from google.api_core.exceptions import NotFound
 from google.iam.v1.policy_pb2 import Policy
 
-from backends.google.errors import strictly
+from backends.google.errors import reading, strictly, translated, writing
+from backends.lifecycle import Resource
 from core.errors import ConcurrentChange
 from core.records import Record
 
@@ -38,11 +40,8 @@ VERSION: Final = 3
 """Of a policy: the one that tells conditions; with an older one they would be dropped."""
 _ATTEMPTS: Final = 3
 
-Read = Callable[[], Awaitable["Policy"]]
-Write = Callable[["Policy"], Awaitable[object]]
 
-
-def has_role(policy: "Policy", role: str, member: str) -> bool:
+def has_role(policy: Policy, role: str, member: str) -> bool:
     """Whether somebody has a role without a condition."""
     return any(
         binding.role == role and member in binding.members
@@ -51,34 +50,64 @@ def has_role(policy: "Policy", role: str, member: str) -> bool:
     )
 
 
-async def grant(read: Read, write: Write, roles: Iterable[str], member: str, what: str) -> None:
-    """Grant what is missing; a policy that somebody else changed meanwhile is read anew.
+def binding(
+    opened: Callable[[], Awaitable[Any]],
+    thing: str,
+    roles: Sequence[str],
+    account: str,
+    *,
+    what: str,
+    **more: Any,
+) -> Resource:
+    """Return the roles of a service account on a thing, as something that is there or is not.
 
-    Raises:
-        ConcurrentChange: It was changed each time.
-        CloudError: Google refuses.
+    Args:
+        opened: Opens the client that reads and writes the thing's policy.
+        thing: Its full name.
+        roles: All of them together.
+        account: Its address.
+        what: What granting them is, as in "let A read the secret B".
+        more: Of the resource.
     """
-    for left in reversed(range(_ATTEMPTS)):
-        with strictly(what):
-            policy = await read()
-            missing = [role for role in roles if not has_role(policy, role, member)]
-            if not missing:
-                return
-            add_member(policy, missing, member)
+    member = f"serviceAccount:{account}"
+    asked = {"resource": thing, "options": {"requested_policy_version": VERSION}}
+
+    async def get() -> Policy | None:
+        client = await opened()
         try:
+            with translated(f"see whether this is done: {what}"):
+                policy: Policy = await client.get_iam_policy(request=asked, **reading())
+        except NotFound:
+            return None
+        return policy if all(has_role(policy, role, member) for role in roles) else None
+
+    async def put() -> None:
+        client = await opened()
+        for left in reversed(range(_ATTEMPTS)):  # a policy that somebody else changed is read anew
             with strictly(what):
-                await write(policy)
-        except ConcurrentChange:
-            if not left:
-                raise
-        else:
-            return
+                policy = await client.get_iam_policy(request=asked, **reading())
+                add_member(
+                    policy, [one for one in roles if not has_role(policy, one, member)], member
+                )
+            try:
+                with strictly(what):
+                    request = {"resource": thing, "policy": policy}
+                    await client.set_iam_policy(request=request, **writing())
+            except ConcurrentChange:
+                if not left:
+                    raise
+            else:
+                return
+
+    bindings = [{"role": role, "members": [member]} for role in roles]
+    body = {"resource": thing, "policy": {"bindings": bindings}}
+    return Resource(body=body, get=get, put=put, **more)
 
 
-def add_member(policy: "Policy", roles: Iterable[str], member: str) -> None:
+def add_member(policy: Policy, roles: Iterable[str], member: str) -> None:
     """Write somebody into a policy that was read; its etag stays."""
     for role in roles:
         same = (one for one in policy.bindings if one.role == role)
-        binding = next((one for one in same if not one.condition.expression), None)
-        (binding or policy.bindings.add(role=role)).members.append(member)
+        found = next((one for one in same if not one.condition.expression), None)
+        (found or policy.bindings.add(role=role)).members.append(member)
     policy.version = VERSION

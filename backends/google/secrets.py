@@ -2,32 +2,33 @@
 
 import secrets as random
 from collections.abc import Mapping
-from contextlib import suppress
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 import anyio
 from google.api_core.exceptions import FailedPrecondition
 from google.api_core.exceptions import NotFound as Missing
-from google.cloud.secretmanager_v1 import Replication, Secret
-from google.iam.v1.policy_pb2 import Policy
+from google.cloud.secretmanager_v1 import CreateSecretRequest, Replication, Secret
 from google_crc32c import value as crc32c
 from pydantic import SecretStr
 
 from backends.base import KeptSecret
-from backends.google import iam
-from backends.google.clients import DEPLOYMENT_LABEL, MANAGED_BY, GoogleSite, runtime_account
-from backends.google.errors import UNSURE, reading, strictly, translated, writing
-from core.errors import (
-    CloudRefused,
-    ConcurrentChange,
-    InvalidArgument,
-    NotFound,
-    NotOurs,
-    OpsError,
-    WaitedTooLong,
+from backends.google.clients import (
+    DEPLOYMENT_LABEL,
+    HF_SECRET,
+    MANAGED_BY,
+    NO_PROJECT,
+    RUNTIME_ID,
+    GoogleSite,
+    as_sent,
+    runtime_account,
 )
+from backends.google.errors import reading, strictly, translated, writing
+from backends.google.iam import binding
+from backends.lifecycle import Resource, Status, advance, look, unless_foreign
+from backends.lifecycle import remove as delete
+from core.errors import ConcurrentChange, InvalidArgument, NotFound, OpsError
 from core.reply import note
-from core.waiting import wait_until
 
 _ACCESSOR: Final = "roles/secretmanager.secretAccessor"
 _KEY_BYTES: Final = 32
@@ -35,13 +36,78 @@ SECRET_USD: Final = 0.06
 """Each month for each version; source: cloud.google.com/secret-manager/pricing (2026-11-21)."""
 _REGION_LABEL: Final = "vllm-devops-region"
 """Secrets are of the whole project: a deployment of the same name elsewhere has another key."""
-_PEER_SECONDS: Final = 5.0
-"""For another server that has made the secret and is about to fill it."""
+_KEEP_SECONDS: Final = 15.0
 
 
-def path_of(site: GoogleSite, secret: str) -> str:
-    """Give a secret's full name."""
-    return f"projects/{site.clients.project}/secrets/{secret}"
+class _Found(NamedTuple):
+    secret: Secret
+    version: str | None
+    """Of the newest that can be read, None where there is none."""
+    text: str | None
+
+
+def key(site: GoogleSite, deployment: str) -> tuple[Resource, Resource]:
+    """Return a deployment's key, and the right of the account that deployments run as to read it.
+
+    The value is random, made where it is put, and told to nobody.
+    """
+    name = site.key_secret(deployment)
+    labels = {DEPLOYMENT_LABEL: deployment, _REGION_LABEL: site.home}
+    command = (
+        f"openssl rand -hex 32 | tr -d '\\n' | gcloud secrets create {name}"
+        f" --project={_project(site)} --replication-policy=automatic"
+        f" --labels={_pairs(labels)} --data-file=-"
+    )
+    made = _resource(site, name, labels, None, title=f"its key (secret {name})", command=command)
+    return replace(made, name="key"), replace(_reader(site, name), name="grant", after=("key",))
+
+
+def key_left(site: GoogleSite, deployment: str) -> Resource:
+    """Return a deployment's key as a deletion sees it: its value is not read."""
+    made, _grant = key(site, deployment)
+    name = site.key_secret(deployment)
+
+    async def get() -> _Found | None:
+        secret = await _secret(site, name)
+        return _Found(secret, None, None) if secret else None
+
+    return unless_foreign(replace(made, get=get))
+
+
+def token(site: GoogleSite, value: SecretStr) -> Resource:
+    """Return the Hub's token, readable by the account that deployments run as."""
+    text, project = _stripped(HF_SECRET, value), _project(site)
+    kept, reader = _resource(site, HF_SECRET, {}, text), _reader(site, HF_SECRET)
+
+    async def get() -> Any:
+        found, granted = await kept.get(), await reader.get()
+        return found if found and found.text == text and granted else None
+
+    async def put() -> None:
+        await keep(site, HF_SECRET, value)
+
+    return Resource(
+        name="token",
+        title=f"the secret {HF_SECRET} with your HF_TOKEN, readable by {RUNTIME_ID}",
+        get=get,
+        put=put,
+        scope="shared",
+        command=f'printf %s "$HF_TOKEN" | gcloud secrets create {HF_SECRET} --data-file=-'
+        f" --replication-policy=automatic --project={project} --labels={_pairs({})}"
+        f" && {reader.command}",
+        usd_per_month=SECRET_USD,
+    )
+
+
+def kept_token(site: GoogleSite) -> Resource:
+    """Return the Hub's token as what stays, whoever made it."""
+    return Resource(
+        name="token",
+        title=f"the secret {HF_SECRET}, which other deployments may read",
+        get=lambda: _secret(site, HF_SECRET),
+        usd_per_month=SECRET_USD,
+        how_to_remove=f"gcloud secrets delete {HF_SECRET} --project={_project(site)}",
+    )
 
 
 async def keep(site: GoogleSite, name: str, value: SecretStr) -> KeptSecret:
@@ -52,57 +118,37 @@ async def keep(site: GoogleSite, name: str, value: SecretStr) -> KeptSecret:
         NotOurs: A secret of that name was not made here.
         CloudError: Google refused; a secret that this call made is removed again.
     """
-    text = "".join(value.get_secret_value().split())
-    if not text:
-        raise InvalidArgument(f"The value of {name} is empty.", fix="Give the token itself.")
-    kept, _made = await _kept(site, name, {}, text)
-    return kept
+    made = _resource(site, name, {}, _stripped(name, value))
+    wanted = (made, replace(_reader(site, name), after=(made.name,)))
+    waits = await advance(wanted, seconds=_KEEP_SECONDS)
+    found = (await look(made)).found
+    if waits or found is None:
+        raise ConcurrentChange(
+            f"Somebody else changed the secret {name} at the same time.",
+            fix="Call the tool again.",
+        )
+    account = runtime_account(site.clients.project)
+    return KeptSecret(name=name, version=str(found.version), readable_by=(account,))
 
 
 async def keep_key(site: GoogleSite, deployment: str) -> bool:
-    """Make a deployment's key unless it has one; whether this call made it.
-
-    Raises:
-        NotOurs: Its secret was not made here, or belongs to a deployment in another region.
-        CloudError: Google refused; a secret that this call made is removed again.
-    """
-    labels = {DEPLOYMENT_LABEL: deployment, _REGION_LABEL: site.home}
-    _kept_secret, made = await _kept(site, site.key_secret(deployment), labels, None)
-    return made
-
-
-async def read(site: GoogleSite, name: str) -> SecretStr:
-    """Give the newest value.
-
-    Raises:
-        NotFound: There is no such secret, or nothing in it that can be read.
-    """
-    newest = await _newest(site, name)
-    if newest is None:
-        raise NotFound(
-            f"The secret {name} is missing.",
-            fix="Deploy once more under the same name, or call save_hf_token for the Hub's token.",
-        )
-    return SecretStr(newest[1])
-
-
-async def exists(site: GoogleSite, name: str) -> bool:
-    """Whether there is a secret of that name, whoever made it."""
-    return await _seen(site, name) is not None
+    """Make a deployment's key unless it has one; whether this call made it."""
+    wanted = key(site, deployment)
+    before = await look(wanted[0])
+    await advance(wanted, seconds=_KEEP_SECONDS)
+    return before.status is Status.ABSENT
 
 
 async def remove(site: GoogleSite, name: str) -> bool:
     """Delete a secret with every version; whether there was one of ours to delete."""
-    there = await _seen(site, name)
-    if there is None or not _ours(site, there):
-        return False
-    client = await site.clients.secrets()
-    try:
-        await _call(client.delete_secret, f"delete the secret {name}", name=path_of(site, name))
-    except (CloudRefused, *UNSURE):  # it may be gone all the same
-        if await _seen(site, name) is not None:
-            raise
-    return True
+    made = _resource(site, name, {}, None)
+
+    async def get() -> _Found | None:
+        secret = await _secret(site, name)
+        return _Found(secret, None, None) if secret else None
+
+    one = unless_foreign(replace(made, get=get))
+    return bool((await delete([one], seconds=_KEEP_SECONDS)).removed)
 
 
 async def take_back(site: GoogleSite, name: str) -> None:
@@ -114,154 +160,144 @@ async def take_back(site: GoogleSite, name: str) -> None:
             note(f"The secret {name} is left over ({exc.code}): call destroy_vllm to remove it.")
 
 
-async def _kept(
-    site: GoogleSite, name: str, labels: Mapping[str, str], text: str | None
-) -> tuple[KeptSecret, bool]:
-    made = await _made(site, name, labels)
-    try:
-        version = await _filled(site, name, text, made=made)
-        account = await _granted(site, name)
-    except OpsError:
-        if made:
-            await take_back(site, name)
-        raise
-    return KeptSecret(name=name, version=version, readable_by=(account,)), made
+async def read(site: GoogleSite, name: str) -> SecretStr:
+    """Return the newest value.
 
-
-async def _made(site: GoogleSite, name: str, labels: Mapping[str, str]) -> bool:
-    there = await _seen(site, name)
-    if there is None:
-        if await _create(site, name, labels):
-            return True  # it is ours: another look at it could only fail
-        there = await _seen(site, name)
-    if there is not None and not _ours(site, there):
-        raise NotOurs(
-            f"The secret {name} was not made for this, and is left alone.",
-            fix=f"Look at it with `gcloud secrets describe {name}"
-            f" --project={site.clients.project}`; choose another name, or remove it.",
+    Raises:
+        NotFound: There is no such secret, or nothing in it that can be read.
+    """
+    _version, text = await _newest(site, name)
+    if text is None:
+        raise NotFound(
+            f"The secret {name} is missing.",
+            fix="Deploy once more under the same name, or call save_hf_token for the Hub's token.",
         )
-    return False
+    return SecretStr(text)
 
 
-async def _create(site: GoogleSite, name: str, labels: Mapping[str, str]) -> bool:
-    client = await site.clients.secrets()
-
-    automatic = Replication(automatic=Replication.Automatic())  # an empty dict would be dropped
-    request = {
-        "parent": f"projects/{site.clients.project}",
-        "secret_id": name,
-        "secret": Secret(replication=automatic, labels={"managed-by": MANAGED_BY, **labels}),
-    }
-    try:
-        await _call(client.create_secret, f"make the secret {name}", request=request)
-    except ConcurrentChange:
-        return False
-    except UNSURE:
-        if await _seen(site, name) is None:
-            raise
-    return True
+async def exists(site: GoogleSite, name: str) -> bool:
+    """Whether there is a secret of that name, whoever made it."""
+    return await _secret(site, name) is not None
 
 
-async def _filled(site: GoogleSite, name: str, text: str | None, *, made: bool) -> str:
-    """Give the version that holds the text, or of a key any version that there is."""
-    newest = None if made else await _newest(site, name)
-    if newest is None and text is None and not made:
-        newest = await _from_a_peer(site, name)
-    if newest is not None and text in {None, newest[1]}:
-        return newest[0]
-    return await _add(site, name, text or random.token_urlsafe(_KEY_BYTES))
+async def readable(site: GoogleSite, name: str) -> bool:
+    """Whether the account that deployments run as may read it."""
+    return await _reader(site, name).get() is not None
 
 
-async def _from_a_peer(site: GoogleSite, name: str) -> tuple[str, str] | None:
-    with suppress(WaitedTooLong):
-        return await wait_until(
-            lambda: _newest(site, name),
-            bool,
-            waiting_for=f"the first version of {name}",
-            every=_PEER_SECONDS / 20,
-            timeout=_PEER_SECONDS,
-        )
-    return None
+def path_of(site: GoogleSite, secret: str) -> str:
+    """Return a secret's full name."""
+    return f"projects/{_project(site)}/secrets/{secret}"
 
 
-async def _add(site: GoogleSite, name: str, text: str) -> str:
+def _project(site: GoogleSite) -> str:
+    return site.clients.project if site.clients.configured else NO_PROJECT
 
-    data = text.encode()
-    client = await site.clients.secrets()
-    request = {
-        "parent": path_of(site, name),
-        "payload": {"data": data, "data_crc32c": crc32c(data)},
-    }
-    failure: OpsError = ConcurrentChange(
-        f"Somebody else filled the secret {name} at the same time.", fix="Call the tool again."
+
+def _stripped(name: str, value: SecretStr) -> str:
+    text = "".join(value.get_secret_value().split())
+    if not text:
+        raise InvalidArgument(f"The value of {name} is empty.", fix="Give the token itself.")
+    return text
+
+
+def _pairs(labels: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={said}" for name, said in {"managed-by": MANAGED_BY, **labels}.items())
+
+
+def _resource(
+    site: GoogleSite, name: str, labels: Mapping[str, str], text: str | None, **more: Any
+) -> Resource:
+    """Return a secret that holds a text, or any text where none is given."""
+    request = CreateSecretRequest(
+        parent=f"projects/{_project(site)}",
+        secret_id=name,
+        secret=Secret(
+            labels={"managed-by": MANAGED_BY, **labels},
+            replication=Replication(automatic=Replication.Automatic()),
+        ),
     )
+
+    async def get() -> _Found | None:
+        secret = await _secret(site, name)
+        return None if secret is None else _Found(secret, *await _newest(site, name))
+
+    def status(found: _Found) -> Status:
+        holds = found.version is not None and text in {None, found.text}
+        return Status.READY if holds else Status.STALE
+
+    async def put() -> None:
+        client, data = (
+            await site.clients.secrets(),
+            (text or random.token_urlsafe(_KEY_BYTES)).encode(),
+        )
+        if await _secret(site, name) is None:
+            with strictly(f"make the secret {name}"):
+                await client.create_secret(request, **writing())
+        payload = {"data": data, "data_crc32c": crc32c(data)}
+        with strictly(f"fill the secret {name}"):
+            await client.add_secret_version(
+                request={"parent": path_of(site, name), "payload": payload}, **writing()
+            )
+
+    async def delete() -> None:
+        client = await site.clients.secrets()
+        with strictly(f"delete the secret {name}"):
+            await client.delete_secret(name=path_of(site, name), **writing())
+
+    def is_ours(found: _Found) -> bool:
+        said = found.secret.labels
+        return (
+            said.get("managed-by") == MANAGED_BY and said.get(_REGION_LABEL, site.home) == site.home
+        )
+
+    return Resource(
+        **{
+            "name": name,
+            "title": f"the secret {name}",
+            "body": as_sent(request),
+            "get": get,
+            "put": put,
+            "delete": delete,
+            "status": status,
+            "is_ours": is_ours,
+            "usd_per_month": SECRET_USD,
+            **more,
+        }
+    )
+
+
+def _reader(site: GoogleSite, name: str) -> Resource:
+    account = runtime_account(_project(site))
+    return binding(
+        site.clients.secrets,
+        path_of(site, name),
+        (_ACCESSOR,),
+        account,
+        what=f"let {account} read the secret {name}",
+        name=f"reader of {name}",
+        title=f"the right of {account} to read {name}, and of nobody else",
+        command=f"gcloud secrets add-iam-policy-binding {name} --project={_project(site)}"
+        f" --member=serviceAccount:{account} --role={_ACCESSOR}",
+    )
+
+
+async def _secret(site: GoogleSite, name: str) -> Secret | None:
+    client = await site.clients.secrets()
     try:
-        await _call(client.add_secret_version, f"fill the secret {name}", request=request)
-    except UNSURE as exc:
-        failure = exc
-    newest = await _newest(site, name)
-    if newest is None or newest[1] != text:
-        raise failure
-    return newest[0]
+        with translated(f"look for the secret {name}"):
+            return await client.get_secret(name=path_of(site, name), **reading())
+    except Missing:
+        return None
 
 
-async def _newest(site: GoogleSite, name: str) -> tuple[str, str] | None:
-    """Give number and text of the newest version, None where none can be read."""
+async def _newest(site: GoogleSite, name: str) -> tuple[str | None, str | None]:
+    """Return number and text of the newest version, None where none can be read."""
     client = await site.clients.secrets()
     request = {"name": f"{path_of(site, name)}/versions/latest"}
     with translated(f"read the secret {name}"):
         try:
             answer = await client.access_secret_version(request=request, **reading())
         except (Missing, FailedPrecondition):  # of one that is disabled or destroyed
-            return None
+            return None, None
     return answer.name.rsplit("/", 1)[-1], answer.payload.data.decode()
-
-
-async def _seen(site: GoogleSite, name: str) -> "Secret | None":
-
-    client = await site.clients.secrets()
-    with translated(f"look for the secret {name}"):
-        try:
-            return await client.get_secret(name=path_of(site, name), **reading())
-        except Missing:
-            return None
-
-
-def _ours(site: GoogleSite, secret: "Secret") -> bool:
-    managed = secret.labels.get("managed-by") == MANAGED_BY
-    return managed and secret.labels.get(_REGION_LABEL, site.home) == site.home
-
-
-async def _granted(site: GoogleSite, name: str) -> str:
-    """Let the deployments' account read a secret; seen to be so."""
-    account, client = runtime_account(site.clients.project), await site.clients.secrets()
-    member, resource = f"serviceAccount:{account}", path_of(site, name)
-    what = f"let {account} read the secret {name}"
-
-    async def look() -> "Policy":
-        request: Any = {
-            "resource": resource,
-            "options": {"requested_policy_version": iam.VERSION},
-        }
-        return await client.get_iam_policy(request=request, **reading())
-
-    async def write(policy: "Policy") -> object:
-        request: Any = {"resource": resource, "policy": policy}
-        return await client.set_iam_policy(request=request, **writing())
-
-    failure: OpsError = ConcurrentChange(f"Not done: {what}.", fix="Call the tool again.")
-    try:
-        with strictly(what):
-            await iam.grant(look, write, (_ACCESSOR,), member, what)
-    except UNSURE as exc:
-        failure = exc
-    with strictly(what):
-        seen = await look()
-    if not iam.has_role(seen, _ACCESSOR, member):
-        raise failure
-    return account
-
-
-async def _call(method: Any, what: str, **arguments: Any) -> Any:
-    with strictly(what):
-        return await method(**arguments, **writing())

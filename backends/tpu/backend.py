@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from pydantic import SecretStr
 
+from backends import lifecycle
 from backends.base import (
     DeploymentConfig,
     EngineFacts,
@@ -22,9 +23,8 @@ from backends.base import (
     World,
     Zone,
 )
-from backends.google import secrets, setup
+from backends.google import secrets
 from backends.tpu import access, checks, chips, deployment, logs, plan, quotas, site, status, zones
-from backends.tpu.checks import steps
 from backends.tpu.compute import ComputePlane
 from backends.tpu.queued import QueuedPlane
 from backends.tpu.site import Clients, Inventory, Site
@@ -175,11 +175,11 @@ class TpuBackend:
 
     async def setup(self) -> Setup:
         """Look which APIs, accounts and roles are there."""
-        return await setup.read_setup(steps(self._site))
+        return await lifecycle.setup(checks.shared(self._site))
 
     async def set_up(self) -> Setup:
         """Make those that are missing."""
-        return await setup.make_setup(steps(self._site))
+        return await lifecycle.set_up(checks.shared(self._site), seconds=30.0)
 
     async def quotas(self) -> Sequence[Quota]:
         """Read the pools of both control planes."""

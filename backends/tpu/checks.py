@@ -13,7 +13,8 @@ from backends.google import images, setup
 from backends.google.clients import MANAGED_BY, RUNTIME_ID
 from backends.google.errors import translated
 from backends.google.iam import Api, Permissions, Role
-from backends.google.setup import Step, has_roles
+from backends.google.setup import has_roles
+from backends.lifecycle import Resource
 from backends.tpu import chips, firewall, quotas, zones
 from backends.tpu.compute import read_call
 from backends.tpu.quotas import NO_LIMIT
@@ -50,18 +51,18 @@ def needed(made: Blueprint) -> set[str]:
     return {"every", *planes, *external, *({"opened"} if made.opened else set())}
 
 
-def steps(site: Site) -> tuple[Step, ...]:
-    """Give them in the order in which they can be done.
+def shared(site: Site) -> tuple[Resource, ...]:
+    """Return what a project needs once, in the order in which it can be made.
 
     Raises:
         NotConfigured: No project is named.
     """
     wanted = needs()
     return (
-        setup.apis_step(site, wanted.apis),
-        setup.runtime_account_step(site),
-        setup.roles_step(site, RUNTIME_ID, wanted.roles),
-        *setup.token_step(site),
+        setup.apis(site, wanted.apis),
+        setup.account(site),
+        setup.roles(site, RUNTIME_ID, wanted.roles),
+        *setup.tokens(site),
     )
 
 
@@ -74,7 +75,7 @@ def ground_questions(site: Site, made: Blueprint) -> Iterator[Question]:
         site, [one for one in wanted.permissions if one.needed_by in of_it]
     )
     yield from setup.check_account(site, made.service_account)
-    yield Question("That account has its roles", partial(_roles, site, made))
+    yield Question("That account has its roles", partial(_roles, site))
     if (made.spec.weights or "hub") == "hub":
         yield setup.check_token(site)
     yield Question(f"The network {made.network} is there", partial(_network, site, made))
@@ -84,9 +85,9 @@ def ground_questions(site: Site, made: Blueprint) -> Iterator[Question]:
         yield Question("It is known who may call", partial(_callers, site))
 
 
-async def _roles(site: Site, made: Blueprint) -> Answer:
+async def _roles(site: Site) -> Answer:
     wanted = needs().roles
-    if await has_roles(site, made.service_account, wanted):
+    if await has_roles(site, RUNTIME_ID, wanted):
         return Answer(passed=True, detail=f"It may {' and '.join(one.why for one in wanted)}.")
     names = ", ".join(one.name for one in wanted)
     detail = f"It has not all of {names}: docker would not start a container that cannot log."

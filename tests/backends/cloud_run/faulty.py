@@ -11,7 +11,7 @@ from google.api_core.exceptions import ServiceUnavailable
 from google.api_core.retry import AsyncRetry, if_exception_type
 
 from backends.cloud_run import deployment
-from backends.google import clients, secrets
+from backends.google import clients
 from backends.google import errors as google_errors
 from backends.google.clients import key_secret
 from core.errors import OpsError
@@ -116,7 +116,6 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
     monkeypatch.setattr(deployment, "_WAITING_LOOK_SECONDS", 0.02)
     monkeypatch.setattr(deployment, "_DELETE_LOOK_SECONDS", 0.02)
     monkeypatch.setattr(deployment, "_REFUSAL_SECONDS", 0.05)
-    monkeypatch.setattr(secrets, "_PEER_SECONDS", 0.2)
     return wire
 
 
@@ -178,4 +177,6 @@ async def told_of(work: Awaitable[Any]) -> Told:
             await work
         except OpsError as exc:
             code = exc.code if exc.fix else f"{exc.code} without a fix"
+        except BaseExceptionGroup as exc:  # of a look beside others
+            raise Killed from exc
     return Told(code, tuple(notes))

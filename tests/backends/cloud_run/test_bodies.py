@@ -7,8 +7,9 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from pydantic import SecretStr
 
-from backends.cloud_run.checks import steps
-from backends.google import clients, secrets, setup
+from backends.cloud_run.checks import shared
+from backends.google import clients, secrets
+from backends.lifecycle import set_up
 from core.settings import GooglePlane
 from tests.backends.cloud_run.sites import opened
 from tests.backends.discovery import faults
@@ -51,7 +52,7 @@ async def test_setting_up_and_keeping_a_token_sends_only_what_google_knows(
 
     monkeypatch.setattr(clients, "_ending", watched)
     async with opened(plane, bare_project) as site:
-        await setup.make_setup(steps(site))
+        await set_up(shared(site), seconds=30)
         await secrets.keep(site, "hf-token", SecretStr(f"hf_{'a' * 34}"))
     seen = {type(message).__name__ for message in sent}
     assert set(BODIES) <= seen, seen

@@ -126,7 +126,6 @@ async def test_a_secret_without_any_version_is_filled_after_a_moment(
     plane: GooglePlane, project: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that died between the two steps does not stop the next one."""
-    monkeypatch.setattr(secrets, "_PEER_SECONDS", 0.2)
     async with opened(plane, project) as site:
         controls_fault = fault("AddSecretVersion", "PERMISSION_DENIED")
         Controls(plane).set(project, faults=[controls_fault, fault("DeleteSecret")])

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from google.iam.v1.policy_pb2 import Policy
 
-from backends.cloud_run.checks import steps
+from backends.cloud_run.checks import shared
 from backends.cloud_run.site import Site
-from backends.google import setup
-from core.errors import CloudError, CloudTimeout, CloudUnavailable, NotConfigured, PermissionDenied
+from backends.lifecycle import set_up, setup
+from core.errors import CloudError, CloudUnavailable, NotConfigured, PermissionDenied
 from core.settings import GooglePlane
 from tests.backends.cloud_run.sites import fault, opened
 from tests.google_plane import Controls
@@ -61,25 +61,25 @@ async def test_looking_at_a_bare_project_names_every_step_and_changes_nothing(
     plane: GooglePlane, bare_project: str, controls: Controls
 ) -> None:
     async with opened(plane, bare_project, hf_token=TOKEN) as site:
-        found = await setup.read_setup(steps(site))
+        found = await setup(shared(site))
     assert len(found.missing) == len(found.steps) == 8
     assert changes(controls, bare_project) == []
 
 
 async def test_what_is_made_is_read_back_as_done(plane: GooglePlane, bare_project: str) -> None:
     async with opened(plane, bare_project, hf_token=TOKEN) as site:
-        made = await setup.make_setup(steps(site))
+        made = await set_up(shared(site), seconds=30)
         assert made.missing == ()
-        assert await setup.read_setup(steps(site)) == made
+        assert await setup(shared(site)) == made
 
 
 async def test_a_second_time_changes_nothing(
     plane: GooglePlane, bare_project: str, controls: Controls
 ) -> None:
     async with opened(plane, bare_project, hf_token=TOKEN) as site:
-        await setup.make_setup(steps(site))
+        await set_up(shared(site), seconds=30)
         before = changes(controls, bare_project)
-        assert (await setup.make_setup(steps(site))).missing == ()
+        assert (await set_up(shared(site), seconds=30)).missing == ()
     assert before
     assert changes(controls, bare_project) == before
 
@@ -88,7 +88,7 @@ async def test_a_prepared_project_needs_nothing(
     plane: GooglePlane, project: str, controls: Controls
 ) -> None:
     async with opened(plane, project) as site:
-        assert (await setup.make_setup(steps(site))).missing == ()
+        assert (await set_up(shared(site), seconds=30)).missing == ()
     assert changes(controls, project) == []
 
 
@@ -96,7 +96,7 @@ async def test_the_runtime_account_gets_its_roles_and_no_secret_of_the_project(
     plane: GooglePlane, bare_project: str, controls: Controls
 ) -> None:
     async with opened(plane, bare_project, hf_token=TOKEN) as site:
-        await setup.make_setup(steps(site))
+        await set_up(shared(site), seconds=30)
     there = controls.get(bare_project)
     both = [builder(bare_project), account(bare_project)]
     assert there["accounts"] == [one.removeprefix("serviceAccount:") for one in both]
@@ -115,7 +115,7 @@ async def test_images_are_built_as_an_account_that_may_push_into_one_repository_
 ) -> None:
     """In the project it may only write logs; its other role is the repository's own."""
     async with opened(plane, bare_project) as site:
-        await setup.make_setup(steps(site))
+        await set_up(shared(site), seconds=30)
         place = f"{site.clients.parent}/repositories/vllm-devops"
     there = controls.get(bare_project)
     roles = [role for role, who in there["bindings"].items() if builder(bare_project) in who]
@@ -128,7 +128,7 @@ async def test_roles_of_others_and_their_conditions_stay(
     plane: GooglePlane, bare_project: str
 ) -> None:
     async with opened(plane, bare_project) as site:
-        await setup.make_setup(steps(site))
+        await set_up(shared(site), seconds=30)
         policy = Policy(version=3, etag=(await project_policy(site)).etag)
         owner = policy.bindings.add(role="roles/viewer", members=["user:a@example.com"])
         owner.condition.title, owner.condition.expression = "soon", "request.time.getHours() < 9"
@@ -136,8 +136,8 @@ async def test_roles_of_others_and_their_conditions_stay(
         client = await site.clients.projects()
         resource = f"projects/{bare_project}"
         await client.set_iam_policy(request={"resource": resource, "policy": policy})
-        assert len((await setup.read_setup(steps(site))).missing) == 2
-        await setup.make_setup(steps(site))
+        assert len((await setup(shared(site))).missing) == 2
+        await set_up(shared(site), seconds=30)
         after = {one.role: one for one in (await project_policy(site)).bindings}
     assert after["roles/viewer"].condition.expression == "request.time.getHours() < 9"
     writers = set(after["roles/logging.logWriter"].members)
@@ -152,13 +152,13 @@ async def test_a_step_that_fails_tells_what_is_done_and_the_next_call_goes_on(
     controls.set(bare_project, faults=[fault(method, "UNAVAILABLE")])
     async with opened(plane, bare_project, hf_token=TOKEN) as site:
         with pytest.raises(CloudUnavailable) as failed:
-            await setup.make_setup(steps(site))
+            await set_up(shared(site), seconds=30)
         done, left = failed.value.data["done"], failed.value.data["not_done"]
-        seen = await setup.read_setup(steps(site))
+        seen = await setup(shared(site))
         assert [step.what for step in seen.steps if step.done] == done
         assert [step.what for step in seen.missing] == left
         assert left[0] in failed.value.summary
-        assert (await setup.make_setup(steps(site))).missing == ()
+        assert (await set_up(shared(site), seconds=30)).missing == ()
 
 
 @pytest.mark.parametrize("method", STEPS[1:5])
@@ -167,9 +167,7 @@ async def test_a_step_that_was_done_though_the_answer_was_lost_is_not_done_twice
 ) -> None:
     controls.set(bare_project, faults=[fault(method, "UNAVAILABLE", when="after")])
     async with opened(plane, bare_project) as site:
-        with pytest.raises(CloudUnavailable):
-            await setup.make_setup(steps(site))
-        assert (await setup.make_setup(steps(site))).missing == ()
+        assert (await set_up(shared(site), seconds=30)).missing == ()
     calls = changes(controls, bare_project)
     once = method.startswith("ArtifactRegistry")  # the others: for each of the two accounts
     assert len([one for one in calls if one.endswith(method)]) == (1 if once else 2)
@@ -180,7 +178,7 @@ async def test_a_policy_that_others_change_at_the_same_time_is_tried_again(
 ) -> None:
     controls.set(bare_project, faults=[fault("Projects/SetIamPolicy", "ABORTED", times=2)])
     async with opened(plane, bare_project) as site:
-        assert (await setup.make_setup(steps(site))).missing == ()
+        assert (await set_up(shared(site), seconds=30)).missing == ()
 
 
 async def test_what_somebody_else_made_at_the_same_time_is_as_good(
@@ -189,7 +187,7 @@ async def test_what_somebody_else_made_at_the_same_time_is_as_good(
     there = fault("IAM/CreateServiceAccount", "ALREADY_EXISTS", when="after")
     controls.set(bare_project, faults=[there])
     async with opened(plane, bare_project) as site:
-        assert (await setup.make_setup(steps(site))).missing == ()
+        assert (await set_up(shared(site), seconds=30)).missing == ()
 
 
 async def test_an_account_that_is_not_known_everywhere_yet_is_waited_for(
@@ -199,7 +197,7 @@ async def test_an_account_that_is_not_known_everywhere_yet_is_waited_for(
     unknown = fault("Projects/SetIamPolicy", "INVALID_ARGUMENT", message=words)
     controls.set(bare_project, faults=[unknown])
     async with opened(plane, bare_project) as site:
-        assert (await setup.make_setup(steps(site))).missing == ()
+        assert (await set_up(shared(site), seconds=30)).missing == ()
 
 
 async def test_whoever_may_not_set_up_is_told_where_it_ended(
@@ -208,7 +206,7 @@ async def test_whoever_may_not_set_up_is_told_where_it_ended(
     controls.set(bare_project, denied_permissions=["iam.serviceAccounts.create"])
     async with opened(plane, bare_project) as site:
         with pytest.raises(PermissionDenied) as failed:
-            await setup.make_setup(steps(site))
+            await set_up(shared(site), seconds=30)
     assert "1 of 7 steps" in failed.value.summary
     assert "iam.serviceAccounts.create" in failed.value.cause
 
@@ -226,45 +224,21 @@ async def test_a_look_that_fails_is_a_coded_error_or_a_step_to_do(
 ) -> None:
     controls.set(project, faults=[fault(method, status, times=-1)])
     async with opened(plane, project) as site:
-        if status == "NOT_FOUND" and method not in {
-            "BatchGetServices",
-            "Projects/GetIamPolicy",
-        }:
-            missing = (await setup.read_setup(steps(site))).missing
-            assert len(missing) == (2 if method == "GetServiceAccount" else 1)
+        if status == "NOT_FOUND" and method != "BatchGetServices":
+            missing = (await setup(shared(site))).missing
+            two = method in {"GetServiceAccount", "Projects/GetIamPolicy"}
+            assert len(missing) == (2 if two else 1)
         else:
             with pytest.raises(CloudError) as failed:
-                await setup.read_setup(steps(site))
+                await setup(shared(site))
             assert failed.value.fix
-
-
-async def test_what_takes_too_long_ends_and_the_next_call_goes_on(
-    plane: GooglePlane, bare_project: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(setup, "_MAKING_SECONDS", 0.5)
-    controls.set(bare_project, faults=[fault("CreateServiceAccount", when="hang")])
-    async with opened(plane, bare_project) as site:
-        with pytest.raises(CloudError, match="1 of 7 steps"):
-            await setup.make_setup(steps(site))
-        monkeypatch.undo()
-        assert (await setup.make_setup(steps(site))).missing == ()
-
-
-async def test_a_look_that_takes_too_long_is_given_up(
-    plane: GooglePlane, project: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(setup, "_LOOKING_SECONDS", 0.3)
-    controls.set(project, faults=[fault("GetServiceAccount", when="hang")])
-    async with opened(plane, project) as site:
-        with pytest.raises(CloudTimeout):
-            await setup.read_setup(steps(site))
 
 
 async def test_every_step_shows_a_command_that_a_shell_can_read(
     plane: GooglePlane, project: str
 ) -> None:
     async with opened(plane, project, hf_token=TOKEN, bucket_name="b") as site:
-        found = await setup.read_setup(steps(site))
+        found = await setup(shared(site))
     assert len(found.steps) == 9
     for step in found.steps:
         words = shlex.split(step.command)
@@ -277,4 +251,4 @@ async def test_without_a_project_the_setting_is_asked_for(plane: GooglePlane) ->
         unset = site.settings.model_copy(update={"google_cloud_project": None})
         site.clients._world = site.clients._world._replace(google=None, settings=unset)
         with pytest.raises(NotConfigured):
-            await setup.read_setup(steps(site))
+            await setup(shared(site))

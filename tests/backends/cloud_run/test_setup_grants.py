@@ -1,10 +1,13 @@
 """Roles are added to a policy; nothing that others wrote into it is lost."""
 
+from typing import Any
+
 import pytest
 from google.api_core.exceptions import Aborted
 from google.iam.v1.policy_pb2 import Policy
 
-from backends.google.iam import add_member, grant, has_role
+from backends.google.iam import add_member, binding, has_role
+from backends.lifecycle import advance
 from core.errors import ConcurrentChange
 
 pytestmark = pytest.mark.anyio
@@ -30,14 +33,19 @@ class Kept:
         self.conflicts = conflicts
         self.written = 0
 
-    async def read(self) -> Policy:
+    async def opened(self) -> "Kept":
+        """Be the client of it."""
+        return self
+
+    async def get_iam_policy(self, **_: Any) -> Policy:
         """Give it as it is now."""
         copy = Policy()
         copy.CopyFrom(self.policy)
         return copy
 
-    async def write(self, wanted: Policy) -> None:
+    async def set_iam_policy(self, request: dict[str, Any], **_: Any) -> None:
         """Take it if its etag is that which is kept."""
+        wanted = request["policy"]
         if self.conflicts:
             self.conflicts -= 1
             self.policy.bindings.add(role=f"roles/new{self.conflicts}", members=[OTHER])
@@ -48,7 +56,8 @@ class Kept:
 
 
 async def given(kept: Kept, *roles: str) -> None:
-    await grant(kept.read, kept.write, roles, ME, "grant it")
+    wanted = binding(kept.opened, "a", roles, "me@p", what="grant it", name="a", title="it")
+    assert await advance((wanted,), seconds=1) is None
 
 
 async def test_a_role_is_added_beside_what_others_have() -> None:

@@ -4,15 +4,14 @@ from typing import Any
 
 import anyio
 import pytest
-from google.api_core.exceptions import PreconditionFailed
 from google.api_core.iam import Policy
 
 from backends.cloud_run import storage
-from backends.cloud_run.checks import steps
+from backends.cloud_run.checks import shared
 from backends.cloud_run.site import Site
-from backends.google import setup
 from backends.google.clients import runtime_account
-from core.errors import CloudRefused, ConcurrentChange
+from backends.lifecycle import set_up, setup
+from core.errors import CloudRefused
 from core.settings import GooglePlane
 from tests.backends.cloud_run.shelf import store
 from tests.backends.cloud_run.sites import opened
@@ -40,8 +39,8 @@ async def test_only_the_bucket_that_is_named_is_opened_to_the_runtime_account(
     async with opened(plane, project, bucket_name=bucket) as site:
         await store(site, bucket, {})
         await store(site, other, {})
-        assert len((await setup.read_setup(steps(site))).missing) == 1
-        assert (await setup.make_setup(steps(site))).missing == ()
+        assert len((await setup(shared(site))).missing) == 1
+        assert (await set_up(shared(site), seconds=30)).missing == ()
         mine, others = [await bucket_policy(site, name) for name in (bucket, other)]
     granted = [one for one in mine.bindings if account(project) in one["members"]]
     assert [one["role"] for one in granted] == ["roles/storage.objectViewer"]
@@ -62,7 +61,7 @@ async def test_what_others_may_do_with_the_bucket_stays(plane: GooglePlane, proj
         client = await site.clients.storage()
         there = client.bucket(project)
         await anyio.to_thread.run_sync(there.set_iam_policy, policy)
-        assert (await setup.make_setup(steps(site))).missing == ()
+        assert (await set_up(shared(site), seconds=30)).missing == ()
         after = await bucket_policy(site, project)
     assert all(one in after.bindings for one in before)
     assert len(after.bindings) == len(before) + 1
@@ -73,7 +72,7 @@ async def test_a_bucket_that_is_missing_is_named_and_the_rest_is_done(
 ) -> None:
     async with opened(plane, bare_project, bucket_name=f"{bare_project}-no") as site:
         with pytest.raises(CloudRefused) as failed:
-            await setup.make_setup(steps(site))
+            await set_up(shared(site), seconds=30)
     assert len(failed.value.data["done"]) == 7
     assert "buckets create" in failed.value.fix
 
@@ -82,38 +81,16 @@ async def test_another_token_than_the_kept_one_is_a_step_to_do(
     plane: GooglePlane, project: str, controls: Controls
 ) -> None:
     async with opened(plane, project, hf_token=TOKEN) as site:
-        await setup.make_setup(steps(site))
+        await set_up(shared(site), seconds=30)
     async with opened(plane, project, hf_token="hf_other") as site:
-        assert len((await setup.read_setup(steps(site))).missing) == 1
-        assert (await setup.make_setup(steps(site))).missing == ()
+        assert len((await setup(shared(site))).missing) == 1
+        assert (await set_up(shared(site), seconds=30)).missing == ()
     assert controls.get(project)["secrets"]["hf-token"]["versions"] == 2
 
 
 async def test_the_token_is_in_no_word_of_it(plane: GooglePlane, bare_project: str) -> None:
     async with opened(plane, bare_project, hf_token=TOKEN) as site:
-        assert TOKEN not in repr(await setup.make_setup(steps(site)))
-
-
-@pytest.mark.parametrize("conflicts", [2, 99])
-async def test_a_bucket_that_others_open_at_the_same_time_is_tried_again(
-    plane: GooglePlane, project: str, monkeypatch: pytest.MonkeyPatch, conflicts: int
-) -> None:
-    left, write = [PreconditionFailed("conditionNotMet")] * conflicts, storage._write
-
-    def contended(bucket: Any, policy: Policy) -> object:
-        if left:
-            raise left.pop()
-        return write(bucket, policy)
-
-    monkeypatch.setattr(storage, "_write", contended)
-    async with opened(plane, project) as site:
-        await store(site, project, {})
-        if conflicts == 2:
-            await storage.add_reader(site, project)
-        else:
-            with pytest.raises(ConcurrentChange):
-                await storage.add_reader(site, project)
-        assert await storage.has_reader(site, project) is (conflicts == 2)
+        assert TOKEN not in repr(await set_up(shared(site), seconds=30))
 
 
 def test_a_reader_joins_those_who_have_the_role_and_conditions_are_kept() -> None:

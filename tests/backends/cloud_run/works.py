@@ -19,8 +19,8 @@ MUST: Final[frozenset[str]] = frozenset()
 """Without its answer the work fails, whatever it is."""
 MAY: Final = frozenset(answer.code for answer in ANSWERS)
 """The work goes on without it."""
-TWICE: Final = frozenset({"CLOUD_TIMEOUT"})
-"""It is looked for once more."""
+TWICE: Final = frozenset({"CLOUD_UNAVAILABLE", "CLOUD_TIMEOUT"})
+"""It is done once more."""
 ALLOWED: Final = frozenset({"PERMISSION_DENIED"})
 """The work goes on where we may not ask."""
 
@@ -62,7 +62,7 @@ async def keep_token(site: Site, _name: str) -> None:
 _SECRETS: Final = {
     "SecretManagerService/GetSecret": MUST,
     "SecretManagerService/CreateSecret": MUST,
-    "SecretManagerService/AddSecretVersion": MUST,
+    "SecretManagerService/AddSecretVersion": TWICE,
     "SecretManagerService/AccessSecretVersion": MUST,
     "SecretManagerService/GetIamPolicy": MUST,
     "SecretManagerService/SetIamPolicy": MUST,
@@ -89,7 +89,7 @@ MAKING: Final = {
             "Services/GetService": MUST,
             "SecretManagerService/GetSecret": MUST,
             "SecretManagerService/AccessSecretVersion": MUST,
-            "SecretManagerService/GetIamPolicy": TWICE,
+            "SecretManagerService/GetIamPolicy": MUST,
             "Services/UpdateService": MUST,
             "Operations/GetOperation": MAY,
         },

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, TypeVar
 import pytest
 from google.api_core.exceptions import ServiceUnavailable
 
-from backends.google import clients, secrets
+from backends.google import clients
 from backends.google import errors as google_errors
 from backends.tpu import compute, deployment, search
 from core.errors import CloudUnavailable, OpsError
@@ -74,7 +74,6 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
     monkeypatch.setattr("backends.tpu.firewall._EVERY_SECONDS", 0.02)
     monkeypatch.setattr(deployment, "_LOOK_SECONDS", 0.05)
     monkeypatch.setattr(search, "_LATE", search._LATE * 0)
-    monkeypatch.setattr(secrets, "_PEER_SECONDS", 0.2)
     return wire
 
 

@@ -4,8 +4,8 @@ import shlex
 
 import pytest
 
-from backends.google import setup
-from backends.tpu.checks import needs, steps
+from backends.lifecycle import set_up, setup
+from backends.tpu.checks import needs, shared
 from core.errors import CloudUnavailable, NotConfigured
 from core.settings import GooglePlane
 from tests.backends.tpu.sites import fault, offline, opened
@@ -33,7 +33,7 @@ async def test_looking_at_a_bare_project_names_every_step_and_changes_nothing(
     plane: GooglePlane, bare_project: str, controls: Controls
 ) -> None:
     async with opened(plane, bare_project, hf_token=TOKEN) as site:
-        found = await setup.read_setup(steps(site))
+        found = await setup(shared(site))
     assert len(found.missing) == len(found.steps) == 4
     assert changes(controls, bare_project) == []
 
@@ -42,9 +42,9 @@ async def test_what_is_made_is_read_back_as_done_and_a_second_time_changes_nothi
     plane: GooglePlane, bare_project: str, controls: Controls
 ) -> None:
     async with opened(plane, bare_project, hf_token=TOKEN) as site:
-        assert (await setup.make_setup(steps(site))).missing == ()
+        assert (await set_up(shared(site), seconds=30)).missing == ()
         before = changes(controls, bare_project)
-        assert (await setup.make_setup(steps(site))).missing == ()
+        assert (await set_up(shared(site), seconds=30)).missing == ()
     assert before
     assert changes(controls, bare_project) == before
 
@@ -54,7 +54,7 @@ async def test_the_account_of_the_vms_gets_its_roles_and_no_secret_of_the_projec
 ) -> None:
     """What a VM may read is granted on each secret alone."""
     async with opened(plane, bare_project, hf_token=TOKEN) as site:
-        await setup.make_setup(steps(site))
+        await set_up(shared(site), seconds=30)
     there = controls.get(bare_project)
     account = f"vllm-devops-runtime@{bare_project}.iam.gserviceaccount.com"
     assert there["accounts"] == [account]
@@ -72,7 +72,7 @@ async def test_a_project_that_was_set_up_for_cloud_run_needs_nothing(
 ) -> None:
     """The account and its roles are the same ones."""
     async with opened(plane, project) as site:
-        assert (await setup.make_setup(steps(site))).missing == ()
+        assert (await set_up(shared(site), seconds=30)).missing == ()
     assert changes(controls, project) == []
 
 
@@ -86,17 +86,17 @@ async def test_a_step_that_fails_tells_what_is_done_and_the_next_call_goes_on(
     controls.set(bare_project, faults=[fault(method)])
     async with opened(plane, bare_project, hf_token=TOKEN) as site:
         with pytest.raises(CloudUnavailable) as failed:
-            await setup.make_setup(steps(site))
+            await set_up(shared(site), seconds=30)
         left = failed.value.data["not_done"]
-        assert [step.what for step in (await setup.read_setup(steps(site))).missing] == left
-        assert (await setup.make_setup(steps(site))).missing == ()
+        assert [step.what for step in (await setup(shared(site))).missing] == left
+        assert (await set_up(shared(site), seconds=30)).missing == ()
 
 
 async def test_every_step_shows_a_command_that_a_shell_can_read(
     plane: GooglePlane, project: str
 ) -> None:
     async with opened(plane, project, hf_token=TOKEN) as site:
-        found = await setup.read_setup(steps(site))
+        found = await setup(shared(site))
     for step in found.steps:
         assert "gcloud" in shlex.split(step.command)
         assert project in step.command
@@ -114,4 +114,4 @@ def test_without_a_project_the_setting_is_asked_for() -> None:
     unset = site.settings.model_copy(update={"google_cloud_project": None})
     site.clients._world = site.clients._world._replace(settings=unset)
     with pytest.raises(NotConfigured):
-        steps(site)
+        shared(site)
