@@ -264,7 +264,7 @@ async def _take_back(wanted: Sequence[Resource], put: Mapping[str, Seen]) -> Non
                 with suppress(CloudUnavailable, CloudTimeout):
                     if (await look(one)).status is Status.ABSENT:
                         continue
-                await _delete(one, anyio.current_time() + _LOOK_SECONDS)
+                await _delete(one, put[one.name], anyio.current_time() + _LOOK_SECONDS)
     except OpsError as exc:
         note(f"Not everything was taken back: {exc.summary}")
 
@@ -305,13 +305,15 @@ async def _delete(resource: Resource, seen: Seen, until: float) -> bool:
         except (CloudRefused, ConcurrentChange, *UNSURE):  # it may be gone, or going, all the same
             if (await look(resource)).status not in _GOING:
                 raise
+        seen = await look(resource)
     pause = _FIRST_LOOK_SECONDS
-    while anyio.current_time() + pause <= until:
-        if (await look(resource)).status is Status.ABSENT:
-            return True
+    while seen.status is not Status.ABSENT:
+        if anyio.current_time() + pause > until:
+            return False
         await anyio.sleep(pause)
         pause = min(2 * pause, _LOOK_SECONDS)
-    return False
+        seen = await look(resource)
+    return True
 
 
 def unless_foreign(resource: Resource) -> Resource:
@@ -599,6 +601,8 @@ class Lifecycle(ABC):
             NotOurs: Something of that name was not made here; nothing is touched.
             CloudError: It was refused; what is gone by then is said in `fix`.
         """
+        if not re.fullmatch(NAME_PATTERN, name):
+            return Deleted(name=name, target=self.target.name, gone=True)
         async with self.pending.locked(name):
             asked = self.pending.get(name)
             spec = asked.spec if asked else await self._spec(name)
@@ -661,10 +665,14 @@ class Lifecycle(ABC):
             if exc.retryable:
                 note(f"{asked.spec.name} goes on later. {exc.summary} {exc.cause}".strip())
                 return
-            now = self.pending.get(asked.spec.name) or asked
-            cause = f"{exc.summary} {exc.cause} {self.left_of(now)}".strip()
-            failure = Failure(code=exc.code, cause=cause, fix=exc.fix)
-            self.pending.keep(now.model_copy(update={"failure": failure}))
+            self.give_up(self.pending.get(asked.spec.name) or asked, exc)
+
+    def give_up(self, asked: Pending, exc: OpsError) -> None:
+        """Write down why one goes on no more, so that a look tells it."""
+        cause = f"{exc.summary} {exc.cause}".strip()
+        fix = f"{exc.fix} {self.left_of(asked)}".strip()
+        failure = Failure(code=exc.code, cause=cause, fix=fix)
+        self.pending.keep(asked.model_copy(update={"failure": failure}))
 
     def left_of(self, _pending: Any) -> str:
         """Say what may be there, and bill, of one that goes on no more; asks nobody."""

@@ -1,57 +1,100 @@
 """Cloud TPU as a target: chips of one kind, in whichever zone has them."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from pydantic import SecretStr
 
-from backends import lifecycle
 from backends.base import (
     DeploymentConfig,
     EngineFacts,
     Hardware,
     KeptSecret,
-    Leaving,
     LogLines,
     LogQuery,
     Prediction,
     QueuedResource,
     Quota,
-    Setup,
     World,
     Zone,
 )
-from backends.google import secrets
-from backends.tpu import access, checks, chips, deployment, logs, plan, quotas, site, status, zones
+from backends.common.engine import hardware_of
+from backends.google import images, secrets
+from backends.google.clients import HF_SECRET, SPEC_LABEL
+from backends.lifecycle import (
+    Lifecycle,
+    PendingStore,
+    Removal,
+    Resource,
+    remove,
+    unless_foreign,
+)
+from backends.tpu import chips, logs, search, status, zones
 from backends.tpu.compute import ComputePlane
+from backends.tpu.plan import (
+    chip_at,
+    config_of,
+    engine_name,
+    ground,
+    make_plan,
+    owned,
+    preflight,
+    rule_of,
+    shared,
+)
+from backends.tpu.planes import SAID, Blueprint, Chip, ChipState, Place
 from backends.tpu.queued import QueuedPlane
-from backends.tpu.site import Clients, Inventory, Site
+from backends.tpu.search import Search
+from backends.tpu.site import Clients, Inventory, Site, vm_id
+from backends.tpu.vm import blueprint
+from core import errors
+from core.errors import (
+    CloudError,
+    DeploymentNotFound,
+    HostError,
+    NextStep,
+    NoCapacity,
+    NotAuthenticated,
+    OpsError,
+    QuotaExceeded,
+    Unsupported,
+    ZoneRefused,
+)
 from core.records import (
     Access,
-    Deleted,
     Deployment,
     DeploymentSpec,
+    Failure,
     ModelShape,
     Plan,
     Preflight,
     Target,
 )
+from core.reply import note
 from logs.read import Line
-from planner.places import Accelerator
+from planner.places import Accelerator, accelerator
+
+_LATELY: Final = timedelta(days=1)
+_LAST: Final = frozenset({QuotaExceeded.code, ZoneRefused.code})
+"""What does not change by the minute, as capacity does."""
+_STOPPED: Final = (ChipState.STOPPED, ChipState.STOPPING)
 
 
 def opened(target: Target, world: World) -> Site:
-    """Give the site of a target."""
-    clients = Clients(target, world)
+    """Return the site of a target."""
+    clients, shared = Clients(target, world), world.folder / "tpu"
+    where = clients.project if clients.configured else ""
     return Site(
         target=target,
         settings=world.settings,
         clients=clients,
         planes={"queued": QueuedPlane(clients), "compute": ComputePlane(clients)},
-        folder=world.folder / "tpu" / target.name,
-        shared=world.folder / "tpu",
+        records=PendingStore(Search, shared / target.name, where, locks=shared),
+        folder=shared / target.name,
+        shared=shared,
         inventory=_inventory(world.folder, world.settings.google_cloud_project),
     )
 
@@ -61,146 +104,426 @@ def _inventory(_folder: Path, _project: str | None) -> Inventory:
     return Inventory()
 
 
-class TpuBackend:
+class TpuBackend(Lifecycle):
     """Chips of one kind, given in one way, in whichever zone has them."""
 
-    waits_in: ClassVar[frozenset[str]] = site.WAITS_IN
+    waits_in: ClassVar[frozenset[str]] = search.WAITS_IN
+    apply_seconds = 6.0
+    """For the first steps of a search; the next ones are taken by whoever looks."""
+    go_on_seconds = 6.0
 
     def __init__(self, target: Target, world: World) -> None:
-        self._site = opened(target, world)
+        self.stand_on(opened(target, world))
 
-    @property
-    def target(self) -> Target:
-        """Where this is."""
-        return self._site.target
+    def stand_on(self, site: Site) -> None:
+        """Work there from now on."""
+        self.site, self.target, self.pending = site, site.target, site.records
+        self.reads_only = site.settings.read_only
+
+    async def wanted(self, spec: DeploymentSpec, model: ModelShape) -> Sequence[Resource]:
+        """Return what a VM stands on, and last it at the first place that is asked."""
+        made = blueprint(self.site, spec, model)
+        return (*await ground(self.site, made), chip_at(self.site, made, made.places[0]))
+
+    def owned(self, name: str) -> Sequence[Resource]:
+        """Return key, rule and chip, wherever this machine knows of one."""
+        kept = self.pending.get(name)
+        what = f"its chip: the queued resource {vm_id(name)} with its node, or that instance"
+        return owned(self.site, name, search.held(self.site, name, kept.left if kept else {}, what))
+
+    def remaining(self, _name: str, _spec: DeploymentSpec | None = None) -> Sequence[Resource]:
+        """Return the Hub's token, which other deployments may read."""
+        return (secrets.kept_token(self.site),)
+
+    def shared(self) -> Sequence[Resource]:
+        """Return APIs, account and roles."""
+        return shared(self.site)
 
     def engine_name(self) -> tuple[str, str]:
-        """Give the engine of the image, and what setting is missing."""
-        return plan.engine_name(self._site)
+        """Return the engine of the image, and what setting is missing."""
+        return engine_name(self.site)
 
     def plan(self, spec: DeploymentSpec, model: ModelShape) -> Plan:
-        """Say which secret, firewall rule and request for a chip would be made."""
-        return plan.make_plan(self._site, spec, model)
+        """Say which secret, rule and request for a chip would be made."""
+        return make_plan(self.site, spec, model)
 
     async def check(self, plan: Plan) -> Preflight:
         """Ask Google for everything that the plan needs; changes nothing."""
-        return await checks.preflight(self._site, plan)
+        return await preflight(self.site, plan)
 
     async def apply(self, plan: Plan) -> Deployment:
-        """Ask for a chip, or go on where an earlier call ended."""
-        await deployment.apply(self._site, plan)
-        return await status.describe(self._site, plan.spec.name)
+        """Make it so, as far as can be done at once; neither a chip nor a boot is waited for.
+
+        What stands already is left as it is, what is under way goes on, what failed is tried anew.
+        What stands with another spec is deleted first, and seen to be gone.
+
+        Raises:
+            NotOurs: Something else has that name; it is left alone.
+            Busy: Another server on this machine is at it.
+            CloudError: Google refused; what this call made is removed again.
+        """
+        site, name = self.site, plan.spec.name
+        async with self.pending.locked(name):
+            before, there = self.pending.get(name), await self._there(name)
+            token = await self._hub_token(plan.spec)
+            made = blueprint(site, plan.spec, plan.model, hf_token=token)
+            if not await self._stands(plan, made, before, there):
+                kept = await self._begin(plan, made, before, there)
+                try:
+                    *below, _first = await self.wanted(made.spec, plan.model)
+                    kept = await search.carry_on(site, kept, below, seconds=self.apply_seconds)
+                    await self._end(kept)
+                except OpsError as exc:
+                    self._pass_over(exc, name, before)
+                self._raise_refusal(name)
+        return await status.describe(site, name)
 
     async def refuse_deploy(self, spec: DeploymentSpec) -> None:
         """Refuse a name under which something else stands."""
-        await deployment.refuse_others(self._site, spec.name)
+        await self._there(spec.name)
 
     async def refuse_start(self, name: str) -> None:
         """Refuse a VM that is not there, or that cannot be started again."""
-        await deployment.get_startable(self._site, name)
+        await self._startable(name)
 
     async def refuse_scale(self, name: str, minimum: int, maximum: int) -> None:
         """Refuse always; a TPU has no `scale` either."""
-        raise deployment.one_vm(name, minimum, maximum)
-
-    async def go_on(self, name: str) -> None:
-        """Take the next step of the search, or of a removal, if its time has come."""
-        await deployment.go_on(self._site, name)
+        raise Unsupported(
+            f"{name} cannot have {minimum} to {maximum} replicas: a deployment on TPUs is one VM.",
+            fix="Deploy a second one under another name, or on a target with more chips.",
+            next_steps=(NextStep("list_targets"),),
+        )
 
     async def describe(self, name: str) -> Deployment:
         """Say what its request, its VM and its engine are doing."""
-        return await status.describe(self._site, name)
+        return await status.describe(self.site, name)
 
     async def list(self) -> Sequence[Deployment]:
-        """Give every one of this target, in whichever zone; none where no project is named."""
-        return await status.list_deployments(self._site) if self._site.clients.configured else ()
-
-    async def delete(self, name: str) -> Deleted:
-        """Delete the chip by force, then key and firewall rule; an end of a search as well."""
-        return await deployment.delete(self._site, name)
+        """Return every one of this target, in whichever zone; none where no project is named."""
+        return await status.list_deployments(self.site) if self.site.clients.configured else ()
 
     async def end(self, name: str) -> str:
         """Delete what is overdue: a TPU that is merely stopped cannot be counted on to start."""
-        return await deployment.end_overdue(self._site, name)
-
-    def leaving(self, name: str) -> Leaving:
-        """Name what `delete` takes, and what stays."""
-        return deployment.leaving(self._site, name)
+        deleted = await self.delete(name)
+        if not deleted.gone:
+            return "it is being deleted, which Google may take ten minutes for."
+        return "it was deleted: nothing of it bills any more." if deleted.removed else "it is gone."
 
     async def access(self, name: str) -> Access:
-        """Give address, certificate and the engine's key."""
-        return await access.access(self._site, name)
+        """Return address, certificate and the engine's key."""
+        return await status.access_to(self.site, name)
 
     async def stop(self, name: str) -> Deployment:
         """Stop its VM where the control plane can start it again; else it is refused."""
-        await deployment.stop(self._site, name)
-        return await status.describe(self._site, name)
+        async with self.pending.locked(name):
+            chip = await self._startable(name)
+            if chip.state not in _STOPPED:
+                await self.site.planes[chip.place.plane].stop(chip.place.zone, chip.id)
+                self.site.inventory.forget()
+        return await self.describe(name)
 
     async def start(self, name: str) -> Deployment:
-        """Start its VM again."""
-        await deployment.start(self._site, name)
-        return await status.describe(self._site, name)
+        """Start its VM again, which needs its chips to be free."""
+        async with self.pending.locked(name):
+            await self._start(await self._startable(name))
+        return await self.describe(name)
 
     async def logs(self, name: str, *, lines: int, contains: str | None = None) -> LogLines:
         """Read Cloud Logging, and the serial port where there is one."""
-        return await logs.read_logs(self._site, name, lines=lines, contains=contains)
+        return await logs.read_logs(self.site, name, lines=lines, contains=contains)
 
     def log_pages(self, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
         """Read Cloud Logging, a thousand entries a call."""
-        return logs.log_pages(self._site, name, query)
+        return logs.log_pages(self.site, name, query)
 
     async def spec(self, name: str) -> DeploymentSpec | None:
-        """Give what the VM's metadata says was asked for."""
-        return await chips.spec_of(self._site, name)
+        """Return what the VM's metadata says was asked for."""
+        return await chips.spec_of(self.site, name)
 
     async def engine_facts(self, name: str) -> EngineFacts:
-        """Give what the log of its boot tells."""
-        return await status.engine_facts(self._site, name)
+        """Return what the log of its boot tells."""
+        return await status.engine_facts(self.site, name)
 
     async def hardware(self, _name: str, /) -> Hardware:
-        """Give what a VM of this target has."""
-        return status.hardware(self._site)
+        """Return what a VM of this target has."""
+        return hardware_of(self.site.offered)
 
     async def predicted(self, name: str) -> Prediction | None:
-        """Give what was to be expected of its memory."""
-        return await status.predicted(self._site, name)
+        """Return what was to be expected of its memory."""
+        return await status.predicted(self.site, name)
 
     def hardware_known(self) -> tuple[Accelerator, int] | None:
-        """Give the chips of one VM."""
-        return status.hardware_known(self._site)
+        """Return the chips of one VM."""
+        return accelerator(self.site.offered.accelerator), self.site.offered.count
 
     async def config(self, name: str) -> DeploymentConfig:
-        """Give the same VM as gcloud commands and as the body of a request."""
-        return await plan.config(self._site, name)
-
-    async def setup(self) -> Setup:
-        """Look which APIs, accounts and roles are there."""
-        return await lifecycle.setup(checks.shared(self._site))
-
-    async def set_up(self) -> Setup:
-        """Make those that are missing."""
-        return await lifecycle.set_up(checks.shared(self._site), seconds=30.0)
+        """Return the same VM as gcloud commands and as the body of a request."""
+        return await config_of(self.site, name)
 
     async def quotas(self) -> Sequence[Quota]:
         """Read the pools of both control planes."""
-        return await quotas.read_quotas(self._site)
+        return await zones.read_quotas(self.site)
 
     async def zones(self) -> Sequence[Zone]:
         """Say of each zone whether a chip can be had there, as far as that can be seen."""
-        return await zones.list_zones(self._site)
+        return await zones.list_zones(self.site)
 
     async def queued_resources(self) -> Sequence[QueuedResource]:
-        """Give every TPU of the project, of both control planes, ours and others'."""
-        return await chips.list_queue(self._site)
+        """Return every TPU of the project, of both control planes, ours and others'."""
+        return await chips.list_queue(self.site)
 
     async def delete_leftover(self, zone: str, resource: str) -> bool:
         """Delete one of ours that has no chip any more; seen to be gone."""
-        return await chips.delete_leftover(self._site, zone, resource)
+        return await chips.delete_leftover(self.site, zone, resource)
 
     async def keep_secret(self, name: str, value: SecretStr) -> KeptSecret:
         """Keep a token in Secret Manager, readable by the VMs' account."""
-        return await secrets.keep(self._site, name, value)
+        return await secrets.keep(self.site, name, value)
 
     async def aclose(self) -> None:
         """Close the connections to Google."""
-        await self._site.clients.aclose()
+        await self.site.clients.aclose()
+
+    async def _there(self, name: str) -> Sequence[Chip]:
+        """Return what stands under a name.
+
+        Raises:
+            NotOurs: It was not made here, or is another target's; it is left alone.
+            CloudError: A control plane cannot be asked.
+        """
+        kept = self.pending.get(name)
+        found = await chips.find_named(self.site, name, kept.left if kept else ())
+        search.refuse_foreign(self.site, name, found)
+        return found
+
+    async def _hub_token(self, spec: DeploymentSpec) -> bool:
+        """Whether the Hub's token is kept; one of the settings is kept now."""
+        if (spec.weights or "hub") != "hub":
+            return False
+        if await secrets.exists(self.site, HF_SECRET):
+            return True
+        if self.site.settings.hf_token is None:
+            return False
+        await secrets.keep(self.site, HF_SECRET, self.site.settings.hf_token)
+        return True
+
+    async def _stands(
+        self, plan: Plan, made: Blueprint, before: Search | None, there: Sequence[Chip]
+    ) -> bool:
+        """Whether it is there or under way; what another machine made is gone on with."""
+        if before is not None and before.deleting:
+            return False
+        same = before and before.blueprint.labels[SPEC_LABEL] == made.labels[SPEC_LABEL]
+        if before is not None and same and not before.at_rest:
+            return True
+        living = [one for one in there if one.state.alive]
+        if len(living) != 1 or not chips.is_wanted(self.site, made, living[0]):
+            return False
+        (chip,) = living
+        await self._start(chip)
+        if before is None or not same or before.placed != chip.place:
+            self.pending.keep(self._adopted(plan, made, chip))
+        for leftover in (one for one in there if one is not chip):
+            note(
+                f"{leftover.id} in {leftover.place} is {leftover.said}; it holds quota until it is"
+                " deleted."
+            )
+        return True
+
+    def _adopted(self, plan: Plan, made: Blueprint, chip: Chip) -> Search:
+        """Remember what another machine made, as if it had been made here."""
+        had = chip.state not in {ChipState.WAITING, ChipState.PROVISIONING}
+        said = {"outcome": zones.GIVEN, "returned": True} if had else {"taken": True}
+        attempt = search.new_attempt(chip.place, chip.created_at).model_copy(update=said)
+        return Search(
+            spec=made.spec,
+            model=plan.model,
+            where=self.pending.where,
+            since=chip.created_at,
+            blueprint=made,
+            grounded=True,
+            attempts=(attempt,),
+            placed=chip.place if had else None,
+        )
+
+    async def _begin(
+        self, plan: Plan, made: Blueprint, before: Search | None, there: Sequence[Chip]
+    ) -> Search:
+        """Write a new search down, with the image by its digest and what is to go first."""
+        site, name = self.site, made.spec.name
+        image = await images.pinned(site, made.container.image)
+        if image is None:
+            note(f"{made.container.image} is not pinned: its registry cannot be asked.")
+        if not made.opened:  # an earlier deployment of the name may have been
+            rule = unless_foreign(rule_of(site, name))
+            await remove([rule], seconds=self.delete_seconds)
+        container = made.container.model_copy(update={"image": image or made.container.image})
+        known = before.left if before else {}
+        kept = Search(
+            spec=made.spec,
+            model=plan.model,
+            where=self.pending.where,
+            since=site.now(),
+            blueprint=made.model_copy(
+                update={"container": container, "places": self._ordered(made)}
+            ),
+            again=bool(there) or (before is not None and (before.again or bool(before.placed))),
+            replacing=tuple(dict.fromkeys((*known, *(one.place for one in there)))),
+            late=max((at for at in known.values() if at), default=None),
+        )
+        self.pending.keep(kept)
+        return kept
+
+    def _ordered(self, made: Blueprint) -> tuple[Place, ...]:
+        """Ask last where it was lately said to be of no use."""
+        now, late = self.site.now(), dict[Place, str]()
+        for place in made.places:
+            newest = next(iter(zones.outcomes_of(self.site, place)), None)
+            if newest and newest.outcome in _LAST and now - newest.at < _LATELY:
+                late[place] = f"{newest.outcome} {newest.minutes_ago(now)} min ago"
+        if late and len(late) < len(made.places):
+            said = ", ".join(f"{place} ({why})" for place, why in late.items())
+            note(f"Asked last, for it was refused there within a day: {said}.")
+        return tuple(sorted(made.places, key=lambda place: place in late))
+
+    def _pass_over(self, exc: OpsError, name: str, before: Search | None) -> None:
+        """Leave to the next look what may work later; else write down why it goes on no more.
+
+        Raises:
+            OpsError: Not even the ground is there: it is as it was before.
+        """
+        kept = self.pending.get(name)
+        if kept is None or isinstance(exc, NotAuthenticated | HostError):
+            raise exc
+        if not kept.grounded:
+            if before is None:
+                self.pending.forget(name)
+            else:
+                self.pending.keep(before)
+            raise exc
+        if exc.retryable:
+            note(f"{name} goes on later. {exc.summary} {exc.cause}".strip())
+        else:
+            self.give_up(kept, exc)
+
+    def _raise_refusal(self, name: str) -> None:
+        """Raise what stands against it everywhere; that no place has a chip is a state to tell."""
+        kept = self.pending.get(name)
+        failure: Failure | None = kept.failure if kept else None
+        if kept is None or failure is None or kept.left or failure.code == NoCapacity.code:
+            return
+        self.pending.forget(name)
+        kinds = (kind for kind in vars(errors).values() if isinstance(kind, type))
+        coded = (one for one in kinds if issubclass(one, CloudError) and one.code == failure.code)
+        kind = next(coded, CloudError)
+        raise kind("Google refused to give a chip.", cause=failure.cause, fix=failure.fix)
+
+    async def _advance(self, asked: Search) -> None:
+        below = () if asked.grounded else (await self.wanted(asked.spec, asked.model))[:-1]
+        kept = await search.carry_on(self.site, asked, below, seconds=self.go_on_seconds)
+        await self._end(kept)
+
+    async def _end(self, kept: Search) -> None:
+        """Say why no place gave a chip, once what was made for it is taken away."""
+        if not kept.at_rest or kept.placed or kept.failure:
+            return
+        name, asked = kept.spec.name, {place.zone for place in kept.blueprint.places}
+        own = [one for one in self.owned(name) if not (kept.again and one.name == "key")]
+        await remove([unless_foreign(one) for one in own], seconds=self.delete_seconds)
+        failure = search.search_failure(kept, await zones.zones_not_asked(self.site, asked))
+        self.pending.keep(kept.model_copy(update={"failure": failure}))
+
+    async def _remove(self, name: str, seconds: float) -> Removal:
+        """Delete chips by force wherever they are, all of them, then key and rule.
+
+        Raises:
+            NotOurs: What has the deployment's id was not made here; nothing is touched.
+        """
+        site, kept, title = self.site, self.pending.get(name), "its chip"
+        places: Mapping[Place, datetime | None] = kept.left if kept else {}
+        if not (kept and kept.replacing):  # else it is known already where all of it is
+            there = await chips.find_named(site, name, places, or_there=True)
+            mine = [one for one in there if chips.is_ours(site, name, one)]
+            if kept is None and not mine:
+                if any(one.ours for one in there) or search.other_target_of(site, name):
+                    return Removal(gone=True, removed=())
+                if there:
+                    raise chips.not_ours_error(there[0], fix="Delete it where it was made.")
+            for one in there:
+                if not one.ours:
+                    note(f"{one.id} in {one.place} was not made here; it is left alone.")
+            title = ", ".join(map(_part, mine)) or title
+            places = {**dict.fromkeys(one.place for one in mine), **places}
+        if kept is not None:  # nothing of it is asked for any more
+            late = max((at for at in places.values() if at), default=None)
+            said = {"replacing": tuple(places), "late": late}
+            self.pending.keep(kept.model_copy(update=said))
+        own = [
+            unless_foreign(one) for one in owned(site, name, search.held(site, name, places, title))
+        ]
+        removal = await remove(own, seconds=seconds)
+        if not removal.gone and kept is None:  # nobody remembers that the rest is to go
+            await remove(own[:-1], seconds=seconds)
+        if removal.gone:
+            self.pending.forget(name)
+        return removal
+
+    def left_of(self, pending: Search) -> str:
+        """Say what may be there, and bill, of one that goes on no more."""
+        left = ", ".join(map(str, pending.left))
+        what = f"What it has in {left} may be there still, and bill: " if left else ""
+        return f"{what or 'Then '}call destroy_vllm, or deploy again."
+
+    async def _start(self, chip: Chip) -> None:
+        """Start a VM that is stopped; any other is left as it is."""
+        if chip.state in _STOPPED:
+            await self.site.planes[chip.place.plane].start(chip.place.zone, chip.id)
+            self.site.inventory.forget()
+
+    async def _startable(self, name: str) -> Chip:
+        """Return its VM, if that can be stopped and started.
+
+        Raises:
+            DeploymentNotFound, NotOurs: Nothing of that name was made here.
+            Unsupported: It could not be started again.
+            CloudError: Google refused.
+        """
+        here = {"target": self.target.name, "name": name}
+        chip = await chips.chip_of(self.site, name)
+        if chip is None:
+            raise DeploymentNotFound(
+                f"{name} on {self.target.name} has no VM.",
+                fix="Look with status_vllm why; deploy it again for a new one.",
+                next_steps=(NextStep("status_vllm", here),),
+            )
+        why = ""
+        if chip.provisioning != "on-demand":
+            why = f"Google starts no {chip.provisioning} TPU again."
+        elif not self.site.planes[chip.place.plane].stops:
+            why = f"{SAID[chip.place.plane]} starts no TPU again."
+        elif chip.state in {ChipState.WAITING, ChipState.PROVISIONING}:
+            why = "it has no VM yet."
+        elif chip.state.leftover:
+            why = "it lost its chips for good."
+        if not why:
+            return chip
+        meanwhile = "Until then its VM bills on, whether or not anybody asks."
+        if chip.state.leftover and chip.place.plane == "compute":
+            meanwhile = "Until then its disk bills."
+        elif chip.state is ChipState.WAITING or chip.state.leftover:
+            meanwhile = "Until then nothing of it bills."
+        raise Unsupported(
+            f"{name} cannot be stopped and started: {why}",
+            fix=f"Call destroy_vllm, and deploy it again when it is needed. {meanwhile}",
+            next_steps=(NextStep("destroy_vllm", here),),
+        )
+
+
+def _part(chip: Chip) -> str:
+    """Name what is deleted."""
+    if chip.state is ChipState.WAITING:
+        return f"its request for a chip in {chip.place}"
+    leftover = ", which had no chip any more" if chip.state.leftover else ""
+    what = "queued resource with its node" if chip.place.plane == "queued" else "instance"
+    where = chip.place.zone if chip.place.plane == "queued" else chip.place
+    return f"its {what} in {where}{leftover}"

@@ -1,10 +1,10 @@
 """The VMs of both control planes: which there are, whose they are, and what is read of one."""
 
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pydantic import ValidationError
 
@@ -13,10 +13,9 @@ from backends.base import QueuedResource
 from backends.common.concurrency import side_by_side
 from backends.container import PORT
 from backends.google.clients import EXPIRES_LABEL, SPEC_LABEL
-from backends.tpu import store as memory
-from backends.tpu.rules import rules
-from backends.tpu.site import SAID, Blueprint, Chip, ChipState, ControlPlane, Place, Site, vm_id
-from backends.tpu.store import SearchRecord, locked
+from backends.tpu.planes import SAID, Blueprint, Chip, ChipState, ControlPlane, Place
+from backends.tpu.site import Site, vm_id
+from backends.tpu.vm import rules
 from core.errors import (
     ApiDisabled,
     CloudError,
@@ -34,132 +33,102 @@ from core.waiting import wait_until
 from planner.places import places
 from planner.price import price
 
+if TYPE_CHECKING:
+    from backends.tpu.search import Search
+
 _ALIVE: Final = frozenset(
     {ChipState.RUNNING, ChipState.PROVISIONING, ChipState.STOPPING, ChipState.STOPPED}
 )
+_FRESH_SECONDS: Final = 1.0
+"""Nine targets that are listed together look once."""
 
 
 async def list_chips(site: Site) -> Sequence[Chip]:
-    """Give every TPU of the project, of both control planes, ours and others'.
+    """Return every TPU of the project, of both control planes, ours and others'.
 
     A control plane that is off, or that the caller may not ask, is noted.
-
-    Raises:
-        CloudError: A control plane cannot be asked now, or neither may be.
     """
-    return await site.inventory.read(lambda: _looked(site))
+    found: Sequence[Chip] = await site.inventory.read(
+        "chips", _FRESH_SECONDS, partial(_look_everywhere, site)
+    )
+    return found
 
 
-async def chips_of(site: Site, name: str) -> Sequence[Chip]:
-    """Give those that carry a deployment's label and this target's, wherever they are, by place.
+async def _look_everywhere(site: Site) -> Sequence[Chip]:
+    refused = list[CloudError]()
+    data = {zone for row in places().values() if row.deployable_by == "tpu" for zone in row.regions}
+    asked = {place.zone for one in site.records.all() for place in one.blueprint.places}
+    zones = tuple(sorted({site.clients.region, *data, *asked}))
 
-    Raises:
-        CloudError: A control plane cannot be asked.
-    """
-    found = [
-        chip
-        for chip in await list_chips(site)
-        if chip.deployment == name and chip.target == site.target.name
-    ]
-    return sorted(found, key=lambda chip: chip.place)
+    async def ask(plane: ControlPlane) -> Sequence[Chip]:
+        try:
+            return await plane.list(zones)
+        except (ApiDisabled, PermissionDenied) as exc:
+            refused.append(exc)
+            return ()
+
+    found = await side_by_side([partial(ask, plane) for plane in site.planes.values()])
+    if len(refused) == len(site.planes):
+        raise refused[0]
+    for exc in refused:
+        note(f"{exc.summary} {exc.cause}".strip())
+    return tuple(chip for row in found for chip in row)
 
 
 async def chip_of(site: Site, name: str) -> Chip | None:
-    """Give a deployment's VM, or its request; None while nothing in the cloud stands for it.
+    """Return a deployment's VM, or its request; None while nothing in the cloud stands for it.
 
     Raises:
         DeploymentNotFound: There is no such deployment.
         NotOurs: A VM of its id was not made here.
         CloudError: A control plane cannot be asked.
     """
-    return await _chip(site, name, memory.record_of(site, name))
-
-
-async def spec_of(site: Site, name: str) -> DeploymentSpec | None:
-    """Give what was asked for, None where nothing says it any more.
-
-    Raises:
-        DeploymentNotFound: There is no such deployment.
-    """
-    kept = memory.record_of(site, name)
-    if kept:
-        return kept.blueprint.spec
-    chip = await _chip(site, name, None)
-    return spec_in(chip) if chip else None
-
-
-def known_zones(site: Site) -> Sequence[str]:
-    """Give every zone that this machine has heard of, for a plane that cannot list them all."""
-    data = {zone for row in places().values() if row.deployable_by == "tpu" for zone in row.regions}
-    asked = {place.zone for one in memory.all_records(site) for place in one.blueprint.places}
-    return tuple(sorted({site.clients.region, *data, *asked}))
-
-
-async def _chip(site: Site, name: str, kept: SearchRecord | None) -> Chip | None:
-    if not re.fullmatch(NAME_PATTERN, name):
-        raise _not_found(site, name)
+    kept = site.records.get(name)
     where = _where(kept)
     if where:
         found = await site.planes[where.plane].get(where.zone, vm_id(name))
         return found if found and found.deployment == name else None
     if kept:
         return None
-    return await _unremembered(site, name)
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise _not_found(site, name)
+    chips = await list_chips(site)
+    named = [chip for chip in chips if chip.deployment == name]
+    best = best_chip([chip for chip in named if chip.target == site.target.name], None)
+    if best:
+        return best
+    if named:
+        raise _not_found(site, name, f": it is on {named[0].target or 'another target'}")
+    foreign = next((chip for chip in chips if chip.id == vm_id(name) and not chip.ours), None)
+    if foreign:
+        raise not_ours_error(foreign, fix="Take another name.")
+    raise _not_found(site, name)
 
 
-def _where(kept: SearchRecord | None) -> Place | None:
-    """Give where its chip is, or the request that may become one."""
+async def spec_of(site: Site, name: str) -> DeploymentSpec | None:
+    """Return what was asked for, None where nothing says it any more."""
+    kept = site.records.get(name)
+    if kept:
+        spec: DeploymentSpec = kept.spec
+        return spec
+    chip = await chip_of(site, name)
+    return spec_in(chip) if chip else None
+
+
+def _where(kept: "Search | None") -> Place | None:
+    """Return where its chip is, or the request that may become one."""
     if kept is None:
         return None
     return kept.placed or (kept.current.place if kept.current else None)
 
 
-async def _unremembered(site: Site, name: str) -> Chip:
-    """Find one that another machine made."""
-    chips = await list_chips(site)
-    named = [chip for chip in chips if chip.deployment == name]
-    found = best_chip([chip for chip in named if chip.target == site.target.name], None)
-    if found:
-        return found
-    if named:
-        raise _not_found(site, name, f": it is on {named[0].target or 'another target'}")
-    foreign = next((chip for chip in chips if chip.id == vm_id(name) and not chip.ours), None)
-    if foreign:
-        raise NotOurs(
-            f"{foreign.id} in {foreign.place} was not made here: it is left alone.",
-            fix="Take another name.",
-        )
-    raise _not_found(site, name)
-
-
-def best_chip(chips: Sequence[Chip], kept: SearchRecord | None) -> Chip | None:
-    """Give where it was placed, else the one that lives, else the newest."""
-    where = _where(kept)
+def best_chip(chips: Sequence[Chip], kept: "Search | None") -> Chip | None:
+    """Return that where it was placed, else the one that lives, else the newest."""
     if kept:
+        where = _where(kept)
         return next((chip for chip in chips if chip.place == where), None)
     ranked = sorted(chips, key=lambda chip: (chip.state in _ALIVE, chip.created_at))
     return ranked[-1] if ranked else None
-
-
-async def _looked(site: Site) -> Sequence[Chip]:
-    zones, refused = known_zones(site), list[CloudError]()
-
-    def asked(plane: ControlPlane) -> Callable[[], Awaitable[Sequence[Chip]]]:
-        async def ask() -> Sequence[Chip]:
-            try:
-                return await plane.list(zones)
-            except (ApiDisabled, PermissionDenied) as exc:
-                refused.append(exc)
-                return ()
-
-        return ask
-
-    found = await side_by_side([asked(plane) for plane in site.planes.values()])
-    if len(refused) == len(site.planes):
-        raise refused[0]
-    for exc in refused:
-        note(f"{exc.summary} {exc.cause}".strip())
-    return tuple(chip for row in found for chip in row)
 
 
 def _not_found(site: Site, name: str, where: str = "") -> DeploymentNotFound:
@@ -170,28 +139,29 @@ def _not_found(site: Site, name: str, where: str = "") -> DeploymentNotFound:
     )
 
 
-_LIVES = (ChipState.WAITING, ChipState.PROVISIONING, ChipState.RUNNING, ChipState.STOPPED)
+async def find_named(
+    site: Site, name: str, places: Collection[Place] = (), *, or_there: bool = False
+) -> Sequence[Chip]:
+    """Return every TPU with a deployment's label or id, looked for now, whoever made it.
 
-
-async def find_named(site: Site, name: str, places: Collection[Place] = ()) -> Sequence[Chip]:
-    """Give every TPU with a deployment's label or id, looked for now, whoever made it.
-
-    At `places` it is looked for by its id, should a list not have it.
-
-    Raises:
-        CloudError: The control planes cannot be asked.
+    At `places` it is looked for by its id, should a list not have it; `or_there`: where the lists
+    fail, there alone.
     """
     site.inventory.forget()
-    chips = await list_chips(site)
-    found = [one for one in chips if one.deployment == name or one.id == vm_id(name)]
+    found: list[Chip] = []
+    try:
+        every = await list_chips(site)
+    except CloudError as exc:
+        if not (or_there and places):
+            raise
+        note(f"Whether there is more of {name} elsewhere is not known: {exc.summary}")
+    else:
+        found = [one for one in every if one.deployment == name or one.id == vm_id(name)]
     seen = {one.place for one in found}
-    return [*found, *await find_at(site, name, [place for place in places if place not in seen])]
-
-
-async def find_at(site: Site, name: str, places: Collection[Place]) -> Sequence[Chip]:
-    """Look for a deployment's id at some places. Raises as `named` does."""
-    looked = [await site.planes[place.plane].get(place.zone, vm_id(name)) for place in places]
-    return [chip for chip in looked if chip is not None]
+    for place in (one for one in places if one not in seen):
+        chip = await site.planes[place.plane].get(place.zone, vm_id(name))
+        found += [chip] if chip else []
+    return found
 
 
 def is_ours(site: Site, name: str, chip: Chip) -> bool:
@@ -205,43 +175,13 @@ def is_wanted(site: Site, made: Blueprint, chip: Chip) -> bool:
     return same and is_ours(site, made.spec.name, chip)
 
 
-def is_alive(chip: Chip) -> bool:
-    """Whether it has its chips, or may still get them."""
-    return chip.state in _LIVES
-
-
-def refuse_foreign(site: Site, name: str, chips: Sequence[Chip]) -> None:
-    """Refuse a name under which something stands, or is remembered, that is not this target's.
-
-    Raises:
-        NotOurs: So it is; it is left alone.
-    """
-    foreign = next((one for one in chips if not one.ours), None)
-    if foreign is not None:
-        raise not_ours_error(foreign, fix="Deploy under another name.")
-    other = next((one.target for one in chips if one.target != site.target.name), "")
-    other = other or memory.other_target_of(site, name)
-    if other:
-        raise NotOurs(
-            f"{name} belongs to the target {other}.",
-            fix=f"Deploy under another name, or to {other}.",
-        )
-
-
 def not_ours_error(chip: Chip, *, fix: str) -> NotOurs:
     """Say that something of a deployment's id was not made here."""
     return NotOurs(
-        f"{chip.id} in {chip.place} was not made here; it is left alone.",
+        f"{chip.id} in {chip.place} was not made here: it is left alone.",
         cause=f"It is {chip.said}.",
         fix=fix,
     )
-
-
-def note_others(chips: Sequence[Chip]) -> None:
-    """Tell of what has a deployment's id and is left alone."""
-    for chip in chips:
-        if not chip.ours:
-            note(f"{chip.id} in {chip.place} was not made here; it is left alone.")
 
 
 _GONE_SECONDS: Final = 20.0
@@ -250,11 +190,7 @@ _LIST: Final = (NextStep("list_queued_resources"),)
 
 
 async def list_queue(site: Site) -> Sequence[QueuedResource]:
-    """Give every one of both control planes, ours and others'; leftovers of ours first, then ours.
-
-    Raises:
-        CloudError: Google cannot be asked.
-    """
+    """Return every one of both planes, ours and others'; leftovers of ours first, then ours."""
     chips = sorted(await list_chips(site), key=lambda one: (not one.ours, not one.state.leftover))
     return tuple(_row(chip) for chip in chips)
 
@@ -269,20 +205,6 @@ async def delete_leftover(site: Site, zone: str, resource: str) -> bool:
         CloudError: Google refuses, or does not answer.
     """
     site.inventory.forget()
-    chip = await _leftover(site, zone, resource)
-    home = replace(site, folder=site.shared / (chip.target or site.target.name))
-    async with locked(home, chip.deployment or chip.id):
-        plane = site.planes[chip.place.plane]
-        now = await plane.get(zone, resource)
-        if now is None:
-            return True
-        _require_leftover(now)
-        await plane.delete(zone, resource)
-        site.inventory.forget()
-        return await _gone(site, chip.place, resource)
-
-
-async def _leftover(site: Site, zone: str, resource: str) -> Chip:
     named = [one for one in await list_chips(site) if (one.place.zone, one.id) == (zone, resource)]
     if not named:
         raise NotFound(
@@ -292,16 +214,30 @@ async def _leftover(site: Site, zone: str, resource: str) -> Chip:
         )
     chip = next((one for one in named if one.ours and one.state.leftover), named[0])
     _require_leftover(chip)
-    return chip
+    async with site.records.locked(chip.deployment or chip.id):
+        plane = site.planes[chip.place.plane]
+        now = await plane.get(zone, resource)
+        if now is None:
+            return True
+        _require_leftover(now)
+        await plane.delete(zone, resource)
+        site.inventory.forget()
+        try:
+            await wait_until(
+                lambda: plane.get(zone, resource),
+                lambda chip: chip is None,
+                waiting_for=f"{resource} to be gone",
+                every=_EVERY_SECONDS,
+                timeout=_GONE_SECONDS,
+            )
+        except WaitedTooLong:
+            return False
+    return True
 
 
 def _require_leftover(chip: Chip) -> None:
     if not chip.ours:
-        raise NotOurs(
-            f"{chip.id} in {chip.place} was not made here: it is left alone.",
-            fix="Delete it where it was made.",
-            next_steps=_LIST,
-        )
+        raise not_ours_error(chip, fix="Delete it where it was made.")
     if not chip.state.leftover:
         here = {"target": chip.target, "name": chip.deployment}
         raise InvalidArgument(
@@ -310,21 +246,6 @@ def _require_leftover(chip: Chip) -> None:
             f" name={chip.deployment!r}).",
             next_steps=(NextStep("destroy_vllm", here),) if chip.deployment else _LIST,
         )
-
-
-async def _gone(site: Site, place: Place, resource: str) -> bool:
-    """Look until it is there no more; False where that takes longer."""
-    try:
-        await wait_until(
-            lambda: site.planes[place.plane].get(place.zone, resource),
-            lambda chip: chip is None,
-            waiting_for=f"{resource} to be gone",
-            every=_EVERY_SECONDS,
-            timeout=_GONE_SECONDS,
-        )
-    except WaitedTooLong:
-        return False
-    return True
 
 
 def _row(chip: Chip) -> QueuedResource:
@@ -348,7 +269,7 @@ def _row(chip: Chip) -> QueuedResource:
 
 
 def usd_per_hour(site: Site, chip: Chip | None = None) -> float | None:
-    """Give the price of one VM of the target, where it is; None where nobody has said."""
+    """Return the price of one VM of the target, where it is; None where nobody has said."""
     if site.target.usd_per_hour is not None:
         return site.target.usd_per_hour
     hourly = price(site.offered, zones=[chip.place.zone] if chip else ()).usd_per_hour
@@ -356,7 +277,7 @@ def usd_per_hour(site: Site, chip: Chip | None = None) -> float | None:
 
 
 def usd_so_far(site: Site, chip: Chip | None, until: datetime) -> float | None:
-    """Give what it cost since it was given its chip, None where that moment is not known.
+    """Return what it cost since it was given its chip, None where that moment is not known.
 
     A request that waits costs nothing.
     """
@@ -383,20 +304,20 @@ class Look(NamedTuple):
     """What was read of a deployment at one moment; either half may be missing."""
 
     site: Site
-    kept: SearchRecord | None
+    kept: "Search | None"
     chip: Chip | None
     now: datetime
 
     @property
     def name(self) -> str:
         """Of the deployment."""
-        return self.kept.name if self.kept else self.chip.deployment if self.chip else ""
+        return self.kept.spec.name if self.kept else self.chip.deployment if self.chip else ""
 
     @property
     def spec(self) -> DeploymentSpec | None:
         """What was asked for, as this machine or the VM's metadata has it."""
         if self.kept:
-            return self.kept.blueprint.spec
+            return self.kept.spec
         return spec_in(self.chip) if self.chip else None
 
     @property
@@ -423,13 +344,13 @@ def is_internal(spec: DeploymentSpec | None) -> bool:
     return spec is not None and spec.access == "internal"
 
 
-def has_tls(kept: SearchRecord | None, spec: DeploymentSpec | None) -> bool:
+def has_tls(kept: "Search | None", spec: DeploymentSpec | None) -> bool:
     """Whether its engine answers by TLS; of one that another machine made it is taken so."""
     return kept.blueprint.tls if kept else not is_internal(spec)
 
 
 def url_of(seen: Look) -> str | None:
-    """Give where it answers; None before it has an address, or where it has none for outside."""
+    """Return where it answers; None before it has an address, or where it has none for outside."""
     if seen.chip is None or not seen.chip.external_ip or is_internal(seen.spec):
         return None
     scheme = "https" if has_tls(seen.kept, seen.spec) else "http"
@@ -437,7 +358,7 @@ def url_of(seen: Look) -> str | None:
 
 
 def expires_at(seen: Look) -> datetime | None:
-    """Give when it ends, by whichever comes first: the cloud's hand, our label, or the time that
+    """Return when it ends, by whichever comes first: the cloud's hand, our label, or the time that
     it was to run.
 
     The label was written when the chip was asked for, and allows for the wait.
@@ -489,7 +410,7 @@ def deployment_record(
 
 
 def resource_names(seen: Look) -> Mapping[str, str]:
-    """Give what stands behind it, in Google's own words; only what is known."""
+    """Return what stands behind it, in Google's own words; only what is known."""
     told = dict(_of_the_chip(seen.chip, expires_at(seen))) if seen.chip else {}
     if seen.kept:
         tried = [one for one in seen.kept.attempts if one.outcome not in {"", "GIVEN"}]

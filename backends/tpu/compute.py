@@ -4,7 +4,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
 
 import anyio
@@ -23,8 +22,17 @@ from backends.google.errors import (
 )
 from backends.tpu import compute_client
 from backends.tpu.planes import (
+    ACCOUNT_SCOPE,
+    SPEC_METADATA,
+    Chip,
+    ChipState,
+    Ended,
+    Offer,
     Outcome,
-    ask,
+    Place,
+    PlaneKind,
+    Provisioning,
+    Request,
     in_every_zone,
     meaning,
     refusal_error,
@@ -32,21 +40,7 @@ from backends.tpu.planes import (
     unreachable,
 )
 from backends.tpu.queued import metadata_of
-from backends.tpu.site import (
-    ACCOUNT_SCOPE,
-    SERIAL_PORT,
-    SPEC_METADATA,
-    Chip,
-    ChipState,
-    Clients,
-    Ended,
-    Offer,
-    Place,
-    PlaneKind,
-    Provisioning,
-    Request,
-    region_of,
-)
+from backends.tpu.site import Clients, region_of
 from core.errors import CloudTimeout, CloudUnavailable, OpsError, Unsupported
 
 if TYPE_CHECKING:
@@ -66,12 +60,7 @@ _LOOK = "Look with status_vllm whether it happened; the same call again is harml
 
 
 async def read_call(what: str, call: Callable[..., T], **arguments: Any) -> T:
-    """Make a call that only looks: it may be made again.
-
-    Raises:
-        CloudTimeout, CloudUnavailable: No answer came, or none in time.
-        GoogleAPICallError: Google refused; `strictly` or `translated` around this translates it.
-    """
+    """Make a call that only looks: it may be made again."""
     retry = patient_in_threads()
     return await _called(what, READ_SECONDS, call, timeout=READ_SECONDS, retry=retry, **arguments)
 
@@ -114,7 +103,6 @@ def _late(what: str) -> CloudTimeout:
     return CloudTimeout(f"Google did not answer in time: {what}.", fix=_LOOK)
 
 
-COMPUTE: Final = "google.cloud.compute_v1"
 FLEX_WAIT_SECONDS: Final = (90, 2 * 60 * 60)
 """The shortest and the longest that flex-start waits; public reports of 2026-08."""
 _ONE_THREAD_CHIPS: Final = 8
@@ -302,7 +290,7 @@ def chip_of(instance: "Instance", zone: str) -> Chip:
 
 
 def unread(page: "InstanceAggregatedList") -> Sequence[str]:
-    """Give the zones that Compute Engine itself could not read; most are merely empty."""
+    """Return the zones that Compute Engine itself could not read; most are merely empty."""
     # The SDK's stubs take its Warning for Python's own.
     warnings: dict[str, Any] = {scope: found.warning for scope, found in page.items.items()}
     warned = [scope for scope, warning in warnings.items() if warning.code not in _HARMLESS]
@@ -321,7 +309,7 @@ def why_ended(operations: Iterable["Operation"]) -> Ended | None:
 
 
 def failure_of(operation: "Operation") -> str:
-    """Give what an operation failed with; empty if it did not.
+    """Return what an operation failed with; empty if it did not.
 
     Its status alone tells nothing: `error` may be there without one, or the other way round.
     """
@@ -356,6 +344,7 @@ def _last(path: str) -> str:
     return path.rpartition("/")[2]
 
 
+SERIAL_PORT: Final = 1
 _SERIAL_LINES: Final = 2000
 _GOING: Final = frozenset({ChipState.STOPPING, ChipState.DELETING})
 
@@ -371,26 +360,26 @@ class ComputePlane:
 
     async def create(self, request: Request) -> str:
         """Ask for a chip, once; see `ControlPlane`."""
-        return await ask(self, request, partial(self._create, request))
+        client, made = await self._clients.instances(), request.made
+        what = f"ask for {made.accelerator} in {request.zone}"
+        wanted = self._at(
+            request.zone, instance_resource=instance(request), request_id=str(uuid.uuid4())
+        )
+        with translated_refusal(what, request.zone):
+            under_way = await write_call(what, client.insert_unary, request=wanted)
+        return str(under_way.name)
 
     def bodies(self, request: Request) -> Mapping[str, object]:
-        """Give what `create` sends as JSON."""
+        """Return what `create` sends as JSON."""
         return as_sent(instance(request))
-
-    async def refusal(self, zone: str, operation: str) -> OpsError | None:
-        """Say why a request failed that Google had taken; None if it did not (yet)."""
-        return (await self.outcome(zone, operation)).error if operation else None
 
     async def outcome(self, zone: str, operation: str) -> Outcome:
         """Say how far an operation is; one that Google has forgotten is over."""
         client = await self._clients.zone_operations()
+        what, request = "see what became of the request", self._at(zone, operation=operation)
         try:
-            with translated("see what became of the request"):
-                seen = await read_call(
-                    "see what became of the request",
-                    client.get,
-                    request=self._at(zone, operation=operation),
-                )
+            with translated(what):
+                seen = await read_call(what, client.get, request=request)
         except NotFound:
             return Outcome(done=True)
         failure = failure_of(seen)
@@ -408,7 +397,7 @@ class ComputePlane:
         return chip_of(found, zone)
 
     async def list(self, zones: Sequence[str]) -> Sequence[Chip]:
-        """Give every instance with a TPU."""
+        """Return every instance with a TPU."""
         found = await in_every_zone(self._instances, zones, "Instances")
         return [chip_of(one, one.zone.rpartition("/")[2]) for one in found]
 
@@ -463,7 +452,7 @@ class ComputePlane:
         return Offer(hardware=True, detail=f"{kind}: {found.guest_cpus} vCPU")
 
     async def serial(self, zone: str, chip_id: str) -> Sequence[str]:
-        """Give the newest lines of its serial port; none once it is gone."""
+        """Return the newest lines of its serial port; none once it is gone."""
         client, what = await self._clients.instances(), f"read the serial port of {chip_id}"
         wanted = self._at(zone, instance=chip_id, port=SERIAL_PORT)
         try:
@@ -472,18 +461,6 @@ class ComputePlane:
         except NotFound:
             return ()
         return shown.contents.splitlines()[-_SERIAL_LINES:]
-
-    async def _create(self, request: Request) -> str:
-        client, made = await self._clients.instances(), request.made
-        what = f"ask for {made.accelerator} in {request.zone}"
-        wanted = self._at(
-            request.zone,
-            instance_resource=instance(request),
-            request_id=str(uuid.uuid4()),
-        )
-        with translated_refusal(what, request.zone):
-            under_way = await write_call(what, client.insert_unary, request=wanted)
-        return str(under_way.name)
 
     async def _instances(self, zone: str) -> Sequence["Instance"]:
         client, what = await self._clients.instances(), "list instances"

@@ -1,35 +1,39 @@
-"""The firewall rule of a deployment: whom it lets in to port 8000 of its VM."""
+"""The firewall rule of a deployment: whom it lets in to the port of its VM."""
 
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from google.api_core.exceptions import NotFound
 
-from backends.common.preflight import ECHO, caller_ranges, own_address
+from backends.common.preflight import ECHO, Answer, caller_ranges, own_address
 from backends.container import PORT
-from backends.google.clients import MANAGED_BY
-from backends.google.errors import UNSURE, strictly, translated
+from backends.google.clients import MANAGED_BY, as_sent
+from backends.google.errors import strictly, translated
+from backends.lifecycle import Resource, Status, unless_foreign
 from backends.tpu import compute_client
 from backends.tpu.compute import failure_of, read_call, write_call
-from backends.tpu.site import Blueprint, Site, vm_id
-from core.errors import CloudRefused, ConcurrentChange, NotOurs, OpsError, WaitedTooLong
+from backends.tpu.planes import Blueprint
+from backends.tpu.site import Site, vm_id
+from core.errors import CloudRefused, OpsError, WaitedTooLong
+from core.records import Failure
 from core.waiting import wait_until
 
 if TYPE_CHECKING:
     from google.cloud.compute_v1.types import Firewall
 
 SETTING: Final = "GOOGLE_ALLOWED_ADDRESSES"
-ANYBODY: Final = ("0.0.0.0/0",)
+ANYBODY: Final = "0.0.0.0/0"
+YOURS: Final = "YOUR_ADDRESS/32"
+"""Said while nobody has asked with which address this machine is seen."""
 _IPV4_ALONE: Final = "the VM's external address is one of IPv4"
-_COMPUTE: Final = "google.cloud.compute_v1"
 _KEPT_SECONDS: Final = 10.0
-"""How long Google may take to show a rule as it was asked for."""
-_GONE_SECONDS: Final = 15.0
+"""How long Google may take to make a rule as it was asked for."""
 _EVERY_SECONDS: Final = 0.3
 
 
 async def callers(site: Site) -> tuple[str, ...]:
-    """Give whom a private deployment lets in, as CIDR ranges.
+    """Return whom a private deployment lets in, as CIDR ranges.
 
     Raises:
         InvalidArgument: A range that is set is none.
@@ -43,163 +47,160 @@ async def callers(site: Site) -> tuple[str, ...]:
     return (await own_address(url, SETTING, own=plane is not None),)
 
 
-def rule(made: Blueprint, target: str, let_in: Sequence[str]) -> "Firewall":
-    """Say the rule; it has no labels, so its description says whose it is."""
+async def known_callers(site: Site) -> Answer:
+    """Say in a preflight whether it is known who may call."""
+    try:
+        known = await callers(site)
+    except OpsError as exc:
+        return Answer(passed=False, detail=f"{exc.summary} {exc.cause}".strip(), fix=exc.fix)
+    return Answer(passed=True, detail=f"{', '.join(known)}; nobody else is let in.")
+
+
+def resource(
+    site: Site, name: str, made: Blueprint | None = None, let_in: Sequence[str] = ()
+) -> Resource:
+    """Return the rule of a deployment: as it is to be, or without a blueprint as it may be there.
+
+    It has no labels, so its description says whose it is. `let_in` is who is let in, where that
+    was asked.
+    """
+    wanted = _rule(site, made, let_in or _as_planned(site, made)) if made else None
+    whom = "everybody" if made and made.anybody else "your addresses alone"
+
+    async def get() -> "Firewall | None":
+        client = await site.clients.compute("firewalls", "Firewalls")
+        what = f"look at the firewall rule {vm_id(name)}"
+        try:
+            with translated(what):
+                found: Firewall = await read_call(
+                    what, client.get, request=_at(site, firewall=vm_id(name))
+                )
+        except NotFound:
+            return None
+        return found
+
+    async def put() -> None:
+        there = await get()
+        if wanted and there is not None and not there.network.endswith(wanted.network):
+            await delete()  # the network of a rule cannot be changed
+            there = None
+        client = await site.clients.compute("firewalls", "Firewalls")
+        call, named = client.insert_unary, {}
+        if there is not None:
+            call, named = client.patch_unary, {"firewall": vm_id(name)}
+        await changed(f"make the firewall rule {vm_id(name)}", call, **named)
+
+    async def delete() -> None:
+        client = await site.clients.compute("firewalls", "Firewalls")
+        what = f"delete the firewall rule {vm_id(name)}"
+        with strictly(what):
+            request = _at(site, firewall=vm_id(name))
+            operation = await write_call(what, client.delete_unary, request=request)
+        await _done(site, str(operation.name))
+
+    async def changed(what: str, call: Any, **named: str) -> None:
+        with strictly(what):
+            request = _at(site, firewall_resource=wanted, **named)
+            operation = await write_call(what, call, request=request)
+        failure = await _done(site, str(operation.name))
+        if failure:
+            raise CloudRefused(
+                f"The firewall rule {vm_id(name)} does not let in who is to be let in.",
+                cause=failure,
+                fix="Call the same tool again, or change what the cause names.",
+            )
+
+    def status(there: "Firewall") -> Status:
+        return Status.READY if wanted is None or _same(there, wanted) else Status.STALE
+
+    return Resource(
+        name="rule",
+        title=f"its firewall rule {vm_id(name)}" + (f", which lets in {whom}" if made else ""),
+        body=as_sent(wanted) if wanted else {},
+        get=get,
+        put=put if wanted else None,
+        delete=delete,
+        status=status,
+        is_ours=lambda there: there.description.startswith(
+            f"managed-by={MANAGED_BY} deployment={name} "
+        ),
+        command=_command(wanted, made) if wanted and made else "",
+    )
+
+
+async def let_in(site: Site, name: str) -> tuple[str, ...]:
+    """Return the ranges that are let in to a deployment now; none without a rule of ours."""
+    there = await unless_foreign(resource(site, name)).get()
+    return tuple(there.source_ranges) if there is not None and not there.disabled else ()
+
+
+def described(ranges: Sequence[str] | None) -> str:
+    """Say whom it lets in; None is not known."""
+    if ranges is None:
+        return "the firewall's rule could not be read"
+    whom = "everybody" if ANYBODY in ranges else ", ".join(ranges) or "nobody"
+    return f"the firewall lets in {whom}"
+
+
+async def keeps_out(site: Site, name: str, failure: Failure) -> Failure:
+    """Say with a failure whether this machine is kept out: Google drops what is not let in."""
+    try:
+        ranges, here = await let_in(site, name), await callers(site)
+    except OpsError:
+        return failure
+    if not set(here) - set(ranges) or ANYBODY in ranges:
+        return failure
+    cause = (
+        f"{failure.cause} Its firewall lets in {', '.join(ranges) or 'nobody'}, and callers are"
+        f" {', '.join(here)} now."
+    )
+    fix = "Call deploy_vllm again, which lets them in; the model need not boot again."
+    return failure.model_copy(update={"cause": cause, "fix": fix})
+
+
+def _as_planned(site: Site, made: Blueprint | None) -> Sequence[str]:
+    """Return whom it would let in, as far as it is known without asking."""
+    if made and made.anybody:
+        return (ANYBODY,)
+    return site.settings.google_allowed_addresses or (YOURS,)
+
+
+def _rule(site: Site, made: Blueprint, ranges: Sequence[str]) -> "Firewall":
     compute_client.prepare()
     from google.cloud.compute_v1.types import Allowed, Firewall
 
     return Firewall(
         name=made.id,
-        description=_description(made.spec.name, target),
+        description=f"managed-by={MANAGED_BY} deployment={made.spec.name}"
+        f" target={site.target.name}",
         network=f"global/networks/{made.network}",
         direction="INGRESS",
         allowed=[Allowed(I_p_protocol="tcp", ports=[str(PORT)])],
-        source_ranges=list(let_in),
+        source_ranges=list(ranges),
         target_tags=[made.id],
         disabled=False,
     )
 
 
-async def open(site: Site, made: Blueprint) -> tuple[str, ...]:  # noqa: A001  said as firewall.open
-    """Let in whom the blueprint says, and nobody else; give their ranges, seen to be let in.
+async def _done(site: Site, operation: str) -> str:
+    """Wait a while for an operation to end; returns what it failed with."""
+    client = await site.clients.compute("global_operations", "GlobalOperations")
+    what, request = "see what became of the firewall rule", _at(site, operation=operation)
 
-    Where it says nobody, a rule that an earlier deployment of the name left is taken away.
-
-    Raises:
-        NotOurs: A rule of that name is somebody else's.
-        InvalidArgument, CloudError: The callers are not known, or Google refused.
-    """
-    if not made.opened:
-        await close(site, made.spec.name)
-        return ()
-    let_in = ANYBODY if made.anybody else await callers(site)
-    wanted = rule(made, site.target.name, let_in)
-    now = await _look(site, made.spec.name)
-    if now is not None and not now.network.endswith(wanted.network):
-        await close(site, made.spec.name)  # the network of a rule cannot be changed
-        now = None
-    if now is None or not _same(now, wanted):
-        operation = await (_insert(site, wanted) if now is None else _replace(site, wanted))
-        await _seen_to_hold(site, made.spec.name, wanted, operation)
-    return tuple(let_in)
-
-
-async def close(site: Site, name: str) -> bool:
-    """Delete the rule of a deployment, seen to be gone; whether there was one. Others' stay.
-
-    Raises:
-        ConcurrentChange: It is not gone yet.
-        CloudError: Google refused, or did not answer.
-    """
-    try:
-        if await _look(site, name) is None:
-            return False
-    except NotOurs:
-        return False
-    client, what = await site.clients.firewalls(), f"delete the firewall rule {vm_id(name)}"
-    try:
-        with translated(what):
-            await write_call(what, client.delete_unary, request=_at(site, firewall=vm_id(name)))
-    except NotFound:
-        return False
-    except OpsError:  # it may be gone, or going, all the same
-        if await _look(site, name) is not None:
-            raise
-    await _goes(site, name)
-    return True
-
-
-async def seen(site: Site, name: str) -> tuple[str, ...]:
-    """Give the ranges that are let in to a deployment now; none without a rule of ours.
-
-    Raises:
-        CloudError: Google does not tell.
-    """
-    try:
-        there = await _look(site, name)
-    except NotOurs:
-        return ()
-    return tuple(there.source_ranges) if there is not None and not there.disabled else ()
-
-
-async def _look(site: Site, name: str) -> "Firewall | None":
-    """Raise NotOurs where a rule of that name was not made here."""
-    client, what = await site.clients.firewalls(), f"look at the firewall rule {vm_id(name)}"
-    try:
-        with translated(what):
-            there = await read_call(what, client.get, request=_at(site, firewall=vm_id(name)))
-    except NotFound:
-        return None
-    if not there.description.startswith(f"managed-by={MANAGED_BY} deployment={name} "):
-        raise NotOurs(
-            f"The firewall rule {vm_id(name)} was not made here; it is left alone.",
-            cause=f"Its description: {there.description or 'none'}",
-            fix="Choose another name for the deployment, or delete the rule yourself.",
-        )
-    return there
-
-
-async def _insert(site: Site, wanted: "Firewall") -> str:
-    """Make it; give the operation's name, empty where it may be made or somebody else was first."""
-    client, what = await site.clients.firewalls(), f"make the firewall rule {wanted.name}"
-    try:
+    async def look() -> Any:
         with strictly(what):
-            request = _at(site, firewall_resource=wanted)
-            return str((await write_call(what, client.insert_unary, request=request)).name)
-    except (ConcurrentChange, *UNSURE):
-        if await _look(site, _deployment(wanted)) is None:
-            raise
-        return ""
+            return await read_call(what, client.get, request=request)
 
-
-async def _replace(site: Site, wanted: "Firewall") -> str:
-    """Give the rule new callers; give the operation's name."""
-    client, what = await site.clients.firewalls(), f"change the firewall rule {wanted.name}"
-    request = _at(site, firewall=wanted.name, firewall_resource=wanted)
-    with strictly(what):
-        return str((await write_call(what, client.patch_unary, request=request)).name)
-
-
-async def _goes(site: Site, name: str) -> None:
-    """Wait until it is gone: one that goes later would leave a new deployment without its rule."""
     try:
-        await wait_until(
-            lambda: _look(site, name),
-            lambda there: there is None,
-            waiting_for=f"the firewall rule {vm_id(name)} to go",
-            every=_EVERY_SECONDS,
-            timeout=_GONE_SECONDS,
-        )
-    except WaitedTooLong as exc:
-        raise ConcurrentChange(
-            f"The firewall rule {vm_id(name)} is still being deleted.",
-            fix="Call the same tool again in a minute.",
-        ) from exc
-
-
-async def _seen_to_hold(site: Site, name: str, wanted: "Firewall", operation: str) -> None:
-    """Read it back; Google says in the operation why it does not hold."""
-    try:
-        await wait_until(
-            lambda: _look(site, name),
-            lambda there: there is not None and _same(there, wanted),
-            waiting_for=f"the firewall rule {wanted.name}",
+        seen = await wait_until(
+            look,
+            lambda seen: seen.status.name == "DONE",
+            waiting_for="the firewall rule",
             every=_EVERY_SECONDS,
             timeout=_KEPT_SECONDS,
         )
-    except WaitedTooLong as exc:
-        failure = await _failure(site, operation) if operation else ""
-        raise CloudRefused(
-            f"The firewall rule {wanted.name} does not let in who is to be let in.",
-            cause=failure or exc.summary,
-            fix="Call the same tool again, or change what the cause names.",
-        ) from exc
-
-
-async def _failure(site: Site, operation: str) -> str:
-    client, what = await site.clients.global_operations(), "see what became of the firewall rule"
-    with strictly(what):
-        seen = await read_call(what, client.get, request=_at(site, operation=operation))
+    except WaitedTooLong:
+        return ""
     return failure_of(seen)
 
 
@@ -217,12 +218,20 @@ def _same(there: "Firewall", wanted: "Firewall") -> bool:
     )
 
 
-def _deployment(wanted: "Firewall") -> str:
-    return wanted.name.removeprefix(vm_id(""))
-
-
-def _description(name: str, target: str) -> str:
-    return f"managed-by={MANAGED_BY} deployment={name} target={target}"
+def _command(wanted: "Firewall", made: Blueprint) -> str:
+    return shlex.join(
+        (
+            *("gcloud", "compute", "firewall-rules", "create", wanted.name),
+            f"--project={made.project}",
+            f"--network={made.network}",
+            "--direction=INGRESS",
+            "--action=allow",
+            f"--rules=tcp:{PORT}",
+            f"--source-ranges={','.join(wanted.source_ranges)}",
+            f"--target-tags={wanted.name}",
+            f"--description={wanted.description}",
+        )
+    )
 
 
 def _at(site: Site, **more: Any) -> dict[str, Any]:

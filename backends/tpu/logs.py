@@ -1,7 +1,7 @@
 """A deployment's log: what its VM, its startup script and its engine have written."""
 
 import re
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
@@ -19,12 +19,31 @@ from backends.google.logs import (
     read_entries,
     text_of,
 )
-from backends.tpu import chips, site
-from backends.tpu import store as memory
-from backends.tpu.site import Chip, Site
+from backends.tpu import chips
+from backends.tpu.compute import SERIAL_PORT
+from backends.tpu.planes import Chip
+from backends.tpu.site import Site
+from backends.tpu.vm import LOG
 from core.reply import note
 from logs.read import Line, clean, pieces
 
+CERTIFICATE: Final = "certificate"
+"""An entry of the script's whose message is a certificate, not words."""
+READY: Final = "ready"
+ENDED: Final = "ended"
+FAILED: Final = "failed"
+ENGINE: Final = "starting engine"
+"""From here on the engine's own lines say how far it is."""
+BOOTING: Final = "booting"
+SCRIPT: Final[Mapping[str, str]] = {
+    BOOTING: BOOTING,
+    "installing docker": "installing docker",
+    CERTIFICATE: BOOTING,
+    "pulling image": "pulling image",
+    "reading secrets": "reading secrets",
+    ENGINE: "starting",
+}
+"""What the startup script calls what it does, and what it is as a phase of a boot."""
 ENGINE_OUTPUT: Final = "gcplogs-docker-driver"
 """The log that docker's driver for Cloud Logging writes to; source: moby, daemon/logger/gcplogs."""
 SCRIPT_OUTPUT: Final = "startup script"
@@ -33,7 +52,7 @@ WORKER: Final = "tpu_worker"
 documentation of its logs (2026-11)."""
 _HIDDEN: Final = "made; get_endpoint shows it"
 _PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
-_ONCE: Final = frozenset({site.BOOTING, site.ENGINE})
+_ONCE: Final = frozenset({BOOTING, ENGINE})
 """What a boot of the VM, and of the engine in it, begins with."""
 _AGAIN: Final = "started again"
 _LATE: Final = timedelta(seconds=15)
@@ -59,7 +78,7 @@ class ScriptLine(NamedTuple):
     @property
     def line(self) -> Line:
         """As people read it; a certificate is no line."""
-        message = _HIDDEN if self.phase == site.CERTIFICATE else self.message
+        message = _HIDDEN if self.phase == CERTIFICATE else self.message
         return Line(self.at, f"{self.phase}: {message}" if message else self.phase, SCRIPT_OUTPUT)
 
 
@@ -76,7 +95,7 @@ class VmLog(NamedTuple):
     @property
     def last(self) -> ScriptLine | None:
         """The newest that the script told; a certificate is told beside."""
-        steps = [one for one in self.script if one.phase != site.CERTIFICATE]
+        steps = [one for one in self.script if one.phase != CERTIFICATE]
         return steps[-1] if steps else None
 
     @property
@@ -94,12 +113,12 @@ class VmLog(NamedTuple):
     @property
     def certificate(self) -> str | None:
         """The newest that was told, as PEM."""
-        told = (one for one in reversed(self.script) if one.phase == site.CERTIFICATE)
+        told = (one for one in reversed(self.script) if one.phase == CERTIFICATE)
         return next((pem for one in told if (pem := pem_in(one.message))), None)
 
 
 def pem_in(text: str) -> str | None:
-    """Give the first certificate in a text."""
+    """Return the first certificate in a text."""
     found = _PEM.search(text)
     return f"{found[0]}\n" if found else None
 
@@ -116,9 +135,6 @@ async def read_vm_log(
     """Read one page of both logs of a deployment, the newest or the first, and of its node's.
 
     `contains` is looked for in what the engine has written; the others have not much to tell.
-
-    Raises:
-        CloudError: Cloud Logging cannot be asked.
     """
     query = _all_of(name, between(since, None), contains=contains, node=node)
     found, more = await read_entries(site, query, newest=newest)
@@ -128,11 +144,7 @@ async def read_vm_log(
 async def read_vm_log_pages(
     site: Site, name: str, since: datetime, query: LogQuery, *, node: Chip | None = None
 ) -> AsyncGenerator[VmLog, None]:
-    """Read every page, the newest first; `since` is when there was nothing of it yet.
-
-    Raises:
-        CloudError: Cloud Logging cannot be asked.
-    """
+    """Read every page, the newest first; `since` is when there was nothing of it yet."""
     time = between(max(since, query.since or since), query.until)
     asked = _all_of(name, time, contains=query.contains, node=node)
     if not query.platform:
@@ -143,11 +155,7 @@ async def read_vm_log_pages(
 
 
 async def read_boot(site: Site, name: str, since: datetime) -> VmLog:
-    """Read the newest boot: in one call, unless more was written than that gives.
-
-    Raises:
-        CloudError: Cloud Logging cannot be asked.
-    """
+    """Read the newest boot: in one call, unless more was written than that gives."""
     newest = await read_vm_log(site, name, since)
     if not newest.more:
         return newest
@@ -163,11 +171,7 @@ async def read_boot(site: Site, name: str, since: datetime) -> VmLog:
 
 
 async def read_script(site: Site, name: str, since: datetime) -> Sequence[ScriptLine]:
-    """Read what the startup script alone has told.
-
-    Raises:
-        CloudError: Cloud Logging cannot be asked.
-    """
+    """Read what the startup script alone has told."""
     found, more = await read_entries(
         site, f"{_script(name)} AND {between(since, None)}", newest=True
     )
@@ -175,7 +179,7 @@ async def read_script(site: Site, name: str, since: datetime) -> Sequence[Script
 
 
 def _script(name: str) -> str:
-    return f"(log_id({quoted(site.LOG)}) AND labels.deployment={quoted(name)})"
+    return f"(log_id({quoted(LOG)}) AND labels.deployment={quoted(name)})"
 
 
 def _output(name: str) -> str:
@@ -207,7 +211,7 @@ def _sorted(found: Iterable["LogEntry"], *, more: bool) -> VmLog:
     script, output, worker = list[ScriptLine](), list[Line](), list[Line]()
     for entry in found:
         at = when(entry.timestamp)
-        if entry.log_name.endswith(f"/{site.LOG}"):
+        if entry.log_name.endswith(f"/{LOG}"):
             said = dict(entry.json_payload or {})
             phase = str(said.get("phase") or entry.labels.get("phase", ""))
             script.append(ScriptLine(at, phase, str(said.get("message", ""))))
@@ -218,32 +222,24 @@ def _sorted(found: Iterable["LogEntry"], *, more: bool) -> VmLog:
     return VmLog(script, output, worker, more)
 
 
-PORT: Final = f"serial port {site.SERIAL_PORT}"
+PORT: Final = f"serial port {SERIAL_PORT}"
 _PREFIX: Final = re.compile(r"^.*?\bstartup-script: ?")
 """So Google's agent begins each line of the script; the time before it is the VM's own."""
-_KNOWN: Final = "|".join((*site.SCRIPT, site.READY, site.ENDED, site.FAILED))
-_SAID: Final = re.compile(rf"(?:{site.LOG}: )?(?P<phase>{_KNOWN})(?:: (?P<message>.*))?")
+_KNOWN: Final = "|".join((*SCRIPT, READY, ENDED, FAILED))
+_SAID: Final = re.compile(rf"(?:{LOG}: )?(?P<phase>{_KNOWN})(?:: (?P<message>.*))?")
 _BEGIN: Final = "-----BEGIN "
 _END: Final = "-----END "
 
 
 async def read_serial(site: Site, chip: Chip) -> VmLog:
-    """Give what the script has told there; nothing where the plane has no serial port.
-
-    Raises:
-        CloudError: Compute Engine cannot be asked.
-    """
+    """Return what the script has told there; nothing where the plane has no serial port."""
     at = chip.given_at or chip.created_at
     script = list(_said(await _lines(site, chip), at))
     return VmLog(script=script)
 
 
 async def serial_lines(site: Site, chip: Chip) -> Sequence[Line]:
-    """Give its newest lines for people, without certificates and keys.
-
-    Raises:
-        CloudError: Compute Engine cannot be asked.
-    """
+    """Return its newest lines for people, without certificates and keys."""
     at, hidden, found = chip.given_at or chip.created_at, False, list[Line]()
     for line in await _lines(site, chip):
         hidden = hidden or _BEGIN in line
@@ -259,23 +255,19 @@ async def _lines(site: Site, chip: Chip) -> Sequence[str]:
 
 
 def _said(lines: Sequence[str], at: datetime) -> Iterator[ScriptLine]:
-    """Give each thing said; a certificate goes over several lines."""
+    """Return each thing said; a certificate goes over several lines."""
     for number, line in enumerate(lines):
         if match := _SAID.fullmatch(line):
             phase, message = match["phase"], match["message"] or ""
-            if phase == site.CERTIFICATE:
+            if phase == CERTIFICATE:
                 message = pem_in("\n".join((message, *lines[number + 1 :]))) or ""
             yield ScriptLine(at, phase, message)
 
 
 async def read_logs(site: Site, name: str, *, lines: int, contains: str | None = None) -> LogLines:
-    """Give the newest lines of a deployment since its chip was asked for.
+    """Return the newest lines of a deployment since its chip was asked for.
 
     Where its VM may not write to Cloud Logging, they are those of its serial port.
-
-    Raises:
-        DeploymentNotFound: There is no such deployment.
-        CloudError: Cloud Logging cannot be asked.
     """
     chip = await chips.chip_of(site, name)
     since, text = _since(site, name, chip), (contains or "").lower()
@@ -292,14 +284,10 @@ async def read_logs(site: Site, name: str, *, lines: int, contains: str | None =
 
 
 async def log_pages(site: Site, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
-    """Give every line since its chip was asked for, the newest page first.
+    """Return every line since its chip was asked for, the newest page first.
 
     Where its VM may not write to Cloud Logging, they are those of its serial port, which tells
     no times: they are given whenever they were written.
-
-    Raises:
-        DeploymentNotFound: There is no such deployment.
-        CloudError: Cloud Logging cannot be asked.
     """
     chip = await chips.chip_of(site, name)
     since, silent = _since(site, name, chip), True
@@ -310,61 +298,30 @@ async def log_pages(site: Site, name: str, query: LogQuery) -> AsyncGenerator[Se
                 silent = False
                 for page in pages_of(one.lines, query):
                     yield page
-    if silent and chip and query.platform and not await _wrote(site, name, since):
+    if silent and chip and query.platform and not (since and await read_script(site, name, since)):
         for page in pages_of(await serial_lines(site, chip), query):
             yield page
 
 
-async def _wrote(site: Site, name: str, since: datetime | None) -> bool:
-    """Whether its VM has ever written to Cloud Logging."""
-    return bool(since and await read_script(site, name, since))
-
-
 async def read_newest_boot(site: Site, chip: Chip) -> VmLog:
-    """Give what was told of the newest boot; a serial port stands in for a log that is empty.
-
-    Raises:
-        CloudError: Cloud Logging cannot be asked.
-    """
+    """Return what was told of the newest boot; a serial port stands in for a log that is empty."""
     told = await read_boot(site, chip.deployment, chip.created_at)
     return told if told.script or told.output else await read_serial(site, chip)
 
 
-async def boot_lines(site: Site, chip: Chip) -> Sequence[Line]:
-    """Give its engine's output since it was started last, oldest first.
-
-    Raises:
-        CloudError: Cloud Logging cannot be asked.
-    """
-    return (await read_newest_boot(site, chip)).boot
-
-
 async def certificate(site: Site, chip: Chip) -> str | None:
-    """Give the newest certificate that its VM told of, as PEM; None where it has told of none.
-
-    Raises:
-        CloudError: Cloud Logging cannot be asked.
-    """
+    """Return the newest certificate that its VM told of, as PEM; None where it has told of none."""
     script = await read_script(site, chip.deployment, chip.created_at)
     told = VmLog(script=script) if script else await read_serial(site, chip)
     return told.certificate
 
 
-async def script_phase(site: Site, chip: Chip) -> ScriptLine | None:
-    """Give what its startup script told last; None where it has told nothing.
-
-    Raises:
-        CloudError: Cloud Logging cannot be asked.
-    """
-    return (await read_newest_boot(site, chip)).last
-
-
 def _node(chip: Chip | None) -> Chip | None:
-    """Give the chip where Google logs what happens to it: as a node of the queue."""
+    """Return the chip where Google logs what happens to it: as a node of the queue."""
     return chip if chip and chip.place.plane == "queued" and chip.node else None
 
 
 def _since(site: Site, name: str, chip: Chip | None) -> datetime | None:
-    """Give when it was asked for; its log outlives its VM, but not its name's next use."""
-    kept = memory.record_of(site, name)
+    """Return when it was asked for; its log outlives its VM, but not its name's next use."""
+    kept = site.records.get(name)
     return kept.since if kept else chip.created_at if chip else None

@@ -1,25 +1,32 @@
-"""What a deployment would be: its steps, price and memory, as gcloud commands and requests."""
+"""What a deployment would be, with its price and memory; what a preflight asks of it."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from typing import Final
 
 import anyio
-from google.cloud import secretmanager_v1
+from google.api_core.exceptions import NotFound as Missing
 
 from backends.base import DeploymentConfig
-from backends.common.preflight import price_doubts, tagged
+from backends.common import models
+from backends.common.preflight import Answer, Question, ask_all, price_doubts, read_needs, tagged
 from backends.container import as_yaml
-from backends.google.clients import DEPLOYMENT_LABEL, MANAGED_BY, as_sent
-from backends.google.errors import not_configured
-from backends.tpu import chips, vm
-from backends.tpu import store as memory
-from backends.tpu.compute import FLEX_WAIT_SECONDS
-from backends.tpu.rules import rules
-from backends.tpu.site import ACCOUNT_SCOPE, SPEC_METADATA, Blueprint, Place, Request, Site
-from backends.tpu.vm import blueprint
-from core.errors import NotFound
-from core.records import DeploymentSpec, MemoryPlan, ModelShape, Plan, PlannedStep
+from backends.google import images, secrets, setup
+from backends.google.clients import HF_SECRET, RUNTIME_ID
+from backends.google.errors import not_configured, translated
+from backends.google.iam import Api, Permissions, Role
+from backends.google.setup import has_roles
+from backends.lifecycle import Resource, Status, look, steps
+from backends.tpu import chips, firewall, vm, zones
+from backends.tpu.compute import FLEX_WAIT_SECONDS, read_call
+from backends.tpu.planes import ACCOUNT_SCOPE, SPEC_METADATA, Blueprint, Place, Request
+from backends.tpu.search import refuse_foreign
+from backends.tpu.site import Site
+from backends.tpu.vm import blueprint, rules
+from backends.tpu.zones import NO_LIMIT, Prospect, without_address
+from core.errors import CloudRefused, NotFound, NotOurs
+from core.records import Check, DeploymentSpec, MemoryPlan, ModelShape, Plan, Preflight, Record
 from planner.memory import foresee
 from planner.model import read_model
 from planner.places import accelerator
@@ -29,15 +36,58 @@ _ASKED: Final = {"compute": "Compute Engine", "queued": "the queue of Cloud TPU"
 _OPEN: Final = "a proxy before the engine answers nothing without it but /health and /ping."
 
 
-def engine_name(site: "Site") -> tuple[str, str]:
-    """Give the engine that would serve and, where no project is set, what to do first."""
+async def ground(site: Site, made: Blueprint) -> tuple[Resource, ...]:
+    """Return what a VM stands on wherever it is: its key, who may read that, and who may call."""
+    known = await firewall.callers(site) if made.opened and not made.anybody else ()
+    return _ground(site, made, known)
+
+
+def _ground(site: Site, made: Blueprint, callers: Sequence[str] = ()) -> tuple[Resource, ...]:
+    rule = (firewall.resource(site, made.spec.name, made, callers),) if made.opened else ()
+    return (*secrets.key(site, made.spec.name), *rule)
+
+
+def rule_of(site: Site, name: str, made: Blueprint | None = None) -> Resource:
+    """Return the rule that lets callers in to a deployment, as it may be there or is wanted."""
+    return firewall.resource(site, name, made)
+
+
+def owned(site: Site, name: str, chip: Resource) -> tuple[Resource, ...]:
+    """Return what a deployment may have of its own, whatever it was; its chip goes first."""
+    return (secrets.key_left(site, name), rule_of(site, name), chip)
+
+
+def caller_questions(site: Site, made: Blueprint) -> Iterator[Question]:
+    """Ask for the callers where only they are let in."""
+    if made.opened and not made.anybody:
+        yield Question("It is known who may call", partial(firewall.known_callers, site))
+
+
+def chip_at(site: Site, made: Blueprint, place: Place, *, others: int = 0) -> Resource:
+    """Return the request for a chip at a place; `others` are places that are asked after it."""
+    script = vm.startup_script(made, image=made.container.image)
+    request, plane = Request(made, place.zone, script, made.labels), site.planes[place.plane]
+    more = f", then at {others} more places, one at a time" if others else ""
+    return Resource(
+        name=f"chip {place}",
+        title=f"a VM with {made.accelerator} ({made.provisioning}), asked for of"
+        f" {_ASKED[place.plane]} in {place.zone}{more}",
+        body=plane.bodies(request),
+        get=partial(plane.get, place.zone, made.id),
+        put=partial(plane.create, request),
+        command=request_command(made, place),
+    )
+
+
+def engine_name(site: Site) -> tuple[str, str]:
+    """Return the engine that would serve and, where no project is set, what to do first."""
     engine = rules().engine
     missing = "" if site.clients.configured else not_configured().fix
     return f"vLLM {engine.vllm} ({engine.image})", missing
 
 
-def make_plan(site: "Site", spec: DeploymentSpec, model: ModelShape) -> Plan:
-    """Say which secret, grant, firewall rule and request would be made; nobody is asked anything.
+def make_plan(site: Site, spec: DeploymentSpec, model: ModelShape) -> Plan:
+    """Say which secret, grant, rule and request would be made; nobody is asked anything.
 
     The plan's spec has every flag that chips and model ask for.
 
@@ -46,12 +96,16 @@ def make_plan(site: "Site", spec: DeploymentSpec, model: ModelShape) -> Plan:
     """
     made = blueprint(site, spec, model)
     costs = price(site.offered, zones=[place.zone for place in made.places])
-    opened = (_firewall(site, made),) if made.opened else ()
+    first = [place for place in made.places if place.zone == made.places[0].zone]
+    asked = [
+        chip_at(site, made, place, others=0 if number else len(made.places) - 1)
+        for number, place in enumerate(first)
+    ]
     return Plan(
         spec=made.spec,
         target=site.target,
         model=model,
-        steps=(_key(made), _grant(made), *opened, *_requests(site, made)),
+        steps=steps((*_ground(site, made), *asked)),
         usd_per_hour=costs.usd_per_hour,
         usd_per_hour_highest=costs.usd_per_hour_highest,
         memory=_memory(site, made, model),
@@ -59,77 +113,7 @@ def make_plan(site: "Site", spec: DeploymentSpec, model: ModelShape) -> Plan:
     )
 
 
-def _key(made: Blueprint) -> PlannedStep:
-    labels = {"managed-by": MANAGED_BY, DEPLOYMENT_LABEL: made.spec.name}
-    automatic = secretmanager_v1.Replication.Automatic()
-    request = secretmanager_v1.CreateSecretRequest(
-        parent=f"projects/{made.project}",
-        secret_id=made.container.secrets["VLLM_API_KEY"],
-        secret=secretmanager_v1.Secret(
-            labels=labels, replication=secretmanager_v1.Replication(automatic=automatic)
-        ),
-    )
-    return PlannedStep(
-        what="Keep a random key for the engine in Secret Manager, unless it has one.",
-        request=as_sent(request),
-        command=key_commands(made),
-    )
-
-
-def _grant(made: Blueprint) -> PlannedStep:
-    reader = {"role": ACCESSOR, "members": [f"serviceAccount:{made.service_account}"]}
-    secret = f"projects/{made.project}/secrets/{made.container.secrets['VLLM_API_KEY']}"
-    return PlannedStep(
-        what="Let the account that the VM runs as read that key, and nobody else.",
-        request={"resource": secret, "policy": {"bindings": [reader]}},
-        command=grant_commands(made),
-    )
-
-
-def _firewall(site: "Site", made: Blueprint) -> PlannedStep:
-    sources = sources_of(site, made)
-    whom = "everybody" if made.anybody else "your addresses alone"
-    return PlannedStep(
-        what=f"Let {whom} in at port {made.container.port} of this VM.",
-        request={
-            "name": made.id,
-            "network": f"global/networks/{made.network}",
-            "direction": "INGRESS",
-            "allowed": [{"IPProtocol": "tcp", "ports": [str(made.container.port)]}],
-            "sourceRanges": list(sources),
-            "targetTags": [made.id],
-            "description": rule_description(made),
-        },
-        command=firewall_command(made, sources),
-    )
-
-
-def _requests(site: "Site", made: Blueprint) -> Iterator[PlannedStep]:
-    """Give the request at each control plane of the first zone; the others differ in the zone."""
-    first = made.places[0]
-    for place in made.places:
-        if place.zone == first.zone:
-            yield _request(site, made, place, is_first=place == first)
-
-
-def _request(site: "Site", made: Blueprint, place: Place, *, is_first: bool) -> PlannedStep:
-    wanted = Request(
-        made=made,
-        zone=place.zone,
-        script=vm.startup_script(made, image=made.container.image),
-        labels=made.labels,
-    )
-    asked = f"{_ASKED[place.plane]} in {place.zone} for {made.accelerator} ({made.provisioning})"
-    others = len(made.places) - 1
-    more = f", then {others} more places, one at a time" if others and is_first else ""
-    return PlannedStep(
-        what=f"Ask {asked}{more}." if is_first else f"If it has none, ask {asked}.",
-        request=dict(site.planes[place.plane].bodies(wanted)),
-        command=request_command(made, place),
-    )
-
-
-def _memory(site: "Site", made: Blueprint, model: ModelShape) -> MemoryPlan | None:
+def _memory(site: Site, made: Blueprint, model: ModelShape) -> MemoryPlan | None:
     version = None if made.spec.image else rules().engine.vllm
     chip = accelerator(site.offered.accelerator)
     return foresee(made.spec, model, chip, vllm_version=version)
@@ -185,13 +169,9 @@ def _open(made: Blueprint) -> Iterator[str]:
     elif made.anybody:
         yield f"Anybody on the internet reaches it (access=public), its key protects it: {_OPEN}"
     else:
-        yield f"Its firewall rule lets in your addresses alone, by HTTPS and with a key: {_OPEN}"
+        yield f"Its rule lets in your addresses alone, by HTTPS and with a key: {_OPEN}"
 
 
-ACCESSOR: Final = "roles/secretmanager.secretAccessor"
-ANYBODY: Final = "0.0.0.0/0"
-YOURS: Final = "YOUR_ADDRESS/32"
-"""Said while nobody has asked with which address this machine is seen."""
 _DELIMITERS: Final = "~|@;!%#+\x1f"
 _MODELS: Final = {"on-demand": "STANDARD", "spot": "SPOT", "flex-start": "FLEX_START"}
 _KEY: Final = (
@@ -206,72 +186,8 @@ _DISK: Final = (
 )
 
 
-def gcloud_commands(made: Blueprint, place: Place, sources: Sequence[str]) -> str:
-    """Give every command that makes the deployment at one place, to be pasted one by one."""
-    steps = (
-        key_commands(made),
-        grant_commands(made),
-        *([firewall_command(made, sources)] if made.opened else []),
-    )
-    return "\n".join((*steps, request_command(made, place)))
-
-
-def key_commands(made: Blueprint) -> str:
-    """Make a random key and keep it; it is in no file, no argument and no variable."""
-    labels = _pairs({"managed-by": MANAGED_BY, DEPLOYMENT_LABEL: made.spec.name})
-    kept = ("gcloud", "secrets", "create", made.container.secrets["VLLM_API_KEY"])
-    how = ("--replication-policy=automatic", f"--labels={labels}", "--data-file=-")
-    words = (*kept, f"--project={made.project}", *how)
-    return f"openssl rand -hex 32 | tr -d '\\n' | {shlex.join(words)}"
-
-
-def grant_commands(made: Blueprint) -> str:
-    """Let the VM's account read every secret of the deployment."""
-    whom = (f"--member=serviceAccount:{made.service_account}", f"--role={ACCESSOR}")
-    allow = ("gcloud", "secrets", "add-iam-policy-binding")
-    return "\n".join(
-        shlex.join((*allow, secret, f"--project={made.project}", *whom))
-        for secret in dict.fromkeys(made.container.secrets.values())
-    )
-
-
-def firewall_command(made: Blueprint, sources: Sequence[str]) -> str:
-    """Let callers in, at one port of one VM."""
-    return shlex.join(
-        (
-            *("gcloud", "compute", "firewall-rules", "create", made.id),
-            f"--project={made.project}",
-            f"--network={made.network}",
-            "--direction=INGRESS",
-            "--action=allow",
-            f"--rules=tcp:{made.container.port}",
-            f"--source-ranges={','.join(sources)}",
-            f"--target-tags={made.id}",
-            f"--description={rule_description(made)}",
-        )
-    )
-
-
-def request_command(made: Blueprint, place: Place) -> str:
-    """Ask for the chip, of whichever control plane."""
-    if place.plane == "compute":
-        return shlex.join((*_instance(made, place.zone), *_common(made)))
-    return shlex.join((*_queued(made, place.zone), *_common(made)))
-
-
-def rule_description(made: Blueprint) -> str:
-    """Say whose a firewall rule is: rules have no labels."""
-    target = made.labels["vllm-devops-target"]
-    return f"managed-by={MANAGED_BY} deployment={made.spec.name} target={target}"
-
-
-def sources_of(site: "Site", made: Blueprint) -> tuple[str, ...]:
-    """Give whom a firewall rule would let in, as far as it is known without asking."""
-    return (ANYBODY,) if made.anybody else site.settings.google_allowed_addresses or (YOURS,)
-
-
 def docker_command(made: Blueprint) -> str:
-    """Give what the VM's startup script runs; the key comes from the shell's environment."""
+    """Return what the VM's startup script runs; the key comes from the shell's environment."""
     before = vm.guard_of(made)
     asked = (*vm.guard_arguments(made), before.image, *before.command, *before.args)
     image = (made.container.image, *vm.container_command(made))
@@ -280,7 +196,7 @@ def docker_command(made: Blueprint) -> str:
     return f"{proxy}\n{shlex.join((*run, *vm.docker_arguments(made), *image))}"
 
 
-async def config(site: "Site", name: str) -> DeploymentConfig:
+async def config_of(site: Site, name: str) -> DeploymentConfig:
     """Write a deployment as commands and as the body of its request, where it is or is asked for.
 
     Raises:
@@ -288,19 +204,27 @@ async def config(site: "Site", name: str) -> DeploymentConfig:
         NotFound: What was asked for cannot be read any more.
     """
     made, place = await _as_made(site, name)
-    wanted = Request(
-        made=made,
-        zone=place.zone,
-        script=vm.startup_script(made, image=made.container.image),
-        labels=made.labels,
-    )
+    chip, project = chip_at(site, made, place), made.project
+    commands = [one.command for one in _ground(site, made)]
+    if HF_SECRET in made.container.secrets.values():
+        commands.append(
+            f"gcloud secrets add-iam-policy-binding {HF_SECRET} --project={project}"
+            f" --member=serviceAccount:{made.service_account}"
+            " --role=roles/secretmanager.secretAccessor"
+        )
     flex_node = place.plane == "queued" and made.provisioning == "flex-start"
     return DeploymentConfig(
-        command=gcloud_commands(made, place, sources_of(site, made)),
+        command="\n".join((*commands, chip.command)),
         docker_run=docker_command(made),
-        yaml=as_yaml(site.planes[place.plane].bodies(wanted)),
+        yaml=as_yaml(chip.body),
         notes=(_BODY.format(script=script_file(made)), _KEY, *([_DISK] if flex_node else [])),
     )
+
+
+def request_command(made: Blueprint, place: Place) -> str:
+    """Ask for the chip, of whichever control plane, as a person would type it."""
+    asked = _instance if place.plane == "compute" else _queued
+    return shlex.join((*asked(made, place.zone), *_common(made)))
 
 
 def script_file(made: Blueprint) -> str:
@@ -308,10 +232,10 @@ def script_file(made: Blueprint) -> str:
     return f"{made.id}.sh"
 
 
-async def _as_made(site: "Site", name: str) -> tuple[Blueprint, Place]:
-    """Give what this machine remembers of it, else what its VM's metadata says."""
+async def _as_made(site: Site, name: str) -> tuple[Blueprint, Place]:
+    """Return what this machine remembers of it, else what its VM's metadata says."""
     chip = await chips.chip_of(site, name)
-    kept = memory.record_of(site, name)
+    kept = site.records.get(name)
     if kept:
         current = kept.current.place if kept.current else kept.blueprint.places[0]
         return kept.blueprint, chip.place if chip else kept.placed or current
@@ -378,3 +302,271 @@ def _common(made: Blueprint) -> Iterable[str]:
 
 def _pairs(values: Mapping[str, object]) -> str:
     return ",".join(f"{name}={value}" for name, value in values.items())
+
+
+class Needs(Record):
+    """Everything that is needed."""
+
+    title: str
+    """Of the cloud."""
+    also: tuple[str, ...]
+    """What people call it."""
+    apis: tuple[Api, ...]
+    roles: tuple[Role, ...]
+    """Of the runtime account, in the project."""
+    permissions: tuple[Permissions, ...]
+
+
+@cache
+def needs() -> Needs:
+    """Read them, once."""
+    return Needs.model_validate(read_needs("tpu"))
+
+
+def needed(made: Blueprint) -> set[str]:
+    """Return which needs a deployment has: every, queued, compute, external, opened."""
+    planes = {place.plane for place in made.places}
+    external = {"external"} if made.external_ip and "compute" in planes else set()
+    return {"every", *planes, *external, *({"opened"} if made.opened else set())}
+
+
+def shared(site: Site) -> tuple[Resource, ...]:
+    """Return what a project needs once, in the order in which it can be made.
+
+    Raises:
+        NotConfigured: No project is named.
+    """
+    wanted = needs()
+    return (
+        setup.apis(site, wanted.apis),
+        setup.account(site),
+        setup.roles(site, RUNTIME_ID, wanted.roles),
+        *setup.tokens(site),
+    )
+
+
+def ground_questions(site: Site, made: Blueprint) -> Iterator[Question]:
+    """Ask for what every VM needs, and for the callers where only they are let in."""
+    wanted, of_it = needs(), needed(made)
+    yield setup.check_reachable(site)
+    yield setup.check_apis(site, [api.name for api in wanted.apis if api.needed_by in of_it])
+    yield setup.check_permissions(
+        site, [one for one in wanted.permissions if one.needed_by in of_it]
+    )
+    yield from setup.check_account(site, made.service_account)
+    yield Question("That account has its roles", partial(_roles, site))
+    if (made.spec.weights or "hub") == "hub":
+        yield setup.check_token(site)
+    yield Question(f"The network {made.network} is there", partial(_network, site, made))
+    if not made.external_ip:
+        yield Question("The VM reaches the internet", partial(_outside, made))
+    yield from caller_questions(site, made)
+
+
+async def _roles(site: Site) -> Answer:
+    wanted = needs().roles
+    if await has_roles(site, RUNTIME_ID, wanted):
+        return Answer(passed=True, detail=f"It may {' and '.join(one.why for one in wanted)}.")
+    names = ", ".join(one.name for one in wanted)
+    detail = f"It has not all of {names}: docker would not start a container that cannot log."
+    return Answer(passed=False, detail=detail, fix=setup.SET_UP)
+
+
+async def _network(site: Site, made: Blueprint) -> Answer:
+    client, what = await site.clients.networks(), f"look at the network {made.network}"
+    named = {"project": site.clients.project, "network": made.network}
+    try:
+        with translated(what):
+            await read_call(what, client.get, request=named)
+    except Missing:
+        fix = "Give network=NETWORK/SUBNETWORK, or make the default one:"
+        command = f"gcloud compute networks create default --project={site.clients.project}"
+        return Answer(passed=False, detail="There is none of that name.", fix=f"{fix} {command}")
+    if made.subnetwork:
+        detail = f"It is; its subnetwork {made.subnetwork} must be in each zone's region."
+        return Answer(passed=True, detail=detail)
+    return Answer(passed=True, detail="It is.")
+
+
+async def _outside(made: Blueprint) -> Answer:
+    return Answer(
+        passed=None,
+        detail="It has no external IP: whether the network has Cloud NAT is not looked at.",
+        fix=f"Without it neither image nor model can be fetched: give {made.network} Cloud NAT.",
+    )
+
+
+def name_questions(site: Site, made: Blueprint) -> Iterator[Question]:
+    """Ask for the image, and for the id that request, VM, tag and rule share."""
+    yield Question("The container image is there", partial(_image, site, made))
+    yield Question(f"The id {made.id} is free or yours", partial(_id, site, made))
+    if made.opened:
+        rule = rule_of(site, made.spec.name)
+        yield Question(f"The name of {rule.title} is free or yours", partial(_free, rule))
+
+
+async def _image(site: Site, made: Blueprint) -> Answer:
+    image = made.container.image
+    try:
+        pinned = await images.pinned(site, image)
+    except CloudRefused as exc:
+        return Answer(passed=False, detail=f"{exc.summary} {exc.cause}", fix=exc.fix)
+    if pinned is None:
+        return Answer(passed=None, detail=f"The registry of {image} cannot be asked from here.")
+    return Answer(passed=True, detail=pinned)
+
+
+async def _id(site: Site, made: Blueprint) -> Answer:
+    name = made.spec.name
+    there = await chips.find_named(site, name)
+    try:
+        refuse_foreign(site, name, there)
+    except NotOurs as exc:
+        return Answer(passed=False, detail=f"{exc.summary} {exc.cause}".strip(), fix=exc.fix)
+    if there:
+        where = ", ".join(f"{one.place} {one.said}" for one in there)
+        return Answer(passed=True, detail=f"It is this deployment's: {where}.")
+    return Answer(passed=True, detail="Nothing of that id is there.")
+
+
+async def _free(one: Resource) -> Answer:
+    try:
+        there = (await look(one)).status is not Status.ABSENT
+    except NotOurs as exc:
+        return Answer(passed=False, detail=f"{exc.summary} {exc.cause}".strip(), fix=exc.fix)
+    said = "It is this deployment's, which would be changed." if there else "None is there."
+    return Answer(passed=True, detail=said)
+
+
+_SECONDS: Final = 15.0
+_WHOLE: Final = "Nothing that can be seen stands against one of the places"
+_ELSEWHERE: Final = "Call get_zones_with_available_quota, and give zones."
+_CAPACITY: Final = "Whether a chip is free is known only by asking for one."
+
+
+class _Looked:
+    """The places, looked at once for all questions."""
+
+    def __init__(self, site: Site, made: Blueprint) -> None:
+        self._site, self._made = site, made
+        self._lock = anyio.Lock()
+        self._seen: Sequence[Prospect] | None = None
+
+    async def seen(self) -> Sequence[Prospect]:
+        async with self._lock:
+            if self._seen is None:
+                name, places = self._made.spec.name, self._made.places
+                counting = await zones.count_chips(self._site, without=name)
+                self._seen = await zones.prospects_of(self._site, places, counting, _SECONDS)
+            return self._seen
+
+
+def place_questions(site: Site, made: Blueprint) -> Iterator[Question]:
+    """Ask for hardware, way of giving and quota; all of them together come last."""
+    looked = _Looked(site, made)
+    yield Question(f"A place has {made.accelerator}", partial(_hardware, looked))
+    yield Question(f"It gives chips {_way(made)}", partial(_accepted, looked))
+    yield Question(f"The quota has room for {_chips(made)}", partial(_quota, site, looked))
+    yield Question(_WHOLE, partial(_whole, looked))
+
+
+def without_echo(rows: Sequence[Check]) -> Iterator[Check]:
+    """Leave a refusal of the whole unknown where a part of it is known to be wrong."""
+    parts = rows[-4:-1]
+    for row in rows:
+        if row.what == _WHOLE and row.outcome == "fail" and any(p.outcome == "fail" for p in parts):
+            fix = "Put right what is wrong above first."
+            yield Check(what=row.what, outcome="unknown", detail=row.detail, fix=fix)
+        else:
+            yield row
+
+
+def _chips(made: Blueprint) -> str:
+    return "one chip" if made.chips == 1 else f"{made.chips} chips"
+
+
+def _way(made: Blueprint) -> str:
+    return "on demand" if made.provisioning == "on-demand" else f"as {made.provisioning}"
+
+
+async def _hardware(looked: _Looked) -> Answer:
+    seen = await looked.seen()
+    said = [_said(one.offer.detail, good=one.offer.hardware) for one in seen]
+    return _answer([one.offer.hardware for one in seen], _grouped(seen, said), _ELSEWHERE)
+
+
+async def _accepted(looked: _Looked) -> Answer:
+    seen = await looked.seen()
+    said = [_said(one.accepted.why, good=one.accepted.yes) for one in seen]
+    return _answer([one.accepted.yes for one in seen], _grouped(seen, said), _ELSEWHERE)
+
+
+async def _quota(site: Site, looked: _Looked) -> Answer:
+    seen = await looked.seen()
+    more = f"https://console.cloud.google.com/iam-admin/quotas?project={site.clients.project}"
+    leftovers = "Delete leftovers, which hold quota (list_queued_resources)"
+    said = [
+        _room(one) if one.room.enough else _said(one.room.why, good=one.room.enough) for one in seen
+    ]
+    passed = [one.room.enough for one in seen]
+    return _answer(passed, _grouped(seen, said), f"{leftovers}, or ask for more: {more}")
+
+
+async def _whole(looked: _Looked) -> Answer:
+    seen = await looked.seen()
+    said = [_said("; ".join(one.against or one.unknown), good=one.good) for one in seen]
+    answer = _answer([one.good for one in seen], _grouped(seen, said), _ELSEWHERE)
+    return answer._replace(detail=f"{answer.detail} {_CAPACITY}") if answer.passed else answer
+
+
+def _answer(seen: Sequence[bool | None], detail: str, fix: str) -> Answer:
+    """One place is enough."""
+    passed = True if True in seen else None if None in seen else False
+    return Answer(passed=passed, detail=detail, fix="" if passed else fix)
+
+
+def _said(why: str, *, good: bool | None) -> str:
+    """Say it, and why where it is not as it should be."""
+    if good:
+        return "yes"
+    return f"{'not known' if good is None else 'no'}, {why.rstrip('.') or 'no reason is given'}"
+
+
+def _room(seen: Prospect) -> str:
+    free = seen.room.free
+    left = "without limit" if free == NO_LIMIT else f"{free:g} chips left"
+    return ", ".join(part for part in (left, seen.room.why) if part)
+
+
+def _grouped(seen: Sequence[Prospect], said: Sequence[str]) -> str:
+    """Say once what is the same of several places."""
+    groups: dict[str, list[str]] = {}
+    for one, words in zip(seen, said, strict=True):
+        groups.setdefault(without_address(words), []).append(str(one.place))
+    return " ".join(
+        f"{words[0].upper()}{words[1:]}: {', '.join(where)}." for words, where in groups.items()
+    )
+
+
+_DEADLINE: Final = 26.0
+
+
+async def preflight(site: Site, wanted: Plan) -> Preflight:
+    """Ask everything side by side, half a minute at most; changes nothing.
+
+    What cannot be told is unknown and says why; it is never taken for a pass. Of several places
+    one that nothing stands against is enough.
+    """
+    unable = await setup.check_caller(site)
+    if unable:
+        return Preflight(checks=(unable,))
+    made = blueprint(site, wanted.spec, wanted.model)
+    rows = await ask_all(tuple(_questions(site, made)), _DEADLINE)
+    return Preflight(checks=tuple(without_echo(rows)))
+
+
+def _questions(site: Site, made: Blueprint) -> Iterable[Question]:
+    yield from ground_questions(site, made)
+    yield from models.hub_questions(site.settings, made.spec)
+    yield from name_questions(site, made)
+    yield from place_questions(site, made)

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from math import prod
@@ -30,35 +31,31 @@ from backends.google.errors import (
     writing,
 )
 from backends.tpu.planes import (
-    Outcome,
-    ask,
-    in_every_zone,
-    is_contradiction,
-    meaning,
-    raise_early_refusal,
-    refusal_error,
-    translated_refusal,
-    unreachable,
-)
-from backends.tpu.site import (
     ACCOUNT_SCOPE,
     SPEC_METADATA,
-    TPU_API,
     Chip,
     ChipState,
-    Clients,
     Ended,
     Offer,
+    Outcome,
     Place,
     PlaneKind,
     Provisioning,
     Request,
+    early_refusal,
+    in_every_zone,
+    is_contradiction,
+    meaning,
+    refusal_error,
+    translated_refusal,
+    unreachable,
 )
+from backends.tpu.site import Clients
 from core.endpoint import trusted
 from core.errors import CloudError, CloudTimeout, CloudUnavailable, OpsError, ZoneRefused
 from planner.places import places
 
-_TPU: Final = "google.cloud.tpu_v2"
+TPU_API: Final = "https://tpu.googleapis.com"
 
 
 def parent_of(request: Request) -> str:
@@ -67,7 +64,7 @@ def parent_of(request: Request) -> str:
 
 
 def metadata_of(request: Request) -> dict[str, str]:
-    """Give what the VM finds in its metadata; holds no secret: whoever is on it can read it."""
+    """Return what the VM finds in its metadata; holds no secret: whoever is on it can read it."""
     spec = request.made.spec.model_dump_json(exclude_defaults=True)
     return {"startup-script": request.script, SPEC_METADATA: spec}
 
@@ -141,31 +138,6 @@ class Flex(NamedTuple):
     ends_at: datetime | None
 
 
-async def create_flex(
-    clients: Clients, parent: str, chip_id: str, request_id: str, body: Mapping[str, Any]
-) -> str:
-    """Ask for a chip; give the operation's name.
-
-    Raises:
-        CloudTimeout, CloudUnavailable: No answer came, or none in time.
-        GoogleAPICallError: Google refused.
-    """
-    answer = await _call(
-        clients,
-        "POST",
-        f"{parent}/queuedResources",
-        params={"queuedResourceId": chip_id, "requestId": request_id},
-        json=body,
-        timeout=WRITE_SECONDS,
-    )
-    return str(answer.get("name", ""))
-
-
-async def read_flex(clients: Clients, name: str) -> Flex:
-    """Look at a request by its full name. Raises what `create` does."""
-    return parse_flex(await _call(clients, "GET", name, timeout=READ_SECONDS))
-
-
 def parse_flex(answer: Mapping[str, Any]) -> Flex:
     """Read what v2alpha1 says of a request."""
     run = answer.get("runDuration", {})
@@ -178,10 +150,16 @@ def parse_flex(answer: Mapping[str, Any]) -> Flex:
 
 
 async def _call(clients: Clients, method: str, path: str, **more: Any) -> Mapping[str, Any]:
+    """Ask v2alpha1, which has words for flex-start, and which no SDK knows."""
     plane = await clients.plane()
     url = f"{plane.http if plane else TPU_API}/{_VERSION}/{path}"
-    what = f"{method} {url}"
-    headers = await _authorization(clients)
+    what, headers = f"{method} {url}", dict[str, str]()
+    who: Any = await clients.credentials()
+
+    def say_who() -> None:
+        who.before_request(requests.Request(), "GET", TPU_API, headers)
+
+    await anyio.to_thread.run_sync(say_who, abandon_on_cancel=True)
     try:
         async with httpx2.AsyncClient(trust_env=plane is None, verify=trusted()) as client:
             reply = await client.request(method, url, headers=headers, **more)
@@ -197,29 +175,16 @@ async def _call(clients: Clients, method: str, path: str, **more: Any) -> Mappin
     return answer
 
 
-async def _authorization(clients: Clients) -> dict[str, str]:
-    """Give the header that says who asks; a rehearsal asks nobody."""
-    held: Any = await clients.credentials()
-    headers: dict[str, str] = {}
-
-    def fill() -> None:
-        held.before_request(requests.Request(), "GET", TPU_API, headers)
-
-    await anyio.to_thread.run_sync(fill, abandon_on_cancel=True)
-    return headers
-
-
-def flex_error(reply: httpx2.Response) -> "GoogleAPICallError":
-    """Give Google's JSON as its SDK would raise it."""
-    raised: GoogleAPICallError
+def flex_error(reply: httpx2.Response) -> GoogleAPICallError:
+    """Return Google's JSON as its SDK would raise it."""
     try:
         error = reply.json()["error"]
         status, words = StatusCode[error["status"]], str(error["message"])
     except (ValueError, KeyError, TypeError):
-        raised = from_http_status(reply.status_code, reply.text[:500])
+        found: GoogleAPICallError = from_http_status(reply.status_code, reply.text[:500])
     else:
-        raised = from_grpc_status(status, words)
-    return raised
+        found = from_grpc_status(status, words)
+    return found
 
 
 WITHOUT_NODE: Final = frozenset({"CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "FAILED"})
@@ -255,12 +220,12 @@ _PREEMPTED: Final = frozenset({"PREEMPTED", "TERMINATED"})
 
 
 def last_of(name: str) -> str:
-    """Give the last part of a full name."""
+    """Return the last part of a full name."""
     return name.rpartition("/")[2]
 
 
 def zone_of(name: str) -> str:
-    """Give the zone of a full name.
+    """Return the zone of a full name.
 
     >>> zone_of("projects/p/locations/us-east5-b/nodes/n")
     'us-east5-b'
@@ -269,7 +234,7 @@ def zone_of(name: str) -> str:
 
 
 def node_id_of(resource: "QueuedResource") -> str:
-    """Give the id of its node, the first if there are several; empty if it names none."""
+    """Return the id of its node, the first if there are several; empty if it names none."""
     return next((str(spec.node_id) for spec in resource.tpu.node_spec), "")
 
 
@@ -279,7 +244,7 @@ def belongs(node: "Node", resource: "QueuedResource") -> bool:
 
 
 def said_of(resource: "QueuedResource") -> str:
-    """Give its state in Google's word."""
+    """Return its state in Google's word."""
     return str(resource.state.state.name)
 
 
@@ -309,7 +274,7 @@ def chip_of(resource: "QueuedResource", node: "Node | None", flex: Flex | None) 
 
 
 def bare(node: "Node") -> Chip:
-    """Give a node that nobody queued for: it is somebody else's, and is shown."""
+    """Return a node that nobody queued for: it is somebody else's, and is shown."""
     said, spot = str(node.state.name), node.scheduling_config
     return Chip(
         place=Place(zone_of(node.name), "queued"),
@@ -328,7 +293,7 @@ def bare(node: "Node") -> Chip:
 
 
 def _of_node(node: "Node | None", told: Any) -> dict[str, Any]:
-    """Give what only the node knows, and what its order knows as well."""
+    """Return what only the node knows, and what its order knows as well."""
     known: dict[str, Any] = {
         "labels": dict(told.labels) if told else {},
         "spec_json": str(told.metadata.get(SPEC_METADATA, "")) if told else "",
@@ -363,7 +328,7 @@ def _provisioning(resource: "QueuedResource", flex: Flex | None) -> Provisioning
 
 
 def target_provisioning(resource: "QueuedResource") -> Provisioning | None:
-    """Give how chips are given to the target that its label names; None if it names none."""
+    """Return how chips are given to the target that its label names; None if it names none."""
     labels = next((spec.node.labels for spec in resource.tpu.node_spec), {})
     place = places().get(labels.get(TARGET_LABEL, ""))
     ours = labels.get("managed-by") == MANAGED_BY
@@ -386,7 +351,7 @@ def _why(resource: "QueuedResource", node: "Node | None") -> str:
 
 
 def _accelerator(node: Any) -> str:
-    """Give its type, or the generation and topology that it was asked for with."""
+    """Return its type, or the generation and topology that it was asked for with."""
     if not node:
         return ""
     config = node.accelerator_config
@@ -415,63 +380,12 @@ def why_ended(chip: Chip | None, now: datetime) -> Ended | None:
     words = f"{chip.said}. {chip.why}".strip()
     if not (chip.state.leftover or chip.taken_by):
         return None
-    if chip.taken_by == "user":
-        return Ended("DELETED_ELSEWHERE", None, words)
     if chip.taken_by != "service":
-        return Ended("NOT_KNOWN", None, words)
+        return Ended("DELETED_ELSEWHERE" if chip.taken_by else "NOT_KNOWN", None, words)
     if chip.provisioning == "flex-start":  # it is never preempted
         over = chip.ends_at if chip.ends_at and chip.ends_at <= now else None
         return Ended("EXPIRED", over, words)
     return Ended("PREEMPTED", None, words)
-
-
-async def offer(clients: Clients, zone: str, accelerator: str) -> Offer:
-    """Say whether a zone has an accelerator, and which images for it.
-
-    Raises:
-        OpsError: Google does not tell, for another reason than that the zone has no TPUs.
-    """
-    try:
-        types, versions = await side_by_side(
-            [partial(_types, clients, zone), partial(_versions, clients, zone)]
-        )
-    except OpsError as exc:
-        if meaning(exc.cause) != "ZONE_REFUSED":
-            raise
-        return Offer(hardware=False, detail=exc.cause)
-    if accelerator not in types:
-        return Offer(hardware=False, detail=f"The zone has no {accelerator}.")
-    generation = accelerator.partition("-")[0]
-    images = [one for one in versions if generation in one]
-    return Offer(hardware=True, detail=f"{accelerator}; images: {', '.join(images) or 'not said'}")
-
-
-async def _types(clients: Clients, zone: str) -> Sequence[str]:
-
-    client, found = await clients.tpu(), []
-    parent = f"projects/{clients.project}/locations/{zone}"
-    try:
-        with translated(f"see which accelerators {zone} has"):
-            pager = await client.list_accelerator_types(parent=parent, **reading())
-            async for page in pager.pages:
-                found += [str(one.type_) for one in page.accelerator_types]
-    except NotFound:
-        return ()
-    return found
-
-
-async def _versions(clients: Clients, zone: str) -> Sequence[str]:
-
-    client, found = await clients.tpu(), []
-    parent = f"projects/{clients.project}/locations/{zone}"
-    try:
-        with translated(f"see which images {zone} has"):
-            pager = await client.list_runtime_versions(parent=parent, **reading())
-            async for page in pager.pages:
-                found += [str(one.version) for one in page.runtime_versions]
-    except NotFound:
-        return ()
-    return found
 
 
 _PLAIN: Final = 1000
@@ -492,18 +406,31 @@ class QueuedPlane:
         self._few = anyio.Semaphore(_AT_ONCE)
 
     async def create(self, request: Request) -> str:
-        """Ask for a chip, once; see `ControlPlane`."""
-        return await ask(self, request, partial(self._create, request))
+        """Ask by v2 where it has the words, of spot by v2alpha1 where v2 sees a contradiction."""
+        made, what = request.made, f"ask for {request.made.accelerator} in {request.zone}"
+        if made.provisioning == "flex-start":
+            return await self._by_rest(request, flex_start_body(request))
+        client = await self._clients.tpu()
+        wanted: Any = {
+            "parent": parent_of(request),
+            "queued_resource_id": made.id,
+            "queued_resource": queued_resource(request),
+            "request_id": str(uuid.uuid4()),
+        }
+        try:
+            with translated_refusal(what, request.zone):
+                under_way = await client.create_queued_resource(request=wanted, **writing())
+        except CloudError as exc:
+            if made.provisioning == "spot" and is_contradiction(exc.cause):
+                return await self._spot_by_name(request)
+            raise
+        return str(under_way.operation.name)
 
     def bodies(self, request: Request) -> Mapping[str, object]:
-        """Give what `create` sends as JSON."""
+        """Return what `create` sends as JSON."""
         if request.made.provisioning == "flex-start":
             return flex_start_body(request)
         return as_sent(queued_resource(request))
-
-    async def refusal(self, zone: str, operation: str) -> OpsError | None:
-        """Say why a request failed that Google had taken; None if it did not (yet)."""
-        return (await self.outcome(zone, operation)).error if operation else None
 
     async def outcome(self, zone: str, operation: str) -> Outcome:
         """Say how far an operation is; one that Google has forgotten is over."""
@@ -529,7 +456,7 @@ class QueuedPlane:
         return chip_of(resource, mine, await self._flex(resource))
 
     async def list(self, zones: Sequence[str]) -> Sequence[Chip]:
-        """Give every request, and every node that nobody queued for."""
+        """Return every request, and every node that nobody queued for."""
         resources = await in_every_zone(self._resources, zones, "Queued resources")
         nodes = await in_every_zone(self._nodes, zones, "TPU nodes")
         extras = await side_by_side([partial(self._flex, resource) for resource in resources])
@@ -589,7 +516,9 @@ class QueuedPlane:
         node: Any = {"name": self._name(zone, "nodes", chip_id)}
         with translated_refusal(f"start the TPU {chip_id}", zone):
             under_way = await client.start_node(request=node, **writing())
-        await raise_early_refusal(self, zone, str(under_way.operation.name))
+        refusal = await early_refusal(self.outcome, zone, str(under_way.operation.name))
+        if refusal:
+            raise refusal
 
     async def ended(self, zone: str, chip_id: str, *, since: datetime) -> Ended | None:
         """Say why its VM is gone: a request outlives it, and itself goes only when deleted."""
@@ -598,33 +527,42 @@ class QueuedPlane:
 
     async def offer(self, zone: str, accelerator: str) -> Offer:
         """Say whether the zone has the accelerator, and with which images."""
-        return await offer(self._clients, zone, accelerator)
+        try:
+            types, versions = await side_by_side(
+                [partial(self._types, zone), partial(self._versions, zone)]
+            )
+        except OpsError as exc:
+            if meaning(exc.cause) != "ZONE_REFUSED":
+                raise
+            return Offer(hardware=False, detail=exc.cause)
+        if accelerator not in types:
+            return Offer(hardware=False, detail=f"The zone has no {accelerator}.")
+        generation = accelerator.partition("-")[0]
+        images = ", ".join(one for one in versions if generation in one) or "not said"
+        return Offer(hardware=True, detail=f"{accelerator}; images: {images}")
+
+    async def _types(self, zone: str) -> Sequence[str]:
+        client, found = await self._clients.tpu(), list[str]()
+        parent = f"projects/{self._clients.project}/locations/{zone}"
+        with suppress(NotFound), translated(f"see which accelerators {zone} has"):
+            pager = await client.list_accelerator_types(parent=parent, **reading())
+            async for page in pager.pages:
+                found += [str(one.type_) for one in page.accelerator_types]
+        return found
+
+    async def _versions(self, zone: str) -> Sequence[str]:
+        client, found = await self._clients.tpu(), list[str]()
+        parent = f"projects/{self._clients.project}/locations/{zone}"
+        with suppress(NotFound), translated(f"see which images {zone} has"):
+            pager = await client.list_runtime_versions(parent=parent, **reading())
+            async for page in pager.pages:
+                found += [str(one.version) for one in page.runtime_versions]
+        return found
 
     async def serial(self, zone: str, chip_id: str) -> Sequence[str]:
-        """Give nothing: the serial port of a node is not shown to its owner."""
+        """Return nothing: the serial port of a node is not shown to its owner."""
         del zone, chip_id
         return ()
-
-    async def _create(self, request: Request) -> str:
-        """Ask by v2 where it has the words, of spot by v2alpha1 where v2 sees a contradiction."""
-        made, what = request.made, _what(request)
-        if made.provisioning == "flex-start":
-            return await self._by_rest(request, flex_start_body(request))
-        client = await self._clients.tpu()
-        wanted: Any = {
-            "parent": parent_of(request),
-            "queued_resource_id": made.id,
-            "queued_resource": queued_resource(request),
-            "request_id": str(uuid.uuid4()),
-        }
-        try:
-            with translated_refusal(what, request.zone):
-                under_way = await client.create_queued_resource(request=wanted, **writing())
-        except CloudError as exc:
-            if made.provisioning == "spot" and is_contradiction(exc.cause):
-                return await self._spot_by_name(request)
-            raise
-        return str(under_way.operation.name)
 
     async def _spot_by_name(self, request: Request) -> str:
         try:
@@ -639,12 +577,16 @@ class QueuedPlane:
             ) from exc
 
     async def _by_rest(self, request: Request, body: Mapping[str, Any]) -> str:
-        parent, once = parent_of(request), str(uuid.uuid4())
-        with translated_refusal(_what(request), request.zone):
-            return await create_flex(self._clients, parent, request.made.id, once, body)
+        asked = {"queuedResourceId": request.made.id, "requestId": str(uuid.uuid4())}
+        path = f"{parent_of(request)}/queuedResources"
+        what = f"ask for {request.made.accelerator} in {request.zone}"
+        with translated_refusal(what, request.zone):
+            answer = await _call(
+                self._clients, "POST", path, params=asked, json=body, timeout=WRITE_SECONDS
+            )
+        return str(answer.get("name", ""))
 
     async def _resource(self, zone: str, chip_id: str) -> "QueuedResource | None":
-
         client = await self._clients.tpu()
         name = self._name(zone, "queuedResources", chip_id)
         try:
@@ -654,7 +596,6 @@ class QueuedPlane:
             return None
 
     async def _node(self, zone: str, node_id: str) -> "Node | None":
-
         client = await self._clients.tpu()
         try:
             with translated(f"look at the TPU {node_id}"):
@@ -693,7 +634,8 @@ class QueuedPlane:
             try:
                 async with self._few:
                     with strictly("look whether it is flex-start"):
-                        seen = await read_flex(self._clients, resource.name)
+                        path, wait = resource.name, READ_SECONDS
+                        seen = parse_flex(await _call(self._clients, "GET", path, timeout=wait))
             except OpsError:
                 return None
             if seen.model == "FLEX_START":
@@ -705,7 +647,3 @@ class QueuedPlane:
 
     def _name(self, zone: str, kind: str, last: str) -> str:
         return f"projects/{self._clients.project}/locations/{zone}/{kind}/{last}"
-
-
-def _what(request: Request) -> str:
-    return f"ask for {request.made.accelerator} in {request.zone}"

@@ -1,54 +1,68 @@
-"""What a deployment does now: its request, VM and log, read as one record."""
+"""What a deployment does now: its request, VM and log, read as one record; where it answers."""
 
 import re
+import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
+
+import anyio
 
 from backends import container
-from backends.base import EngineFacts, Hardware, Prediction
+from backends.base import EngineFacts, Prediction
 from backends.common.concurrency import or_note, side_by_side
-from backends.common.engine import facts_of, hardware_of, predict
-from backends.tpu import access, chips, logs
-from backends.tpu import store as memory
-from backends.tpu.chips import Look, chip_of, deployment_record, expires_at, is_internal, list_chips
-from backends.tpu.logs import ScriptLine, VmLog
-from backends.tpu.rules import rules
-from backends.tpu.search import describe_search
-from backends.tpu.site import (
+from backends.common.engine import facts_of, predict, why_silent
+from backends.container import PORT
+from backends.google import secrets
+from backends.google.logs import quoted
+from backends.tpu import chips, firewall, logs
+from backends.tpu.chips import (
+    Look,
+    chip_of,
+    deployment_record,
+    expires_at,
+    has_tls,
+    is_internal,
+    list_chips,
+    url_of,
+)
+from backends.tpu.logs import (
     BOOTING,
     CERTIFICATE,
     ENDED,
     ENGINE,
     FAILED,
-    GOING,
-    MAKING,
     READY,
-    REMOVING,
-    REPLACING,
-    RETURNING,
-    SAID,
     SCRIPT,
-    SEARCHING,
-    STOPPING,
-    Chip,
-    ChipState,
-    Ended,
-    Site,
-    vm_id,
+    ScriptLine,
+    VmLog,
 )
-from backends.tpu.store import SearchRecord
-from core.errors import CloudError, InvalidArgument, NotAuthenticated
-from core.records import Deployment, Failure, Phase, State
+from backends.tpu.planes import SAID, Chip, ChipState, Ended
+from backends.tpu.search import DELETING, REPLACING, RETURNING, SEARCHING, Search, describe_search
+from backends.tpu.site import Site, vm_id
+from backends.tpu.vm import LOG, rules
+from core.address import KEY_HEADER
+from core.errors import (
+    CloudError,
+    InvalidArgument,
+    NextStep,
+    NotAuthenticated,
+    NotReady,
+    Unreachable,
+)
+from core.records import Access, Deployment, Failure, Phase, State
 from core.reply import note
 from logs.boot import COMPILING, WARMING, boot_of, phase_of
 from logs.failures import died_of, evidence
 from logs.read import Line
 from planner.boot import boot
 from planner.flags import Flags
-from planner.places import Accelerator, accelerator
+from planner.places import accelerator
 
+MAKING: Final = "making the VM"
+STOPPING: Final = "waiting for its VM to stop"
+GOING: Final = "waiting for its VM to be gone"
 _EXIT: Final = re.compile(r"exit code (-?[0-9]{1,6})")
 _CAUSES: Final = {
     "PREEMPTED": "Google took back its chip",
@@ -172,10 +186,10 @@ async def status_while_running(seen: Look) -> Deployment:
         if last and last.phase == READY:
             note(f"That {seen.name} answers is said by its own VM: nobody here is let in to ask.")
             return deployment_record(seen, State.READY, since)
-    elif access.has_answered(seen, told):
+    elif has_answered(seen, told):
         return deployment_record(seen, State.READY, since)
     elif _is_up(told):
-        silence = await access.probe_model(seen, told)
+        silence = await probe_model(seen, told)
         state = State.LOADING if silence else State.READY
         phase = Phase(name=WARMING, since=since) if silence else None
         return deployment_record(seen, state, since, phase=phase, failure=silence)
@@ -188,13 +202,13 @@ async def _heard(seen: Look) -> VmLog:
     if chip is None:
         return VmLog()
     nothing: Sequence[ScriptLine] = ()
-    if not access.ever_answered(seen):
+    if not ever_answered(seen):
         return await or_note(lambda: logs.read_newest_boot(seen.site, chip), VmLog())
     told = VmLog(
         await or_note(lambda: logs.read_script(seen.site, seen.name, chip.created_at), nothing)
     )
     last = told.last
-    if access.has_answered(seen, told) and last and last.phase in {ENGINE, READY}:
+    if has_answered(seen, told) and last and last.phase in {ENGINE, READY}:
         return told
     return await or_note(lambda: logs.read_newest_boot(seen.site, chip), told)
 
@@ -248,7 +262,7 @@ def _foreseen(seen: Look) -> str:
     """Say how long it should take, as the planner foresees it; by whom that was seen."""
     if seen.kept is None:
         return ""
-    spec, model = seen.kept.blueprint.spec, seen.kept.model
+    spec, model = seen.kept.spec, seen.kept.model
     with suppress(InvalidArgument):  # how large the model is, which is nothing to this phase
         foreseen = boot(model, seen.site.offered, Flags.of(spec), weights_from="hub")
         span = next(one.seconds for one in foreseen.phases if one.name == "compile")
@@ -279,16 +293,12 @@ _GIVEN: Final = frozenset({ChipState.PROVISIONING, ChipState.RUNNING})
 
 
 async def read_status(
-    site: Site, kept: SearchRecord | None, chip: Chip | None, *, now: datetime
+    site: Site, kept: Search | None, chip: Chip | None, *, now: datetime
 ) -> Deployment:
-    """Say what a deployment does now, of which at least one of the two is known.
-
-    Raises:
-        CloudError: Google cannot be asked what cannot be told without.
-    """
+    """Say what a deployment does now, of which at least one of the two is known."""
     seen = Look(site, kept, chip, now)
-    if kept and kept.removing:
-        return _waits(seen, State.DELETING, REMOVING)
+    if kept and kept.deleting:
+        return _waits(seen, State.DELETING, DELETING)
     if kept and kept.failure:
         return deployment_record(seen, State.FAILED, _since(seen), failure=kept.failure)
     if kept and kept.placed is None:
@@ -297,14 +307,14 @@ async def read_status(
 
 
 def status_unknown(
-    site: Site, kept: SearchRecord | None, chip: Chip | None, why: CloudError, *, now: datetime
+    site: Site, kept: Search | None, chip: Chip | None, why: CloudError, *, now: datetime
 ) -> Deployment:
     """Say of a deployment that there is one, and why nothing is known of it."""
     failure = Failure(code=why.code, cause=f"{why.summary} {why.cause}".strip(), fix=why.fix)
     return deployment_record(Look(site, kept, chip, now), State.UNKNOWN, now, failure=failure)
 
 
-def _searched(seen: Look, kept: SearchRecord) -> Deployment:
+def _searched(seen: Look, kept: Search) -> Deployment:
     """Say of one without a chip what it waits for; nothing of it bills, but what it replaces."""
     last = kept.attempts[-1] if kept.attempts else None
     if kept.replacing:
@@ -318,7 +328,7 @@ def _searched(seen: Look, kept: SearchRecord) -> Deployment:
 def _waits(seen: Look, state: State, phase: str) -> Deployment:
     """Say what a deployment waits for that goes on only where a call takes the next step."""
     detail = describe_search(seen.kept, seen.now) if seen.kept else ""
-    if seen.chip and seen.chip.said and not (seen.kept and seen.kept.removing):
+    if seen.chip and seen.chip.said and not (seen.kept and seen.kept.deleting):
         detail = f"{detail}; {seen.chip.said}".removeprefix("; ")
     since = _since(seen)
     return deployment_record(
@@ -343,7 +353,7 @@ async def _by_its_chip(seen: Look) -> Deployment:
 
 
 def _since(seen: Look) -> datetime:
-    """Give when the newest place was asked, or else the deployment wanted."""
+    """Return when the newest place was asked, or else the deployment wanted."""
     attempts = seen.kept.attempts if seen.kept else ()
     return attempts[-1].since if attempts else seen.created_at
 
@@ -357,17 +367,12 @@ async def describe(site: Site, name: str) -> Deployment:
         CloudError: A control plane cannot be asked.
     """
     chip = await chip_of(site, name)
-    return await read_status(site, memory.record_of(site, name), chip, now=datetime.now(UTC))
+    return await read_status(site, site.records.get(name), chip, now=datetime.now(UTC))
 
 
 async def list_deployments(site: Site) -> Sequence[Deployment]:
-    """Say it of every one that has this target's label or is remembered here, by name.
-
-    Raises:
-        NotAuthenticated: Nobody is logged in.
-        CloudError: Neither control plane can be asked.
-    """
-    known = {one.name: one for one in memory.all_records(site)}
+    """Say it of every one that has this target's label or is remembered here, by name."""
+    known = {one.spec.name: one for one in site.records.all()}
     here = [chip for chip in await list_chips(site) if chip.target == site.target.name]
     names = sorted({*known, *(chip.deployment for chip in here)} - {""})
 
@@ -386,30 +391,15 @@ async def list_deployments(site: Site) -> Sequence[Deployment]:
 
 
 async def engine_facts(site: Site, name: str) -> EngineFacts:
-    """Give what the log of the newest boot tells.
-
-    Raises:
-        DeploymentNotFound: There is no such deployment.
-        CloudError: Cloud Logging cannot be asked.
-    """
+    """Return what the log of the newest boot tells."""
     chip = await chips.chip_of(site, name)
     if chip is None:
         return EngineFacts()
-    return facts_of(boot_of(await logs.boot_lines(site, chip)))
-
-
-def hardware(site: Site) -> Hardware:
-    """Give what a VM of this target has."""
-    return hardware_of(site.offered)
-
-
-def hardware_known(site: Site) -> tuple[Accelerator, int]:
-    """Give the chips of one VM."""
-    return accelerator(site.offered.accelerator), site.offered.count
+    return facts_of(boot_of((await logs.read_newest_boot(site, chip)).boot))
 
 
 async def predicted(site: Site, name: str) -> Prediction | None:
-    """Give what was to be expected of a deployment's memory, None where too little is known.
+    """Return what was to be expected of a deployment's memory, None where too little is known.
 
     Raises:
         DeploymentNotFound: There is no such deployment.
@@ -418,4 +408,161 @@ async def predicted(site: Site, name: str) -> Prediction | None:
     spec, own = await chips.spec_of(site, name), rules().engine
     asked = spec.image if spec and spec.image else own.image
     version = container.version_of(asked, own.image, own.vllm)
-    return await predict(spec, hardware_known(site)[0], version)
+    return await predict(spec, accelerator(site.offered.accelerator), version)
+
+
+_TLS: Final = "HTTPS with a certificate of its VM's own, the only one that is trusted for it"
+_PLAIN: Final = "plain HTTP, which whoever is on the way can read, the key included"
+_OPEN: Final = "a proxy lets through what the key opens, and /health and /ping without one"
+_KNOWN_SECONDS: Final = 300.0
+
+
+async def access_to(site: Site, name: str) -> Access:
+    """Return address, certificate and the engine's key.
+
+    Raises:
+        DeploymentNotFound, NotOurs: Nothing of that name was made here.
+        NotReady: It has no chip, no address or no certificate yet, or is reached by a tunnel alone.
+        CloudError: Google refused.
+    """
+    chip = await chips.chip_of(site, name)
+    seen = Look(site, site.records.get(name), chip, datetime.now(UTC))
+    if chip is None or chip.state is not ChipState.RUNNING:
+        _not_yet(seen, "has no VM that runs")
+    return await access_of(seen, await _certificate(site, chip) if _is_direct(seen) else None)
+
+
+async def access_of(seen: Look, certificate: str | None) -> Access:
+    """Return it of a deployment whose VM was looked at, and the certificate that this told of.
+
+    Raises:
+        NotReady: It has no address or no certificate yet, or is reached by a tunnel alone.
+        CloudError: Google refused.
+    """
+    site, url = seen.site, url_of(seen)
+    if seen.chip and is_internal(seen.spec):
+        _through_a_tunnel(seen, seen.chip)
+    if url is None:
+        _not_yet(seen, "has no address")
+    if certificate is None and _is_direct(seen):
+        _not_yet(seen, "has published no certificate")
+    let_in = await or_note(lambda: firewall.let_in(site, seen.name), None)
+    return Access(
+        base_url=url,
+        api_key=await secrets.read(site, site.key_secret(seen.name)),
+        certificate=certificate,
+        certificate_command=_certificate_command(seen) if certificate else "",
+        header_commands={KEY_HEADER: _key_command(seen)},
+        protection=f"{_TLS if certificate else _PLAIN}; {firewall.described(let_in)}; {_OPEN}.",
+    )
+
+
+def remember(site: Site, chip: Chip, certificate: str | None) -> None:
+    """Spare the next questions a look into the log."""
+    if certificate:
+        site.certificates[_key(chip)] = (anyio.current_time(), certificate)
+
+
+def tunnel(seen: Look, chip: Chip) -> str:
+    """Return the command that brings its port to this machine, as `localhost`."""
+    compute = chip.place.plane == "compute"
+    kind = "compute ssh" if compute else "compute tpus tpu-vm ssh"
+    through = "" if chip.external_ip else " --tunnel-through-iap"
+    alpha = "alpha " if through and not compute else ""
+    where = f"--zone={chip.place.zone} --project={shlex.quote(seen.site.clients.project)}"
+    return (
+        f"gcloud {alpha}{kind} {chip.node or chip.id} {where}{through}"
+        f" -- -N -L {PORT}:localhost:{PORT}"
+    )
+
+
+async def _certificate(site: Site, chip: Chip) -> str | None:
+    """Return its certificate; a VM that boots again within minutes is told of by status_vllm."""
+    at, known = site.certificates.get(_key(chip), (0.0, None))
+    if known and anyio.current_time() - at < _KNOWN_SECONDS:
+        return known
+    found = await logs.certificate(site, chip)
+    remember(site, chip, found)
+    return found
+
+
+def _key(chip: Chip) -> str:
+    return f"{chip.place} {chip.id} {chip.external_ip} {chip.created_at}"
+
+
+def _is_direct(seen: Look) -> bool:
+    """Whether it is spoken to by TLS, at its own address."""
+    return has_tls(seen.kept, seen.spec) and not is_internal(seen.spec)
+
+
+def _through_a_tunnel(seen: Look, chip: Chip) -> NoReturn:
+    scheme = "https" if has_tls(seen.kept, seen.spec) else "http"
+    raise NotReady(
+        f"{seen.name} lets nobody in from outside its VM (access=internal).",
+        fix=f"Run `{tunnel(seen, chip)}` and, while it runs, ask {scheme}://localhost:{PORT}"
+        f" with the key that `{_key_command(seen)}` prints; or deploy it with access=private.",
+    )
+
+
+def _not_yet(seen: Look, why: str) -> NoReturn:
+    raise NotReady(
+        f"{seen.name} {why} (yet).",
+        fix="Call status_vllm, which says how far it is.",
+        next_steps=(NextStep("status_vllm", {"target": seen.site.target.name, "name": seen.name}),),
+    )
+
+
+def _key_command(seen: Look) -> str:
+    return (
+        f"gcloud secrets versions access latest --secret={seen.site.key_secret(seen.name)}"
+        f" --project={shlex.quote(seen.site.clients.project)}"
+    )
+
+
+def _certificate_command(seen: Look) -> str:
+    """Print it from the log; the newest is that of the newest boot."""
+    wanted = (
+        f"log_id({quoted(LOG)}) AND labels.deployment={quoted(seen.name)}"
+        f" AND labels.phase={quoted(CERTIFICATE)}"
+    )
+    return (
+        f"gcloud logging read {shlex.quote(wanted)} --limit=1 --order=desc --freshness=30d"
+        " --format='value(jsonPayload.message)'"
+        f" --project={shlex.quote(seen.site.clients.project)}"
+    )
+
+
+def life(seen: Look, told: VmLog) -> str:
+    """Name one life of an engine: another address or another start is another one."""
+    chip = seen.chip
+    started = next((one.at for one in reversed(told.script) if one.phase == ENGINE), None)
+    return f"{chip.place} {chip.id} {chip.external_ip} {started}" if chip else ""
+
+
+def has_answered(seen: Look, told: VmLog) -> bool:
+    """Whether it has been heard in this life."""
+    return life(seen, told) in seen.site.answered
+
+
+def ever_answered(seen: Look) -> bool:
+    """Whether it has been heard in any life of this VM."""
+    chip = seen.chip
+    known = f"{chip.place} {chip.id} {chip.external_ip} " if chip else ""
+    return any(one.startswith(known) for one in seen.site.answered) if known else False
+
+
+async def probe_model(seen: Look, told: VmLog) -> Failure | None:
+    """Ask the model; None once it has answered, else why it has not."""
+    if seen.chip:
+        remember(seen.site, seen.chip, told.certificate)
+
+    async def reached() -> Access:
+        return await access_of(seen, told.certificate)
+
+    failure = await why_silent(reached, "Its VM")
+    if failure is None:
+        seen.site.answered.add(life(seen, told))
+        return None
+    if failure.code != Unreachable.code:
+        return failure
+    return await firewall.keeps_out(seen.site, seen.name, failure)

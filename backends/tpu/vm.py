@@ -1,17 +1,18 @@
-"""A VM with chips, every value decided: vLLM on it, and its startup script."""
+"""A VM with chips, every value decided: what TPUs accept, vLLM on it, and its startup script."""
 
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, Literal
 
 from backends import container
 from backends.container import (
     LOOPBACK,
     PORT,
     Container,
+    HubCache,
     as_assignments,
     flag_value,
     hub_environment,
@@ -29,23 +30,306 @@ from backends.google.clients import (
     TARGET_LABEL,
     runtime_account,
 )
-from backends.tpu.rules import (
-    Searched,
-    Weights,
-    generation_of,
-    has_small_disk,
-    network_of,
-    rules,
-    run_minutes,
-    searched,
-    weights_of,
-)
-from backends.tpu.site import LOG, Blueprint, Site, key_secret, vm_id
+from backends.tpu.compute import FLEX_WAIT_SECONDS
+from backends.tpu.planes import Blueprint, Place, PlaneKind
+from backends.tpu.site import Site, key_secret, vm_id
+from core import settings
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec, ModelShape, Record
 from planner.boot import boot, file_bytes
 from planner.flags import Flags, most_tokens_of_an_item
-from planner.places import Implementation, Place, upstream_doubts
+from planner.model import is_path
+from planner.places import Implementation, upstream_doubts
+from planner.places import Place as Offered
+
+_HERE: Final = Path(__file__).parent
+LOG: Final = "vllm-devops"
+"""The log that the startup script writes to, and the container's output with it."""
+
+
+class Engine(Record):
+    """The image that serves where nobody names another."""
+
+    image: str
+    vllm: str
+
+
+class Guard(Record):
+    """The proxy that stands before the engine."""
+
+    image: str
+
+
+class Generation(Record):
+    """What one generation of chips is called, and what its VMs are made of."""
+
+    machine_type: str
+    """With `{count}` in place of the chips."""
+    runtime_version: str
+    image_project: str
+    image_family: str
+    disk_type: str
+
+    @property
+    def image(self) -> str:
+        """The newest image for the boot disk of an instance."""
+        return f"projects/{self.image_project}/global/images/family/{self.image_family}"
+
+
+class Disk(Record):
+    """Sizes in 10^9 bytes."""
+
+    least_gb: int
+    unknown_gb: int
+    image_gb: int
+    spare_gb: int
+    node_gb: int
+    """Of a node of the queue, which cannot be chosen but with flex-start."""
+
+
+class Wait(Record):
+    """How long a place is waited for."""
+
+    alone_seconds: int
+    each_seconds: int
+    """Where there are others to try."""
+
+
+class Run(Record):
+    """How long a VM may live."""
+
+    minutes: int
+    """Where nobody says."""
+    flex_least_minutes: int
+    flex_most_minutes: int
+    most_minutes: int
+
+
+class Boot(Record):
+    """How long a boot is given at least before it is called slow."""
+
+    least_seconds: int
+    unknown_seconds: int
+
+
+class Limits(Record):
+    """What names may be."""
+
+    zone: str
+    network: str
+
+
+class Docker(Record):
+    """How containers are run."""
+
+    shm_size: str
+    folder: str
+    """Of the host, for certificate, weights and compiled programs."""
+    memory_folder: str
+    """Of the host, in its memory."""
+
+
+class Cache(Record):
+    """Where compiled programs and weights are kept."""
+
+    variable: str
+    mount_path: str
+
+
+class Multimodal(Record):
+    """What Gemma 4 is started with."""
+
+    max_num_batched_tokens: int
+    images: int
+    audios: int
+
+
+class Rules(Record):
+    """`rules.toml`."""
+
+    engine: Engine
+    guard: Guard
+    generations: dict[str, Generation]
+    disk: Disk
+    wait: Wait
+    run: Run
+    boot: Boot
+    limits: Limits
+    docker: Docker
+    cache: Cache
+    hub: HubCache
+    multimodal: Multimodal
+
+
+def rules() -> Rules:
+    """Return them, with what `overrides.toml` puts in their place."""
+    return settings.read("tpu", _HERE / "rules.toml", Rules)
+
+
+def generation_of(place: Offered) -> Generation:
+    """Return the rules of a target's chips.
+
+    Raises:
+        InvalidArgument: They are of a generation that is not known here.
+    """
+    known = rules().generations
+    if place.accelerator not in known:
+        raise InvalidArgument(
+            f"Chips of {place.accelerator} are not known here.",
+            fix=f"Give the target chips of {', '.join(known)}.",
+        )
+    return known[place.accelerator]
+
+
+def network_of(spec: DeploymentSpec) -> tuple[str, str]:
+    """Return network and subnetwork; an empty subnetwork is that of the zone's region.
+
+    Raises:
+        InvalidArgument: They cannot be called so.
+    """
+    network, slash, subnetwork = (spec.network or "default").partition("/")
+    named = (network, subnetwork) if slash else (network,)
+    if not all(re.fullmatch(rules().limits.network, name) for name in named):
+        raise InvalidArgument(
+            f"{spec.network} names no network.", fix="Give network=NETWORK or NETWORK/SUBNETWORK."
+        )
+    return network, subnetwork
+
+
+def run_minutes(spec: DeploymentSpec, place: Offered) -> int:
+    """Return how long it may live; 0 is for ever.
+
+    Raises:
+        InvalidArgument: Chips that are given in this way do not live so long, or so briefly.
+    """
+    chosen = rules().run
+    minutes = chosen.minutes if spec.ttl_minutes is None else spec.ttl_minutes
+    least, most = 0, chosen.most_minutes
+    if place.provisioning == "flex-start":
+        least, most = chosen.flex_least_minutes, chosen.flex_most_minutes
+    if not least <= minutes <= most:
+        raise InvalidArgument(
+            f"ttl_minutes {minutes} cannot be: {place.title} runs for"
+            f" {f'{least} to ' if least else 'at most '}{most} minutes.",
+            fix=f"Give ttl_minutes from {max(1, least)} to {most}"
+            f"{'' if least else ', or 0 for ever'}.",
+        )
+    return minutes
+
+
+class Weights(Record):
+    """Where they come from."""
+
+    kind: Literal["hub", "baked"]
+    """A row of `planner/boot.toml`."""
+    env: dict[str, str] = {}
+
+
+def weights_of(spec: DeploymentSpec) -> Weights:
+    """Say where the weights come from.
+
+    Raises:
+        InvalidArgument: A VM with chips does not read them from there, or an image is missing.
+    """
+    location = spec.weights or "hub"
+    if location == "hub" and is_path(spec.model):
+        raise InvalidArgument(
+            f"A VM with TPUs does not see {spec.model}, a folder of this machine.",
+            fix="Give a Hub id, or bake the files into an image (weights=baked, image=…).",
+        )
+    if location == "hub":
+        return Weights(kind="hub")
+    if location != "baked":
+        raise InvalidArgument(
+            f"VMs with TPUs do not read {location} here: its files would have to be copied"
+            " to the VM first.",
+            fix="Leave weights out: the VM fetches them from the Hugging Face Hub; or bake"
+            " them into an image (weights=baked, image=…).",
+        )
+    if not spec.image:
+        raise InvalidArgument(
+            "Weights that are baked into an image need the image.",
+            fix="Give image=REGION-docker.pkg.dev/PROJECT/REPOSITORY/NAME@sha256:…",
+        )
+    return Weights(kind="baked", env={"HF_HUB_OFFLINE": "1"})
+
+
+_PLANES: Final[dict[str, tuple[PlaneKind, ...]]] = {
+    "auto": ("compute", "queued"),
+    "queued": ("queued",),
+    "compute": ("compute",),
+}
+_REASONS: Final = {
+    "auto": "In each zone Compute Engine is asked first, because it ends a VM by itself and Google"
+    " calls the Cloud TPU API legacy; then the queue of Cloud TPU, which has a quota of its own.",
+    "queued": "Only the queue of Cloud TPU is asked, as control_plane=queued says.",
+    "compute": "Only Compute Engine is asked, as control_plane=compute says.",
+}
+
+
+class Searched(Record):
+    """The order of a search."""
+
+    places: tuple[Place, ...]
+    reason: str
+    wait_seconds: int
+    doubts: tuple[str, ...] = ()
+
+
+def has_small_disk(site: Site, spec: DeploymentSpec) -> bool:
+    """Whether a VM may be a node whose disk cannot be chosen: flex-start's can."""
+    return "queued" in _PLANES[spec.control_plane] and site.provisioning != "flex-start"
+
+
+def searched(site: Site, spec: DeploymentSpec, *, on_node: bool) -> Searched:
+    """Return the places; `on_node`: what is served finds room on a node of the queue.
+
+    Raises:
+        InvalidArgument: A zone is none, or no place is left.
+    """
+    zones = tuple(dict.fromkeys(spec.zones or (site.clients.region, *site.offered.regions)))
+    for zone in zones:
+        if not re.fullmatch(rules().limits.zone, zone):
+            raise InvalidArgument(
+                f"{zone} is no zone of Google Cloud.",
+                fix="Give zones such as us-east5-b, in zones or GOOGLE_CLOUD_ZONE.",
+            )
+    kinds, reason = _PLANES[spec.control_plane], _REASONS[spec.control_plane]
+    if "queued" in kinds and not on_node:
+        what = f"{spec.model} does not fit"
+        if spec.boot_disk_gb:
+            what = f"boot_disk_gb={spec.boot_disk_gb} cannot be had"
+        why = (
+            f"{what} on a node of the queue, whose disk of {rules().disk.node_gb} GB is as large"
+            " as it is but for flex-start."
+        )
+        kinds, reason = kinds[:-1], f"Only Compute Engine is asked: {why}"
+        if not kinds:
+            raise InvalidArgument(
+                why, fix="Take control_plane=compute, whose disk is as large as it is to be."
+            )
+    places = tuple(Place(zone, kind) for zone in zones for kind in kinds)
+    usual = rules().wait.alone_seconds if len(places) == 1 else rules().wait.each_seconds
+    wait = spec.zone_wait_minutes * 60 if spec.zone_wait_minutes else usual
+    doubts, most = list(_unknown(site, zones)), FLEX_WAIT_SECONDS[1]
+    if site.provisioning == "flex-start" and "compute" in kinds and wait > most:
+        doubts.append(
+            f"Compute Engine keeps a request for {most // 60} minutes at most: its places are"
+            " waited for so long."
+        )
+    return Searched(places=places, reason=reason, wait_seconds=wait, doubts=tuple(doubts))
+
+
+def _unknown(site: Site, zones: tuple[str, ...]) -> Iterator[str]:
+    """Name zones that the data does not have; the cloud knows more, so they are asked."""
+    unknown = [zone for zone in zones if zone not in site.offered.regions]
+    if unknown:
+        how = "" if site.provisioning == "on-demand" else f" as {site.provisioning}"
+        yield (
+            f"{', '.join(unknown)}: not known to give {site.accelerator}{how};"
+            " get_zones_with_available_quota shows what can be seen of zones."
+        )
+
 
 ENGINE_PORT: Final = 8001
 """Of the VM alone: what is asked from outside asks the proxy before it."""
@@ -75,7 +359,7 @@ class Serving(Record):
 
 
 def serving(
-    spec: DeploymentSpec, model: ModelShape, place: Place, *, hf_token: bool, small_disk: bool
+    spec: DeploymentSpec, model: ModelShape, place: Offered, *, hf_token: bool, small_disk: bool
 ) -> Serving:
     """Decide how vLLM serves a model; `small_disk`: some VM's disk cannot be chosen.
 
@@ -162,7 +446,7 @@ class _Room(Record):
     doubts: tuple[str, ...] = ()
 
 
-def _room(weights: Weights, model: ModelShape, place: Place, *, small_disk: bool) -> _Room:
+def _room(weights: Weights, model: ModelShape, place: Offered, *, small_disk: bool) -> _Room:
     """Say where image and weights lie: on the disk, or where that is too small in memory."""
     disk = rules().disk
     if not size_known(model):
@@ -199,7 +483,7 @@ def _chosen_disk(disk_gb: int, weights: Weights, model: ModelShape, *, small_dis
     return _Room(disk_gb=disk_gb, on_node=not small_disk, doubts=doubts)
 
 
-def _environment(place: Place, room: _Room, *, fetch: bool) -> dict[str, str]:
+def _environment(place: Offered, room: _Room, *, fetch: bool) -> dict[str, str]:
     cache, docker = rules().cache, rules().docker
     compiled = {cache.variable: f"{cache.mount_path}/xla"}
     if not fetch:
@@ -209,15 +493,17 @@ def _environment(place: Place, room: _Room, *, fetch: bool) -> dict[str, str]:
     return {**compiled, "HF_HOME": f"{home}/hub", **own}
 
 
-def _boot_seconds(spec: DeploymentSpec, model: ModelShape, place: Place, weights: Weights) -> float:
+def _boot_seconds(
+    spec: DeploymentSpec, model: ModelShape, place: Offered, weights: Weights
+) -> float:
     given = rules().boot
     if not size_known(model):
         return given.unknown_seconds
-    foreseen = boot(model, place, Flags.of(spec), weights_from=weights.boot_source)
+    foreseen = boot(model, place, Flags.of(spec), weights_from=weights.kind)
     return max(given.least_seconds, foreseen.seconds.high)
 
 
-def _doubts_serving(spec: DeploymentSpec, model: ModelShape, place: Place) -> Iterator[str]:
+def _doubts_serving(spec: DeploymentSpec, model: ModelShape, place: Offered) -> Iterator[str]:
     chosen: Implementation = (
         "vllm" if spec.variables.get("MODEL_IMPL_TYPE") == "vllm" else "default"
     )
@@ -237,76 +523,58 @@ def _doubts_serving(spec: DeploymentSpec, model: ModelShape, place: Place) -> It
 
 
 def blueprint(
-    site: "Site", spec: DeploymentSpec, model: ModelShape, *, hf_token: bool | None = None
+    site: Site, spec: DeploymentSpec, model: ModelShape, *, hf_token: bool | None = None
 ) -> Blueprint:
     """Decide every value of the VM that a spec asks for; `hf_token`: that secret is kept.
 
-    Its own `spec`, drawn again, gives the same.
+    Its own `spec`, decided again, gives the same.
 
     Raises:
         InvalidArgument: The platform or the model cannot take the spec.
     """
     _refuse(spec, model)
-    minutes = run_minutes(spec, site.offered)
+    offered, generation = site.offered, generation_of(site.offered)
+    minutes = run_minutes(spec, offered)
     token = bool(site.settings.hf_token) if hf_token is None else hf_token
     small = has_small_disk(site, spec)
-    served = serving(spec, model, site.offered, hf_token=token, small_disk=small)
+    served = serving(spec, model, offered, hf_token=token, small_disk=small)
     search = searched(site, spec, on_node=served.on_node)
     whole = served.spec.model_copy(update={"ttl_minutes": minutes})
+    network, subnetwork = network_of(spec)
+    project = site.clients.project if site.clients.configured else NO_PROJECT
     return Blueprint(
         spec=whole,
         id=vm_id(spec.name),
-        labels=_labels(site.target.name, whole),
-        **_machine(site),
+        labels={
+            "managed-by": MANAGED_BY,
+            TARGET_LABEL: site.target.name,
+            DEPLOYMENT_LABEL: spec.name,
+            SPEC_LABEL: whole.fingerprint,
+        },
+        project=project,
+        service_account=runtime_account(project),
+        accelerator=site.accelerator,
+        machine_type=generation.machine_type.format(count=offered.count),
+        chips=offered.count,
+        provisioning=site.provisioning,
+        runtime_version=generation.runtime_version,
+        image=generation.image,
+        disk_type=generation.disk_type,
         places=search.places,
         reason=search.reason,
         wait_seconds=search.wait_seconds,
         run_seconds=minutes * 60 or None,
         disk_gb=served.disk_gb,
-        **_network(spec),
+        network=network,
+        subnetwork=subnetwork,
+        external_ip=_has_external_ip(spec),
+        opened=spec.access != "internal",
+        anybody=spec.access == "public",
+        tls=spec.access != "internal",
         container=served.container,
         boot_seconds=served.boot_seconds,
         doubts=(*search.doubts, *served.doubts, *_doubts_drawing(whole, search, served)),
     )
-
-
-def _machine(site: "Site") -> Mapping[str, Any]:
-    """Give what the target and its project alone decide."""
-    offered, generation = site.offered, generation_of(site.offered)
-    project = site.clients.project if site.clients.configured else NO_PROJECT
-    return {
-        "project": project,
-        "service_account": runtime_account(project),
-        "accelerator": site.accelerator,
-        "machine_type": generation.machine_type.format(count=offered.count),
-        "chips": offered.count,
-        "provisioning": site.provisioning,
-        "runtime_version": generation.runtime_version,
-        "image": generation.image,
-        "disk_type": generation.disk_type,
-    }
-
-
-def _network(spec: DeploymentSpec) -> Mapping[str, Any]:
-    """Give where it is reached, and by whom."""
-    network, subnetwork = network_of(spec)
-    return {
-        "network": network,
-        "subnetwork": subnetwork,
-        "external_ip": _has_external_ip(spec),
-        "opened": spec.access != "internal",
-        "anybody": spec.access == "public",
-        "tls": spec.access != "internal",
-    }
-
-
-def _labels(target: str, spec: DeploymentSpec) -> dict[str, str]:
-    return {
-        "managed-by": MANAGED_BY,
-        TARGET_LABEL: target,
-        DEPLOYMENT_LABEL: spec.name,
-        SPEC_LABEL: spec.fingerprint,
-    }
 
 
 def _has_external_ip(spec: DeploymentSpec) -> bool:
@@ -334,7 +602,7 @@ def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
         )
     if spec.port is not None:
         raise InvalidArgument(
-            "A VM with TPUs answers on port 8000, which its firewall rule and tunnel name.",
+            "A VM with TPUs answers on port 8000, the only one that is let in and tunnelled.",
             fix="Leave port out.",
         )
     if (spec.min_replicas, spec.max_replicas) != (1, 1):
@@ -349,7 +617,6 @@ def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
         )
 
 
-_TEMPLATE: Final = Path(__file__).with_name("startup.sh")
 TLS_FOLDER: Final = "/tls"
 """Of the proxy's container; the startup script makes what is in it."""
 DECIDED: Final = "# --- decided ---\n"
@@ -358,14 +625,14 @@ TO_DO: Final = "# --- to do ---\n"
 
 def startup_script(made: Blueprint, *, image: str) -> str:
     """Fill in the script; `image` is the blueprint's, best by its digest. It holds no secret."""
-    template = _TEMPLATE.read_text(encoding="utf-8")
+    template = (_HERE / "startup.sh").read_text(encoding="utf-8")
     before, _, rest = template.partition(DECIDED)
     _, _, after = rest.partition(TO_DO)
     return f"{before}{DECIDED}{''.join(_decided(made, image))}{TO_DO}{after}"
 
 
 def docker_arguments(made: Blueprint) -> tuple[str, ...]:
-    """Give what stands between `docker run` and the image; secrets by the names of variables."""
+    """Return what stands between `docker run` and the image; secrets by the names of variables."""
     chosen, container = rules().docker, made.container
     memory, folder = chosen.memory_folder.rpartition("/")[0], chosen.folder
     mounted = (f"{memory}:{memory}", f"{folder}/cache:{rules().cache.mount_path}")
@@ -391,7 +658,7 @@ def guard_of(made: Blueprint) -> Container:
 
 
 def guard_arguments(made: Blueprint) -> tuple[str, ...]:
-    """Give what stands between `docker run` and the proxy's image; it writes in memory alone."""
+    """Return what stands between `docker run` and the proxy's image; it writes in memory alone."""
     mounted = ("-v", f"{rules().docker.folder}/tls:{TLS_FOLDER}:ro") if made.tls else ()
     return (
         *("--name", f"{made.id}-guard", "--net=host", "--restart=always", "--read-only"),
@@ -402,7 +669,7 @@ def guard_arguments(made: Blueprint) -> tuple[str, ...]:
 
 
 def container_command(made: Blueprint) -> tuple[str, ...]:
-    """Give what follows the image."""
+    """Return what follows the image."""
     return (*made.container.command, *made.container.args)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from backends.aca.container import rules as aca_rules
 from backends.cloud_run.container import rules as cloud_run_rules
-from backends.tpu.rules import rules as tpu_rules
+from backends.tpu.vm import rules as tpu_rules
 from core.errors import InvalidArgument
 from planner.boot import boot
 from planner.flags import Flags

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import anyio
 
-from backends.tpu.site import ChipState, PlaneKind, Request, Site
+from backends.tpu.planes import ChipState, PlaneKind, Request
+from backends.tpu.site import Site
 from core.waiting import wait_until
 from tests.backends.tpu.planned import drawn
 from tests.backends.tpu.sites import opened
@@ -82,7 +83,7 @@ async def planted_by_others(cloud: Cloud, *, look: bool = False) -> Sequence[str
 async def _rule_of_others(site: Site) -> None:
     from google.cloud.compute_v1 import Allowed, Firewall  # noqa: PLC0415  made slim by the site
 
-    client = await site.clients.firewalls()
+    client = await site.clients.compute("firewalls", "Firewalls")
     rule = Firewall(
         name="theirs",
         network=f"projects/{site.clients.project}/global/networks/default",

@@ -7,7 +7,7 @@ from typing import Final
 import anyio
 import pytest
 
-from backends.tpu import deployment
+from backends.tpu.backend import TpuBackend
 from core.journal import Journal
 from core.waiting import wait_until
 from operations import inventory
@@ -102,7 +102,7 @@ async def test_the_next_server_deletes_it_though_that_takes_ten_minutes(
     async with agent_of(impatient.settings) as agent:
         await served(agent)
     later(monkeypatch)
-    monkeypatch.setattr(deployment, "_GONE_SECONDS", 0.3)
+    monkeypatch.setattr(TpuBackend, "delete_seconds", 0.3)
     impatient.set(tpu_delete_seconds=600, tpu_clock=200)  # three seconds here
     async with agent_of(impatient.settings) as agent:
         told = await heard(agent, GOING)
@@ -120,7 +120,7 @@ async def test_a_server_that_dies_meanwhile_leaves_the_rest_to_the_next(
     """Nothing stays that bills, and nobody has to call anything."""
     async with agent_of(impatient.settings) as agent:
         await served(agent)
-        monkeypatch.setattr(deployment, "_GONE_SECONDS", 0.3)
+        monkeypatch.setattr(TpuBackend, "delete_seconds", 0.3)
         impatient.set(tpu_delete_seconds=600, tpu_clock=200)
         later(monkeypatch)
         await heard(agent, GOING)

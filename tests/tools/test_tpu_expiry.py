@@ -9,7 +9,8 @@ from typing import Final
 
 import pytest
 
-from backends.tpu.site import ChipState, Site
+from backends.tpu.planes import ChipState
+from backends.tpu.site import Site
 from core.journal import Journal
 from core.settings import GooglePlane, Settings
 from operations.runtime import Rehearsal

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from backends.tpu.site import Chip, Ended, Offer, PlaneKind, Request
+from backends.tpu.planes import Chip, Ended, Offer, Outcome, PlaneKind, Request
 from core.errors import OpsError
 
 
@@ -53,7 +53,7 @@ class Chips:
     def bodies(self, request: Request) -> Mapping[str, object]:
         raise AssertionError(request)
 
-    async def refusal(self, zone: str, operation: str) -> OpsError | None:
+    async def outcome(self, zone: str, operation: str) -> Outcome:
         raise AssertionError((zone, operation))
 
     async def delete(self, zone: str, chip_id: str) -> None:

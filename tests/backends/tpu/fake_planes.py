@@ -6,7 +6,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, TypeVar
 
 from backends.google.clients import MANAGED_BY
-from backends.tpu.site import Chip, ChipState, Ended, Offer, Place, PlaneKind, Provisioning, Request
+from backends.tpu.planes import (
+    Chip,
+    ChipState,
+    Ended,
+    Offer,
+    Outcome,
+    Place,
+    PlaneKind,
+    Provisioning,
+    Request,
+)
 from core.errors import CloudTimeout, NotOurs, OpsError
 
 T = TypeVar("T")
@@ -196,14 +206,14 @@ class FakePlane:
         """Give nothing that anybody sends."""
         return {"zone": request.zone}
 
-    async def refusal(self, zone: str, operation: str) -> OpsError | None:
+    async def outcome(self, zone: str, operation: str) -> Outcome:
         """Give that of the script, once the request has come to its end."""
         place, cloud = Place(zone, self.kind), self.cloud
         row = cloud.row(place)
         answer = self._call()
         over = row is None or cloud.state(row).leftover
         assert operation.startswith("operation-")
-        return answer(cloud.script(place).refusal if over else None)
+        return answer(Outcome(done=True, error=cloud.script(place).refusal if over else None))
 
     async def get(self, zone: str, chip_id: str) -> Chip | None:
         """Look at one."""

@@ -8,7 +8,7 @@ from google.api_core.exceptions import ServiceUnavailable
 
 from backends.google import clients
 from backends.google import errors as google_errors
-from backends.tpu import compute, deployment, search
+from backends.tpu import compute, search
 from core.errors import CloudUnavailable, OpsError
 from tests.backends.cloud_run.faulty import impatient
 from tests.backends.tpu.fake_planes import Killed
@@ -72,7 +72,6 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
     monkeypatch.setattr(google_errors, "patient", impatient)
     monkeypatch.setattr("backends.tpu.planes.LOOK_SECONDS", 0.2)
     monkeypatch.setattr("backends.tpu.firewall._EVERY_SECONDS", 0.02)
-    monkeypatch.setattr(deployment, "_LOOK_SECONDS", 0.05)
     monkeypatch.setattr(search, "_LATE", search._LATE * 0)
     return wire
 

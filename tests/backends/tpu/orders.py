@@ -13,8 +13,8 @@ from backends.google.clients import (
     TARGET_LABEL,
     runtime_account,
 )
-from backends.tpu.planes import Outcome
-from backends.tpu.site import Blueprint, Chip, ChipState, ControlPlane, Place, Request, Site, vm_id
+from backends.tpu.planes import Blueprint, Chip, ChipState, ControlPlane, Outcome, Place, Request
+from backends.tpu.site import Site, vm_id
 from core.records import DeploymentSpec
 from core.waiting import wait_until
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from backends.tpu import checks
+from backends.tpu import plan
 from backends.tpu.site import Site
 from core.records import Check, Preflight
 from tests.backends.tpu.planned import planned
@@ -12,7 +12,7 @@ WHOLE = "Nothing that can be seen stands against one of the places"
 
 async def checked(site: Site, **said: Any) -> Preflight:
     """Check a plan of a deployment named gemma."""
-    return await checks.preflight(site, planned(site, **said))
+    return await plan.preflight(site, planned(site, **said))
 
 
 def row(preflight: Preflight, words: str) -> Check:

@@ -9,9 +9,10 @@ from typing import Any, Final
 
 from backends.base import World
 from backends.tpu import search
-from backends.tpu import store as memory
-from backends.tpu.site import Clients, ControlPlane, Inventory, Place, PlaneKind, Site
-from backends.tpu.store import SearchRecord
+from backends.tpu.backend import opened as open_site
+from backends.tpu.planes import ControlPlane, Place, PlaneKind
+from backends.tpu.search import Search
+from backends.tpu.site import Inventory, Site
 from backends.tpu.vm import blueprint
 from core.errors import OpsError
 from core.records import DeploymentSpec, Plan
@@ -31,16 +32,13 @@ WAIT_SECONDS: Final = 600
 def site_on(cloud: Cloud, folder: Path, target: str = "tpu-v6e-1", **said: Any) -> Site:
     """Open a site before two scripted planes; one of the same folder is another server."""
     settings = Settings.model_validate({"google_cloud_project": "proj", **said})
-    wanted_target = target_of(target)
-    return Site(
-        target=wanted_target,
-        settings=settings,
-        clients=Clients(wanted_target, World(settings, folder, ())),
-        planes=_planes(cloud),
-        folder=folder / "tpu" / target,
-        shared=folder / "tpu",
-        inventory=Inventory(),
-    )
+    site = open_site(target_of(target), World(settings, folder, ()))
+    return replace(site, planes=_planes(cloud), inventory=Inventory(), now=lambda: cloud.now)
+
+
+def at(site: Site, moment: datetime) -> Site:
+    """Return the same site at another time."""
+    return replace(site, now=lambda: moment)
 
 
 def _planes(cloud: Cloud) -> dict[PlaneKind, ControlPlane]:
@@ -68,31 +66,36 @@ def planned(site: Site, **said: Any) -> Plan:
     return Plan(spec=spec, target=site.target, model=catalog_shape(MODEL), steps=())
 
 
-def wanted(site: Site, cloud: Cloud, places: Sequence[Place] = PLACES, **said: Any) -> SearchRecord:
+def wanted(site: Site, cloud: Cloud, places: Sequence[Place] = PLACES, **said: Any) -> Search:
     """Write down a search through some places."""
     plan = planned(site, **said)
     made = blueprint(site, plan.spec, plan.model, hf_token=False)
     changed = {"places": tuple(places), "wait_seconds": WAIT_SECONDS}
-    kept = SearchRecord(
-        blueprint=made.model_copy(update=changed), model=plan.model, since=cloud.now
+    kept = Search(
+        spec=made.spec,
+        model=plan.model,
+        where=site.records.where,
+        since=cloud.now,
+        blueprint=made.model_copy(update=changed),
+        grounded=True,
     )
-    memory.keep_record(site, kept)
+    site.records.keep(kept)
     return kept
 
 
-def of(site: Site) -> SearchRecord:
+def of(site: Site) -> Search:
     """Read what is written down of it."""
-    kept = memory.record_of(site, "gemma")
+    kept: Search | None = site.records.get("gemma")
     assert kept is not None
     return kept
 
 
-async def carried_on(site: Site, cloud: Cloud, *, every: float = 15) -> SearchRecord:
+async def carried_on(site: Site, cloud: Cloud, *, every: float = 15) -> Search:
     """Take step after step, as a server that dies and comes back, until it is over."""
-    while not search.is_over(kept := of(site)):
+    while not (kept := of(site)).at_rest:
         try:
-            after = await search.search_step(site, kept, cloud.now)
-        except Killed:
+            after = await search.carry_on(site, kept, (), seconds=0)
+        except (Killed, BaseExceptionGroup):
             continue
         except OpsError as exc:
             if not exc.retryable:
@@ -105,6 +108,6 @@ async def carried_on(site: Site, cloud: Cloud, *, every: float = 15) -> SearchRe
     return kept
 
 
-def outcomes(kept: SearchRecord) -> list[tuple[Place, str]]:
+def outcomes(kept: Search) -> list[tuple[Place, str]]:
     """Give what came of every place that was asked."""
     return [(one.place, one.outcome) for one in kept.attempts]

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from backends.base import World
+from backends.tpu.backend import TpuBackend
 from backends.tpu.backend import opened as open_site
 from backends.tpu.site import Site
 from core.environment import ROOT
@@ -48,6 +49,13 @@ async def opened(
             yield site
         finally:
             await site.clients.aclose()
+
+
+def on(site: Site) -> TpuBackend:
+    """Return what works on a site; another call for the same site is another server."""
+    backend = TpuBackend(site.target, World(site.settings, site.shared.parent, ()))
+    backend.stand_on(site)
+    return backend
 
 
 def offline(target: str = "tpu-v6e-1", project: str = "proj", **said: Any) -> Site:

@@ -19,10 +19,10 @@ from starlette.routing import Route
 
 from backends.base import World
 from backends.google.clients import DEPLOYMENT_LABEL, MANAGED_BY, SPEC_LABEL, TARGET_LABEL
-from backends.tpu import store as memory
 from backends.tpu.backend import opened
-from backends.tpu.site import Chip, ChipState, Place, Site
-from backends.tpu.store import Attempt, SearchRecord
+from backends.tpu.planes import Chip, ChipState, Place
+from backends.tpu.search import Attempt, Search
+from backends.tpu.site import Site
 from backends.tpu.vm import blueprint
 from core.records import DeploymentSpec
 from core.settings import GooglePlane, Settings
@@ -97,14 +97,13 @@ class Stage:
         self.site.inventory.forget()
         return chip
 
-    def kept(
-        self, *attempts: Attempt, spec: DeploymentSpec | None = None, **said: Any
-    ) -> SearchRecord:
+    def kept(self, *attempts: Attempt, spec: DeploymentSpec | None = None, **said: Any) -> Search:
         """Let this machine remember a deployment; asked for ten minutes ago."""
         made = blueprint(self.site, spec or self.spec(), catalog_shape(MODEL))
         values = {"since": NOW - timedelta(minutes=10), "attempts": attempts, **said}
-        kept = SearchRecord(blueprint=made, model=catalog_shape(MODEL), **values)
-        memory.keep_record(self.site, kept)
+        more = {"spec": made.spec, "where": self.site.records.where, "grounded": True}
+        kept = Search(blueprint=made, model=catalog_shape(MODEL), **more, **values)
+        self.site.records.keep(kept)
         return kept
 
     def told(self, phase: str, message: str = "", *, ago: float = 100, name: str = "gemma") -> None:

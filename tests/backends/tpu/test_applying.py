@@ -7,16 +7,16 @@ import pytest
 
 from backends.google import secrets
 from backends.google.clients import HF_SECRET, SPEC_LABEL
-from backends.tpu import deployment, firewall, status
-from backends.tpu import store as memory
-from backends.tpu.site import ChipState, key_secret, vm_id
+from backends.tpu import firewall, status, zones
+from backends.tpu.planes import ChipState
+from backends.tpu.site import key_secret, vm_id
 from core.errors import Busy, CloudUnavailable, NotOurs, OpsError, PermissionDenied
 from core.records import State
 from core.reply import collecting_notes
 from core.settings import GooglePlane
 from tests.backends.tpu.fake_planes import Cloud, Script
-from tests.backends.tpu.searches import PLACES, A, B, C, D, before, of, planned
-from tests.backends.tpu.sites import fault
+from tests.backends.tpu.searches import PLACES, A, B, C, D, at, before, of, planned
+from tests.backends.tpu.sites import fault, on
 from tests.google_plane import Controls
 
 pytestmark = pytest.mark.anyio
@@ -32,10 +32,10 @@ async def test_a_chip_is_asked_for_with_all_that_it_needs(
     """Key, firewall rule and one request; the image by its digest; nobody waits for a chip."""
     cloud = Cloud(scripts=dict(WAITS))
     async with before(plane, project, cloud) as site:
-        await deployment.apply(site, planned(site))
+        await on(site).apply(planned(site))
         assert cloud.asked == [A]
         assert "@sha256:" in of(site).blueprint.container.image
-        assert await firewall.seen(site, "gemma") == ("127.0.0.1/32",)
+        assert await firewall.let_in(site, "gemma") == ("127.0.0.1/32",)
         assert await secrets.read(site, key_secret("gemma"))
         assert not await secrets.exists(site, HF_SECRET)
         assert (await status.describe(site, "gemma")).state is State.QUEUED
@@ -49,9 +49,9 @@ async def test_the_same_again_changes_nothing(
     """Neither while it waits nor once it runs."""
     cloud = Cloud(scripts=dict(scripts))  # type: ignore[arg-type]  # keys are places
     async with before(plane, project, cloud) as site:
-        await deployment.apply(site, planned(site))
+        await on(site).apply(planned(site))
         kept = of(site)
-        await deployment.apply(site, planned(site))
+        await on(site).apply(planned(site))
         assert cloud.asked == [A]
         assert of(site) == kept
 
@@ -62,16 +62,16 @@ async def test_another_spec_is_asked_for_once_the_former_is_gone(
     """It is deleted first; its key goes on to be the deployment's."""
     cloud = Cloud(scripts=dict(RUNS))
     async with before(plane, project, cloud) as site:
-        await deployment.apply(site, planned(site))
+        await on(site).apply(planned(site))
         key = await secrets.read(site, key_secret("gemma"))
         cloud.scripts[A] = Script(after=0, delete_seconds=1e9)
-        await deployment.apply(site, planned(site, max_model_len=2048))
+        await on(site).apply(planned(site, max_model_len=2048))
         assert of(site).replacing == (A,)
         assert of(site).attempts == ()
         cloud.scripts[A] = Script(after=0, delete_seconds=0)
-        await deployment.apply(site, planned(site, max_model_len=2048))
+        await on(site).apply(planned(site, max_model_len=2048))
         assert cloud.asked == [A]
-        await deployment.go_on(site, "gemma")
+        await on(site).go_on("gemma")
         assert cloud.asked == [A, A]
         assert cloud.rows[A].labels[SPEC_LABEL] == of(site).blueprint.labels[SPEC_LABEL]
         assert await secrets.read(site, key_secret("gemma")) == key
@@ -81,9 +81,9 @@ async def test_a_search_for_another_spec_is_ended_first(plane: GooglePlane, proj
     """Its request is given back before the new one is made."""
     cloud = Cloud(scripts={**WAITS, A: Script(after=1e9, delete_seconds=0)})
     async with before(plane, project, cloud) as site:
-        await deployment.apply(site, planned(site))
-        await deployment.apply(site, planned(site, max_model_len=2048))
-        await deployment.apply(site, planned(site, max_model_len=2048))
+        await on(site).apply(planned(site))
+        await on(site).apply(planned(site, max_model_len=2048))
+        await on(site).apply(planned(site, max_model_len=2048))
         assert cloud.asked in ([A, A], [A])
         assert of(site).blueprint.spec.max_model_len == 2048
 
@@ -96,10 +96,10 @@ async def test_a_strangers_vm_of_that_id_is_left_alone(
     async with before(plane, project, cloud) as site:
         cloud.plant(D, vm_id("gemma"), owner="somebody")
         with pytest.raises(NotOurs, match="not made here"):
-            await deployment.apply(site, planned(site))
+            await on(site).apply(planned(site))
         assert cloud.asked == cloud.touched == []
         assert cloud.rows[D].deleted is None
-        assert memory.record_of(site, "gemma") is None
+        assert site.records.get("gemma") is None
     assert controls.get(project)["secrets"] == {}
 
 
@@ -113,10 +113,10 @@ async def test_a_name_of_another_target_is_refused(
         before(plane, project, cloud, tmp_path, target="tpu-v6e-4") as other,
         before(plane, project, cloud, target="tpu-v6e-4") as elsewhere,
     ):
-        await deployment.apply(site, planned(site))
+        await on(site).apply(planned(site))
         for one in (other, elsewhere):
             with pytest.raises(NotOurs, match="tpu-v6e-1"):
-                await deployment.apply(one, planned(one))
+                await on(one).apply(planned(one))
     assert cloud.asked == [A]
 
 
@@ -129,12 +129,12 @@ async def test_a_name_that_another_target_searches_for_is_refused(
         before(plane, project, cloud, tmp_path) as site,
         before(plane, project, cloud, tmp_path, target="tpu-v6e-4") as other,
     ):
-        await deployment.apply(site, planned(site))
+        await on(site).apply(planned(site))
         with pytest.raises(NotOurs, match="tpu-v6e-1"):
-            await deployment.apply(other, planned(other))
-        async with memory.locked(site, "gemma"):
+            await on(other).apply(planned(other))
+        async with site.records.locked("gemma"):
             with pytest.raises(Busy):
-                async with memory.locked(other, "gemma", seconds=0.1):
+                async with other.records.locked("gemma", seconds=0.1):
                     raise AssertionError
     assert cloud.asked == []
 
@@ -146,8 +146,8 @@ async def test_what_another_machine_made_is_gone_on_with(
     """The same spec, deployed from here, asks for no second chip."""
     cloud = Cloud(scripts={A: Script(after=after)})
     async with before(plane, project, cloud) as there, before(plane, project, cloud) as here:
-        await deployment.apply(there, planned(there))
-        await deployment.apply(here, planned(here))
+        await on(there).apply(planned(there))
+        await on(here).apply(planned(here))
         assert cloud.asked == [A]
         assert of(here).placed == (None if after else A)
         assert [one.place for one in of(here).attempts] == [A]
@@ -159,16 +159,16 @@ async def test_a_leftover_is_deleted_before_another_chip_is_asked_for(
     """One that was preempted, deployed again, begins anew."""
     cloud = Cloud(scripts=dict(RUNS))
     async with before(plane, project, cloud) as site:
-        await deployment.apply(site, planned(site, control_plane="queued"))
+        await on(site).apply(planned(site, control_plane="queued"))
         assert of(site).placed == B
         cloud.scripts[B] = Script(
-            becomes=ChipState.SUSPENDED, after=0, was_given=True, delete_seconds=0
+            becomes=ChipState.SUSPENDED, after=0, was_given=True, delete_seconds=1e9
         )
         first = cloud.rows[B]
-        await deployment.apply(site, planned(site, control_plane="queued"))
+        await on(site).apply(planned(site, control_plane="queued"))
         assert first.deleted
         cloud.scripts[B] = Script(after=0, delete_seconds=0)
-        await deployment.go_on(site, "gemma")
+        await on(site).go_on("gemma")
         assert cloud.asked[:2] == [B, B]
         assert of(site).placed == B
 
@@ -179,9 +179,9 @@ async def test_a_vm_that_is_gone_by_itself_is_asked_for_anew(
     """As after its time was over."""
     cloud = Cloud(scripts=dict(RUNS))
     async with before(plane, project, cloud) as site:
-        await deployment.apply(site, planned(site))
+        await on(site).apply(planned(site))
         del cloud.rows[A]
-        await deployment.apply(site, planned(site))
+        await on(site).apply(planned(site))
         assert cloud.asked == [A, A]
 
 
@@ -192,10 +192,10 @@ async def test_what_no_place_allows_is_an_error_that_leaves_nothing(
     cloud = Cloud(scripts=dict.fromkeys(PLACES, NO))
     async with before(plane, project, cloud) as site:
         with pytest.raises(PermissionDenied) as caught:
-            await deployment.apply(site, planned(site))
+            await on(site).apply(planned(site))
         assert "tpu.nodes.create" in caught.value.cause
         assert "Ask the owner." in caught.value.fix
-        assert memory.record_of(site, "gemma") is None
+        assert site.records.get("gemma") is None
     seen = controls.get(project)
     assert (seen["secrets"], seen["firewalls"]) == ({}, [])
 
@@ -208,9 +208,9 @@ async def test_a_rule_that_cannot_be_made_takes_its_key_along(
     async with before(plane, project, cloud) as site:
         controls.set(project, faults=[fault("firewalls.insert", "PERMISSION_DENIED")])
         with pytest.raises(OpsError):
-            await deployment.apply(site, planned(site))
+            await on(site).apply(planned(site))
         assert cloud.asked == []
-        assert memory.record_of(site, "gemma") is None
+        assert site.records.get("gemma") is None
     assert controls.get(project)["secrets"] == {}
 
 
@@ -220,9 +220,9 @@ async def test_a_deployment_inside_its_network_has_no_rule(
     """One that an earlier spec left is closed."""
     cloud = Cloud(scripts=dict(RUNS))
     async with before(plane, project, cloud) as site:
-        await deployment.apply(site, planned(site))
+        await on(site).apply(planned(site))
         assert controls.get(project)["firewalls"]
-        await deployment.apply(site, planned(site, access="internal"))
+        await on(site).apply(planned(site, access="internal"))
         assert controls.get(project)["firewalls"] == []
 
 
@@ -230,7 +230,7 @@ async def test_a_token_of_the_settings_is_kept(plane: GooglePlane, project: str)
     """And shown to the container by its name only."""
     cloud = Cloud(scripts=dict(WAITS))
     async with before(plane, project, cloud, hf_token="hf_x") as site:
-        await deployment.apply(site, planned(site))
+        await on(site).apply(planned(site))
         assert (await secrets.read(site, HF_SECRET)).get_secret_value() == "hf_x"
         assert HF_SECRET in of(site).blueprint.container.secrets.values()
 
@@ -252,9 +252,9 @@ async def test_where_it_was_refused_lately_is_asked_last(
     cloud = Cloud(scripts=dict(WAITS))
     async with before(plane, project, cloud) as site:
         when = datetime.now(UTC) - timedelta(hours=hours)
-        await memory.remember_outcome(site, A, outcome, now=when)
+        await zones.remember_outcome(at(site, when), A, outcome)
         with collecting_notes() as notes:
-            await deployment.apply(site, planned(site))
+            await on(site).apply(planned(site))
         assert cloud.asked == [first]
         assert set(of(site).blueprint.places) == {A, B, C, D}
         assert any("Asked last" in said for said in notes) is (first == B)

@@ -6,10 +6,9 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from backends.google.clients import as_sent
 from backends.tpu import firewall
 from tests.backends.discovery import faults
-from tests.backends.tpu.orders import ZONE, blueprint, request
+from tests.backends.tpu.orders import blueprint, request
 from tests.backends.tpu.sites import NAMES, offline
 
 _SENT: Final = {"vllm-devops-expires": "1795303931"}
@@ -87,19 +86,6 @@ def test_v2_has_no_words_for_flex_start() -> None:
     assert len(faults("tpu.v2", "QueuedResource", body)) == 3
 
 
-def test_the_same_request_gives_the_same_body() -> None:
-    for kind in ("queued", "compute"):
-        assert sent("tpu-v6e-8-spot", kind) == sent("tpu-v6e-8-spot", kind)
-
-
-def test_spot_is_said_where_gcloud_says_it() -> None:
-    """Of the request alone, which Google's page shows as well; its node is not told again."""
-    body = sent("tpu-v6e-1-spot", "queued").body
-    assert body["spot"] == {}
-    assert "schedulingConfig" not in _node(body)
-    assert "spot" not in sent("tpu-v6e-1", "queued").body
-
-
 def test_flex_start_has_an_end_a_wait_and_a_disk() -> None:
     """The time is bounded twice: how long it is waited for, and how long it runs."""
     body = sent("tpu-v6e-1-flex", "queued", disk_gb=300).body
@@ -113,31 +99,6 @@ def test_a_run_duration_is_said_of_flex_start_alone() -> None:
     """Nobody has seen the queue take one for spot or on demand."""
     assert "runDuration" not in sent("tpu-v6e-1-spot", "queued").body
     assert "runDuration" not in sent("tpu-v6e-1", "queued").body
-
-
-@pytest.mark.parametrize("target", NAMES)
-def test_a_node_can_read_its_secrets_and_be_reached(target: str) -> None:
-    """The whole scope, an address of its own, the tag of its firewall rule, our labels."""
-    node = _node(sent(target, "queued").body)
-    assert node["serviceAccount"]["scope"] == ["https://www.googleapis.com/auth/cloud-platform"]
-    assert node["networkConfig"] == {
-        "network": "default",
-        "subnetwork": "default",
-        "enableExternalIps": True,
-    }
-    assert node["tags"] == ["vllm-devops-gemma"]
-    assert node["labels"]["vllm-devops-expires"] == "1795303931"
-    assert set(node["metadata"]) == {"startup-script", "vllm-devops-spec"}
-
-
-@pytest.mark.parametrize("target", NAMES)
-def test_an_instance_is_gone_when_its_time_is_over(target: str) -> None:
-    """It is deleted, not stopped: a stopped one never starts again and its disk bills."""
-    scheduling = sent(target, "compute").body["scheduling"]
-    assert scheduling["maxRunDuration"] == {"seconds": "14400"}
-    assert scheduling["instanceTerminationAction"] == "DELETE"
-    assert scheduling["onHostMaintenance"] == "TERMINATE"
-    assert scheduling["automaticRestart"] is False
 
 
 def test_an_end_is_not_said_where_there_is_none() -> None:
@@ -162,23 +123,6 @@ def test_only_eight_chips_need_one_thread_per_core() -> None:
     assert "advancedMachineFeatures" not in sent("tpu-v6e-4", "compute").body
 
 
-def test_a_disk_holds_the_image_and_goes_with_its_instance() -> None:
-    """The default of 10 GB does not; a disk of the kind pd-* is refused with v6e."""
-    [disk] = sent("tpu-v6e-4", "compute").body["disks"]
-    assert disk["autoDelete"] is True
-    assert disk["initializeParams"]["diskSizeGb"] == "200"
-    assert disk["initializeParams"]["diskType"] == f"zones/{ZONE}/diskTypes/hyperdisk-balanced"
-
-
-def test_an_external_address_is_asked_for_only_where_it_is_wanted() -> None:
-    [out] = sent("tpu-v6e-4", "compute").body["networkInterfaces"]
-    assert out["accessConfigs"] == [{"name": "External NAT", "type": "ONE_TO_ONE_NAT"}]
-    [hidden] = sent("tpu-v6e-4", "compute", external_ip=False).body["networkInterfaces"]
-    assert "accessConfigs" not in hidden
-    node = _node(sent("tpu-v6e-4", "queued", external_ip=False).body)
-    assert "enableExternalIps" not in node["networkConfig"]
-
-
 def test_a_subnetwork_is_one_of_the_zones_region() -> None:
     [interface] = sent("tpu-v6e-4", "compute", subnetwork="inner").body["networkInterfaces"]
     assert interface["subnetwork"] == "regions/us-east5/subnetworks/inner"
@@ -187,7 +131,8 @@ def test_a_subnetwork_is_one_of_the_zones_region() -> None:
 def test_a_firewall_rule_is_one_that_google_describes() -> None:
     """For one tag, one port, and whose it is in its description: rules have no labels."""
     site = offline("tpu-v6e-4")
-    body = as_sent(firewall.rule(blueprint(site), "tpu-v6e-4", ["203.0.113.7/32"]))
+    rule = firewall.resource(site, "gemma", blueprint(site), ["203.0.113.7/32"])
+    body = dict(rule.body)
     assert faults("compute.v1", "Firewall", body) == []
     assert body["allowed"] == [{"IPProtocol": "tcp", "ports": ["8000"]}]
     assert body["sourceRanges"] == ["203.0.113.7/32"]

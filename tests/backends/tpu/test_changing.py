@@ -2,13 +2,14 @@
 
 import pytest
 
-from backends.tpu import deployment, status
-from backends.tpu.site import ChipState
+from backends.tpu import status
+from backends.tpu.planes import ChipState
 from core.errors import DeploymentNotFound, Unsupported
 from core.records import State
 from core.settings import GooglePlane
 from tests.backends.tpu.fake_planes import Cloud, Script
 from tests.backends.tpu.searches import PLACES, A, B, before, planned
+from tests.backends.tpu.sites import on
 
 pytestmark = pytest.mark.anyio
 
@@ -20,12 +21,12 @@ async def test_a_node_on_demand_is_stopped_and_started(plane: GooglePlane, proje
     """Twice is harmless."""
     cloud = Cloud(scripts=dict(RUNS))
     async with before(plane, project, cloud) as site:
-        await deployment.apply(site, planned(site, **QUEUED))
+        await on(site).apply(planned(site, **QUEUED))
         for _ in range(2):
-            await deployment.stop(site, "gemma")
+            await on(site).stop("gemma")
             assert (await status.describe(site, "gemma")).state is State.STOPPED
         for _ in range(2):
-            await deployment.start(site, "gemma")
+            await on(site).start("gemma")
             assert cloud.state(cloud.rows[B]) is ChipState.RUNNING
 
 
@@ -35,9 +36,9 @@ async def test_a_stopped_one_that_is_deployed_again_is_started(
     """With its chips, where they are free."""
     cloud = Cloud(scripts=dict(RUNS))
     async with before(plane, project, cloud) as site:
-        await deployment.apply(site, planned(site, **QUEUED))
-        await deployment.stop(site, "gemma")
-        await deployment.apply(site, planned(site, **QUEUED))
+        await on(site).apply(planned(site, **QUEUED))
+        await on(site).stop("gemma")
+        await on(site).apply(planned(site, **QUEUED))
         assert cloud.state(cloud.rows[B]) is ChipState.RUNNING
         assert cloud.asked == [B]
 
@@ -56,10 +57,10 @@ async def test_what_could_not_be_started_again_is_not_stopped(
     """It says why, what to do instead, and what bills meanwhile."""
     cloud = Cloud(scripts=dict(RUNS))
     async with before(plane, project, cloud, target=target) as site:
-        await deployment.apply(site, planned(site, **wish))
-        for change in (deployment.stop, deployment.start):
+        await on(site).apply(planned(site, **wish))
+        for change in (on(site).stop, on(site).start):
             with pytest.raises(Unsupported, match=why) as caught:
-                await change(site, "gemma")
+                await change("gemma")
             assert "destroy_vllm" in caught.value.fix
             assert "bills on" in caught.value.fix
     assert not any(row.stopped for row in cloud.rows.values())
@@ -72,11 +73,11 @@ async def test_what_has_no_vm_cannot_be_stopped(
     """A request that waits, and a leftover, bill nothing."""
     cloud = Cloud(scripts={B: Script(after=1e9)})
     async with before(plane, project, cloud) as site:
-        await deployment.apply(site, planned(site, **QUEUED))
+        await on(site).apply(planned(site, **QUEUED))
         if becomes is ChipState.SUSPENDED:
             cloud.scripts[B] = Script(after=0, becomes=becomes)
         with pytest.raises(Unsupported) as caught:
-            await deployment.stop(site, "gemma")
+            await on(site).stop("gemma")
         assert "nothing of it bills" in caught.value.fix
 
 
@@ -85,8 +86,8 @@ async def test_one_that_is_not_there_is_not_changed(plane: GooglePlane, project:
     cloud = Cloud(scripts=dict(RUNS))
     async with before(plane, project, cloud) as site:
         with pytest.raises(DeploymentNotFound):
-            await deployment.stop(site, "gemma")
-        await deployment.apply(site, planned(site))
+            await on(site).stop("gemma")
+        await on(site).apply(planned(site))
         del cloud.rows[A]
         with pytest.raises(DeploymentNotFound):
-            await deployment.start(site, "gemma")
+            await on(site).start("gemma")

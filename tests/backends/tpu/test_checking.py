@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import pytest
 
+from backends.tpu import plan
 from core.settings import GooglePlane
 from tests.backends.tpu.planned import planned
 from tests.backends.tpu.planted import ZONE, foreign, ours
@@ -22,36 +23,14 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("backends.google.errors.patient", lambda: None)
 
 
-async def test_a_project_that_was_set_up_needs_nothing(plane: GooglePlane, project: str) -> None:
-    """Only the Hub, which a rehearsal does not ask, is not known."""
-    async with opened(plane, project, **ME) as site:
-        found = await checked(site)
-    assert {one.what for one in found.checks if one.outcome != "pass"} == {
-        "google/gemma-4-E4B-it can be fetched from the Hub"
-    }
-    assert all(one.detail for one in found.checks)
-
-
-async def test_a_check_changes_nothing(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    async with opened(plane, project, **ME) as site:
-        await checked(site)
-    names = [one.rpartition("/")[2].rpartition(".")[2] for one in controls.get(project)["calls"]]
-    changing = ("Create", "Delete", "Set", "Enable", "insert", "delete", "patch", "set")
-    assert names
-    assert not [name for name in names if name.startswith(changing)]
-
-
 async def test_whoever_is_not_known_is_told_so_in_one_row() -> None:
     """It says more than ten that all say the same."""
     site = offline()
     unset = site.settings.model_copy(update={"google_cloud_project": None})
-    plan = planned(offline())
+    wanted = planned(offline())
     site.clients._world = site.clients._world._replace(settings=unset)
-    from backends.tpu import checks  # noqa: PLC0415  the whole of it, for one question
 
-    found = await checks.preflight(site, plan)
+    found = await plan.preflight(site, wanted)
     assert "GOOGLE_CLOUD_PROJECT" in the_only_failure(found).fix
     assert len(found.checks) == 1
 
@@ -184,7 +163,7 @@ async def test_a_firewall_rule_of_others_is_found(plane: GooglePlane, project: s
     from google.cloud.compute_v1.types import Allowed, Firewall  # noqa: PLC0415  takes seconds
 
     async with opened(plane, project, **ME) as site:
-        client = await site.clients.firewalls()
+        client = await site.clients.compute("firewalls", "Firewalls")
         rule = Firewall(
             name="vllm-devops-gemma",
             network="global/networks/default",
@@ -201,7 +180,7 @@ async def test_a_firewall_rule_of_others_is_found(plane: GooglePlane, project: s
     ("method", "words"),
     [
         ("compute.networks.get", "The network"),
-        ("compute.firewalls.get", "The firewall rule"),
+        ("compute.firewalls.get", "its firewall rule"),
         ("Projects/GetIamPolicy", "has its roles"),
         ("BatchGetServices", "APIs are enabled"),
     ],
@@ -217,7 +196,7 @@ async def test_what_cannot_be_looked_at_is_unknown_and_says_why(
     when: str,
 ) -> None:
     """It is never taken for a pass, and keeps nothing else waiting."""
-    monkeypatch.setattr("backends.tpu.checks._DEADLINE", 1.0)
+    monkeypatch.setattr("backends.tpu.plan._DEADLINE", 1.0)
     controls.set(project, faults=[fault(method, "INTERNAL", times=-1, when=when)])
     async with opened(plane, project, **ME) as site:
         found = row(await checked(site), words)

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import pytest
 
-from backends.tpu import store
-from backends.tpu.site import ChipState, Place
+from backends.tpu import zones
+from backends.tpu.planes import ChipState, Place
 from core.settings import GooglePlane
 from tests.backends.tpu.planted import NO_CHIP, foreign, ours, until
 from tests.backends.tpu.preflights import WHOLE, checked, row, the_only_failure
@@ -84,7 +84,7 @@ async def test_a_way_of_giving_that_was_refused_here_stands_against_a_place(
 ) -> None:
     async with opened(plane, project, "tpu-v6e-1-flex", folder=tmp_path, **ME) as site:
         for kind in site.planes:
-            await store.remember_outcome(site, Place(B, kind), "ZONE_REFUSED", "not supported")
+            await zones.remember_outcome(site, Place(B, kind), "ZONE_REFUSED", "not supported")
         failed = the_only_failure(await checked(site, **ONE_ZONE))
         assert "It gives chips as flex-start" in failed.what
         assert (await checked(site, zones=(B, A))).failed == ()

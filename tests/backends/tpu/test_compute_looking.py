@@ -1,24 +1,25 @@
 """Instances of Compute Engine: which there are, and what ended one."""
 
+import threading
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from google.cloud.compute_v1.types import Instance, InstanceAggregatedList, Operation
 
 from backends.tpu import compute
-from backends.tpu.site import ChipState, Site, vm_id
-from core.errors import CloudUnavailable, PermissionDenied
-from core.reply import collecting_notes
+from backends.tpu.planes import ChipState
+from backends.tpu.site import Site, vm_id
+from core.errors import CloudTimeout, CloudUnavailable, Unsupported
 from core.settings import GooglePlane
 from tests.backends.tpu.orders import ZONE, becomes, blueprint, goes, request
-from tests.backends.tpu.sites import fault, opened
+from tests.backends.tpu.sites import opened
 from tests.google_plane import Controls
 
 pytestmark = pytest.mark.anyio
 
 GEMMA = vm_id("gemma")
 WEST = "europe-west4-a"
-ALL = "compute.instances.aggregatedList"
 
 
 async def test_every_instance_with_a_tpu_is_listed_ours_and_others(
@@ -33,61 +34,6 @@ async def test_every_instance_with_a_tpu_is_listed_ours_and_others(
         assert set(found) == {(ZONE, GEMMA), (WEST, made.id)}
         assert found[ZONE, GEMMA].ours
         assert not found[WEST, made.id].ours
-
-
-async def test_where_all_zones_at_once_are_refused_each_is_asked(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    """One that cannot be asked is said, not dropped."""
-    async with opened(plane, project) as site:
-        compute = site.planes["compute"]
-        await compute.create(request(blueprint(site)))
-        controls.set(project, faults=[fault(ALL, "PERMISSION_DENIED", message="Not all of them.")])
-        with collecting_notes() as notes:
-            found = await compute.list([ZONE, "mars-north1-a"])
-        assert [one.id for one in found] == [GEMMA]
-        [note] = notes
-        assert "mars-north1-a" in note
-
-
-async def test_where_no_zone_can_be_asked_nothing_is_said_to_be_there(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    controls.set(project, denied_permissions=["compute.instances.list"])
-    async with opened(plane, project) as site:
-        with pytest.raises(PermissionDenied):
-            await site.planes["compute"].list([ZONE, WEST])
-        broken = fault(ALL, "INTERNAL", times=-1)
-        controls.set(project, denied_permissions=[], faults=[broken])
-        with pytest.raises(CloudUnavailable):
-            await site.planes["compute"].list([ZONE, WEST])
-
-
-async def test_the_zones_hardware_is_told(plane: GooglePlane, project: str) -> None:
-    async with opened(plane, project) as site:
-        compute = site.planes["compute"]
-        assert (await compute.offer(ZONE, "v6e-8")).hardware
-        for zone in ("us-south1-a", "mars-north1-a"):
-            offer = await compute.offer(zone, "v6e-8")
-            assert offer.hardware is False
-            assert "http" not in offer.detail
-
-
-async def test_one_whose_time_was_over_is_told_as_expired(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    """It is gone: only the zone's operations tell it."""
-    async with opened(plane, project) as site:
-        compute = site.planes["compute"]
-        await compute.create(request(blueprint(site, run_seconds=3600)))
-        chip = await becomes(compute, ChipState.RUNNING)
-        assert await compute.ended(ZONE, GEMMA, since=chip.created_at) is None
-        controls.set(project, tpu_clock=30000, tpu_run_clock=30000)
-        await goes(compute)
-        ended = await compute.ended(ZONE, GEMMA, since=chip.created_at)
-        assert ended
-        assert ended.code == "EXPIRED"
-        assert ended.at
 
 
 async def test_one_that_somebody_deleted_is_told(plane: GooglePlane, project: str) -> None:
@@ -201,3 +147,62 @@ async def test_a_stopped_one_is_a_leftover(plane: GooglePlane, project: str) -> 
 async def _stop(site: Site) -> None:
     client = await site.clients.instances()
     client.stop_unary(project=site.clients.project, zone=ZONE, instance=GEMMA, timeout=10)
+
+
+async def test_a_client_that_never_comes_back_is_left_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its own time limit counts between two bytes, not from the first to the last."""
+    monkeypatch.setattr(compute, "READ_SECONDS", 0.0)
+    gate = threading.Event()
+    try:
+        with pytest.raises(CloudTimeout):
+            await compute.read_call("wait", lambda **_: gate.wait(20))
+    finally:
+        gate.set()
+
+
+async def test_nobody_there_is_told_as_such(
+    plane: GooglePlane, project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client passes on what its connection says; it is none of Google's own errors."""
+    nowhere = plane.model_copy(update={"http": "http://127.0.0.1:9"})
+    async with opened(nowhere, project) as site:
+        with pytest.raises(CloudUnavailable):
+            await site.planes["compute"].get(ZONE, GEMMA)
+
+
+async def test_an_instance_with_a_tpu_is_neither_stopped_nor_started(
+    plane: GooglePlane, project: str
+) -> None:
+    """What is stopped here never starts again, and its disk bills."""
+    async with opened(plane, project) as site:
+        compute = site.planes["compute"]
+        assert not compute.stops
+        with pytest.raises(Unsupported):
+            await compute.stop(ZONE, GEMMA)
+        with pytest.raises(Unsupported):
+            await compute.start(ZONE, GEMMA)
+
+
+async def test_its_serial_port_is_read_while_it_is_there(plane: GooglePlane, project: str) -> None:
+    async with opened(plane, project) as site:
+        compute = site.planes["compute"]
+        await compute.create(request(blueprint(site)))
+        await becomes(compute, ChipState.RUNNING)
+        assert isinstance(await compute.serial(ZONE, GEMMA), list)
+        assert await compute.serial(ZONE, "nobody") == ()
+
+
+async def test_its_end_is_as_far_away_as_was_asked(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    """Counted from when it began to run, not from when it was asked for."""
+    controls.set(project, tpu_clock=1)
+    controls.set(project, tpu_provision_seconds=0)
+    async with opened(plane, project) as site:
+        compute = site.planes["compute"]
+        await compute.create(request(blueprint(site, run_seconds=3600)))
+        chip = await becomes(compute, ChipState.RUNNING)
+        assert chip.given_at
+        assert chip.ends_at == chip.given_at + timedelta(hours=1)

@@ -8,7 +8,7 @@ import pytest
 from backends.base import EngineFacts
 from backends.tpu import status
 from tests.backends.tpu.planned import EIGHT
-from tests.backends.tpu.sites import offline
+from tests.backends.tpu.sites import offline, on
 from tests.backends.tpu.stage import HERE, Stage, staged
 
 pytestmark = pytest.mark.anyio
@@ -64,9 +64,12 @@ async def test_what_another_machine_made_is_foreseen_too(there: Stage) -> None:
     assert await status.predicted(there.site, "gemma") is None
 
 
-def test_the_hardware_is_that_of_one_vm() -> None:
+async def test_the_hardware_is_that_of_one_vm() -> None:
     """As the planner knows it."""
-    chip, count = status.hardware_known(offline(EIGHT))
+    backend = on(offline(EIGHT))
+    known = backend.hardware_known()
+    assert known
+    chip, count = known
     assert (chip.name, count) == ("v6e", 8)
-    host = status.hardware(offline(EIGHT))
+    host = await backend.hardware("gemma")
     assert (host.vcpu, host.ram_gib) == (180, 1440)

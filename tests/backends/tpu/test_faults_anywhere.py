@@ -5,15 +5,14 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from backends.tpu import deployment
-from backends.tpu import store as memory
-from backends.tpu.site import PlaneKind, Site, key_secret
-from backends.tpu.store import SearchRecord
+from backends.tpu.planes import PlaneKind
+from backends.tpu.search import Search
+from backends.tpu.site import Site, key_secret
 from core.settings import GooglePlane
 from core.waiting import wait_until
 from tests.backends.tpu.faulty import WAYS, Way, Wire, ends, left, wire
 from tests.backends.tpu.searches import planned
-from tests.backends.tpu.sites import opened
+from tests.backends.tpu.sites import on, opened
 from tests.google_plane import Controls
 
 __all__ = ["wire"]
@@ -37,15 +36,15 @@ class Life(NamedTuple):
     async def deploy(self, name: str) -> None:
         """Deploy it, and follow it until it has a chip or has failed."""
         wish = {"zones": tuple(ZONES), "zone_wait_minutes": 10, "control_plane": self.plane}
-        await deployment.apply(self.site, planned(self.site, name=name, **wish))
+        await on(self.site).apply(planned(self.site, name=name, **wish))
         await self.follow(name)
 
     async def follow(self, name: str) -> None:
         """Go on until there is nothing left to do."""
 
-        async def look() -> SearchRecord | None:
-            await deployment.go_on(self.site, name)
-            return memory.record_of(self.site, name)
+        async def look() -> Search | None:
+            await on(self.site).go_on(name)
+            return self.site.records.get(name)
 
         await wait_until(
             look,
@@ -61,7 +60,7 @@ class Life(NamedTuple):
 
     def serves(self, name: str) -> None:
         """Have one chip, in the second zone, with its key and its rule."""
-        kept, there = memory.record_of(self.site, name), self.left(name)
+        kept, there = self.site.records.get(name), self.left(name)
         assert kept is not None
         assert kept.placed == ("us-east5-b", self.plane), kept.failure
         assert [len(there[kind]) for kind in ("tpus", "firewalls", "secrets")] == [1, 1, 1]
@@ -96,7 +95,7 @@ async def test_a_deployment_that_ends_anywhere_is_made_by_the_next_call(
         assert len(life.left(name).get("tpus", ())) <= 1
         await life.deploy(name)
         life.serves(name)
-        assert (await deployment.delete(life.site, name)).gone
+        assert (await on(life.site).delete(name)).gone
         assert life.left(name) == {}
     raise AssertionError
 
@@ -110,11 +109,11 @@ async def test_a_deletion_that_ends_anywhere_is_finished_by_the_next_call(
         name = f"g{number}x"
         await life.deploy(name)
         life.wire.cut(number, way)
-        told = await ends(deployment.delete(life.site, name))
+        told = await ends(on(life.site).delete(name))
         if not life.wire.mend():
             return
         assert told or told is None or life.left(name) == {}
-        assert (await deployment.delete(life.site, name)).gone
+        assert (await on(life.site).delete(name)).gone
         assert life.left(name) == {}
-        assert memory.record_of(life.site, name) is None
+        assert life.site.records.get(name) is None
     raise AssertionError

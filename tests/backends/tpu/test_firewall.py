@@ -3,16 +3,18 @@
 from typing import Any
 
 import pytest
-from google.cloud.compute_v1.types import Firewall
+from google.cloud.compute_v1.types import Allowed, Firewall
 
+from backends.lifecycle import advance, remove, unless_foreign
 from backends.tpu import firewall
+from backends.tpu.compute_client import prepare
 from backends.tpu.site import Site, vm_id
 from core.errors import (
     CloudRefused,
     CloudUnavailable,
-    ConcurrentChange,
     InvalidArgument,
     NotOurs,
+    OpsError,
     PermissionDenied,
 )
 from core.settings import GooglePlane
@@ -23,54 +25,67 @@ from tests.google_plane import Controls
 
 pytestmark = pytest.mark.anyio
 
+prepare()
 HOME, WORK = "203.0.113.7", "198.51.100.0/24"
 
 
-async def test_the_callers_addresses_are_let_in_and_nobody_else(
-    plane: GooglePlane, project: str
-) -> None:
-    async with opened(plane, project, google_allowed_addresses=f"{HOME},{WORK},{HOME}") as site:
-        assert await firewall.open(site, blueprint(site)) == (f"{HOME}/32", WORK)
-        assert await firewall.seen(site, "gemma") == (f"{HOME}/32", WORK)
-        there = await _rule(site)
-        assert list(there.target_tags) == [vm_id("gemma")]
-        assert [(one.I_p_protocol, list(one.ports)) for one in there.allowed] == [("tcp", ["8000"])]
+async def let_in(site: Site, name: str = "gemma", **said: Any) -> tuple[str, ...]:
+    """Make the rule of a deployment; returns who is let in then."""
+    made = blueprint(site, name, **said)
+    known = () if made.anybody else await firewall.callers(site)
+    assert await advance([firewall.resource(site, name, made, known)], seconds=10) is None
+    return await firewall.let_in(site, name)
 
 
-async def test_a_public_one_is_open_to_everybody(plane: GooglePlane, project: str) -> None:
-    """Its key and its certificate protect it then."""
-    async with opened(plane, project) as site:
-        assert await firewall.open(site, blueprint(site, anybody=True)) == ("0.0.0.0/0",)
+async def closed(site: Site) -> tuple[str, ...]:
+    """Take it away; returns what was."""
+    rule = unless_foreign(firewall.resource(site, "gemma"))
+    removal = await remove([rule], seconds=10)
+    assert removal.gone
+    return removal.removed
 
 
-async def test_an_internal_one_has_no_rule_and_loses_that_of_its_name(
-    plane: GooglePlane, project: str
-) -> None:
-    """What was open before is closed."""
-    async with opened(plane, project, google_allowed_addresses=HOME) as site:
-        assert await firewall.open(site, blueprint(site, opened=False)) == ()
-        await firewall.open(site, blueprint(site))
-        assert await firewall.open(site, blueprint(site, opened=False)) == ()
-        assert await _listed(site) == []
+async def listed(site: Site) -> list[str]:
+    client = await site.clients.compute("firewalls", "Firewalls")
+    return [one.name for one in client.list(project=site.clients.project, timeout=10)]
 
 
-async def test_a_rule_follows_who_calls(plane: GooglePlane, project: str) -> None:
-    """Deployed again from elsewhere, the former address is out."""
-    async with opened(plane, project, google_allowed_addresses=HOME) as site:
-        await firewall.open(site, blueprint(site))
-    async with opened(plane, project, google_allowed_addresses=WORK) as site:
-        assert await firewall.open(site, blueprint(site)) == (WORK,)
-        assert await firewall.seen(site, "gemma") == (WORK,)
+async def written(site: Site, **said: Any) -> Any:
+    """Change the rule, or make one, behind our back; returns how it stands then."""
+    client = await site.clients.compute("firewalls", "Firewalls")
+    name, project = vm_id("gemma"), site.clients.project
+    rule = Firewall(name=name, network="global/networks/default", direction="INGRESS", **said)
+    if name in await listed(site):
+        client.patch_unary(project=project, firewall=name, firewall_resource=rule, timeout=10)
+    else:
+        client.insert_unary(project=project, firewall_resource=rule, timeout=10)
+
+    async def look() -> Any:
+        if name not in await listed(site):
+            return None
+        return client.get(project=project, firewall=name, timeout=10)
+
+    def done(seen: Any) -> bool:
+        return bool(seen) and all(getattr(seen, key) == value for key, value in said.items())
+
+    return await wait_until(look, done, waiting_for="the rule", every=0.05, timeout=10)
 
 
-async def test_what_holds_already_is_not_written_again(
+async def test_the_callers_are_let_in_and_nobody_else_and_it_follows_them(
     plane: GooglePlane, project: str, controls: Controls
 ) -> None:
-    async with opened(plane, project, google_allowed_addresses=HOME) as site:
-        await firewall.open(site, blueprint(site))
-        before = _writes(controls, project)
-        await firewall.open(site, blueprint(site))
-        assert _writes(controls, project) == before
+    """Deployed again from elsewhere, the former address is out; what holds is not written again."""
+    async with opened(plane, project, google_allowed_addresses=f"{HOME},{WORK},{HOME}") as site:
+        assert await let_in(site) == (f"{HOME}/32", WORK)
+        there = await written(site)
+        assert list(there.target_tags) == [vm_id("gemma")]
+        assert [(one.I_p_protocol, list(one.ports)) for one in there.allowed] == [("tcp", ["8000"])]
+    async with opened(plane, project, google_allowed_addresses=WORK) as site:
+        assert await let_in(site) == (WORK,)
+        before = controls.get(project)["calls"].count("compute.firewalls.patch")
+        assert await let_in(site) == (WORK,)
+        assert controls.get(project)["calls"].count("compute.firewalls.patch") == before
+        assert await let_in(site, anybody=True) == (firewall.ANYBODY,)
 
 
 async def test_a_rule_that_somebody_switched_off_is_switched_on_again(
@@ -78,18 +93,10 @@ async def test_a_rule_that_somebody_switched_off_is_switched_on_again(
 ) -> None:
     """Switched off it lets in nobody, and is told so."""
     async with opened(plane, project, google_allowed_addresses=HOME) as site:
-        await firewall.open(site, blueprint(site))
-        client, off = await site.clients.firewalls(), Firewall(disabled=True)
-        client.patch_unary(project=project, firewall=vm_id("gemma"), firewall_resource=off)
-        await wait_until(
-            lambda: firewall.seen(site, "gemma"),
-            lambda let_in: not let_in,
-            waiting_for="the rule to be off",
-            every=0.05,
-            timeout=10,
-        )
-        await firewall.open(site, blueprint(site))
-        assert await firewall.seen(site, "gemma") == (f"{HOME}/32",)
+        await let_in(site)
+        await written(site, disabled=True)
+        assert await firewall.let_in(site, "gemma") == ()
+        assert await let_in(site) == (f"{HOME}/32",)
 
 
 @pytest.mark.parametrize(
@@ -100,104 +107,76 @@ async def test_a_rule_that_is_not_ours_is_left_as_it_is(
 ) -> None:
     """By its description: rules have no labels."""
     async with opened(plane, project, google_allowed_addresses=HOME) as site:
-        await _foreign(site, description)
-        before = await _rule(site)
+        theirs = {"description": description, "source_ranges": ["0.0.0.0/0"]}
+        before = await written(site, allowed=[Allowed(I_p_protocol="tcp")], **theirs)
         with pytest.raises(NotOurs):
-            await firewall.open(site, blueprint(site))
-        assert await firewall.close(site, "gemma") is False
-        assert await firewall.seen(site, "gemma") == ()
-        assert await _rule(site) == before
+            await let_in(site)
+        assert await closed(site) == ()
+        assert await firewall.let_in(site, "gemma") == ()
+        client = await site.clients.compute("firewalls", "Firewalls")
+        assert client.get(project=project, firewall=vm_id("gemma"), timeout=10) == before
 
 
 async def test_closed_it_is_gone_and_again_is_harmless(plane: GooglePlane, project: str) -> None:
     async with opened(plane, project, google_allowed_addresses=HOME) as site:
-        await firewall.open(site, blueprint(site))
-        assert await firewall.close(site, "gemma") is True
-        assert await _listed(site) == []
-        assert await firewall.close(site, "gemma") is False
-
-
-async def test_a_rule_that_does_not_go_is_no_success(
-    plane: GooglePlane, project: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It would go later, and leave whoever is deployed meanwhile without one."""
-
-    async def stays(_site: Site, _name: str) -> Any:
-        return there
-
-    async with opened(plane, project, google_allowed_addresses=HOME) as site:
-        await firewall.open(site, blueprint(site))
-        there = await _rule(site)
-        monkeypatch.setattr(firewall, "_GONE_SECONDS", 0.0)
-        monkeypatch.setattr(firewall, "_look", stays)
-        with pytest.raises(ConcurrentChange):
-            await firewall.close(site, "gemma")
-
-
-async def test_a_delete_without_an_answer_is_looked_at(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    """Taken, it is no failure; not taken, it is one."""
-    async with opened(plane, project, google_allowed_addresses=HOME) as site:
-        await firewall.open(site, blueprint(site))
-        controls.set(project, faults=[fault("compute.firewalls.delete")])
-        with pytest.raises(CloudUnavailable):
-            await firewall.close(site, "gemma")
-        controls.set(project, faults=[fault("compute.firewalls.delete", when="after")])
-        assert await firewall.close(site, "gemma") is True
-        assert await _listed(site) == []
+        await let_in(site)
+        assert await closed(site) == (f"its firewall rule {vm_id('gemma')}",)
+        assert (await listed(site), await closed(site)) == ([], ())
 
 
 async def test_a_rule_of_another_network_is_made_anew(plane: GooglePlane, project: str) -> None:
     """Google changes whom a rule lets in, never the network that it is for."""
     async with opened(plane, project, google_allowed_addresses=HOME) as site:
-        await firewall.open(site, blueprint(site))
+        await let_in(site)
         with pytest.raises(CloudRefused):  # the simulated cloud has one network alone
-            await firewall.open(site, blueprint(site, network="inner"))
-        assert await _listed(site) == []
+            await let_in(site, network="inner")
+        assert await listed(site) == []
 
 
-async def test_no_answer_is_no_failure_where_it_was_made(
-    plane: GooglePlane, project: str, controls: Controls
+@pytest.mark.parametrize(
+    ("method", "status", "when", "error"),
+    [
+        ("insert", "UNAVAILABLE", "after", None),
+        ("insert", "UNAVAILABLE", "before", CloudUnavailable),
+        ("insert", "PERMISSION_DENIED", "before", PermissionDenied),
+        ("delete", "UNAVAILABLE", "after", None),
+        ("delete", "UNAVAILABLE", "before", CloudUnavailable),
+    ],
+)
+async def test_a_call_that_fails_is_looked_at(
+    plane: GooglePlane,
+    project: str,
+    controls: Controls,
+    method: str,
+    status: str,
+    when: str,
+    error: type[OpsError] | None,
 ) -> None:
-    controls.set(project, faults=[fault("compute.firewalls.insert", when="after")])
+    """Taken, it is no failure; not taken, it is one, and what was there is as before."""
     async with opened(plane, project, google_allowed_addresses=HOME) as site:
-        assert await firewall.open(site, blueprint(site)) == (f"{HOME}/32",)
-    controls.set(project, faults=[fault("compute.firewalls.insert")])
-    async with opened(plane, project, google_allowed_addresses=HOME) as site:
-        with pytest.raises(CloudUnavailable):
-            await firewall.open(site, blueprint(site, "other"))
-
-
-async def test_who_may_not_make_rules_is_told(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    controls.set(project, denied_permissions=["compute.firewalls.create"])
-    async with opened(plane, project, google_allowed_addresses=HOME) as site:
-        with pytest.raises(PermissionDenied):
-            await firewall.open(site, blueprint(site))
-
-
-async def test_a_rule_that_never_holds_is_a_failure(
-    plane: GooglePlane, project: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is read back: what Google took is not yet what it does."""
-    monkeypatch.setattr(firewall, "_KEPT_SECONDS", 0.0)
-    monkeypatch.setattr(firewall, "_same", lambda _there, _wanted: False)
-    async with opened(plane, project, google_allowed_addresses=HOME) as site:
-        with pytest.raises(CloudRefused):
-            await firewall.open(site, blueprint(site))
+        if method == "delete":
+            await let_in(site)
+        before = await listed(site)
+        faults = [fault(f"compute.firewalls.{method}", status, when=when)]
+        controls.set(project, faults=faults)
+        work = closed(site) if method == "delete" else let_in(site)
+        if error:
+            with pytest.raises(error):
+                await work
+        else:
+            assert await work
+        assert (await listed(site) == before) is (error is not None)
 
 
 @pytest.mark.parametrize("said", ["home", "2001:db8::1", "203.0.113.7/24"])
 async def test_what_is_no_range_is_refused_before_anything_is_made(
-    plane: GooglePlane, project: str, controls: Controls, said: str
+    plane: GooglePlane, project: str, said: str
 ) -> None:
     async with opened(plane, project, google_allowed_addresses=said) as site:
         with pytest.raises(InvalidArgument) as caught:
-            await firewall.open(site, blueprint(site))
+            await let_in(site)
+        assert await listed(site) == []
     assert "GOOGLE_ALLOWED_ADDRESSES" in caught.value.summary
-    assert _writes(controls, project) == 0
 
 
 async def test_whoever_asks_is_let_in_where_nobody_is_named(
@@ -205,33 +184,3 @@ async def test_whoever_asks_is_let_in_where_nobody_is_named(
 ) -> None:
     async with opened(plane, project) as site:
         assert await firewall.callers(site) == ("127.0.0.1/32",)
-
-
-async def _foreign(site: Site, description: str) -> None:
-    client = await site.clients.firewalls()
-    theirs = firewall.rule(blueprint(site), "t", ["0.0.0.0/0"])
-    theirs.description = description
-    client.insert_unary(project=site.clients.project, firewall_resource=theirs, timeout=10)
-    await wait_until(
-        lambda: _listed(site),
-        lambda names: vm_id("gemma") in names,
-        waiting_for="their rule",
-        every=0.05,
-        timeout=10,
-    )
-
-
-async def _listed(site: Site) -> list[str]:
-    client = await site.clients.firewalls()
-    return [one.name for one in client.list(project=site.clients.project, timeout=10)]
-
-
-async def _rule(site: Site) -> Any:
-    client = await site.clients.firewalls()
-    return client.get(project=site.clients.project, firewall=vm_id("gemma"), timeout=10)
-
-
-def _writes(controls: Controls, project: str) -> int:
-    calls = controls.get(project)["calls"]
-    verbs = ("insert", "patch", "update", "delete")
-    return sum(calls.count(f"compute.firewalls.{verb}") for verb in verbs)

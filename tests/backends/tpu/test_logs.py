@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from backends.tpu import logs
-from backends.tpu.site import Place
-from core.errors import DeploymentNotFound
+from backends.tpu.planes import Place
 from core.reply import collecting_notes
 from tests.backends.tpu.stage import HERE, NOW, Stage, attempt, staged
 
@@ -142,7 +141,7 @@ async def test_a_boot_of_many_lines_is_read_from_its_first_to_its_newest(stage: 
     chip = stage.chip()
     stage.told("starting engine", ago=250)
     stage.wrote("INFO first", *(f"INFO {number}" for number in range(2200)), "INFO last", ago=240)
-    found = [line.text for line in await logs.boot_lines(stage.site, chip)]
+    found = [line.text for line in (await logs.read_newest_boot(stage.site, chip)).boot]
     assert (found[0], found[-1]) == ("INFO first", "INFO last")
     assert len(found) == len(set(found))
 
@@ -175,7 +174,7 @@ async def test_the_scripts_last_word_is_its_phase(stage: Stage) -> None:
     chip = stage.chip()
     stage.told("booting", ago=100)
     stage.told("certificate", PEM, ago=90)
-    said = await logs.script_phase(stage.site, chip)
+    said = (await logs.read_newest_boot(stage.site, chip)).last
     assert said
     assert said.phase == "booting"
 
@@ -185,12 +184,6 @@ async def test_a_search_has_no_lines_yet(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage:
         stage.kept(attempt(""))
         assert not await lines(stage)
-
-
-async def test_nobodys_log_is_not_there(stage: Stage) -> None:
-    """Nothing of that name was ever made."""
-    with pytest.raises(DeploymentNotFound):
-        await logs.read_logs(stage.site, "nobody", lines=5)
 
 
 @pytest.mark.parametrize("called", ["vllm-devops-gemma", "4711"])

@@ -1,14 +1,13 @@
 """Pools of quota: the entry that counts, defaults that are opposite, and what is not known."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pytest
 from google.cloud.cloudquotas_v1 import DimensionsInfo, QuotaDetails, QuotaInfo
 
-from backends.tpu import quotas
-from backends.tpu.quotas import NO_LIMIT, Limits, PoolReading
-from backends.tpu.site import PlaneKind, Provisioning
+from backends.tpu import zones
+from backends.tpu.planes import Place, PlaneKind, Provisioning
+from backends.tpu.zones import NO_LIMIT, Counting, room_for
 
 FAMILY = "TPUS-PER-TPU-FAMILY-per-project-region"
 PREEMPTIBLE = "PREEMPTIBLE-TPU-V6E-per-project-region"
@@ -30,27 +29,27 @@ def info(*entries: Entry) -> QuotaInfo:
     )
 
 
-def limits(**found: Any) -> Limits:
+def limits(of: Mapping[str, QuotaInfo]) -> Counting:
     """Make what was read; what is not named the project does not have."""
-    names = [pool.id for pool in quotas.pool_data().pools]
-    read: dict[str, PoolReading] = dict.fromkeys([*names, GATE], PoolReading(None))
-    return Limits(read | {name: PoolReading(one) for name, one in found["of"].items()})
+    names = [pool.id for pool in zones.pool_data().pools]
+    return Counting({**dict.fromkeys([*names, GATE]), **of}, None)
 
 
 def told(
-    found: Limits,
+    found: Counting,
     plane: PlaneKind = "compute",
     provisioning: Provisioning = "on-demand",
     zone: str = "us-east5-b",
 ) -> dict[str, float | None]:
-    return {one.pool.id: one.limit for one in found.of(plane, provisioning, zone)}
+    room = room_for(found, Place(zone, plane), provisioning, 0)
+    return {row.pool.id: row.limit for row in room.rows}
 
 
 def test_chips_on_demand_and_preemptible_ones_are_counted_in_pools_of_their_own() -> None:
     """Spot and flex-start are preemptible, and each control plane counts for itself."""
     found = {
         (plane, way): [
-            one.id for one in quotas.pool_data().pools if one.plane == plane and way in one.counts
+            one.id for one in zones.pool_data().pools if one.plane == plane and way in one.counts
         ]
         for plane in ("queued", "compute")
         for way in ("on-demand", "spot", "flex-start")
@@ -92,8 +91,10 @@ def test_minus_one_is_no_limit() -> None:
 
 
 def test_what_a_quota_of_the_queue_does_not_name_is_not_known_and_not_0() -> None:
-    (zonal,) = limits(of={ZONAL: info()}).of("queued", "on-demand", "us-east5-b")
-    assert (zonal.limit, "us-east5-b" in zonal.detail) == (None, True)
+    place = Place("us-east5-b", "queued")
+    room = room_for(limits(of={ZONAL: info()}), place, "on-demand", 1)
+    (zonal,) = room.rows
+    assert (room.enough, zonal.limit, "us-east5-b" in zonal.detail) == (None, None, True)
 
 
 def test_a_quota_that_the_project_does_not_have_is_not_known_but_its_twin_is_left_out() -> None:
@@ -104,9 +105,12 @@ def test_a_quota_that_the_project_does_not_have_is_not_known_but_its_twin_is_lef
 def test_flex_start_may_count_as_standard_on_compute_engine_alone() -> None:
     """Google's words are of VMs of Compute Engine."""
     found = limits(of={FAMILY: info(({"region": "us-east5", "tpu_family": "CT6E"}, [], 8))})
-    assert [one.limit for one in found.instead("compute", "flex-start", "us-east5-b")] == [8]
-    assert not found.instead("compute", "spot", "us-east5-b")
-    assert not found.instead("queued", "flex-start", "us-east5-b")
+    place = Place("us-east5-b", "compute")
+    empty = {PREEMPTIBLE: info(({"region": "us-east5"}, [], 0))}
+    found = found._replace(read={**found.read, **empty})
+    flex = room_for(found, place, "flex-start", 4)
+    assert (flex.enough, [row.limit for row in flex.rows]) == (True, [8])
+    assert room_for(found, place, "spot", 4).enough is False
 
 
 @pytest.mark.parametrize(("value", "shut"), [(0, True), (1, False), (-1, False)])

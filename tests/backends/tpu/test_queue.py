@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from backends.tpu import chips
-from backends.tpu.site import ChipState, Site
+from backends.tpu.planes import ChipState
+from backends.tpu.site import Site
 from core.errors import InvalidArgument, NotFound, NotOurs
 from core.settings import GooglePlane
 from tests.backends.tpu.planted import NO_CHIP, ZONE, foreign, ours, until

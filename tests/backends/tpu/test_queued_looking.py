@@ -1,5 +1,7 @@
 """Queued resources: what there is in every zone, what became of one, what a zone has."""
 
+import contextlib
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -7,9 +9,9 @@ import anyio.lowlevel
 import pytest
 
 from backends.tpu import queued as tpu_queued
-from backends.tpu.site import Chip, ChipState, Place, vm_id
-from core.errors import CloudUnavailable, PermissionDenied
-from core.reply import collecting_notes
+from backends.tpu.planes import Chip, ChipState, Place
+from backends.tpu.site import vm_id
+from core.errors import NoCapacity, QuotaExceeded
 from core.settings import GooglePlane
 from tests.backends.tpu.orders import ZONE, becomes, blueprint, foreign_node, goes, request
 from tests.backends.tpu.sites import fault, opened
@@ -81,81 +83,6 @@ async def test_what_is_not_flex_start_is_asked_of_v2alpha1_once(
         assert calls.count("google.cloud.tpu.v2alpha1.Tpu/GetQueuedResource") == 1
 
 
-async def test_where_all_zones_at_once_are_refused_each_is_asked(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    """One that cannot be asked is said, not dropped."""
-    async with opened(plane, project) as site:
-        queued = site.planes["queued"]
-        await queued.create(request(blueprint(site)))
-        refused = [
-            fault("ListQueuedResources", "INVALID_ARGUMENT", message="No wildcard."),
-            fault("ListNodes", "INVALID_ARGUMENT", message="No wildcard."),
-        ]
-        controls.set(project, faults=refused)
-        with collecting_notes() as notes:
-            found = await queued.list([ZONE, "mars-north1-a"])
-        assert [one.id for one in found] == [GEMMA]
-        assert len(notes) == 2
-        assert all("mars-north1-a" in note for note in notes)
-
-
-async def test_where_no_zone_can_be_asked_nothing_is_said_to_be_there(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    """An empty list would be a lie."""
-    controls.set(project, denied_permissions=["tpu.nodes.list"])
-    async with opened(plane, project) as site:
-        with pytest.raises(PermissionDenied):
-            await site.planes["queued"].list([ZONE, WEST])
-    controls.set(
-        project, denied_permissions=[], faults=[fault("ListQueuedResources", "INTERNAL", times=-1)]
-    )
-    async with opened(plane, project) as site:
-        with pytest.raises(CloudUnavailable):
-            await site.planes["queued"].list([ZONE, WEST])
-
-
-async def test_the_zones_hardware_is_told_with_its_images(plane: GooglePlane, project: str) -> None:
-    async with opened(plane, project) as site:
-        queued = site.planes["queued"]
-        offer = await queued.offer(ZONE, "v6e-4")
-        assert offer.hardware
-        assert "v2-alpha-tpuv6e" in offer.detail
-        assert (await queued.offer("us-south1-a", "v6e-4")).hardware is False
-        assert (await queued.offer("mars-north1-a", "v6e-4")).hardware is False
-
-
-async def test_a_serial_port_is_not_had_of_a_node(plane: GooglePlane, project: str) -> None:
-    async with opened(plane, project) as site:
-        assert await site.planes["queued"].serial(ZONE, GEMMA) == ()
-
-
-async def test_a_flex_start_that_ran_its_time_is_told_as_expired(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    """The request is a leftover then, suspended by the service."""
-    controls.set(project, tpu_clock=600, tpu_run_clock=3000)
-    async with opened(plane, project, "tpu-v6e-1-flex") as site:
-        queued = site.planes["queued"]
-        await queued.create(request(blueprint(site, run_seconds=600)))
-        chip = await becomes(queued, ChipState.SUSPENDED)
-        assert chip.taken_by == "service"
-        assert chip.state.leftover
-        ended = await queued.ended(ZONE, GEMMA, since=chip.created_at)
-        assert ended
-        assert ended.code == "EXPIRED"
-        assert "SUSPENDED" in ended.words
-
-
-async def test_one_that_is_gone_was_deleted_by_somebody(plane: GooglePlane, project: str) -> None:
-    """A request that failed or was suspended stays: only a delete takes it away."""
-    async with opened(plane, project) as site:
-        ended = await site.planes["queued"].ended(ZONE, GEMMA, since=NOW)
-        assert ended
-        assert ended.code == "DELETED_ELSEWHERE"
-
-
 async def test_a_node_that_somebody_deleted_is_told(
     plane: GooglePlane, project: str, controls: Controls
 ) -> None:
@@ -173,16 +100,6 @@ async def test_a_node_that_somebody_deleted_is_told(
         ended = await queued.ended(ZONE, GEMMA, since=chip.created_at)
         assert ended
         assert ended.code == "DELETED_ELSEWHERE"
-
-
-async def test_a_running_one_has_not_ended(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    async with opened(plane, project) as site:
-        queued = site.planes["queued"]
-        await queued.create(request(blueprint(site)))
-        chip = await becomes(queued, ChipState.RUNNING)
-        assert await queued.ended(ZONE, GEMMA, since=chip.created_at) is None
 
 
 @pytest.mark.parametrize(
@@ -234,20 +151,20 @@ async def test_many_requests_of_others_are_asked_about_a_few_at_a_time(
     """A project keeps those that failed; each question is a connection of its own."""
     busy, most, asked = 0, 0, 0
 
-    async def seen(_clients: object, _name: str) -> tpu_queued.Flex:
+    async def seen(_clients: object, *_asked: str, **_more: object) -> Mapping[str, str]:
         nonlocal busy, most, asked
         busy, asked = busy + 1, asked + 1
         most = max(most, busy)
         await anyio.lowlevel.checkpoint()
         busy -= 1
-        return tpu_queued.Flex("FLEX_START", None, None)
+        return {"provisioningModel": "FLEX_START"}
 
     async with opened(plane, project, "tpu-v6e-1-flex") as site:
         queued = site.planes["queued"]
         for number in range(10):
             made = blueprint(site, f"theirs-{number}")
             await queued.create(request(made)._replace(labels={}))
-        monkeypatch.setattr(tpu_queued, "read_flex", seen)
+        monkeypatch.setattr(tpu_queued, "_call", seen)
         assert len(await queued.list([ZONE])) == 10
     assert (most, asked) == (8, 10)
 
@@ -270,3 +187,74 @@ async def test_a_node_of_ours_that_has_lost_its_request_is_seen_and_goes(
         await goes(queue)
         (theirs,) = await queue.list([ZONE])
         assert theirs.id == "vllm-devops-theirs"
+
+
+async def test_a_wait_that_is_over_leaves_a_leftover_that_says_so(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    """It failed, holds quota, and goes only when it is deleted."""
+    controls.set(project, tpu_zones={ZONE: {"free": 0}}, tpu_clock=600)
+    async with opened(plane, project) as site:
+        queued = site.planes["queued"]
+        await queued.create(request(blueprint(site, wait_seconds=60)))
+        chip = await becomes(queued, ChipState.FAILED)
+        assert chip.state.leftover
+        assert chip.why
+        controls.set(project, tpu_quotas={"tpu": 1})
+        with pytest.raises(QuotaExceeded):
+            await queued.create(request(blueprint(site, "other")))
+        await queued.delete(ZONE, GEMMA)
+        await goes(queued)
+
+
+async def test_a_node_of_somebody_elses_with_that_id_is_never_shown_as_ours(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    """The request's id was free, its node's was not: it fails, and the node stays theirs."""
+    controls.set(project, tpu_clock=600)
+    async with opened(plane, project) as site:
+        queued = site.planes["queued"]
+        await foreign_node(site, GEMMA)
+        await queued.create(request(blueprint(site)))
+        chip = await becomes(queued, ChipState.FAILED)
+        assert (chip.node_said, chip.external_ip, chip.given_at) == ("", "", None)
+        shown = await queued.list([ZONE])
+        assert {one.ours for one in shown if one.id == GEMMA} == {True, False}
+        await queued.delete(ZONE, GEMMA)
+        await goes(queued)
+        [left] = await queued.list([ZONE])
+        assert (left.ours, left.node) == (False, GEMMA)
+
+
+async def test_a_node_on_demand_stops_and_starts_again(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    controls.set(project, tpu_clock=600)
+    async with opened(plane, project) as site:
+        queued = site.planes["queued"]
+        await queued.create(request(blueprint(site)))
+        await becomes(queued, ChipState.RUNNING)
+        await queued.stop(ZONE, GEMMA)
+        chip = await becomes(queued, ChipState.STOPPED)
+        assert (chip.said, chip.node_said) == ("ACTIVE", "STOPPED")
+        await queued.start(ZONE, GEMMA)
+        await becomes(queued, ChipState.RUNNING)
+
+
+async def test_a_start_without_a_free_chip_says_so(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    """A stopped TPU gives its chip away; whether Google says it at once or later is its own."""
+    controls.set(project, tpu_clock=600)
+    async with opened(plane, project) as site:
+        queued = site.planes["queued"]
+        await queued.create(request(blueprint(site)))
+        await becomes(queued, ChipState.RUNNING)
+        await queued.stop(ZONE, GEMMA)
+        await becomes(queued, ChipState.STOPPED)
+        controls.set(project, tpu_zones={ZONE: {"free": 0}})
+        with contextlib.suppress(NoCapacity):
+            await queued.start(ZONE, GEMMA)
+        chip = await queued.get(ZONE, GEMMA)
+        assert chip
+        assert chip.state is not ChipState.RUNNING

@@ -3,12 +3,13 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import httpx2
 import pytest
 from google.cloud.tpu_v2.types import Node, QueuedResource
 
 from backends.tpu import queued
+from backends.tpu.planes import ChipState
 from backends.tpu.queued import Flex
-from backends.tpu.site import ChipState
 
 ZONE = "projects/p/locations/us-east5-b"
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -125,3 +126,38 @@ def test_what_others_asked_for_in_another_way_is_counted(
 ) -> None:
     chip = queued.bare(Node({"name": f"{ZONE}/nodes/x", "create_time": NOW, **said}))
     assert (chip.accelerator, chip.chips) == (accelerator, chips)
+
+
+def test_the_words_of_v2alpha1_are_read() -> None:
+    """Durations as seconds, times in UTC; what is not said is not known."""
+    said = {
+        "provisioningModel": "FLEX_START",
+        "runDuration": {
+            "maxRunDuration": "14400s",
+            "terminationTime": "2026-11-21T12:00:00.5Z",
+        },
+    }
+    read = queued.parse_flex(said)
+    assert read.run
+    assert read.run.total_seconds() == 14400
+    assert read.ends_at == datetime(2026, 11, 21, 12, 0, 0, 500000, tzinfo=UTC)
+    assert queued.parse_flex({}) == queued.Flex("", None, None)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (400, '{"error":{"code":400,"status":"FAILED_PRECONDITION","message":"No."}}', "No."),
+        (404, '{"error":{"code":404,"status":"NOT_FOUND","message":"Gone."}}', "Gone."),
+        (502, "<html>Bad gateway</html>", "<html>Bad gateway</html>"),
+        (500, '{"error":"odd"}', '{"error":"odd"}'),
+        (500, "[]", "[]"),
+    ],
+)
+def test_a_refusal_of_v2alpha1_is_raised_as_the_sdk_would(
+    status: int, body: str, kind: str
+) -> None:
+    """Also where a proxy answers in Google's place."""
+    refused = queued.flex_error(httpx2.Response(status, text=body))
+    assert refused.message == kind
+    assert refused.code == status

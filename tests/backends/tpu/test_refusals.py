@@ -1,7 +1,5 @@
 """What Google's words mean for a search; its statuses say one thing for several."""
 
-from typing import get_args
-
 import pytest
 from google.api_core.exceptions import (
     BadRequest,
@@ -16,10 +14,8 @@ from google.api_core.exceptions import (
 )
 
 from backends.google.errors import strictly
-from backends.tpu.planes import Means, meaning, refusal_error, translated_refusal
-from core import errors
+from backends.tpu.planes import meaning, refusal_error, translated_refusal
 from core.errors import CloudUnavailable, OpsError
-from logs.failures import catalogue
 from tests.backends.tpu.orders import ZONE
 
 _BAD = "Cloud TPU received a bad request. "
@@ -171,13 +167,6 @@ def test_too_many_calls_in_a_minute_are_no_refusal(raised: GoogleAPICallError) -
     with pytest.raises(CloudUnavailable) as caught, strictly("look"):
         raise raised
     assert caught.value.retryable
-
-
-def test_every_meaning_is_an_error_that_some_wording_of_the_catalogue_has() -> None:
-    """What a refusal is called here, in the catalogue and in the tree of errors is the same."""
-    codes = {kind.code for kind in vars(errors).values() if hasattr(kind, "code")}
-    said = {entry.code for entry in catalogue("tpu")}
-    assert set(get_args(Means)) <= codes & said
 
 
 def test_what_is_no_refusal_of_a_zone_is_none_here() -> None:

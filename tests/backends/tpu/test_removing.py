@@ -7,16 +7,17 @@ from pydantic import SecretStr
 
 from backends.google import secrets
 from backends.google.clients import HF_SECRET
-from backends.tpu import deployment, status
-from backends.tpu import store as memory
-from backends.tpu.site import ChipState, Site, key_secret, vm_id
+from backends.tpu import status
+from backends.tpu.backend import TpuBackend
+from backends.tpu.planes import ChipState
+from backends.tpu.site import Site, key_secret, vm_id
 from core.errors import CloudUnavailable, DeploymentNotFound, NotOurs, PermissionDenied
 from core.records import State
 from core.reply import collecting_notes
 from core.settings import GooglePlane
 from tests.backends.tpu.fake_planes import Cloud, FakePlane, Script
 from tests.backends.tpu.searches import PLACES, A, B, C, D, before, of, planned
-from tests.backends.tpu.sites import fault
+from tests.backends.tpu.sites import fault, on
 from tests.google_plane import Controls
 
 pytestmark = pytest.mark.anyio
@@ -27,14 +28,13 @@ RUNS = {place: Script(after=0, delete_seconds=0) for place in PLACES}
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deployment, "_LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(deployment, "_GONE_SECONDS", 0.2)
+    monkeypatch.setattr(TpuBackend, "delete_seconds", 0.2)
 
 
 async def nothing_left(site: Site, controls: Controls) -> bool:
     """Whether neither key nor rule nor anything that is remembered is there."""
     seen = controls.get(site.clients.project)
-    return not (seen["secrets"] or seen["firewalls"] or memory.record_of(site, "gemma"))
+    return not (seen["secrets"] or seen["firewalls"] or site.records.get("gemma"))
 
 
 @pytest.mark.parametrize(
@@ -48,18 +48,18 @@ async def test_a_deployment_goes_with_all_that_was_its_own(
     """Chip, rule and key, each named; a second time there is nothing, which is no error."""
     cloud = Cloud(scripts=dict(scripts))  # type: ignore[arg-type]  # keys are places
     async with before(plane, project, cloud) as site:
-        await deployment.apply(site, planned(site))
-        deleted = await deployment.delete(site, "gemma")
+        await on(site).apply(planned(site))
+        deleted = await on(site).delete("gemma")
         assert deleted.gone
         assert [one.split(" (")[0] for one in deleted.removed] == [
             what,
-            "its firewall rule",
+            "its firewall rule vllm-devops-gemma",
             "its key",
         ]
         assert deleted.stays == ()
         assert cloud.alive() == []
         assert await nothing_left(site, controls)
-        again = await deployment.delete(site, "gemma")
+        again = await on(site).delete("gemma")
         assert (again.gone, again.removed) == (True, ())
         with pytest.raises(DeploymentNotFound):
             await status.describe(site, "gemma")
@@ -71,9 +71,9 @@ async def test_a_search_that_is_ended_asks_nobody_any_more(
     """Whoever followed it finds nothing to do."""
     cloud = Cloud(scripts=dict(WAITS))
     async with before(plane, project, cloud) as site:
-        await deployment.apply(site, planned(site))
-        await deployment.delete(site, "gemma")
-        await deployment.go_on(site, "gemma")
+        await on(site).apply(planned(site))
+        await on(site).delete("gemma")
+        await on(site).go_on("gemma")
         assert cloud.asked == [A]
 
 
@@ -83,14 +83,14 @@ async def test_a_deletion_that_takes_long_is_finished_by_a_later_look(
     """Until the chip is seen to be gone it is told as being deleted, and its key stays."""
     cloud = Cloud(scripts={A: Script(after=0, delete_seconds=600)})
     async with before(plane, project, cloud) as site:
-        await deployment.apply(site, planned(site))
-        deleted = await deployment.delete(site, "gemma")
+        await on(site).apply(planned(site))
+        deleted = await on(site).delete("gemma")
         assert (deleted.gone, deleted.removed) == (False, ())
         assert (await status.describe(site, "gemma")).state is State.DELETING
-        await deployment.go_on(site, "gemma")
+        await on(site).go_on("gemma")
         assert await secrets.exists(site, key_secret("gemma"))
         cloud.wait(600)
-        await deployment.go_on(site, "gemma")
+        await on(site).go_on("gemma")
         assert await nothing_left(site, controls)
 
 
@@ -98,11 +98,11 @@ async def test_what_was_seen_to_be_gone_is_listed_no_more(plane: GooglePlane, pr
     """Though a list of a moment ago has it as being deleted."""
     cloud = Cloud(scripts={A: Script(after=0, delete_seconds=600)})
     async with before(plane, project, cloud) as site:
-        await deployment.apply(site, planned(site))
-        await deployment.delete(site, "gemma")
+        await on(site).apply(planned(site))
+        await on(site).delete("gemma")
         assert [one.state for one in await status.list_deployments(site)] == [State.DELETING]
         cloud.wait(600)
-        await deployment.go_on(site, "gemma")
+        await on(site).go_on("gemma")
         assert await status.list_deployments(site) == []
 
 
@@ -112,13 +112,13 @@ async def test_what_is_deployed_again_while_it_is_being_deleted_waits_for_that(
     """There are never two."""
     cloud = Cloud(scripts={A: Script(after=0, delete_seconds=600)})
     async with before(plane, project, cloud) as site:
-        await deployment.apply(site, planned(site))
-        await deployment.delete(site, "gemma")
-        await deployment.apply(site, planned(site))
+        await on(site).apply(planned(site))
+        await on(site).delete("gemma")
+        await on(site).apply(planned(site))
         assert cloud.asked == [A]
         assert of(site).replacing == (A,)
         cloud.wait(600)
-        await deployment.go_on(site, "gemma")
+        await on(site).go_on("gemma")
         assert cloud.asked == [A, A]
 
 
@@ -129,16 +129,16 @@ async def test_every_chip_of_it_goes_wherever_it_is(
     """Found by its label, leftovers as well, in zones that this machine never asked."""
     cloud = Cloud(scripts=dict(RUNS))
     async with before(plane, project, cloud) as there:
-        await deployment.apply(there, planned(there))
+        await on(there).apply(planned(there))
         labels = cloud.rows[A].labels
         cloud.plant(D, vm_id("gemma"), **labels)
         cloud.scripts[D] = Script(becomes=ChipState.SUSPENDED, after=0, delete_seconds=0)
         if where == "here":
-            assert (await deployment.delete(there, "gemma")).gone
+            assert (await on(there).delete("gemma")).gone
         else:
             async with before(plane, project, cloud) as here:
-                deleted = await deployment.delete(here, "gemma")
-                assert len(deleted.removed) == 4
+                deleted = await on(here).delete("gemma")
+                assert len(deleted.removed) == 3
                 assert await nothing_left(here, controls)
         assert cloud.alive() == []
 
@@ -154,17 +154,17 @@ async def test_nothing_of_others_is_touched(
     ):
         cloud.plant(C, vm_id("gemma"), owner="somebody")
         with pytest.raises(NotOurs):
-            await deployment.delete(site, "gemma")
+            await on(site).delete("gemma")
         del cloud.rows[C]
-        await deployment.apply(site, planned(site))
+        await on(site).apply(planned(site))
         held = controls.get(project)["secrets"]
-        gone = await deployment.delete(other, "gemma")
+        gone = await on(other).delete("gemma")
         assert (gone.gone, gone.removed) == (True, ())
         assert cloud.alive() == [A]
         assert controls.get(project)["secrets"] == held
         cloud.plant(C, vm_id("gemma"), owner="somebody")
         with collecting_notes() as notes:
-            assert (await deployment.delete(site, "gemma")).gone
+            assert (await on(site).delete("gemma")).gone
         assert cloud.alive() == [C]
         assert cloud.touched == []
         assert any("left alone" in said for said in notes)
@@ -176,7 +176,7 @@ async def test_a_key_that_a_dead_server_left_goes_as_well(
     """It had come no further than that."""
     async with before(plane, project, Cloud()) as site:
         await secrets.keep_key(site, "gemma")
-        deleted = await deployment.delete(site, "gemma")
+        deleted = await on(site).delete("gemma")
         assert [one.split(" (")[0] for one in deleted.removed] == ["its key"]
         assert await nothing_left(site, controls)
 
@@ -186,8 +186,8 @@ async def test_the_token_of_the_hub_stays_and_is_named(plane: GooglePlane, proje
     cloud = Cloud(scripts=dict(RUNS))
     async with before(plane, project, cloud) as site:
         await secrets.keep(site, HF_SECRET, SecretStr("hf_x"))
-        await deployment.apply(site, planned(site))
-        stays = (await deployment.delete(site, "gemma")).stays
+        await on(site).apply(planned(site))
+        stays = (await on(site).delete("gemma")).stays
         assert [HF_SECRET in one.what for one in stays] == [True]
         assert await secrets.exists(site, HF_SECRET)
 
@@ -198,16 +198,16 @@ async def test_a_deletion_that_is_refused_says_so_and_is_gone_on_with(
     """It is still remembered that it was to go."""
     cloud = Cloud(scripts={A: Script(after=0, delete_seconds=0)})
     async with before(plane, project, cloud) as site:
-        await deployment.apply(site, planned(site))
+        await on(site).apply(planned(site))
         cloud.scripts[A].undeletable = PermissionDenied("No.", fix="Ask.")
         with pytest.raises(PermissionDenied):
-            await deployment.delete(site, "gemma")
-        await deployment.go_on(site, "gemma")
+            await on(site).delete("gemma")
+        await on(site).go_on("gemma")
         told = await status.describe(site, "gemma")
         assert told.state in {State.DELETING, State.FAILED}
         assert str(A) in f"{of(site).failure}"
         cloud.scripts[A].undeletable = None
-        assert (await deployment.delete(site, "gemma")).gone
+        assert (await on(site).delete("gemma")).gone
         assert cloud.alive() == []
 
 
@@ -217,13 +217,13 @@ async def test_a_key_that_cannot_be_removed_is_told_and_removed_by_the_next_call
     """What is gone by then is said."""
     cloud = Cloud(scripts=dict(RUNS))
     async with before(plane, project, cloud) as site:
-        await deployment.apply(site, planned(site))
+        await on(site).apply(planned(site))
         refused = fault("SecretManagerService/DeleteSecret", "PERMISSION_DENIED")
         controls.set(project, faults=[refused])
         with pytest.raises(PermissionDenied) as caught:
-            await deployment.delete(site, "gemma")
-        assert "Its chip is gone" in caught.value.fix
-        assert (await deployment.delete(site, "gemma")).gone
+            await on(site).delete("gemma")
+        assert "Gone by then: its instance" in caught.value.fix
+        assert (await on(site).delete("gemma")).gone
         assert await nothing_left(site, controls)
 
 
@@ -237,14 +237,14 @@ async def test_where_the_lists_fail_what_is_remembered_is_deleted_all_the_same(
 
     cloud = Cloud(scripts=dict(RUNS))
     async with before(plane, project, cloud) as site:
-        await deployment.apply(site, planned(site))
+        await on(site).apply(planned(site))
         monkeypatch.setattr(FakePlane, "list", broken)
         with collecting_notes() as notes:
-            assert (await deployment.delete(site, "gemma")).gone
+            assert (await on(site).delete("gemma")).gone
         assert cloud.alive() == []
         assert any("not known" in said for said in notes)
         with pytest.raises(CloudUnavailable):
-            await deployment.delete(site, "gemma")
+            await on(site).delete("gemma")
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(0, "was deleted"), (600, "being deleted")])
@@ -254,14 +254,14 @@ async def test_what_is_overdue_is_deleted_and_said(
     """In one sentence, as it was seen."""
     cloud = Cloud(scripts={A: Script(after=0, delete_seconds=seconds)})
     async with before(plane, project, cloud) as site:
-        await deployment.apply(site, planned(site))
-        assert said in await deployment.end_overdue(site, "gemma")
+        await on(site).apply(planned(site))
+        assert said in await on(site).end("gemma")
 
 
 async def test_a_name_that_cannot_be_one_is_nowhere(plane: GooglePlane, project: str) -> None:
     """Nothing is asked for it."""
     cloud = Cloud()
     async with before(plane, project, cloud) as site:
-        assert (await deployment.delete(site, "../gemma")).gone
+        assert (await on(site).delete("../gemma")).gone
     assert cloud.calls == 0
     assert B not in cloud.rows

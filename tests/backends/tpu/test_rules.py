@@ -4,13 +4,13 @@ import re
 
 import pytest
 
-from backends.tpu import rules
+from backends.tpu import vm
 from backends.tpu.site import key_secret, vm_id
 from core.errors import InvalidArgument
 from core.records import NAME_PATTERN
 from planner.places import places
 from planner.price import price
-from tests.backends.tpu.planned import EVERY, spec
+from tests.backends.tpu.planned import EVERY, drawn, spec
 from tests.backends.tpu.sites import NAMES
 
 _LONGEST = "a" + "b" * 39
@@ -24,7 +24,7 @@ def test_every_target_has_a_place_with_a_price() -> None:
         assert (place.deployable_by, place.accelerator) == ("tpu", "v6e")
         assert str(place.count) == name.split("-")[2]
         assert price(place).usd_per_hour
-        rules.generation_of(place)
+        vm.generation_of(place)
 
 
 def test_the_longest_name_makes_ids_that_google_takes() -> None:
@@ -38,7 +38,7 @@ def test_chips_of_another_generation_are_not_taken_for_these() -> None:
     """T52: a v5e has other machines, images and quotas, and its names are refused by every zone."""
     other = places()["tpu-v6e-1"].model_copy(update={"accelerator": "v5e"})
     with pytest.raises(InvalidArgument, match="not known here"):
-        rules.generation_of(other)
+        vm.generation_of(other)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_chips_of_another_generation_are_not_taken_for_these() -> None:
 )
 def test_zones_are_taken(zone: str) -> None:
     """Also those of a kind that Google's page has beside the usual ones."""
-    rules.refuse_zone(zone)
+    drawn(zones=(zone,))
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_zones_are_taken(zone: str) -> None:
 def test_what_is_no_zone_is_refused(zone: str) -> None:
     """A region above all: it would be a 404 at best."""
     with pytest.raises(InvalidArgument, match="no zone"):
-        rules.refuse_zone(zone)
+        drawn(zones=(zone,))
 
 
 @pytest.mark.parametrize(
@@ -67,11 +67,11 @@ def test_a_network_is_named_with_or_without_its_subnetwork(
     said: str | None, named: tuple[str, str]
 ) -> None:
     """A network of the automatic kind has one in each region, by its own name."""
-    assert rules.network_of(spec(network=said)) == named
+    assert vm.network_of(spec(network=said)) == named
 
 
 @pytest.mark.parametrize("said", ["a/", "/b", "a/b/c", "projects/p/x", "A", "a b"])
 def test_what_is_no_network_is_refused(said: str) -> None:
     """Before a zone is asked with it."""
     with pytest.raises(InvalidArgument, match="no network"):
-        rules.network_of(spec(network=said))
+        vm.network_of(spec(network=said))

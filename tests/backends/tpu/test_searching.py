@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from backends.google.clients import EXPIRES_LABEL, MANAGED_BY
-from backends.tpu import search
-from backends.tpu import store as remembered
-from backends.tpu.site import ChipState, Ended, Place, vm_id
-from backends.tpu.store import SearchRecord
+from backends.lifecycle import remove
+from backends.tpu import search, zones
+from backends.tpu.planes import ChipState, Ended, Place
+from backends.tpu.search import Search
+from backends.tpu.site import vm_id
 from core.errors import (
     ApiDisabled,
     CloudRefused,
@@ -44,7 +45,7 @@ REFUSALS = (NoCapacity, QuotaExceeded, ZoneRefused, CloudRefused)
 
 async def searched(
     folder: Path, scripts: dict[Place, Script], places: tuple[Place, ...] = PLACES
-) -> tuple[Cloud, SearchRecord]:
+) -> tuple[Cloud, Search]:
     """Search to the end."""
     cloud = Cloud(scripts=scripts)
     site = site_on(cloud, folder)
@@ -196,7 +197,8 @@ async def test_one_of_another_spec_is_not_taken_for_the_one_asked_for(tmp_path: 
     labels = {**kept.blueprint.labels, "vllm-devops-spec": "another"}
     assert labels["managed-by"] == MANAGED_BY
     cloud.plant(A, kept.blueprint.id, **labels)
-    await search.search_step(site, await search.search_step(site, kept, cloud.now), cloud.now)
+    kept = await search.carry_on(site, kept, (), seconds=0)
+    await search.carry_on(site, kept, (), seconds=0)
     assert outcomes(of(site)) == [(A, "NOT_OURS")]
     assert cloud.rows[A].deleted is None
 
@@ -221,12 +223,12 @@ async def test_a_request_that_may_not_be_looked_at_any_more_is_not_passed_over(
     assert outcomes(kept) == [(A, "PERMISSION_DENIED"), (B, "GIVEN")]
     cloud = Cloud(scripts={A: Script(after=1e9)})
     site = site_on(cloud, tmp_path)
-    kept = await search.search_step(site, wanted(site, cloud), cloud.now)
-    kept = await search.search_step(site, kept, cloud.now)
+    kept = await search.carry_on(site, wanted(site, cloud), (), seconds=0)
+    kept = await search.carry_on(site, kept, (), seconds=0)
     assert cloud.asked == [A]
     cloud.scripts[A] = unseen
     with pytest.raises(PermissionDenied):
-        await search.search_step(site, kept, cloud.now)
+        await search.carry_on(site, kept, (), seconds=0)
     assert outcomes(of(site)) == [(A, "")]
 
 
@@ -235,7 +237,7 @@ async def test_what_a_stranger_has_put_there_meanwhile_is_not_given_back(tmp_pat
     cloud = Cloud()
     site = site_on(cloud, tmp_path)
     cloud.plant(A, vm_id("gemma"), owner="somebody")
-    assert await search.give_back(site, "gemma", A, now=cloud.now)
+    assert (await remove([search.held(site, "gemma", {A: None})], seconds=0)).gone
     assert cloud.rows[A].deleted is None
 
 
@@ -245,16 +247,16 @@ async def test_a_search_over_every_place_ends_without_a_chip(tmp_path: Path) -> 
     assert outcomes(kept) == [(place, "TIMED_OUT") for place in PLACES]
     assert kept.placed is None
     assert cloud.alive() == []
-    assert await search.search_step(site_on(cloud, tmp_path), kept, cloud.now) is kept
+    assert await search.carry_on(site_on(cloud, tmp_path), kept, (), seconds=0) is kept
 
 
 async def test_who_is_not_logged_in_any_more_asks_later(tmp_path: Path) -> None:
     """It is not the place's fault."""
     cloud = Cloud(scripts={A: Script(refuse=NotAuthenticated("Who?", fix="Log in."))})
     site = site_on(cloud, tmp_path)
-    kept = await search.search_step(site, wanted(site, cloud), cloud.now)
+    kept = await search.carry_on(site, wanted(site, cloud), (), seconds=0)
     with pytest.raises(NotAuthenticated):
-        await search.search_step(site, kept, cloud.now)
+        await search.carry_on(site, kept, (), seconds=0)
     assert outcomes(of(site)) == [(A, "")]
     cloud.scripts.clear()
     assert outcomes(await carried_on(site, cloud)) == [(A, "GIVEN")]
@@ -274,7 +276,7 @@ async def test_how_each_place_ended_is_remembered(tmp_path: Path) -> None:
     """Of each zone and control plane, with Google's words and the time."""
     scripts = {A: Script(refuse=ZoneRefused("No.", cause="Never here.", fix="Ask elsewhere."))}
     cloud, _ = await searched(tmp_path, {**scripts, B: NEVER})
-    rows = remembered.outcomes_of(site_on(cloud, tmp_path))
+    rows = zones.outcomes_of(site_on(cloud, tmp_path))
     assert [(row.place, row.outcome) for row in rows] == [
         (C, "GIVEN"), (B, "TIMED_OUT"), (A, "ZONE_REFUSED"),
     ]  # fmt: skip

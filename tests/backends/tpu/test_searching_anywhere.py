@@ -6,8 +6,8 @@ from typing import Final
 import pytest
 
 from backends.tpu import search
-from backends.tpu.site import ChipState, Ended, Place
-from backends.tpu.store import SearchRecord
+from backends.tpu.planes import ChipState, Ended, Place
+from backends.tpu.search import Search
 from core.errors import CloudTimeout, NoCapacity, QuotaExceeded
 from tests.backends.tpu.fake_planes import BEGIN, Cloud, Cut, Script
 from tests.backends.tpu.searches import (
@@ -76,7 +76,7 @@ async def test_a_search_that_is_cut_anywhere_comes_to_the_same_end(
         assert cloud.alive() == ([kept.placed] if kept.placed else [])
 
 
-def _known(kept: SearchRecord) -> list[tuple[Place, str]]:
+def _known(kept: Search) -> list[tuple[Place, str]]:
     """Give how each place ended; without its operation, no request tells why it failed."""
     return [
         (place, "FAILED" if outcome in {"NO_CAPACITY", "VANISHED"} else outcome)
@@ -88,15 +88,15 @@ async def test_a_request_that_comes_into_being_late_is_given_back(tmp_path: Path
     """No answer came, and it was not there when its time was over: it is looked for again."""
     cloud = Cloud(scripts={A: Script(after=1e9)})
     site = site_on(cloud, tmp_path)
-    kept = await search.search_step(site, wanted(site, cloud, (A, B)), cloud.now)
+    kept = await search.carry_on(site, wanted(site, cloud, (A, B)), (), seconds=0)
     cloud.wait(WAIT_SECONDS + 115)
     cloud.cut = (2, "late")
     with pytest.raises(CloudTimeout):
-        await search.search_step(site, kept, cloud.now)
+        await search.carry_on(site, kept, (), seconds=0)
     cloud.wait(10)
-    kept = await search.search_step(site, of(site), cloud.now)
+    kept = await search.carry_on(site, of(site), (), seconds=0)
     assert outcomes(kept) == [(A, "TIMED_OUT")]
-    assert await search.search_step(site, kept, cloud.now) is kept
+    assert await search.carry_on(site, kept, (), seconds=0) is kept
     cloud.wait(10)
     assert cloud.alive() == [A]
     assert outcomes(await carried_on(site, cloud)) == [(A, "TIMED_OUT"), (B, "GIVEN")]

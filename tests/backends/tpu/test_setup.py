@@ -1,14 +1,11 @@
 """A project is set up for TPUs once, by steps that can be done again; nobody else's is touched."""
 
-import shlex
-
 import pytest
 
-from backends.lifecycle import set_up, setup
-from backends.tpu.checks import needs, shared
-from core.errors import CloudUnavailable, NotConfigured
+from backends.lifecycle import set_up
+from backends.tpu.plan import needs, shared
 from core.settings import GooglePlane
-from tests.backends.tpu.sites import fault, offline, opened
+from tests.backends.tpu.sites import opened
 from tests.google_plane import Controls
 
 pytestmark = pytest.mark.anyio
@@ -27,26 +24,6 @@ def changes(controls: Controls, project: str) -> list[str]:
     """Calls that change something, so far."""
     names = ((one, one.rpartition("/")[2]) for one in controls.get(project)["calls"])
     return [one for one, name in names if name.removeprefix("Batch").startswith(CHANGES)]
-
-
-async def test_looking_at_a_bare_project_names_every_step_and_changes_nothing(
-    plane: GooglePlane, bare_project: str, controls: Controls
-) -> None:
-    async with opened(plane, bare_project, hf_token=TOKEN) as site:
-        found = await setup(shared(site))
-    assert len(found.missing) == len(found.steps) == 4
-    assert changes(controls, bare_project) == []
-
-
-async def test_what_is_made_is_read_back_as_done_and_a_second_time_changes_nothing(
-    plane: GooglePlane, bare_project: str, controls: Controls
-) -> None:
-    async with opened(plane, bare_project, hf_token=TOKEN) as site:
-        assert (await set_up(shared(site), seconds=30)).missing == ()
-        before = changes(controls, bare_project)
-        assert (await set_up(shared(site), seconds=30)).missing == ()
-    assert before
-    assert changes(controls, bare_project) == before
 
 
 async def test_the_account_of_the_vms_gets_its_roles_and_no_secret_of_the_project(
@@ -76,42 +53,8 @@ async def test_a_project_that_was_set_up_for_cloud_run_needs_nothing(
     assert changes(controls, project) == []
 
 
-@pytest.mark.parametrize(
-    "method",
-    ["ServiceUsage/BatchEnableServices", "IAM/CreateServiceAccount", "Projects/SetIamPolicy"],
-)
-async def test_a_step_that_fails_tells_what_is_done_and_the_next_call_goes_on(
-    plane: GooglePlane, bare_project: str, controls: Controls, method: str
-) -> None:
-    controls.set(bare_project, faults=[fault(method)])
-    async with opened(plane, bare_project, hf_token=TOKEN) as site:
-        with pytest.raises(CloudUnavailable) as failed:
-            await set_up(shared(site), seconds=30)
-        left = failed.value.data["not_done"]
-        assert [step.what for step in (await setup(shared(site))).missing] == left
-        assert (await set_up(shared(site), seconds=30)).missing == ()
-
-
-async def test_every_step_shows_a_command_that_a_shell_can_read(
-    plane: GooglePlane, project: str
-) -> None:
-    async with opened(plane, project, hf_token=TOKEN) as site:
-        found = await setup(shared(site))
-    for step in found.steps:
-        assert "gcloud" in shlex.split(step.command)
-        assert project in step.command
-
-
 def test_the_apis_of_both_control_planes_are_switched_on() -> None:
     """Of one of them that is off, every look at TPUs would tell half of the truth."""
     names = {api.name for api in needs().apis}
     assert {"tpu.googleapis.com", "compute.googleapis.com"} <= names
     assert len(names) == len(needs().apis)
-
-
-def test_without_a_project_the_setting_is_asked_for() -> None:
-    site = offline()
-    unset = site.settings.model_copy(update={"google_cloud_project": None})
-    site.clients._world = site.clients._world._replace(settings=unset)
-    with pytest.raises(NotConfigured):
-        shared(site)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from backends.tpu import chips
-from backends.tpu.site import Chip, ChipState, Place
+from backends.tpu.planes import Chip, ChipState, Place
 from planner.places import places
 from planner.price import price
 from tests.backends.tpu.sites import NAMES, offline, target_of

@@ -9,7 +9,8 @@ import anyio
 import pytest
 
 from backends.tpu import status
-from backends.tpu.site import REMOVING, REPLACING, RETURNING, SEARCHING, WAITS_IN, ChipState, Place
+from backends.tpu.planes import ChipState, Place
+from backends.tpu.search import DELETING, REPLACING, RETURNING, SEARCHING, WAITS_IN
 from core.records import Deployment, Failure, State
 from core.reply import collecting_notes
 from tests.backends.tpu.stage import HERE, NOW, Stage, attempt, staged
@@ -77,7 +78,7 @@ async def test_a_chip_that_the_search_has_not_noted_yet_still_waits_for_a_call(
 @pytest.mark.parametrize(
     ("said", "state", "phase"),
     [
-        ({"removing": True, "placed": HERE}, State.DELETING, REMOVING),
+        ({"deleting": True, "placed": HERE}, State.DELETING, DELETING),
         ({"replacing": (HERE,)}, State.QUEUED, REPLACING),
         ({"attempts": (attempt("NO_CAPACITY", returned=False),)}, State.QUEUED, RETURNING),
     ],

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backends.tpu import status
-from backends.tpu.site import ChipState, Ended, Place
+from backends.tpu.planes import ChipState, Ended, Place
 from core.records import Deployment, State
 from core.reply import collecting_notes
 from tests.backends.tpu.stage import HERE, NOW, Stage, attempt, staged

@@ -9,11 +9,10 @@ import yaml
 
 from backends.tpu import plan
 from backends.tpu.compute import ComputePlane
+from backends.tpu.planes import ControlPlane, Place, PlaneKind, Request
 from backends.tpu.queued import QueuedPlane
-from backends.tpu.site import ControlPlane, Place, PlaneKind, Request
-from backends.tpu.store import SearchRecord
-from backends.tpu.store import keep_record as remember
-from core.errors import DeploymentNotFound, NotFound
+from backends.tpu.search import Search
+from core.errors import NotFound
 from tests.backends.discovery import faults
 from tests.backends.tpu.chips import Chips
 from tests.backends.tpu.stage import HERE, Stage, staged
@@ -46,10 +45,10 @@ async def there(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
         yield replace(stage, site=replace(stage.site, planes=planes))
 
 
-def _pin(there: Stage, kept: SearchRecord) -> None:
+def _pin(there: Stage, kept: Search) -> None:
     container = kept.blueprint.container.model_copy(update={"image": _PINNED})
     made = kept.blueprint.model_copy(update={"container": container})
-    remember(there.site, kept.model_copy(update={"blueprint": made}))
+    there.site.records.keep(kept.model_copy(update={"blueprint": made}))
 
 
 async def test_it_is_written_as_it_runs(there: Stage) -> None:
@@ -57,7 +56,7 @@ async def test_it_is_written_as_it_runs(there: Stage) -> None:
     spec = there.spec(max_num_seqs=8)
     there.chip(spec=spec)
     _pin(there, there.kept(spec=spec, placed=HERE))
-    config = await plan.config(there.site, "gemma")
+    config = await plan.config_of(there.site, "gemma")
     body = yaml.safe_load(config.yaml)
     assert faults("compute.v1", "Instance", body) == []
     (script,) = [
@@ -75,7 +74,7 @@ async def test_on_the_queue_it_is_written_as_a_queued_resource(there: Stage) -> 
     """Where its chip is, whatever was asked for first."""
     there.chip(place=_NODE)
     there.kept(placed=_NODE)
-    config = await plan.config(there.site, "gemma")
+    config = await plan.config_of(there.site, "gemma")
     body = yaml.safe_load(config.yaml)
     assert faults("tpu.v2", "QueuedResource", body) == []
     assert "queued-resources create vllm-devops-gemma" in config.command
@@ -85,14 +84,14 @@ async def test_on_the_queue_it_is_written_as_a_queued_resource(there: Stage) -> 
 async def test_what_another_machine_made_is_written_too(there: Stage) -> None:
     """By what its VM's metadata says was asked for."""
     there.chip(spec=there.spec(max_num_seqs=8))
-    config = await plan.config(there.site, "gemma")
+    config = await plan.config_of(there.site, "gemma")
     assert "--max-num-seqs 8" in config.docker_run
 
 
 async def test_a_search_is_written_as_its_first_place(there: Stage) -> None:
     """Before anything was asked for."""
     there.kept()
-    config = await plan.config(there.site, "gemma")
+    config = await plan.config_of(there.site, "gemma")
     assert "--zone=us-east5-b" in config.command
     assert "instances create" in config.command
 
@@ -102,7 +101,7 @@ async def test_what_gcloud_has_no_words_for_is_said(there: Stage) -> None:
     """The size of a node's disk."""
     there.kept(placed=_NODE)
     there.chip(place=_NODE, provisioning="flex-start")
-    config = await plan.config(there.site, "gemma")
+    config = await plan.config_of(there.site, "gemma")
     assert any("disk" in note for note in config.notes)
     assert yaml.safe_load(config.yaml)["provisioningModel"] == "FLEX_START"
 
@@ -111,11 +110,5 @@ async def test_what_nobody_can_read_any_more_is_said(there: Stage) -> None:
     """Somebody took the metadata away; the VM is still there to be read."""
     there.chip(spec_json="")
     with pytest.raises(NotFound) as caught:
-        await plan.config(there.site, "gemma")
+        await plan.config_of(there.site, "gemma")
     assert "gcloud compute instances list" in caught.value.fix
-
-
-async def test_nothing_of_that_name_has_no_text(there: Stage) -> None:
-    """As for every other question about it."""
-    with pytest.raises(DeploymentNotFound):
-        await plan.config(there.site, "nobody")

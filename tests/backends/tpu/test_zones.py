@@ -9,12 +9,13 @@ import anyio
 import pytest
 
 from backends.base import Zone
-from backends.tpu import store, zones
-from backends.tpu.site import Place, Site
-from core.errors import NotConfigured
+from backends.tpu import zones
+from backends.tpu.planes import Place
+from backends.tpu.site import Site
 from core.reply import collecting_notes
 from core.settings import GooglePlane
-from tests.backends.tpu.sites import fault, offline, opened
+from tests.backends.tpu.searches import at
+from tests.backends.tpu.sites import fault, opened
 from tests.google_plane import Controls
 
 pytestmark = pytest.mark.anyio
@@ -121,7 +122,7 @@ async def test_a_refusal_that_was_met_here_counts_for_its_way_of_giving_alone(
     """Hardware is there: the zone does not give it so."""
     async with opened(plane, project, "tpu-v6e-1-flex", folder=tmp_path) as site:
         for kind in site.planes:
-            await store.remember_outcome(
+            await zones.remember_outcome(
                 site, Place(B, kind), "ZONE_REFUSED", "FLEX_START is not …"
             )
         row = await seen(site)
@@ -141,7 +142,7 @@ async def test_an_old_refusal_is_told_and_stands_against_nothing(
     async with opened(plane, project, "tpu-v6e-1-flex", folder=tmp_path) as site:
         for kind in site.planes:
             place = Place("us-east1-d", kind)
-            await store.remember_outcome(site, place, "ZONE_REFUSED", now=long_ago)
+            await zones.remember_outcome(at(site, long_ago), place, "ZONE_REFUSED")
         row = await seen(site, "us-east1-d")
     assert row.accepts is None
     assert row.outcomes[0].minutes_ago == 30 * 24 * 60
@@ -153,7 +154,7 @@ async def test_whoever_was_let_wait_was_accepted(
 ) -> None:
     """That no chip came tells of the capacity of that hour, and of nothing today."""
     async with opened(plane, project, "tpu-v6e-1-flex", folder=tmp_path) as site:
-        await store.remember_outcome(site, Place("us-east1-d", "queued"), outcome)
+        await zones.remember_outcome(site, Place("us-east1-d", "queued"), outcome)
         row = await seen(site, "us-east1-d")
     assert (row.accepts, row.usable) == (True, True)
 
@@ -163,7 +164,7 @@ async def test_where_a_chip_was_given_last_goes_first(
 ) -> None:
     async with opened(plane, project, folder=tmp_path) as site:
         assert (await zones.list_zones(site))[0].zone == B
-        await store.remember_outcome(site, Place(EU, "compute"), "GIVEN")
+        await zones.remember_outcome(site, Place(EU, "compute"), "GIVEN")
         assert (await zones.list_zones(site))[0].zone == EU
 
 
@@ -227,30 +228,11 @@ async def test_targets_with_the_same_chips_ask_for_the_hardware_once(
 
     places = [Place(B, "queued"), Place(A, "queued")]
     async with opened(plane, project, folder=tmp_path) as site:
-        await zones.offers_of(site, places, 10)
+        await zones.prospects_of(site, places, await zones.count_chips(site), 10)
         once = asked()
     async with opened(plane, project, "tpu-v6e-1-spot", folder=tmp_path) as site:
-        await zones.offers_of(site, places, 10)
+        await zones.prospects_of(site, places, await zones.count_chips(site), 10)
     assert once == asked() > 0
-
-
-async def test_nothing_is_changed_by_looking(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    async with opened(plane, project) as site:
-        await zones.list_zones(site)
-    changing = ("Create", "Delete", "insert", "delete", "Set", "patch")
-    names = [one.rpartition("/")[2].rpartition(".")[2] for one in controls.get(project)["calls"]]
-    assert names
-    assert not [name for name in names if name.startswith(changing)]
-
-
-async def test_without_a_project_nothing_is_asked() -> None:
-    site = offline()
-    unset = site.settings.model_copy(update={"google_cloud_project": None})
-    site.clients._world = site.clients._world._replace(settings=unset)
-    with pytest.raises(NotConfigured):
-        await zones.list_zones(site)
 
 
 def test_every_report_has_zones_and_a_source() -> None:
