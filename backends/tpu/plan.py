@@ -1,7 +1,7 @@
 """What a deployment would be, with its price and memory; what a preflight asks of it."""
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Final
 
@@ -55,12 +55,6 @@ def rule_of(site: Site, name: str, made: Blueprint | None = None) -> Resource:
 def owned(site: Site, name: str, chip: Resource) -> tuple[Resource, ...]:
     """Return what a deployment may have of its own, whatever it was; its chip goes first."""
     return (secrets.key_left(site, name), rule_of(site, name), chip)
-
-
-def caller_questions(site: Site, made: Blueprint) -> Iterator[Question]:
-    """Ask for the callers where only they are let in."""
-    if made.opened and not made.anybody:
-        yield Question("It is known who may call", partial(firewall.known_callers, site))
 
 
 def chip_at(site: Site, made: Blueprint, place: Place, *, others: int = 0) -> Resource:
@@ -323,13 +317,6 @@ def needs() -> Needs:
     return Needs.model_validate(read_needs("tpu"))
 
 
-def needed(made: Blueprint) -> set[str]:
-    """Return which needs a deployment has: every, queued, compute, external, opened."""
-    planes = {place.plane for place in made.places}
-    external = {"external"} if made.external_ip and "compute" in planes else set()
-    return {"every", *planes, *external, *({"opened"} if made.opened else set())}
-
-
 def shared(site: Site) -> tuple[Resource, ...]:
     """Return what a project needs once, in the order in which it can be made.
 
@@ -345,9 +332,11 @@ def shared(site: Site) -> tuple[Resource, ...]:
     )
 
 
-def ground_questions(site: Site, made: Blueprint) -> Iterator[Question]:
-    """Ask for what every VM needs, and for the callers where only they are let in."""
-    wanted, of_it = needs(), needed(made)
+def _questions(site: Site, made: Blueprint) -> Iterator[Question]:
+    """Ask for what every VM needs, for the names that it takes, and for the places."""
+    wanted, planes = needs(), {place.plane for place in made.places}
+    of_it = {"every", *planes, *({"opened"} if made.opened else ())}
+    of_it |= {"external"} if made.external_ip and "compute" in planes else set()
     yield setup.check_reachable(site)
     yield setup.check_apis(site, [api.name for api in wanted.apis if api.needed_by in of_it])
     yield setup.check_permissions(
@@ -360,7 +349,15 @@ def ground_questions(site: Site, made: Blueprint) -> Iterator[Question]:
     yield Question(f"The network {made.network} is there", partial(_network, site, made))
     if not made.external_ip:
         yield Question("The VM reaches the internet", partial(_outside, made))
-    yield from caller_questions(site, made)
+    if made.opened and not made.anybody:
+        yield Question("It is known who may call", partial(firewall.known_callers, site))
+    yield from models.hub_questions(site.settings, made.spec)
+    yield Question("The container image is there", partial(_image, site, made))
+    yield Question(f"The id {made.id} is free or yours", partial(_id, site, made))
+    if made.opened:
+        rule = rule_of(site, made.spec.name)
+        yield Question(f"The name of {rule.title} is free or yours", partial(_free, rule))
+    yield from _place_questions(site, made)
 
 
 async def _roles(site: Site) -> Answer:
@@ -394,15 +391,6 @@ async def _outside(made: Blueprint) -> Answer:
         detail="It has no external IP: whether the network has Cloud NAT is not looked at.",
         fix=f"Without it neither image nor model can be fetched: give {made.network} Cloud NAT.",
     )
-
-
-def name_questions(site: Site, made: Blueprint) -> Iterator[Question]:
-    """Ask for the image, and for the id that request, VM, tag and rule share."""
-    yield Question("The container image is there", partial(_image, site, made))
-    yield Question(f"The id {made.id} is free or yours", partial(_id, site, made))
-    if made.opened:
-        rule = rule_of(site, made.spec.name)
-        yield Question(f"The name of {rule.title} is free or yours", partial(_free, rule))
 
 
 async def _image(site: Site, made: Blueprint) -> Answer:
@@ -444,30 +432,59 @@ _ELSEWHERE: Final = "Call get_zones_with_available_quota, and give zones."
 _CAPACITY: Final = "Whether a chip is free is known only by asking for one."
 
 
-class _Looked:
-    """The places, looked at once for all questions."""
+def _place_questions(site: Site, made: Blueprint) -> Iterator[Question]:
+    """Ask for hardware, way of giving and quota; all of them together come last.
 
-    def __init__(self, site: Site, made: Blueprint) -> None:
-        self._site, self._made = site, made
-        self._lock = anyio.Lock()
-        self._seen: Sequence[Prospect] | None = None
+    The places are looked at once for all questions, and one that is as it should be is enough.
+    """
+    lock, seen = anyio.Lock(), list[Prospect]()
+    more = f"https://console.cloud.google.com/iam-admin/quotas?project={site.clients.project}"
+    quota = f"Delete leftovers, which hold quota (list_queued_resources), or ask for more: {more}"
 
-    async def seen(self) -> Sequence[Prospect]:
-        async with self._lock:
-            if self._seen is None:
-                name, places = self._made.spec.name, self._made.places
-                counting = await zones.count_chips(self._site, without=name)
-                self._seen = await zones.prospects_of(self._site, places, counting, _SECONDS)
-            return self._seen
+    async def ask(tell: Callable[[Prospect], tuple[bool | None, str]], fix: str) -> Answer:
+        async with lock:
+            if not seen:
+                counting = await zones.count_chips(site, without=made.spec.name)
+                seen.extend(await zones.prospects_of(site, made.places, counting, _SECONDS))
+        told = [tell(one) for one in seen]
+        good = [one for one, _ in told]
+        passed = True if True in good else None if None in good else False
+        groups: dict[str, list[str]] = {}  # what is the same of several places is said once
+        for one, (each, why) in zip(seen, told, strict=True):
+            no = "not known" if each is None else "no"
+            words = (why or "yes") if each else f"{no}, {why.rstrip('.') or 'no reason is given'}"
+            words = without_address(words)
+            groups.setdefault(words, []).append(str(one.place))
+        detail = " ".join(
+            f"{words[0].upper()}{words[1:]}: {', '.join(where)}." for words, where in groups.items()
+        )
+        return Answer(passed=passed, detail=detail, fix="" if passed else fix)
 
+    async def whole() -> Answer:
+        answer = await ask(
+            lambda one: (one.good, "; ".join(one.against or one.unknown)), _ELSEWHERE
+        )
+        return answer._replace(detail=f"{answer.detail} {_CAPACITY}") if answer.passed else answer
 
-def place_questions(site: Site, made: Blueprint) -> Iterator[Question]:
-    """Ask for hardware, way of giving and quota; all of them together come last."""
-    looked = _Looked(site, made)
-    yield Question(f"A place has {made.accelerator}", partial(_hardware, looked))
-    yield Question(f"It gives chips {_way(made)}", partial(_accepted, looked))
-    yield Question(f"The quota has room for {_chips(made)}", partial(_quota, site, looked))
-    yield Question(_WHOLE, partial(_whole, looked))
+    def room(one: Prospect) -> tuple[bool | None, str]:
+        left = (
+            "without limit" if one.room.free == NO_LIMIT else f"{one.room.free or 0:g} chips left"
+        )
+        words = ", ".join(part for part in (left, one.room.why) if part)
+        return one.room.enough, words if one.room.enough else one.room.why
+
+    way = "on demand" if made.provisioning == "on-demand" else f"as {made.provisioning}"
+    many = "one chip" if made.chips == 1 else f"{made.chips} chips"
+    hardware = partial(
+        ask,
+        lambda one: (one.offer.hardware, "" if one.offer.hardware else one.offer.detail),
+        _ELSEWHERE,
+    )
+    yield Question(f"A place has {made.accelerator}", hardware)
+    accepted = partial(ask, lambda one: (one.accepted.yes, one.accepted.why), _ELSEWHERE)
+    yield Question(f"It gives chips {way}", accepted)
+    yield Question(f"The quota has room for {many}", partial(ask, room, quota))
+    yield Question(_WHOLE, whole)
 
 
 def without_echo(rows: Sequence[Check]) -> Iterator[Check]:
@@ -479,73 +496,6 @@ def without_echo(rows: Sequence[Check]) -> Iterator[Check]:
             yield Check(what=row.what, outcome="unknown", detail=row.detail, fix=fix)
         else:
             yield row
-
-
-def _chips(made: Blueprint) -> str:
-    return "one chip" if made.chips == 1 else f"{made.chips} chips"
-
-
-def _way(made: Blueprint) -> str:
-    return "on demand" if made.provisioning == "on-demand" else f"as {made.provisioning}"
-
-
-async def _hardware(looked: _Looked) -> Answer:
-    seen = await looked.seen()
-    said = [_said(one.offer.detail, good=one.offer.hardware) for one in seen]
-    return _answer([one.offer.hardware for one in seen], _grouped(seen, said), _ELSEWHERE)
-
-
-async def _accepted(looked: _Looked) -> Answer:
-    seen = await looked.seen()
-    said = [_said(one.accepted.why, good=one.accepted.yes) for one in seen]
-    return _answer([one.accepted.yes for one in seen], _grouped(seen, said), _ELSEWHERE)
-
-
-async def _quota(site: Site, looked: _Looked) -> Answer:
-    seen = await looked.seen()
-    more = f"https://console.cloud.google.com/iam-admin/quotas?project={site.clients.project}"
-    leftovers = "Delete leftovers, which hold quota (list_queued_resources)"
-    said = [
-        _room(one) if one.room.enough else _said(one.room.why, good=one.room.enough) for one in seen
-    ]
-    passed = [one.room.enough for one in seen]
-    return _answer(passed, _grouped(seen, said), f"{leftovers}, or ask for more: {more}")
-
-
-async def _whole(looked: _Looked) -> Answer:
-    seen = await looked.seen()
-    said = [_said("; ".join(one.against or one.unknown), good=one.good) for one in seen]
-    answer = _answer([one.good for one in seen], _grouped(seen, said), _ELSEWHERE)
-    return answer._replace(detail=f"{answer.detail} {_CAPACITY}") if answer.passed else answer
-
-
-def _answer(seen: Sequence[bool | None], detail: str, fix: str) -> Answer:
-    """One place is enough."""
-    passed = True if True in seen else None if None in seen else False
-    return Answer(passed=passed, detail=detail, fix="" if passed else fix)
-
-
-def _said(why: str, *, good: bool | None) -> str:
-    """Say it, and why where it is not as it should be."""
-    if good:
-        return "yes"
-    return f"{'not known' if good is None else 'no'}, {why.rstrip('.') or 'no reason is given'}"
-
-
-def _room(seen: Prospect) -> str:
-    free = seen.room.free
-    left = "without limit" if free == NO_LIMIT else f"{free:g} chips left"
-    return ", ".join(part for part in (left, seen.room.why) if part)
-
-
-def _grouped(seen: Sequence[Prospect], said: Sequence[str]) -> str:
-    """Say once what is the same of several places."""
-    groups: dict[str, list[str]] = {}
-    for one, words in zip(seen, said, strict=True):
-        groups.setdefault(without_address(words), []).append(str(one.place))
-    return " ".join(
-        f"{words[0].upper()}{words[1:]}: {', '.join(where)}." for words, where in groups.items()
-    )
 
 
 _DEADLINE: Final = 26.0
@@ -563,10 +513,3 @@ async def preflight(site: Site, wanted: Plan) -> Preflight:
     made = blueprint(site, wanted.spec, wanted.model)
     rows = await ask_all(tuple(_questions(site, made)), _DEADLINE)
     return Preflight(checks=tuple(without_echo(rows)))
-
-
-def _questions(site: Site, made: Blueprint) -> Iterable[Question]:
-    yield from ground_questions(site, made)
-    yield from models.hub_questions(site.settings, made.spec)
-    yield from name_questions(site, made)
-    yield from place_questions(site, made)

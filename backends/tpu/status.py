@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NoReturn
 
 import anyio
 
@@ -78,17 +78,9 @@ _FIXES: Final = {
 }
 
 
-class Over(NamedTuple):
-    """That a VM is no more."""
-
-    failure: Failure
-    at: datetime | None
-    """Since when, as far as that is known."""
-
-
-async def why_gone(seen: Look) -> Over:
-    """Say why its VM is gone, or stands there as a leftover."""
-    kept, chip = seen.kept, seen.chip
+async def why_gone(seen: Look) -> tuple[Failure, datetime | None]:
+    """Say why its VM is gone, or stands there as a leftover; and since when, if that is known."""
+    kept, chip, ends = seen.kept, seen.chip, expires_at(seen)
     place = chip.place if chip else kept.placed if kept else None
     told: Ended | None = None
     if place is not None:
@@ -97,45 +89,29 @@ async def why_gone(seen: Look) -> Over:
     code: str = told.code if told else "NOT_KNOWN"
     words = told.words if told else ""
     if code == "NOT_KNOWN":
-        code, words = _by_itself(seen), words or (chip.why if chip else "")
-    where = f" ({place})" if place else ""
-    cause = f"{_CAUSES[code]}{where}. {words}".strip()
-    fix = f"{_FIXES.get(code, f'{_AGAIN}.')}{_leftover(chip)}"
-    return Over(Failure(code=code, cause=cause, fix=fix), _at(seen, told, code))
+        code, words = _by_itself(chip), words or (chip.why if chip else "")
+        code = "EXPIRED" if ends and ends <= seen.now else code
+    cause = f"{_CAUSES[code]}{f' ({place})' if place else ''}. {words}".strip()
+    fix = _FIXES.get(code, f"{_AGAIN}.")
+    if chip is not None:  # an instance that was stopped keeps its disk
+        bills = "bills its disk until then, though no chip"
+        quota = "bills nothing and counts against the quota"
+        fix += (
+            f" Call destroy_vllm to be rid of what is left: {SAID[chip.place.plane]} {chip.id} in"
+            f" {chip.place.zone} ({chip.said})"
+            f" {bills if chip.place.plane == 'compute' else quota}."
+        )
+    at = (told.at if told else None) or (ends if code == "EXPIRED" else None)
+    return Failure(code=code, cause=cause, fix=fix), at
 
 
-def _by_itself(seen: Look) -> str:
-    """Say what a leftover tells by itself, or the time at which its VM was to end."""
-    chip, ends = seen.chip, expires_at(seen)
-    if ends and ends <= seen.now:
-        return "EXPIRED"
+def _by_itself(chip: Chip | None) -> str:
+    """Return the code of what a leftover tells by itself."""
     if chip is None:
         return "NOT_KNOWN"
     if chip.state is ChipState.FAILED:
         return "REQUEST_FAILED"
     return {"service": "PREEMPTED", "user": "DELETED_ELSEWHERE"}.get(chip.taken_by, "NOT_KNOWN")
-
-
-def _at(seen: Look, told: Ended | None, code: str) -> datetime | None:
-    if told and told.at:
-        return told.at
-    return expires_at(seen) if code == "EXPIRED" else None
-
-
-def _leftover(chip: Chip | None) -> str:
-    if chip is None:
-        return ""
-    return (
-        f" Call destroy_vllm to be rid of what is left: {SAID[chip.place.plane]} {chip.id} in"
-        f" {chip.place.zone} ({chip.said}) {_held(chip)}."
-    )
-
-
-def _held(chip: Chip) -> str:
-    """Say what a leftover still takes: an instance that was stopped keeps its disk."""
-    if chip.place.plane == "compute":
-        return "bills its disk until then, though no chip"
-    return "bills nothing and counts against the quota"
 
 
 def script_failed(seen: Look, said: ScriptLine) -> Failure:
@@ -297,10 +273,10 @@ async def read_status(
 ) -> Deployment:
     """Say what a deployment does now, of which at least one of the two is known."""
     seen = Look(site, kept, chip, now)
-    if kept and kept.deleting:
-        return _waits(seen, State.DELETING, DELETING)
     if kept and kept.failure:
         return deployment_record(seen, State.FAILED, _since(seen), failure=kept.failure)
+    if kept and kept.deleting:
+        return _waits(seen, State.DELETING, DELETING)
     if kept and kept.placed is None:
         return _searched(seen, kept)
     return await _by_its_chip(seen)
@@ -339,10 +315,9 @@ def _waits(seen: Look, state: State, phase: str) -> Deployment:
 async def _by_its_chip(seen: Look) -> Deployment:
     chip = seen.chip
     if chip is None or chip.state.leftover:
-        ended = await why_gone(seen)
-        since = ended.at or seen.begun
-        state = State.EXPIRED if ended.failure.code == State.EXPIRED.name else State.FAILED
-        return deployment_record(seen, state, since, failure=ended.failure, ended=ended.at)
+        failure, at = await why_gone(seen)
+        state = State.EXPIRED if failure.code == State.EXPIRED.name else State.FAILED
+        return deployment_record(seen, state, at or seen.begun, failure=failure, ended=at)
     if chip.state is ChipState.WAITING:
         return _waits(seen, State.QUEUED, SEARCHING)
     if chip.state is ChipState.RUNNING:

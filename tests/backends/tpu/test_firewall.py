@@ -168,6 +168,17 @@ async def test_a_call_that_fails_is_looked_at(
         assert (await listed(site) == before) is (error is not None)
 
 
+async def test_a_rule_that_google_took_and_did_not_make_is_a_failure(
+    plane: GooglePlane, project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its operation alone says so."""
+    monkeypatch.setattr(firewall, "failure_of", lambda _operation: "No more rules.")
+    async with opened(plane, project, google_allowed_addresses=HOME) as site:
+        with pytest.raises(CloudRefused) as caught:
+            await let_in(site)
+    assert caught.value.cause == "No more rules."
+
+
 @pytest.mark.parametrize("said", ["home", "2001:db8::1", "203.0.113.7/24"])
 async def test_what_is_no_range_is_refused_before_anything_is_made(
     plane: GooglePlane, project: str, said: str

@@ -47,15 +47,6 @@ async def test_google_sends_no_line_without_one_of_the_words(
     assert len([call for call in stage.project.calls if call.endswith("/ListLogEntries")]) == 1
 
 
-async def test_a_certificate_is_no_line(stage: Stage) -> None:
-    """That it was made is said, its text is not; nor is it found by what it holds."""
-    stage.chip()
-    stage.told("certificate", PEM)
-    assert "MIIB" not in " ".join(await texts(stage))
-    assert await texts(stage, contains=("made; get_endpoint",))
-    assert not await texts(stage, contains=("MIIB",))
-
-
 async def test_what_the_platform_says_can_be_left_out(stage: Stage) -> None:
     """The script's words, and what Google tells of the node; of this node alone."""
     place = Place("us-east5-b", "queued")
@@ -85,11 +76,3 @@ async def test_a_vm_without_a_log_shows_its_serial_port(stage: Stage) -> None:
     stage.told("booting", ago=200)
     assert await texts(stage, since=NOW - timedelta(seconds=10)) == []
     assert await texts(stage, contains=("login",)) == []
-
-
-async def test_a_search_has_no_lines_yet(tmp_path: Path) -> None:
-    """And nobody's else are taken for its own."""
-    async with staged(tmp_path) as stage:
-        stage.kept(attempt(""))
-        stage.wrote("theirs", name="other")
-        assert await pages(stage) == []

@@ -7,7 +7,7 @@ import pytest
 from backends.tpu import chips
 from backends.tpu.planes import ChipState
 from backends.tpu.site import Site
-from core.errors import InvalidArgument, NotFound, NotOurs
+from core.errors import InvalidArgument, NotOurs
 from core.settings import GooglePlane
 from tests.backends.tpu.planted import NO_CHIP, ZONE, foreign, ours, until
 from tests.backends.tpu.sites import opened
@@ -48,29 +48,6 @@ async def test_everything_is_shown_whoever_made_it_and_by_whichever_control_plan
     assert rows["theirs"].deployment == ""
 
 
-async def test_leftovers_of_ours_go_first(plane: GooglePlane, stocked_out: str) -> None:
-    async with opened(plane, stocked_out) as site:
-        await foreign(site, "a-theirs")
-        await ours(site)
-        await until(site, OURS, ChipState.FAILED)
-        await ours(site, "alive", zone="us-east5-a", seconds=864_000)
-        first, *others = await chips.list_queue(site)
-    assert (first.id, first.leftover, first.state) == (OURS, True, "FAILED")
-    assert first.why
-    assert not any(row.leftover for row in others if row.ours)
-
-
-async def test_a_leftover_of_ours_is_deleted_and_seen_to_be_gone(
-    plane: GooglePlane, stocked_out: str
-) -> None:
-    async with opened(plane, stocked_out) as site:
-        await foreign(site, "theirs")
-        await ours(site)
-        await until(site, OURS, ChipState.FAILED)
-        assert await chips.delete_leftover(site, ZONE, OURS) is True
-        assert await ids(site) == ["theirs"]
-
-
 async def test_a_leftover_that_another_target_made_is_ours_as_well(
     plane: GooglePlane, stocked_out: str, tmp_path: Path
 ) -> None:
@@ -104,19 +81,6 @@ async def test_what_is_no_leftover_is_not_deleted_as_one(
         with pytest.raises(InvalidArgument) as refused:
             await chips.delete_leftover(site, ZONE, OURS)
         assert "destroy_vllm(target='tpu-v6e-1', name='gemma')" in refused.value.fix
-        assert await ids(site) == [OURS]
-
-
-async def test_a_leftover_that_is_not_there_is_not_found(
-    plane: GooglePlane, stocked_out: str
-) -> None:
-    """In another zone it is not there either."""
-    async with opened(plane, stocked_out) as site:
-        await ours(site)
-        await until(site, OURS, ChipState.FAILED)
-        for zone, name in (("us-east5-a", OURS), (ZONE, "nobody")):
-            with pytest.raises(NotFound):
-                await chips.delete_leftover(site, zone, name)
         assert await ids(site) == [OURS]
 
 

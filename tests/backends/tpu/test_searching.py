@@ -98,6 +98,15 @@ async def test_a_request_that_fails_later_tells_why_and_leaves_no_leftover(
     assert cloud.alive() == [B]
 
 
+async def test_what_the_operation_refuses_in_a_moment_is_known_at_once(tmp_path: Path) -> None:
+    """Google took the call, and says in the operation alone that it gives none."""
+    refusal = NoCapacity("", cause="No more.", fix="Wait.")
+    cloud = Cloud(scripts={A: Script(becomes=ChipState.FAILED, after=0, refusal=refusal)})
+    site = site_on(cloud, tmp_path)
+    kept = await search.carry_on(site, wanted(site, cloud), (), seconds=0)
+    assert outcomes(await search.carry_on(site, kept, (), seconds=0)) == [(A, "NO_CAPACITY")]
+
+
 async def test_a_leftover_without_an_error_is_read_by_its_words(tmp_path: Path) -> None:
     """Otherwise it is only said to have failed."""
     words = 'FLEX_START provisioning model is not supported for accelerator type "v6e-1"'

@@ -62,16 +62,6 @@ async def test_a_zone_without_the_hardware_is_last(
     assert rows.index(row) > 1
 
 
-async def test_chips_of_another_number_are_other_hardware(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    controls.set(project, tpu_zones={B: {"accelerators": ("v6e-1",)}})
-    async with opened(plane, project, "tpu-v6e-1") as site:
-        assert (await seen(site)).hardware is True
-    async with opened(plane, project, "tpu-v6e-8") as site:
-        assert (await seen(site)).hardware is False
-
-
 async def test_a_pool_of_nothing_leaves_the_other_control_plane(
     plane: GooglePlane, project: str, controls: Controls
 ) -> None:
@@ -93,17 +83,6 @@ async def test_no_quota_in_either_pool_is_no_zone(
     assert named(rows, B).usable is False
     assert named(rows, A).usable is True
     assert {one.limit for one in named(rows, B).quotas} >= {0}
-
-
-async def test_a_limit_below_the_chips_of_the_target_is_too_little(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    controls.set(project, tpu_quotas={"compute": 4, "tpu": 4})
-    async with opened(plane, project, "tpu-v6e-4") as site:
-        assert (await seen(site)).usable is True
-    async with opened(plane, project, "tpu-v6e-8") as site:
-        row = await seen(site)
-    assert (row.usable, "8 asked for" in row.verdict) == (False, True)
 
 
 async def test_where_nobody_has_seen_flex_start_it_is_not_known(
@@ -176,12 +155,6 @@ async def test_zones_that_no_list_of_ours_names_are_found(
     async with opened(plane, project) as site:
         row = await seen(site, "asia-northeast1-b")
     assert (row.hardware, row.accepts) == (True, None)
-
-
-async def test_the_zone_of_the_settings_is_among_them(plane: GooglePlane, project: str) -> None:
-    async with opened(plane, project, google_cloud_zone="us-south1-a") as site:
-        row = await seen(site, "us-south1-a")
-    assert row.hardware is False
 
 
 async def test_what_cannot_be_read_is_not_known_and_says_why(
