@@ -80,11 +80,11 @@ class Pattern(Record):
 
     code: str
     pattern: str
-    """A regular expression over one line."""
+    """A regular expression over one line; line breaks in it are only for the reader."""
     cause: str = ""
     """{name} is a group of the pattern; empty is the line itself."""
     fix: str
-    next: tuple[Step, ...] = ()
+    next: tuple[Step, ...] = (Step(tool="deploy_vllm"),)
     """Tools that do what `fix` says. An argument that is "{name}" is the number of that group; an
     empty one is left out, whatever was asked for before."""
     hints: tuple[str, ...] = ()
@@ -124,7 +124,10 @@ def asked_words(writer: Writer = "engine") -> tuple[str, ...]:
 @cache
 def catalogue(writer: Writer = "engine") -> tuple[Pattern, ...]:
     """Give the entries of one writer in their order; the first that fits wins."""
-    return tuple(Pattern.model_validate(row) for row in _read(writer).get("failure", []))
+    rows = _read(writer).get("failure", [])
+    return tuple(
+        Pattern.model_validate(row | {"pattern": row["pattern"].replace("\n", "")}) for row in rows
+    )
 
 
 @cache

@@ -18,7 +18,7 @@ class Seen(NamedTuple):
     writer: Writer
     code: str
     line: str
-    words: str
+    words: str = ""
 
     def __str__(self) -> str:
         """As a test's name shows it."""

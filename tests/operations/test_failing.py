@@ -15,12 +15,12 @@ from tests.tools.world import assert_envelope, assert_same_facts
 
 MODES: Final = {
     "oom": "DOES_NOT_FIT",
-    "tpu-program-allocation": "TPU_PROGRAM_DOES_NOT_FIT",
+    "tpu-program-allocation": "TPU_HBM_EXCEEDED",
     "tpu-hlo-memory": "TPU_HBM_EXCEEDED",
     "chunked-mm-input": "MM_BATCH_TOO_SMALL",
-    "wna16-kernel": "NO_KERNEL_FOR_QUANTIZATION",
-    "limit-mm-json": "MM_JSON_LOST_QUOTES",
-    "triton-shared-memory": "SHARED_MEMORY_TOO_SMALL",
+    "wna16-kernel": "NO_KERNEL_FOR_ACCELERATOR",
+    "limit-mm-json": "BAD_ENGINE_ARGUMENT",
+    "triton-shared-memory": "NO_KERNEL_FOR_ACCELERATOR",
     "per-layer-attribute": "VERSION_MISMATCH",
     "kv-cache-too-small": "KV_CACHE_TOO_SMALL",
     "hub-gated": "MODEL_GATED",
