@@ -59,6 +59,8 @@ RETRIED: Final = re.compile(
 )
 """What was tried again ended nothing; the last try raises, and says so in other words. Nor did what
 a caller gave up."""
+_PYTHON_WARNS: Final = re.compile(r"^\S{1,300}:\d{1,6}: \w*Warning: ")
+"""Written once as a module is loaded, and of no request."""
 _OF_ANY: Final = (
     *("error", "exception", "fatal", "panic", "core dumped", "exit code", "traceback", "fail"),
     *("cannot", "could not", "unable", "denied", "refused", "killed", "terminated", "exceed"),
@@ -92,6 +94,8 @@ class Pattern(Record):
     rank: Rank = "cause"
     """A result comes of another failure, which says more; an end says only that it ended; a
     warning ends nothing by itself."""
+    last: bool = False
+    """It is by the form of an answer alone, and asked where no other entry fits."""
     levels: tuple[Severity, ...] = ()
     """Of the lines that name their level, those that mean it: only error where none is given, and
     any for a warning. A line without a level may always mean it."""
@@ -158,7 +162,8 @@ def fits(entry: Pattern, text: str, grave: Gravity) -> bool:
 
     Engines look for what need not be there and write of it, and try again what failed.
     """
-    return _is_as_grave(entry, grave) and (entry.rank == "warning" or not RETRIED.search(text))
+    spares = _PYTHON_WARNS if entry.rank == "warning" else RETRIED
+    return _is_as_grave(entry, grave) and not spares.search(text)
 
 
 def _is_as_grave(entry: Pattern, grave: Gravity) -> bool:
@@ -213,7 +218,11 @@ def rows(writer: Writer) -> tuple[Row, ...]:
     """Return the entries that lines of one writer's log are judged by, in the order for a line."""
     return tuple(
         Row(
-            (RANKS.index(entry.rank), by in _PLATFORMS, number + 10_000 * (by != writer)),
+            (
+                RANKS.index(entry.rank),
+                by in _PLATFORMS,
+                number + 10_000 * (by != writer) + 20_000 * entry.last,
+            ),
             by,
             entry,
             re.compile(entry.pattern),
@@ -221,7 +230,18 @@ def rows(writer: Writer) -> tuple[Row, ...]:
         )
         for by in SPEAKERS[writer]
         for number, entry in enumerate(catalogue(by))
+        if by == writer or writer != "ollama" or entry.code in _of_machine()
     )
+
+
+@cache
+def _of_machine() -> frozenset[str]:
+    """Return what a log of Ollama may say in the words of the machine or of a container.
+
+    vLLM's own words in it are another program's.
+    """
+    own = (entry.code for entry in catalogue("ollama"))
+    return frozenset((*own, *_read("ollama")["of_machine"]))
 
 
 def known_by(
@@ -235,6 +255,8 @@ def known_by(
     for row in known.likely(text):
         if (row.of_platform and not platform) or (found and row.entry.rank != "cause"):
             continue
+        if row.entry.last and is_exception(text) and not body_of(text).startswith("Error:"):
+            continue  # a program's words, not an answer of the cloud
         able = unsure or _is_as_grave(row.entry, grave)
         if not able or (match := row.wanted.search(text)) is None:
             continue
@@ -483,9 +505,13 @@ _OTHERS_WORDS: Final = re.compile(
     r"(?:[A-Za-z_.]*\.)?(?:KeyError|IndexError|LookupError|StopIteration|AttributeError)\b"
 )
 """What a look-up that failed says little of, where another exception was made of it."""
-_CLOSED: Final = re.compile(r"(?i)shut(?:ting)? ?down|exiting|finished|waiting for|destroy|cleanup")
+_CLOSED: Final = re.compile(
+    r"(?i)shut(?:ting)? ?down|exiting|finished|waiting for|destroy|cleanup|terminat|killing"
+)
 _OUTLIVED: Final = 5
 """Lines of calm after which a word of error, that was no exception, ended nothing."""
+_ALIVE: Final = 2
+"""Lines of the engine's own work after the last word of error, of one that says no end."""
 _MOST_KINDS: Final = 1_000
 _GOES_ON: Final = re.compile(r"(?:\([^()]{1,80}\) )?(?:INFO|WARNING) \d\d-\d\d ")
 """What the engine itself writes while all goes on."""
@@ -620,6 +646,8 @@ class _Boot:
         self.spoken = self.spares = self.unsure_at = self.framed = 0
         self.dying = False
         """Whether a line has said that it ends."""
+        self.of_engine = False
+        """Whether an engine's own lines are in it."""
 
     @property
     def tells(self) -> bool:
@@ -796,6 +824,7 @@ class Judge:
                 boot.closed = boot.closed or known.number
         elif boot.closed and known.number > boot.closed + _TIDYING:
             return  # what falls over when the end is told already is no cause of it
+        boot.after = 0
         old = boot.known
         if old is None or known.row.place < old.row.place:
             if old is None or not _WAITS.search(old.match.string):
@@ -859,6 +888,7 @@ class Judge:
             boot.doubtful = [*boot.doubtful[-2:], _Grave(body_of(text).strip(), number, "warning")]
         if newest and newest.exception and not newest.more and not grave.is_spoken:
             newest.more = body_of(text).strip()
+        boot.of_engine = boot.of_engine or bool(_OF_ENGINE.match(text))
         boot.after += bool(_GOES_ON.match(text)) and not _CLOSED.search(text)
         if grave.is_spoken and grave.severity == "info" and not _CLOSED.search(text):
             boot.calm += 1
@@ -891,13 +921,17 @@ class Judge:
         if known and known.rank == "warning" and (known.is_quiet or (unknown and boot.ended)):
             known = None
         last = boot.last_words
+        if boot.of_engine and last and not _is_called(last):
+            last = None  # an engine's last word that it calls no error is of what it goes on after
         if not known and not unknown and last and last.number + 2 >= boot.number:
             unknown = [last]
-        serves = boot.started and not boot.ended
-        if not known and unknown and serves and not unknown[0].exception:
+        lives = not (boot.ended or boot.dying)
+        if lives and boot.after >= _ALIVE and (not known or known.rank == "cause"):
+            return None  # work goes on
+        if not known and unknown and boot.started and not boot.ended and not unknown[0].exception:
             return None  # no word of error ends what serves
-        if not known and unknown and boot.after and not (boot.ended or boot.dying):
-            unknown = [one for one in unknown if one.exception or not one.bare]
+        if not known and unknown and boot.of_engine and lives:
+            unknown = [one for one in unknown if one.exception or not one.bare or _is_called(one)]
         if known and (not unknown or _says_more(known, unknown[0])):
             return self._of_known(known, boot)
         return self._of_unknown(unknown, boot) if unknown else None
@@ -1043,6 +1077,10 @@ def _last_said(boot: _Boot) -> list[str]:
     unsure = [boot.unsure.match.string] if boot.unsure else []
     said = (*unsure, *reversed(boot.raised), *reversed(boot.said[-2:]))
     return [quoted(body_of(one).strip(), 400) for one in said]
+
+
+def _is_called(grave: _Grave) -> bool:
+    return bool(_CALLED_ERROR.search(grave.text))
 
 
 def _may_end(text: str) -> bool:

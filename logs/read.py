@@ -330,7 +330,7 @@ _SEVERITY_SPOKEN: Final = (
     # vLLM, uvicorn, Python's logging: «(EngineCore pid=1) ERROR 11-20 …», «INFO:     …».
     re.compile(rf"{_LEAD}\[?({_NAMES})\]?(?=[\s:,|\[]|$)"),
     # glog and abseil: «E1120 11:32:07», and XLA's «2026-11-20 …: E external/xla/…».
-    re.compile(rf"{_LEAD}\[?([IWEF])\d{{3,8}} \d\d:\d\d:\d\d"),
+    re.compile(rf"{_LEAD}(?:\[rank\d+\]:)?\[?([IWEF])\d{{3,8}} \d\d:\d\d:\d\d"),
     re.compile(r"[0-9][0-9 T:.,Z+-]{9,35}: ([IWEF]) [\w/.-]+:\d+\]"),
     # Ray's and Rust's «[2026-11-20 11:32:07,036 W 55 55] …», nginx's and Lightning's «[warn] …».
     re.compile(

@@ -232,7 +232,7 @@ def _codes(writer: Writer) -> frozenset[str]:
 @cache
 def _rank(code: str, writer: Writer) -> str:
     own = [one.rank for by in (writer, "engine") for one in catalogue(by) if one.code == code]
-    return own[0] if own else "cause"
+    return "warning" if own and set(own) == {"warning"} else "cause"
 
 
 @cache

@@ -153,3 +153,9 @@ def test_a_boot_that_went_well_has_no_errors(real_log: Path) -> None:
     """A real engine warns of much and fails at nothing."""
     lines = real_log.read_text(errors="replace").splitlines()
     assert {gravity(clean(line)).severity for line in lines} == {"info", "warning"}
+
+
+def test_a_rank_between_process_and_level_hides_no_level() -> None:
+    """Torch writes so from a worker's process."""
+    line = "(Worker_TP1 pid=47) [rank1]:W0509 04:43:46.121000 47 torch/a.py:1] Not enough SMs"
+    assert gravity(line)[:2] == ("warning", True)

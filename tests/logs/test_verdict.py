@@ -273,3 +273,49 @@ def test_what_is_held_does_not_grow_with_the_lines() -> None:
     verdict = judge.verdict()
     assert verdict
     assert len(verdict.failure.evidence) <= 6
+
+
+WORK = "(EngineCore pid=7) INFO 11-20 12:00:01 [loggers.py:1] Engine 000: Running: 1 reqs"
+DEATH = "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause."
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "(EngineCore pid=7) ERROR 11-20 12:00:00 [a.py:1] ValueError: nobody knows that",
+        "(APIServer pid=1) ERROR 11-20 12:00:00 [a.py:1] json.decoder.JSONDecodeError: Extra data",
+    ],
+)
+def test_what_an_engine_goes_on_after_ended_nothing(word: str) -> None:
+    """Known or not, an error after which it works is none; one after which it dies is."""
+    assert judged([word, WORK, WORK]) is None
+    assert judged([word, WORK]) is not None
+    assert judged([word, WORK, WORK, DEATH]) is not None
+
+
+def test_an_engines_last_line_is_its_end_only_if_it_calls_itself_an_error() -> None:
+    """A log that is cut off ends with any line."""
+    assert judged([WORK, "Cannot use version 2 of that on this device"]) is None
+    assert judged([WORK, "error: cannot use version 2 of that"]) is not None
+
+
+def test_vllms_words_are_not_ollamas() -> None:
+    """In a log of Ollama a library of vLLM's is another program's; a full disk is the machine's."""
+    words = "ImportError: vllm/_C.abi3.so: undefined symbol: _ZN5torch3jit17"
+    full = judged(["OSError: [Errno 28] No space left on device"], "ollama")
+    unknown = judged([words], "ollama")
+    assert full
+    assert unknown
+    assert (full.failure.code, unknown.failure.code) == ("DISK_FULL", UNKNOWN_CAUSE)
+
+
+def test_the_form_of_a_clouds_answer_counts_in_no_programs_exception() -> None:
+    """Google's error 403 says that something is not allowed; an exception may quote one."""
+    answer = "googleapi: Error 403: The principal may not read that, forbidden"
+    codes = []
+    for line in (answer, f"app.ReadError: {answer}"):
+        judge = Judge("cloud_run", mixed=True)
+        judge.feed([line])
+        verdict = judge.verdict()
+        codes.append(verdict and verdict.failure.code)
+    assert codes == ["CALLER_NOT_ALLOWED", UNKNOWN_CAUSE]
