@@ -31,13 +31,13 @@ from core.errors import (
     WaitedTooLong,
     did_you_mean,
 )
-from core.journal import BROKEN_OFF, Journal, Outcome
+from core.journal import BROKEN_OFF, Outcome
 from core.redaction import MASK, one_line, redact
 from core.reply import failure, in_full, noted_first
 from core.settings import Settings
 from operations.journal import outcome_of
 from operations.runtime import Runtime
-from tools.surface import GIVEN, TOOLS, Registered, offered, result
+from tools.surface import GIVEN, TOOLS, offered, result
 
 _CHARACTERS: Final = 80
 """Of a client's name and version, which it may choose freely."""
@@ -262,69 +262,78 @@ class Gate(Middleware):
         call_next: CallNext[CallToolRequestParams, ToolResult],
     ) -> ToolResult:
         """Refuse, write down, call, and put foreign errors into our words."""
-        rt = _runtime(context)
+        rt, message = _runtime(context), context.message
         with (
-            span_of(context.message.name, rt) as span,
-            understood(context.message),
-            in_full(full=_wants_detail(context.message)),
+            span_of(message.name, rt) as span,
+            understood(message),
+            in_full(full=_wants_detail(message)),
         ):
-            reply = await _reply(context, call_next, rt)
-            tell(span, context.message.arguments or {}, _told(reply), rt)
-        return reply
+            _drop_nulls(message)
+            GIVEN.set(dict(message.arguments or {}))
+            entry = _Entry()
+            try:
+                _refuse(message, rt)
+                with journalled(entry, context, rt):
+                    try:
+                        with patience() as waited:
+                            entry.reply = await call_next(context)
+                        if waited.cancelled_caught:
+                            entry.reply = _failed(_late(message), rt)
+                    except ValidationError as exc:
+                        entry.reply = _failed(_invalid(message.name, exc), rt)
+                    except ToolError as exc:
+                        entry.reply = _failed(_bug(message.name, exc), rt)
+            except OpsError as exc:
+                entry.reply = _failed(exc, rt)
+            assert entry.reply is not None
+            tell(span, message.arguments or {}, _told(entry.reply), rt)
+        return entry.reply
 
 
-async def _reply(
-    context: MiddlewareContext[CallToolRequestParams],
-    call_next: CallNext[CallToolRequestParams, ToolResult],
-    rt: Runtime,
-) -> ToolResult:
-    registered = TOOLS.get(context.message.name)
-    if registered is None:
-        return _failed(_unknown(context.message.name), rt)
-    _drop_nulls(context.message)
-    GIVEN.set(dict(context.message.arguments or {}))
-    wakes = _wakes(context.message)
-    refused = _refusal(registered, rt, wakes=wakes)
-    if refused:
-        return _failed(refused, rt)
-    if registered.writes or wakes:
-        return await _written_down(context, call_next, rt)
-    return await _answered(context, call_next, rt)
+class _Entry:
+    """A call, and what it was answered."""
+
+    reply: ToolResult | None = None
 
 
-async def _written_down(
-    context: MiddlewareContext[CallToolRequestParams],
-    call_next: CallNext[CallToolRequestParams, ToolResult],
-    rt: Runtime,
-) -> ToolResult:
+@contextmanager
+def journalled(
+    entry: _Entry, context: MiddlewareContext[CallToolRequestParams], rt: Runtime
+) -> Iterator[None]:
+    """Write down a call that may change anything: before it, and how it ended.
+
+    Raises:
+        OpsError: It cannot be written down; what only ends cost is done all the same.
+    """
+    tool = context.message.name
+    if not (TOOLS[tool].writes or _wakes(context.message)):
+        yield
+        return
     arguments = redact(_without_token(context.message.arguments or {}), rt.secrets)
     journal = rt.stage.journal
     assert context.fastmcp_context is not None
-    who = caller(context.fastmcp_context)
     try:
-        number = journal.begin(who, context.message.name, arguments)
+        number = journal.begin(caller(context.fastmcp_context), tool, arguments)
     except OpsError as exc:
-        if context.message.name in _ENDS_COST:
-            _log.warning("%s is not in the journal: %s", context.message.name, exc.summary)
-            return await _answered(context, call_next, rt)
-        return _failed(exc, rt)
-    outcome = Outcome(result=BROKEN_OFF)
+        if tool not in _ENDS_COST:
+            raise
+        _log.warning("%s is not in the journal: %s", tool, exc.summary)
+        yield
+        return
     try:
-        reply = await _answered(context, call_next, rt)
-        outcome = outcome_of(arguments, _told(reply))
+        yield
     finally:
-        _end(journal, number, context.message.name, outcome)
-    return reply
+        answered = entry.reply is not None
+        outcome = (
+            outcome_of(arguments, _told(entry.reply)) if answered else Outcome(result=BROKEN_OFF)
+        )
+        try:
+            journal.end(number, outcome)
+        except OpsError as exc:
+            _log.warning("The end of %s is not in the journal: %s", tool, exc.summary)
 
 
-def _end(journal: Journal, number: int, tool: str, outcome: Outcome) -> None:
-    try:
-        journal.end(number, outcome)
-    except OpsError as exc:
-        _log.warning("The end of %s is not in the journal: %s", tool, exc.summary)
-
-
-def _told(reply: ToolResult) -> dict[str, Any]:
+def _told(reply: ToolResult | None) -> dict[str, Any]:
     """Give the envelope; a question to a human has none."""
     return getattr(reply, "structured_content", None) or {}
 
@@ -355,27 +364,13 @@ def _without_token(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: MASK if name in _SECRET else said for name, said in arguments.items()}
 
 
-async def _answered(
-    context: MiddlewareContext[CallToolRequestParams],
-    call_next: CallNext[CallToolRequestParams, ToolResult],
-    rt: Runtime,
-) -> ToolResult:
-    try:
-        with patience() as waited:
-            return await call_next(context)
-    except ValidationError as exc:
-        return _failed(_invalid(context.message.name, exc), rt)
-    except ToolError as exc:
-        return _failed(_bug(context.message.name, exc), rt)
-    assert waited.cancelled_caught
-    return _failed(_late(context.message), rt)
-
-
-def _refusal(registered: Registered, rt: Runtime, *, wakes: bool) -> OpsError | None:
-    name = registered.tool.name
-    if rt.settings.read_only and (registered.writes or wakes):
-        return _read_only(name, writes=registered.writes)
-    return None
+def _refuse(message: CallToolRequestParams, rt: Runtime) -> None:
+    """Raise an error for what there is not, and for what this server may not do."""
+    registered = TOOLS.get(message.name)
+    if registered is None:
+        raise _unknown(message.name)
+    if rt.settings.read_only and (registered.writes or _wakes(message)):
+        raise _read_only(message.name, writes=registered.writes)
 
 
 def _read_only(name: str, *, writes: bool) -> ReadOnly:

@@ -167,16 +167,23 @@ def ops_tool(
         async def call(*args: P.args, **kwargs: P.kwargs) -> Any:
             rt = kwargs["rt"]
             assert isinstance(rt, Runtime)
-            with collecting_notes() as notes:
-                try:
-                    answer = await _until_agreed(lambda: fn(*args, **kwargs))
-                    envelope = success(answer, notes, offered(rt))
-                except OpsError as exc:
-                    _offer_choices(exc, fn, kwargs)
-                    envelope = failure(exc, notes, offered(rt))
-                except HumanNeeded as needed:
-                    return needed.result
-            return result(envelope, rt)
+            before = AGREED.set("")
+            try:
+                while True:  # after a yes anew: while a human thinks, the world may change
+                    try:
+                        with collecting_notes() as notes:
+                            envelope = success(await fn(*args, **kwargs), notes, offered(rt))
+                    except HumanAgreed as agreed:
+                        AGREED.set(agreed.bound_to)
+                    except HumanNeeded as needed:
+                        return needed.result
+                    except OpsError as exc:
+                        _offer_choices(exc, fn, kwargs)
+                        return result(failure(exc, notes, offered(rt)), rt)
+                    else:
+                        return result(envelope, rt)
+            finally:
+                AGREED.reset(before)
 
         tool = _as_tool(fn, call, annotations, group)
         parameters = tool.parameters["properties"]
@@ -215,19 +222,6 @@ def _as_tool(
     looks = bool(annotations.read_only_hint) and "prompt" not in tool.parameters["properties"]
     tool.parameters = _slim(tool.parameters, has_detail=looks)
     return tool
-
-
-async def _until_agreed(call: Callable[[], Awaitable[Answer]]) -> Answer:
-    """Begin anew after each yes: while a human thinks, the world may change."""
-    before = AGREED.set("")
-    try:
-        while True:
-            try:
-                return await call()
-            except HumanAgreed as said:
-                AGREED.set(said.bound_to)
-    finally:
-        AGREED.reset(before)
 
 
 _ADVICE: Final = frozenset({"summary", "cause", "fix", "how_to_remove", "warnings"})
