@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import anyio
-from google.cloud.run_v2.types import Condition, Container, Probe, Revision, Service
+from google.cloud.run_v2.types import Condition, Container, Revision, Service
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.types import Receive, Scope, Send
@@ -20,7 +20,6 @@ from simulators.common.doors import Answer, Door, TurnedAway, open_door, pass_on
 from simulators.common.programs import (
     CannotStart,
     EngineProcess,
-    Guard,
     Program,
     environment,
     guard_of,
@@ -46,33 +45,23 @@ from simulators.google.state import GCLOUD_CLIENT, Instance, InvalidToken, Proje
 _PULLED: Final = re.compile(r"ollama pull ([\w./:-]+)(?: && ollama cp [\w./:-]+ ([\w./:-]+))?")
 
 
-def is_ollama(project: Project, container: Container) -> bool:
-    """Whether its image, or what its image was built from, is Ollama's."""
-    name = container.image.partition("@")[0].partition(":")[0]
-    return name.endswith("ollama/ollama") or _pulled(project, container) is not None
+def _ollama(project: Project, container: Container) -> list[str] | None:
+    """Return what the simulated engine serves in the place of Ollama; None of another image.
 
-
-def ollama_words(project: Project, container: Container) -> list[str]:
-    """Give what the simulated engine is to serve in its place."""
-    names = _pulled(project, container) or ("ollama",)
-    served = ("--served-model-name", *names, "--port", _port(container))
-    return [names[0].replace(":", "-"), *served]
-
-
-def _port(container: Container) -> str:
-    host = next((one.value for one in container.env if one.name == "OLLAMA_HOST"), "")
-    return host.rpartition(":")[2] or "8080"
-
-
-def _pulled(project: Project, container: Container) -> tuple[str, ...] | None:
-    """Give the names of the model that its build pulled."""
-    reference = container.image.partition("@")[0]
+    The names of the model are those that the image's build pulled.
+    """
+    reference = container.image.partition("@")[0].partition(":")[0]
+    names: tuple[str, ...] | None = ("ollama",) if reference.endswith("ollama/ollama") else None
     for build in project.builds.values():
-        if any(image.partition(":")[0] == reference.partition(":")[0] for image in build.images):
+        done = build.status == type(build).Status.SUCCESS
+        if done and any(image.partition(":")[0] == reference for image in build.images):
             found = _PULLED.search(str(build))
-            if found:
-                return tuple(name for name in found.groups() if name)
-    return None
+            names = tuple(filter(None, found.groups())) if found else names
+    if names is None:
+        return None
+    host = next((one.value for one in container.env if one.name == "OLLAMA_HOST"), "")
+    port = host.rpartition(":")[2] or "8080"
+    return [names[0].replace(":", "-"), "--served-model-name", *names, "--port", port]
 
 
 def program_of(project: Project, folder: Path, revision: Revision) -> Program:
@@ -84,15 +73,12 @@ def program_of(project: Project, folder: Path, revision: Revision) -> Program:
     container, ingress = engine_of(revision), ingress_of(revision)
     guard = None
     if ingress != container:
-        guard = guard_of((*ingress.command, *ingress.args), _plain(ingress))
-    ollama = is_ollama(project, container)
-    words = (
-        ollama_words(project, container)
-        if ollama
-        else served(list(container.command), list(container.args))
-    )
+        env = {variable.name: variable.value for variable in ingress.env}
+        guard = guard_of((*ingress.command, *ingress.args), env)
+    words = _ollama(project, container)
+    ollama = words is not None
     return program(
-        words,
+        words or served(list(container.command), list(container.args)),
         _environment(project, revision, rehearsed=not ollama),
         port=port_of(ingress),
         here=lambda path: _local_weights(folder, revision, path),
@@ -127,10 +113,6 @@ def _environment(project: Project, revision: Revision, *, rehearsed: bool) -> di
         else:
             env[variable.name] = variable.value
     return env
-
-
-def _plain(container: Container) -> dict[str, str]:
-    return {variable.name: variable.value for variable in container.env}
 
 
 def _local_weights(folder: Path, revision: Revision, path: str) -> str:
@@ -225,7 +207,7 @@ class Engine:
             location=parts[3],
             started=time.time(),
         )
-        self._process: Final = EngineProcess()
+        self.process: Final = EngineProcess()
         self.requests = 0
         """How many it answers now."""
         self.idle_since = time.monotonic()
@@ -233,23 +215,13 @@ class Engine:
         self.ended = anyio.Event()
 
     @property
-    def url(self) -> str:
-        """Where its process listens."""
-        return self._process.url
-
-    @property
-    def guard(self) -> Guard | None:
-        """What stands before it."""
-        return self._process.guard
-
-    @property
     def is_ready(self) -> bool:
         """Whether requests may be sent to it."""
-        return self.ready.is_set() and not self.ended.is_set() and not self._process.is_over
+        return self.ready.is_set() and not self.ended.is_set() and not self.process.is_over
 
     def stop(self, *, at_once: bool = False) -> None:
         """Tell it to end, politely unless at once; `ended` says when it has."""
-        self._process.end(at_once=at_once)
+        self.process.end(at_once=at_once)
 
     def took(self) -> None:
         """Count a request that is sent to it."""
@@ -271,7 +243,14 @@ class Engine:
         self._say("INFO", f"Starting new instance. Reason: {reason} - {_REASONS[reason]}")
         self._world.keep(self._project)
         try:
-            await self._run(program_of(self._project, self._world.folder, self._revision))
+            program = program_of(self._project, self._world.folder, self._revision)
+            beside = partial(self._probe, program)
+            status = await self.process.run(
+                self._world.nursery, program, said=self._hear, beside=beside
+            )
+            if not self.process.told_to_end.is_set():
+                how = f"called exit({status})" if status >= 0 else f"terminated on signal {-status}"
+                self._say("WARNING", f"Container {how}.")
         except CannotStart as exc:
             self._say("ERROR", str(exc))
         finally:
@@ -279,70 +258,45 @@ class Engine:
             self.ended.set()
             self._world.keep(self._project)
 
-    async def _run(self, program: Program) -> None:
-        status = await self._process.run(
-            self._world.nursery, program, said=self._hear, beside=partial(self._probe, program)
-        )
-        if not self._process.told_to_end.is_set():
-            how = f"called exit({status})" if status >= 0 else f"terminated on signal {-status}"
-            self._say("WARNING", f"Container {how}.")
-
     def _hear(self, stream: str, line: str) -> None:
         self._project.append("DEFAULT", line, self._labels, f"run.googleapis.com/{stream}")
 
     async def _probe(self, program: Program) -> None:
         knobs, probe = self._project.knobs, self._container.startup_probe
-        asked = probe.http_get.port or probe.tcp_socket.port or port_of(self._container)
-        reachable = program.reachable and program.is_asked(asked, probe.http_get.path)
-        scale = knobs.probe_scale
-        await anyio.sleep(probe.initial_delay_seconds * scale)
+        path, port = probe.http_get.path, port_of(self._container)
+        asked = probe.http_get.port or probe.tcp_socket.port or port
+        reachable = program.reachable and program.is_asked(asked, path)
+        kind = "STARTUP HTTP" if probe.http_get else "Default STARTUP TCP"
+        named = self._container.name or f"{self._revision.service}-1"
+        told = f' path "{path}"' if path else ""
+        where = f'for container "{named}" on port {probe.http_get.port or port}{told}'
+        await anyio.sleep(probe.initial_delay_seconds * knobs.probe_scale)
         if knobs.rollout == "never":
             return
         if knobs.rollout == "probe-fails":
             reachable = False
             await anyio.sleep(knobs.boot_seconds)
         for attempt in range(1, (probe.failure_threshold or 3) + 1):
-            if reachable and await self._healthy(probe, program.home):
+            if reachable and await self.process.answers(
+                path.rstrip("/") or program.home,
+                probe.timeout_seconds or 1,
+                any_status=not probe.http_get,  # a connection is enough
+            ):
                 times = "attempt" if attempt == 1 else "attempts"
-                self._say(
-                    "INFO", f"{_kind(probe)} probe succeeded after {attempt} {times} {self._where}."
-                )
+                self._say("INFO", f"{kind} probe succeeded after {attempt} {times} {where}.")
                 self.idle_since = time.monotonic()
                 self.ready.set()
                 return
-            await anyio.sleep((probe.period_seconds or 10) * scale)
-            if self._process.is_over:
+            await anyio.sleep((probe.period_seconds or 10) * knobs.probe_scale)
+            if self.process.is_over:
                 return
         times = f"{attempt} time{'s' * (attempt > 1)}"
-        self._say(
-            "ERROR",
-            f"{_kind(probe)} probe failed {times} consecutively {self._where}."
-            " The instance was not started.",
-        )
+        words = f"{kind} probe failed {times} consecutively {where}. The instance was not started."
+        self._say("ERROR", words)
         self.stop()
-
-    async def _healthy(self, probe: Probe, home: str) -> bool:
-        """Ask as the probe does; a connection is enough where it asks for no path."""
-        return await self._process.answers(
-            probe.http_get.path.rstrip("/") or home,
-            probe.timeout_seconds or 1,
-            any_status=not probe.http_get,
-        )
-
-    @property
-    def _where(self) -> str:
-        name = self._container.name or f"{self._revision.service}-1"
-        path = self._container.startup_probe.http_get.path
-        told = f' path "{path}"' if path else ""
-        asked = self._container.startup_probe.http_get.port or port_of(self._container)
-        return f'for container "{name}" on port {asked}{told}'
 
     def _say(self, severity: str, text: str) -> None:
         self._project.append(severity, text, self._labels, SYSTEM_LOG)
-
-
-def _kind(probe: Probe) -> str:
-    return "STARTUP HTTP" if probe.http_get else "Default STARTUP TCP"
 
 
 _FLEET_RHYTHM_SECONDS: Final = 0.05
@@ -415,9 +369,14 @@ class Fleet:
         return True
 
     async def keep(self) -> None:
-        """Go on until the service is gone."""
+        """Go on until the service is gone: forget what ended, start and end what is to be."""
         while not self.closed:
-            self._bury()
+            ended = [one for one in self._engines if one.ended.is_set()]
+            failed = sum(not one.ready.is_set() for one in ended)
+            self.failed_starts += failed
+            if failed:
+                self._rest_until = time.monotonic() + _PATIENCE_SECONDS
+            self._engines = [one for one in self._engines if one not in ended]
             self._settle()
             await anyio.sleep(_FLEET_RHYTHM_SECONDS)
 
@@ -433,18 +392,12 @@ class Fleet:
         short = revision.name.rpartition("/")[2]
         return [one for one in self._engines if one.revision == short and not one.ended.is_set()]
 
-    def _bury(self) -> None:
-        ended = [one for one in self._engines if one.ended.is_set()]
-        failed = sum(not one.ready.is_set() for one in ended)
-        self.failed_starts += failed
-        if failed:
-            self._rest_until = time.monotonic() + _PATIENCE_SECONDS
-        self._engines = [one for one in self._engines if one not in ended]
-
     def _settle(self) -> None:
         revision = self.revision
+        staying = {*self._rolling, *([revision.name] if revision else ())}
+        names = {name.rpartition("/")[2] for name in staying}
         for engine in self._engines:
-            if not self._belongs(engine, revision) and not engine.requests:
+            if engine.revision not in names and not engine.requests:
                 engine.stop()
         if revision is None or time.monotonic() < self._rest_until:
             return
@@ -453,12 +406,6 @@ class Fleet:
             self.start(revision, "MANUAL_OR_CUSTOMER_MIN_INSTANCE")
         elif len(mine) > least:
             self._end_one(mine)
-
-    def _belongs(self, engine: Engine, serving: Revision | None) -> bool:
-        names = {name.rpartition("/")[2] for name in self._rolling}
-        return engine.revision in names or (
-            serving is not None and engine.revision == serving.name.rpartition("/")[2]
-        )
 
     def _end_one(self, mine: list[Engine]) -> None:
         idle = [one for one in mine if one.is_ready and not one.requests]
@@ -480,11 +427,6 @@ _MALFORMED: Final = "The request failed because the instance could not start suc
 _INVOKE: Final = "run.routes.invoke"
 
 
-def open_service(world: World, project: Project, fleet: Fleet, url: str = "") -> Door:
-    """Listen for a service; at the URL it had before where that is still free."""
-    return open_door(world.tasks, _Host(world, project, fleet), urlsplit(url).port or 0)
-
-
 class _Host:
     """Answers for one service."""
 
@@ -503,8 +445,9 @@ class _Host:
                 body = await request.body()
                 engine = await self._engine()
                 try:
-                    path = await engine.guard.admit(request, engine.url) if engine.guard else None
-                    await pass_on(request, body, engine.url, answer, path=path, but=_OURS)
+                    url, guard = engine.process.url, engine.process.guard
+                    path = await guard.admit(request, url) if guard else None
+                    await pass_on(request, body, url, answer, path=path, but=_OURS)
                 finally:
                     engine.gave()
                     self._world.touch()
@@ -557,8 +500,8 @@ class _Host:
         if email == project.caller:  # who owns the project
             return not project.denies(_INVOKE)
         kept = [project.policy]
-        if self._fleet.service.name in project.service_policies:
-            kept.append(project.service_policies[self._fleet.service.name])
+        if self._fleet.service.name in project.policies:
+            kept.append(project.policies[self._fleet.service.name])
         return any(iam.granted(one, email or "nobody", _INVOKE) for one in kept)
 
     async def _engine(self) -> Engine:
@@ -608,7 +551,8 @@ def running(world: World, project: Project, service: Service) -> Running:
     found: Running | None = world.live.get(service.name)
     if found is None:
         fleet = Fleet(world, project, service)
-        door = open_service(world, project, fleet, service.uri)
+        port = urlsplit(service.uri).port or 0  # it had before
+        door = open_door(world.tasks, _Host(world, project, fleet), port)
         service.uri = door.url
         service.urls = [door.url]
         found = world.live[service.name] = Running(fleet, door)

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from google.api.launch_stage_pb2 import LaunchStage
@@ -22,12 +22,12 @@ from google.cloud.run_v2.types import (
     TrafficTargetStatus,
 )
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc.error_details_pb2 import BadRequest
 
 from simulators.google import quotas
-from simulators.google.serving import Refused
+from simulators.google.serving import Refused, invalid
 from simulators.google.state import Project
+from simulators.google.store import moment
 
 MAX_DEFAULT: Final = 100
 """Instances where nobody says how many at most. source: run.v2 protos"""
@@ -53,23 +53,14 @@ GPUS: Final = {
         short="l4",
         cpus=(4, 8),
         memory=(16, 32),
-        regions=frozenset(
-            {
-                "us-central1",
-                "us-east4",
-                "europe-west1",
-                "europe-west4",
-                "asia-southeast1",
-                "asia-south1",
-            }
-        ),
+        regions=frozenset({*quotas.L4, "asia-south1"}),
         quota="NvidiaL4GpuAllocNoZonalRedundancyPerProjectRegion",
     ),
     "nvidia-rtx-pro-6000": Gpu(
         short="rtx-pro-6000",
         cpus=(20, math.inf),
         memory=(80, math.inf),
-        regions=frozenset({"us-central1", "europe-west4", "asia-southeast1", "asia-south2"}),
+        regions=frozenset({*quotas.RTX, "asia-south2"}),
         quota="NvidiaRtxPro6000GpuAllocNoZonalRedundancyPerProjectRegion",
     ),
 }
@@ -141,13 +132,6 @@ def timeout_seconds(template: RevisionTemplate) -> float:
     return timeout.seconds + timeout.nanos / 1e9
 
 
-def moment() -> Timestamp:
-    """Give the time now."""
-    now = Timestamp()
-    now.GetCurrentTime()
-    return now
-
-
 def is_manual(service: Service) -> bool:
     """Whether a person says how many instances there are."""
     return service.scaling.scaling_mode == type(service.scaling).ScalingMode.MANUAL
@@ -209,18 +193,10 @@ def _number(text: str) -> float:
         return math.nan
 
 
-_SERVICE_ID: Final = re.compile(r"^[a-z](?:[a-z0-9-]{0,47}[a-z0-9])?$")
-_SERVICE_ID_WORDS: Final = (
-    "must contain only lowercase, digits, and hyphens; must begin with a letter, and must not end"
-    " with a hyphen; must be less than 50 characters."
-)
-_LABEL_KEY: Final = re.compile(r"^[a-z][a-z0-9_-]{0,62}$")
-_LABEL_VALUE: Final = re.compile(r"^[a-z0-9_-]{0,63}$")
+_SERVICE_ID: Final = re.compile(r"[a-z](?:[a-z0-9-]{0,47}[a-z0-9])?")
 _OUR_NAMESPACES: Final = (
-    "run.googleapis.com",
-    "cloud.googleapis.com",
-    "serving.knative.dev",
-    "autoscaling.knative.dev",
+    *("run.googleapis.com", "cloud.googleapis.com"),
+    *("serving.knative.dev", "autoscaling.knative.dev"),
 )
 _ANNOTATIONS_BYTES: Final = 256 * 1024
 _STARTUP_SECONDS: Final = 1800
@@ -235,8 +211,8 @@ _SIZE_HELP: Final = (
     "\nConsider running your workload in a region with greater capacity, or requesting an increase"
     " in quota for this region."
 )
-_Problem = tuple[str, str]
-"""A field below the service, and what is wrong with it."""
+_Problems = Iterator[tuple[str, str]]
+"""Fields below the service, and what is wrong with each."""
 
 
 def check(
@@ -253,69 +229,63 @@ def check(
     Raises:
         Refused: INVALID_ARGUMENT, with the violated fields.
     """
-    if not _SERVICE_ID.match(service_id):
-        raise _violations(
-            verb,
-            [("service_id", _SERVICE_ID_WORDS)],
+    if not _SERVICE_ID.fullmatch(service_id):
+        words = (
+            "must contain only lowercase, digits, and hyphens; must begin with a letter, and must"
+            " not end with a hyphen; must be less than 50 characters."
         )
+        raise _violations(verb, [("service_id", words)])
     problems = [(f"service.{field}", words) for field, words in _problems(service)]
     if problems:
         raise _violations(verb, problems)
-    _check_gpu_quota(project, location, service, validate_only=validate_only)
-    _check_size_quotas(project, location, service)
+    if accelerator_of(service.template):
+        _check_gpu_quota(project, location, service, validate_only=validate_only)
+    milli = instance_cpus(service.template) * 1000
+    octets = instance_gibibytes(service.template) * quotas.GIB
+    _check_size(project, location, service, "CpuAllocPerProjectRegion", milli, "CPU")
+    _check_size(project, location, service, "MemAllocPerProjectRegion", octets, "memory")
 
 
 def grant_first(project: Project, location: str, service: Service) -> None:
     """Give the first deployment with a GPU in a region the quota that goes with it."""
     accelerator = accelerator_of(service.template)
     if accelerator and quotas.limit(project, GPUS[accelerator].quota, location) is None:
-        quotas.grant(project, GPUS[accelerator].quota, location)
+        project.granted_quotas.add((GPUS[accelerator].quota, location))
 
 
-def _problems(service: Service) -> Iterator[_Problem]:
-    yield from _names(service)
-    yield from _scaling(service)
+def _problems(service: Service) -> _Problems:
+    yield from _of_service(service)
     template = service.template
-    yield from _template(template)
+    yield from _of_template(template)
     for place, container in enumerate(template.containers):
-        where = f"template.containers[{place}]"
-        yield from _container(where, container)
-        yield from _mounts(where, template, container)
-    yield from _together(template)
-    for volume in template.volumes:
-        if any(option.startswith("-") for option in volume.gcs.mount_options):
-            yield "template.volumes", "mount options must not start with a hyphen."
+        yield from _of_container(f"template.containers[{place}]", template, container)
+    if len(template.containers) > 1:
+        yield from _of_neighbours(template)
     if template.containers and (gpus_of(engine_of(template)) or accelerator_of(template)):
-        yield from _gpu(service, engine_of(template))
+        yield from _of_gpu(service, engine_of(template))
 
 
-def _names(service: Service) -> Iterator[_Problem]:
+def _of_service(service: Service) -> _Problems:
     for key, value in service.labels.items():
-        if key.partition("/")[0] in _OUR_NAMESPACES or not _LABEL_KEY.match(key):
+        ours = key.partition("/")[0] in _OUR_NAMESPACES
+        if ours or not re.fullmatch(r"[a-z][a-z0-9_-]{0,62}", key):
             yield "labels", f"{key} is not a valid label key."
-        elif not _LABEL_VALUE.match(value):
+        elif not re.fullmatch(r"[a-z0-9_-]{0,63}", value):
             yield "labels", f"{value} is not a valid label value."
     for key in service.annotations:
         if key.partition("/")[0] in _OUR_NAMESPACES:
             yield "annotations", f"{key} is reserved for the system."
     if sum(len(k) + len(v) for k, v in service.annotations.items()) > _ANNOTATIONS_BYTES:
         yield "annotations", "The total size of annotations must not exceed 262144 bytes."
-
-
-def _scaling(service: Service) -> Iterator[_Problem]:
-    own, revision = service.scaling, service.template.scaling
-    if revision.max_instance_count and revision.min_instance_count > revision.max_instance_count:
-        yield (
-            "template.scaling.max_instance_count",
-            "must be greater or equal than min_instance_count.",
-        )
-    if own.max_instance_count and own.min_instance_count > own.max_instance_count:
-        yield "scaling.max_instance_count", "must be greater or equal than min_instance_count."
+    own = service.scaling
+    for where, scaling in (("template.scaling", service.template.scaling), ("scaling", own)):
+        if scaling.max_instance_count and scaling.min_instance_count > scaling.max_instance_count:
+            yield f"{where}.max_instance_count", "must be greater or equal than min_instance_count."
     if min(own.min_instance_count, own.max_instance_count, own.manual_instance_count) < 0:
         yield "scaling", "must not be negative."
 
 
-def _template(template: RevisionTemplate) -> Iterator[_Problem]:
+def _of_template(template: RevisionTemplate) -> _Problems:
     ports = sum(bool(one.ports) for one in template.containers)
     if ports != 1 and len(template.containers) != 1:
         yield "template.containers", "exactly one container must have a port."
@@ -325,9 +295,11 @@ def _template(template: RevisionTemplate) -> Iterator[_Problem]:
         yield "template.max_instance_request_concurrency", "must be between 1 and 1000."
     if template.vpc_access.network_interfaces and template.vpc_access.connector:
         yield "template.vpc_access", "connector and network_interfaces exclude each other."
+    if any(o.startswith("-") for volume in template.volumes for o in volume.gcs.mount_options):
+        yield "template.volumes", "mount options must not start with a hyphen."
 
 
-def _container(where: str, container: Container) -> Iterator[_Problem]:
+def _of_container(where: str, template: RevisionTemplate, container: Container) -> _Problems:
     if not container.image:
         yield f"{where}.image", "must be set."
     if len(container.ports) > 1:
@@ -340,11 +312,17 @@ def _container(where: str, container: Container) -> Iterator[_Problem]:
     if any(one.name in {"PORT", "K_SERVICE", "K_REVISION"} for one in container.env):
         yield f"{where}.env", "The following reserved env names were provided: PORT."
     longest = _STARTUP_SECONDS if gpus_of(container) else 240
-    yield from _probe(f"{where}.startup_probe", container.startup_probe, 240, longest)
-    yield from _probe(f"{where}.liveness_probe", container.liveness_probe, 3600, 0)
+    yield from _of_probe(f"{where}.startup_probe", container.startup_probe, 240, longest)
+    yield from _of_probe(f"{where}.liveness_probe", container.liveness_probe, 3600, 0)
+    names = {volume.name for volume in template.volumes}
+    for mount in container.volume_mounts:
+        if mount.name not in names:
+            yield f"{where}.volume_mounts", f"no volume is named {mount.name}."
+        if not mount.mount_path.startswith("/"):
+            yield f"{where}.volume_mounts", "mount_path must be absolute."
 
 
-def _probe(where: str, probe: Probe, most: int, longest: int) -> Iterator[_Problem]:
+def _of_probe(where: str, probe: Probe, most: int, longest: int) -> _Problems:
     if not probe:
         return
     period, timeout = probe.period_seconds or 10, probe.timeout_seconds or 1
@@ -355,19 +333,17 @@ def _probe(where: str, probe: Probe, most: int, longest: int) -> Iterator[_Probl
     if timeout > period:
         yield f"{where}.timeout_seconds", "must be less than or equal to period_seconds."
     if longest and (probe.failure_threshold or 3) * period > longest:
-        yield (
-            f"{where}.failure_threshold",
-            f"failure_threshold * period_seconds must not exceed {longest} seconds.",
-        )
+        words = f"failure_threshold * period_seconds must not exceed {longest} seconds."
+        yield f"{where}.failure_threshold", words
 
 
-def _together(template: RevisionTemplate) -> Iterator[_Problem]:
+def _of_neighbours(template: RevisionTemplate) -> _Problems:
     """What containers of one instance are to each other."""
-    if len(template.containers) < 2:
-        return
     named = {one.name: one for one in template.containers}
     if "" in named or len(named) < len(template.containers):
         yield "template.containers", "every container must have a name of its own."
+    if sum(bool(gpus_of(one)) for one in template.containers) > 1:
+        yield "template.containers", "only one container can have a GPU."
     for place, container in enumerate(template.containers):
         where = f"template.containers[{place}]"
         for other in container.depends_on:
@@ -375,28 +351,15 @@ def _together(template: RevisionTemplate) -> Iterator[_Problem]:
                 yield f"{where}.depends_on", f"no other container is named {other}."
             elif not named[other].startup_probe:
                 yield f"{where}.depends_on", f"{other} must have a startup probe."
-        if gpus_of(container):
-            continue
         limits = container.resources.limits
         processors, memory = cpus(limits.get("cpu", "1")), gibibytes(limits.get("memory", "512Mi"))
-        if processors < 1 or processors % 1:
+        if not gpus_of(container) and (processors < 1 or processors % 1):
             yield f"{where}.resources.limits.cpu", "must be a whole number beside a GPU."
-        if memory > 4 * processors:
+        if not gpus_of(container) and memory > 4 * processors:
             yield f"{where}.resources.limits.memory", f"{processors:g} CPU go with 4 GiB each."
-    if sum(bool(gpus_of(one)) for one in template.containers) > 1:
-        yield "template.containers", "only one container can have a GPU."
 
 
-def _mounts(where: str, template: RevisionTemplate, container: Container) -> Iterator[_Problem]:
-    names = {volume.name for volume in template.volumes}
-    for mount in container.volume_mounts:
-        if mount.name not in names:
-            yield f"{where}.volume_mounts", f"no volume is named {mount.name}."
-        if not mount.mount_path.startswith("/"):
-            yield f"{where}.volume_mounts", "mount_path must be absolute."
-
-
-def _gpu(service: Service, container: Container) -> Iterator[_Problem]:
+def _of_gpu(service: Service, container: Container) -> _Problems:
     template = service.template
     where = f"template.containers[{list(template.containers).index(container)}].resources"
     rule = GPUS.get(accelerator_of(template))
@@ -409,14 +372,15 @@ def _gpu(service: Service, container: Container) -> Iterator[_Problem]:
         yield f"{where}.cpu_idle", "must be false: GPUs need CPU that is always allocated."
     if template.execution_environment.name == "EXECUTION_ENVIRONMENT_GEN1":
         yield "template.execution_environment", "GPUs need the second generation."
-    limits = container.resources.limits
     if instance_cpus(template) > rule.cpus[1] or instance_gibibytes(template) > rule.memory[1]:
         most = f"{rule.cpus[1]:g} CPU and {rule.memory[1]:g}Gi"
         yield "template.containers", f"all containers together may have {most} beside this GPU."
-    if not rule.cpus[0] <= cpus(limits.get("cpu", "1")) <= rule.cpus[1]:
+    limits = container.resources.limits
+    processors, memory = cpus(limits.get("cpu", "1")), gibibytes(limits.get("memory", "512Mi"))
+    largest = min(rule.memory[1], _GIB_PER_CPU * processors)
+    if not rule.cpus[0] <= processors <= rule.cpus[1]:
         yield f"{where}.limits.cpu", f"must be between {rule.cpus[0]:g} and {rule.cpus[1]:g}."
-    largest = min(rule.memory[1], _GIB_PER_CPU * cpus(limits.get("cpu", "1")))
-    if not rule.memory[0] <= gibibytes(limits.get("memory", "512Mi")) <= largest:
+    if not rule.memory[0] <= memory <= largest:
         yield f"{where}.limits.memory", f"must be between {rule.memory[0]:g}Gi and {largest:g}Gi."
 
 
@@ -424,8 +388,6 @@ def _check_gpu_quota(
     project: Project, location: str, service: Service, *, validate_only: bool
 ) -> None:
     accelerator = accelerator_of(service.template)
-    if not accelerator:
-        return
     rule = GPUS[accelerator]
     if location not in rule.regions:
         where = "service.template.node_selector.accelerator"
@@ -438,52 +400,39 @@ def _check_gpu_quota(
         )
     lone = service.template.gpu_zonal_redundancy_disabled
     limit = quotas.limit(project, rule.quota, location)
-    unused = limit is None and (not validate_only or project.knobs.validates_first_grant)
-    granted = (
-        quotas.FIRST_GRANT if unused else (limit or 0) // quotas.QUOTAS_KNOWN[rule.quota].factor
-    )
-    allowed = granted if lone else 0
-    if not allowed:
-        raise Refused(
-            "INVALID_ARGUMENT",
+    granted = (limit or 0) // quotas.RUN_QUOTAS[rule.quota].factor
+    if limit is None and (not validate_only or project.knobs.validates_first_grant):
+        granted = quotas.FIRST_GRANT
+    if not lone or not granted:
+        raise invalid(
             "template.scaling.max_instance_count: You do not have quota for using GPUs"
             f" {'without' if lone else 'with'} zonal redundancy. Learn more about GPU zonal"
-            f" redundancy: g.co/cloudrun/gpu-redundancy-help{_QUOTA_HELP}",
+            f" redundancy: g.co/cloudrun/gpu-redundancy-help{_QUOTA_HELP}"
         )
     asked = most_instances(service) or MAX_DEFAULT
-    if asked > allowed:
-        raise Refused(
-            "INVALID_ARGUMENT",
-            f"scaling.max_instance_count: Max instances must be set to {allowed} or fewer in order"
+    if asked > granted:
+        raise invalid(
+            f"scaling.max_instance_count: Max instances must be set to {granted} or fewer in order"
             f" to set GPU requirements.{_QUOTA_HELP}\n\nQuota violated:\n{rule.quota}"
-            f" requested: {asked} allowed: {allowed}",
+            f" requested: {asked} allowed: {granted}"
         )
 
 
-def _check_size_quotas(project: Project, location: str, service: Service) -> None:
+def _check_size(
+    project: Project, location: str, service: Service, quota_id: str, each: float, what: str
+) -> None:
     """Refuse more CPU or memory than the project has for as many instances as may be."""
-    milli = instance_cpus(service.template) * 1000
-    octets = instance_gibibytes(service.template) * quotas.GIB
-    for quota_id, each, what in (
-        ("CpuAllocPerProjectRegion", milli, "CPU"),
-        ("MemAllocPerProjectRegion", octets, "memory"),
-    ):
-        allowed = quotas.limit(project, quota_id, location) or 0
-        _check_size(service, quota_id, allowed, each, what)
-
-
-def _check_size(service: Service, quota_id: str, allowed: int, each: float, what: str) -> None:
+    allowed = quotas.limit(project, quota_id, location) or 0
     asked = most_instances(service) * each
     if asked > allowed:
-        raise Refused(
-            "INVALID_ARGUMENT",
+        raise invalid(
             f"scaling.max_instance_count: Max instances must be set to {allowed // each:.0f} or"
             f" fewer to set the requested total {what}.{_SIZE_HELP}\n\nQuota violated:\n{quota_id}"
-            f" requested: {asked:.0f} allowed: {allowed}",
+            f" requested: {asked:.0f} allowed: {allowed}"
         )
 
 
-def _violations(verb: str, problems: list[_Problem]) -> Refused:
+def _violations(verb: str, problems: list[tuple[str, str]]) -> Refused:
     prefix = f"Violation in {verb}ServiceRequest"
     field: Callable[..., Any] = BadRequest.FieldViolation
     details = BadRequest(
@@ -497,127 +446,103 @@ def _violations(verb: str, problems: list[_Problem]) -> Refused:
 
 
 _STATE = Condition.State
-_PENDING: Final = ("Active", "ContainerReady", "ContainerHealthy", "ResourcesAvailable")
-"""Of a revision, beside Ready, which is the last."""
-_PARTS: Final = ("RoutesReady", "ConfigurationsReady")
-"""Of a service, beside its terminal condition."""
+_OF_REVISION: Final = ("Active", "ContainerReady", "ContainerHealthy", "ResourcesAvailable")
+_OF_SERVICE: Final = ("RoutesReady", "ConfigurationsReady")
+"""Conditions, each beside Ready."""
 
 
-class RolloutFailed(Exception):
-    """A revision will never serve."""
+class RolloutFailed(Refused):
+    """A revision will never serve.
+
+    `common` is a Condition.CommonReason; without it the revision has a reason of its own.
+    """
 
     def __init__(
-        self,
-        status: str,
-        words: str,
-        *,
-        common: int | None = None,
-        revision: int | None = None,
+        self, status: str, words: str, *, common: int | None = None, revision: int | None = None
     ) -> None:
-        super().__init__(words)
-        self.status = status
-        """Of the operation that fails: name of a grpc.StatusCode."""
-        self.words = words
-        self.common = common
-        """A Condition.CommonReason; None where the revision has a reason of its own."""
-        self.revision = revision
-        """A Condition.RevisionReason."""
-
-    def refused(self) -> Refused:
-        """Give the same as what the operation says."""
-        return Refused(self.status, self.words)
+        super().__init__(status, words)
+        self.common, self.revision = common, revision
 
     def condition(self, kind: str) -> Condition:
-        """Give the same as a condition."""
-        told = _condition(kind, _STATE.CONDITION_FAILED, self.words)
+        """Return the same as a condition."""
+        (told,) = _conditions((kind,), _STATE.CONDITION_FAILED, self.message)
         told.severity = Condition.Severity(Condition.Severity.ERROR)
         if self.revision is not None:
             told.revision_reason = Condition.RevisionReason(self.revision)
         else:
-            told.reason = Condition.CommonReason(
-                self.common or Condition.CommonReason.REVISION_FAILED
-            )
+            reason = self.common or Condition.CommonReason.REVISION_FAILED
+            told.reason = Condition.CommonReason(reason)
         return told
 
 
 def reconcile(service: Service) -> None:
     """It is being acted upon."""
     service.reconciling = True
-    told = _condition("Ready", _STATE.CONDITION_RECONCILING, "")
-    service.terminal_condition = told
-    service.conditions = [_condition(kind, _STATE.CONDITION_RECONCILING, "") for kind in _PARTS]
+    _tell(service, _STATE.CONDITION_RECONCILING)
+
+
+def settle(service: Service) -> None:
+    """Everything asked for is there."""
+    service.reconciling = False
+    service.observed_generation = service.generation
+    _tell(service, _STATE.CONDITION_SUCCEEDED)
 
 
 def deploy(revision: Revision) -> None:
     """It is being brought up."""
     revision.reconciling = True
-    words = "Deploying revision."
-    revision.conditions = [
-        _condition(kind, _STATE.CONDITION_RECONCILING, words) for kind in ("Ready", *_PENDING)
-    ]
+    kinds, words = ("Ready", *_OF_REVISION), "Deploying revision."
+    revision.conditions = _conditions(kinds, _STATE.CONDITION_RECONCILING, words)
 
 
 def serve(service: Service, revision: Revision) -> None:
     """The revision is healthy and gets what is sent to the service."""
-    done = _STATE.CONDITION_SUCCEEDED
     revision.reconciling = False
     revision.observed_generation = revision.generation
-    revision.conditions = [_condition(kind, done, "") for kind in ("Ready", *_PENDING)]
+    revision.conditions = _conditions(("Ready", *_OF_REVISION), _STATE.CONDITION_SUCCEEDED)
     service.latest_ready_revision = revision.name
     latest = TrafficTargetAllocationType.TRAFFIC_TARGET_ALLOCATION_TYPE_LATEST
     service.traffic_statuses = [TrafficTargetStatus(type_=latest, percent=100)]
     settle(service)
 
 
-def settle(service: Service) -> None:
-    """Everything asked for is there."""
-    done = _STATE.CONDITION_SUCCEEDED
-    service.reconciling = False
-    service.observed_generation = service.generation
-    service.terminal_condition = _condition("Ready", done, "")
-    service.conditions = [_condition(kind, done, "") for kind in _PARTS]
-
-
 def fail(service: Service, revision: Revision, failure: RolloutFailed) -> None:
     """The revision will not come up; what served before still does."""
-    revision.reconciling = False
     broken = "ContainerReady" if failure.common is not None else "ContainerHealthy"
+    pending = _conditions(_OF_REVISION, _STATE.CONDITION_PENDING)
+    revision.reconciling = service.reconciling = False
     revision.conditions = [
         failure.condition("Ready"),
-        *(
-            failure.condition(kind)
-            if kind == broken
-            else _condition(kind, _STATE.CONDITION_PENDING, "")
-            for kind in _PENDING
-        ),
+        *(failure.condition(broken) if one.type_ == broken else one for one in pending),
     ]
-    service.reconciling = False
     service.terminal_condition = failure.condition("Ready")
-    service.conditions = [failure.condition(kind) for kind in _PARTS]
+    service.conditions = [failure.condition(kind) for kind in _OF_SERVICE]
 
 
 def retire(revision: Revision) -> None:
     """Nothing is sent to it any more."""
-    told = _condition("Active", _STATE.CONDITION_FAILED, "Revision retired.")
+    (told,) = _conditions(("Active",), _STATE.CONDITION_FAILED, "Revision retired.")
     told.severity = Condition.Severity(Condition.Severity.INFO)
     told.revision_reason = Condition.RevisionReason(Condition.RevisionReason.RETIRED)
     revision.conditions = [told if one.type_ == "Active" else one for one in revision.conditions]
 
 
 def failure_of(service: Service) -> RolloutFailed | None:
-    """Give why it is not well, None where it is."""
+    """Return why it is not well, None where it is."""
     told = service.terminal_condition
     if told.state != _STATE.CONDITION_FAILED:
         return None
-    return RolloutFailed(
-        "FAILED_PRECONDITION",
-        told.message,
-        common=told.reason or None,
-        revision=told.revision_reason or None,
-    )
+    reasons = {"common": told.reason or None, "revision": told.revision_reason or None}
+    return RolloutFailed("FAILED_PRECONDITION", told.message, **reasons)
 
 
-def _condition(kind: str, state: int, words: str) -> Condition:
-    return Condition(
-        type_=kind, state=Condition.State(state), message=words, last_transition_time=moment()
-    )
+def _tell(service: Service, state: int) -> None:
+    (service.terminal_condition,) = _conditions(("Ready",), state)
+    service.conditions = _conditions(_OF_SERVICE, state)
+
+
+def _conditions(kinds: Iterable[str], state: int, words: str = "") -> list[Condition]:
+    told, now = Condition.State(state), moment()
+    return [
+        Condition(type_=kind, state=told, message=words, last_transition_time=now) for kind in kinds
+    ]

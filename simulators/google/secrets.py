@@ -3,352 +3,213 @@
 import base64
 import re
 import time
+from collections.abc import Iterable
 from typing import Any, Final
 
 import grpc.aio
 from google.cloud.secretmanager_v1.types import (
-    AccessSecretVersionRequest,
     AccessSecretVersionResponse,
-    AddSecretVersionRequest,
-    CreateSecretRequest,
-    DeleteSecretRequest,
-    DestroySecretVersionRequest,
-    DisableSecretVersionRequest,
-    EnableSecretVersionRequest,
-    GetSecretRequest,
-    GetSecretVersionRequest,
-    ListSecretsRequest,
-    ListSecretsResponse,
-    ListSecretVersionsRequest,
-    ListSecretVersionsResponse,
     SecretPayload,
     SecretVersion,
 )
-from google.cloud.secretmanager_v1.types import Secret as SecretMessage
-from google.iam.v1 import iam_policy_pb2
 from google.iam.v1.policy_pb2 import Policy
-from google.protobuf.empty_pb2 import Empty
-from google.protobuf.timestamp_pb2 import Timestamp
 from google_crc32c import value as crc32c
 
-from simulators.google import iam, logging
-from simulators.google.serving import Refused, add, invalid, not_permitted, page_of, unary
+from simulators.google import iam
+from simulators.google.serving import Answer, Method, Refused, invalid, not_permitted
 from simulators.google.state import Project, Secret, Version, World
+from simulators.google.store import Kind, moment, serve
 
-_NAME: Final = re.compile(
-    r"^projects/[^/]+(?:/locations/[^/]+)?/secrets/(?P<id>[^/]+)(?:/versions/(?P<version>[^/]+))?$"
-)
-
-
-def path(project: Project, name: str) -> str:
-    """Give a secret's full name, which has the project's number."""
-    return f"projects/{project.number}/secrets/{name}"
-
-
-def parts(name: str) -> tuple[str, str]:
-    """Give the id of a secret, and the version that is named (empty: none)."""
-    found = _NAME.match(name)
-    if found is None:
-        raise invalid(f"The provided name [{name}] does not match the expected format.")
-    return found["id"], found["version"] or ""
-
-
-def find_secret(project: Project, name: str) -> Secret:
-    """Find a secret by its full name, or by that of one of its versions."""
-    kept = project.secrets.get(parts(name)[0])
-    if kept is None:
-        raise Refused("NOT_FOUND", f"Secret [{path(project, parts(name)[0])}] not found.")
-    return kept
-
-
-def find_version(project: Project, name: str, number: str) -> Version:
-    """Find a version: by number, or `latest`."""
-    versions = find_secret(project, path(project, name)).versions
-    if number == "latest" and versions:
-        return versions[-1]
-    for one in versions:
-        if str(one.number) == number:
-            return one
-    raise Refused(
-        "NOT_FOUND", f"Secret Version [{path(project, name)}/versions/{number}] not found."
-    )
-
-
-def enabled(project: Project, name: str, found: Version) -> Version:
-    """Refuse a version that is disabled or destroyed."""
-    if found.state != "ENABLED":
-        raise Refused(
-            "FAILED_PRECONDITION",
-            f"Secret Version [{path(project, name)}/versions/{found.number}] is in"
-            f" {found.state} state.",
-        )
-    return found
-
-
-def changed(project: Project, name: str, state: str) -> SecretVersion:
-    """Bring a version to another state; a destroyed one stays as it is."""
-    name, number = parts(name)
-    found = find_version(project, name, number)
-    if found.state == "DESTROYED":
-        enabled(project, name, found)
-    found.state = state
-    if state == "DESTROYED":
-        found.data = ""
-    return version_told(project, name, found)
-
-
-def version_told(project: Project, name: str, found: Version) -> SecretVersion:
-    """Give a version as the API tells it."""
-    return SecretVersion(
-        name=f"{path(project, name)}/versions/{found.number}",
-        create_time=Timestamp(seconds=int(found.created)),
-        state=found.state,
-        client_specified_payload_checksum=True,
-        etag=f'"{found.number}-{found.state}"',
-    )
-
-
-def chosen(kept: Secret, words: str) -> bool:
-    """Say whether a list with this filter has the secret."""
-    try:
-        return logging.holds(logging.parse(words), lambda one: _judged(kept.message, one))
-    except logging.BadFilter as exc:
-        raise invalid(str(exc)) from exc
-
-
-def created_now() -> Timestamp:
-    """Give the present, to the second."""
-    return Timestamp(seconds=int(time.time()))
-
-
-def _judged(message: Any, one: logging.Comparison) -> bool:
-    if one.field == "name":
-        return logging.compared(one.operator, message.name, one.value)
-    if one.field.startswith("labels."):
-        actual = dict(message.labels).get(one.field.removeprefix("labels."))
-        return actual is not None and logging.compared(one.operator, actual, one.value)
-    raise logging.BadFilter(f"Invalid filter: field {one.field!r} is not supported")
-
-
-MAX_BYTES: Final = 65_536
+_MAX_BYTES: Final = 65_536
 """Of one payload. Source: docs.cloud.google.com/secret-manager/quotas, read 2026-11."""
-ACCESS: Final = "secretmanager.versions.access"
-_ID: Final = re.compile(r"^[A-Za-z0-9_-]{1,255}$")
-_LABEL: Final = re.compile(r"^[a-z0-9_-]{0,63}$")
+_ACCESS: Final = "secretmanager.versions.access"
+_LABEL: Final = re.compile(r"[a-z0-9_-]{0,63}")
+_STATES: Final = {"Destroy": "DESTROYED", "Disable": "DISABLED", "Enable": "ENABLED"}
+
+
+class Secrets(Kind):
+    """A secret; a grant on it takes its time to be in effect."""
+
+    types = "google.cloud.secretmanager_v1.types"
+    noun, parent, collection = "Secret", "projects/*", "secrets"
+    permission = "secretmanager.secrets"
+    table = "secrets"
+    identifier = r"[A-Za-z0-9_-]{1,255}"
+    pages = (25_000, 25_000)
+    policies = by_number = True
+
+    def key(self, _project: Project, name: str) -> str:
+        """Return its id."""
+        return name.rpartition("/")[2]
+
+    def told(self, _project: Project, row: Secret) -> Any:
+        """Return it without its values."""
+        return row.message
+
+    def malformed(self, name: str) -> Refused:
+        """Refuse what is no name of one."""
+        return invalid(f"The provided name [{name}] does not match the expected format.")
+
+    def missing(self, _project: Project, name: str) -> Refused:
+        """Refuse to find one that is not there."""
+        return Refused("NOT_FOUND", f"Secret [{name}] not found.")
+
+    def taken(self, _project: Project, name: str) -> Refused:
+        """Refuse to make one that is there."""
+        return Refused("ALREADY_EXISTS", f"Secret [{name}] already exists.")
+
+    async def begin(self, _world: World, project: Project, request: Any, made: Any) -> Any:
+        """Keep a new one, without a version."""
+        if not type(made).pb(made).replication.WhichOneof("replication"):
+            raise invalid("Secret.replication must be provided.")
+        for label in made.labels.items():
+            if not all(_LABEL.fullmatch(word) for word in label):
+                raise invalid(f"The label [{': '.join(label)}] does not match the expected format.")
+        project.secrets[request.secret_id] = Secret(message=made)
+        return made
+
+    def check_etag(self, kept: Any, asked: str) -> None:
+        """Refuse a change by whoever has read an older state."""
+        if asked and asked != kept.etag:
+            words = "The etag provided does not match the current etag."
+            raise Refused("FAILED_PRECONDITION", words)
+
+    def policy(self, project: Project, name: str) -> Policy:
+        """Return its newest policy."""
+        found: Policy = self.find(project, name).policy
+        return found
+
+    def keep_policy(self, project: Project, name: str, policy: Policy) -> None:
+        """Let it have another; the one before stays in effect until this one has spread."""
+        kept = self.find(project, name)
+        kept.former_policy, kept.policy, kept.policy_since = kept.policy, policy, time.time()
+
+
+_SECRETS = Secrets()
+
+
+class Versions(Kind):
+    """A version: ENABLED, DISABLED, or DESTROYED for ever."""
+
+    types = Secrets.types
+    noun, parent, collection = "SecretVersion", "projects/*/secrets/*", "versions"
+    permission = "secretmanager.versions"
+    verbs = ("Get", "List")
+    pages = (25_000, 25_000)
+    by_number = True
+    malformed = Secrets.malformed
+
+    def find(self, project: Project, name: str) -> Any:
+        """Return secret and version of a full name, which may end with `latest`."""
+        full = self.full(project, name)
+        secret, _, number = full.partition("/versions/")
+        versions = _SECRETS.find(project, secret).versions
+        for one in reversed(versions):
+            if number in {"latest", str(one.number)}:
+                return secret, one
+        raise Refused("NOT_FOUND", f"Secret Version [{full}] not found.")
+
+    def told(self, _project: Project, row: tuple[str, Version]) -> SecretVersion:
+        """Return it without its value."""
+        secret, found = row
+        return SecretVersion(
+            name=f"{secret}/versions/{found.number}",
+            create_time=moment(found.created),
+            state=found.state,
+            client_specified_payload_checksum=True,
+            etag=f'"{found.number}-{found.state}"',
+        )
+
+    def enabled(self, project: Project, name: str) -> tuple[str, Version]:
+        """Return one, refused while it is disabled or destroyed."""
+        secret, found = self.find(project, name)
+        if found.state != "ENABLED":
+            told = f"Secret Version [{secret}/versions/{found.number}] is in {found.state} state."
+            raise Refused("FAILED_PRECONDITION", told)
+        return secret, found
+
+    def listed(self, project: Project, parent: str) -> Iterable[Any]:
+        """Return those of a secret, the newest first."""
+        versions = _SECRETS.find(project, parent).versions
+        return [self.told(project, (parent, one)) for one in reversed(versions)]
+
+    async def add(self, _world: World, project: Project, request: Any) -> Any:
+        """Answer AddSecretVersion."""
+        secret, payload = _SECRETS.find(project, request.parent), request.payload
+        if not 0 < len(payload.data) <= _MAX_BYTES:
+            raise invalid(f"Secret Payload must be 1 to {_MAX_BYTES} bytes.")
+        if "data_crc32c" in payload and payload.data_crc32c != crc32c(payload.data):
+            raise invalid("The data checksum does not match: the data was corrupted on its way.")
+        data = base64.b64encode(payload.data).decode("ascii")
+        secret.versions.append(Version(number=len(secret.versions) + 1, data=data))
+        return self.told(project, (secret.message.name, secret.versions[-1]))
+
+    async def access(
+        self, _world: World, project: Project, request: Any
+    ) -> AccessSecretVersionResponse:
+        """Answer AccessSecretVersion."""
+        row = self.enabled(project, request.name)
+        data = base64.b64decode(row[1].data)
+        return AccessSecretVersionResponse(
+            name=self.told(project, row).name,
+            payload=SecretPayload(data=data, data_crc32c=crc32c(data)),
+        )
+
+    def into(self, state: str) -> Answer:
+        """Return what brings a version to a state; one that is destroyed stays so."""
+
+        async def change(_world: World, project: Project, request: Any) -> SecretVersion:
+            row = self.find(project, request.name)
+            if row[1].state == "DESTROYED":
+                self.enabled(project, request.name)
+            row[1].state = state
+            row[1].data = "" if state == "DESTROYED" else row[1].data
+            return self.told(project, row)
+
+        return change
+
+    def methods(self) -> dict[str, Method]:
+        """Return the methods of versions, those beside Get and List too."""
+        return {
+            **super().methods(),
+            "AddSecretVersion": self.method("AddSecretVersion", self.add, "add"),
+            "AccessSecretVersion": self.method("AccessSecretVersion", self.access, "access"),
+            **{
+                f"{verb}SecretVersion": self.method(
+                    f"{verb}SecretVersion", self.into(state), verb.lower()
+                )
+                for verb, state in _STATES.items()
+            },
+        }
+
+
+_VERSIONS = Versions()
 
 
 def mount(server: grpc.aio.Server, world: World) -> None:
     """Serve it."""
-    add(
-        server,
-        world,
-        "google.cloud.secretmanager.v1.SecretManagerService",
-        {**_secret_methods(), **_version_methods(), **_policy_methods()},
-        api="secretmanager.googleapis.com",
-    )
-
-
-def _secret_methods() -> dict[str, Any]:
-    return {
-        "CreateSecret": unary(CreateSecretRequest, SecretMessage, _create, _may("secrets.create")),
-        "GetSecret": unary(GetSecretRequest, SecretMessage, _get, _may("secrets.get")),
-        "ListSecrets": unary(ListSecretsRequest, ListSecretsResponse, _list, _may("secrets.list")),
-        "DeleteSecret": unary(DeleteSecretRequest, Empty, _delete, _may("secrets.delete")),
-    }
-
-
-def _version_methods() -> dict[str, Any]:
-    return {
-        "AddSecretVersion": unary(
-            AddSecretVersionRequest, SecretVersion, _add_version, _may("versions.add")
-        ),
-        "AccessSecretVersion": unary(
-            AccessSecretVersionRequest, AccessSecretVersionResponse, _access, ACCESS
-        ),
-        "GetSecretVersion": unary(
-            GetSecretVersionRequest, SecretVersion, _get_version, _may("versions.get")
-        ),
-        "ListSecretVersions": unary(
-            ListSecretVersionsRequest,
-            ListSecretVersionsResponse,
-            _list_versions,
-            _may("versions.list"),
-        ),
-        "DestroySecretVersion": unary(
-            DestroySecretVersionRequest, SecretVersion, _destroy, _may("versions.destroy")
-        ),
-        "DisableSecretVersion": unary(
-            DisableSecretVersionRequest, SecretVersion, _disable, _may("versions.disable")
-        ),
-        "EnableSecretVersion": unary(
-            EnableSecretVersionRequest, SecretVersion, _enable, _may("versions.enable")
-        ),
-    }
+    service = "google.cloud.secretmanager.v1.SecretManagerService"
+    serve(server, world, service, "secretmanager", _SECRETS, _VERSIONS)
 
 
 def value_for(project: Project, secret_id: str, version: str, email: str) -> str:
-    """Give a secret's value to a container that runs as `email`.
+    """Return a secret's value to a container that runs as `email`.
 
     Raises:
         Refused: There is none, or this account may not read it.
     """
-    secret = project.secrets.get(secret_id)
     resource = f"projects/{project.number}/secrets/{secret_id}"
+    secret = project.secrets.get(secret_id)
     if secret is None:
         raise Refused("NOT_FOUND", f"Secret {resource}/versions/{version} was not found")
     if not readable_by(project, secret, email):
-        raise not_permitted(ACCESS, f"{resource}/versions/{version}")
-    found = enabled(project, secret_id, find_version(project, secret_id, version))
+        raise not_permitted(_ACCESS, f"{resource}/versions/{version}")
+    _name, found = _VERSIONS.enabled(project, f"{resource}/versions/{version}")
     return base64.b64decode(found.data).decode()
 
 
 def readable_by(project: Project, secret: Secret, email: str) -> bool:
-    """Say whether an account may read it, by the secret's policy or the project's."""
+    """Return whether an account may read it, by the secret's policy or the project's."""
     spread = time.time() - secret.policy_since >= project.knobs.grant_seconds
     own = secret.policy if spread else secret.former_policy
-    return any(iam.granted(one, email, ACCESS) for one in (own, project.policy))
-
-
-def _may(what: str) -> str:
-    return f"secretmanager.{what}"
-
-
-def _policy_methods() -> dict[str, Any]:
-    return {
-        "GetIamPolicy": unary(
-            iam_policy_pb2.GetIamPolicyRequest, Policy, _get_policy, _may("secrets.getIamPolicy")
-        ),
-        "SetIamPolicy": unary(
-            iam_policy_pb2.SetIamPolicyRequest, Policy, _set_policy, _may("secrets.setIamPolicy")
-        ),
-        "TestIamPermissions": unary(
-            iam_policy_pb2.TestIamPermissionsRequest,
-            iam_policy_pb2.TestIamPermissionsResponse,
-            _test_permissions,
-        ),
-    }
-
-
-async def _create(_world: World, project: Project, request: CreateSecretRequest) -> SecretMessage:
-    name, asked = request.secret_id, request.secret
-    if not _ID.match(name):
-        raise invalid(f"The provided Secret ID [{name}] does not match the expected format.")
-    if name in project.secrets:
-        raise Refused("ALREADY_EXISTS", f"Secret [{path(project, name)}] already exists.")
-    if not SecretMessage.pb(asked).replication.WhichOneof("replication"):
-        raise invalid("Secret.replication must be provided.")
-    for label, words in asked.labels.items():
-        if not (_LABEL.match(label) and _LABEL.match(words)):
-            raise invalid(f"The label [{label}: {words}] does not match the expected format.")
-    message = SecretMessage(asked)
-    message.name = path(project, name)
-    message.create_time = created_now()
-    message.etag = f'"{name}-1"'
-    project.secrets[name] = Secret(message=message)
-    return message
-
-
-async def _get(_world: World, project: Project, request: GetSecretRequest) -> SecretMessage:
-    found: SecretMessage = find_secret(project, request.name).message
-    return found
-
-
-async def _list(
-    _world: World, project: Project, request: ListSecretsRequest
-) -> ListSecretsResponse:
-    wanted = [one.message for one in project.secrets.values() if chosen(one, request.filter)]
-    page, token = page_of(wanted, request.page_size, request.page_token, most=25_000)
-    return ListSecretsResponse(secrets=page, next_page_token=token, total_size=len(wanted))
-
-
-async def _delete(_world: World, project: Project, request: DeleteSecretRequest) -> Empty:
-    secret = find_secret(project, request.name)
-    if request.etag and request.etag != secret.message.etag:
-        raise Refused("FAILED_PRECONDITION", "The etag provided does not match the current etag.")
-    del project.secrets[parts(request.name)[0]]
-    return Empty()
-
-
-async def _add_version(
-    _world: World, project: Project, request: AddSecretVersionRequest
-) -> SecretVersion:
-    secret, payload = find_secret(project, request.parent), request.payload
-    if not payload.data or len(payload.data) > MAX_BYTES:
-        raise invalid(f"Secret Payload must be 1 to {MAX_BYTES} bytes.")
-    if "data_crc32c" in payload and payload.data_crc32c != crc32c(payload.data):
-        raise invalid("The data checksum does not match: the data was corrupted on its way.")
-    version = Version(
-        number=len(secret.versions) + 1, data=base64.b64encode(payload.data).decode("ascii")
-    )
-    secret.versions.append(version)
-    return version_told(project, parts(request.parent)[0], version)
-
-
-async def _access(
-    _world: World, project: Project, request: AccessSecretVersionRequest
-) -> AccessSecretVersionResponse:
-    name, version = parts(request.name)
-    found = enabled(project, name, find_version(project, name, version))
-    data = base64.b64decode(found.data)
-    return AccessSecretVersionResponse(
-        name=version_told(project, name, found).name,
-        payload=SecretPayload(data=data, data_crc32c=crc32c(data)),
-    )
-
-
-async def _get_version(
-    _world: World, project: Project, request: GetSecretVersionRequest
-) -> SecretVersion:
-    name, version = parts(request.name)
-    return version_told(project, name, find_version(project, name, version))
-
-
-async def _list_versions(
-    _world: World, project: Project, request: ListSecretVersionsRequest
-) -> ListSecretVersionsResponse:
-    secret, name = (
-        find_secret(project, request.parent),
-        parts(request.parent)[0],
-    )
-    told = [version_told(project, name, one) for one in reversed(secret.versions)]
-    page, token = page_of(told, request.page_size, request.page_token, most=25_000)
-    return ListSecretVersionsResponse(versions=page, next_page_token=token, total_size=len(told))
-
-
-async def _destroy(
-    _world: World, project: Project, request: DestroySecretVersionRequest
-) -> SecretVersion:
-    return changed(project, request.name, "DESTROYED")
-
-
-async def _disable(
-    _world: World, project: Project, request: DisableSecretVersionRequest
-) -> SecretVersion:
-    return changed(project, request.name, "DISABLED")
-
-
-async def _enable(
-    _world: World, project: Project, request: EnableSecretVersionRequest
-) -> SecretVersion:
-    return changed(project, request.name, "ENABLED")
-
-
-async def _get_policy(
-    _world: World, project: Project, request: iam_policy_pb2.GetIamPolicyRequest
-) -> Policy:
-    return iam.asked(find_secret(project, request.resource).policy, request)
-
-
-async def _set_policy(
-    _world: World, project: Project, request: iam_policy_pb2.SetIamPolicyRequest
-) -> Policy:
-    kept = find_secret(project, request.resource)
-    fresh = iam.replaced(kept.policy, request, project)
-    kept.former_policy, kept.policy, kept.policy_since = kept.policy, fresh, time.time()
-    return iam.answer(kept.policy)
-
-
-async def _test_permissions(
-    _world: World, project: Project, request: iam_policy_pb2.TestIamPermissionsRequest
-) -> iam_policy_pb2.TestIamPermissionsResponse:
-    return iam.allowed(project, request)
+    return any(iam.granted(one, email, _ACCESS) for one in (own, project.policy))

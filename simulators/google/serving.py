@@ -1,11 +1,12 @@
 """How every simulated API is served: calls admitted, kept, refused, paged and waited for."""
 
 import fnmatch
+import importlib
 import re
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Never, TypeVar
+from typing import Any, Final, Never, TypeVar
 
 import anyio
 import grpc
@@ -18,7 +19,6 @@ from google.longrunning.operations_pb2 import (
     WaitOperationRequest,
 )
 from google.protobuf import json_format
-from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import Message
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
@@ -26,7 +26,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from simulators.google.state import Fault, Project, World
+from simulators.google.state import Project, World
 
 
 class Refused(Exception):
@@ -58,6 +58,14 @@ class Refused(Exception):
     def as_status(self) -> Status:
         """The same as the error of a long-running operation."""
         return Status(code=grpc.StatusCode[self.status].value[0], message=self.message)
+
+    @property
+    def all_details(self) -> Sequence[Any]:
+        """Everything that goes with it."""
+        if not self.reason:
+            return self.details
+        info = ErrorInfo(reason=self.reason, domain=self.domain, metadata=dict(self.metadata))
+        return (info, *self.details)
 
 
 def invalid(message: str) -> Refused:
@@ -105,7 +113,7 @@ class Injected:
 
 def project_of(request: Any) -> str:
     """Give the id or number of the project that a request is about."""
-    message = type(request).pb(request) if hasattr(type(request), "pb") else request
+    message = plain(request)
     for text in _texts(message):
         for pattern in (_PROJECT, _ACCOUNT, _BUILD):
             found = pattern.search(text)
@@ -122,7 +130,8 @@ def take_fault(project: Project, method: str) -> Injected | None:
             faults = list(project.knobs.faults)
             faults[place] = spent
             project.knobs = project.knobs.model_copy(update={"faults": tuple(faults)})
-            return Injected(fault.when, _refusal(fault))
+            words = fault.message or f"Rehearsed: {fault.status}."
+            return Injected(fault.when, Refused(fault.status, words, reason=fault.reason))
     return None
 
 
@@ -131,7 +140,7 @@ def admit(project: Project, request: Any, api: str, permission: str) -> None:
     if api and api not in project.apis | ALWAYS_ENABLED:
         raise disabled(project, api)
     if project.denies(permission):
-        message = type(request).pb(request) if hasattr(type(request), "pb") else request
+        message = plain(request)
         raise not_permitted(permission, next(_texts(message), f"projects/{project.id}"))
 
 
@@ -182,12 +191,6 @@ def disabled(project: Project, api: str) -> Refused:
     )
 
 
-def _refusal(fault: Fault) -> Refused:
-    return Refused(
-        fault.status, fault.message or f"Rehearsed: {fault.status}.", reason=fault.reason
-    )
-
-
 def _texts(message: Message) -> Iterator[str]:
     """Every string of a request, those of the request itself first."""
     inner: list[Message] = []
@@ -229,23 +232,12 @@ def error(status: str, message: str, details: Sequence[Any] = ()) -> Response:
 
 
 def of(refused: Refused) -> Response:
-    """Give the same refusal as a gRPC server's."""
-    return error(refused.status, refused.message, _details(refused))
-
-
-def _details(refused: Refused) -> list[dict[str, Any]]:
-    told = [_described(one) for one in refused.details]
-    if not refused.reason:
-        return told
-    info = {"reason": refused.reason, "domain": refused.domain, "metadata": {**refused.metadata}}
-    return [{"@type": f"{_TYPES}/google.rpc.ErrorInfo", **info}, *told]
-
-
-def _described(detail: Any) -> dict[str, Any]:
-    return {
-        "@type": f"{_TYPES}/{detail.DESCRIPTOR.full_name}",
-        **json_format.MessageToDict(detail),
-    }
+    """Return the same refusal as a gRPC server's."""
+    told = [
+        {"@type": f"{_TYPES}/{one.DESCRIPTOR.full_name}", **json_format.MessageToDict(one)}
+        for one in refused.all_details
+    ]
+    return error(refused.status, refused.message, told)
 
 
 def rest(
@@ -303,26 +295,26 @@ Answer = Callable[[World, Project, Any], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One method of an API."""
+    """One method of an API, which takes one message and gives one."""
 
     asked: Any
-    """Class of the request, of proto-plus or plain."""
-    answered: Any
+    """Class of the request, of proto-plus or plain; or where it is, as module:Class."""
     answer: Answer
-    permission: str
+    permission: str = ""
     """What the caller needs, such as run.services.create; none if empty."""
 
+    def read(self, data: bytes) -> Any:
+        """Read a request; its class is imported with the first."""
+        kind = self.asked
+        if isinstance(kind, str):
+            module, _, name = kind.partition(":")
+            kind = getattr(importlib.import_module(module), name)
+        return (getattr(kind, "deserialize", None) or kind.FromString)(data)
 
-class Billed(NamedTuple):
-    """Which API a call is of, and whose quota its header names; empty if none."""
 
-    api: str
-    project: str
-
-
-def unary(asked: Any, answered: Any, answer: Answer, permission: str = "") -> Method:
-    """Describe a method that takes one message and gives one."""
-    return Method(asked, answered, answer, permission)
+def unary(asked: Any, _answered: Any, answer: Answer, permission: str = "") -> Method:
+    """Describe a method."""
+    return Method(asked, answer, permission)
 
 
 def add(
@@ -337,11 +329,11 @@ def add(
 
     `api` is what has to be enabled, such as run.googleapis.com; empty is nothing.
     """
-    handlers = {
+    handlers: dict[str, Any] = {
         name: grpc.unary_unary_rpc_method_handler(
             _behaviour(world, f"{service}/{name}", method, api),
-            request_deserializer=_reader(method.asked),
-            response_serializer=_writer(method.answered),
+            request_deserializer=method.read,
+            response_serializer=lambda answer: plain(answer).SerializeToString(),
         )
         for name, method in methods.items()
     }
@@ -354,21 +346,23 @@ def _behaviour(world: World, name: str, method: Method, api: str) -> Callable[..
         try:
             sent = dict(context.invocation_metadata() or ())
             billed = str(sent.get("x-goog-user-project", ""))
-            return await _answered(world, name, method, Billed(api, billed), request)
+            return await _answered(world, name, method, api, billed, request)
         except Refused as refused:
             await _abort(context, refused)
 
     return behave
 
 
-async def _answered(world: World, name: str, method: Method, to: Billed, request: Any) -> Any:
+async def _answered(
+    world: World, name: str, method: Method, api: str, billed: str, request: Any
+) -> Any:
     project = world.project(project_of(request))
     project.called(name)
     fault = take_fault(project, name)
     if fault and fault.when in {"before", "hang"}:
         await _fail(fault)
-    check_billed(world, project, to.api, to.project)
-    admit(project, request, to.api, method.permission)
+    check_billed(world, project, api, billed)
+    admit(project, request, api, method.permission)
     answer = await method.answer(world, project, request)
     if not name.partition("/")[2].startswith(_READS):
         world.keep(project)
@@ -384,30 +378,11 @@ async def _fail(fault: Injected) -> Never:
 
 
 async def _abort(context: grpc.aio.ServicerContext[Any, Any], refused: Refused) -> Never:
-    code = grpc.StatusCode[refused.status]
-    status = Status(code=code.value[0], message=refused.message)
-    details = list(refused.details)
-    if refused.reason:
-        info = ErrorInfo(
-            reason=refused.reason, domain=refused.domain, metadata=dict(refused.metadata)
-        )
-        details.insert(0, info)
-    for detail in details:
-        packed = AnyMessage()
-        packed.Pack(detail)
-        status.details.append(packed)
-    trailing = (("grpc-status-details-bin", status.SerializeToString()),) if details else ()
-    await context.abort(code, refused.message, trailing)
-
-
-def _reader(kind: Any) -> Callable[[bytes], Any]:
-    read: Callable[[bytes], Any] = getattr(kind, "deserialize", None) or kind.FromString
-    return read
-
-
-def _writer(kind: Any) -> Callable[[Any], bytes]:
-    write: Callable[[Any], bytes] = getattr(kind, "serialize", None) or kind.SerializeToString
-    return write
+    status = refused.as_status
+    for detail in refused.all_details:
+        status.details.add().Pack(detail)
+    trailing = (("grpc-status-details-bin", status.SerializeToString()),) if status.details else ()
+    await context.abort(grpc.StatusCode[refused.status], refused.message, trailing)
 
 
 T = TypeVar("T")
@@ -451,14 +426,14 @@ def opened(project: Project, name: str, metadata: Any = None) -> Operation:
     """Begin an operation that somebody else finishes."""
     operation = Operation(name=name)
     if metadata is not None:
-        operation.metadata.Pack(_plain(metadata))
+        operation.metadata.Pack(plain(metadata))
     project.operations[name] = operation
     return operation
 
 
 def succeeded(operation: Operation, answer: Any) -> Operation:
     """Finish it with an answer."""
-    operation.response.Pack(_plain(answer))
+    operation.response.Pack(plain(answer))
     operation.done = True
     return operation
 
@@ -466,7 +441,7 @@ def succeeded(operation: Operation, answer: Any) -> Operation:
 def validated(answer: Any) -> Operation:
     """Return the answer to validate_only: over at once, with the method's metadata."""
     operation = Operation()
-    operation.metadata.Pack(_plain(answer))
+    operation.metadata.Pack(plain(answer))
     return succeeded(operation, answer)
 
 
@@ -477,11 +452,14 @@ def failed(operation: Operation, refused: Refused) -> Operation:
     return operation
 
 
+Work = Callable[[], Awaitable[Any]]
+
+
 def begun(
     world: World,
     project: Project,
     name: str,
-    work: Callable[[], Awaitable[Any]],
+    work: Work,
     *,
     metadata: Any = None,
 ) -> Operation:
@@ -506,9 +484,9 @@ def mount(server: grpc.aio.Server, world: World) -> None:
         world,
         "google.longrunning.Operations",
         {
-            "GetOperation": unary(GetOperationRequest, Operation, _get),
-            "ListOperations": unary(ListOperationsRequest, ListOperationsResponse, _list),
-            "WaitOperation": unary(WaitOperationRequest, Operation, _wait),
+            "GetOperation": Method(GetOperationRequest, _get),
+            "ListOperations": Method(ListOperationsRequest, _list),
+            "WaitOperation": Method(WaitOperationRequest, _wait),
         },
     )
 
@@ -547,5 +525,6 @@ async def _wait(_world: World, project: Project, request: WaitOperationRequest) 
     return operation
 
 
-def _plain(message: Any) -> Any:
+def plain(message: Any) -> Any:
+    """Return the protocol buffer of a message of proto-plus."""
     return type(message).pb(message) if hasattr(type(message), "pb") else message

@@ -88,7 +88,7 @@ class IdTokens:
 
     @cached_property
     def _signer(self) -> crypt.RSASigner:
-        signer: crypt.RSASigner = crypt.RSASigner.from_string(_private_pem(self._key), _KEY_ID)
+        signer: crypt.RSASigner = crypt.RSASigner.from_string(_pem(self._key), _KEY_ID)
         return signer
 
     def mint(self, audience: str, email: str, seconds: float = HOUR_SECONDS) -> str:
@@ -113,8 +113,10 @@ class IdTokens:
             InvalidToken: It does not hold.
         """
         try:
-            certificates = {_KEY_ID: _public_pem(self._key)}
-            claims = jwt.decode(token, certs=certificates, audience=audience)
+            public = self._key.public_key().public_bytes(
+                serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+            )
+            claims = jwt.decode(token, certs={_KEY_ID: public}, audience=audience)
         except (ValueError, GoogleAuthError) as exc:
             raise InvalidToken(str(exc)) from exc
         return Claims(audience=audience, email=claims["email"], expires_at=claims["exp"])
@@ -124,24 +126,16 @@ def _kept_key(file: Path) -> rsa.RSAPrivateKey:
     if not file.exists():
         key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         file.touch(mode=0o600)
-        file.write_bytes(_private_pem(key))
+        file.write_bytes(_pem(key))
     kept = serialization.load_pem_private_key(file.read_bytes(), password=None)
     assert isinstance(kept, rsa.RSAPrivateKey)
     return kept
 
 
-def _private_pem(key: rsa.RSAPrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.TraditionalOpenSSL,
-        serialization.NoEncryption(),
-    )
-
-
-def _public_pem(key: rsa.RSAPrivateKey) -> bytes:
-    return key.public_key().public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
+def _pem(key: rsa.RSAPrivateKey) -> bytes:
+    plain = serialization.NoEncryption()
+    traditional = serialization.PrivateFormat.TraditionalOpenSSL
+    return key.private_bytes(serialization.Encoding.PEM, traditional, plain)
 
 
 Constraint = Literal[
@@ -378,19 +372,18 @@ class Project(_Kept):
     """Of the project: google.iam.v1.policy_pb2.Policy, as are all policies."""
     accounts: dict[str, Proto] = {}
     """iam_admin_v1.ServiceAccount by e-mail."""
-    account_policies: dict[str, Proto] = {}
+    policies: dict[str, Proto] = {}
+    """Of whatever has one of its own, but secrets and the project, by its full name."""
     secrets: dict[str, Secret] = {}
     """By id."""
     services: dict[str, Proto] = {}
     """run_v2.Service by full name."""
-    service_policies: dict[str, Proto] = {}
     revisions: dict[str, Proto] = {}
     """run_v2.Revision by full name."""
     operations: dict[str, Proto] = {}
     """google.longrunning Operation by name."""
     repositories: dict[str, Proto] = {}
     """artifactregistry_v1.Repository by full name."""
-    repository_policies: dict[str, Proto] = {}
     images: dict[str, str] = {}
     """Digest (sha256:…) of each image in the project's repositories, by its reference with tag."""
     builds: dict[str, Proto] = {}
@@ -478,16 +471,6 @@ class Project(_Kept):
         """Remember a call."""
         self.calls.append(method)
         del self.calls[:-_CALLS]
-
-
-def members(policy: Policy, role: str) -> set[str]:
-    """Give who has a role by a policy without conditions."""
-    return {
-        member
-        for binding in policy.bindings
-        if binding.role == role and not binding.condition.expression
-        for member in binding.members
-    }
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,11 +1,11 @@
 """Cloud Storage, by gcp-storage-emulator, and Vertex AI's registry of models."""
 
 import hashlib
-import importlib
 import io
 import json
 import logging
 import re
+from collections.abc import Iterable
 from functools import partial
 from http.server import HTTPServer
 from pathlib import Path
@@ -17,8 +17,9 @@ import grpc.aio
 from gcp_storage_emulator.server import RequestHandler
 from gcp_storage_emulator.storage import Storage as Kept
 
-from simulators.google.serving import Refused, add, invalid, not_permitted, page_of, unary
+from simulators.google.serving import Refused, not_permitted
 from simulators.google.state import Project, World
+from simulators.google.store import Kind, serve
 
 _PATH: Final = re.compile(
     r"^(?:/(?:upload|download))?(?:/storage/v1)?/b(?:/(?P<bucket>[^/]+))?(?P<rest>/.*)?$"
@@ -138,58 +139,24 @@ def _permission(bucket: str | None, rest: str, verb: str) -> str:
     return f"storage.buckets.{verb if bucket or verb != 'get' else 'list'}"
 
 
-_PARENT: Final = re.compile(r"^projects/[^/]+/locations/(?P<region>[a-z0-9-]+)$")
-_TYPES: Final = "google.cloud.aiplatform_v1.types"
+class _Models(Kind):
+    """A model of Vertex AI's registry: what the rehearsal has set."""
 
+    types = "google.cloud.aiplatform_v1.types"
+    noun, collection = "Model", "models"
+    permission = "aiplatform.models"
+    verbs = ("List",)
+    by_number = True
 
-class _Late:
-    """A message's class, imported when the first one comes: it takes half a second."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def deserialize(self, data: bytes) -> Any:
-        """Read one."""
-        return _kind(self._name).deserialize(data)
-
-    def serialize(self, message: Any) -> Any:
-        """Write one."""
-        return _kind(self._name).serialize(message)
+    def listed(self, project: Project, parent: str) -> Iterable[Any]:
+        """Return those of a region, and those that are in every region."""
+        region = parent.rpartition("/")[2]
+        for number, row in enumerate(project.knobs.vertex_models, start=1):
+            if row.get("region", region) == region:
+                own = {key: value for key, value in row.items() if key != "region"}
+                yield self.message({"name": f"{parent}/models/{number}", "version_id": "1", **own})
 
 
 def mount(server: grpc.aio.Server, world: World) -> None:
-    """Serve it."""
-    methods = {
-        "ListModels": unary(
-            _Late("ListModelsRequest"), _Late("ListModelsResponse"), _list, "aiplatform.models.list"
-        )
-    }
-    api = "aiplatform.googleapis.com"
-    add(server, world, "google.cloud.aiplatform.v1.ModelService", methods, api=api)
-
-
-async def _list(_world: World, project: Project, request: Any) -> Any:
-    found = _PARENT.match(request.parent)
-    if found is None:
-        raise invalid(f"Invalid resource name: {request.parent}.")
-    if request.filter:
-        raise invalid(f"Unsupported filter: {request.filter}.")
-    region = found["region"]
-    rows = [
-        _told(project, region, number, row)
-        for number, row in enumerate(project.knobs.vertex_models, start=1)
-        if row.get("region", region) == region
-    ]
-    page, token = page_of(rows, request.page_size, request.page_token, most=100)
-    return _kind("ListModelsResponse")(models=page, next_page_token=token)
-
-
-def _told(project: Project, region: str, number: int, row: dict[str, Any]) -> Any:
-    """Give a model; a row's keys are the message's own fields, and `region`."""
-    fields = {key: value for key, value in row.items() if key != "region"}
-    models = f"projects/{project.number}/locations/{region}/models"
-    return _kind("Model")({"name": f"{models}/{number}", "version_id": "1", **fields})
-
-
-def _kind(name: str) -> Any:
-    return getattr(importlib.import_module(_TYPES), name)
+    """Serve Vertex AI's registry; its messages, which take half a second, come with a call."""
+    serve(server, world, "google.cloud.aiplatform.v1.ModelService", "aiplatform", _Models())

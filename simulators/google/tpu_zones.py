@@ -492,18 +492,15 @@ def _told_location(project: Project, zone: str) -> locations_pb2.Location:
 def _filtered(rows: Sequence[Any], asked: str, kind: Callable[[Any], str]) -> list[Any]:
     """Keep those that a filter such as `type="v6e-1"` means."""
 
-    def judged(row: Any) -> bool:
-        fields = {"type": kind(row), "version": kind(row), "name": row.name}
-
-        def judge(one: logging.Comparison) -> bool:
-            if one.field not in fields:
-                raise logging.BadFilter(f"unknown field {one.field}")
-            return logging.compared(one.operator, fields[one.field], one.value.strip('"'))
-
-        return logging.holds(node, judge)
+    def test(field: str, how: str, values: tuple[str, ...]) -> logging.Fits[Any]:
+        if field not in {"type", "version", "name"}:
+            raise logging.BadFilter(f"unknown field {field}")
+        return lambda row: any(
+            logging.compared(how, row.name if field == "name" else kind(row), one.strip('"'))
+            for one in values
+        )
 
     try:
-        node = logging.parse(asked)
-        return [row for row in rows if judged(row)]
+        return list(filter(logging.matcher(asked, test), rows))
     except logging.BadFilter as exc:
         raise invalid(f"Invalid list filter: {exc}") from exc

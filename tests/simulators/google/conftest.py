@@ -10,7 +10,7 @@ import pytest
 
 from core.settings import GooglePlane
 from tests.backends.cloud_run.conftest import bare_project, controls, project
-from tests.google_plane import google_plane
+from tests.google_plane import Controls, google_plane
 from tests.simulators.google.planted import plant
 from tests.simulators.google.run_services import Services, services_of
 
@@ -67,3 +67,8 @@ async def google_with_a_past(past: GooglePlane) -> AsyncIterator[Google]:
     google = Google(past)
     yield google
     await google.aclose()
+
+
+@pytest.fixture
+def past_controls(past: GooglePlane) -> Controls:
+    return Controls(past)

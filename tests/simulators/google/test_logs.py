@@ -1,30 +1,35 @@
-"""The simulated Cloud Logging, asked by Google's own client."""
+"""The simulated Cloud Logging finds what a filter says, in its order, page by page."""
 
+import time
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from google.api_core import exceptions
-from google.logging.type.log_severity_pb2 import INFO
+from google.logging.type.log_severity_pb2 import ERROR
 
+from tests.google_plane import Controls
 from tests.simulators.google.conftest import Google
 from tests.simulators.google.planted import LOG_BEGIN
+from tests.simulators.google.run_services import Services, wanted
 
 pytestmark = pytest.mark.anyio
+_CLIENT = ("google.cloud.logging_v2", "logging_service_v2", "LoggingServiceV2AsyncClient")
 
 
 @pytest.fixture
-def logging(google_with_a_past: Google) -> Any:
-    return google_with_a_past.client(
-        "google.cloud.logging_v2", "logging_service_v2", "LoggingServiceV2AsyncClient"
-    )
+def logging(google: Google) -> Any:
+    return google.client(*_CLIENT)
 
 
-async def _texts(logging: Any, words: str = "", order: str = "") -> list[str]:
-    found = await logging.list_log_entries(
-        request={"resource_names": ["projects/p-logged"], "filter": words, "order_by": order}
-    )
-    return [entry.text_payload async for entry in found]
+async def _pages(client: Any, project: str, words: str = "", **asked: Any) -> list[list[Any]]:
+    request = {"resource_names": [f"projects/{project}"], "filter": words, **asked}
+    found = await client.list_log_entries(request=request)
+    return [list(page.entries) async for page in found.pages]
+
+
+async def _texts(client: Any, project: str, words: str = "", **asked: Any) -> list[str]:
+    pages = await _pages(client, project, words, **asked)
+    return [entry.text_payload or entry.json_payload["message"] for page in pages for entry in page]
 
 
 def _at(seconds: float) -> str:
@@ -45,75 +50,70 @@ def _at(seconds: float) -> str:
         ('log_id("run.googleapis.com/stderr")', 3),
         ('log_id("run.googleapis.com/stdout")', 0),
         ('logName="projects/p-logged/logs/run.googleapis.com%2Fstderr"', 3),
-        ('resource.labels.service_name=("one")', None),
         ('(severity="INFO" OR severity="ERROR") AND resource.labels.service_name="two"', 1),
+        ('"memory" OR "complete" OR severity=DEFAULT', 3),
         ('textPayload=~"^CUDA .* memory$"', 1),
         ('labels."run.googleapis.com/x"="y"', 0),
         ('"startup complete"', 1),
+        ("NOT memory", 2),
+        ('-- a comment\n"weights"', 1),
         (f'timestamp>"{_at(0)}" AND timestamp<="{_at(60)}"', 1),
-        (f'timestamp>="{_at(0)}"', 3),
     ],
 )
-async def test_a_filter_finds_what_it_says(logging: Any, words: str, expected: int | None) -> None:
-    """One form that the real language has and this one has not is refused, not ignored."""
-    if expected is None:
-        with pytest.raises(exceptions.InvalidArgument):
-            await _texts(logging, words)
-    else:
-        assert len(await _texts(logging, words)) == expected
+async def test_a_filter_finds_what_it_says(
+    google_with_a_past: Google, words: str, expected: int
+) -> None:
+    """Of three entries."""
+    logging = google_with_a_past.client(*_CLIENT)
+    assert len(await _texts(logging, "p-logged", words)) == expected
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        'resource.type="x" AND',
-        'colour="red"',
-        "severity>=LOUD",
-        'timestamp>="yesterday"',
-        'timestamp>="2026-11-20T10:00:00"',
-        'source("projects/x")',
-        'textPayload=~"("',
-        "(severity=ERROR",
-        'severity="ERROR")',
-    ],
-)
-async def test_a_filter_that_is_not_understood_is_refused(logging: Any, words: str) -> None:
-    """Also where there is no entry that it could be asked of."""
-    with pytest.raises(exceptions.InvalidArgument):
-        await _texts(logging, words)
-
-
-async def test_the_newest_come_first_where_that_is_asked(logging: Any) -> None:
-    """Otherwise the oldest do."""
-    first = [text.split()[0] for text in await _texts(logging, order="timestamp desc")]
-    assert first == ["Application", "CUDA", "Loading"]
-    assert [text.split()[0] for text in await _texts(logging)] == first[::-1]
-    with pytest.raises(exceptions.InvalidArgument):
-        await _texts(logging, order="severity")
-
-
-async def test_entries_come_in_pages(logging: Any) -> None:
-    """Each page says where the next begins; the last says nothing."""
-    found = await logging.list_log_entries(
-        request={"resource_names": ["projects/p-logged"], "page_size": 2}
+@pytest.mark.parametrize("order", ["timestamp asc", "timestamp desc"])
+async def test_said_and_written_lines_are_told_in_their_order(
+    logging: Any, services: Services, controls: Controls, order: str
+) -> None:
+    """Whatever the size of a page, each comes once; they are those of the service's revision."""
+    project = services.project
+    service = await services.created(wanted(project))
+    now = time.time()
+    controls.say(project, [(now - 30, "c"), (now - 90, "a"), (now - 60, "b")], service="one")
+    controls.say(project, [(now + 60, "z")], service="one", platform=True, severity="ERROR")
+    controls.say(project, [(now - 80, 'a "quoted" word')], vm="gemma")
+    whole = await _texts(logging, project, order_by=order)
+    assert whole[:: 1 if order.endswith("asc") else -1][:4] == ["a", 'a "quoted" word', "b", "c"]
+    pages = await _pages(logging, project, "NOT quoted", order_by=order, page_size=2)
+    rows = [entry for page in pages for entry in page]
+    assert [row.text_payload for row in rows] == [one for one in whole if "quoted" not in one]
+    assert {len(page) for page in pages[:-1]} == {2}
+    (told,) = (row for row in rows if row.text_payload == "z")
+    assert (told.severity, told.log_name.rpartition("/")[2]) == (
+        ERROR,
+        "run.googleapis.com%2Fvarlog%2Fsystem",
     )
-    pages = [page async for page in found.pages]
-    assert [len(page.entries) for page in pages] == [2, 1]
-    assert pages[-1].next_page_token == ""
+    assert told.resource.labels["revision_name"] == service.latest_created_revision.split("/")[-1]
+    about = 'log_id("gcplogs-docker-driver") jsonPayload.container.metadata.deployment="gemma"'
+    assert await _texts(logging, project, rf'{about} "a \"quoted\" word"')
 
 
-async def test_an_entry_says_where_it_comes_from(logging: Any) -> None:
-    """Resource, log and moment are those of what wrote it."""
-    found = await logging.list_log_entries(
-        request={"resource_names": ["projects/p-logged"], "order_by": "timestamp desc"}
-    )
-    entry = await anext(aiter(found))
-    assert entry.resource.labels["service_name"] == "two"
-    assert entry.log_name.endswith("/logs/run.googleapis.com%2Fstderr")
-    assert (entry.severity, entry.timestamp.timestamp()) == (INFO, LOG_BEGIN + 120)
+async def test_an_unfinished_search_gives_empty_pages_first(
+    google_with_a_past: Google, past_controls: Controls
+) -> None:
+    """As many as the controls say; then the entries."""
+    past_controls.set("p-logged", log_empty_pages=2)
+    pages = await _pages(google_with_a_past.client(*_CLIENT), "p-logged", page_size=2)
+    past_controls.set("p-logged", log_empty_pages=0)
+    assert [len(page) for page in pages] == [0, 0, 2, 1]
 
 
-async def test_somebody_must_be_asked(logging: Any) -> None:
-    """A request that names no project is refused."""
-    with pytest.raises(exceptions.InvalidArgument):
-        await logging.list_log_entries(request={"filter": ""})
+async def test_nobody_cannot_have_said_anything(
+    logging: Any, project: str, controls: Controls
+) -> None:
+    """What was said is forgotten with its project."""
+    with pytest.raises(AssertionError, match="no services/nobody"):
+        controls.say(project, [(LOG_BEGIN, "x")], service="nobody")
+    with pytest.raises(AssertionError, match="no nodes/vllm-devops-gemma"):
+        controls.say(project, [(LOG_BEGIN, "burns")], vm="gemma", platform=True)
+    controls.say(project, [(LOG_BEGIN, "x")], vm="one")
+    controls.drop(project)
+    controls.set(project, prepared=True)
+    assert await _texts(logging, project) == []

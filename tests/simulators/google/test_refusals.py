@@ -1,0 +1,126 @@
+"""What the simulated Google Cloud refuses, as a table: each row is refused by Google as well."""
+
+import importlib
+import json
+import tomllib
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import grpc.aio
+import pytest
+from google.iam.v1 import iam_policy_pb2
+from google.longrunning import operations_pb2
+from google.protobuf import json_format
+
+from simulators.google import plane
+from simulators.google.state import World
+
+pytestmark = pytest.mark.anyio
+PROJECT: Final = "p-refused"
+TYPES: Final = {
+    "google.cloud.run.v2": "google.cloud.run_v2",
+    "google.cloud.secretmanager.v1": "google.cloud.secretmanager_v1",
+    "google.iam.admin.v1": "google.cloud.iam_admin_v1",
+    "google.cloud.resourcemanager.v3": "google.cloud.resourcemanager_v3",
+    "google.api.serviceusage.v1": "google.cloud.service_usage_v1",
+    "google.api.cloudquotas.v1": "google.cloud.cloudquotas_v1",
+    "google.devtools.artifactregistry.v1": "google.cloud.artifactregistry_v1",
+    "google.devtools.cloudbuild.v1": "google.cloud.devtools.cloudbuild_v1",
+    "google.logging.v2": "google.cloud.logging_v2",
+    "google.monitoring.v3": "google.cloud.monitoring_v3",
+}
+
+
+def sections() -> list[dict[str, Any]]:
+    file = Path(__file__).with_name("refusals.toml")
+    found: list[dict[str, Any]] = tomllib.loads(file.read_text("utf-8"))["section"]
+    return found
+
+
+def rows() -> Iterator[Any]:
+    for number, section in enumerate(sections()):
+        method = section["call"].rpartition("/")[2]
+        if not section.get("alone"):
+            yield pytest.param(section, {}, "OK", "", id=f"{number}-{method}-as-it-stands")
+        for place, row in enumerate(section["refused"]):
+            yield pytest.param(section, *row, id=f"{number}-{method}-{place}")
+
+
+@pytest.mark.parametrize(("section", "change", "status", "words"), list(rows()))
+async def test_a_request_is_refused_as_google_refuses_it(
+    tmp_path: Path, section: dict[str, Any], change: dict[str, Any], status: str, words: str
+) -> None:
+    """With its code, and with words that name what is wrong; what it is made of is taken."""
+    change = dict(change)
+    knobs = {**section.get("knobs", {}), **change.pop("knobs", {})}
+    apis, twice = change.pop("apis", None), change.pop("twice", False)
+    async with cloud(tmp_path) as (world, channel):
+        project = world.project(PROJECT)
+        plane.prepare(project)
+        service = section["call"].rpartition("/")[0]
+        for method, request in section.get("before", ()):
+            assert (await answer(channel, f"{service}/{method}", json.loads(request))).code == "OK"
+        project.knobs = project.knobs.model_copy(
+            update=type(project.knobs).model_validate(knobs).model_dump(include=set(knobs))
+        )
+        project.apis = project.apis if apis is None else set(apis)
+        asked = changed(json.loads(section["request"]), change)
+        if twice:
+            assert (await answer(channel, section["call"], asked)).code == "OK"
+        told = await answer(channel, section["call"], asked)
+    assert told.code == status, told.words
+    assert words in told.words
+
+
+class Told:
+    """How a call ended."""
+
+    def __init__(self, code: str, words: str) -> None:
+        self.code, self.words = code, words
+
+
+async def answer(channel: grpc.aio.Channel, call: str, request: dict[str, Any]) -> Told:
+    """Make a call of its service by its full name."""
+    service, _, method = call.partition("/")
+    package = service.rpartition(".")[0]
+    kind: Any = getattr(iam_policy_pb2, f"{method}Request", None) or getattr(
+        operations_pb2, f"{method}Request", None
+    )
+    if kind is None:
+        kind = getattr(importlib.import_module(f"{TYPES[package]}.types"), f"{method}Request").pb()
+    text = json.dumps(request).replace("PROJECT", PROJECT)
+    message = json_format.Parse(text, kind())
+    try:
+        await channel.unary_unary(f"/{call}")(message.SerializeToString(), timeout=20)
+    except grpc.aio.AioRpcError as exc:
+        return Told(exc.code().name, exc.details() or "")
+    return Told("OK", "")
+
+
+def changed(request: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """Put values where JSON pointers say."""
+    for pointer, value in change.items():
+        *way, last = (part.replace("~1", "/") for part in pointer[1:].split("/"))
+        place: Any = request
+        for part in way:
+            place = place[int(part) if isinstance(place, list) else part]
+        place[int(last) if isinstance(place, list) else last] = value
+    return request
+
+
+@asynccontextmanager
+async def cloud(folder: Path) -> AsyncIterator[tuple[World, grpc.aio.Channel]]:
+    """Serve everything that is asked by gRPC inside the test."""
+    async with anyio.create_task_group() as tasks:
+        world = World(folder=folder, tasks=tasks)
+        server = grpc.aio.server()
+        plane.mount(server, world)
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            yield world, channel
+        await server.stop(None)
+        tasks.cancel_scope.cancel()
