@@ -8,6 +8,7 @@ from google.api_core import exceptions
 
 from tests.google_plane import Controls
 from tests.simulators.google.conftest import Google
+from tests.simulators.google.run_services import keep_key
 
 pytestmark = pytest.mark.anyio
 
@@ -139,6 +140,24 @@ async def test_a_role_taken_from_the_builder_is_missed(workshop: Workshop) -> No
         build = await workshop.ended(**workshop.account())
         assert await workshop.log(build.id) == []
     assert build.failure_info.type_.name == "PUSH_NOT_AUTHORIZED"
+
+
+async def test_a_secret_that_nobody_granted_to_the_builder_is_not_read(
+    google: Google, workshop: Workshop
+) -> None:
+    """It is there, and the build ends before its first step."""
+    secrets = google.client(
+        "google.cloud.secretmanager_v1",
+        "secret_manager_service",
+        "SecretManagerServiceAsyncClient",
+    )
+    await keep_key(secrets, workshop.project, readable=False)
+    version = f"projects/{workshop.project}/secrets/key/versions/latest"
+    more = {"available_secrets": {"secret_manager": [{"version_name": version, "env": "T"}]}}
+    steps = [_RECIPE, workshop.step(secret_env=["T"])]
+    build = await workshop.ended(**workshop.account(), **more, steps=steps)
+    assert build.failure_info.type_.name == "USER_BUILD_STEP"
+    assert "secretmanager.versions.access" in build.failure_info.detail
 
 
 async def test_builds_are_found_by_their_tags(workshop: Workshop) -> None:
