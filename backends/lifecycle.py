@@ -8,7 +8,7 @@ preflights, deletion, purge and what is left behind all walk the same lists, her
 import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -26,6 +26,7 @@ from backends.common.preflight import Answer, Question, unfinished
 from core.errors import (
     ApiDisabled,
     Busy,
+    CloudError,
     CloudRefused,
     CloudTimeout,
     CloudUnavailable,
@@ -261,9 +262,13 @@ async def _take_back(wanted: Sequence[Resource], put: Mapping[str, Seen]) -> Non
     try:
         if own and (await look(wanted[-1])).status is Status.ABSENT:
             for one in reversed(own):
-                with suppress(CloudUnavailable, CloudTimeout):
+                try:
                     if (await look(one)).status is Status.ABSENT:
                         continue
+                except NotOurs:
+                    continue
+                except CloudError:  # it was put by this call, and is deleted unseen
+                    pass
                 await _delete(one, put[one.name], anyio.current_time() + _LOOK_SECONDS)
     except OpsError as exc:
         note(f"Not everything was taken back: {exc.summary}")

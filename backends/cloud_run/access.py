@@ -1,21 +1,25 @@
 """Where a service answers, the credentials that it wants, and waking it."""
 
 import shlex
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from google.cloud.run_v2 import Service
 
-from backends.cloud_run.service import get_service, is_open
-from backends.cloud_run.site import ANYWHERE, Site
+from backends.cloud_run.identity import ANYWHERE
+from backends.cloud_run.service import get_service, is_open, service_path
+from backends.cloud_run.site import Site
 from backends.common.engine import ask_models
 from backends.common.preflight import Answer, Question
-from backends.google import secrets
+from backends.google import iam, secrets
 from backends.google.clients import key_secret
+from backends.lifecycle import Resource
 from core.address import IDENTITY_HEADER, KEY_HEADER
 from core.errors import (
     ApiDisabled,
+    CloudRefused,
     NextStep,
     NotAuthenticated,
     NotReady,
@@ -25,6 +29,7 @@ from core.errors import (
 from core.records import Access, DeploymentSpec
 from core.reply import note
 
+_INVOKER: Final = "roles/run.invoker"
 _PRIVATE: Final = (
     "HTTPS; Google accepts only callers with an ID token of an identity that has roles/run.invoker"
 )
@@ -40,14 +45,7 @@ _OPEN: Final = (
 
 
 async def access(site: Site, name: str) -> Access:
-    """Give the address, the engine's key and an ID token.
-
-    Raises:
-        DeploymentNotFound, NotOurs: Nothing of that name was made here.
-        NotReady: Google has not given it an address yet.
-        NotAuthenticated: Whoever asks cannot mint an ID token.
-        CloudError: Google refused.
-    """
+    """Give the address, the engine's key and an ID token."""
     service = await get_service(site, name)
     url = service.uri.rstrip("/")
     if not url:
@@ -108,12 +106,7 @@ def access_question(site: Site) -> Question:
 
 
 async def refuse_uncallable(site: Site, spec: DeploymentSpec) -> None:
-    """Refuse a private service that this login could only pay for.
-
-    Raises:
-        NotAuthenticated, PermissionDenied, ApiDisabled: No ID token can be minted.
-        CloudUnavailable, CloudTimeout: Google does not answer.
-    """
+    """Refuse a private service that this login could only pay for."""
     if spec.access == "public":
         return
     try:
@@ -156,13 +149,41 @@ _LONGEST_REQUEST_SECONDS: Final = 1800.0
 
 
 async def wake(site: Site, name: str) -> None:
-    """Ask for the list of models until it comes; an instance stays about 15 minutes after it.
-
-    Raises:
-        EndpointError: The model did not answer.
-        DeploymentNotFound: There is no such service.
-    """
+    """Ask for the list of models until it comes; an instance stays about 15 minutes after it."""
     service = await get_service(site, name)
     await ask_models(await access(site, name), timeout=_LONGEST_REQUEST_SECONDS)
     site.answered.add(service.latest_ready_revision)
     site.woken[name] = datetime.now(UTC)
+
+
+def invoker(site: Site, spec: DeploymentSpec) -> tuple[Resource, ...]:
+    """Return the right of the account that ID tokens are minted for to call a private service.
+
+    Where it cannot be granted, that is noted, and the service runs all the same.
+    """
+    account, failed = site.settings.google_service_account, list[OpsError]()
+    if account is None or spec.access == "public":
+        return ()
+    made = iam.binding(
+        site.clients.run,
+        service_path(site, spec.name),
+        (_INVOKER,),
+        account,
+        what=f"let {account} call {spec.name}",
+        name="invoker",
+        title=f"the right of {account} to call {spec.name}",
+        after=("service",),
+    )
+
+    async def get() -> Any | None:
+        return failed[0] if failed else await made.get()
+
+    async def put() -> None:
+        assert made.put is not None
+        try:
+            await made.put()
+        except (CloudRefused, PermissionDenied) as exc:
+            failed.append(exc)
+            note(f"{account} may not be able to call {spec.name}: {exc.cause}")
+
+    return (replace(made, get=get, put=put),)

@@ -1,18 +1,22 @@
-"""Google Cloud Run as a target: one service for each deployment."""
+"""Google Cloud Run as a target: one service for each deployment, and what it stands on."""
 
+import re
+import shlex
 from collections.abc import AsyncGenerator, Sequence
-from typing import ClassVar
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import ClassVar, Final
 
+import anyio
+from google.cloud.run_v2 import Service
 from pydantic import SecretStr
 
-from backends import lifecycle
 from backends.base import (
     BootBudget,
     DeploymentConfig,
     EngineFacts,
     Hardware,
     KeptSecret,
-    Leaving,
     LogLines,
     LogQuery,
     Prediction,
@@ -22,190 +26,426 @@ from backends.base import (
     StoredModel,
     World,
 )
-from backends.cloud_run import (
-    access,
-    checks,
-    deployment,
-    instances,
-    logs,
-    plan,
-    service,
-    status,
-    storage,
+from backends.cloud_run import access, checks, instances, logs, plan, status, storage
+from backends.cloud_run.build import (
+    BUILDING,
+    build_outcome,
+    image_of_build,
+    is_under_way,
+    latest_build,
+    planned_spec,
+    remaining_image,
+    try_latest_build,
+    unfinished_build,
 )
-from backends.cloud_run.site import Clients, IdentityTokens, Site
-from backends.google import secrets
+from backends.cloud_run.container import gpu_of, place_of
+from backends.cloud_run.identity import IdentityTokens
+from backends.cloud_run.logs import boot_lines
+from backends.cloud_run.rollout import (
+    Change,
+    Rollout,
+    change_service,
+    scaled,
+    started,
+    stopped,
+)
+from backends.cloud_run.service import (
+    Blueprint,
+    blueprint,
+    find_revision,
+    find_service,
+    get_service,
+    is_open,
+    is_ours,
+    is_stopped,
+    newest_revision,
+    not_found,
+    own_service,
+    read_spec,
+    refuse_foreign,
+    service_path,
+    target_of,
+    version_of,
+)
+from backends.cloud_run.site import Clients, Site
+from backends.common.engine import facts_of, hardware_of, predict
+from backends.google import images, secrets
+from backends.google.clients import HF_SECRET, SPEC_LABEL
+from backends.google.errors import not_configured, strictly, writing
+from backends.lifecycle import Lifecycle, Pending, PendingStore, Resource, Status
+from core.errors import ConcurrentChange, OpsError
 from core.records import (
+    NAME_PATTERN,
     Access,
     Deleted,
     Deployment,
     DeploymentSpec,
     ModelShape,
+    Phase,
     Plan,
     Preflight,
     Target,
 )
+from core.reply import note
+from logs.boot import boot_of
 from logs.read import Line
-from planner.places import Accelerator
+from planner.places import Accelerator, accelerator
+
+_SIZE_SECONDS: Final = 8.0
+_BUCKET_GB_USD: Final = 0.02
+"""Each month, standard class in us-central1; the usual price, not looked up [R] (2026-11-21)."""
 
 
-class CloudRunBackend:
+class CloudRunBackend(Lifecycle):
     """One accelerator in one region of one project."""
 
-    waits_in: ClassVar[frozenset[str]] = frozenset({status.BUILDING, status.SPREADING})
+    waits_in: ClassVar[frozenset[str]] = frozenset({BUILDING, status.SPREADING, status.PREPARING})
 
     def __init__(self, target: Target, world: World) -> None:
         clients = Clients(target, world)
-        self._site = Site(
+        self.target, self.reads_only = target, world.settings.read_only
+        self.site = Site(
             target=target,
             settings=world.settings,
             clients=clients,
             identity=IdentityTokens(clients, world.settings.google_service_account),
         )
+        where = clients.parent if clients.configured else ""
+        self.pending = PendingStore(Pending, world.folder / "cloud_run" / target.name, where)
 
-    @property
-    def target(self) -> Target:
-        """Where this is."""
-        return self._site.target
+    async def wanted(self, spec: DeploymentSpec, model: ModelShape) -> Sequence[Resource]:
+        """Return token, key and grant, or image; then the service, and who may call it."""
+        now = await refuse_foreign(self.site, spec.name)
+        hub = spec.engine == "vllm" and (spec.weights or "hub") == "hub"
+        kept = hub and await secrets.exists(self.site, HF_SECRET)
+        held = self.site.settings.hf_token if hub and not kept else None
+        drawn = blueprint(self.site, spec, model, hf_token=kept or held is not None)
+        anew = now is None or self._is_outdated(now, spec)
+        change = self._change(now, spec) if now and not anew else None
+        if anew and (spec.engine == "vllm" or spec.image):
+            await images.pinned(self.site, drawn.container.image)  # or it is refused, before all
+        rollout = Rollout(self.site, drawn, now=now, change=change, done=not (anew or change))
+        tokens = (secrets.token(self.site, held),) if held else ()
+        return (*tokens, *self._resources(drawn, spec, rollout), *access.invoker(self.site, spec))
+
+    def _resources(
+        self, drawn: Blueprint, spec: DeploymentSpec, rollout: Rollout | None = None
+    ) -> tuple[Resource, ...]:
+        before: tuple[Resource, ...] = ()
+        if spec.engine == "vllm":
+            before = secrets.key(self.site, spec.name)
+        elif not spec.image:
+            before = (image_of_build(self.site, spec, project=drawn.project),)
+        rollout = rollout or Rollout(self.site, drawn)
+        service = Resource(
+            name="service",
+            title=f"the service {spec.name} in {drawn.region}",
+            body=plan.request_of(drawn),
+            get=rollout.get,
+            put=rollout.put,
+            status=rollout.status,
+            after=tuple(one.name for one in before),
+            command=plan.command_of(drawn),
+        )
+        return (*before, service)
+
+    @staticmethod
+    def _is_outdated(now: Service, spec: DeploymentSpec) -> bool:
+        """Whether a service has to be replaced by a new revision."""
+        if status.progress(now) == "failed":
+            return True
+        if spec.access == "public" and is_open(now):
+            note(
+                f"{spec.name} had nothing before its engine, which computes for everybody at paths"
+                " that its key does not protect: a new revision with a proxy takes its place."
+            )
+            return True
+        said, count = read_spec(now), {"min_replicas", "max_replicas"}
+        return now.labels.get(SPEC_LABEL) != spec.fingerprint and (
+            said is None or said.model_dump(exclude=count) != spec.model_dump(exclude=count)
+        )
+
+    @staticmethod
+    def _change(now: Service, spec: DeploymentSpec) -> Change | None:
+        """Return what is enough to make a service what is wanted, None where it is so already."""
+        if now.labels.get(SPEC_LABEL) == spec.fingerprint:
+            return started(spec.name) if is_stopped(now) else None
+        return scaled(spec.name, spec.min_replicas, spec.max_replicas)
+
+    def owned(self, name: str) -> Sequence[Resource]:
+        """Return key, build and service."""
+        region = self.site.clients.region
+        service = Resource(
+            name="service",
+            title=f"the service {name} in {region} with every revision",
+            get=lambda: find_service(self.site, name),
+            delete=lambda: self._delete_service(name),
+            status=lambda found: Status.DELETING if found.delete_time else Status.READY,
+            is_ours=is_ours,
+        )
+        return (secrets.key_left(self.site, name), unfinished_build(self.site, name), service)
+
+    async def _delete_service(self, name: str) -> None:
+        client = await self.site.clients.run()
+        with strictly(f"delete the service {name}"):
+            await client.delete_service(name=service_path(self.site, name), **writing())
+
+    def remaining(self, name: str, spec: DeploymentSpec | None = None) -> Sequence[Resource]:
+        """Return a built image, weights in a bucket, and the token that others may read."""
+        weights = (spec.weights if spec else None) or ""
+        image, token = remaining_image(self.site, name), secrets.kept_token(self.site)
+        if spec is None:
+            return (
+                image,
+                token,
+                Resource(name="weights", title="weights in buckets", get=_nothing),
+            )
+        if spec.engine == "ollama":
+            return (image,)
+        return (self._folder(weights),) if weights.startswith("gs://") else (token,)
+
+    def _folder(self, weights: str) -> Resource:
+        bucket, under = storage.parse_bucket(self.site, weights)
+
+        async def get() -> list[float]:
+            """Return the folder's size in GB, nothing where it cannot be told."""
+            try:
+                with (
+                    anyio.move_on_after(_SIZE_SECONDS),
+                    storage.translated_refusal(bucket, "add up its files"),
+                ):
+                    files = await storage.list_objects(self.site, bucket, under)
+                    return [sum(file.size_bytes for file in files.values()) / 1e9]
+            except OpsError as exc:
+                note(f"How large {weights} is, is not known: {exc.summary}")
+            return []
+
+        def bill(found: list[float]) -> tuple[str, float]:
+            known = f"{found[0]:.1f} GB" if found else "its size is not known"
+            return f"the weights in {weights} ({known})", round(sum(found) * _BUCKET_GB_USD, 2)
+
+        return Resource(
+            name="weights",
+            title=f"the weights in {weights}",
+            get=get,
+            bill=bill,
+            how_to_remove=f"gcloud storage rm --recursive {shlex.quote(weights)}",
+        )
+
+    def shared(self) -> Sequence[Resource]:
+        """Return APIs, accounts and what they may do, and the repository of images."""
+        return checks.shared(self.site)
+
+    async def setup(self) -> Setup:
+        """Look at what the target needs once; says how a person comes to call what they deploy."""
+        await access.advise(self.site)
+        return await super().setup()
 
     def engine_name(self) -> tuple[str, str]:
-        """Give the engine of the image, and what setting is missing."""
-        return plan.engine_name(self._site)
+        """Return the engine of the image, and what setting is missing."""
+        gpu, configured = gpu_of(self.target), self.site.clients.configured
+        return f"vLLM {gpu.vllm} ({gpu.image})", "" if configured else not_configured().fix
 
     def plan(self, spec: DeploymentSpec, model: ModelShape) -> Plan:
-        """Say which secret, grant and service would be made."""
-        return plan.make_plan(self._site, spec, model)
+        """Say which key, grant, image and service would be made."""
+        drawn = blueprint(self.site, spec, model)
+        return plan.make_plan(self.site, spec, model, drawn, self._resources(drawn, spec))
 
     async def check(self, plan: Plan) -> Preflight:
         """Ask Google for everything that the plan needs; changes nothing."""
-        return await checks.preflight(self._site, plan)
-
-    async def apply(self, plan: Plan) -> Deployment:
-        """Make secret, grant and service, or go on where an earlier call ended."""
-        await deployment.apply(self._site, plan)
-        return await status.describe(self._site, plan.spec.name)
+        return await checks.preflight(self.site, plan)
 
     async def refuse_deploy(self, spec: DeploymentSpec) -> None:
         """Refuse a name that another service has, and a service that its owner could not call."""
-        await deployment.refuse_foreign_service(self._site, spec.name)
-        await access.refuse_uncallable(self._site, spec)
+        await refuse_foreign(self.site, spec.name)
+        await access.refuse_uncallable(self.site, spec)
 
     async def refuse_start(self, name: str) -> None:
         """Refuse a service that is not there."""
-        await service.get_service(self._site, name)
+        await get_service(self.site, name)
 
     async def refuse_scale(self, name: str, _minimum: int, _maximum: int) -> None:
         """Refuse a service that is not there; Google alone knows how many instances it gives."""
-        await service.get_service(self._site, name)
+        await get_service(self.site, name)
 
     async def go_on(self, name: str) -> None:
-        """Make the service once its image is built; try again what may not read its key yet."""
-        await deployment.go_on(self._site, name)
+        """Take the next step; also of a build that another machine began.
+
+        One whose account may not read its key yet gets another revision.
+        """
+        if self.reads_only:
+            return
+        service = await find_service(self.site, name)
+        if service is not None and target_of(service) == self.target.name:
+            if status.progress(service) == "failed":
+                await self._try_again(name, service)
+        elif service is None and self.pending.get(name) is None:
+            build = await latest_build(self.site, name)
+            spec = planned_spec(self.site, build) if build else None
+            if build and spec and build.status.name == "SUCCESS":
+                self.pending.keep(
+                    Pending(
+                        spec=spec,
+                        model=ModelShape(model=spec.model),
+                        where=self.pending.where,
+                        since=datetime.now(UTC),
+                        phase=BUILDING,
+                    )
+                )
+        await super().go_on(name)
+
+    async def _try_again(self, name: str, service: Service) -> None:
+        """Make another revision of the same template where a grant has had its time to spread."""
+        revision = await find_revision(self.site, newest_revision(service))
+        wait = status.seconds_to_next_try(service, revision, datetime.now(UTC))
+        if revision is None or wait is None or wait > 0:
+            return
+        tried = str(status.tries(revision) + 1)
+        change = Change(
+            f"try {name} again",
+            lambda one: one.template.labels.update({status.TRY_LABEL: tried}),
+            lambda one: one.template.labels.get(status.TRY_LABEL) == tried,
+        )
+        with suppress(ConcurrentChange):  # another server was first
+            await change_service(self.site, name, change, seconds=0)
 
     async def describe(self, name: str) -> Deployment:
         """Say what the service, its revision and its instances are doing."""
-        return await status.describe(self._site, name)
+        service, pending = await find_service(self.site, name), self.pending.get(name)
+        if service is not None or not re.fullmatch(NAME_PATTERN, name):
+            found = await status.read_status(self.site, own_service(self.site, name, service))
+            if found.phase and pending and not pending.is_over:  # a step is left beside the boot
+                steps = Phase(name=status.PREPARING, since=pending.since)
+                return found.model_copy(update={"phase": steps})
+            return found
+        if pending:
+            return status.before_service(self.site, pending)
+        build = await try_latest_build(self.site, name)
+        spec = planned_spec(self.site, build) if build else None
+        if build is None or spec is None:
+            raise not_found(self.site, name, "")
+        if not is_under_way(build):
+            raise not_found(self.site, name, f": {build_outcome(build)}")
+        return status.while_building(self.site, spec, build)
 
     async def list(self) -> Sequence[Deployment]:
-        """Give every service with this target's label; none where no project is named."""
-        return await status.list_deployments(self._site) if self._site.clients.configured else ()
+        """Return every service with this target's label; none where no project is named."""
+        if not self.site.clients.configured:
+            return ()
+        found = await status.list_deployments(self.site)
+        for pending in self.pending.all():
+            found.setdefault(pending.spec.name, status.before_service(self.site, pending))
+        return tuple(found[name] for name in sorted(found))
 
     async def delete(self, name: str) -> Deleted:
-        """Delete service and key; what holds weights stays and is named."""
-        return await deployment.delete(self._site, name)
+        """Delete service, build and key; another target's deployment is not here."""
+        service = await find_service(self.site, name)
+        if service is not None and is_ours(service) and target_of(service) != self.target.name:
+            return Deleted(name=name, target=self.target.name, gone=True)
+        return await super().delete(name)
 
     async def purge(self, name: str) -> tuple[str, ...]:
-        """Delete what a deletion left that was made for this deployment alone."""
-        return await deployment.purge(self._site, name)
-
-    def leaving(self, name: str) -> Leaving:
-        """Name what `delete` and `purge` take, and what stays."""
-        return deployment.leaving(self._site, name)
+        """Delete the image that was built for a deployment; while its service runs, nothing."""
+        if await find_service(self.site, name) is not None:
+            note(f"{name} is still there: its image is kept.")
+            return ()
+        return await super().purge(name)
 
     async def access(self, name: str) -> Access:
-        """Give the URL, the engine's key and an identity token."""
-        return await access.access(self._site, name)
+        """Return the URL, the engine's key and an identity token."""
+        return await access.access(self.site, name)
 
     async def scale(self, name: str, *, min_replicas: int, max_replicas: int) -> Deployment:
         """Change how many instances there may be; more than it was made for boots a revision."""
-        await deployment.scale(self._site, name, min_replicas, max_replicas)
-        return await status.describe(self._site, name)
+        none = max_replicas < 1  # which would mean Google's default of 100
+        change = stopped(name) if none else scaled(name, min_replicas, max_replicas)
+        await change_service(self.site, name, change)
+        return await self.describe(name)
 
     async def stop(self, name: str) -> Deployment:
         """Set the service to no instance by hand, so that no request wakes it."""
-        await deployment.stop(self._site, name)
-        return await status.describe(self._site, name)
+        await change_service(self.site, name, stopped(name))
+        return await self.describe(name)
 
     async def start(self, name: str) -> Deployment:
         """Let it scale by itself again, as it was asked for."""
-        await deployment.start(self._site, name)
-        return await status.describe(self._site, name)
+        await change_service(self.site, name, started(name))
+        return await self.describe(name)
 
     async def wake(self, name: str) -> None:
         """Hold one request open until the model has answered it."""
-        await access.wake(self._site, name)
+        await access.wake(self.site, name)
 
     async def logs(self, name: str, *, lines: int, contains: str | None = None) -> LogLines:
         """Read Cloud Logging."""
-        return await logs.read_logs(self._site, name, lines=lines, contains=contains)
+        return await logs.read_logs(self.site, name, lines=lines, contains=contains)
 
     def log_pages(self, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
         """Read Cloud Logging, a thousand entries a call."""
-        return logs.log_pages(self._site, name, query)
+        return logs.log_pages(self.site, name, query)
 
     async def spec(self, name: str) -> DeploymentSpec | None:
-        """Give what the service's annotation says was asked for."""
-        return await service.get_spec(self._site, name)
+        """Return what the service's annotation says was asked for."""
+        return read_spec(await get_service(self.site, name))
 
     async def boot_budget(self, name: str, _model: ModelShape) -> BootBudget:
         """Read the startup probe of the service."""
-        return await instances.boot_budget(self._site, name)
+        return instances.boot_budget(await get_service(self.site, name))
 
     async def engine_facts(self, name: str) -> EngineFacts:
-        """Give what the log of its boot tells."""
-        return await instances.engine_facts(self._site, name)
+        """Return what the log of the serving revision's first boot tells."""
+        service = await get_service(self.site, name)
+        revision = await find_revision(self.site, service.latest_ready_revision)
+        if revision is None:
+            return EngineFacts()
+        return facts_of(boot_of(await boot_lines(self.site, name, revision, newest=False)))
 
     async def hardware(self, name: str, /) -> Hardware:
-        """Give what an instance of the service has."""
-        return await instances.hardware(self._site, name)
+        """Return what an instance of the service has."""
+        service = await get_service(self.site, name)
+        return hardware_of(place_of(self.target), instances.size_of(service))
 
     async def predicted(self, name: str) -> Prediction | None:
-        """Give what was to be expected of its memory."""
-        return await instances.predicted(self._site, name)
+        """Return what was to be expected of its memory."""
+        service = await get_service(self.site, name)
+        version = version_of(self.site, service)
+        return await predict(read_spec(service), self.hardware_known()[0], version)
 
-    def hardware_known(self) -> tuple[Accelerator, int] | None:
-        """Give the accelerator of one instance."""
-        return instances.hardware_known(self._site)
+    def hardware_known(self) -> tuple[Accelerator, int]:
+        """Return the accelerator of one instance."""
+        place = place_of(self.target)
+        return accelerator(place.accelerator), place.count
 
     async def config(self, name: str) -> DeploymentConfig:
-        """Give the same service as gcloud commands and YAML."""
-        return await plan.config(self._site, name)
+        """Return the same service as commands and YAML."""
 
-    async def setup(self) -> Setup:
-        """Look which APIs, accounts, roles and repositories are there."""
-        await access.advise(self._site)
-        return await lifecycle.setup(checks.shared(self._site))
+        def made(drawn: Blueprint, spec: DeploymentSpec) -> Sequence[Resource]:
+            hub = "HF_TOKEN" in drawn.container.secrets
+            token = (secrets.reader(self.site, HF_SECRET),) if hub else ()
+            return (*token, *self._resources(drawn, spec))
 
-    async def set_up(self) -> Setup:
-        """Make those that are missing."""
-        return await lifecycle.set_up(checks.shared(self._site), seconds=30.0)
+        return await plan.config(self.site, await get_service(self.site, name), made)
 
     async def quotas(self) -> Sequence[Quota]:
         """Read Cloud Quotas."""
-        return await checks.read_quotas(self._site)
+        return await checks.read_quotas(self.site)
 
     async def keep_secret(self, name: str, value: SecretStr) -> KeptSecret:
         """Keep a token in Secret Manager, readable by the deployments' account."""
-        return await secrets.keep(self._site, name, value)
+        return await secrets.keep(self.site, name, value)
 
     async def stored_models(self, bucket: str | None = None) -> Sequence[StoredModel]:
         """Look through a bucket of Cloud Storage."""
-        return await storage.models_in_bucket(self._site, bucket)
+        return await storage.models_in_bucket(self.site, bucket)
 
     async def registered_models(self) -> Sequence[RegisteredModel]:
         """Ask Vertex AI's registry."""
-        return await storage.models_in_registry(self._site)
+        return await storage.models_in_registry(self.site)
 
     async def aclose(self) -> None:
         """Close the connections to Google."""
-        await self._site.clients.aclose()
+        await self.site.clients.aclose()
+
+
+async def _nothing() -> None:
+    return None

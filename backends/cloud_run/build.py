@@ -6,46 +6,117 @@ from typing import Any, Final
 from google.api_core.exceptions import NotFound
 from google.cloud.artifactregistry_v1 import DockerImage
 from google.cloud.devtools.cloudbuild_v1 import Build, ListBuildsRequest
-from google.cloud.run_v2 import Service
 from pydantic import ValidationError
 
 from backends.cloud_run import container
-from backends.cloud_run.service import Blueprint, service_of
 from backends.cloud_run.site import REPOSITORY, Site
-from backends.google.clients import TARGET_LABEL, when
-from backends.google.errors import UNSURE, reading, strictly, translated, writing
-from core.errors import ApiDisabled, CloudError, WaitedTooLong
+from backends.google.clients import as_sent, when
+from backends.google.errors import reading, strictly, translated, writing
+from backends.lifecycle import Resource, Status
+from core.errors import ApiDisabled, CloudError, CloudRefused, PermissionDenied
 from core.records import DeploymentSpec
 from core.reply import note
-from core.waiting import wait_until
 
-PLAN: Final = "_SERVICE"
-"""The substitution that carries the service to be made of the image, as a blueprint's JSON."""
-_GONE_SECONDS: Final = 20.0
-_LOOK_SECONDS: Final = 0.5
+SPEC, TARGET = "_SPEC", "_TARGET"
+"""The substitutions that say what the image is for: whoever sees its build end can go on."""
+BUILDING: Final = "building image"
 _UNDER_WAY: Final = ("PENDING", "QUEUED", "WORKING")
+_IMAGE_GB_USD: Final = 0.10
+"""Each month, beyond the first half GB; the usual price, not looked up [R] (2026-11-21)."""
 
 
-async def ensure_image(site: Site, spec: DeploymentSpec, drawn: Blueprint) -> bool:
-    """Whether the image is there; if not, its build is under way afterwards.
+def image_of_build(site: Site, spec: DeploymentSpec, *, project: str) -> Resource:
+    """Return the image that holds a deployment's model: it is there, or its build is."""
+    region = site.clients.region
+    build = container.build_of(spec, project=project, region=region)
 
-    Raises:
-        CloudError: Google refused.
-    """
-    if spec.image or await _has_tag(site, spec):
-        return True
-    build = await latest_build(site, spec.name)
-    if build is None or spec.fingerprint not in build.tags or not is_under_way(build):
-        await _submit(site, spec, drawn)
-    return False
+    async def get() -> DockerImage | Build | None:
+        images = await list_images(site, spec.name)
+        if found := next((one for one in images if spec.fingerprint in one.tags), None):
+            return found
+        last = await latest_build(site, spec.name)
+        return last if last and spec.fingerprint in last.tags else None
+
+    def status(found: DockerImage | Build) -> Status:
+        if isinstance(found, DockerImage):
+            return Status.READY
+        pending = is_under_way(found) or found.status.name == "SUCCESS"
+        return Status.PENDING if pending else Status.FAILED
+
+    async def put() -> None:
+        client = await site.clients.build()
+        said = {SPEC: spec.model_dump_json(exclude_defaults=True), TARGET: site.target.name}
+        build.substitutions = said
+        options: Any = build.options
+        options.substitution_option = type(options).SubstitutionOption.ALLOW_LOOSE
+        request = {"parent": site.clients.parent, "project_id": project, "build": build}
+        with strictly(f"build the image of {spec.name}"):
+            await client.create_build(request=request, **writing())
+
+    return Resource(
+        name="image",
+        title=f"the image with the model, {build.images[0]}",
+        body={"projectId": project, "build": as_sent(build)},
+        get=get,
+        put=put,
+        status=status,
+        why=lambda build: CloudRefused(
+            f"The image of {spec.name} could not be built.",
+            cause=build_outcome(build),
+            fix="Change what the cause names, then call deploy_vllm again.",
+        ),
+        phase=BUILDING,
+        command=container.submit_command(spec, project=project, region=region),
+    )
+
+
+def unfinished_build(site: Site, name: str) -> Resource:
+    """Return a deployment's build while it is under way; where none may be seen, none is."""
+
+    async def get() -> Build | None:
+        try:
+            build = await latest_build(site, name)
+        except PermissionDenied:  # then nothing can have been built from here
+            return None
+        return build if build and is_under_way(build) else None
+
+    async def delete() -> None:
+        build = await get()
+        if build is None:
+            return
+        client, project = await site.clients.build(), site.clients.project
+        with strictly(f"cancel the build of {name}"):
+            await client.cancel_build(
+                request={"name": build.name, "project_id": project, "id": build.id}, **writing()
+            )
+
+    return Resource(name="build", title="its build, if one is under way", get=get, delete=delete)
+
+
+def remaining_image(site: Site, name: str) -> Resource:
+    """Return the images that were built for a deployment, as what stays of it."""
+
+    async def get() -> Sequence[DockerImage] | None:
+        try:
+            return await list_images(site, name) or None
+        except PermissionDenied:  # then nothing can have been built from here
+            return None
+
+    async def delete() -> None:
+        client = await site.clients.repositories()
+        with strictly(f"delete the image of {name}"):
+            await client.delete_package(name=f"{_repository(site)}/packages/{name}", **writing())
+
+    def bill(found: Sequence[DockerImage]) -> tuple[str, float]:
+        size = sum(image.image_size_bytes for image in found) / 1e9
+        return f"the image {REPOSITORY}/{name} ({size:.1f} GB)", round(size * _IMAGE_GB_USD, 2)
+
+    title = f"its image {REPOSITORY}/{name}, if one was built"
+    return Resource(name="image", title=title, get=get, delete=delete, bill=bill)
 
 
 async def latest_build(site: Site, name: str) -> "Build | None":
-    """Give a deployment's last build, None where there was none.
-
-    Raises:
-        CloudError: Cloud Build cannot be asked.
-    """
+    """Give a deployment's last build, None where there was none."""
     client = await site.clients.build()
 
     request = ListBuildsRequest(
@@ -57,11 +128,7 @@ async def latest_build(site: Site, name: str) -> "Build | None":
     with strictly(f"list the builds of {name}"):
         pager = await client.list_builds(request, **reading())
         builds = [build async for build in pager]
-    return max(builds, key=_created, default=None)
-
-
-def _created(build: "Build") -> Any:
-    return build.create_time
+    return max(builds, key=lambda build: when(build.create_time), default=None)
 
 
 def is_under_way(build: "Build") -> bool:
@@ -69,39 +136,18 @@ def is_under_way(build: "Build") -> bool:
     return build.status.name in _UNDER_WAY
 
 
-def planned_blueprint(build: "Build") -> Blueprint | None:
-    """Give the service that a build's image is for, None where it does not say."""
+def planned_spec(site: Site, build: "Build") -> DeploymentSpec | None:
+    """Return what a build's image is for; None where it does not say, or of another target."""
+    if build.substitutions.get(TARGET) != site.target.name:
+        return None
     try:
-        return Blueprint.model_validate_json(build.substitutions.get(PLAN, ""))
+        return DeploymentSpec.model_validate_json(build.substitutions.get(SPEC, ""))
     except ValidationError:
         return None
 
 
-async def cancel_build(site: Site, name: str) -> bool:
-    """End a deployment's build; whether there was one under way."""
-    build = await latest_build(site, name)
-    if build is None or not is_under_way(build):
-        return False
-    client, what = await site.clients.build(), f"cancel the build of {name}"
-    try:
-        with strictly(what):
-            await client.cancel_build(
-                request={"name": build.name, "project_id": site.clients.project, "id": build.id},
-                **writing(),
-            )
-    except UNSURE:
-        after = await latest_build(site, name)
-        if after is not None and is_under_way(after):
-            raise
-    return True
-
-
 async def list_images(site: Site, name: str) -> "list[DockerImage]":
-    """Give the images that were built for a deployment, none where nothing was ever kept.
-
-    Raises:
-        CloudError: Artifact Registry cannot be asked.
-    """
+    """Give the images that were built for a deployment, none where nothing was ever kept."""
     client = await site.clients.repositories()
     with translated(f"list the images of {name}"):
         try:
@@ -112,61 +158,14 @@ async def list_images(site: Site, name: str) -> "list[DockerImage]":
     return [image for image in found if f"/{REPOSITORY}/{name}@" in image.uri]
 
 
-async def remove_images(site: Site, name: str) -> bool:
-    """Delete every image of a deployment; whether there were any, and all were seen to go."""
-    if not await list_images(site, name):
-        return False
-    client, what = await site.clients.repositories(), f"delete the image of {name}"
-    path = f"{_repository(site)}/packages/{name}"
-    try:
-        with strictly(what):
-            await client.delete_package(name=path, **writing())
-    except UNSURE:
-        if await list_images(site, name):
-            raise
-    try:
-        await wait_until(
-            lambda: list_images(site, name),
-            lambda left: not left,
-            waiting_for=f"the image of {name} to be gone",
-            every=_LOOK_SECONDS,
-            timeout=_GONE_SECONDS,
-        )
-    except WaitedTooLong:
-        return False
-    return True
-
-
-async def _submit(site: Site, spec: DeploymentSpec, drawn: Blueprint) -> None:
-    project, region = site.clients.project, site.clients.region
-    client = await site.clients.build()
-    build = container.build_of(spec, project=project, region=region)
-    # What the image is for goes with its build: whoever sees it end can go on.
-    build.substitutions = {PLAN: drawn.model_dump_json(exclude_defaults=True)}
-    options: Any = build.options
-    options.substitution_option = type(options).SubstitutionOption.ALLOW_LOOSE
-    request = {"parent": site.clients.parent, "project_id": project, "build": build}
-    try:
-        with strictly(f"build the image of {spec.name}"):
-            await client.create_build(request=request, **writing())
-    except UNSURE:
-        begun = await latest_build(site, spec.name)
-        if begun is None or spec.fingerprint not in begun.tags:
-            raise
-
-
-async def _has_tag(site: Site, spec: DeploymentSpec) -> bool:
-    return any(spec.fingerprint in image.tags for image in await list_images(site, spec.name))
-
-
 def _repository(site: Site) -> str:
     return f"{site.clients.parent}/repositories/{REPOSITORY}"
 
 
-async def services_being_built(site: Site) -> Sequence["Service"]:
-    """Give the services to be of all builds that are under way for this target."""
-    found = [planned_service(site, build) for build in await _all(site) if is_under_way(build)]
-    return [service for service in found if service is not None]
+async def builds_under_way(site: Site) -> Sequence[tuple[DeploymentSpec, "Build"]]:
+    """Return all builds that are under way for this target, with what they are for."""
+    read = [(planned_spec(site, build), build) for build in await _all(site) if is_under_way(build)]
+    return [(spec, build) for spec, build in read if spec is not None]
 
 
 async def try_latest_build(site: Site, name: str) -> "Build | None":
@@ -178,20 +177,6 @@ async def try_latest_build(site: Site, name: str) -> "Build | None":
     except CloudError as exc:
         note(f"{exc.summary} {exc.cause}".strip())
         return None
-
-
-def planned_service(site: Site, build: "Build") -> "Service | None":
-    """Give the service that will be made of a build's image; None if it is another target's."""
-    try:
-        drawn = Blueprint.model_validate_json(build.substitutions.get(PLAN, ""))
-    except ValidationError:
-        return None
-    if drawn.labels.get(TARGET_LABEL) != site.target.name:
-        return None
-    service = service_of(drawn)
-    service.name, service.create_time = drawn.path, build.create_time
-    service.update_time = build.create_time
-    return service
 
 
 def build_outcome(build: "Build") -> str:

@@ -1,25 +1,28 @@
 """What a project must have and what a plan needs of Google: set-up, quotas and preflight."""
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import anyio
-from google.api_core.exceptions import NotFound
+from google.api_core.exceptions import NotFound, PreconditionFailed
+from google.api_core.iam import Policy
 from google.cloud.artifactregistry_v1 import Repository
 from google.cloud.cloudquotas_v1 import DimensionsInfo, QuotaInfo
 from google.cloud.run_v2 import Service
+from google.cloud.storage import Bucket
 
 from backends.base import Quota
 from backends.cloud_run import access, container, storage
 from backends.cloud_run.service import (
     blueprint,
     find_service,
-    in_beta_if_need_be,
-    is_ours,
+    may_be_beta,
+    refuse_foreign,
     service_of,
-    target_of,
 )
 from backends.cloud_run.site import BUILDER_ID, REPOSITORY, Site, builder_account
 from backends.common import models
@@ -39,10 +42,17 @@ from backends.google.errors import (
     why_unread,
     writing,
 )
-from backends.google.iam import Api, Permissions, Role, binding
+from backends.google.iam import VERSION, Api, Permissions, Role, binding
 from backends.google.setup import has_roles, token_kept
 from backends.lifecycle import Resource
-from core.errors import CloudError, CloudRefused, PermissionDenied, QuotaExceeded
+from core.errors import (
+    CloudError,
+    CloudRefused,
+    ConcurrentChange,
+    NotOurs,
+    PermissionDenied,
+    QuotaExceeded,
+)
 from core.records import Check, DeploymentSpec, Plan, Preflight, Record
 
 
@@ -79,17 +89,6 @@ def needs_of(spec: DeploymentSpec, caller: str | None) -> set[str]:
     return found
 
 
-class Allowed(NamedTuple):
-    """What all instances of the project may have together in the region."""
-
-    quota: str
-    unit: str
-    limit: float | None
-    """In the unit; None is not known."""
-    detail: str
-    """Why it is not known."""
-
-
 class _Kind(NamedTuple):
     stem: str
     """Of both of its quotas' ids."""
@@ -120,9 +119,6 @@ async def read_quotas(site: Site) -> Sequence[Quota]:
     """Give the quota without zonal redundancy, which deployments made here need, and the other.
 
     What cannot be read has no limit and says why.
-
-    Raises:
-        NotConfigured: No project is named.
     """
     kind = _KINDS.get(site.target.accelerator or "")
     if not (site.clients.project and kind):
@@ -131,7 +127,16 @@ async def read_quotas(site: Site) -> Sequence[Quota]:
     found: dict[str, Quota] = {}
 
     async def look(ending: str) -> None:
-        found[ending] = await _one(site, kind, f"{kind.stem}{ending}")
+        limit, why = await read_limit(site, f"{kind.stem}{ending}", kind.per_gpu)
+        if limit and kind.per_gpu != 1:
+            why = f"Read as {limit * kind.per_gpu:.0f} thousandths."
+        found[ending] = Quota(
+            quota=f"{kind.stem}{ending}",
+            region=site.clients.region,
+            accelerator=site.target.accelerator or "",
+            limit=limit,
+            detail=why,
+        )
 
     async def count() -> None:
         used.append(await _in_use(site))
@@ -148,54 +153,21 @@ async def read_quotas(site: Site) -> Sequence[Quota]:
     return (ours.model_copy(update={"in_use": in_use, "detail": detail}), found[_WITH])
 
 
-async def allowed(site: Site, quota: str) -> Allowed:
-    """Give a quota of vCPU or of memory; what cannot be read has no limit and says why."""
-    unit = UNITS[quota]
-    try:
-        info = await _info(site, quota)
-    except CloudError as exc:
-        return Allowed(quota, unit.name, None, why_unread(exc))
-    entry = quota_entry(info, site.clients.region) if info else None
-    if entry is None:
-        why = f"Google says nothing of {site.clients.region}."
-        return Allowed(quota, unit.name, None, why)
-    return Allowed(quota, unit.name, entry.details.value / unit.size, "")
-
-
-async def _one(site: Site, kind: _Kind, quota: str) -> Quota:
-    try:
-        info = await _info(site, quota)
-    except CloudError as exc:
-        return _quota_record(site, quota, None, why_unread(exc))
-    if info is None:
-        return _quota_record(site, quota, 0, "The project has no such quota.")
-    entry = quota_entry(info, site.clients.region)
-    if entry is None:
-        return _quota_record(site, quota, 0, f"The quota says nothing of {site.clients.region}.")
-    note = f"Read as {entry.details.value} thousandths." if kind.per_gpu != 1 else ""
-    return _quota_record(site, quota, entry.details.value / kind.per_gpu, note)
-
-
-def _quota_record(site: Site, quota: str, limit: float | None, detail: str) -> Quota:
-    return Quota(
-        quota=quota,
-        region=site.clients.region,
-        accelerator=site.target.accelerator or "",
-        limit=limit,
-        detail=detail,
-    )
-
-
-async def _info(site: Site, quota: str) -> "QuotaInfo | None":
-
-    clients = site.clients
-    place = f"projects/{clients.project}/locations/global/services/run.googleapis.com"
-    quotas = await clients.quotas()
+async def read_limit(site: Site, quota: str, size: int) -> tuple[float | None, str]:
+    """Return a quota in units of so much, None where it cannot be read, and why it is not told."""
+    place = f"projects/{site.clients.project}/locations/global/services/run.googleapis.com"
+    client = await site.clients.quotas()
     try:
         with translated(f"read the quota {quota}"):
-            return await quotas.get_quota_info(name=f"{place}/quotaInfos/{quota}", **reading())
+            info = await client.get_quota_info(name=f"{place}/quotaInfos/{quota}", **reading())
     except NotFound:
-        return None
+        return 0, "The project has no such quota."
+    except CloudError as exc:
+        return None, why_unread(exc)
+    entry = quota_entry(info, site.clients.region)
+    if entry is None:
+        return 0, f"The quota says nothing of {site.clients.region}."
+    return entry.details.value / size, ""
 
 
 def quota_entry(info: "QuotaInfo", region: str) -> "DimensionsInfo | None":
@@ -313,8 +285,8 @@ def plan_questions(site: Site, plan: Plan) -> Iterator[Question]:
     yield Question(
         f"The quota allows {plan.spec.max_replicas} at once", partial(_quota_answer, site, plan)
     )
-    yield Question("The project may use that many vCPU", partial(_vcpu, site, plan))
-    yield Question("The project may use that much memory", partial(_memory, site, plan))
+    yield Question("The project may use that many vCPU", partial(_size, site, plan, CPU_QUOTA))
+    yield Question("The project may use that much memory", partial(_size, site, plan, MEMORY_QUOTA))
     yield Question("The container image is there", partial(_image, site, plan))
     yield Question(f"The name {plan.spec.name} is free or yours", partial(_name, site, plan))
     yield Question(_WHOLE, partial(_taken, site, plan))
@@ -338,26 +310,18 @@ async def _region(site: Site) -> Answer:
     return Answer(passed=True, detail="By Google's list of regions.")
 
 
-async def _vcpu(site: Site, plan: Plan) -> Answer:
-    size = blueprint(site, plan.spec, plan.model).instance
-    return await _size(site, plan, CPU_QUOTA, size.vcpu)
-
-
-async def _memory(site: Site, plan: Plan) -> Answer:
-    size = blueprint(site, plan.spec, plan.model).instance
-    return await _size(site, plan, MEMORY_QUOTA, size.ram_gib)
-
-
-async def _size(site: Site, plan: Plan, quota: str, each: float) -> Answer:
-    read = await allowed(site, quota)
-    if read.limit is None:
-        return Answer(passed=None, detail=f"{quota}: {read.detail}")
-    total = plan.spec.max_replicas * each
+async def _size(site: Site, plan: Plan, quota: str) -> Answer:
+    """Compare vCPU or memory with what the project may have of it in the region."""
+    size, unit = blueprint(site, plan.spec, plan.model).instance, UNITS[quota]
+    limit, why = await read_limit(site, quota, unit.size)
+    if limit is None or why:
+        return Answer(passed=None, detail=f"{quota}: {why}")
+    each = size.vcpu if quota == CPU_QUOTA else size.ram_gib
     said = (
-        f"{quota} is {read.limit:g} {read.unit} in {site.clients.region}; {total:g} {read.unit}"
-        f" asked for, {each:g} for each instance."
+        f"{quota} is {limit:g} {unit.name} in {site.clients.region};"
+        f" {plan.spec.max_replicas * each:g} {unit.name} asked for, {each:g} for each instance."
     )
-    return await _judged(site, plan, read.limit, each, said)
+    return await _judged(site, plan, limit, each, said)
 
 
 async def _quota_answer(site: Site, plan: Plan) -> Answer:
@@ -403,22 +367,12 @@ async def _image(site: Site, plan: Plan) -> Answer:
 
 
 async def _name(site: Site, plan: Plan) -> Answer:
-    found = await find_service(site, plan.spec.name)
+    try:
+        found = await refuse_foreign(site, plan.spec.name)
+    except NotOurs as exc:
+        return Answer(passed=False, detail=exc.summary, fix=exc.fix)
     if found is None:
         return Answer(passed=True, detail="Nothing of that name is there.")
-    if not is_ours(found):
-        return Answer(
-            passed=False,
-            detail=f"A service {plan.spec.name} is there that was not made here.",
-            fix="Choose another name: it is left alone.",
-        )
-    owner = target_of(found)
-    if owner != site.target.name:
-        return Answer(
-            passed=False,
-            detail=f"It is a deployment of {owner}.",
-            fix=f"Choose another name, or destroy it on {owner} first.",
-        )
     return Answer(passed=True, detail="It is this deployment, which would be changed.")
 
 
@@ -427,10 +381,13 @@ async def _taken(site: Site, plan: Plan) -> Answer:
     kept = await token_kept(site)
     wanted = service_of(blueprint(site, plan.spec, plan.model, hf_token=kept))
     try:
-        there = await find_service(site, plan.spec.name)
-        await in_beta_if_need_be(
-            wanted, lambda: _validated(site, wanted, plan.spec.name, there=there is not None)
-        )
+        there = await find_service(site, plan.spec.name) is not None
+        try:
+            await _validate(site, wanted, plan.spec.name, there=there)
+        except CloudRefused as exc:
+            if not may_be_beta(wanted, exc):
+                raise
+            await _validate(site, wanted, plan.spec.name, there=there)
     except QuotaExceeded as exc:
         granted = any(row.first_grant for row in await read_quotas(site))
         if granted and NO_GPU_QUOTA in exc.cause:
@@ -442,7 +399,7 @@ async def _taken(site: Site, plan: Plan) -> Answer:
     return Answer(passed=True, detail="It was validated and not made.")
 
 
-async def _validated(site: Site, wanted: "Service", name: str, *, there: bool) -> None:
+async def _validate(site: Site, wanted: "Service", name: str, *, there: bool) -> None:
     client = await site.clients.run()
     with strictly("validate the service"):
         if there:
@@ -482,24 +439,20 @@ async def _whole(site: Site, bucket: str, folder: str) -> Answer:
 
 
 async def _readable(site: Site, bucket: str) -> Answer:
-    if await storage.reader(site, bucket).get() is not None:
-        return Answer(passed=True, detail=f"By {storage.ROLE} on the bucket.")
+    if await reader(site, bucket).get() is not None:
+        return Answer(passed=True, detail=f"By {_READER} on the bucket.")
     account = runtime_account(site.clients.project)
     return Answer(
         passed=False,
-        detail=f"{account} has no {storage.ROLE} on {bucket}.",
+        detail=f"{account} has no {_READER} on {bucket}.",
         fix=f"Set BUCKET_NAME={bucket} and call setup_target, or: gcloud storage buckets"
         f" add-iam-policy-binding gs://{bucket} --member=serviceAccount:{account}"
-        f" --role={storage.ROLE}",
+        f" --role={_READER}",
     )
 
 
 def shared(site: Site) -> tuple[Resource, ...]:
-    """Return what a project needs once, in the order in which it can be made.
-
-    Raises:
-        NotConfigured: No project is named.
-    """
+    """Return what a project needs once, in the order in which it can be made."""
     wanted = needs()
     return (
         google.apis(site, wanted.apis),
@@ -510,7 +463,7 @@ def shared(site: Site) -> tuple[Resource, ...]:
         google.roles(site, BUILDER_ID, wanted.builder_roles),
         _repository(site),
         _pusher(site),
-        *([storage.reader(site, bucket)] if (bucket := site.settings.bucket_name) else []),
+        *([reader(site, bucket)] if (bucket := site.settings.bucket_name) else []),
         *google.tokens(site),
     )
 
@@ -569,3 +522,69 @@ def _pusher(site: Site) -> Resource:
         ),
     )
     return replace(made, put=google.known_everywhere(made.put))
+
+
+_READER: Final = "roles/storage.objectViewer"
+_ATTEMPTS: Final = 3
+
+
+def reader(site: Site, bucket: str) -> Resource:
+    """Return the runtime account's right to read a bucket; one that is missing has no reader."""
+    account = runtime_account(site.clients.project)
+    member = f"serviceAccount:{account}"
+
+    async def read() -> tuple[Bucket, Policy]:
+        there = await storage.open_bucket(site, bucket)
+        look = partial(
+            there.get_iam_policy,
+            requested_policy_version=VERSION,
+            timeout=storage.TIMEOUT,
+            retry=None,
+        )
+        return there, await storage.in_thread(look)
+
+    async def get() -> Policy | None:
+        try:
+            with storage.translated_refusal(bucket, "read who may read the bucket"):
+                _there, policy = await read()
+        except CloudRefused:
+            return None
+        return policy if any(member in one["members"] for one in _bindings(policy)) else None
+
+    async def put() -> None:
+        with storage.translated_refusal(bucket, "let the runtime account read the bucket"):
+            for _ in range(_ATTEMPTS):
+                there, policy = await read()
+                add_to_policy(policy, member)
+                write = partial(there.set_iam_policy, policy, timeout=storage.TIMEOUT, retry=None)
+                with suppress(PreconditionFailed):
+                    await storage.in_thread(write)
+                    return
+        raise ConcurrentChange(
+            f"Who may read {bucket} was changed at the same time.", fix="Call the same tool again."
+        )
+
+    return Resource(
+        name="reader",
+        title=f"role of {RUNTIME_ID} on the bucket {bucket}: read objects",
+        get=get,
+        put=put,
+        scope="shared",
+        after=(RUNTIME_ID,),
+        command=f"gcloud storage buckets add-iam-policy-binding {shlex.quote(f'gs://{bucket}')}"
+        f" --member={member} --role={_READER}",
+    )
+
+
+def add_to_policy(policy: Policy, member: str) -> None:
+    """Write a reader into a policy that was read; its etag stays."""
+    bindings = _bindings(policy)
+    if bindings:
+        bindings[0]["members"].add(member)
+    else:
+        policy.bindings.append({"role": _READER, "members": {member}})
+    policy.version = VERSION
+
+
+def _bindings(policy: Policy) -> list[Any]:
+    return [one for one in policy.bindings if one["role"] == _READER and not one.get("condition")]

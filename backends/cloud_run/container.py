@@ -22,7 +22,7 @@ from backends.container import (
     size_known,
     vllm_arguments,
 )
-from backends.google.clients import HF_SECRET, as_sent, key_secret
+from backends.google.clients import as_sent
 from core import settings
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec, ModelShape, Record, Target
@@ -146,11 +146,7 @@ def rules() -> Rules:
 
 
 def gpu_of(target: Target) -> Gpu:
-    """Give the rules of a target's accelerator.
-
-    Raises:
-        InvalidArgument: Cloud Run has no such accelerator that is known here.
-    """
+    """Give the rules of a target's accelerator."""
     known = rules().gpus
     if target.accelerator not in known:
         raise InvalidArgument(
@@ -161,11 +157,7 @@ def gpu_of(target: Target) -> Gpu:
 
 
 def place_of(target: Target) -> Place:
-    """Give what the planner knows of a target's instances.
-
-    Raises:
-        InvalidArgument: Cloud Run has no such accelerator that is known here.
-    """
+    """Give what the planner knows of a target's instances."""
     gpu_of(target)
     return next(
         place
@@ -176,11 +168,7 @@ def place_of(target: Target) -> Place:
 
 
 def refuse_name(name: str) -> None:
-    """Refuse a deployment that no service can be called.
-
-    Raises:
-        InvalidArgument: Cloud Run would not take it.
-    """
+    """Refuse a deployment that no service can be called."""
     if not re.fullmatch(rules().limits.service_name, name):
         raise InvalidArgument(
             f"No Cloud Run service can be called {name!r}.",
@@ -191,11 +179,7 @@ def refuse_name(name: str) -> None:
 def place_for(
     target: Target, spec: DeploymentSpec, weights_from: str, *, guarded: bool = False
 ) -> Place:
-    """Return what the planner knows of instances as a spec wants them; `guarded`: beside a proxy.
-
-    Raises:
-        InvalidArgument: Cloud Run gives none of that size beside this GPU.
-    """
+    """Return what the planner knows of such instances; `guarded`: beside a proxy."""
     if spec.cpu is not None and not spec.cpu.is_integer():
         raise InvalidArgument(
             f"An instance with a GPU has whole vCPUs, not {spec.cpu:g}.", fix="Give cpu whole."
@@ -214,11 +198,7 @@ def place_for(
 
 
 def refuse_size(gpu: Gpu, place: Place, size: Size, beside: Size) -> None:
-    """Refuse processors and memory that Cloud Run does not give beside a GPU and another container.
-
-    Raises:
-        InvalidArgument: They are too few or too many.
-    """
+    """Refuse processors and memory that Cloud Run does not give beside a GPU."""
     each = place.gib_per_vcpu or size.ram_gib
     small = size.vcpu < gpu.least_vcpu or size.ram_gib < gpu.least_ram_gib
     large = bool(gpu.most_vcpu and size.vcpu + beside.vcpu > gpu.most_vcpu) or bool(
@@ -242,11 +222,7 @@ def size_doubt(gpu: Gpu, size: Size) -> str | None:
 
 
 def region_doubt(target: Target, region: str) -> str | None:
-    """Say what stands against a region; Google adds some often, and knows which.
-
-    Raises:
-        InvalidArgument: It is not the name of a region.
-    """
+    """Say what stands against a region; Google adds some often, and knows which."""
     listed = place_of(target).regions
     if region in listed:
         return None
@@ -296,11 +272,7 @@ def liveness_probe(*, path: str, port: int) -> Probe:
 
 
 def checked_probe(probe: Probe) -> Probe:
-    """Give it back.
-
-    Raises:
-        InvalidArgument: Cloud Run would not take it.
-    """
+    """Give it back."""
     limits = rules().limits
     broken = {
         f"an initial delay beyond {limits.initial_delay_seconds} s": probe.initial_delay_seconds
@@ -353,11 +325,7 @@ class Weights(Record):
 
 
 def weights_of(spec: DeploymentSpec) -> Weights:
-    """Say where the weights come from.
-
-    Raises:
-        InvalidArgument: There is no such place, or what it needs is missing.
-    """
+    """Say where the weights come from."""
     match spec.weights or "hub":
         case "hub":
             return _hub(spec)
@@ -431,14 +399,8 @@ class Serving(Record):
     doubts: tuple[str, ...] = ()
 
 
-def vllm_serving(
-    target: Target, spec: DeploymentSpec, model: ModelShape, *, hf_token: bool
-) -> Serving:
-    """Decide how vLLM serves a model.
-
-    Raises:
-        InvalidArgument: A value cannot be, or no instance holds the model.
-    """
+def vllm_serving(target: Target, spec: DeploymentSpec, model: ModelShape) -> Serving:
+    """Decide how vLLM serves a model."""
     weights, gpu = weights_of(spec), gpu_of(target)
     proxy = (
         backends_container.guard_container(rules().guard.image) if spec.access == "public" else None
@@ -450,7 +412,6 @@ def vllm_serving(
     seconds, slow = _boot(spec, model, place, weights)
     fetch, chosen = weights.kind == "hub", rules()
     requests = requests_at_once(spec, model, place, gpu.max_num_seqs)
-    secrets = {"VLLM_API_KEY": key_secret(spec.name)}
     return Serving(
         container=Container(
             image=spec.image or gpu.image,
@@ -461,7 +422,6 @@ def vllm_serving(
                 **(hub_environment(chosen.hub, size.ram_gib) if fetch else {}),
                 **spec.variables,
             },
-            secrets={**secrets, "HF_TOKEN": HF_SECRET} if fetch and hf_token else secrets,
             port=PORT,
             health="/health",
             mount=weights.mount,
@@ -557,11 +517,7 @@ _ONLY_VLLM: Final = (
 
 
 def ollama_serving(target: Target, spec: DeploymentSpec, *, project: str, region: str) -> Serving:
-    """Decide how Ollama serves a model.
-
-    Raises:
-        InvalidArgument: The model is too large or not known, or the spec asks for what is vLLM's.
-    """
+    """Decide how Ollama serves a model."""
     _refuse(spec)
     place, chosen = place_for(target, spec, "baked"), rules().ollama
     gib = (_gb(spec) or chosen.most_gb) * 1e9 / 2**30
@@ -587,11 +543,7 @@ def ollama_serving(target: Target, spec: DeploymentSpec, *, project: str, region
 
 
 def ollama_tag(model: str) -> str:
-    """Give what Ollama calls a model: a tag as it is, a Hub id by the table.
-
-    Raises:
-        InvalidArgument: It is neither.
-    """
+    """Give what Ollama calls a model: a tag as it is, a Hub id by the table."""
     if _TAG.fullmatch(model):
         return model
     known = rules().ollama.models
@@ -625,11 +577,7 @@ def dockerfile(spec: DeploymentSpec) -> str:
 
 
 def build_of(spec: DeploymentSpec, *, project: str, region: str) -> "cloudbuild_v1.Build":
-    """Type the build: nothing is uploaded, its first step writes the Dockerfile.
-
-    Raises:
-        InvalidArgument: The model is too large for an image, or not known.
-    """
+    """Type the build: nothing is uploaded, its first step writes the Dockerfile."""
     _refuse(spec)
     chosen, image = rules().ollama, image_of(spec, project=project, region=region)
     write = f"cat > Dockerfile <<'END'\n{dockerfile(spec)}END\n"

@@ -11,17 +11,14 @@ from google.cloud.monitoring_v3 import Aggregation, ListTimeSeriesRequest, TimeI
 from google.cloud.run_v2 import Service
 from google.protobuf.duration_pb2 import Duration
 
-from backends.base import BootBudget, EngineFacts, Hardware, Prediction
+from backends.base import BootBudget
 from backends.cloud_run.container import place_of, rules, weights_of
-from backends.cloud_run.logs import boot_lines
-from backends.cloud_run.service import engine_in, find_revision, get_service, read_spec, version_of
+from backends.cloud_run.service import engine_in, read_spec
 from backends.cloud_run.site import Site
-from backends.common.engine import facts_of, hardware_of, predict
 from backends.google.clients import when
 from backends.google.errors import reading, translated
 from core.records import Record
-from logs.boot import boot_of
-from planner.places import Accelerator, Size, accelerator
+from planner.places import Size
 from planner.price import price
 
 FRESH_SECONDS: Final = 300.0
@@ -37,51 +34,34 @@ class Reading(Record):
 
     count: int
     """Instances, busy or not."""
-    active: int
-    """Those that answered a request."""
     at: datetime
 
     def age_seconds(self, now: datetime) -> float:
-        """How old it is."""
+        """Return how old it is."""
         return max(0.0, (now - self.at).total_seconds())
 
 
 async def read_instances(site: Site, name: str, now: datetime) -> Reading | None:
-    """Give the newest reading of a service, None where there is none of the last half hour.
-
-    Raises:
-        CloudError: Cloud Monitoring cannot be asked.
-    """
+    """Return the newest reading of a service, None where there is none of the last half hour."""
     found = await read_series(
         site, name, "instance_count", begin=now - _WINDOW, end=now, what="read its instances"
     )
     return newest_reading(found)
 
 
-def newest_reading(found: Sequence["TimeSeries"]) -> Reading | None:
+def newest_reading(found: Sequence[TimeSeries]) -> Reading | None:
     """Add up the newest points of all revisions and states, None where there is no point."""
     newest = [
-        (
-            row.metric.labels.get("state", ""),
-            when(row.points[0].interval.end_time),
-            row.points[0].value,
-        )
+        (when(row.points[0].interval.end_time), int(row.points[0].value.int64_value))
         for row in found
         if row.points
     ]
     if not newest:
         return None
-    at = max(ended for _, ended, _ in newest)
-    counted = [  # a series that ended, such as an older revision's, counts no more
-        (state, int(value.int64_value))
-        for state, ended, value in newest
-        if (at - ended).total_seconds() < _SAMPLE_SECONDS
-    ]
-    return Reading(
-        count=sum(number for _, number in counted),
-        active=sum(number for state, number in counted if state == "active"),
-        at=at,
-    )
+    at = max(ended for ended, _ in newest)
+    # A series that ended, such as an older revision's, counts no more.
+    counted = [count for ended, count in newest if (at - ended).total_seconds() < _SAMPLE_SECONDS]
+    return Reading(count=sum(counted), at=at)
 
 
 async def read_series(
@@ -94,11 +74,7 @@ async def read_series(
     what: str,
     aggregation: "Aggregation | None" = None,
 ) -> Sequence["TimeSeries"]:
-    """Read a metric of a service's containers, each series newest first.
-
-    Raises:
-        CloudError: Cloud Monitoring cannot be asked.
-    """
+    """Read a metric of a service's containers, each series newest first."""
     client = await site.clients.monitoring()
 
     request = ListTimeSeriesRequest(
@@ -154,11 +130,7 @@ def size_of(service: "Service") -> Size | None:
 
 
 async def usd_so_far(site: Site, service: "Service", now: datetime) -> float | None:
-    """Give what its instances were billed since it was made, some minutes late.
-
-    Raises:
-        CloudError: Cloud Monitoring cannot be asked.
-    """
+    """Give what its instances were billed since it was made, some minutes late."""
     hourly = usd_per_hour(site, service)
     if hourly is None:
         return None
@@ -167,14 +139,8 @@ async def usd_so_far(site: Site, service: "Service", now: datetime) -> float | N
 
 
 async def billed_seconds(site: Site, service: "Service", now: datetime) -> float:
-    """Give how long instances of a service were billed, all of them together.
-
-    Raises:
-        CloudError: Cloud Monitoring cannot be asked.
-    """
+    """Give how long instances of a service were billed, all of them together."""
     lived = max(1, ceil((now - when(service.create_time)).total_seconds() / _MINUTE)) * _MINUTE
-    await site.clients.monitoring()
-
     found = await read_series(
         site,
         service.name.rpartition("/")[2],
@@ -191,60 +157,12 @@ async def billed_seconds(site: Site, service: "Service", now: datetime) -> float
     return sum(point.value.double_value for row in found for point in row.points)
 
 
-async def engine_facts(site: Site, name: str) -> EngineFacts:
-    """Give what the log of the serving revision's first boot tells.
-
-    Raises:
-        DeploymentNotFound: There is no such service.
-        CloudError: Cloud Logging cannot be asked.
-    """
-    service = await get_service(site, name)
-    revision = await find_revision(site, service.latest_ready_revision)
-    if revision is None:
-        return EngineFacts()
-    return facts_of(boot_of(await boot_lines(site, name, revision, newest=False)))
-
-
-async def hardware(site: Site, name: str) -> Hardware:
-    """Give what an instance of a service has.
-
-    Raises:
-        DeploymentNotFound: There is no such service.
-    """
-    service = await get_service(site, name)
-    return hardware_of(place_of(site.target), size_of(service))
-
-
-def hardware_known(site: Site) -> tuple[Accelerator, int]:
-    """Give the accelerator of one instance."""
-    place = place_of(site.target)
-    return accelerator(place.accelerator), place.count
-
-
-async def predicted(site: Site, name: str) -> Prediction | None:
-    """Give what was to be expected of a deployment's memory, None where too little is known.
-
-    Raises:
-        DeploymentNotFound: There is no such service.
-        InvalidArgument: The model cannot be read.
-    """
-    service = await get_service(site, name)
-    version = version_of(site, service)
-    return await predict(read_spec(service), hardware_known(site)[0], version)
-
-
 _DEFAULT_SECONDS = 240
 """Of the TCP probe that Cloud Run makes where none is said."""
 
 
-async def boot_budget(site: Site, name: str) -> BootBudget:
-    """Read the startup probe of the service.
-
-    Raises:
-        DeploymentNotFound: There is no such service.
-        CloudError: Cloud Run cannot be asked.
-    """
-    service = await get_service(site, name)
+def boot_budget(service: Service) -> BootBudget:
+    """Read the startup probe of a service."""
     spec = read_spec(service)
     seconds, probe = _probe(service)
     held = service.template.timeout.seconds

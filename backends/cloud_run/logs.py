@@ -27,11 +27,7 @@ _START: Final = "Starting new instance"
 async def boot_lines(
     site: Site, name: str, revision: "Revision", *, newest: bool
 ) -> Sequence[Line]:
-    """Give a revision's output, oldest first: of its newest boot, or of its first.
-
-    Raises:
-        CloudError: Cloud Logging cannot be asked.
-    """
+    """Give a revision's output, oldest first: of its newest boot, or of its first."""
     begin = when(revision.create_time)
     until = None if newest else begin + _BOOT
     which = revision.name.rpartition("/")[2]
@@ -70,12 +66,7 @@ def log_query(
 
 
 async def read_logs(site: Site, name: str, *, lines: int, contains: str | None = None) -> LogLines:
-    """Give the newest lines of a deployment, all of its revisions and instances together.
-
-    Raises:
-        DeploymentNotFound: There is no such service.
-        CloudError: Cloud Logging cannot be asked.
-    """
+    """Give the newest lines of a deployment, all of its revisions and instances together."""
     service = await get_service(site, name)
     words = (contains,) if contains else ()
     asked = log_query(site, name, when(service.create_time), contains=words)
@@ -88,12 +79,7 @@ async def read_logs(site: Site, name: str, *, lines: int, contains: str | None =
 
 
 async def log_pages(site: Site, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
-    """Give every line since the service was made, the newest page first.
-
-    Raises:
-        DeploymentNotFound: There is no such service.
-        CloudError: Cloud Logging cannot be asked.
-    """
+    """Give every line since the service was made, the newest page first."""
     made = when((await get_service(site, name)).create_time)
     asked = log_query(
         site,

@@ -1,8 +1,8 @@
 """A service: every value decided, typed for Google's SDK, and found again by name."""
 
+import json
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from google.api.launch_stage_pb2 import LaunchStage
@@ -14,7 +14,6 @@ from pydantic import ValidationError
 from backends import container as backends_container
 from backends.cloud_run.container import (
     Container,
-    Mount,
     Serving,
     gpu_of,
     liveness_probe,
@@ -26,17 +25,33 @@ from backends.cloud_run.container import (
     vllm_serving,
 )
 from backends.cloud_run.site import SPEC_ANNOTATION, Site
-from backends.container import Probe, refuse_foreign_fields, refuse_length, refuse_spread
+from backends.container import (
+    Probe,
+    as_yaml,
+    refuse_foreign_fields,
+    refuse_length,
+    refuse_spread,
+)
 from backends.google.clients import (
     EXPIRES_LABEL,
+    HF_SECRET,
     MANAGED_BY,
     NO_PROJECT,
     SPEC_LABEL,
     TARGET_LABEL,
+    as_sent,
+    key_secret,
     runtime_account,
 )
 from backends.google.errors import reading, translated
-from core.errors import CloudRefused, DeploymentNotFound, InvalidArgument, NextStep, NotOurs
+from core.errors import (
+    CloudRefused,
+    ConcurrentChange,
+    DeploymentNotFound,
+    InvalidArgument,
+    NextStep,
+    NotOurs,
+)
 from core.records import NAME_PATTERN, DeploymentSpec, ModelShape, Record
 from core.reply import note
 from planner.places import Size
@@ -103,20 +118,30 @@ class Blueprint(Record):
 def blueprint(
     site: "Site", spec: DeploymentSpec, model: ModelShape, *, hf_token: bool | None = None
 ) -> Blueprint:
-    """Decide every value of the service that a spec asks for; `hf_token`: that secret is kept.
-
-    Raises:
-        InvalidArgument: Cloud Run or the model cannot take the spec.
-    """
+    """Decide every value of the service that a spec asks for; `hf_token`: that secret is kept."""
     _refuse(spec, model)
     target, region = site.target, site.clients.region
-    serving = _serving(site, spec, model, hf_token=hf_token)
+    project = site.clients.project if site.clients.configured else NO_PROJECT
+    if spec.engine == "ollama":
+        serving = ollama_serving(target, spec, project=project, region=region)
+    else:
+        serving = vllm_serving(target, spec, model)
     container, doubt = serving.container, region_doubt(target, region)
+    if spec.engine == "vllm":
+        secrets = {"VLLM_API_KEY": key_secret(spec.name)}
+        known = bool(site.settings.hf_token) if hf_token is None else hf_token
+        if serving.needs_internet and known:
+            secrets["HF_TOKEN"] = HF_SECRET
+        container = container.model_copy(update={"secrets": secrets})
     return Blueprint(
         name=spec.name,
-        project=_project(site),
+        project=project,
         region=region,
-        labels=_labels(target.name, spec),
+        labels={
+            "managed-by": MANAGED_BY,
+            TARGET_LABEL: target.name,
+            SPEC_LABEL: spec.fingerprint,
+        },
         annotations={SPEC_ANNOTATION: spec.model_dump_json(exclude_defaults=True)},
         container=container,
         gpu=target.accelerator or "",
@@ -129,29 +154,11 @@ def blueprint(
         startup=startup_probe(serving.boot_seconds, path=container.health, port=container.port),
         liveness=liveness_probe(path=container.health, port=container.port),
         network=_network(spec, serving),
-        service_account=runtime_account(_project(site)),
+        service_account=runtime_account(project),
         launch_stage=spec.launch_stage,
         public=spec.access == "public",
         doubts=tuple(filter(None, (doubt, *serving.doubts))),
     )
-
-
-def _project(site: "Site") -> str:
-    return site.clients.project if site.clients.configured else NO_PROJECT
-
-
-def _serving(
-    site: "Site", spec: DeploymentSpec, model: ModelShape, *, hf_token: bool | None
-) -> Serving:
-    if spec.engine == "ollama":
-        region = site.clients.region
-        return ollama_serving(site.target, spec, project=_project(site), region=region)
-    token = bool(site.settings.hf_token) if hf_token is None else hf_token
-    return vllm_serving(site.target, spec, model, hf_token=token)
-
-
-def _labels(target: str, spec: DeploymentSpec) -> dict[str, str]:
-    return {"managed-by": MANAGED_BY, TARGET_LABEL: target, SPEC_LABEL: spec.fingerprint}
 
 
 def _network(spec: DeploymentSpec, serving: Serving) -> Network | None:
@@ -187,125 +194,225 @@ def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
         )
 
 
-_RUN: Final = "google.cloud.run_v2"
 VOLUME: Final = "weights"
 _GPU: Final = "nvidia.com/gpu"
 ENGINE: Final = "vllm"
 """The name of the engine's container, where another one stands beside it."""
 
 
-def service_of(blueprint: Blueprint, *, expires_at: int | None = None) -> "run_v2.Service":
+def service_of(drawn: Blueprint, *, expires_at: int | None = None) -> run_v2.Service:
     """Type the service, as it is created; its name is said beside it.
 
     Args:
-        blueprint: The values.
+        drawn: The values.
         expires_at: When its ttl ends, in seconds since 1970: a label, as only who applies knows.
     """
-    expiry = {EXPIRES_LABEL: str(expires_at)} if expires_at else {}
+    box, guard, mount, network = drawn.container, drawn.guard, drawn.container.mount, drawn.network
+    limits = {"cpu": str(drawn.size.vcpu), "memory": f"{drawn.size.ram_gib}Gi", _GPU: "1"}
+    engine = {
+        "name": ENGINE if guard else "",
+        **_command(box),
+        "resources": {"limits": limits, "cpu_idle": False, "startup_cpu_boost": True},
+        # No name: HTTP/1, as uvicorn speaks it; h2c would break it. Requests reach the container
+        # with a port alone: behind the guard, the engine's own is for Cloud Run's probes, which
+        # are not documented to reach a sidecar's loopback.
+        "ports": [] if guard else [{"container_port": box.port}],
+        "volume_mounts": [{"name": VOLUME, "mount_path": mount.path}] if mount else [],
+        "startup_probe": _probe(drawn.startup),
+        "liveness_probe": _probe(drawn.liveness),
+    }
+    volume: dict[str, Any] = {"name": VOLUME}
+    if mount:
+        options = list(mount.options)
+        volume["gcs"] = {"bucket": mount.bucket, "read_only": True, "mount_options": options}
+    egress = run_v2.VpcAccess.VpcEgress
+    template = {
+        "labels": dict(drawn.labels),
+        "scaling": {"max_instance_count": drawn.max_instances},
+        "timeout": {"seconds": drawn.timeout_seconds},
+        "service_account": drawn.service_account,
+        "containers": [engine, *([_guard(guard)] if guard else [])],
+        "volumes": [volume] if mount else [],
+        "execution_environment": run_v2.ExecutionEnvironment.EXECUTION_ENVIRONMENT_GEN2,
+        "max_instance_request_concurrency": drawn.concurrency,
+        "node_selector": {"accelerator": drawn.gpu},
+        "gpu_zonal_redundancy_disabled": True,
+    }
+    if network:
+        template["vpc_access"] = {
+            "network_interfaces": [{"network": network.network, "subnetwork": network.subnetwork}],
+            "egress": egress.ALL_TRAFFIC if network.all_traffic else egress.PRIVATE_RANGES_ONLY,
+        }
     return run_v2.Service(
-        labels={**blueprint.labels, **expiry},
-        annotations=dict(blueprint.annotations),
-        client=MANAGED_BY,
-        launch_stage=_stage(blueprint.launch_stage),
-        ingress=run_v2.IngressTraffic.INGRESS_TRAFFIC_ALL,
-        invoker_iam_disabled=blueprint.public,
-        # Of the service, not of a revision: changing them makes no new one.
-        scaling=run_v2.ServiceScaling(
-            scaling_mode=run_v2.ServiceScaling.ScalingMode.AUTOMATIC,
-            min_instance_count=blueprint.min_instances,
-            max_instance_count=blueprint.max_instances,
-        ),
-        template=_template(blueprint),
+        {
+            "labels": {
+                **drawn.labels,
+                **({EXPIRES_LABEL: str(expires_at)} if expires_at else {}),
+            },
+            "annotations": dict(drawn.annotations),
+            "client": MANAGED_BY,
+            "launch_stage": _stage(drawn.launch_stage),
+            "ingress": run_v2.IngressTraffic.INGRESS_TRAFFIC_ALL,
+            "invoker_iam_disabled": drawn.public,
+            # Of the service, not of a revision: changing them makes no new one.
+            "scaling": {
+                "scaling_mode": run_v2.ServiceScaling.ScalingMode.AUTOMATIC,
+                "min_instance_count": drawn.min_instances,
+                "max_instance_count": drawn.max_instances,
+            },
+            "template": template,
+        }
     )
 
 
-async def in_beta_if_need_be(
-    service: "run_v2.Service", send: Callable[[], Awaitable[object]]
-) -> None:
-    """Send a service; once more as BETA where Google refuses it for its launch stage.
+def _guard(container: backends_container.Container) -> dict[str, Any]:
+    size = rules().guard
+    limits = {"cpu": str(size.vcpu), "memory": f"{size.ram_gib}Gi"}
+    return {
+        "name": backends_container.GUARD_NAME,
+        **_command(container),
+        "resources": {"limits": limits, "cpu_idle": False},
+        "ports": [{"container_port": container.port}],
+        # Requests come once this one listens: not before the engine answers.
+        "depends_on": [ENGINE],
+    }
+
+
+def _command(container: backends_container.Container) -> dict[str, Any]:
+    kept = [
+        {"name": name, "value_source": {"secret_key_ref": {"secret": one, "version": "latest"}}}
+        for name, one in container.secrets.items()
+    ]
+    plain = [{"name": name, "value": value} for name, value in container.env.items()]
+    return {
+        "image": container.image,
+        "command": list(container.command),
+        "args": list(container.args),
+        "env": [*plain, *kept],
+    }
+
+
+def _probe(probe: Probe) -> dict[str, Any]:
+    return {
+        "initial_delay_seconds": probe.initial_delay_seconds,
+        "timeout_seconds": probe.timeout_seconds,
+        "period_seconds": probe.period_seconds,
+        "failure_threshold": probe.failures,
+        "http_get": {"path": probe.path, "port": probe.port},
+    }
+
+
+def _stage(name: str | None) -> Any:
+    return LaunchStage.Value(name.upper() if name else "LAUNCH_STAGE_UNSPECIFIED")
+
+
+_KNATIVE: Final = "run.googleapis.com"
+
+
+def yaml(drawn: Blueprint) -> str:
+    """Write the service as `gcloud run services replace` takes it: in Knative's form.
+
+    What the API has fields for beyond Knative's is an annotation there.
+    """
+    sent = as_sent(service_of(drawn))
+    template, network = sent["template"], drawn.network
+    stage = {f"{_KNATIVE}/launch-stage": drawn.launch_stage.upper()} if drawn.launch_stage else {}
+    revision = {
+        "autoscaling.knative.dev/maxScale": str(drawn.max_instances),
+        f"{_KNATIVE}/cpu-throttling": "false",
+        f"{_KNATIVE}/startup-cpu-boost": "true",
+        f"{_KNATIVE}/execution-environment": "gen2",
+        f"{_KNATIVE}/gpu-zonal-redundancy-disabled": "true",
+    }
+    order = {row["name"]: row["dependsOn"] for row in template["containers"] if "dependsOn" in row}
+    if order:
+        revision[f"{_KNATIVE}/container-dependencies"] = json.dumps(order)
+    if network:
+        interface = {"network": network.network, "subnetwork": network.subnetwork}
+        revision[f"{_KNATIVE}/network-interfaces"] = json.dumps([interface])
+        outside = "all-traffic" if network.all_traffic else "private-ranges-only"
+        revision[f"{_KNATIVE}/vpc-access-egress"] = outside
+    volumes = {"volumes": [_knative_volume(row) for row in template.get("volumes", ())]}
+    return as_yaml(
+        {
+            "apiVersion": "serving.knative.dev/v1",
+            "kind": "Service",
+            "metadata": {
+                "name": drawn.name,
+                "labels": {**drawn.labels, "cloud.googleapis.com/location": drawn.region},
+                "annotations": {
+                    **drawn.annotations,
+                    f"{_KNATIVE}/ingress": "all",
+                    f"{_KNATIVE}/minScale": str(drawn.min_instances),
+                    f"{_KNATIVE}/maxScale": str(drawn.max_instances),
+                    **({f"{_KNATIVE}/invoker-iam-disabled": "true"} if drawn.public else {}),
+                    **stage,
+                },
+            },
+            "spec": {
+                "template": {
+                    "metadata": {"labels": dict(drawn.labels), "annotations": revision},
+                    "spec": {
+                        "containerConcurrency": drawn.concurrency,
+                        "timeoutSeconds": drawn.timeout_seconds,
+                        "serviceAccountName": drawn.service_account,
+                        "nodeSelector": {f"{_KNATIVE}/accelerator": drawn.gpu},
+                        "containers": [_knative_container(row) for row in template["containers"]],
+                        **(volumes if volumes["volumes"] else {}),
+                    },
+                }
+            },
+        }
+    )
+
+
+_SAME: Final = (
+    "name", "image", "command", "args", "ports", "volumeMounts", "startupProbe", "livenessProbe",
+)  # fmt: skip
+"""Of a container: what both forms call the same."""
+
+
+def _knative_container(sent: dict[str, Any]) -> dict[str, Any]:
+    env = [
+        {"name": row["name"], "valueFrom": {"secretKeyRef": _knative_key(row)}}
+        if "valueSource" in row
+        else {"name": row["name"], "value": row.get("value", "")}
+        for row in sent["env"]
+    ]
+    same: dict[str, Any] = {name: sent[name] for name in _SAME if name in sent}
+    return {**same, "env": env, "resources": {"limits": sent["resources"]["limits"]}}
+
+
+def _knative_key(row: dict[str, Any]) -> dict[str, Any]:
+    kept = row["valueSource"]["secretKeyRef"]
+    return {"name": kept["secret"], "key": kept["version"]}
+
+
+def _knative_volume(sent: dict[str, Any]) -> dict[str, Any]:
+    options = ",".join(sent["gcs"]["mountOptions"])
+    attributes = {"bucketName": sent["gcs"]["bucket"], "mountOptions": options}
+    source = {"driver": f"gcsfuse.{_KNATIVE}", "readOnly": True, "volumeAttributes": attributes}
+    return {"name": sent["name"], "csi": source}
+
+
+def may_be_beta(service: "run_v2.Service", exc: CloudRefused) -> bool:
+    """Whether Google refuses it for its launch stage: it is to be sent again, as BETA.
 
     Source: docs.cloud.google.com/run/docs/troubleshooting, "The feature is not supported in the
     declared launch stage" (2026-11-23).
     """
-    try:
-        await send()
-    except CloudRefused as exc:
-        if service.launch_stage or "launch stage" not in exc.cause.lower():
-            raise
-        note(f"Google has this in BETA only, so that is what it is sent as: {exc.cause}")
-        service.launch_stage = _stage("beta")
-        await send()
+    if service.launch_stage or "launch stage" not in exc.cause.lower():
+        return False
+    note(f"Google has this in BETA only, so that is what it is sent as: {exc.cause}")
+    service.launch_stage = _stage("beta")
+    return True
 
 
-def _stage(name: str | None) -> Any:
-
-    return LaunchStage.Value(name.upper() if name else "LAUNCH_STAGE_UNSPECIFIED")
-
-
-def _template(blueprint: Blueprint) -> "run_v2.RevisionTemplate":
-
-    mount = blueprint.container.mount
-    return run_v2.RevisionTemplate(
-        labels=dict(blueprint.labels),
-        scaling=run_v2.RevisionScaling(max_instance_count=blueprint.max_instances),
-        vpc_access=_vpc(blueprint.network) if blueprint.network else None,
-        timeout=timedelta(seconds=blueprint.timeout_seconds),
-        service_account=blueprint.service_account,
-        containers=[_container(blueprint), *([_guard(blueprint.guard)] if blueprint.guard else [])],
-        volumes=[_volume(mount)] if mount else [],
-        execution_environment=run_v2.ExecutionEnvironment.EXECUTION_ENVIRONMENT_GEN2,
-        max_instance_request_concurrency=blueprint.concurrency,
-        node_selector=run_v2.NodeSelector(accelerator=blueprint.gpu),
-        gpu_zonal_redundancy_disabled=True,
-    )
-
-
-def _container(blueprint: Blueprint) -> "run_v2.Container":
-
-    container = blueprint.container
-    return run_v2.Container(
-        name=ENGINE if blueprint.guard else "",
-        image=container.image,
-        command=list(container.command),
-        args=list(container.args),
-        env=_environment(container),
-        resources=run_v2.ResourceRequirements(
-            limits={
-                "cpu": str(blueprint.size.vcpu),
-                "memory": f"{blueprint.size.ram_gib}Gi",
-                _GPU: "1",
-            },
-            cpu_idle=False,
-            startup_cpu_boost=True,
-        ),
-        # No name: HTTP/1, as uvicorn speaks it; h2c would break it. Requests reach the container
-        # with a port alone: behind the guard, the engine's own is for Cloud Run's probes, which
-        # are not documented to reach a sidecar's loopback.
-        ports=[] if blueprint.guard else [run_v2.ContainerPort(container_port=container.port)],
-        volume_mounts=[run_v2.VolumeMount(name=VOLUME, mount_path=container.mount.path)]
-        if container.mount
-        else [],
-        startup_probe=_probe(blueprint.startup),
-        liveness_probe=_probe(blueprint.liveness),
-    )
-
-
-def _guard(container: backends_container.Container) -> "run_v2.Container":
-
-    size = rules().guard
-    return run_v2.Container(
-        name=backends_container.GUARD_NAME,
-        image=container.image,
-        command=list(container.command),
-        args=list(container.args),
-        env=_environment(container),
-        resources=run_v2.ResourceRequirements(
-            limits={"cpu": str(size.vcpu), "memory": f"{size.ram_gib}Gi"}, cpu_idle=False
-        ),
-        ports=[run_v2.ContainerPort(container_port=container.port)],
-        # Requests come once this one listens: not before the engine answers.
-        depends_on=[ENGINE],
-    )
+def is_stopped(service: "Service") -> bool:
+    """Whether a person set it to no instance."""
+    scaling = service.scaling
+    by_hand = scaling.scaling_mode == run_v2.ServiceScaling.ScalingMode.MANUAL
+    return by_hand and scaling.manual_instance_count == 0
 
 
 def engine_in(service: "run_v2.Service") -> "run_v2.Container | None":
@@ -320,61 +427,8 @@ def is_open(service: "run_v2.Service") -> bool:
     return bool(service.invoker_iam_disabled and engine and engine.ports)
 
 
-def _environment(container: backends_container.Container) -> list["run_v2.EnvVar"]:
-
-    plain = [run_v2.EnvVar(name=name, value=value) for name, value in container.env.items()]
-    kept = [
-        run_v2.EnvVar(
-            name=name,
-            value_source=run_v2.EnvVarSource(
-                secret_key_ref=run_v2.SecretKeySelector(secret=secret, version="latest")
-            ),
-        )
-        for name, secret in container.secrets.items()
-    ]
-    return [*plain, *kept]
-
-
-def _probe(probe: Probe) -> "run_v2.Probe":
-
-    return run_v2.Probe(
-        initial_delay_seconds=probe.initial_delay_seconds,
-        timeout_seconds=probe.timeout_seconds,
-        period_seconds=probe.period_seconds,
-        failure_threshold=probe.failures,
-        http_get=run_v2.HTTPGetAction(path=probe.path, port=probe.port),
-    )
-
-
-def _volume(mount: Mount) -> "run_v2.Volume":
-
-    return run_v2.Volume(
-        name=VOLUME,
-        gcs=run_v2.GCSVolumeSource(
-            bucket=mount.bucket, read_only=True, mount_options=list(mount.options)
-        ),
-    )
-
-
-def _vpc(network: Network) -> "run_v2.VpcAccess":
-
-    egress = run_v2.VpcAccess.VpcEgress
-    return run_v2.VpcAccess(
-        network_interfaces=[
-            run_v2.VpcAccess.NetworkInterface(
-                network=network.network, subnetwork=network.subnetwork
-            )
-        ],
-        egress=egress.ALL_TRAFFIC if network.all_traffic else egress.PRIVATE_RANGES_ONLY,
-    )
-
-
 async def list_services(site: Site) -> Sequence["Service"]:
-    """Give every service with this target's label.
-
-    Raises:
-        CloudError: Cloud Run cannot be asked.
-    """
+    """Give every service with this target's label."""
     client = await site.clients.run()
     with translated("list the services"):
         pager = await client.list_services(parent=site.clients.parent, **reading())
@@ -382,13 +436,7 @@ async def list_services(site: Site) -> Sequence["Service"]:
 
 
 async def get_service(site: Site, name: str) -> "Service":
-    """Give the service of a deployment.
-
-    Raises:
-        DeploymentNotFound: There is none, or it is another target's.
-        NotOurs: A service of that name was not made here.
-        CloudError: Cloud Run cannot be asked.
-    """
+    """Give the service of a deployment."""
     return own_service(site, name, await find_service(site, name))
 
 
@@ -406,11 +454,7 @@ def own_service(site: Site, name: str, service: "Service | None") -> "Service":
 
 
 async def find_service(site: Site, name: str) -> "Service | None":
-    """Give the service of that name, whoever made it; None if there is none.
-
-    Raises:
-        CloudError: Cloud Run cannot be asked.
-    """
+    """Give the service of that name, whoever made it; None if there is none."""
     if not re.fullmatch(NAME_PATTERN, name):
         return None
     client = await site.clients.run()
@@ -422,12 +466,31 @@ async def find_service(site: Site, name: str) -> "Service | None":
         return None
 
 
-async def find_revision(site: Site, name: str) -> "Revision | None":
-    """Give a revision by its full name, None if there is none (any more).
+async def refuse_foreign(site: Site, name: str) -> Service | None:
+    """Return the service of that name, None if there is none."""
+    service = await find_service(site, name)
+    if service is None:
+        return None
+    target, where = target_of(service), f"{name} in {site.clients.region}"
+    if not is_ours(service):
+        raise NotOurs(
+            f"A service {where} exists that was not made here; it is left alone.",
+            fix="Deploy under another name.",
+        )
+    if target != site.target.name:
+        raise NotOurs(
+            f"The service {where} belongs to the target {target}.",
+            fix=f"Deploy under another name, or to {target}.",
+        )
+    if service.delete_time:
+        raise ConcurrentChange(
+            f"The service {where} is being deleted.", fix="Call the tool again in a minute."
+        )
+    return service
 
-    Raises:
-        CloudError: Cloud Run cannot be asked.
-    """
+
+async def find_revision(site: Site, name: str) -> "Revision | None":
+    """Give a revision by its full name, None if there is none (any more)."""
     if not name:
         return None
     client = await site.clients.revisions()
@@ -443,15 +506,6 @@ def newest_revision(service: "Service") -> str:
     """Return its newest revision's full name; Google gives it with or without its parent."""
     name = service.latest_created_revision
     return f"{service.name}/revisions/{name}" if name and "/" not in name else name
-
-
-async def get_spec(site: Site, name: str) -> DeploymentSpec | None:
-    """Give what was asked for, None where the service does not say it any more.
-
-    Raises:
-        DeploymentNotFound: There is no such service.
-    """
-    return read_spec(await get_service(site, name))
 
 
 def read_spec(service: "Service") -> DeploymentSpec | None:

@@ -1,6 +1,5 @@
 """What a deployment does now: its service, revision, conditions and log, read as one record."""
 
-import re
 import tomllib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -9,33 +8,37 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 import anyio
+from google.cloud.devtools.cloudbuild_v1 import Build
 from google.cloud.run_v2 import Condition, Revision, Service, ServiceScaling
 
 from backends.cloud_run import access, instances
-from backends.cloud_run.build import (
-    build_outcome,
-    is_under_way,
-    planned_service,
-    services_being_built,
-    try_latest_build,
-)
+from backends.cloud_run.build import BUILDING, builds_under_way
+from backends.cloud_run.container import gpu_of
 from backends.cloud_run.instances import FRESH_SECONDS, Reading
 from backends.cloud_run.logs import boot_lines
 from backends.cloud_run.service import (
     find_revision,
-    find_service,
+    is_stopped,
     label_of,
     list_services,
     newest_revision,
-    not_found,
-    own_service,
     read_spec,
+    service_path,
 )
-from backends.cloud_run.site import Site
+from backends.cloud_run.site import SPEC_ANNOTATION, Site
 from backends.common.concurrency import all_or_note, or_note
 from backends.common.engine import why_silent
 from backends.google.clients import EXPIRES_LABEL, SPEC_LABEL, when
-from core.records import NAME_PATTERN, Deployment, Failure, Phase, Record, State
+from backends.lifecycle import Pending
+from core.records import (
+    Deployment,
+    DeploymentSpec,
+    Failure,
+    ModelShape,
+    Phase,
+    Record,
+    State,
+)
 from core.reply import note
 from logs.boot import WARMING, phase_of
 from logs.failures import evidence, recognize
@@ -57,9 +60,9 @@ _VAGUE: Final = {"ROLLOUT_FAILED", "REVISION_FAILED", "STILL_WAITING"}
 _RESULTS: Final = _VAGUE | {"STARTUP_PROBE_FAILED", "PROGRESS_DEADLINE", "KILLED", "ENGINE_EXITED"}
 """Codes than which the engine's own words say more."""
 
-_UNREADABLE: Final = re.compile(r"Permission denied on secret")
+_UNREADABLE: Final = "SECRET_NOT_READABLE"
 _TRY_AGAIN_SECONDS: Final = (10.0, 60.0)
-"""From the creation of a revision whose account may not read a secret to that of the next one."""
+"""From the creation of a revision whose account may not read its key to that of the next one."""
 _SPREAD_SECONDS: Final = 180.0
 """Source: "typically within 2 minutes, potentially 7 minutes or longer"
 (docs.cloud.google.com/iam/docs/access-change-propagation, 2026-11-23)."""
@@ -112,12 +115,12 @@ def seconds_to_next_try(
 ) -> float | None:
     """Return when a revision whose grant has not spread is tried again; None: it is not.
 
-    Cloud Run looks at secrets once, when it makes a revision.
+    Cloud Run looks at it once, when it makes a revision.
     """
     if revision is None or progress(service) != "failed":
         return None
     rows = (service.terminal_condition, *_failed_conditions(service, revision))
-    if not any(_UNREADABLE.search(row.message) for row in rows):
+    if not any(meaning_of(row).code == _UNREADABLE for row in rows):
         return None
     age, tried = (now - when(revision.create_time)).total_seconds(), tries(revision)
     if tried >= len(_TRY_AGAIN_SECONDS) or age > _SPREAD_SECONDS:
@@ -191,7 +194,7 @@ def _most_telling(conditions: Sequence["Condition"]) -> tuple["Condition", Meani
     return next((pair for pair in read if pair[1].code not in _VAGUE), read[0])
 
 
-BUILDING: Final = "building image"
+PREPARING: Final = "preparing"
 SPREADING: Final = "waiting for a grant to spread"
 
 INSTANCE_KEPT: Final = timedelta(minutes=10)
@@ -236,18 +239,31 @@ async def read_status(site: Site, service: "Service") -> Deployment:
     return await _serving(seen)
 
 
-def status_while_building(site: Site, service: "Service") -> Deployment:
-    """Say of a service that there is not yet that its image is being built."""
+def before_service(site: Site, pending: Pending, *, phase: str | None = None) -> Deployment:
+    """Say of a deployment that is on its way what there is before there is a service."""
+    spec, since = pending.spec, pending.since
+    service = Service(
+        name=service_path(site, spec.name),
+        labels={SPEC_LABEL: spec.fingerprint},
+        annotations={SPEC_ANNOTATION: spec.model_dump_json(exclude_defaults=True)},
+        create_time=since,
+        template={"containers": [{"image": spec.image or gpu_of(site.target).image}]},
+    )
     seen = Snapshot(site, service, None, (), None, datetime.now(UTC))
-    began = when(service.create_time)
-    return _deployment(seen, State.CREATING, began, phase=Phase(name=BUILDING, since=began))
+    if pending.failure:
+        return _deployment(seen, State.FAILED, since, failure=pending.failure)
+    if pending.deleting:
+        return _deployment(seen, State.DELETING, since)
+    waits = Phase(name=phase or pending.phase or PREPARING, since=since)
+    return _deployment(seen, State.CREATING, since, phase=waits)
 
 
-def is_stopped(service: "Service") -> bool:
-    """Whether a person set it to no instance."""
-    scaling = service.scaling
-    by_hand = scaling.scaling_mode == ServiceScaling.ScalingMode.MANUAL
-    return by_hand and scaling.manual_instance_count == 0
+def while_building(site: Site, spec: DeploymentSpec, build: Build) -> Deployment:
+    """Say the same of one whose image is being built, by whichever machine asked for it."""
+    pending = Pending(
+        spec=spec, model=ModelShape(model=spec.model), where="", since=when(build.create_time)
+    )
+    return before_service(site, pending, phase=BUILDING)
 
 
 def min_instances(service: "Service") -> int:
@@ -433,26 +449,8 @@ async def probe_model(site: Site, name: str, service: "Service") -> Failure | No
     return failure
 
 
-async def describe(site: Site, name: str) -> Deployment:
-    """Say what a deployment does now; never wakes it.
-
-    Raises:
-        DeploymentNotFound: There is no such service, or it is another target's.
-        NotOurs: A service of that name was not made here.
-        CloudError: Cloud Run cannot be asked.
-    """
-    service = await find_service(site, name)
-    if service is None and re.fullmatch(NAME_PATTERN, name):
-        return await _status_without_service(site, name)
-    return await read_status(site, own_service(site, name, service))
-
-
-async def list_deployments(site: Site) -> Sequence[Deployment]:
-    """Say it of every service with this target's label, by name.
-
-    Raises:
-        CloudError: Cloud Run cannot be asked.
-    """
+async def list_deployments(site: Site) -> dict[str, Deployment]:
+    """Say it of every service with this target's label, and of every image that is being built."""
     found: dict[str, Deployment] = {}
     limiter = anyio.CapacityLimiter(8)
 
@@ -465,18 +463,6 @@ async def list_deployments(site: Site) -> Sequence[Deployment]:
     async with anyio.create_task_group() as group:
         for service in services:
             group.start_soon(look, service)
-    for service in await services_being_built(site):
-        building = status_while_building(site, service)
-        found.setdefault(building.name, building)
-    return tuple(found[name] for name in sorted(found))
-
-
-async def _status_without_service(site: Site, name: str) -> Deployment:
-    """Say how the image of a service is coming on that there is not (yet)."""
-    build = await try_latest_build(site, name)
-    service = planned_service(site, build) if build else None
-    if build is None or service is None:
-        raise not_found(site, name, "")
-    if not is_under_way(build):
-        raise not_found(site, name, f": {build_outcome(build)}")
-    return status_while_building(site, service)
+    for spec, build in await builds_under_way(site):
+        found.setdefault(spec.name, while_building(site, spec, build))
+    return found

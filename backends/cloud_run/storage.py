@@ -1,8 +1,7 @@
 """Models in buckets of Cloud Storage, who may read them, and Vertex AI's registry."""
 
-import shlex
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -10,12 +9,10 @@ import anyio
 from google.api_core.exceptions import (
     Forbidden,
     NotFound,
-    PreconditionFailed,
     ServerError,
     TooManyRequests,
     Unauthorized,
 )
-from google.api_core.iam import Policy
 from google.cloud.storage import Blob, Bucket
 from requests.exceptions import RequestException
 
@@ -23,11 +20,8 @@ from backends.base import RegisteredModel, StoredModel
 from backends.cloud_run.site import Site
 from backends.common.concurrency import in_time
 from backends.common.models import ENDINGS, MOST_FILES, File, limited, models_among
-from backends.google.clients import RUNTIME_ID, runtime_account
 from backends.google.errors import denied, reading, strictly, translated, unknown_caller
-from backends.google.iam import VERSION
-from backends.lifecycle import Resource
-from core.errors import CloudRefused, CloudUnavailable, ConcurrentChange, NotConfigured
+from core.errors import CloudRefused, CloudUnavailable, NotConfigured
 from core.reply import note
 
 if TYPE_CHECKING:
@@ -36,7 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_TIMEOUT: Final = 10.0
+TIMEOUT: Final = 10.0
 _DEADLINE: Final = 28.0
 _FILES_OF_MODELS: Final = f"**.{{{','.join(ENDINGS)}}}"
 _FIELDS: Final = "items(name,size),nextPageToken"
@@ -44,13 +38,7 @@ _LOGIN: Final = "Run `gcloud auth application-default login`."
 
 
 async def models_in_bucket(site: Site, bucket: str | None) -> Sequence[StoredModel]:
-    """Give every folder that holds weights, or a config that waits for them, in order of names.
-
-    Raises:
-        NotConfigured: Neither the call nor a setting names a bucket.
-        CloudRefused: There is no such bucket.
-        PermissionDenied, CloudTimeout, CloudUnavailable: It cannot be read.
-    """
+    """Give every folder that holds weights, or a config that waits for them, in order of names."""
     name, under = parse_bucket(site, bucket)
     what = f"read the bucket {name}"
     with translated_refusal(name, what), deadline(what):
@@ -58,11 +46,7 @@ async def models_in_bucket(site: Site, bucket: str | None) -> Sequence[StoredMod
 
 
 def parse_bucket(site: Site, bucket: str | None) -> tuple[str, str]:
-    """Give a bucket and the folder in it that are meant.
-
-    Raises:
-        NotConfigured: Nothing names one.
-    """
+    """Give a bucket and the folder in it that are meant."""
     said = bucket or site.settings.bucket_name
     if not said:
         raise NotConfigured(
@@ -83,7 +67,7 @@ async def list_objects(site: Site, bucket: str, under: str) -> dict[str, File]:
                 match_glob=_FILES_OF_MODELS,
                 max_results=MOST_FILES + 1,
                 fields=_FIELDS,
-                timeout=_TIMEOUT,
+                timeout=TIMEOUT,
                 retry=None,
             )
         )
@@ -108,7 +92,7 @@ def _file(bucket: str, blob: "Blob") -> File:
 
 def _bytes_of(blob: "Blob", first: int, last: int) -> bytes:
     return bytes(
-        blob.download_as_bytes(start=first, end=last, timeout=_TIMEOUT, retry=None, checksum=None)
+        blob.download_as_bytes(start=first, end=last, timeout=TIMEOUT, retry=None, checksum=None)
     )
 
 
@@ -119,11 +103,7 @@ async def in_thread(work: Callable[[], T]) -> T:
 
 @contextmanager
 def deadline(what: str) -> Iterator[None]:
-    """Stop waiting after half a minute.
-
-    Raises:
-        CloudTimeout: Then.
-    """
+    """Stop waiting after half a minute."""
     with in_time("Google", what, _DEADLINE, fix="Name a folder in it."):
         yield
 
@@ -158,79 +138,11 @@ def _unavailable(what: str, words: str) -> CloudUnavailable:
     )
 
 
-ROLE: Final = "roles/storage.objectViewer"
-_ATTEMPTS: Final = 3
-
-
-def reader(site: Site, bucket: str) -> Resource:
-    """Return the runtime account's right to read a bucket; one that is missing has no reader."""
-    account = runtime_account(site.clients.project)
-    member = f"serviceAccount:{account}"
-
-    async def read() -> tuple[Bucket, Policy]:
-        there = await open_bucket(site, bucket)
-        look = partial(
-            there.get_iam_policy, requested_policy_version=VERSION, timeout=_TIMEOUT, retry=None
-        )
-        return there, await in_thread(look)
-
-    async def get() -> Policy | None:
-        try:
-            with translated_refusal(bucket, "read who may read the bucket"):
-                _there, policy = await read()
-        except CloudRefused:
-            return None
-        return policy if any(member in one["members"] for one in _bindings(policy)) else None
-
-    async def put() -> None:
-        with translated_refusal(bucket, "let the runtime account read the bucket"):
-            for _ in range(_ATTEMPTS):
-                there, policy = await read()
-                add_to_policy(policy, member)
-                write = partial(there.set_iam_policy, policy, timeout=_TIMEOUT, retry=None)
-                with suppress(PreconditionFailed):
-                    await in_thread(write)
-                    return
-        raise ConcurrentChange(
-            f"Who may read {bucket} was changed at the same time.", fix="Call the same tool again."
-        )
-
-    return Resource(
-        name="reader",
-        title=f"role of {RUNTIME_ID} on the bucket {bucket}: read objects",
-        get=get,
-        put=put,
-        scope="shared",
-        after=(RUNTIME_ID,),
-        command=f"gcloud storage buckets add-iam-policy-binding {shlex.quote(f'gs://{bucket}')}"
-        f" --member={member} --role={ROLE}",
-    )
-
-
-def add_to_policy(policy: Policy, member: str) -> None:
-    """Write a reader into a policy that was read; its etag stays."""
-    bindings = _bindings(policy)
-    if bindings:
-        bindings[0]["members"].add(member)
-    else:
-        policy.bindings.append({"role": ROLE, "members": {member}})
-    policy.version = VERSION
-
-
-def _bindings(policy: Policy) -> list[Any]:
-    return [one for one in policy.bindings if one["role"] == ROLE and not one.get("condition")]
-
-
 _MOST: Final = 200
 
 
 async def models_in_registry(site: Site) -> Sequence[RegisteredModel]:
-    """Give every model of the project in the region, as the registry orders them.
-
-    Raises:
-        NotConfigured: No project is named.
-        ApiDisabled, PermissionDenied, CloudError: Vertex AI does not tell.
-    """
+    """Give every model of the project in the region, as the registry orders them."""
     parent = site.clients.parent
     client = await site.clients.models()
     found: list[RegisteredModel] = []

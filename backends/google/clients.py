@@ -183,7 +183,6 @@ class GoogleClients:
         plane, credentials = await self.plane(), await self.credentials()
 
         def make() -> "StorageClient":
-
             options = {"api_endpoint": plane.storage} if plane else None
             return Client(self.project, credentials=credentials, client_options=options)
 

@@ -59,7 +59,6 @@ async def _own_token(site: GoogleSite) -> str | None:
     credentials = await site.clients.credentials()
 
     def fresh() -> str | None:
-
         if not credentials.valid:
             credentials.refresh(Request())
         return credentials.token

@@ -59,7 +59,7 @@ def key(site: GoogleSite, deployment: str) -> tuple[Resource, Resource]:
         f" --labels={_pairs(labels)} --data-file=-"
     )
     made = _resource(site, name, labels, None, title=f"its key (secret {name})", command=command)
-    return replace(made, name="key"), replace(_reader(site, name), name="grant", after=("key",))
+    return replace(made, name="key"), replace(reader(site, name), name="grant", after=("key",))
 
 
 def key_left(site: GoogleSite, deployment: str) -> Resource:
@@ -77,10 +77,10 @@ def key_left(site: GoogleSite, deployment: str) -> Resource:
 def token(site: GoogleSite, value: SecretStr) -> Resource:
     """Return the Hub's token, readable by the account that deployments run as."""
     text, project = _stripped(HF_SECRET, value), _project(site)
-    kept, reader = _resource(site, HF_SECRET, {}, text), _reader(site, HF_SECRET)
+    kept, right = _resource(site, HF_SECRET, {}, text), reader(site, HF_SECRET)
 
     async def get() -> Any:
-        found, granted = await kept.get(), await reader.get()
+        found, granted = await kept.get(), await right.get()
         return found if found and found.text == text and granted else None
 
     async def put() -> None:
@@ -94,7 +94,7 @@ def token(site: GoogleSite, value: SecretStr) -> Resource:
         scope="shared",
         command=f'printf %s "$HF_TOKEN" | gcloud secrets create {HF_SECRET} --data-file=-'
         f" --replication-policy=automatic --project={project} --labels={_pairs({})}"
-        f" && {reader.command}",
+        f" && {right.command}",
         usd_per_month=SECRET_USD,
     )
 
@@ -119,7 +119,7 @@ async def keep(site: GoogleSite, name: str, value: SecretStr) -> KeptSecret:
         CloudError: Google refused; a secret that this call made is removed again.
     """
     made = _resource(site, name, {}, _stripped(name, value))
-    wanted = (made, replace(_reader(site, name), after=(made.name,)))
+    wanted = (made, replace(reader(site, name), after=(made.name,)))
     waits = await advance(wanted, seconds=_KEEP_SECONDS)
     found = (await look(made)).found
     if waits or found is None:
@@ -182,7 +182,7 @@ async def exists(site: GoogleSite, name: str) -> bool:
 
 async def readable(site: GoogleSite, name: str) -> bool:
     """Whether the account that deployments run as may read it."""
-    return await _reader(site, name).get() is not None
+    return await reader(site, name).get() is not None
 
 
 def path_of(site: GoogleSite, secret: str) -> str:
@@ -267,7 +267,8 @@ def _resource(
     )
 
 
-def _reader(site: GoogleSite, name: str) -> Resource:
+def reader(site: GoogleSite, name: str) -> Resource:
+    """Return the right of the account that deployments run as to read a secret."""
     account = runtime_account(_project(site))
     return binding(
         site.clients.secrets,

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from backends.cloud_run import deployment
 from core.settings import AzurePlane, GooglePlane, Settings
 from operations.runtime import Rehearsal
 from tests.azure_plane import Controls as AzureControls
@@ -41,8 +40,6 @@ def bare_cloud(
         return plane
 
     monkeypatch.setattr(Rehearsal, "google", google)
-    monkeypatch.setattr(deployment, "_DELETE_LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(deployment, "_WAITING_LOOK_SECONDS", 0.05)
     settings = Settings(
         rehearsal=True,
         google_cloud_project=f"p-{uuid.uuid4().hex[:12]}",

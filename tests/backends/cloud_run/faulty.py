@@ -10,7 +10,8 @@ import pytest
 from google.api_core.exceptions import ServiceUnavailable
 from google.api_core.retry import AsyncRetry, if_exception_type
 
-from backends.cloud_run import deployment
+from backends import lifecycle
+from backends.cloud_run import rollout
 from backends.google import clients
 from backends.google import errors as google_errors
 from backends.google.clients import key_secret
@@ -113,9 +114,8 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
 
     monkeypatch.setattr(clients, "_let_timeouts_end", tap)
     monkeypatch.setattr(google_errors, "patient", impatient)
-    monkeypatch.setattr(deployment, "_WAITING_LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(deployment, "_DELETE_LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(deployment, "_REFUSAL_SECONDS", 0.05)
+    monkeypatch.setattr(rollout, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(lifecycle, "_FIRST_LOOK_SECONDS", 0.02)
     return wire
 
 

@@ -7,9 +7,10 @@ from typing import Any
 from google.cloud import run_v2
 
 from backends.base import World
-from backends.cloud_run.plan import make_plan
+from backends.cloud_run.backend import CloudRunBackend
+from backends.cloud_run.identity import IdentityTokens
 from backends.cloud_run.service import Blueprint, blueprint, service_of
-from backends.cloud_run.site import Clients, IdentityTokens, Site
+from backends.cloud_run.site import Clients, Site
 from core.environment import ROOT
 from core.records import DeploymentSpec, ModelShape, Plan, Target
 from core.settings import Settings
@@ -48,7 +49,8 @@ def drawn(where: Site | str = L4, shape: ModelShape | None = None, **said: Any) 
 
 def planned(where: Site | str = L4, shape: ModelShape | None = None, **said: Any) -> Plan:
     wanted, opened = spec(**said), site(where) if isinstance(where, str) else where
-    return make_plan(opened, wanted, shape or read_model(wanted.model))
+    backend = CloudRunBackend(opened.target, opened.clients._world)
+    return backend.plan(wanted, shape or read_model(wanted.model))
 
 
 def typed(where: Site | str = L4, **said: Any) -> run_v2.Service:

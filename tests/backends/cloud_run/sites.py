@@ -3,17 +3,18 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from backends.base import World
-from backends.cloud_run import deployment
-from backends.cloud_run.plan import make_plan
+from backends.cloud_run.identity import IdentityTokens
 from backends.cloud_run.service import blueprint, get_service, service_of
-from backends.cloud_run.site import Clients, IdentityTokens, Site
+from backends.cloud_run.site import Clients, Site
 from core.records import DeploymentSpec, Plan, Target
 from core.settings import GooglePlane, Settings
 from core.waiting import wait_until
 from planner.model import catalog_shape
+from tests.backends.cloud_run import server
 
 MODEL: Final = "google/gemma-4-E4B-it"
 L4: Final = Target(
@@ -39,16 +40,17 @@ async def opened(
         return plane
 
     settings = Settings(rehearsal=True, google_cloud_project=project, **said)
-    clients = Clients(target, World(settings, Path("/nonexistent"), (), google))
-    try:
-        yield Site(
-            target=target,
-            settings=settings,
-            clients=clients,
-            identity=IdentityTokens(clients, settings.google_service_account),
-        )
-    finally:
-        await clients.aclose()
+    with TemporaryDirectory() as folder:
+        clients = Clients(target, World(settings, Path(folder), (), google))
+        try:
+            yield Site(
+                target=target,
+                settings=settings,
+                clients=clients,
+                identity=IdentityTokens(clients, settings.google_service_account),
+            )
+        finally:
+            await clients.aclose()
 
 
 def fault(method: str, status: str = "UNAVAILABLE", **more: Any) -> Mapping[str, Any]:
@@ -59,7 +61,8 @@ def fault(method: str, status: str = "UNAVAILABLE", **more: Any) -> Mapping[str,
 def planned(site: Site, **said: Any) -> Plan:
     """Plan a small model, or one with another spec."""
     values = {"name": "gemma", "model": MODEL, "min_replicas": 0, **said}
-    return make_plan(site, DeploymentSpec.model_validate(values), catalog_shape(MODEL))
+    spec = DeploymentSpec.model_validate(values)
+    return server.backend_of(site).plan(spec, catalog_shape(MODEL))
 
 
 async def foreign_service(site: Site, name: str = "gemma", **labels: str) -> None:
@@ -75,7 +78,7 @@ async def foreign_service(site: Site, name: str = "gemma", **labels: str) -> Non
 
 async def deployed(site: Site, **said: Any) -> None:
     """Deploy, and wait until it stands."""
-    await deployment.apply(site, planned(site, **said))
+    await server.apply(site, planned(site, **said))
     failure = await settled(site, said.get("name", "gemma"))
     assert not failure
 

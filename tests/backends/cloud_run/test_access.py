@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 from google.auth import jwt
 
-from backends.cloud_run import access, deployment, service
+from backends.cloud_run import access, service
 from backends.cloud_run.site import Site
 from backends.google import secrets
 from backends.google.clients import MANAGED_BY, TARGET_LABEL, key_secret
@@ -14,6 +14,7 @@ from core.address import IDENTITY_HEADER, KEY_HEADER
 from core.endpoint import Endpoint
 from core.errors import DeploymentNotFound, NotFound, NotReady, Unauthorized
 from core.settings import GooglePlane
+from tests.backends.cloud_run import server
 from tests.backends.cloud_run.sites import L4, MODEL, deployed, foreign_service, opened, planned
 from tests.google_plane import Controls
 
@@ -130,8 +131,8 @@ async def test_a_stream_outlives_its_token_and_the_next_request_has_another(
 async def test_a_stopped_one_still_says_where_it_was(plane: GooglePlane, project: str) -> None:
     """Its address is kept for the next start."""
     async with opened(plane, project) as site:
-        await deployment.apply(site, planned(site))
-        await deployment.stop(site, "gemma")
+        await server.apply(site, planned(site))
+        await server.stop(site, "gemma")
         assert (await access.access(site, "gemma")).base_url
 
 

@@ -1,19 +1,22 @@
 """Applying a plan: key, grant and service, once, whoever else is at it."""
 
-import anyio
+from datetime import UTC, datetime
+
 import pytest
 from google.cloud import run_v2
 from pydantic import SecretStr
 
-from backends.cloud_run import access, deployment
-from backends.cloud_run.service import get_service, is_open, service_path
+from backends.cloud_run import access
+from backends.cloud_run.rollout import Change, change_service
+from backends.cloud_run.service import get_service, is_open, is_stopped, service_path
 from backends.cloud_run.site import Site
-from backends.cloud_run.status import is_stopped
 from backends.google import secrets
 from backends.google.clients import HF_SECRET, SPEC_LABEL, TARGET_LABEL, key_secret
-from core.errors import CloudRefused, CloudUnavailable, NotOurs, QuotaExceeded
+from backends.lifecycle import Pending
+from core.errors import CloudRefused, NotOurs, QuotaExceeded
 from core.reply import collecting_notes
 from core.settings import GooglePlane
+from tests.backends.cloud_run import server
 from tests.backends.cloud_run.sites import (
     L4,
     OTHER,
@@ -40,7 +43,7 @@ async def test_a_plan_becomes_a_service_with_a_key_that_it_may_read(
 ) -> None:
     """The image is pinned, the secret is granted to the runtime account, nobody else is let in."""
     async with opened(plane, project) as site:
-        await deployment.apply(site, planned(site))
+        await server.apply(site, planned(site))
         service = await get_service(site, "gemma")
     seen = controls.get(project)
     assert "@sha256:" in service.template.containers[0].image
@@ -55,10 +58,10 @@ async def test_the_same_plan_again_changes_nothing(
 ) -> None:
     """Neither by this server nor by one that knows nothing of the first."""
     async with opened(plane, project) as site:
-        await deployment.apply(site, planned(site))
-        await deployment.apply(site, planned(site))
+        await server.apply(site, planned(site))
+        await server.apply(site, planned(site))
     async with opened(plane, project) as another:
-        await deployment.apply(another, planned(another))
+        await server.apply(another, planned(another))
     seen = controls.get(project)
     assert [call for call in seen["calls"] if call in {CREATE, UPDATE}] == [CREATE]
     assert seen["secrets"][KEY]["versions"] == 1
@@ -77,47 +80,17 @@ async def test_a_public_service_of_an_older_version_is_given_its_proxy(
 
     async with opened(plane, project) as site:
         plan = planned(site, access="public")
-        await deployment.apply(site, plan)
-        await deployment.edit_service(site, "gemma", "take it away", without_proxy, is_open)
+        await server.apply(site, plan)
+        await change_service(site, "gemma", Change("take it away", without_proxy, is_open))
         await settled(site)
         assert "POST /invocations computes" in (await access.access(site, "gemma")).protection
         with collecting_notes() as notes:
-            await deployment.apply(site, plan)
+            await server.apply(site, plan)
         service = await get_service(site, "gemma")
         said = (await access.access(site, "gemma")).protection
     assert any("a new revision with a proxy" in note for note in notes)
     assert [one.name for one in service.template.containers] == ["vllm", "guard"]
     assert "/invocations" not in said
-
-
-async def test_a_server_that_died_between_key_and_service_is_gone_on_from(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    """Its key is taken, not made anew."""
-    async with opened(plane, project) as site:
-        await secrets.keep_key(site, "gemma")
-    async with opened(plane, project) as another:
-        await deployment.apply(another, planned(another))
-    seen = controls.get(project)
-    assert seen["services"] == ["gemma"]
-    assert seen["secrets"][KEY]["versions"] == 1
-
-
-async def test_two_at_once_make_one_service_with_one_key(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    """Both are told that it is there."""
-    async with (
-        opened(plane, project) as one,
-        opened(plane, project) as other,
-        anyio.create_task_group() as group,
-    ):
-        group.start_soon(deployment.apply, one, planned(one))
-        group.start_soon(deployment.apply, other, planned(other))
-    seen = controls.get(project)
-    assert seen["services"] == ["gemma"]
-    assert seen["secrets"][KEY]["versions"] == 1
-    assert len(seen["revisions"]) == 1
 
 
 @pytest.mark.parametrize("labels", [{"managed-by": "terraform"}, {TARGET_LABEL: L4.name}])
@@ -128,7 +101,7 @@ async def test_a_service_of_somebody_else_is_left_alone(
     async with opened(plane, project) as site:
         await foreign_service(site, **labels)
         with pytest.raises(NotOurs):
-            await deployment.apply(site, planned(site))
+            await server.apply(site, planned(site))
     seen = controls.get(project)
     assert not seen["secrets"]
     assert UPDATE not in seen["calls"]
@@ -139,10 +112,10 @@ async def test_a_deployment_of_another_target_is_left_alone(
 ) -> None:
     """Its target is named."""
     async with opened(plane, project, target=OTHER) as other:
-        await deployment.apply(other, planned(other))
+        await server.apply(other, planned(other))
     async with opened(plane, project) as site:
         with pytest.raises(NotOurs, match=OTHER.name):
-            await deployment.apply(site, planned(site))
+            await server.apply(site, planned(site))
     assert UPDATE not in controls.get(project)["calls"]
 
 
@@ -153,7 +126,7 @@ async def test_a_refused_service_leaves_no_key_behind(
     controls.set(project, quotas={"l4": 0})
     async with opened(plane, project) as site:
         with pytest.raises(QuotaExceeded):
-            await deployment.apply(site, planned(site))
+            await server.apply(site, planned(site))
     seen = controls.get(project)
     assert not seen["services"]
     assert not seen["secrets"]
@@ -167,7 +140,7 @@ async def test_a_key_of_an_earlier_life_outlives_a_refusal(
         await secrets.keep_key(site, "gemma")
         controls.set(project, quotas={"l4": 0})
         with pytest.raises(QuotaExceeded):
-            await deployment.apply(site, planned(site))
+            await server.apply(site, planned(site))
     assert KEY in controls.get(project)["secrets"]
 
 
@@ -177,25 +150,11 @@ async def test_an_answer_that_got_lost_is_no_failure(
     """What was made all the same is seen to be there."""
     controls.set(project, faults=[fault("Services/CreateService", when="after")])
     async with opened(plane, project) as site:
-        await deployment.apply(site, planned(site))
+        await server.apply(site, planned(site))
         controls.set(project, faults=[fault("Services/UpdateService", when="after")])
-        await deployment.apply(site, planned(site, max_model_len=2048))
+        await server.apply(site, planned(site, max_model_len=2048))
         service = await get_service(site, "gemma")
     assert service.labels[SPEC_LABEL] == planned(site, max_model_len=2048).spec.fingerprint
-
-
-async def test_a_cloud_that_is_not_reached_keeps_nothing(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    """The error can be tried again, and the next try succeeds."""
-    controls.set(project, faults=[fault("Services/CreateService")])
-    async with opened(plane, project) as site:
-        with pytest.raises(CloudUnavailable) as caught:
-            await deployment.apply(site, planned(site))
-        assert caught.value.retryable
-        assert not controls.get(project)["secrets"]
-        await deployment.apply(site, planned(site))
-    assert controls.get(project)["services"] == ["gemma"]
 
 
 async def test_another_spec_replaces_the_whole_and_keeps_key_and_others_labels(
@@ -203,9 +162,9 @@ async def test_another_spec_replaces_the_whole_and_keeps_key_and_others_labels(
 ) -> None:
     """A ttl that is left out is no longer there; a person's own label is."""
     async with opened(plane, project) as site:
-        await deployment.apply(site, planned(site, ttl_minutes=60))
+        await server.apply(site, planned(site, ttl_minutes=60))
         await _label(site, "cost-centre", "42")
-        await deployment.apply(site, planned(site, max_model_len=2048))
+        await server.apply(site, planned(site, max_model_len=2048))
         service = await get_service(site, "gemma")
     assert "2048" in " ".join(service.template.containers[0].args)
     assert service.labels["cost-centre"] == "42"
@@ -218,8 +177,8 @@ async def test_another_number_of_replicas_boots_nothing(
 ) -> None:
     """It is a change of the service, not of what runs."""
     async with opened(plane, project) as site:
-        await deployment.apply(site, planned(site, max_replicas=2))
-        await deployment.apply(site, planned(site, max_replicas=1))
+        await server.apply(site, planned(site, max_replicas=2))
+        await server.apply(site, planned(site, max_replicas=1))
         service = await get_service(site, "gemma")
     assert service.scaling.max_instance_count == 1
     assert service.labels[SPEC_LABEL] == planned(site).spec.fingerprint
@@ -231,9 +190,9 @@ async def test_what_is_stopped_is_started_by_the_same_plan(
 ) -> None:
     """Deploying means that it is to run."""
     async with opened(plane, project) as site:
-        await deployment.apply(site, planned(site))
-        await deployment.stop(site, "gemma")
-        await deployment.apply(site, planned(site))
+        await server.apply(site, planned(site))
+        await server.stop(site, "gemma")
+        await server.apply(site, planned(site))
         service = await get_service(site, "gemma")
     assert not is_stopped(service)
 
@@ -243,12 +202,12 @@ async def test_a_token_of_the_settings_is_kept_for_the_hub(
 ) -> None:
     """The service has it by reference; one that is kept already stays as it is."""
     async with opened(plane, project, hf_token=SecretStr("hf_first")) as site:
-        await deployment.apply(site, planned(site))
+        await server.apply(site, planned(site))
         service = await get_service(site, "gemma")
     named = {one.name: one.value_source for one in service.template.containers[0].env}
     assert named["HF_TOKEN"].secret_key_ref.secret.endswith(HF_SECRET)
     async with opened(plane, project, hf_token=SecretStr("hf_second")) as site:
-        await deployment.apply(site, planned(site, name="qwen"))
+        await server.apply(site, planned(site, name="qwen"))
     assert controls.get(project)["secrets"][HF_SECRET]["versions"] == 1
 
 
@@ -258,8 +217,8 @@ async def test_only_the_named_account_is_let_in(
     """Private lets in the account that ID tokens are minted for; public asks nobody."""
     account = f"vllm-devops-runtime@{project}.iam.gserviceaccount.com"
     async with opened(plane, project, google_service_account=account) as site:
-        await deployment.apply(site, planned(site))
-        await deployment.apply(site, planned(site, name="open", access="public"))
+        await server.apply(site, planned(site))
+        await server.apply(site, planned(site, name="open", access="public"))
         opened_to_all = await get_service(site, "open")
         assert await _invokers(site, "gemma") == [f"serviceAccount:{account}"]
         assert await _invokers(site, "open") == []
@@ -273,7 +232,7 @@ async def test_an_account_that_there_is_not_is_noted(
     account = f"nobody@{project}.iam.gserviceaccount.com"
     async with opened(plane, project, google_service_account=account) as site:
         with collecting_notes() as notes:
-            await deployment.apply(site, planned(site))
+            await server.apply(site, planned(site))
     assert controls.get(project)["services"] == ["gemma"]
     assert any(account in text for text in notes)
 
@@ -284,7 +243,7 @@ async def test_an_image_that_is_not_there_is_refused_before_anything_is_made(
     """No key, no service."""
     async with opened(plane, project) as site:
         with pytest.raises(CloudRefused):
-            await deployment.apply(site, planned(site, image="nobody/nothing:never"))
+            await server.apply(site, planned(site, image="nobody/nothing:never"))
     seen = controls.get(project)
     assert not seen["secrets"]
     assert CREATE not in seen["calls"]
@@ -296,11 +255,11 @@ async def test_one_that_failed_is_tried_anew(
     """The same spec makes another revision, for the first stays failed."""
     controls.set(project, rollout="image-missing")
     async with opened(plane, project) as site:
-        await deployment.apply(site, planned(site))
+        await server.apply(site, planned(site))
         await settled(site)
         controls.set(project, rollout="ok")
         with collecting_notes() as notes:
-            await deployment.apply(site, planned(site))
+            await server.apply(site, planned(site))
     assert len(controls.get(project)["revisions"]) == 2
     assert not notes
 
@@ -316,3 +275,27 @@ async def _invokers(site: Site, name: str) -> list[str]:
     client = await site.clients.run()
     policy = await client.get_iam_policy(request={"resource": service_path(site, name)})
     return [member for binding in policy.bindings for member in binding.members]
+
+
+async def test_a_step_that_was_not_waited_for_is_taken_by_whoever_looks(
+    plane: GooglePlane, project: str
+) -> None:
+    """Who may call it is granted once the service is there."""
+    account = f"vllm-devops-runtime@{project}.iam.gserviceaccount.com"
+    async with opened(plane, project, google_service_account=account) as site:
+        backend = server.backend_of(site)
+        plan = planned(site)
+        backend.pending.keep(
+            Pending(
+                spec=plan.spec,
+                model=plan.model,
+                where=backend.pending.where,
+                since=datetime.now(UTC),
+            )
+        )
+        before = await backend.describe("gemma")
+        assert before.phase
+        assert before.phase.name in backend.waits_in
+        await backend.go_on("gemma")
+        assert await _invokers(site, "gemma") == [f"serviceAccount:{account}"]
+        assert backend.pending.get("gemma") is None

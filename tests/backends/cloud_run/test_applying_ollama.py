@@ -2,13 +2,14 @@
 
 import pytest
 
-from backends.cloud_run import access, build, deployment, status
+from backends.cloud_run import access, build
 from backends.cloud_run.service import get_service
 from backends.cloud_run.site import Site
 from core.errors import CloudError, DeploymentNotFound
 from core.records import Plan, State
 from core.settings import GooglePlane
 from core.waiting import wait_until
+from tests.backends.cloud_run import server
 from tests.backends.cloud_run.sites import fault, opened, planned, settled
 from tests.google_plane import Controls
 
@@ -30,14 +31,15 @@ async def test_a_build_comes_first_and_the_service_follows(
     plane: GooglePlane, project: str, controls: Controls
 ) -> None:
     """Meanwhile it is being made; the service runs the image of that build, without a key."""
+    controls.set(project, boot_seconds=2.0)
     async with opened(plane, project) as site:
-        await deployment.apply(site, small(site))
-        seen = await status.describe(site, "gemma")
+        await server.apply(site, small(site))
+        seen = await server.describe(site, "gemma")
         assert seen.state is State.CREATING
         assert seen.phase
         assert seen.phase.name == "building image"
         await _built(site)
-        await deployment.go_on(site, "gemma")
+        await server.go_on(site, "gemma")
         service = await get_service(site, "gemma")
         given = await access.access(site, "gemma")
     assert service.template.containers[0].image.startswith(
@@ -52,13 +54,13 @@ async def test_going_on_is_harmless_at_any_time(
 ) -> None:
     """Before anything, while it is built, and twice afterwards; another server can do it."""
     async with opened(plane, project) as site:
-        await deployment.go_on(site, "gemma")
-        await deployment.apply(site, small(site))
-        await deployment.go_on(site, "gemma")
+        await server.go_on(site, "gemma")
+        await server.apply(site, small(site))
+        await server.go_on(site, "gemma")
         await _built(site)
     async with opened(plane, project) as another:
-        await deployment.go_on(another, "gemma")
-        await deployment.go_on(another, "gemma")
+        await server.go_on(another, "gemma")
+        await server.go_on(another, "gemma")
     assert controls.get(project)["calls"].count("google.cloud.run.v2.Services/CreateService") == 1
 
 
@@ -67,10 +69,10 @@ async def test_the_same_plan_again_builds_nothing_twice(
 ) -> None:
     """While it is built, and when the image is there."""
     async with opened(plane, project) as site:
-        await deployment.apply(site, small(site))
-        await deployment.apply(site, small(site))
+        await server.apply(site, small(site))
+        await server.apply(site, small(site))
         await _built(site)
-        await deployment.apply(site, small(site))
+        await server.apply(site, small(site))
         assert await get_service(site, "gemma")
     assert controls.get(project)["calls"].count(CREATE_BUILD) == 1
 
@@ -84,8 +86,8 @@ async def test_a_build_whose_answer_got_lost_is_not_made_twice(
     async with opened(plane, project) as site:
         if when == "before":
             with pytest.raises(CloudError):
-                await deployment.apply(site, small(site))
-        await deployment.apply(site, small(site))
+                await server.apply(site, small(site))
+        await server.apply(site, small(site))
     assert len(controls.get(project)["builds"]) == 1
 
 
@@ -95,12 +97,12 @@ async def test_a_deletion_while_it_is_built_ends_the_build(
     """Nothing comes of it later."""
     controls.set(project, boot_seconds=30)
     async with opened(plane, project) as site:
-        await deployment.apply(site, small(site))
-        deleted = await deployment.delete(site, "gemma")
-        await deployment.go_on(site, "gemma")
+        await server.apply(site, small(site))
+        deleted = await server.delete(site, "gemma")
+        await server.go_on(site, "gemma")
         with pytest.raises(DeploymentNotFound):
-            await status.describe(site, "gemma")
-    assert deleted.removed == ("its build",)
+            await server.describe(site, "gemma")
+    assert deleted.removed == ("its build, if one is under way",)
     assert not controls.get(project)["services"]
 
 
@@ -109,15 +111,17 @@ async def test_the_image_stays_until_it_is_purged(
 ) -> None:
     """Its size and price are said; while the service runs it is kept."""
     async with opened(plane, project) as site:
-        await deployment.apply(site, small(site))
+        await server.apply(site, small(site))
         await _built(site)
-        await deployment.go_on(site, "gemma")
+        await server.go_on(site, "gemma")
         await settled(site)
-        assert await deployment.purge(site, "gemma") == ()
-        deleted = await deployment.delete(site, "gemma")
+        assert await server.purge(site, "gemma") == ()
+        deleted = await server.delete(site, "gemma")
         assert "GB" in deleted.stays[0].what
-        assert await deployment.purge(site, "gemma") == ("its image",)
-        assert await deployment.purge(site, "gemma") == ()
+        assert await server.purge(site, "gemma") == (
+            "its image vllm-devops/gemma, if one was built",
+        )
+        assert await server.purge(site, "gemma") == ()
     assert not controls.get(project)["images"]
 
 
@@ -133,8 +137,8 @@ async def test_a_project_that_cannot_build_has_nothing_of_a_build(
         ]
         controls.set(project, faults=answers)
         async with opened(plane, project) as site:
-            assert await deployment.purge(site, "gemma") == ()
-            assert (await deployment.delete(site, "gemma")).gone
+            assert await server.purge(site, "gemma") == ()
+            assert (await server.delete(site, "gemma")).gone
 
 
 async def _built(site: Site) -> None:

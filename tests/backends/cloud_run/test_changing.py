@@ -5,9 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from backends.cloud_run import deployment, status
-from backends.cloud_run.service import get_service, read_spec
-from backends.cloud_run.status import is_stopped
+from backends.cloud_run.rollout import write_service
+from backends.cloud_run.service import get_service, is_stopped, read_spec
 from backends.google.clients import SPEC_LABEL
 from core.errors import (
     ConcurrentChange,
@@ -18,6 +17,7 @@ from core.errors import (
 )
 from core.reply import collecting_notes
 from core.settings import GooglePlane
+from tests.backends.cloud_run import server
 from tests.backends.cloud_run.sites import OTHER, deployed, fault, foreign_service, opened, planned
 from tests.google_plane import Controls
 
@@ -36,7 +36,7 @@ async def test_scaling_changes_the_service_and_what_it_says_of_itself(
     """No revision is made, and the spec's label stays true."""
     async with opened(plane, project) as site:
         await deployed(site, max_replicas=3)
-        await deployment.scale(site, "gemma", 1, 2)
+        await server.scale(site, "gemma", 1, 2)
         service = await get_service(site, "gemma")
         spec = read_spec(service)
     assert (service.scaling.min_instance_count, service.scaling.max_instance_count) == (1, 2)
@@ -52,15 +52,15 @@ async def test_what_is_started_again_has_its_time_anew(
     """Else what was stopped for its age would run for ever once it is started."""
     async with opened(plane, project) as site:
         await deployed(site, ttl_minutes=5)
-        before = (await status.describe(site, "gemma")).expires_at
-        await deployment.stop(site, "gemma")
+        before = (await server.describe(site, "gemma")).expires_at
+        await server.stop(site, "gemma")
         later = time.time() + 7200
-        monkeypatch.setattr("backends.cloud_run.deployment.time.time", lambda: later)
+        monkeypatch.setattr("backends.cloud_run.rollout.time.time", lambda: later)
         if again == "start":
-            await deployment.start(site, "gemma")
+            await server.start(site, "gemma")
         else:
-            await deployment.scale(site, "gemma", 0, 1)
-        after = (await status.describe(site, "gemma")).expires_at
+            await server.scale(site, "gemma", 0, 1)
+        after = (await server.describe(site, "gemma")).expires_at
     assert before is not None
     assert after == datetime.fromtimestamp(int(later) + 300, UTC)
 
@@ -72,7 +72,7 @@ async def test_more_than_the_revision_was_made_for_boots_another(
     async with opened(plane, project) as site:
         await deployed(site)
         with collecting_notes() as notes:
-            await deployment.scale(site, "gemma", 0, 2)
+            await server.scale(site, "gemma", 0, 2)
         service = await get_service(site, "gemma")
     assert service.template.scaling.max_instance_count == 2
     assert len(controls.get(project)["revisions"]) == 2
@@ -86,7 +86,7 @@ async def test_more_than_the_quota_is_refused_and_nothing_is_changed(
     async with opened(plane, project) as site:
         await deployed(site)
         with pytest.raises(QuotaExceeded):
-            await deployment.scale(site, "gemma", 0, 9)
+            await server.scale(site, "gemma", 0, 9)
         service = await get_service(site, "gemma")
     assert service.scaling.max_instance_count == 1
     assert read_spec(service) == planned(site).spec
@@ -99,10 +99,10 @@ async def test_a_stop_is_no_instance_by_hand_and_a_start_what_was_asked_for(
     async with opened(plane, project) as site:
         await deployed(site, min_replicas=1, max_replicas=2)
         for _ in range(2):
-            await deployment.stop(site, "gemma")
+            await server.stop(site, "gemma")
             assert is_stopped(await get_service(site, "gemma"))
         for _ in range(2):
-            await deployment.start(site, "gemma")
+            await server.start(site, "gemma")
             service = await get_service(site, "gemma")
             assert not is_stopped(service)
             now = service.scaling
@@ -113,7 +113,7 @@ async def test_at_most_none_is_a_stop(plane: GooglePlane, project: str) -> None:
     """A maximum of 0 would mean Google's default of 100."""
     async with opened(plane, project) as site:
         await deployed(site)
-        await deployment.scale(site, "gemma", 0, 0)
+        await server.scale(site, "gemma", 0, 0)
         assert is_stopped(await get_service(site, "gemma"))
 
 
@@ -121,8 +121,8 @@ async def test_scaling_starts_what_is_stopped(plane: GooglePlane, project: str) 
     """Whoever says how many is not content with none."""
     async with opened(plane, project) as site:
         await deployed(site)
-        await deployment.stop(site, "gemma")
-        await deployment.scale(site, "gemma", 0, 1)
+        await server.stop(site, "gemma")
+        await server.scale(site, "gemma", 0, 1)
         assert not is_stopped(await get_service(site, "gemma"))
 
 
@@ -133,10 +133,10 @@ async def test_a_change_by_somebody_else_is_read_anew_once(
     async with opened(plane, project) as site:
         await deployed(site)
         controls.set(project, faults=[fault("UpdateService", "ABORTED")])
-        await deployment.stop(site, "gemma")
+        await server.stop(site, "gemma")
         controls.set(project, faults=[fault("UpdateService", "ABORTED", times=2)])
         with pytest.raises(ConcurrentChange):
-            await deployment.start(site, "gemma")
+            await server.start(site, "gemma")
 
 
 async def test_two_changes_at_once_undo_neither(plane: GooglePlane, project: str) -> None:
@@ -144,10 +144,10 @@ async def test_two_changes_at_once_undo_neither(plane: GooglePlane, project: str
     async with opened(plane, project) as site:
         await deployed(site)
         client, old = await site.clients.run(), await get_service(site, "gemma")
-        await deployment.stop(site, "gemma")
+        await server.stop(site, "gemma")
         old.labels["mine"] = "too-late"
         with pytest.raises(ConcurrentChange):
-            await deployment.write_service(site, old, "write what was read before")
+            await write_service(site, old, "write what was read before")
         assert client
         assert is_stopped(await get_service(site, "gemma"))
 
@@ -158,7 +158,7 @@ async def test_what_is_not_there_or_not_ours_is_not_changed(
     """Neither a name that there is not, nor a stranger, nor another target's."""
     async with opened(plane, project) as site, opened(plane, project, target=OTHER) as other:
         await foreign_service(site, "stranger")
-        await deployment.apply(other, planned(other, name="theirs"))
+        await server.apply(other, planned(other, name="theirs"))
         before = controls.get(project)["calls"].count(UPDATE)
         for name, kind in {
             "nobody": DeploymentNotFound,
@@ -166,7 +166,7 @@ async def test_what_is_not_there_or_not_ours_is_not_changed(
             "theirs": DeploymentNotFound,
         }.items():
             with pytest.raises(kind):
-                await deployment.stop(site, name)
+                await server.stop(site, name)
     assert controls.get(project)["calls"].count(UPDATE) == before
 
 
@@ -178,5 +178,5 @@ async def test_a_refusal_inside_the_operation_is_told(
     async with opened(plane, project) as site:
         await deployed(site)
         with pytest.raises(PermissionDenied):
-            await deployment.stop(site, "gemma")
+            await server.stop(site, "gemma")
         assert not is_stopped(await get_service(site, "gemma"))

@@ -5,11 +5,12 @@ from typing import Any, Final
 
 import pytest
 
-from backends.cloud_run import checks, deployment
+from backends.cloud_run import checks
 from backends.cloud_run.site import Site
 from core.errors import CloudRefused, PermissionDenied
 from core.records import Preflight
 from core.settings import GooglePlane
+from tests.backends.cloud_run import server
 from tests.backends.cloud_run.planned import planned
 from tests.backends.cloud_run.preflights import row, the_only_failure
 from tests.backends.cloud_run.sites import opened
@@ -58,7 +59,7 @@ async def test_an_account_to_build_as_that_is_missing_fails_and_nothing_is_made(
         await without_builder(site)
         failed = the_only_failure(await checked(site))
         with pytest.raises(CloudRefused) as refused:
-            await deployment.apply(site, planned(site, **WISH))
+            await server.apply(site, planned(site, **WISH))
     assert "vllm-devops-builder" in failed.what
     assert "setup_target" in failed.fix
     assert "setup_target" in refused.value.fix
@@ -102,6 +103,6 @@ async def test_whoever_may_not_act_as_it_cannot_build(
     async with opened(plane, project) as site:
         found = row(await checked(site), "build as that account")
         with pytest.raises(PermissionDenied):
-            await deployment.apply(site, planned(site, **WISH))
+            await server.apply(site, planned(site, **WISH))
     assert found.outcome == "fail"
     assert "vllm-devops-builder" in found.fix

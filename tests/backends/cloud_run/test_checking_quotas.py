@@ -2,10 +2,10 @@
 
 import pytest
 
-from backends.cloud_run import deployment
 from core.errors import QuotaExceeded
 from core.records import Preflight
 from core.settings import GooglePlane
+from tests.backends.cloud_run import server
 from tests.backends.cloud_run.planned import RTX, planned
 from tests.backends.cloud_run.planned import site as offline
 from tests.backends.cloud_run.preflights import WHOLE, checked, row, the_only_failure
@@ -66,7 +66,7 @@ async def test_a_refusal_names_the_quota_in_units_of_people(
     controls.set(project, quotas=FRESH)
     async with opened(plane, project, target=offline(RTX).target) as site:
         with pytest.raises(QuotaExceeded) as refused:
-            await deployment.apply(site, planned(site))
+            await server.apply(site, planned(site))
     assert "MemAllocPerProjectRegion: 80 GiB asked for, 40 GiB allowed" in refused.value.fix
     seen = controls.get(project)
     assert (seen["services"], seen["secrets"]) == ([], {})

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from backends.cloud_run import checks, storage
+from backends.cloud_run import checks
 from backends.cloud_run.site import Site
 from backends.lifecycle import advance
 from core.records import Preflight
@@ -30,7 +30,7 @@ async def checked(site: Site, files: dict[str, bytes], *, readable: bool = True)
     bucket = f"{site.clients.project}-weights"
     await store(site, bucket, below("gemma", files))
     if readable:
-        await advance((storage.reader(site, bucket),), seconds=5)
+        await advance((checks.reader(site, bucket),), seconds=5)
     return await checks.preflight(site, planned(site, weights=f"gs://{bucket}/gemma"))
 
 
@@ -74,7 +74,7 @@ async def test_a_file_that_the_index_does_not_name_is_no_matter(site: Site) -> N
 async def test_a_folder_that_is_not_there_fails(site: Site) -> None:
     bucket = f"{site.clients.project}-weights"
     await store(site, bucket, {})
-    await advance((storage.reader(site, bucket),), seconds=5)
+    await advance((checks.reader(site, bucket),), seconds=5)
     plan = planned(site, weights=f"gs://{bucket}/nothing")
     failed = the_only_failure(await checks.preflight(site, plan))
     assert "No weights" in failed.detail

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from backends.cloud_run import instances
 from backends.cloud_run.service import label_of, version_of
 from core.records import DeploymentSpec
 from tests.backends.cloud_run.planted import SPEC, Planted, planting
+from tests.backends.cloud_run.server import backend_of
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +33,7 @@ async def test_the_log_of_the_boot_tells_version_and_memory(there: Planted) -> N
     """As vLLM says it itself."""
     there.service()
     there.log(*_BOOT)
-    found = await instances.engine_facts(there.site, "gemma")
+    found = await backend_of(there.site).engine_facts("gemma")
     assert (found.version, found.weights_dtype) == ("0.32.0", "torch.bfloat16")
     assert found.memory["weights_gib"] == 8.6
 
@@ -41,19 +41,19 @@ async def test_the_log_of_the_boot_tells_version_and_memory(there: Planted) -> N
 async def test_without_a_log_nothing_is_known(there: Planted) -> None:
     """A log is kept for 30 days."""
     there.service()
-    assert (await instances.engine_facts(there.site, "gemma")).version is None
+    assert (await backend_of(there.site).engine_facts("gemma")).version is None
 
 
 async def test_without_a_ready_revision_nothing_is_known(there: Planted) -> None:
     """There is no engine yet."""
     there.service(latest_ready_revision="")
-    assert (await instances.engine_facts(there.site, "gemma")).version is None
+    assert (await backend_of(there.site).engine_facts("gemma")).version is None
 
 
 async def test_memory_is_foreseen_for_the_targets_accelerator(there: Planted) -> None:
     """With the flags that were asked for."""
     with_spec(there, SPEC.model_copy(update={"model": "google/gemma-4-E4B-it"}))
-    found = await instances.predicted(there.site, "gemma")
+    found = await backend_of(there.site).predicted("gemma")
     assert found
     assert (found.accelerator.name, found.flags.vllm_version) == ("l4", "0.32.0")
 
@@ -61,22 +61,22 @@ async def test_memory_is_foreseen_for_the_targets_accelerator(there: Planted) ->
 async def test_ollamas_memory_is_not_foreseen_as_vllms(there: Planted) -> None:
     """Its cache is another."""
     with_spec(there, SPEC.model_copy(update={"engine": "ollama"}))
-    assert await instances.predicted(there.site, "gemma") is None
+    assert await backend_of(there.site).predicted("gemma") is None
 
 
 async def test_a_model_nobody_knows_is_not_foreseen(there: Planted) -> None:
     """Nothing is guessed."""
     with_spec(there, SPEC.model_copy(update={"model": "somebody/else"}))
-    assert await instances.predicted(there.site, "gemma") is None
+    assert await backend_of(there.site).predicted("gemma") is None
 
 
 async def test_the_machine_is_the_one_that_the_service_has(there: Planted) -> None:
     """Not the largest that the target could give."""
     there.service()
-    machine = await instances.hardware(there.site, "gemma")
+    machine = await backend_of(there.site).hardware("gemma")
     assert (machine.vcpu, machine.ram_gib) == (4, 16)
     assert "L4" in machine.accelerator
-    accelerator, count = instances.hardware_known(there.site)
+    accelerator, count = backend_of(there.site).hardware_known()
     assert (accelerator.name, count) == ("l4", 1)
 
 

@@ -5,10 +5,10 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from backends.cloud_run import deployment, service, status
 from backends.cloud_run.site import Site
 from backends.google import errors as google_errors
 from core.settings import GooglePlane
+from tests.backends.cloud_run import server
 from tests.backends.cloud_run.faulty import (
     Cloud,
     Killed,
@@ -98,15 +98,15 @@ async def test_a_deletion_that_ends_anywhere_is_finished_by_the_next(
     for number in range(first, last + 1):
         name = f"gemma-{number}"
         await make(world.site, name)
-        told = await world.cut(number, way, deployment.delete(world.site, name))
+        told = await world.cut(number, way, server.delete(world.site, name))
         if told and told.code is None:
             assert not await world.cloud.whole(name)
-        assert (await deployment.delete(world.site, name)).gone
+        assert (await server.delete(world.site, name)).gone
         assert not await world.cloud.whole(name)
 
 
 async def _length(site: Site, name: str) -> int | None:
-    spec = await service.get_spec(site, name)
+    spec = await server.spec(site, name)
     return spec.max_model_len if spec else None
 
 
@@ -127,11 +127,11 @@ async def test_a_cloud_that_is_down_for_long_is_told_before_anything_is_made(
         await cloud.set(faults=[{"method": "*", "times": -1}])
         plan = planned(site)
         for work in (
-            deployment.apply(site, plan),
-            deployment.stop(site, "gemma"),
-            deployment.delete(site, "gemma"),
-            status.describe(site, "gemma"),
-            status.list_deployments(site),
+            server.apply(site, plan),
+            server.stop(site, "gemma"),
+            server.delete(site, "gemma"),
+            server.describe(site, "gemma"),
+            server.list_deployments(site),
         ):
             assert (await told_of(work)).code == "CLOUD_UNAVAILABLE"
         await cloud.set(faults=[])

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from backends.cloud_run import service
-from backends.cloud_run.status import describe
 from core.settings import GooglePlane
 from tests import event_loop
 from tests.backends.cloud_run.faulty import Wire, answers_to, cloud_of, told_of, wire
+from tests.backends.cloud_run.server import describe
 from tests.backends.cloud_run.sites import deployed, opened
 from tests.backends.cloud_run.works import (
     LOOKING_AT_BOOTING,

@@ -8,8 +8,9 @@ from google.auth import jwt
 from google.oauth2.credentials import Credentials as Person
 from google.oauth2.service_account import IDTokenCredentials as KeyFile
 
-from backends.cloud_run import site as cloud_run_site
-from backends.cloud_run.site import IdentityTokens, Site
+from backends.cloud_run import identity
+from backends.cloud_run.identity import IdentityTokens
+from backends.cloud_run.site import Site
 from core.errors import (
     ApiDisabled,
     CloudRefused,
@@ -119,7 +120,7 @@ async def test_an_impersonation_that_is_refused_says_why(
 def test_a_key_file_prints_what_works_whoever_is_logged_in_to_gcloud() -> None:
     """A person's gcloud refuses an audience, so it is lent the key."""
     minting = KeyFile(signer=None, service_account_email="", token_uri="", target_audience=URL)
-    command = cloud_run_site._own_command(minting, URL)
+    command = identity._own_command(minting, URL)
     assert command.startswith("CLOUDSDK_AUTH_CREDENTIAL_FILE_OVERRIDE=")
     assert command.endswith(f"--audiences={URL}")
 
@@ -143,8 +144,8 @@ async def test_an_iam_that_never_answers_ends_the_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The wait has its own end, whatever the library does."""
-    monkeypatch.setattr(cloud_run_site, "_DEADLINE_SECONDS", 0.2)
-    monkeypatch.setattr(cloud_run_site, "_HTTP_SECONDS", 1.0)
+    monkeypatch.setattr(identity, "_DEADLINE_SECONDS", 0.2)
+    monkeypatch.setattr(identity, "_HTTP_SECONDS", 1.0)
     controls.set(project, faults=[fault(MINTED, when="hang")])
     async with opened(plane, project, google_service_account=person) as site:
         with pytest.raises(CloudTimeout):

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from google.cloud import run_v2
 
-from backends.cloud_run import service, status
 from core.errors import CloudUnavailable, DeploymentNotFound, NotOurs
 from core.records import Deployment, State
 from core.reply import collecting_notes
+from tests.backends.cloud_run import server
 from tests.backends.cloud_run.planted import PARENT, SPEC, Planted, labels, planting
 
 pytestmark = pytest.mark.anyio
@@ -24,7 +24,7 @@ async def there(tmp_path: Path) -> AsyncIterator[Planted]:
 
 
 async def seen(there: Planted, name: str = "gemma") -> Deployment:
-    return await status.describe(there.site, name)
+    return await server.describe(there.site, name)
 
 
 async def noted(there: Planted) -> tuple[Deployment, str]:
@@ -58,7 +58,7 @@ async def test_somebody_elses_service_is_left_alone(there: Planted) -> None:
     there.service(labels={})
     with pytest.raises(NotOurs):
         await seen(there)
-    assert await status.list_deployments(there.site) == ()
+    assert await server.list_deployments(there.site) == ()
 
 
 async def test_another_targets_deployment_says_where_it_is(there: Planted) -> None:
@@ -66,7 +66,7 @@ async def test_another_targets_deployment_says_where_it_is(there: Planted) -> No
     there.service(labels=labels(**{"vllm-devops-target": "cloud-run-rtx-pro-6000"}))
     with pytest.raises(DeploymentNotFound, match="it is on cloud-run-rtx-pro-6000"):
         await seen(there)
-    assert await status.list_deployments(there.site) == ()
+    assert await server.list_deployments(there.site) == ()
 
 
 async def test_a_service_that_is_ready_and_answers_is_told_whole(there: Planted) -> None:
@@ -193,7 +193,7 @@ async def test_a_list_that_google_refuses_is_a_coded_error(there: Planted) -> No
     """Not a group of errors, nor an empty list."""
     there.fail("*ListServices", "INTERNAL")
     with pytest.raises(CloudUnavailable):
-        await status.list_deployments(there.site)
+        await server.list_deployments(there.site)
 
 
 async def test_without_run_there_is_nothing_to_tell(there: Planted) -> None:
@@ -216,7 +216,7 @@ async def test_every_deployment_of_the_target_is_listed_by_name(there: Planted) 
     for name in ("second", "first"):
         there.service(name, delete_time=datetime.now(UTC))
     there.service("foreign", labels={})
-    names = [(each.name, each.state) for each in await status.list_deployments(there.site)]
+    names = [(each.name, each.state) for each in await server.list_deployments(there.site)]
     assert names == [("first", State.DELETING), ("second", State.DELETING)]
 
 
@@ -224,4 +224,4 @@ async def test_a_service_whose_spec_was_lost_is_still_told(there: Planted) -> No
     """Annotations can be removed by hand."""
     there.service(annotations={"vllm-devops/spec": "{broken"}, delete_time=datetime.now(UTC))
     assert (await seen(there)).model == "not known"
-    assert await service.get_spec(there.site, "gemma") is None
+    assert await server.spec(there.site, "gemma") is None

@@ -9,13 +9,13 @@ import pytest
 from google.cloud.devtools import cloudbuild_v1
 
 from backends.cloud_run import container
-from backends.cloud_run.build import PLAN
-from backends.cloud_run.service import blueprint
-from backends.cloud_run.status import describe, list_deployments
+from backends.cloud_run.build import SPEC as SPEC_OF
+from backends.cloud_run.build import TARGET
 from core.errors import DeploymentNotFound
-from core.records import DeploymentSpec, ModelShape, State
+from core.records import DeploymentSpec, State
 from core.reply import collecting_notes
 from tests.backends.cloud_run.planted import PROJECT, REGION, Planted, planting
+from tests.backends.cloud_run.server import describe, list_deployments
 
 pytestmark = pytest.mark.anyio
 
@@ -30,15 +30,13 @@ async def there(tmp_path: Path) -> AsyncIterator[Planted]:
 
 def build(there: Planted, status: str, *, target: str = "cloud-run-l4", **said: Any) -> None:
     """Plant a build of that spec's image."""
-    drawn = blueprint(there.site, SPEC, ModelShape(model=SPEC.model))
-    drawn = drawn.model_copy(update={"labels": {**drawn.labels, "vllm-devops-target": target}})
     made = container.build_of(SPEC, project=PROJECT, region=REGION)
     planted: Any = cloudbuild_v1.Build(made)
     planted.id = f"build-{len(there.project.builds)}"
     planted.name = f"projects/{PROJECT}/locations/{REGION}/builds/{planted.id}"
     planted.create_time = datetime.now(UTC)
     planted.status = type(planted).Status[status]
-    planted.substitutions = {PLAN: drawn.model_dump_json(exclude_defaults=True)}
+    planted.substitutions = {SPEC_OF: SPEC.model_dump_json(), TARGET: target}
     for name, value in said.items():
         setattr(planted, name, value)
     there.project.builds[planted.id] = planted

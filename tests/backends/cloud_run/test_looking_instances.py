@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from google.cloud import run_v2
 
-from backends.cloud_run import status
 from core.records import Deployment, State
 from core.reply import collecting_notes
+from tests.backends.cloud_run import server
 from tests.backends.cloud_run.planted import Planted, planting
 
 pytestmark = pytest.mark.anyio
@@ -25,7 +25,7 @@ async def there(tmp_path: Path) -> AsyncIterator[Planted]:
 
 
 async def seen(there: Planted, name: str = "gemma") -> Deployment:
-    return await status.describe(there.site, name)
+    return await server.describe(there.site, name)
 
 
 async def noted(there: Planted) -> tuple[Deployment, str]:

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from backends.cloud_run.plan import engine_name
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec, ModelShape
 from tests.backends.cloud_run.planned import (
@@ -20,6 +19,7 @@ from tests.backends.cloud_run.planned import (
     spec,
     typed,
 )
+from tests.backends.cloud_run.server import backend_of
 
 
 @pytest.mark.parametrize("said", [{}, {"weights": BUCKET}, {"engine": "ollama"}])
@@ -34,8 +34,8 @@ def test_a_plan_needs_neither_project_nor_login() -> None:
     plan = planned()
     assert "projects/PROJECT_ID/" in plan.steps[-1].request["parent"]
     assert all("PROJECT_ID" in step.command for step in plan.steps)
-    assert engine_name(site())[1]
-    assert not engine_name(site(google_cloud_project="mine"))[1]
+    assert backend_of(site()).engine_name()[1]
+    assert not backend_of(site(google_cloud_project="mine")).engine_name()[1]
     assert "--project=mine" in planned(site(google_cloud_project="mine")).steps[-1].command
 
 

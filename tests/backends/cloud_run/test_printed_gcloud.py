@@ -14,9 +14,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.gcloud]
 _NO_ACCOUNT: Final = "You do not currently have an active account selected"
 """What gcloud says once it has read a command line and found nothing wrong with it."""
 
-_OLDER: Final = "flag is available in one or more alternate release tracks"
-"""gcloud 528 (2025-06) has `--max` in beta alone."""
-
 
 @pytest.mark.parametrize("wish", _WISHES)
 @pytest.mark.parametrize("target", [L4, RTX])
@@ -26,8 +23,6 @@ async def test_gcloud_reads_every_command_of_a_plan(target: str, wish: str, tmp_
     opened = site(target, google_cloud_project="mine", hf_token="hf_x")
     for step in planned(opened, **_WISHES[wish]).steps:
         told = await _said(step.command, tmp_path)
-        if _OLDER in told:
-            told = await _said(step.command.replace("gcloud run", "gcloud beta run"), tmp_path)
         assert _NO_ACCOUNT in told, f"{step.command}\n{told[:600]}"
 
 

@@ -4,7 +4,7 @@ import pytest
 from google.cloud.cloudquotas_v1 import DimensionsInfo, QuotaDetails, QuotaInfo
 
 from backends.cloud_run import checks
-from backends.google.errors import CPU_QUOTA, MEMORY_QUOTA
+from backends.google.errors import CPU_QUOTA, MEMORY_QUOTA, UNITS
 from core.errors import NotConfigured
 from core.settings import GooglePlane
 from tests.backends.cloud_run.planned import L4, RTX, typed
@@ -152,8 +152,8 @@ async def test_cpu_and_memory_are_told_as_people_count_them(
     """Google counts thousandths and bytes."""
     controls.set(project, quotas={"cpu": 20, "memory_gib": 40})
     async with opened(plane, project) as site:
-        read = await checks.allowed(site, quota)
-    assert (read.limit, read.unit) == (limit, unit)
+        read = await checks.read_limit(site, quota, UNITS[quota].size)
+    assert (read, UNITS[quota].name) == ((limit, ""), unit)
 
 
 @pytest.mark.parametrize("status", ["NOT_FOUND", "PERMISSION_DENIED", "UNAVAILABLE"])
@@ -162,6 +162,6 @@ async def test_memory_that_is_not_told_is_unknown_and_not_nothing(
 ) -> None:
     controls.set(project, faults=[fault("GetQuotaInfo", status, times=-1)])
     async with opened(plane, project) as site:
-        read = await checks.allowed(site, MEMORY_QUOTA)
-    assert read.limit is None
-    assert read.detail
+        limit, why = await checks.read_limit(site, MEMORY_QUOTA, UNITS[MEMORY_QUOTA].size)
+    assert not limit
+    assert why

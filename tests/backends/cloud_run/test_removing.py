@@ -3,16 +3,15 @@
 import pytest
 from pydantic import SecretStr
 
-from backends.cloud_run import deployment
 from backends.google import secrets
 from backends.google.clients import HF_SECRET, key_secret
-from core.errors import CloudError, CloudUnavailable, NotOurs, PermissionDenied
+from core.errors import CloudError, NotOurs, PermissionDenied
 from core.reply import collecting_notes
 from core.settings import GooglePlane
+from tests.backends.cloud_run import server
 from tests.backends.cloud_run.sites import (
     OTHER,
     deployed,
-    fault,
     foreign_service,
     opened,
     planned,
@@ -34,8 +33,8 @@ async def test_a_deletion_takes_service_and_key_and_is_read_back(
     """A second one finds nothing and says so."""
     async with opened(plane, project) as site:
         await deployed(site)
-        deleted = await deployment.delete(site, "gemma")
-        again = await deployment.delete(site, "gemma")
+        deleted = await server.delete(site, "gemma")
+        again = await server.delete(site, "gemma")
     seen = controls.get(project)
     assert not seen["services"]
     assert not seen["secrets"]
@@ -51,7 +50,7 @@ async def test_the_token_that_others_may_read_stays_and_is_named(
     """With what it costs and how to remove it."""
     async with opened(plane, project, hf_token=SecretStr("hf_first")) as site:
         await deployed(site)
-        deleted = await deployment.delete(site, "gemma")
+        deleted = await server.delete(site, "gemma")
     assert [one.usd_per_month for one in deleted.stays] == [0.06]
     assert HF_SECRET in deleted.stays[0].how_to_remove
     assert list(controls.get(project)["secrets"]) == [HF_SECRET]
@@ -64,10 +63,10 @@ async def test_weights_in_a_bucket_stay_with_their_price(
     folder = f"gs://{project}/models/gemma"
     controls.set(project, rollout="image-missing")
     async with opened(plane, project) as site:
-        await deployment.apply(site, planned(site, weights=folder))
+        await server.apply(site, planned(site, weights=folder))
         await settled(site)
         with collecting_notes() as notes:
-            deleted = await deployment.delete(site, "gemma")
+            deleted = await server.delete(site, "gemma")
     assert notes
     assert folder in deleted.stays[0].what
     assert folder in deleted.stays[0].how_to_remove
@@ -79,7 +78,7 @@ async def test_a_key_that_a_dead_server_left_goes_as_well(
     """Though there is no service any more."""
     async with opened(plane, project) as site:
         await secrets.keep_key(site, "gemma")
-        deleted = await deployment.delete(site, "gemma")
+        deleted = await server.delete(site, "gemma")
     assert deleted.gone
     assert deleted.removed == (f"its key (secret {key_secret('gemma')})",)
     assert not controls.get(project)["secrets"]
@@ -93,26 +92,13 @@ async def test_what_is_not_ours_is_not_deleted(
         await foreign_service(site, "stranger")
         await deployed(other)
         with pytest.raises(NotOurs):
-            await deployment.delete(site, "stranger")
-        deleted = await deployment.delete(site, "gemma")
+            await server.delete(site, "stranger")
+        deleted = await server.delete(site, "gemma")
     seen = controls.get(project)
     assert deleted.gone
     assert not deleted.removed
     assert seen["services"] == ["gemma", "stranger"]
     assert key_secret("gemma") in seen["secrets"]
-
-
-async def test_a_deletion_whose_answer_got_lost_is_seen(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    """Of the service and of its key."""
-    async with opened(plane, project) as site:
-        await deployed(site)
-        lost = [fault(f"/Delete{kind}", when="after") for kind in ("Service", "Secret")]
-        controls.set(project, faults=lost)
-        deleted = await deployment.delete(site, "gemma")
-    assert deleted.gone
-    assert len(deleted.removed) == 2
 
 
 async def test_a_deletion_that_is_refused_takes_nothing(
@@ -123,40 +109,10 @@ async def test_a_deletion_that_is_refused_takes_nothing(
     async with opened(plane, project) as site:
         await deployed(site)
         with pytest.raises(PermissionDenied):
-            await deployment.delete(site, "gemma")
+            await server.delete(site, "gemma")
     seen = controls.get(project)
     assert seen["services"] == ["gemma"]
     assert key_secret("gemma") in seen["secrets"]
-
-
-async def test_a_key_that_stays_is_said_and_goes_the_next_time(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    """The service is gone by then, which the fix says."""
-    controls.set(project, faults=[fault("/DeleteSecret")])
-    async with opened(plane, project) as site:
-        await deployed(site)
-        with pytest.raises(CloudUnavailable) as caught:
-            await deployment.delete(site, "gemma")
-        assert "is gone" in caught.value.fix
-        assert (await deployment.delete(site, "gemma")).removed
-    assert not controls.get(project)["secrets"]
-
-
-async def test_a_deletion_that_takes_long_is_under_way_and_not_gone(
-    plane: GooglePlane, project: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The key stays until the service is seen to be gone; the next call goes on."""
-    monkeypatch.setattr(deployment, "_GONE_SECONDS", 0)
-    async with opened(plane, project) as site:
-        await deployed(site)
-        controls.set(project, faults=[fault("/GetService", "UNAVAILABLE", times=0)])
-        first = await deployment.delete(site, "gemma")
-        monkeypatch.undo()
-        last = await deployment.delete(site, "gemma")
-    assert last.gone
-    assert first.gone or not first.removed
-    assert not controls.get(project)["secrets"]
 
 
 async def test_a_project_without_any_api_has_nothing_to_remove(
@@ -165,5 +121,5 @@ async def test_a_project_without_any_api_has_nothing_to_remove(
     """Which Google says as API_DISABLED."""
     async with opened(plane, f"{project}-bare") as site:
         with pytest.raises(CloudError) as caught:
-            await deployment.delete(site, "gemma")
+            await server.delete(site, "gemma")
     assert caught.value.code == "API_DISABLED"

@@ -6,7 +6,7 @@ import anyio
 import pytest
 from google.api_core.iam import Policy
 
-from backends.cloud_run import storage
+from backends.cloud_run import checks
 from backends.cloud_run.checks import shared
 from backends.cloud_run.site import Site
 from backends.google.clients import runtime_account
@@ -95,8 +95,8 @@ async def test_the_token_is_in_no_word_of_it(plane: GooglePlane, bare_project: s
 
 def test_a_reader_joins_those_who_have_the_role_and_conditions_are_kept() -> None:
     policy = Policy(etag="one", version=1)
-    policy.bindings = [{"role": storage.ROLE, "members": {"user:a@example.com"}}]
-    storage.add_to_policy(policy, "serviceAccount:me@p")
+    policy.bindings = [{"role": checks._READER, "members": {"user:a@example.com"}}]
+    checks.add_to_policy(policy, "serviceAccount:me@p")
     (binding,) = policy.bindings
     assert binding["members"] == {"user:a@example.com", "serviceAccount:me@p"}
     assert (policy.etag, policy.version) == ("one", 3)

@@ -5,11 +5,12 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import SecretStr
 
-from backends.cloud_run import access, deployment, logs, status
+from backends.cloud_run import access, logs
 from backends.cloud_run.site import Site
 from backends.google import secrets
 from backends.google.clients import HF_SECRET
 from core.records import Plan
+from tests.backends.cloud_run import server
 from tests.backends.cloud_run.faulty import ANSWERS
 from tests.backends.cloud_run.sites import planned
 
@@ -39,20 +40,20 @@ def wanted(site: Site, name: str, **said: Any) -> Plan:
 
 
 async def make(site: Site, name: str) -> None:
-    await deployment.apply(site, wanted(site, name))
+    await server.apply(site, wanted(site, name))
 
 
 async def make_in_image(site: Site, name: str) -> None:
-    await deployment.apply(site, wanted(site, name, model="gemma3:4b", engine="ollama"))
+    await server.apply(site, wanted(site, name, model="gemma3:4b", engine="ollama"))
 
 
 async def replace(site: Site, name: str) -> None:
-    await deployment.apply(site, wanted(site, name, max_model_len=2048))
+    await server.apply(site, wanted(site, name, max_model_len=2048))
 
 
 async def make_and_stop(site: Site, name: str) -> None:
     await make(site, name)
-    await deployment.stop(site, name)
+    await server.stop(site, name)
 
 
 async def keep_token(site: Site, _name: str) -> None:
@@ -97,18 +98,19 @@ MAKING: Final = {
     ),
 }
 CHANGING: Final = {
-    "scale": Work(lambda site, name: deployment.scale(site, name, 0, 2), _CHANGE, begin=make),
-    "stop": Work(deployment.stop, _CHANGE, begin=make),
-    "start": Work(deployment.start, _CHANGE, begin=make_and_stop),
+    "scale": Work(lambda site, name: server.scale(site, name, 0, 2), _CHANGE, begin=make),
+    "stop": Work(server.stop, _CHANGE, begin=make),
+    "start": Work(server.start, _CHANGE, begin=make_and_stop),
 }
 DELETING: Final = {
     "delete": Work(
-        deployment.delete,
+        server.delete,
         {
             "Services/GetService": MUST,
             "Services/DeleteService": MUST,
             "SecretManagerService/GetSecret": MUST,
             "SecretManagerService/DeleteSecret": MUST,
+            "CloudBuild/ListBuilds": ALLOWED,  # then it was not built from here
         },
         begin=make,
     ),
@@ -127,19 +129,20 @@ BUILDING: Final = {
 }
 UNBUILDING: Final = {
     "delete while building": Work(
-        deployment.delete,
+        server.delete,
         {
             "Services/GetService": MUST,
             "SecretManagerService/GetSecret": MUST,
             "CloudBuild/ListBuilds": ALLOWED,  # then it was not built from here
-            "CloudBuild/CancelBuild": ALLOWED,
+            "CloudBuild/CancelBuild": MUST,
+            "ArtifactRegistry/ListDockerImages": MAY,  # whether one is left is noted
         },
         begin=make_in_image,
     ),
 }
 LOOKING_AT_READY: Final = {
     "describe": Work(
-        status.describe,
+        server.describe,
         {
             "Services/GetService": MUST,
             "Revisions/GetRevision": MAY,
@@ -148,7 +151,7 @@ LOOKING_AT_READY: Final = {
         },
     ),
     "list": Work(
-        lambda site, _name: status.list_deployments(site),
+        lambda site, _name: server.list_deployments(site),
         {
             "Services/ListServices": MUST,
             "Revisions/GetRevision": MAY,
@@ -169,7 +172,7 @@ LOOKING_AT_READY: Final = {
 }
 LOOKING_AT_BOOTING: Final = {
     "describe": Work(
-        status.describe,
+        server.describe,
         {
             "Services/GetService": MUST,
             "Revisions/GetRevision": MAY,
@@ -178,6 +181,10 @@ LOOKING_AT_BOOTING: Final = {
         },
     ),
 }
+
+
+LOOKS: Final = {*LOOKING_AT_BOOTING["describe"].calls, *LOOKING_AT_READY["describe"].calls}
+"""A change ends with a look."""
 
 
 def cases(works: Mapping[str, Work]) -> list[tuple[str, str]]:
