@@ -395,8 +395,12 @@ def _judge(terms: Sequence[tuple[str, str, str, str]]) -> Callable[[Row], bool]:
     value = ast.literal_eval(text)
     if operator == "==":
         return lambda row: row[column] == value
-    wanted = [(one, ast.literal_eval(word).lower()) for one, _, word, _ in terms]
-    return lambda row: any(word in str(row[one]).lower() for one, word in wanted)
+    wanted: dict[str, list[str]] = {}
+    for one, _, word, _ in terms:
+        wanted.setdefault(one, []).append(ast.literal_eval(word).lower())
+    return lambda row: any(  # each text is put in lower case once, however many words there are
+        any(map(str(row[one]).lower().__contains__, words)) for one, words in wanted.items()
+    )
 
 
 def _bad_query(code: str, why: str) -> Refused:

@@ -31,13 +31,28 @@ class Shape(typing.NamedTuple):
     fields: Mapping[str, Field]
 
 
-def checked(model: type, body: Mapping[str, Any], *, patch: bool = False) -> dict[str, Any]:
+def checked(model: type | Shape, body: Mapping[str, Any], *, patch: bool = False) -> dict[str, Any]:
     """Give the body without what only Azure writes; a patch may lack things and hold nulls.
 
     Raises:
         Refused: A key is none of the model's, a value is of another type, something is missing.
     """
-    return _object(_shape(model), body, patch=patch)
+    return _object(model if isinstance(model, Shape) else _shape(model), body, patch=patch)
+
+
+LOCK: Final = Shape(
+    "ManagementLockObject",
+    {
+        "properties": Field(
+            Shape(
+                "ManagementLockProperties",
+                {"level": Field(str, required=True), "notes": Field(str)},
+            ),
+            required=True,
+        )
+    },
+)
+"""Of a lock, whose SDK is not installed. Source: Microsoft's ARM schema, locks 2020-05-01."""
 
 
 def _object(shape: Shape, body: Any, *, patch: bool) -> dict[str, Any]:

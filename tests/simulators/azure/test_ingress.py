@@ -57,10 +57,11 @@ async def test_a_request_is_ended_by_the_ingress_while_the_model_boots(apps: App
 
 
 async def test_an_idle_app_sleeps_and_a_request_is_held_until_it_is_awake(apps: Apps) -> None:
-    """KEDA's clock begins when a replica is scheduled, and anew with each request."""
-    apps.set(cooldown_scale=0.1)
-    app = await apps.ready(wanted(apps.clients, scale=scale(cooldown=8)))
+    """The cooldown is over at once, and then lasts: KEDA's clock begins anew with a request."""
+    app = await apps.ready(wanted(apps.clients, scale=scale(cooldown=300)))
+    apps.set(cooldown_scale=0.0001)
     await apps.until(lambda _app: not apps.controls.get(apps.subscription)["replicas"])
+    apps.set(cooldown_scale=1)
     assert (await asked(app.properties.configuration.ingress.fqdn)).status_code == 200
     events = apps.controls.get(apps.subscription)["events"]
     assert [one for one in events if one.startswith("KEDA")] == [

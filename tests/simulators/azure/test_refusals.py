@@ -30,10 +30,12 @@ ROLE: Final = f"{ENVIRONMENT}/providers/Microsoft.Authorization/roleAssignments"
 READER: Final = "acdd72a7-3385-48ef-bd42-f606fba81ae7"
 WORKSPACE: Final = f"{IN}/Microsoft.OperationalInsights/workspaces"
 TENANT: Final = Subscription(id=SUB).tenant
+ROLES: Final = f"/subscriptions/{SUB}/providers/Microsoft.Authorization/roleDefinitions"
 CALLER: Final = Subscription(id=SUB).caller
 STRANGER: Final = f"{IDENTITY}/nobody"
 VAULT_URL: Final = "https://v.vault.azure.net/secrets/s"
 REGION: Final = {"location": "swedencentral"}
+LOCK: Final = "providers/Microsoft.Authorization/locks/one"
 BODIES: Final[dict[str, Any]] = {
     "containerApps": {
         **REGION,
@@ -74,6 +76,7 @@ BODIES: Final[dict[str, Any]] = {
             f"/roleDefinitions/{READER}",
         }
     },
+    "locks": {"properties": {"level": "ReadOnly"}},
     "workspaces": REGION,
     "userAssignedIdentities": REGION,
     "resourceGroups": REGION,
@@ -154,6 +157,24 @@ ROWS: Final = (
         knobs={"group_alone": True}),
     Row("an unknown provider", f"POST /subscriptions/{SUB}/providers/Micro.App/register",
         "InvalidResourceNamespace"),
+    Row(
+        "what is locked",
+        f"DELETE {IDENTITY}/vllm-devops",
+        "ScopeLocked",
+        before=(f"PUT {IDENTITY}/vllm-devops/{LOCK}",),
+    ),
+    Row(
+        "a group with something locked",
+        f"DELETE {GROUPS}/vllm-devops",
+        "ScopeLocked",
+        before=(f"PUT {IDENTITY}/vllm-devops/{LOCK}",),
+    ),
+    Row(
+        "a change in a group that is only read",
+        f"PUT {IDENTITY}/one",
+        "ScopeLocked",
+        before=(f"PUT {GROUPS}/vllm-devops/{LOCK}",),
+    ),
     Row("a page of nothing", f"GET {WORKSPACE}?$skipToken=x", "InvalidSkipToken"),
     Row("an operation of long ago",
         f"GET /subscriptions/{SUB}/providers/Microsoft.App/locations/swedencentral"
@@ -310,7 +331,9 @@ ROWS: Final = (
 
 
 @asynccontextmanager
-async def cloud(folder: Path, knobs: dict[str, Any]) -> AsyncIterator[httpx2.AsyncClient]:
+async def cloud(
+    folder: Path, knobs: dict[str, Any], scope: str = ARM
+) -> AsyncIterator[httpx2.AsyncClient]:
     """Open a prepared subscription in which nothing ever ends, with its caller's token."""
     async with anyio.create_task_group() as tasks:
         world = World(folder=folder, tasks=tasks, key=b"key")
@@ -321,7 +344,7 @@ async def cloud(folder: Path, knobs: dict[str, Any]) -> AsyncIterator[httpx2.Asy
         sub = world.subscription(SUB)
         prepare(world, sub)
         sub.knobs = Knobs(operation_seconds=3600, environment_seconds=3600, **knobs)
-        token, _ = issue_token(world, sub, [ARM])
+        token, _ = issue_token(world, sub, [scope])
         async with httpx2.AsyncClient(
             transport=transport, base_url=here, headers={"Authorization": f"Bearer {token}"}
         ) as http:
@@ -386,3 +409,34 @@ async def test_every_call_says_who_asks_in_which_version(
         refused = await http.get(f"{ENVIRONMENT}{query}", headers=headers)
     assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
     assert ("www-authenticate" in refused.headers) is (status == 401)
+
+
+@pytest.mark.parametrize("after", [0, 3600])
+async def test_a_role_opens_what_it_is_for_once_it_takes_effect(after: int, tmp_path: Path) -> None:
+    """Secrets and files alike; an owner has no such role by being one."""
+    vault, account = (
+        f"{VAULT}/providers/Microsoft.Authorization/roleAssignments/{SUB}",
+        f"{ACCOUNT}/one1/providers/Microsoft.Authorization/roleAssignments/{READER}",
+    )
+    roles = {
+        vault: "4633458b-17de-408a-b874-0445c86b69e6",
+        account: "b8eda974-7b85-4f76-af95-65846b26df6d",
+    }
+    shares = f"{ACCOUNT}/one1/fileServices/default/shares/abc"
+    looks = {
+        "https://vault.azure.net": "/vaults/v-of-the-test/secrets/key?api-version=7.6",
+        "https://storage.azure.com": "/storage/file/one1/abc?restype=directory&comp=list",
+    }
+    for given in (False, True):
+        for scope, look in looks.items():
+            folder = tmp_path / f"{given}-{scope[8:13]}"
+            async with cloud(folder, {"role_seconds": after}) as http:
+                for call in (VAULT, f"{ACCOUNT}/one1", shares):
+                    assert (await ask(http, f"PUT {call}", {})).is_success
+                for where, role in roles.items() if given else ():
+                    named = {"properties.roleDefinitionId": f"{ROLES}/{role}"}
+                    assert (await ask(http, f"PUT {where}", named)).is_success
+            async with cloud(folder, {}, scope) as http:
+                reply = await http.get(look, headers={"x-ms-file-request-intent": "backup"})
+            opened = given and not after
+            assert (reply.status_code == 403) is not opened, reply.text
