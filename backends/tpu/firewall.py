@@ -82,7 +82,7 @@ def resource(
     async def put() -> None:
         there = await get()
         if wanted and there is not None and not there.network.endswith(wanted.network):
-            await delete()  # the network of a rule cannot be changed
+            await _done(site, await delete())  # the network of a rule cannot be changed
             there = None
         client = await site.clients.compute("firewalls", "Firewalls")
         call, named = client.insert_unary, {}
@@ -90,13 +90,12 @@ def resource(
             call, named = client.patch_unary, {"firewall": vm_id(name)}
         await changed(f"make the firewall rule {vm_id(name)}", call, **named)
 
-    async def delete() -> None:
+    async def delete() -> str:
         client = await site.clients.compute("firewalls", "Firewalls")
         what = f"delete the firewall rule {vm_id(name)}"
         with strictly(what):
             request = _at(site, firewall=vm_id(name))
-            operation = await write_call(what, client.delete_unary, request=request)
-        await _done(site, str(operation.name))
+            return str((await write_call(what, client.delete_unary, request=request)).name)
 
     async def changed(what: str, call: Any, **named: str) -> None:
         with strictly(what):

@@ -28,7 +28,7 @@ RUNS = {place: Script(after=0, delete_seconds=0) for place in PLACES}
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TpuBackend, "delete_seconds", 0.2)
+    monkeypatch.setattr(TpuBackend, "delete_seconds", 1.0)
 
 
 async def nothing_left(site: Site, controls: Controls) -> bool:
