@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-import anyio
 from google.api_core.exceptions import FailedPrecondition
 from google.api_core.exceptions import NotFound as Missing
 from google.cloud.secretmanager_v1 import CreateSecretRequest, Replication, Secret
@@ -26,9 +25,7 @@ from backends.google.clients import (
 from backends.google.errors import reading, strictly, translated, writing
 from backends.google.iam import binding
 from backends.lifecycle import Resource, Status, advance, look, unless_foreign
-from backends.lifecycle import remove as delete
-from core.errors import ConcurrentChange, InvalidArgument, NotFound, OpsError
-from core.reply import note
+from core.errors import ConcurrentChange, InvalidArgument, NotFound
 
 _ACCESSOR: Final = "roles/secretmanager.secretAccessor"
 _KEY_BYTES: Final = 32
@@ -65,13 +62,17 @@ def key(site: GoogleSite, deployment: str) -> tuple[Resource, Resource]:
 def key_left(site: GoogleSite, deployment: str) -> Resource:
     """Return a deployment's key as a deletion sees it: its value is not read."""
     made, _grant = key(site, deployment)
-    name = site.key_secret(deployment)
+    return replace(made, get=left(site, site.key_secret(deployment)).get)
+
+
+def left(site: GoogleSite, name: str) -> Resource:
+    """Return a secret as a deletion sees it: its value is not read, and another's is not there."""
 
     async def get() -> _Found | None:
         secret = await _secret(site, name)
         return _Found(secret, None, None) if secret else None
 
-    return unless_foreign(replace(made, get=get))
+    return unless_foreign(replace(_resource(site, name, {}, None), get=get))
 
 
 def token(site: GoogleSite, value: SecretStr) -> Resource:
@@ -129,35 +130,6 @@ async def keep(site: GoogleSite, name: str, value: SecretStr) -> KeptSecret:
         )
     account = runtime_account(site.clients.project)
     return KeptSecret(name=name, version=str(found.version), readable_by=(account,))
-
-
-async def keep_key(site: GoogleSite, deployment: str) -> bool:
-    """Make a deployment's key unless it has one; whether this call made it."""
-    wanted = key(site, deployment)
-    before = await look(wanted[0])
-    await advance(wanted, seconds=_KEEP_SECONDS)
-    return before.status is Status.ABSENT
-
-
-async def remove(site: GoogleSite, name: str) -> bool:
-    """Delete a secret with every version; whether there was one of ours to delete."""
-    made = _resource(site, name, {}, None)
-
-    async def get() -> _Found | None:
-        secret = await _secret(site, name)
-        return _Found(secret, None, None) if secret else None
-
-    one = unless_foreign(replace(made, get=get))
-    return bool((await delete([one], seconds=_KEEP_SECONDS)).removed)
-
-
-async def take_back(site: GoogleSite, name: str) -> None:
-    """Remove a secret that was made for nothing; if that fails too, it is named."""
-    with anyio.CancelScope(shield=True):
-        try:
-            await remove(site, name)
-        except OpsError as exc:
-            note(f"The secret {name} is left over ({exc.code}): call destroy_vllm to remove it.")
 
 
 async def read(site: GoogleSite, name: str) -> SecretStr:

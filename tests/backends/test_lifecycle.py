@@ -242,3 +242,32 @@ async def test_what_stays_is_told_with_the_size_that_a_look_finds() -> None:
 
     (stays,) = await leftovers([Resource(name="image", title="the image", get=get, bill=bill)])
     assert (stays.what, stays.usd_per_month) == ("the image (20 GB)", 2.0)
+
+
+async def test_what_was_there_before_is_not_taken_back() -> None:
+    """Though this call changed it: it was somebody's before, and may be again."""
+    disk, deleted = {"size": 1}, list[str]()
+
+    async def get() -> dict[str, int]:
+        return disk
+
+    async def put() -> None:
+        disk["size"] = 2
+
+    async def delete() -> None:
+        deleted.append("disk")
+
+    async def nothing() -> None:
+        return None
+
+    async def refuse() -> None:
+        raise CloudRefused("No.", fix="Ask.")
+
+    def status(found: dict[str, int]) -> Status:
+        return Status.READY if found["size"] == 2 else Status.STALE
+
+    kept = Resource(name="disk", title="d", get=get, put=put, delete=delete, status=status)
+    machine = Resource(name="machine", title="m", get=nothing, put=refuse, after=("disk",))
+    with pytest.raises(CloudRefused):
+        await advance((kept, machine), seconds=1.0)
+    assert (disk["size"], deleted) == (2, [])

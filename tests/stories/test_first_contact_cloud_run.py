@@ -184,7 +184,7 @@ async def test_memory_and_processors_that_are_asked_for_are_planned_priced_and_g
     life = Life(agent, L4)
     await life.begins(max_model_len=4096, **asked)
     written = await life.call("get_vllm_deployment_config")
-    assert "memory: 24Gi" in written.data["yaml"]
+    assert "memory: 24Gi" in str(written.data)
     ready = await life.call("status_vllm")
     assert ready.data["usd_per_hour"] == chosen.data["foreseen"]["usd_per_hour"]
     await life.ends()
@@ -210,7 +210,7 @@ async def test_a_gpu_that_is_in_beta_is_deployed_in_beta(agent: Agent, cloud: Cl
     assert any("BETA" in warning for warning in deployed.structured["warnings"]), deployed
     await life.becomes("ready")
     written = await life.call("get_vllm_deployment_config")
-    assert "launch-stage: BETA" in written.data["yaml"]
+    assert "launch-stage: BETA" in str(written.data)
     changed = await life.call("deploy_vllm", model=MODEL, max_model_len=2048)
     assert any("BETA" in warning for warning in changed.structured["warnings"]), changed
     await life.ends()

@@ -8,7 +8,6 @@ from google.auth import jwt
 
 from backends.cloud_run import access, service
 from backends.cloud_run.site import Site
-from backends.google import secrets
 from backends.google.clients import MANAGED_BY, TARGET_LABEL, key_secret
 from core.address import IDENTITY_HEADER, KEY_HEADER
 from core.endpoint import Endpoint
@@ -16,6 +15,7 @@ from core.errors import DeploymentNotFound, NotFound, NotReady, Unauthorized
 from core.settings import GooglePlane
 from tests.backends.cloud_run import server
 from tests.backends.cloud_run.sites import L4, MODEL, deployed, foreign_service, opened, planned
+from tests.backends.google_secrets import remove_secret
 from tests.google_plane import Controls
 
 pytestmark = pytest.mark.anyio
@@ -107,7 +107,7 @@ async def test_what_is_missing_is_said(plane: GooglePlane, project: str) -> None
         with pytest.raises(DeploymentNotFound):
             await access.access(site, "gemma")
         await deployed(site)
-        await secrets.remove(site, key_secret("gemma"))
+        await remove_secret(site, key_secret("gemma"))
         with pytest.raises(NotFound):
             await access.access(site, "gemma")
 

@@ -10,7 +10,6 @@ from backends.cloud_run import access
 from backends.cloud_run.rollout import Change, change_service
 from backends.cloud_run.service import get_service, is_open, is_stopped, service_path
 from backends.cloud_run.site import Site
-from backends.google import secrets
 from backends.google.clients import HF_SECRET, SPEC_LABEL, TARGET_LABEL, key_secret
 from backends.lifecycle import Pending
 from core.errors import CloudRefused, NotOurs, QuotaExceeded
@@ -26,6 +25,7 @@ from tests.backends.cloud_run.sites import (
     planned,
     settled,
 )
+from tests.backends.google_secrets import keep_key
 from tests.google_plane import Controls
 
 pytestmark = pytest.mark.anyio
@@ -137,7 +137,7 @@ async def test_a_key_of_an_earlier_life_outlives_a_refusal(
 ) -> None:
     """Only what this call made is taken back."""
     async with opened(plane, project) as site:
-        await secrets.keep_key(site, "gemma")
+        await keep_key(site, "gemma")
         controls.set(project, quotas={"l4": 0})
         with pytest.raises(QuotaExceeded):
             await server.apply(site, planned(site))

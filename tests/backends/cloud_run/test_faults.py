@@ -7,7 +7,6 @@ import pytest
 
 from backends.cloud_run.service import get_service, is_stopped
 from backends.cloud_run.site import Site
-from backends.google import secrets
 from backends.google.clients import HF_SECRET, key_secret
 from core.settings import GooglePlane
 from tests.backends.cloud_run import server
@@ -24,6 +23,7 @@ from tests.backends.cloud_run.works import (
     Work,
     cases,
 )
+from tests.backends.google_secrets import remove_secret
 
 __all__ = ["wire"]
 
@@ -135,7 +135,7 @@ async def test_a_token_is_kept_and_readable_or_not_there(
         kept = (await world.cloud.set())["secrets"][HF_SECRET]
         assert kept["versions"] == 1
         assert list(kept["bindings"]) == ["roles/secretmanager.secretAccessor"]
-        assert await secrets.remove(world.site, HF_SECRET)
+        assert await remove_secret(world.site, HF_SECRET)
 
 
 @pytest.mark.parametrize(("what", "method"), cases(BUILDING))

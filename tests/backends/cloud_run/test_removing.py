@@ -3,7 +3,6 @@
 import pytest
 from pydantic import SecretStr
 
-from backends.google import secrets
 from backends.google.clients import HF_SECRET, key_secret
 from core.errors import CloudError, NotOurs, PermissionDenied
 from core.reply import collecting_notes
@@ -17,6 +16,7 @@ from tests.backends.cloud_run.sites import (
     planned,
     settled,
 )
+from tests.backends.google_secrets import keep_key
 from tests.google_plane import Controls
 
 pytestmark = pytest.mark.anyio
@@ -77,7 +77,7 @@ async def test_a_key_that_a_dead_server_left_goes_as_well(
 ) -> None:
     """Though there is no service any more."""
     async with opened(plane, project) as site:
-        await secrets.keep_key(site, "gemma")
+        await keep_key(site, "gemma")
         deleted = await server.delete(site, "gemma")
     assert deleted.gone
     assert deleted.removed == (f"its key (secret {key_secret('gemma')})",)

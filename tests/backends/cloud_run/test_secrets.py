@@ -10,6 +10,7 @@ from backends.google.clients import HF_SECRET, key_secret
 from core.errors import CloudError, ConcurrentChange, InvalidArgument, NotFound, NotOurs
 from core.settings import GooglePlane
 from tests.backends.cloud_run.sites import fault, opened
+from tests.backends.google_secrets import keep_key, remove_secret
 from tests.google_plane import Controls
 
 pytestmark = pytest.mark.anyio
@@ -55,11 +56,11 @@ async def test_an_empty_token_is_refused_before_anything_is_made(
 async def test_a_key_is_made_once_and_kept(plane: GooglePlane, project: str) -> None:
     """A later deployment under the same name has the key of the first, long and random."""
     async with opened(plane, project) as site:
-        assert await secrets.keep_key(site, "gemma")
+        assert await keep_key(site, "gemma")
         first = await secrets.read(site, key_secret("gemma"))
-        assert not await secrets.keep_key(site, "gemma")
+        assert not await keep_key(site, "gemma")
         assert await secrets.read(site, key_secret("gemma")) == first
-        await secrets.keep_key(site, "qwen")
+        await keep_key(site, "qwen")
         assert await secrets.read(site, key_secret("qwen")) != first
     assert len(first.get_secret_value()) == 43
 
@@ -72,7 +73,7 @@ async def test_a_secret_of_somebody_else_is_left_alone(
         await _foreign(site, HF_SECRET)
         with pytest.raises(NotOurs):
             await secrets.keep(site, HF_SECRET, TOKEN)
-        assert not await secrets.remove(site, HF_SECRET)
+        assert not await remove_secret(site, HF_SECRET)
     assert controls.get(project)["secrets"][HF_SECRET] == {"versions": 0, "bindings": {}}
 
 
@@ -81,11 +82,11 @@ async def test_a_key_of_the_same_name_in_another_region_is_left_alone(
 ) -> None:
     """Secrets are of the whole project: each region's deployment keeps its own."""
     async with opened(plane, project) as site:
-        await secrets.keep_key(site, "gemma")
+        await keep_key(site, "gemma")
     async with opened(plane, project, google_cloud_location="europe-west4") as elsewhere:
         with pytest.raises(NotOurs):
-            await secrets.keep_key(elsewhere, "gemma")
-        assert not await secrets.remove(elsewhere, key_secret("gemma"))
+            await keep_key(elsewhere, "gemma")
+        assert not await remove_secret(elsewhere, key_secret("gemma"))
     assert key_secret("gemma") in controls.get(project)["secrets"]
 
 
@@ -95,7 +96,7 @@ async def test_a_secret_that_is_missing_says_what_to_do(plane: GooglePlane, proj
         with pytest.raises(NotFound) as caught:
             await secrets.read(site, HF_SECRET)
         assert "save_hf_token" in caught.value.fix
-        assert not await secrets.remove(site, HF_SECRET)
+        assert not await remove_secret(site, HF_SECRET)
 
 
 async def test_a_project_without_the_runtime_account_keeps_no_secret_that_nobody_can_read(
@@ -130,9 +131,9 @@ async def test_a_secret_without_any_version_is_filled_after_a_moment(
         controls_fault = fault("AddSecretVersion", "PERMISSION_DENIED")
         Controls(plane).set(project, faults=[controls_fault, fault("DeleteSecret")])
         with pytest.raises(CloudError):
-            await secrets.keep_key(site, "gemma")
+            await keep_key(site, "gemma")
         assert await secrets.exists(site, key_secret("gemma"))
-        await secrets.keep_key(site, "gemma")
+        await keep_key(site, "gemma")
         assert await secrets.read(site, key_secret("gemma"))
 
 

@@ -15,6 +15,7 @@ from core.errors import CloudUnavailable, DeploymentNotFound, NotOurs, Permissio
 from core.records import State
 from core.reply import collecting_notes
 from core.settings import GooglePlane
+from tests.backends.google_secrets import keep_key
 from tests.backends.tpu.fake_planes import Cloud, FakePlane, Script
 from tests.backends.tpu.searches import PLACES, A, B, C, D, before, of, planned
 from tests.backends.tpu.sites import fault, on
@@ -187,7 +188,7 @@ async def test_a_key_that_a_dead_server_left_goes_as_well(
 ) -> None:
     """It had come no further than that."""
     async with before(plane, project, Cloud()) as site:
-        await secrets.keep_key(site, "gemma")
+        await keep_key(site, "gemma")
         deleted = await on(site).delete("gemma")
         assert [one.split(" (")[0] for one in deleted.removed] == ["its key"]
         assert await nothing_left(site, controls)
