@@ -107,6 +107,7 @@ def allowed(
     for one in request.permissions:
         if not _PERMISSION.match(one):
             raise invalid(f"Permission {one} is not valid for this resource.")
+    project.tested += request.permissions
     denied = project.knobs.denied_permissions
     return iam_policy_pb2.TestIamPermissionsResponse(
         permissions=[one for one in request.permissions if one not in denied]

@@ -32,9 +32,7 @@ from simulators.google import (
     secrets,
     serving,
     storage,
-    tpu_nodes,
-    tpu_queue,
-    tpu_zones,
+    tpu,
 )
 from simulators.google.logging import Said, Saying
 from simulators.google.state import Knobs, Project, World
@@ -71,7 +69,7 @@ _PUSHER_ROLE: Final = "roles/artifactregistry.writer"
 _TOLD_LINES: Final = 500
 _REGIONS: Final = ("us-central1", "us-east4", "europe-west1", "europe-west4", "asia-southeast1")
 _PREEMPTS: Final[Mapping[str, Callable[[World, Project, str, str], bool]]] = {
-    "queued": tpu_queue.preempt,
+    "queued": tpu.preempt,
     "compute": compute.preempt,
 }
 """By the zone of a TPU and its id; returns whether there was anything to do."""
@@ -134,7 +132,7 @@ async def _change(world: World, project: Project, request: Request) -> dict[str,
 
 async def _drop(world: World, project: Project, _request: Request) -> dict[str, Any]:
     iam.remove(world, project)
-    for each in (run.forget, compute.forget, tpu_queue.forget):
+    for each in (run.forget, compute.forget, tpu.forget):
         await each(world, project)
     return {}
 
@@ -245,15 +243,15 @@ def _bindings(policy: Policy) -> dict[str, list[str]]:
 
 _SERVED: Final = (
     *(serving, run, secrets, logging, monitoring, quotas, projects, registry, builds, storage),
-    *(tpu_zones, tpu_queue, tpu_nodes),
+    tpu,
 )
 """Modules with `mount(server, world)`: what is asked by gRPC."""
 _ROUTES: Final[tuple[Callable[[World], Sequence[BaseRoute]], ...]] = (
     *(control_routes, iam.metadata_routes, iam.gcloud_routes, registry.routes),
-    *(compute.compute_routes, tpu_queue.routes),
+    *(compute.compute_routes, tpu.routes),
 )
 _RESUMES: Final[tuple[Callable[[World], None], ...]] = (
-    *(run.resume, builds.resume, iam.resume, compute.compute_resume, tpu_queue.resume),
+    *(run.resume, builds.resume, iam.resume, compute.compute_resume, tpu.resume),
 )
 """What goes on when the process is started again."""
 

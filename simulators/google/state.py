@@ -414,7 +414,7 @@ class Project(_Kept):
     needed: list[str] = []
     """Permissions that those calls took, newest last."""
     tested: list[str] = []
-    """Permissions that the caller asked about on the project itself, newest last."""
+    """Permissions that the caller asked about, newest last."""
 
     @property
     def caller(self) -> str:

@@ -35,10 +35,9 @@ _USUAL_PORT: Final = "8000"
 _BOOT_SECONDS: Final = 20.0
 """Simulated, from the first line of the kernel to the startup script."""
 _FAKE: Final = ("curl", "apt-get", "systemctl", "sleep", "uname")
-_REAL: Final = (
-    *("bash", "base64", "cat", "cp", "cut", "head", "mkdir", "openssl", "rm", "sed", "tail"),
-    *("timeout", "wc"),
-)
+_REAL: Final = ("bash", "base64", "cat", "cut", "mkdir", "openssl", "rm", "sed", "tail")
+_AS_WELL: Final = ("timeout",)
+"""If this machine has it: macOS has not."""
 _PROGRAM: Final = Path(__file__).with_name("vm_program.sh")
 _MOST_BYTES: Final = 1 << 20
 """What the serial port's buffer keeps. source: compute/docs, serial port output, read 2026-11."""
@@ -150,8 +149,9 @@ class Vm(Machine):
         (programs / "program").chmod(0o700)
         for name in (*_FAKE, *(("docker",) if self.spec.has_docker else ())):
             self.install(name)
-        for name in _REAL:
-            (programs / name).symlink_to(shutil.which(name) or name)
+        for name in (*_REAL, *_AS_WELL):
+            if found := shutil.which(name):
+                (programs / name).symlink_to(found)
         (programs / "python3").symlink_to(sys.executable)
         password = uuid.uuid4().hex
         listener = loopback()

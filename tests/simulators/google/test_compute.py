@@ -1,15 +1,22 @@
-"""What the simulated Compute Engine refuses, and how it ends what it was not asked to end."""
+"""Who gets a chip of the simulated Compute Engine, and how an instance ends that nobody deletes."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from google.api_core import exceptions
+from starlette.applications import Starlette
 
 from core.settings import GooglePlane
-from tests.google_plane import Controls
+from simulators.common.doors import WebServer, loopback
+from simulators.google.compute import compute_resume, compute_routes, forget, preempt
+from simulators.google.plane import prepare
+from simulators.google.state import Knobs, World
 from tests.simulators.google.compute import (
-    IMAGE,
     OTHER_ZONE,
     ZONE,
     Compute,
@@ -20,298 +27,190 @@ from tests.simulators.google.compute import (
 
 pytestmark = pytest.mark.anyio
 
-Spoils = Callable[[dict[str, Any]], Any]
+_PROJECT = "p-ends"
+_ENDS_AS_STOCK_OUT = [(503, "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS")]
+
+
+class _Cloud:
+    """A Compute Engine in this process."""
+
+    def __init__(self, world: World, compute: Compute) -> None:
+        self.world = world
+        self.project = world.project(_PROJECT)
+        self.compute = compute
+
+    def knobs(self, **more: Any) -> None:
+        self.project.knobs = Knobs.model_validate({**self.project.knobs.model_dump(), **more})
+
+    def preempt(self, name: str = "one") -> bool:
+        return preempt(self.world, self.project, ZONE, name)
+
+    async def events(self) -> list[str]:
+        """What Compute Engine did by itself in the zone."""
+        operations = await self.compute.operations()
+        return [one.operation_type for one in operations if one.user == "system"]
+
+
+@asynccontextmanager
+async def _cloud(folder: Path) -> AsyncIterator[_Cloud]:
+    async with anyio.create_task_group() as tasks:
+        world = World(folder=folder, tasks=tasks)
+        project = world.project(_PROJECT)
+        if not project.apis:
+            prepare(project)
+            project.knobs = Knobs(tpu_clock=1200, tpu_run_clock=1200)
+        compute_resume(world)
+        async with _served(world) as plane, compute_of(plane, _PROJECT) as compute:
+            yield _Cloud(world, compute)
+        tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _served(world: World) -> AsyncIterator[GooglePlane]:
+    listener = loopback()
+    server = WebServer(Starlette(routes=compute_routes(world)))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(server.serve, [listener])
+        await server.listening.wait()
+        http = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield GooglePlane(grpc="", http=http, storage="", pid=0)
+        server.should_exit = True
 
 
 @pytest.fixture
-async def compute(plane: GooglePlane, project: str, controls: Controls) -> AsyncIterator[Compute]:
-    controls.set(project, tpu_clock=1200)
-    async with compute_of(plane, project) as compute:
-        yield compute
+async def cloud(tmp_path: Path) -> AsyncIterator[_Cloud]:
+    async with _cloud(tmp_path) as cloud:
+        yield cloud
 
 
-def _scheduled(**more: Any) -> Spoils:
-    return lambda asked: asked["scheduling"].update(more)
-
-
-def _disk(**more: Any) -> Spoils:
-    return lambda asked: asked["disks"][0]["initialize_params"].update(more)
-
-
-def _seconds(count: int) -> dict[str, int]:
-    return {"seconds": count}
-
-
-def _with(**more: Any) -> Spoils:
-    return lambda asked: asked.update(more)
-
-
-def _named(key: str, link: str) -> Spoils:
-    return lambda asked: asked["network_interfaces"][0].update({key: link})
-
-
-_DAY = 86_400
-_ANY: dict[str, tuple[Spoils, str]] = {
-    "name": (_with(name="One"), r"resource\.name': 'One'\. Must be a match of regex"),
-    "long-name": (_with(name="a" * 64), "Must be a match of regex"),
-    "machine-type": (
-        _with(machine_type=f"zones/{ZONE}/machineTypes/ct6e-standard-2t"),
-        f"Machine type with name 'ct6e-standard-2t' does not exist in zone '{ZONE}'",
-    ),
-    "bare-machine-type": (_with(machine_type="ct6e-standard-1t"), "The URL is malformed"),
-    "machine-type-elsewhere": (
-        _with(machine_type="zones/us-east1-d/machineTypes/ct6e-standard-1t"),
-        "The URL is malformed",
-    ),
-    "accelerators": (
-        _with(guest_accelerators=[{"accelerator_type": "ct6e", "accelerator_count": 1}]),
-        "features are not compatible",
-    ),
-    "migrates": (
-        _scheduled(on_host_maintenance="MIGRATE"),
-        "Instances with guest accelerators do not support live migration",
-    ),
-    "image": (_disk(source_image=IMAGE + "x"), "referenced image resource cannot be found"),
-    "image-no-link": (_disk(source_image="ubuntu"), "referenced image resource cannot be found"),
-    "small-disk": (
-        _disk(disk_size_gb=9),
-        r"Requested disk size cannot be smaller than the image size \(10 GB\)",
-    ),
-    "persistent-disk": (
-        _disk(disk_type=f"zones/{ZONE}/diskTypes/pd-balanced"),
-        r"\[pd-balanced, ct6e-standard-1t\] features are not compatible for creating instance",
-    ),
-    "disk-type": (_disk(disk_type=f"zones/{ZONE}/diskTypes/quick"), "diskType resource cannot be"),
-    "no-disk": (_with(disks=[]), "must be a boot disk"),
-    "no-image": (_with(disks=[{"boot": True}]), "must have a source image"),
-    "network": (
-        _named("network", "global/networks/other"),
-        "The referenced network resource cannot be found",
-    ),
-    "subnetwork": (
-        _named("subnetwork", "regions/us-east5/subnetworks/other"),
-        "The referenced subnetwork resource cannot be found",
-    ),
-    "subnetwork-elsewhere": (
-        _named("subnetwork", "regions/europe-west4/subnetworks/default"),
-        "The URL is malformed",
-    ),
-    "project": (
-        _named("network", "projects/another/global/networks/default"),
-        "in another project",
-    ),
-    "no-network": (_with(network_interfaces=[]), "Exactly one must be given"),
-    "two-addresses": (
-        lambda asked: asked["network_interfaces"][0].update(access_configs=[{}, {}]),
-        "At most one access config",
-    ),
-    "label-key": (_with(labels={"Managed": "by"}), "Label key 'Managed' violates format"),
-    "label-value": (_with(labels={"by": "Me"}), "Label value 'Me' violates format constraints"),
-    "long-label": (_with(labels={"by": "m" * 64}), "violates format constraints"),
-    "labels": (_with(labels={f"l{n}": "" for n in range(65)}), "At most 64 labels"),
-    "tag": (_with(tags={"items": ["1st"]}), r"resource\.tags\.items\[0\]'"),
-    "tags": (_with(tags={"items": [f"t{n}" for n in range(65)]}), "At most 64 tags"),
-    "metadata-key": (_with(metadata={"items": [{"key": "a b"}]}), r"items\[0\]\.key"),
-    "metadata-twice": (_with(metadata={"items": [{"key": "a"}, {"key": "a"}]}), "duplicate key"),
-    "metadata-value": (
-        _with(metadata={"items": [{"key": "a", "value": "v" * 262_145}]}),
-        "maximum size 262144 bytes",
-    ),
-    "metadata": (
-        _with(metadata={"items": [{"key": f"a{n}", "value": "v" * 250_000} for n in range(3)]}),
-        "maximum 524288 bytes",
-    ),
-    "scope": (_with(service_accounts=[{"scopes": ["cloud"]}]), r"scopes\[0\]"),
-    "accounts": (_with(service_accounts=[{}, {}]), "At most one"),
-    "threads": (
-        _with(machine_type=f"zones/{ZONE}/machineTypes/ct6e-standard-8t"),
-        r"threadsPerCore': '2'. Machine type ct6e-standard-8t supports 1 thread",
-    ),
-    "migrates-by-default": (
-        lambda asked: asked["scheduling"].pop("on_host_maintenance"),
-        "live migration",
-    ),
-    "both-ends": (
-        _scheduled(max_run_duration=_seconds(600), termination_time="2026-12-01T00:00:00Z"),
-        "mutually exclusive",
-    ),
-    "reservation": (_scheduled(provisioning_model="RESERVATION_BOUND"), "no reservation"),
-}
-
-
-@pytest.mark.parametrize("fault", _ANY)
-async def test_what_cannot_be_is_refused_at_once(compute: Compute, fault: str) -> None:
-    """With 400, the field and what would be right; nothing is there afterwards."""
-    asked = instance()
-    spoil, words = _ANY[fault]
-    spoil(asked)
-    with pytest.raises(exceptions.BadRequest, match=words):
-        await compute.insert(asked)
-    assert await compute.rows("instances", zone=ZONE) == []
-
-
-_MODELS: dict[str, tuple[str, Spoils, str]] = {
-    "standard-action-without-limit": (
-        "STANDARD",
-        _scheduled(instance_termination_action="DELETE"),
-        "You cannot specify a termination action for a VM instance that has the standard",
-    ),
-    "standard-short": ("STANDARD", _scheduled(max_run_duration=_seconds(29)), "between 30 and"),
-    "standard-long": (
-        "STANDARD",
-        _scheduled(max_run_duration=_seconds(121 * _DAY)),
-        "between 30 and",
-    ),
-    "standard-wait": (
-        "STANDARD",
-        _with(params={"request_valid_for_duration": _seconds(600)}),
-        "Only instances of the model FLEX_START wait",
-    ),
-    "standard-preemptible": (
-        "STANDARD",
-        _scheduled(preemptible=True, provisioning_model="STANDARD"),
-        "of the model SPOT",
-    ),
-    "spot-restart": ("SPOT", _scheduled(automatic_restart=True), "restart must be false"),
-    "flex-restart": ("FLEX_START", _scheduled(automatic_restart=True), "restart must be false"),
-    "flex-short": ("FLEX_START", _scheduled(max_run_duration=_seconds(599)), "between 600 and"),
-    "flex-long": (
-        "FLEX_START",
-        _scheduled(max_run_duration=_seconds(7 * _DAY + 1)),
-        "between 600 and",
-    ),
-    "flex-action": (
-        "FLEX_START",
-        lambda asked: asked["scheduling"].pop("instance_termination_action"),
-        "instanceTerminationAction': ''. It must be set",
-    ),
-    "flex-short-wait": (
-        "FLEX_START",
-        _with(params={"request_valid_for_duration": _seconds(89)}),
-        "Must be 0, or between 90 and 7200 seconds",
-    ),
-    "flex-long-wait": (
-        "FLEX_START",
-        _with(params={"request_valid_for_duration": _seconds(7201)}),
-        "Must be 0, or between 90 and 7200 seconds",
-    ),
-    "flex-reservation": (
-        "FLEX_START",
-        lambda asked: asked.pop("reservation_affinity"),
-        "It must be NO_RESERVATION",
-    ),
-}
-
-
-@pytest.mark.parametrize("fault", _MODELS)
-async def test_each_provisioning_model_has_rules_of_its_own(compute: Compute, fault: str) -> None:
-    model, spoil, words = _MODELS[fault]
+def _limited(action: str, model: str = "STANDARD", seconds: int = 600) -> dict[str, Any]:
     asked = instance(model=model)
-    spoil(asked)
-    with pytest.raises(exceptions.BadRequest, match=words):
-        await compute.insert(asked)
+    asked["scheduling"] |= {
+        "max_run_duration": {"seconds": seconds},
+        "instance_termination_action": action,
+    }
+    return asked
 
 
-async def test_the_last_of_each_range_is_accepted(compute: Compute) -> None:
-    for number, (run, wait) in enumerate(((600, 90), (7 * _DAY, 7200), (600, 0))):
+@pytest.mark.parametrize("model", ["STANDARD", "SPOT", "FLEX_START"])
+async def test_what_may_run_no_longer_is_deleted(cloud: _Cloud, model: str) -> None:
+    """Its end is told beforehand, and afterwards by an operation of the system alone."""
+    await cloud.compute.inserted(_limited("DELETE", model))
+    found = await cloud.compute.get()
+    ends = datetime.fromisoformat(found.resource_status.scheduling.termination_timestamp)
+    lasts = ends - datetime.fromisoformat(found.last_start_timestamp)
+    assert lasts.total_seconds() == pytest.approx(600 / 1200, abs=0.05)
+    await cloud.compute.until_gone()
+    assert await cloud.events() == ["compute.instances.deferredDelete"]
+    event = (await cloud.compute.operations(filter='user="system"'))[0]
+    assert (event.target_id, event.name[:12]) == (found.id, "systemevent-")
+    assert cloud.project.tpus == {}
+
+
+async def test_it_is_stopped_where_that_was_asked_for(cloud: _Cloud) -> None:
+    """A leftover stays that says nothing of its limit any more."""
+    await cloud.compute.inserted(_limited("STOP"))
+    leftover = await cloud.compute.until(lambda one: one.status == "TERMINATED")
+    assert await cloud.events() == ["compute.instances.deferredStop"]
+    assert not leftover.scheduling.max_run_duration.seconds
+    assert not leftover.resource_status.scheduling.termination_timestamp
+    assert cloud.project.tpus == {}
+
+
+async def test_spot_is_stopped_where_nothing_else_was_asked_for(cloud: _Cloud) -> None:
+    asked = instance(model="SPOT")
+    del asked["scheduling"]["instance_termination_action"]
+    await cloud.compute.inserted(asked)
+    assert cloud.preempt()
+    await cloud.compute.until(lambda one: one.status == "TERMINATED")
+
+
+@pytest.mark.parametrize("model", ["STANDARD", "FLEX_START"])
+async def test_nothing_but_spot_is_taken_back(cloud: _Cloud, model: str) -> None:
+    await cloud.compute.inserted(instance(model=model))
+    assert not cloud.preempt()
+    assert not cloud.preempt("two")
+
+
+async def test_spot_that_waits_is_not_taken_back(cloud: _Cloud) -> None:
+    """It has nothing yet; once it is being made its insert fails."""
+    cloud.knobs(tpu_clock=2, tpu_provision_seconds=120, tpu_delete_seconds=0)
+    operation = await cloud.compute.insert(instance(model="SPOT"))
+    assert not cloud.preempt()
+    await cloud.compute.until(lambda one: one.status == "PROVISIONING")
+    assert cloud.preempt()
+    assert errors_of(await cloud.compute.waited(operation)) == [(400, "UNSUPPORTED_OPERATION")]
+
+
+async def test_a_deletion_may_take_long(cloud: _Cloud) -> None:
+    """It is STOPPING meanwhile, and holds its chip."""
+    await cloud.compute.inserted(instance())
+    cloud.knobs(tpu_clock=1, tpu_delete_seconds=600)
+    operation = await cloud.compute.act("delete_unary")
+    await cloud.compute.until(lambda one: one.status == "STOPPING")
+    assert len(cloud.project.tpus) == 1
+    cloud.knobs(tpu_clock=6000)
+    assert not (await cloud.compute.waited(operation)).error.errors
+    assert cloud.project.tpus == {}
+
+
+async def test_a_restart_goes_on_with_everything(tmp_path: Path) -> None:
+    """What waited waits on, what ran runs again, what was being deleted goes."""
+    async with _cloud(tmp_path) as before:
+        await before.compute.inserted(instance("ran"))
+        await before.compute.inserted(instance("went"))
+        before.knobs(tpu_clock=1, tpu_zones={ZONE: {"free": 2}})
+        waiting = await before.compute.insert(instance("waited", model="FLEX_START"))
+        await before.compute.act("delete_unary", "went")
+        found = await before.compute.until(lambda one: one.status == "STOPPING", "went")
+        body = {"label_fingerprint": found.label_fingerprint, "labels": {"still": "told"}}
+        asked: dict[str, Any] = {"instances_set_labels_request_resource": body}
+        await before.compute.act("set_labels_unary", "waited", **asked)
+    async with _cloud(tmp_path) as after:
+        assert (await after.compute.get("ran")).status == "RUNNING"
+        waited = await after.compute.get("waited")
+        assert (waited.status, dict(waited.labels)) == ("PENDING", {"still": "told"})
+        after.knobs(tpu_clock=1200, tpu_zones={ZONE: {"free": 2}})
+        assert not (await after.compute.waited(waiting)).error.errors
+        await after.compute.until_gone("went")
+        said = await after.compute.act("get_serial_port_output", "ran")
+        assert said.start == 0
+
+
+async def test_a_project_that_is_forgotten_leaves_nothing_running(cloud: _Cloud) -> None:
+    await cloud.compute.inserted(instance())
+    cloud.knobs(tpu_zones={ZONE: {"free": 1}})
+    await cloud.compute.insert(instance("two", model="FLEX_START"))
+    lives = [cloud.world.live[f"{_PROJECT}/compute-life/{ZONE}/{one}"] for one in ("one", "two")]
+    await forget(cloud.world, cloud.project)
+    with anyio.fail_after(2):
+        for life in lives:
+            await life.over.wait()
+    assert not [key for key in cloud.world.live if key.startswith(f"{_PROJECT}/")]
+    with pytest.raises(exceptions.NotFound):
+        await cloud.compute.get()
+
+
+async def test_the_last_of_each_range_is_accepted(cloud: _Cloud) -> None:
+    for number, (run, wait) in enumerate(((600, 90), (7 * 86_400, 7200), (600, 0))):
         asked = instance(f"flex-{number}", model="FLEX_START")
-        asked["scheduling"]["max_run_duration"] = _seconds(run)
-        asked["params"]["request_valid_for_duration"] = _seconds(wait)
-        await compute.insert(asked)
+        asked["scheduling"]["max_run_duration"] = {"seconds": run}
+        asked["params"]["request_valid_for_duration"] = {"seconds": wait}
+        await cloud.compute.insert(asked)
     asked = instance("standard")
     asked["scheduling"] |= {
-        "max_run_duration": _seconds(120 * _DAY),
+        "max_run_duration": {"seconds": 120 * 86_400},
         "instance_termination_action": "DELETE",
     }
-    await compute.insert(asked)
+    await cloud.compute.insert(asked)
 
 
 @pytest.mark.parametrize("zone", ["us-central1-a", "europe-west1-b", "asia-northeast1-b"])
-async def test_every_zone_is_known_and_has_no_such_machine(compute: Compute, zone: str) -> None:
+async def test_every_zone_is_known_and_has_no_such_machine(cloud: _Cloud, zone: str) -> None:
     """One that has no TPU is not an unknown one: 404 of the machine type."""
-    assert zone in {one.name for one in await compute.rows("zones")}
+    assert zone in {one.name for one in await cloud.compute.rows("zones")}
     with pytest.raises(exceptions.NotFound, match=f"{zone}/machineTypes/ct6e-standard-1t' was not"):
-        await compute.call("machine_types", "get", zone=zone, machine_type="ct6e-standard-1t")
-
-
-@pytest.mark.parametrize("host", ["https://compute.mtls.googleapis.com", "http://127.0.0.1:8080"])
-async def test_links_are_those_of_whichever_host_was_called(compute: Compute, host: str) -> None:
-    """As gcloud writes them, with what a zone sees of a family of images."""
-    here, asked = f"{host}/compute/v1/projects/{compute.project}", instance()
-    family = IMAGE.rpartition("/")[2]
-    image = f"{host}/compute/v1/projects/ubuntu-os-accelerator-images/zones/{ZONE}"
-    asked["machine_type"] = f"{here}/zones/{ZONE}/machineTypes/ct6e-standard-1t"
-    asked["disks"][0]["initialize_params"]["source_image"] = f"{image}/imageFamilyViews/{family}"
-    asked["network_interfaces"][0]["network"] = f"{here}/global/networks/default"
-    assert errors_of(await compute.inserted(asked)) == []
-
-
-async def test_a_zone_that_there_is_not_is_unknown(compute: Compute) -> None:
-    with pytest.raises(exceptions.BadRequest, match="Unknown zone"):
-        await compute.insert(instance(zone="us-east9-z"), "us-east9-z")
-
-
-async def test_machines_of_an_earlier_generation_are_not_for_us(compute: Compute) -> None:
-    asked = instance(machine_type=f"zones/{ZONE}/machineTypes/ct5lp-hightpu-1t")
-    with pytest.raises(exceptions.Forbidden, match=r"not allowed to use .* \[ct5lp-hightpu-1t\]"):
-        await compute.insert(asked)
-
-
-async def test_a_service_account_must_be_there(compute: Compute) -> None:
-    asked = instance(service_accounts=[{"email": "nobody@x.iam.gserviceaccount.com"}])
-    with pytest.raises(exceptions.NotFound, match="of type 'serviceAccount' was not found"):
-        await compute.insert(asked)
-    await compute.insert(instance(service_accounts=[{"email": "default"}]))
-    found = await compute.get()
-    assert found.service_accounts[0].email.endswith("-compute@developer.gserviceaccount.com")
-
-
-async def test_whoever_may_not_act_as_the_account_is_refused(
-    compute: Compute, controls: Controls
-) -> None:
-    controls.set(compute.project, denied_permissions=("iam.serviceAccounts.actAs",))
-    asked = instance(service_accounts=[{}])
-    with pytest.raises(exceptions.BadRequest, match="does not have access to service") as refused:
-        await compute.insert(asked)
-    assert refused.value.errors[0]["reason"] == "serviceAccountAccessDenied"
-
-
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        ({"name": "One"}, r"resource\.name"),
-        ({"allowed": []}, "Exactly one of allowed or denied"),
-        ({"denied": [{"I_p_protocol": "tcp"}]}, "Exactly one of allowed or denied"),
-        ({"allowed": [{"I_p_protocol": "quic"}]}, "IPProtocol': 'quic'"),
-        ({"allowed": [{"I_p_protocol": "300"}]}, "IPProtocol': '300'"),
-        ({"allowed": [{"I_p_protocol": "tcp", "ports": ["http"]}]}, r"ports\[0\]': 'http'"),
-        ({"allowed": [{"I_p_protocol": "tcp", "ports": ["9-8"]}]}, r"ports\[0\]': '9-8'"),
-        ({"allowed": [{"I_p_protocol": "tcp", "ports": ["70000"]}]}, r"ports\[0\]': '70000'"),
-        ({"source_ranges": ["1.2.3.4/8"]}, "Must be a valid CIDR address range"),
-        ({"source_ranges": ["somebody"]}, "Must be a valid CIDR address range"),
-        ({"target_tags": ["Tag"]}, r"targetTags\[0\]"),
-        ({"priority": 70_000}, "between 0 and 65535"),
-        ({"network": "global/networks/other"}, "referenced network resource cannot be found"),
-        ({"network": "other"}, "The URL is malformed"),
-    ],
-)
-async def test_a_rule_that_cannot_be_is_refused(
-    compute: Compute, more: dict[str, Any], words: str
-) -> None:
-    rule = {
-        "name": "one",
-        "network": "global/networks/default",
-        "direction": "INGRESS",
-        "allowed": [{"I_p_protocol": "tcp", "ports": ["8000"]}],
-        "source_ranges": ["1.2.3.4/32"],
-        "target_tags": ["one"],
-    }
-    with pytest.raises(exceptions.BadRequest, match=words):
-        await compute.call("firewalls", "insert_unary", firewall_resource={**rule, **more})
-    assert await compute.rows("firewalls") == []
-
-
-_ENDS_AS_STOCK_OUT = [(503, "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS")]
+        await cloud.compute.call("machine_types", "get", zone=zone, machine_type="ct6e-standard-1t")
 
 
 @pytest.mark.parametrize(
@@ -326,26 +225,28 @@ _ENDS_AS_STOCK_OUT = [(503, "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS")]
     ],
 )
 async def test_each_provisioning_model_has_a_quota(
-    compute: Compute, controls: Controls, model: str, quotas: dict[str, int], expected: list[Any]
+    cloud: _Cloud, model: str, quotas: dict[str, int], expected: list[Any]
 ) -> None:
     """Flex-start takes the standard one where its own is used up, and waits where both are."""
-    controls.set(compute.project, tpu_quotas=quotas)
+    cloud.knobs(tpu_quotas=quotas)
     asked = instance(model=model)
     if model == "FLEX_START":
-        asked["params"]["request_valid_for_duration"] = _seconds(600)
-    assert errors_of(await compute.inserted(asked)) == expected
+        asked["params"]["request_valid_for_duration"] = {"seconds": 600}
+    assert errors_of(await cloud.compute.inserted(asked)) == expected
 
 
-async def test_a_zone_that_does_not_take_the_provisioning_model_says_so(compute: Compute) -> None:
-    operation = await compute.inserted(instance(model="FLEX_START", zone=OTHER_ZONE), OTHER_ZONE)
+async def test_a_zone_that_does_not_take_the_provisioning_model_says_so(cloud: _Cloud) -> None:
+    operation = await cloud.compute.inserted(
+        instance(model="FLEX_START", zone=OTHER_ZONE), OTHER_ZONE
+    )
     assert errors_of(operation) == [(400, "UNSUPPORTED_OPERATION")]
 
 
-async def test_lists_come_in_pages(compute: Compute) -> None:
+async def test_lists_come_in_pages(cloud: _Cloud) -> None:
     """By the terms of a filter that all have to hold."""
     for name in ("one", "two", "three"):
-        await compute.insert(instance(name, labels={"kind": name[0]}))
-    listed = await compute.rows("instances", zone=ZONE, max_results=2)
+        await cloud.compute.insert(instance(name, labels={"kind": name[0]}))
+    listed = await cloud.compute.rows("instances", zone=ZONE, max_results=2)
     assert [one.name for one in listed] == ["one", "three", "two"]
     for words, names in {
         'labels.kind="t"': ["three", "two"],
@@ -353,7 +254,7 @@ async def test_lists_come_in_pages(compute: Compute) -> None:
         'name eq "t.*"': ["three", "two"],
         "labels.other:*": [],
     }.items():
-        listed = await compute.rows("instances", zone=ZONE, filter=words)
+        listed = await cloud.compute.rows("instances", zone=ZONE, filter=words)
         assert [one.name for one in listed] == names, words
     with pytest.raises(exceptions.BadRequest, match="Invalid list filter"):
-        await compute.rows("instances", zone=ZONE, filter="name > one")
+        await cloud.compute.rows("instances", zone=ZONE, filter="name > one")

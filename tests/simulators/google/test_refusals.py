@@ -5,15 +5,18 @@ import json
 import tomllib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
 import grpc.aio
+import httpx2
 import pytest
 from google.iam.v1 import iam_policy_pb2
 from google.longrunning import operations_pb2
 from google.protobuf import json_format
+from starlette.types import ASGIApp
 
 from simulators.google import plane
 from simulators.google.state import World
@@ -31,6 +34,7 @@ TYPES: Final = {
     "google.devtools.cloudbuild.v1": "google.cloud.devtools.cloudbuild_v1",
     "google.logging.v2": "google.cloud.logging_v2",
     "google.monitoring.v3": "google.cloud.monitoring_v3",
+    "google.cloud.tpu.v2": "google.cloud.tpu_v2",
 }
 
 
@@ -42,7 +46,7 @@ def sections() -> list[dict[str, Any]]:
 
 def rows() -> Iterator[Any]:
     for number, section in enumerate(sections()):
-        method = section["call"].rpartition("/")[2]
+        method = section["call"].rpartition("/")[2].partition("?")[0]
         if not section.get("alone"):
             yield pytest.param(section, {}, "OK", "", id=f"{number}-{method}-as-it-stands")
         for place, row in enumerate(section["refused"]):
@@ -57,20 +61,23 @@ async def test_a_request_is_refused_as_google_refuses_it(
     change = dict(change)
     knobs = {**section.get("knobs", {}), **change.pop("knobs", {})}
     apis, twice = change.pop("apis", None), change.pop("twice", False)
+    call = change.pop("call", section["call"])
     async with cloud(tmp_path) as (world, channel):
+        by_http = partial(answer_by_http, plane.web(world))
+        ask = by_http if call.startswith("POST") else partial(answer, channel)
         project = world.project(PROJECT)
         plane.prepare(project)
         service = section["call"].rpartition("/")[0]
         for method, request in section.get("before", ()):
-            assert (await answer(channel, f"{service}/{method}", json.loads(request))).code == "OK"
+            assert (await ask(f"{service}/{method}", json.loads(request))).code == "OK"
         project.knobs = project.knobs.model_copy(
             update=type(project.knobs).model_validate(knobs).model_dump(include=set(knobs))
         )
         project.apis = project.apis if apis is None else set(apis)
         asked = changed(json.loads(section["request"]), change)
         if twice:
-            assert (await answer(channel, section["call"], asked)).code == "OK"
-        told = await answer(channel, section["call"], asked)
+            assert (await ask(call, asked)).code == "OK"
+        told = await ask(call, asked)
     assert told.code == status, told.words
     assert words in told.words
 
@@ -98,6 +105,15 @@ async def answer(channel: grpc.aio.Channel, call: str, request: dict[str, Any]) 
     except grpc.aio.AioRpcError as exc:
         return Told(exc.code().name, exc.details() or "")
     return Told("OK", "")
+
+
+async def answer_by_http(app: ASGIApp, call: str, request: dict[str, Any]) -> Told:
+    """Make a call such as POST /path."""
+    text = json.dumps(request).replace("PROJECT", PROJECT)
+    path = call.removeprefix("POST ").replace("PROJECT", PROJECT)
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app)) as client:
+        reply = await client.post(f"http://compute{path}", content=text)
+    return Told("OK" if reply.is_success else str(reply.status_code), reply.text)
 
 
 def changed(request: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:

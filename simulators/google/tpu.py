@@ -1,0 +1,1067 @@
+"""Cloud TPU: queued resources and nodes, how each lives, in gRPC v2 and in REST v2alpha1."""
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Final
+
+import anyio
+import grpc.aio
+from google.cloud.tpu_v2.types import (
+    AcceleratorConfig,
+    AcceleratorType,
+    AccessConfig,
+    CreateQueuedResourceRequest,
+    DeleteQueuedResourceRequest,
+    NetworkEndpoint,
+    Node,
+    OperationMetadata,
+    QueuedResource,
+    QueuedResourceState,
+    RuntimeVersion,
+)
+from google.longrunning.operations_pb2 import Operation
+from google.protobuf import json_format
+from google.protobuf.empty_pb2 import Empty
+from google.rpc.error_details_pb2 import QuotaFailure
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute
+
+from simulators.google import serving, tpu_zones, vm
+from simulators.google.serving import Method, Refused, invalid, not_found, not_permitted, page_of
+from simulators.google.state import Project, Tpu, TpuLife, World
+from simulators.google.store import Kind, serve
+from simulators.google.vm_programs import VmSpec
+
+API: Final = "tpu.googleapis.com"
+_V2: Final = "google.cloud.tpu.v2.Tpu"
+VERSIONS: Final = (
+    "tpu-ubuntu2204-base",
+    "v2-alpha-tpuv5",
+    "v2-alpha-tpuv5-lite",
+    "v2-alpha-tpuv6e",
+)
+"""Some of the real ones. Source: docs.cloud.google.com/tpu/docs/runtimes, read 2026-11."""
+_TOPOLOGIES: Final = {"v6e-1": "1x1", "v6e-4": "2x2", "v6e-8": "2x4"}
+_RHYTHM_SECONDS: Final = 0.03
+_ADMISSION_SECONDS: Final = 2.0
+"""Simulated: until a request is in the queue."""
+_REFUSAL_SECONDS: Final = 10.0
+"""Simulated: until the operation says that flex-start is not supported. Source: public report of
+2026-06."""
+_QUEUED_SECONDS: Final = 1.0
+"""Simulated: from ACCEPTED to WAITING_FOR_RESOURCES."""
+_PATIENCE_SECONDS: Final = 60.0
+"""Simulated: how long a node looks for chips, where the zone makes it wait no longer."""
+_PORT: Final = 8470
+_USUAL_DISK_GB: Final = 100
+"""Of a boot disk. Source: docs.cloud.google.com/tpu/docs, boot disk of TPU VMs, read 2026-11."""
+_LONGEST_FLEX_SECONDS: Final = 7 * 86_400
+"""Source: docs.cloud.google.com/tpu/docs/queued-resources, flex-start, read 2026-11."""
+_VERSIONS: Final[Mapping[str, Any]] = {
+    "v2": Node.ApiVersion.V2,
+    "v2alpha1": Node.ApiVersion.V2_ALPHA1,
+}
+_States: Final[Any] = Node.State
+_Queued: Final[Any] = QueuedResourceState.State
+_By: Final[Any] = QueuedResourceState.StateInitiator
+_DELETABLE: Final[frozenset[Any]] = frozenset(
+    {
+        *(_Queued.CREATING, _Queued.ACCEPTED, _Queued.WAITING_FOR_RESOURCES),
+        *(_Queued.FAILED, _Queued.SUSPENDED),
+    }
+)
+"""Without force."""
+
+
+def _bad(told: str) -> Refused:
+    """Refuse what a request asks for."""
+    return invalid(f"Cloud TPU received a bad request. {told} {_eid()}")
+
+
+def _eid() -> str:
+    """Return the id of an error that Google can look up."""
+    return f"[EID: 0x{uuid.uuid4().hex[:16]}]"
+
+
+def _wrong_state(verb: str, state: str) -> Refused:
+    words = f"Cloud TPU received a bad request. {verb} is not supported while in state {state}."
+    return Refused("FAILED_PRECONDITION", words)
+
+
+def _no_capacity(zone: str) -> Refused:
+    """All chips are taken; told in the operation of a node, never of a queued resource."""
+    return Refused(
+        "RESOURCE_EXHAUSTED",
+        f'There is no more capacity in the zone "{zone}"; you can try in another zone where Cloud'
+        " TPU Nodes are offered (see https://cloud.google.com/tpu/docs/regions) " + _eid(),
+    )
+
+
+def _no_reservation() -> Refused:
+    """Nothing is reserved here."""
+    return Refused(
+        "FAILED_PRECONDITION",
+        "Insufficient reserved capacity. Contact customer support to increase your reservation. "
+        + _eid(),
+    )
+
+
+def _over_quota(project: Project, pool: str, zone: str) -> Refused:
+    """More chips than a pool allows."""
+    said, region = project.knobs.tpu_quotas, zone.rpartition("-")[0]
+    by_region = f"{pool}@{region}" in said and f"{pool}@{zone}" not in said
+    kind, where = ("Region", f"region {region}") if by_region else ("Zone", f"zone {zone}")
+    begins = "TPUV6EPreemptible" if pool.endswith("preemptible") else "TPUV6E"
+    limit = tpu_zones.limit_of(project, pool, zone)
+    told = (
+        f"Quota limit '{begins}PerProjectPer{kind}ForTPUAPI' has been exceeded. Limit: {limit} in"
+        f" {where}."
+    )
+    violation = QuotaFailure.Violation(subject=f"project:{project.id}", description=told)
+    return Refused("RESOURCE_EXHAUSTED", told, details=[QuotaFailure(violations=[violation])])
+
+
+def _now() -> Any:
+    """Return this moment as messages hold it."""
+    return datetime.now(UTC)
+
+
+def _full(project: Project, zone: str, collection: str, short: str) -> str:
+    return f"projects/{project.id}/locations/{zone}/{collection}/{short}"
+
+
+def _begin(project: Project, verb: str, target: str, version: str = "v2") -> Operation:
+    """Begin an operation on `target`, a full name."""
+    drawn = uuid.uuid4().hex
+    last = f"operation-{int(time.time() * 1000)}-{drawn[:13]}-{drawn[13:21]}-{drawn[21:29]}"
+    told = OperationMetadata(
+        create_time=_now(),
+        target=target,
+        verb=verb,
+        api_version=version,
+        cancel_requested=False,
+    )
+    return serving.opened(project, _full(project, target.split("/")[3], "operations", last), told)
+
+
+def _metadata(operation: Operation) -> OperationMetadata:
+    told = OperationMetadata()
+    operation.metadata.Unpack(OperationMetadata.pb(told))
+    return told
+
+
+class _Resource:
+    """A queued resource or a node, found by its full name; it lives by itself."""
+
+    table: ClassVar[str]
+
+    def __init__(self, world: World, project: Project, name: str) -> None:
+        self.world, self.project, self.name = world, project, name
+        self.zone, self.short = name.split("/")[3], name.rpartition("/")[2]
+
+    @property
+    def rows(self) -> dict[str, Any]:
+        """All of its kind."""
+        found: dict[str, Any] = getattr(self.project, self.table)
+        return found
+
+    @property
+    def message(self) -> Any:
+        """As it is kept."""
+        return self.rows[self.name]
+
+    @property
+    def life(self) -> TpuLife:
+        """How far it is."""
+        return self.project.tpu_lives[self.name]
+
+    def after(self, simulated: float) -> bool:
+        """Say whether so many seconds have passed since its state began."""
+        return (time.time() - self.life.since) * self.project.knobs.tpu_clock >= simulated
+
+    def finish(self, answer: Any) -> None:
+        """End the operations that are open on it, with a message or with Refused."""
+        for name in self.life.operations:
+            operation = self.project.operations.get(name)
+            if operation is None or operation.done:
+                continue
+            told = _metadata(operation)
+            told.end_time = _now()
+            operation.metadata.Pack(OperationMetadata.pb(told))
+            if isinstance(answer, Refused):
+                serving.failed(operation, answer)
+            else:
+                serving.succeeded(operation, answer)
+        self.life.operations = []
+        self.world.keep(self.project)
+
+    def forget(self) -> None:
+        """Let it be there no more."""
+        self.rows.pop(self.name, None)
+        self.project.tpu_lives.pop(self.name, None)
+        self.project.queued_more.pop(self.name, None)
+        self.world.keep(self.project)
+
+    def watch(self) -> None:
+        """Let it live on, until nothing more happens to it by itself."""
+        self.world.tasks.start_soon(self._live)
+
+    async def _live(self) -> None:
+        while True:
+            known = self.world.projects.get(self.project.id) is self.project
+            if not (known and self.name in self.rows and self.step()):
+                return
+            await anyio.sleep(_RHYTHM_SECONDS)
+
+    def step(self) -> bool:
+        """Do what its state asks for; say whether to look again."""
+        raise NotImplementedError
+
+
+class _Node(_Resource):
+    table = "nodes"
+
+    @property
+    def row(self) -> Tpu:
+        """Its place in the quota: its own, or that of who asked for it."""
+        queued = self.message.queued_resource
+        short = queued.rpartition("/")[2] if queued else f"nodes/{self.short}"
+        return self.project.tpus[f"queued/{self.zone}/{short}"]
+
+    @property
+    def vm(self) -> vm.Vm | None:
+        """Its VM, if there is one."""
+        return vm.vm_of(self.world, self.project, "queued", self.zone, self.short)
+
+    def become(self, state: Any) -> None:
+        """Change its state."""
+        self.message.state = state
+        self.life.since = time.time()
+        self.world.keep(self.project)
+
+    def turn(self, state: Any, operation: Operation) -> None:
+        """Begin to make, stop, start or delete it; the operation ends with that."""
+        self.life.operations.append(operation.name)
+        self.become(state)
+        if state not in {_States.CREATING, _States.STARTING}:
+            self.end_vm()
+        self.watch()
+
+    def make(self, asked: Node, *, version: str, queued: str = "") -> None:
+        """Let it be created; `queued` is the full name of who asked for it."""
+        project, node = self.project, Node(asked)
+        node.name, node.queued_resource = self.name, queued
+        node.accelerator_type = _accelerator_of(asked)
+        node.state, node.create_time = _States.CREATING, _now()
+        node.id = uuid.uuid4().int >> 65
+        node.api_version = _VERSIONS[version]
+        if not node.network_configs:
+            node.network_config.network = f"projects/{project.id}/global/networks/default"
+        usual = f"{project.number}-compute@developer.gserviceaccount.com"
+        node.service_account.email = asked.service_account.email or usual
+        node.service_account.scope = list(asked.service_account.scope) or [
+            "https://www.googleapis.com/auth/cloud-platform"
+        ]
+        project.nodes[self.name] = node
+        project.tpu_lives[self.name] = TpuLife(since=time.time(), served_by=version)
+
+    def boot(self) -> None:
+        """Start the VM of a node that is up."""
+        node = self.message
+        configs = [*node.network_configs, node.network_config]
+        disk = self.project.queued_more.get(node.queued_resource, {}).get("bootDiskConfig", {})
+        spec = VmSpec(
+            plane="queued",
+            zone=self.zone,
+            id=self.short,
+            accelerator=node.accelerator_type,
+            metadata=dict(node.metadata),
+            tags=tuple(node.tags),
+            network=_network_of(node),
+            service_account=node.service_account.email,
+            scopes=tuple(node.service_account.scope),
+            external=any(one.enable_external_ips for one in configs),
+            disk_gb=int(disk.get("diskSizeGb") or _USUAL_DISK_GB),
+            has_docker=True,
+        )
+        vm.start(self.world, self.project, spec)
+
+    def end_vm(self) -> None:
+        """Tell its VM to be gone, if there is one."""
+        running = self.vm
+        if running:
+            running.end(at_once=True)
+
+    def ready(self) -> None:
+        """Let it be up."""
+        self.become(_States.READY)
+        self.message.health = Node.Health.HEALTHY
+        self.boot()
+        self.finish(self.message)
+
+    def is_away(self) -> bool:
+        """Say whether its time is over and its VM is gone."""
+        return self.after(self.project.knobs.tpu_delete_seconds) and self.vm is None
+
+    def preempt(self) -> bool:
+        """Take the chips of one back that nobody queued: it stays as PREEMPTED."""
+        if self.message.state != _States.READY:
+            return False
+        self.become(_States.PREEMPTED)
+        tpu_zones.give_back(self.row)
+        self.end_vm()
+        return True
+
+    def step(self) -> bool:
+        """Do what its state asks for; the queued resource does it for one that is its own."""
+        state, owned = self.message.state, bool(self.message.queued_resource)
+        if state == _States.STARTING or (state == _States.CREATING and not owned):
+            return self._get_chips()
+        leaves = state == _States.STOPPING or (state == _States.DELETING and not owned)
+        if not leaves:
+            return False
+        if not self.is_away():
+            return True
+        if state == _States.STOPPING:
+            tpu_zones.give_back(self.row)
+            self.become(_States.STOPPED)
+            self.finish(self.message)
+        else:
+            self.finish(Empty())
+            tpu_zones.gone(self.project, self.row)
+            self.forget()
+        return False
+
+    def _get_chips(self) -> bool:
+        known = tpu_zones.capacity_zone(self.project, self.zone)
+        if self.row.given:
+            if not self.after(self.project.knobs.tpu_provision_seconds):
+                return True
+            self.ready()
+            return False
+        if tpu_zones.take(self.project, self.row):
+            self.life.since = time.time()
+        elif self.after(_PATIENCE_SECONDS + (known.wait_seconds if known else 0)):
+            self.finish(_no_capacity(self.zone))
+            if self.message.state == _States.STARTING:
+                self.become(_States.STOPPED)
+            else:
+                tpu_zones.gone(self.project, self.row)
+                self.forget()
+            return False
+        return True
+
+
+class _QueuedResource(_Resource):
+    table = "queued_resources"
+
+    @property
+    def state(self) -> Any:
+        """Of it."""
+        return _Queued(self.message.state.state)
+
+    @property
+    def row(self) -> Tpu:
+        """Its place in the quota."""
+        return self.project.tpus[f"queued/{self.zone}/{self.short}"]
+
+    @property
+    def asked(self) -> Any:
+        """What it asks for: a node, and its id."""
+        return self.message.tpu.node_spec[0]
+
+    @property
+    def node(self) -> _Node:
+        """Its node, whether it is there or not."""
+        name = _full(self.project, self.zone, "nodes", self.asked.node_id)
+        return _Node(self.world, self.project, name)
+
+    @property
+    def has_node(self) -> bool:
+        """Whether there is a node that is its own."""
+        found = self.project.nodes.get(self.node.name)
+        return found is not None and found.queued_resource == self.name
+
+    def become(self, state: Any, initiator: Any = None, error: Refused | None = None) -> None:
+        """Change its state; of a failure its error is told."""
+        told = QueuedResourceState(state=state)
+        if initiator is not None:
+            told.state_initiator = initiator
+        if error:
+            told.failed_data = QueuedResourceState.FailedData(error=error.as_status)
+        self.message.state = told
+        self.life.since = time.time()
+        self.world.keep(self.project)
+
+    def leave(self, state: Any, initiator: Any) -> None:
+        """Begin to be SUSPENDED, or deleted, and take its node away."""
+        self.become(state, initiator)
+        if self.has_node:
+            by_user = initiator == _By.USER
+            self.node.message.state = _States.DELETING if by_user else _States.PREEMPTED
+            self.node.end_vm()
+        self.watch()
+
+    def step(self) -> bool:
+        """Do what its state asks for."""
+        steps: Mapping[Any, Callable[[], bool]] = {
+            _Queued.CREATING: self._be_admitted,
+            _Queued.ACCEPTED: self._be_queued,
+            _Queued.WAITING_FOR_RESOURCES: self._wait,
+            _Queued.PROVISIONING: self._provision,
+            _Queued.ACTIVE: self._run,
+            _Queued.SUSPENDING: self._go,
+            _Queued.DELETING: self._go,
+        }
+        return self.state in steps and steps[self.state]()
+
+    def _be_admitted(self) -> bool:
+        known = tpu_zones.capacity_zone(self.project, self.zone)
+        flex = self.row.provisioning == "flex-start"
+        if flex and known and "flex-start" not in known.accepts:
+            if not self.after(_REFUSAL_SECONDS):
+                return True
+            self.finish(
+                invalid(
+                    "FLEX_START provisioning model is not supported for accelerator type"
+                    f' "{_accelerator_of(self.asked.node)}" in location "{self.zone}"'
+                )
+            )
+            tpu_zones.gone(self.project, self.row)
+            self.forget()
+            return False
+        if self.after(_ADMISSION_SECONDS):
+            self.become(_Queued.ACCEPTED)
+            self.finish(self.message)
+            if self.node.name in self.project.nodes:
+                self._fail_for_node()
+        return True
+
+    def _fail_for_node(self) -> None:
+        words = f"already_exists: node '{self.node.short}' already exists"
+        self.become(_Queued.FAILED, error=Refused("ALREADY_EXISTS", words))
+
+    def _be_queued(self) -> bool:
+        if self.after(_QUEUED_SECONDS) and self._age() >= (_bound(self.message, "after") or 0):
+            self.become(_Queued.WAITING_FOR_RESOURCES)
+        return True
+
+    def _age(self) -> float:
+        return (time.time() - self.row.asked) * self.project.knobs.tpu_clock
+
+    def _wait(self) -> bool:
+        until = _bound(self.message, "until")
+        known = tpu_zones.capacity_zone(self.project, self.zone)
+        if until is not None and self._age() > until:  # Google's wording is not known
+            words = (
+                "The queued resource could not be provisioned within its valid until constraint."
+            )
+            self.become(_Queued.FAILED, error=Refused("DEADLINE_EXCEEDED", words))
+        elif (
+            known
+            and self.row.provisioning in known.accepts
+            and tpu_zones.take(self.project, self.row)
+        ):
+            self._make_node()
+        return True
+
+    def _make_node(self) -> None:
+        if self.node.name in self.project.nodes:
+            tpu_zones.give_back(self.row)
+            self._fail_for_node()
+            return
+        self.node.make(self.asked.node, version=self.life.served_by, queued=self.name)
+        self.node.message.scheduling_config.spot = self.row.provisioning == "spot"
+        self.become(_Queued.PROVISIONING)
+
+    def _provision(self) -> bool:
+        if self.after(self.project.knobs.tpu_provision_seconds):
+            self.become(_Queued.ACTIVE)
+            self.node.ready()
+        return True
+
+    def _run(self) -> bool:
+        longest = _run_seconds(self.project.queued_more.get(self.name, {}))
+        if longest is None:
+            return False
+        if (time.time() - self.life.since) * self.project.knobs.tpu_run_clock > longest:
+            self.leave(_Queued.SUSPENDING, _By.SERVICE)
+            return False
+        return True
+
+    def _go(self) -> bool:
+        away = self.after(self.project.knobs.tpu_delete_seconds)
+        if not away or (self.has_node and self.node.vm):
+            return True
+        if self.has_node:
+            self.node.forget()
+        if self.state == _Queued.SUSPENDING:
+            tpu_zones.give_back(self.row)
+            self.become(_Queued.SUSPENDED, _By(self.message.state.state_initiator))
+            self.finish(Empty())
+        else:
+            self.finish(Empty())
+            tpu_zones.gone(self.project, self.row)
+            self.forget()
+        return False
+
+
+def _bound(asked: QueuedResource, which: str) -> float | None:
+    """Return how long after its creation a request may be fulfilled: first, or still at all."""
+    policy, created = asked.queueing_policy, asked.create_time
+    if f"valid_{which}_duration" in policy:
+        return float(getattr(policy, f"valid_{which}_duration").total_seconds())
+    at: Any = None
+    if f"valid_{which}_time" in policy:
+        at = getattr(policy, f"valid_{which}_time")
+    elif "valid_interval" in policy:
+        end = {"after": "start_time", "until": "end_time"}[which]
+        if policy.valid_interval.HasField(end):
+            at = getattr(policy.valid_interval, end).ToDatetime(tzinfo=UTC)
+    return float((at - created).total_seconds()) if at else None
+
+
+def _run_seconds(more: Mapping[str, Any]) -> float | None:
+    """Return the time that a VM may run; None is for ever."""
+    said = more.get("runDuration", {}).get("maxRunDuration")
+    return float(said.removesuffix("s")) if said else None
+
+
+def _is_spot(asked: QueuedResource) -> bool:
+    scheduling = [one.node.scheduling_config for one in asked.tpu.node_spec]
+    return "spot" in asked or any(one.spot or one.preemptible for one in scheduling)
+
+
+def _accelerator_of(node: Node) -> str:
+    """Return v6e-4 or the like, said in either way."""
+    if node.accelerator_type:
+        return node.accelerator_type
+    config = node.accelerator_config
+    known = config.type_ == AcceleratorConfig.Type.V6E
+    by_topology = {topology: name for name, topology in _TOPOLOGIES.items()}
+    return by_topology.get(config.topology, "") if known else ""
+
+
+def _network_of(node: Node) -> str:
+    return str([*node.network_configs, node.network_config][0].network or "default").rpartition(
+        "/"
+    )[2]
+
+
+_ID: Final = r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?"
+_LABEL: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}=[a-z0-9_-]{0,63}")
+_MOST_LABELS: Final = 64
+_MOST_METADATA: Final = 256 * 1024
+"""Bytes of one value. Source: docs.cloud.google.com/compute/docs/metadata, read 2026-11."""
+_ACT: Final = "iam.serviceAccounts.actAs"
+
+
+def _check_node(project: Project, zone: str, node_id: str, node: Node) -> None:
+    """Refuse what a node cannot be."""
+    known, accelerator = tpu_zones.capacity_zone(project, zone), _accelerator_of(node)
+    if known is None:
+        raise _bad(f'The requested zone "{zone}" is not supported.')
+    if not re.fullmatch(_ID, node_id):
+        raise _bad(f'Invalid node id "{node_id}".')
+    if node.accelerator_type and "accelerator_config" in node:
+        raise _bad("Only one of accelerator_type and accelerator_config can be specified.")
+    if accelerator not in known.accelerators:
+        said = accelerator or "unspecified"
+        raise _bad(
+            f'The requested accelerator configuration for accelerator type, "{said}", could not be'
+            f' found in the zonal accelerator configurations for "{zone}".; the accelerator {said}'
+            f" was not found in zone {zone}"
+        )
+    if node.runtime_version not in VERSIONS:
+        raise _bad(f'The requested runtime version "{node.runtime_version}" is not found.')
+    if node.scheduling_config.reserved:
+        raise _no_reservation()
+    _check_words(node)
+    if "network_config" in node and node.network_configs:
+        raise _bad("network_config and network_configs are mutually exclusive.")
+    network = _network_of(node)
+    if network != "default":
+        path = f"projects/{project.id}/global/networks/{network}"
+        raise _bad(f"The resource '{path}' was not found")
+    email = node.service_account.email
+    ours = email.endswith(f"@{project.id}.iam.gserviceaccount.com")
+    if project.denies(_ACT) or (ours and email not in project.accounts):
+        raise not_permitted(_ACT, f"projects/-/serviceAccounts/{email or 'default'}")
+
+
+def _check_words(node: Node) -> None:
+    if len(node.labels) > _MOST_LABELS:
+        raise invalid("Too many labels.")
+    for key, value in node.labels.items():
+        if not _LABEL.fullmatch(f"{key}={value}"):
+            raise _bad(f'Invalid label "{key}": "{value}".')
+    for tag in node.tags:
+        if not re.fullmatch(_ID, tag):
+            raise _bad(f'Invalid tag "{tag}".')
+    for key, value in node.metadata.items():
+        if len(value.encode()) > _MOST_METADATA:
+            raise _bad(f'The value of metadata "{key}" is larger than 262144 bytes.')
+
+
+def _provisioning(project: Project, asked: QueuedResource, more: Mapping[str, Any]) -> str:
+    """Return on-demand, spot or flex-start.
+
+    A run duration without flex-start is refused: whether Google takes it is not known.
+
+    Raises:
+        Refused: What was said contradicts itself.
+    """
+    model, spot = more.get("provisioningModel", ""), _is_spot(asked)
+    usual = "STANDARD" if project.knobs.tpu_spot_by_name else ""
+    if spot and (model or usual) in {"STANDARD", "FLEX_START"}:  # reports, 2026-02 to 2026-08
+        raise invalid(f"{model or usual} provisioning model is incompatible with spot requests")
+    if model == "RESERVATION_BOUND" or asked.reservation_name:
+        raise _no_reservation()
+    if model != "FLEX_START":
+        if more.get("runDuration"):
+            raise _bad("run_duration is only supported for FLEX_START.")
+        return "spot" if spot or model == "SPOT" else "on-demand"
+    seconds = _run_seconds(more)
+    if seconds is None:
+        raise _bad("FLEX_START requires run_duration.max_run_duration.")
+    if not 0 < seconds <= _LONGEST_FLEX_SECONDS:
+        raise _bad("max_run_duration must be positive and at most 7 days.")
+    return "flex-start"
+
+
+def _ask(project: Project, zone: str, row_id: str, node: Node, provisioning: str) -> Tpu:
+    """Count a request against its quota.
+
+    Raises:
+        Refused: It goes beyond that.
+    """
+    accelerator = _accelerator_of(node)
+    chips = tpu_zones.chips_of(accelerator)
+    pool = tpu_zones.exceeded(project, "queued", provisioning, zone, chips)
+    if pool:
+        raise _over_quota(project, pool, zone)
+    return tpu_zones.asked(project, "queued", zone, row_id, accelerator, provisioning)
+
+
+class _Kind(Kind):
+    """Whatever lies in a zone that has, or may have, TPUs."""
+
+    types = "google.cloud.tpu_v2.types"
+    pages = (1000, 1000)
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def normal(self, project: Project, pattern: str, name: str) -> str:
+        """Return a name with the project's id; its zone must be one with TPUs, or `-` for all."""
+        found = super().normal(project, pattern, name)
+        zone = found.split("/")[3]
+        if zone != "-" and tpu_zones.capacity_zone(project, zone) is None:
+            words = f"Location {zone} is not found or access is unauthorized."
+            raise Refused("PERMISSION_DENIED", words)
+        return found
+
+    def missing(self, _project: Project, name: str) -> Refused:
+        """Refuse to find one that is not there."""
+        return not_found("Resource", name)
+
+
+class _AcceleratorTypes(_Kind):
+    noun, collection, permission = "AcceleratorType", "acceleratorTypes", "tpu.acceleratortypes"
+    verbs = ("Get", "List")
+
+    def rows(self, project: Project) -> MutableMapping[str, Any]:
+        """Return what each zone has."""
+        configs = {
+            name: [AcceleratorConfig(type_=AcceleratorConfig.Type.V6E, topology=topology)]
+            for name, topology in _TOPOLOGIES.items()
+        }
+        zones = project.knobs.tpu_zones or tpu_zones.ZONES
+        names = [
+            (_full(project, zone, self.collection, one), one)
+            for zone, known in sorted(zones.items())
+            for one in known.accelerators
+        ]
+        return {
+            name: AcceleratorType(name=name, type_=one, accelerator_configs=configs.get(one, []))
+            for name, one in names
+        }
+
+
+class _RuntimeVersions(_Kind):
+    noun, collection, permission = "RuntimeVersion", "runtimeVersions", "tpu.runtimeversions"
+    verbs = ("Get", "List")
+
+    def rows(self, project: Project) -> MutableMapping[str, Any]:
+        """Return the same for each zone."""
+        zones = sorted(project.knobs.tpu_zones or tpu_zones.ZONES)
+        names = [_full(project, zone, self.collection, one) for zone in zones for one in VERSIONS]
+        return {name: RuntimeVersion(name=name, version=name.rpartition("/")[2]) for name in names}
+
+
+class _Nodes(_Kind):
+    noun, collection, permission, table = "Node", "nodes", "tpu.nodes", "nodes"
+
+    def methods(self) -> dict[str, Method]:
+        """Return them, with stop and start."""
+        return {
+            **super().methods(),
+            "StopNode": self.method("StopNode", self.stop, "stop"),
+            "StartNode": self.method("StartNode", self.start, "start"),
+        }
+
+    def told(self, project: Project, row: Node) -> Node:
+        """Return a node with the addresses that its VM has now."""
+        shown, running = Node(row), _Node(self.world, project, row.name).vm
+        down = {_States.STOPPING, _States.STOPPED, _States.STARTING}
+        if running and row.state not in down:
+            endpoint = NetworkEndpoint(ip_address=running.internal_ip, port=_PORT)
+            if running.external_ip:
+                endpoint.access_config = AccessConfig(external_ip=running.external_ip)
+            shown.network_endpoints = [endpoint]
+        return shown
+
+    async def create(self, world: World, project: Project, request: Any) -> Operation:
+        """Make a node that nobody queued."""
+        zone = request.parent.rpartition("/")[2]
+        node_id = request.node_id or f"tpu-{uuid.uuid4().hex[:12]}"
+        _check_node(project, zone, node_id, request.node)
+        made = _Node(world, project, _full(project, zone, "nodes", node_id))
+        if made.name in project.nodes:
+            raise self.taken(project, made.name)
+        scheduling = request.node.scheduling_config
+        provisioning = "spot" if scheduling.spot or scheduling.preemptible else "on-demand"
+        _ask(project, zone, f"nodes/{node_id}", request.node, provisioning)
+        made.make(request.node, version="v2")
+        operation = _begin(project, "create", made.name)
+        made.turn(_States.CREATING, operation)
+        return operation
+
+    async def delete(self, world: World, project: Project, request: Any) -> Operation:
+        """Delete a node; who queued it is SUSPENDED then."""
+        node = self.find(project, request.name)
+        if node.state == _States.DELETING:
+            raise _wrong_state("delete", node.state.name)
+        operation = _begin(project, "delete", node.name)
+        if not node.queued_resource:
+            _Node(world, project, node.name).turn(_States.DELETING, operation)
+            return operation
+        queued = _QueuedResource(world, project, node.queued_resource)
+        queued.life.operations.append(operation.name)
+        if queued.state != _Queued.SUSPENDING:
+            queued.leave(_Queued.SUSPENDING, _By.USER)
+        return operation
+
+    async def stop(self, world: World, project: Project, request: Any) -> Operation:
+        """Stop one; spot and flex-start cannot be. Source: Google's guides, read 2026-11."""
+        node = _Node(world, project, self.find(project, request.name).name)
+        state, provisioning = node.message.state, node.row.provisioning
+        if provisioning != "on-demand":
+            raise _wrong_state("stop", f"{state.name} ({provisioning})")
+        if state != _States.READY:
+            raise _wrong_state("stop", state.name)
+        operation = _begin(project, "stop", node.name)
+        node.turn(_States.STOPPING, operation)
+        return operation
+
+    async def start(self, world: World, project: Project, request: Any) -> Operation:
+        """Start one that is stopped."""
+        node = _Node(world, project, self.find(project, request.name).name)
+        if node.message.state != _States.STOPPED:
+            raise _wrong_state("start", node.message.state.name)
+        operation = _begin(project, "start", node.name)
+        node.turn(_States.STARTING, operation)
+        return operation
+
+
+class _QueuedResources(_Kind):
+    """There are no permissions of their own; those of nodes count."""
+
+    noun, collection, permission = "QueuedResource", "queuedResources", "tpu.nodes"
+    table = "queued_resources"
+
+    async def create(self, world: World, project: Project, request: Any) -> Operation:
+        """Queue a request."""
+        return self.queue(world, project, request, {}, "v2")
+
+    def queue(
+        self,
+        world: World,
+        project: Project,
+        request: CreateQueuedResourceRequest,
+        more: dict[str, Any],
+        version: str,
+    ) -> Operation:
+        """Queue a request; `more` is what v2alpha1 alone can say.
+
+        Raises:
+            Refused: As Google says it.
+        """
+        zone = request.parent.rpartition("/")[2]
+        queued_id = request.queued_resource_id or f"qr-{uuid.uuid4().hex[:12]}"
+        name = _full(project, zone, self.collection, queued_id)
+        known = project.tpu_lives.get(name)
+        if known and request.request_id and known.request_id == request.request_id:
+            begun: Operation = project.operations[known.created_by]
+            return begun
+        asked = QueuedResource(request.queued_resource)
+        asked.name, asked.create_time = name, _now()
+        asked.state = QueuedResourceState(state=_Queued.CREATING)
+        self._check(project, zone, queued_id, asked)
+        provisioning = _provisioning(project, asked, more)
+        if name in project.queued_resources:
+            raise self.taken(project, name)
+        row = _ask(project, zone, queued_id, asked.tpu.node_spec[0].node, provisioning)
+        operation = _begin(project, "create", name, version)
+        project.queued_resources[name], project.queued_more[name] = asked, more
+        project.tpu_lives[name] = TpuLife(
+            since=row.asked,
+            operations=[operation.name],
+            request_id=request.request_id,
+            created_by=operation.name,
+            served_by=version,
+        )
+        _QueuedResource(world, project, name).watch()
+        return operation
+
+    def _check(self, project: Project, zone: str, queued_id: str, asked: QueuedResource) -> None:
+        if not re.fullmatch(_ID, queued_id):
+            raise _bad(f'Invalid resource id "{queued_id}".')
+        if len(asked.tpu.node_spec) != 1:
+            raise _bad("Exactly one node_spec must be specified.")
+        [spec] = asked.tpu.node_spec
+        if spec.parent not in {
+            f"projects/{p}/locations/{zone}" for p in (project.id, project.number)
+        }:
+            raise _bad(f'The parent "{spec.parent}" of node_spec is not that of the request.')
+        if "multislice_params" in spec:
+            raise _bad("Multislice is not available for this accelerator type.")
+        _check_node(project, zone, spec.node_id, spec.node)
+        until = _bound(asked, "until")
+        if until is not None and until <= 0:
+            raise _bad("valid_until must be in the future.")
+
+    async def delete(self, world: World, project: Project, request: Any) -> Operation:
+        """Delete one, with its node by force."""
+        return self.remove(world, project, request, "v2")
+
+    def remove(
+        self, world: World, project: Project, request: DeleteQueuedResourceRequest, version: str
+    ) -> Operation:
+        """Delete one, with its node by force.
+
+        Raises:
+            Refused: There is none, it is being deleted, or it has a node and is not forced.
+        """
+        queued = _QueuedResource(world, project, self.find(project, request.name).name)
+        if queued.state == _Queued.DELETING:
+            raise _wrong_state("delete", queued.state.name)
+        if not request.force and queued.state not in _DELETABLE:
+            raise Refused(
+                "FAILED_PRECONDITION",
+                f"Queued resource in state {queued.state.name} cannot be deleted: delete its nodes"
+                f" first, or set force. {_eid()}",
+            )
+        if queued.state == _Queued.CREATING:
+            queued.finish(queued.message)
+        queued.leave(_Queued.DELETING, _By.USER)
+        operation = _begin(project, "delete", queued.name, version)
+        queued.life.operations.append(operation.name)
+        return operation
+
+
+def mount(server: grpc.aio.Server, world: World) -> None:
+    """Serve v2."""
+    kinds = (_AcceleratorTypes, _RuntimeVersions, _Nodes, _QueuedResources)
+    serve(server, world, _V2, "tpu", *(kind(world) for kind in kinds))
+
+
+def resume(world: World) -> None:
+    """Go on with what an earlier process began; VMs that were up boot again."""
+    for project in world:
+        for name in tuple(project.queued_resources):
+            _QueuedResource(world, project, name).watch()
+        for name, node in tuple(project.nodes.items()):
+            if node.state == _States.READY:
+                _Node(world, project, name).boot()
+            _Node(world, project, name).watch()
+
+
+async def forget(world: World, project: Project) -> None:
+    """End the VMs of a project that is known no more, of either control plane."""
+    mine = [one for key, one in world.live.items() if key.startswith(f"{project.id}/")]
+    vms = [one for one in mine if isinstance(one, vm.Vm)]
+    for one in vms:
+        one.end(at_once=True)
+    for one in vms:
+        await one.ended.wait()
+
+
+def preempt(world: World, project: Project, zone: str, tpu_id: str) -> bool:
+    """Take the chips of a queued resource, or of a node, back; False if it has none.
+
+    `tpu_id` is the id of either.
+    """
+    node = project.nodes.get(_full(project, zone, "nodes", tpu_id))
+    owner = node.queued_resource if node else _full(project, zone, "queuedResources", tpu_id)
+    if owner not in project.queued_resources:
+        return node is not None and _Node(world, project, node.name).preempt()
+    queued = _QueuedResource(world, project, owner)
+    if queued.state not in {_Queued.PROVISIONING, _Queued.ACTIVE}:
+        return False
+    queued.leave(_Queued.SUSPENDING, _By.SERVICE)
+    return True
+
+
+_ALPHA: Final = "google.cloud.tpu.v2alpha1"
+_OWN: Final = ("provisioningModel", "runDuration")
+"""Fields of a queued resource that v2 does not have. Source: discovery document tpu.v2alpha1."""
+_DISK: Final = "bootDiskConfig"
+"""The same of a node."""
+_MODELS: Final = ("STANDARD", "SPOT", "RESERVATION_BOUND", "FLEX_START")
+_DURATION: Final = re.compile(r"[0-9]+(\.[0-9]{1,9})?s")
+_ANY_QUERY: Final = frozenset({"alt", "$alt", "prettyPrint", "fields", "key", "quotaUser"})
+
+Answer = Callable[[Project, Request, str], Awaitable[dict[str, Any]]]
+
+
+def routes(world: World) -> Sequence[BaseRoute]:
+    """Serve queued resources of v2alpha1, and their operations."""
+    kind = _QueuedResources(world)
+
+    async def create(project: Project, request: Request, path: str) -> dict[str, Any]:
+        asked, more = _read(await request.body())
+        parent, query = path.rpartition("/")[0], request.query_params
+        made = CreateQueuedResourceRequest(
+            parent=parent,
+            queued_resource_id=query.get("queuedResourceId", ""),
+            queued_resource=asked,
+            request_id=query.get("requestId", ""),
+        )
+        return _operation(project, kind.queue(world, project, made, more, "v2alpha1"))
+
+    async def listed(project: Project, request: Request, path: str) -> dict[str, Any]:
+        size, token = (request.query_params.get(name, "") for name in ("pageSize", "pageToken"))
+        if size and not size.isdecimal():
+            raise invalid(f"Invalid value at 'page_size' (TYPE_INT32), \"{size}\"")
+        parent = kind.normal(project, kind.parent, path.rpartition("/")[0])
+        rows = list(kind.listed(project, parent))
+        page, following = page_of(rows, int(size or 0), token, most=kind.pages[1])
+        found = {"queuedResources": [_shown(project, one) for one in page]} if page else {}
+        return found | ({"nextPageToken": following} if following else {})
+
+    async def get(project: Project, _request: Request, path: str) -> dict[str, Any]:
+        return _shown(project, kind.find(project, path))
+
+    async def delete(project: Project, request: Request, path: str) -> dict[str, Any]:
+        force = request.query_params.get("force", "false")
+        if force not in {"true", "false"}:
+            raise invalid(f"Invalid value at 'force' (TYPE_BOOL), \"{force}\"")
+        asked = DeleteQueuedResourceRequest(name=path, force=force == "true")
+        return _operation(project, kind.remove(world, project, asked, "v2alpha1"))
+
+    async def operation(project: Project, _request: Request, path: str) -> dict[str, Any]:
+        found = project.operations.get(re.sub(r"^projects/[^/]+", f"projects/{project.id}", path))
+        if found is None:
+            raise not_found("Operation", path)
+        return _operation(project, found)
+
+    parent = "/v2alpha1/projects/{project}/locations/{zone}"
+    many, one = f"{parent}/queuedResources", f"{parent}/queuedResources/{{id}}"
+    rows: tuple[tuple[str, str, str, str, tuple[str, ...], Answer], ...] = (
+        ("POST", many, "CreateQueuedResource", "create", ("queuedResourceId", "requestId"), create),
+        ("GET", many, "ListQueuedResources", "list", ("pageSize", "pageToken"), listed),
+        ("GET", one, "GetQueuedResource", "get", (), get),
+        ("DELETE", one, "DeleteQueuedResource", "delete", ("force", "requestId"), delete),
+    )
+    path, may = f"{parent}/operations/{{id}}", "tpu.operations.get"
+    return [
+        *(
+            _alpha_route(world, verb, where, name, f"tpu.nodes.{may}", known, answer)
+            for verb, where, name, may, known, answer in rows
+        ),
+        _alpha_route(world, "GET", path, "GetOperation", may, (), operation),
+    ]
+
+
+def _alpha_route(
+    world: World,
+    verb: str,
+    path: str,
+    name: str,
+    permission: str,
+    known: Sequence[str],
+    answer: Answer,
+) -> BaseRoute:
+    async def admitted(project: Project, request: Request) -> Response:
+        here = request.url.path.removeprefix("/v2alpha1/")
+        try:
+            if API not in project.apis:
+                raise serving.disabled(project, API)
+            if project.denies(permission):
+                raise not_permitted(permission, here)
+            for word in request.query_params:
+                if word not in {*known, *_ANY_QUERY}:
+                    raise invalid(
+                        f'Invalid JSON payload received. Unknown name "{word}": Cannot bind query'
+                        " parameter. Field 'x' could not be found in request message."
+                    )
+            return JSONResponse(await answer(project, request, here))
+        except Refused as refused:
+            return serving.of(refused)
+
+    return serving.rest(world, verb, path, f"{_ALPHA}.Tpu/{name}", admitted, serving.of)
+
+
+def _read(sent: bytes) -> tuple[QueuedResource, dict[str, Any]]:
+    """Return what v2 knows of a body, and what it does not.
+
+    Raises:
+        Refused: A field is unknown, or a value is of another type.
+    """
+    resource, more = QueuedResource(), dict[str, Any]()
+    try:
+        body = json.loads(sent or b"{}")
+        for holder, name in [(body, name) for name in _OWN] + [
+            (spec["node"], _DISK) for spec in body.get("tpu", {}).get("nodeSpec", [])
+        ]:
+            if name in holder:
+                more[name] = holder.pop(name)
+        json_format.ParseDict(body, QueuedResource.pb(resource))
+        model, duration = more.get(_OWN[0]), more.get(_OWN[1], {}).get("maxRunDuration", "0s")
+        disk = more.get(_DISK, {}).get("diskSizeGb", "0")
+        if model not in {None, *_MODELS} or not _DURATION.fullmatch(duration):
+            raise invalid(f"Invalid value at 'queued_resource' (TYPE_ENUM), {more!r:.80}")
+        if not str(disk).isdecimal():
+            raise invalid(f"Invalid value at 'disk_size_gb' (TYPE_INT64), {disk!r}")
+    except (ValueError, json_format.ParseError, KeyError, TypeError, AttributeError) as exc:
+        raise invalid(f"Invalid JSON payload received. {exc}") from exc
+    return resource, more
+
+
+def _shown(project: Project, kept: QueuedResource) -> dict[str, Any]:
+    told: dict[str, Any] = json_format.MessageToDict(QueuedResource.pb(kept))
+    more = project.queued_more.get(kept.name, {})
+    told |= {name: more[name] for name in _OWN if name in more}
+    if _DISK in more:
+        told["tpu"]["nodeSpec"][0]["node"][_DISK] = more[_DISK]
+    return told
+
+
+def _operation(project: Project, kept: Operation) -> dict[str, Any]:
+    about = _metadata(kept)
+    types = f"type.googleapis.com/{_ALPHA}"
+    metadata = json_format.MessageToDict(OperationMetadata.pb(about))
+    told = {"name": kept.name, "metadata": {"@type": f"{types}.OperationMetadata", **metadata}}
+    if kept.done and kept.HasField("error"):
+        return {**told, "done": True, "error": json_format.MessageToDict(kept.error)}
+    if kept.done:
+        known = project.queued_resources.get(about.target)
+        answer = _shown(project, known) if known else {"name": about.target}
+        return {**told, "done": True, "response": {"@type": f"{types}.QueuedResource", **answer}}
+    return told
