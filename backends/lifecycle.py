@@ -301,6 +301,25 @@ async def remove(owned: Sequence[Resource], *, seconds: float) -> Removal:
     return Removal(gone=True, removed=tuple(removed))
 
 
+async def purge(left: Sequence[Resource], *, seconds: float) -> tuple[str, ...]:
+    """Delete those that can be deleted and were made here, each for so long; names what went.
+
+    Raises:
+        CloudError: One was refused.
+    """
+    gone: list[str] = []
+    for one in reversed([each for each in left if each.delete]):
+        try:
+            removal = await remove([one], seconds=seconds)
+        except NotOurs:
+            note(f"{one.title} is kept: it was not made here.")
+            continue
+        gone += removal.removed
+        if not removal.gone:
+            note(f"{one.title} is being deleted: the same call sees it gone.")
+    return tuple(gone)
+
+
 async def _delete(resource: Resource, seen: Seen, until: float) -> bool:
     """Ask to delete what was seen, unless it is going already; whether it was seen to be gone."""
     assert resource.delete is not None
@@ -629,13 +648,7 @@ class Lifecycle(ABC):
 
     async def purge(self, name: str) -> tuple[str, ...]:
         """Delete what stayed, as far as it was made here; names what was seen to go."""
-        gone: list[str] = []
-        for one in reversed([each for each in self.remaining(name) if each.delete]):
-            try:
-                gone += (await remove([one], seconds=self.delete_seconds)).removed
-            except NotOurs:
-                note(f"{one.title} is kept: it was not made here.")
-        return tuple(gone)
+        return await purge(self.remaining(name), seconds=self.delete_seconds)
 
     def leaving(self, name: str) -> Leaving:
         """Name what a deletion takes, what a purge takes as well, and what stays; asks nobody."""

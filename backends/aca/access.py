@@ -4,7 +4,7 @@ from typing import Final
 
 from azure.mgmt.appcontainers.models import ContainerApp, Ingress
 
-from backends.aca import app, resources, secrets
+from backends.aca import app, secrets
 from backends.aca.app import is_open
 from backends.aca.site import KEY, Site, key_secret
 from backends.common.preflight import ECHO, caller_ranges, own_address
@@ -18,7 +18,7 @@ _IPV4_ALONE: Final = "an ingress of Container Apps knows no IPv6"
 
 
 async def callers(site: Site) -> tuple[str, ...]:
-    """Give whom a private deployment lets in, as CIDR ranges in the order of the setting.
+    """Return whom a private deployment lets in, as CIDR ranges in the order of the setting.
 
     Raises:
         InvalidArgument: A range that is set is none.
@@ -42,19 +42,18 @@ _OPEN: Final = (
 
 
 async def access(site: Site, name: str) -> Access:
-    """Give the address and the engine's key.
+    """Return the address and the engine's key.
 
     Raises:
         DeploymentNotFound, NotOurs: Nothing of that name was made here.
         NotReady: Azure has not given it an address yet.
         NotFound: Its key is missing.
-        CloudError: Azure refused.
     """
     return await access_of(site, await app.get_app(site, name))
 
 
-async def access_of(site: Site, app: "ContainerApp") -> Access:
-    """Give address and key of an app that was read already.
+async def access_of(site: Site, app: ContainerApp) -> Access:
+    """Return address and key of an app that was read already.
 
     Raises:
         NotReady, NotFound, CloudError: As `access` does.
@@ -70,37 +69,37 @@ async def access_of(site: Site, app: "ContainerApp") -> Access:
     return Access(
         base_url=url,
         api_key=await secrets.read(site, key_secret(name)) if keyed else None,
-        header_commands=_commands(site, name) if keyed else {},
+        header_commands={KEY_HEADER: secrets.read_command(site, key_secret(name))} if keyed else {},
         protection=_protection(app, keyed=keyed),
     )
 
 
-def url_of(site: Site, app: "ContainerApp") -> str | None:
-    """Give its base URL, None before it has a name in the world."""
+def url_of(site: Site, app: ContainerApp) -> str | None:
+    """Return its base URL, None before it has a name in the world."""
     ingress = _ingress(app)
     if ingress is None or not ingress.fqdn:
         return None
     return f"{'http' if site.rehearsed else 'https'}://{ingress.fqdn}"
 
 
-def is_external(app: "ContainerApp") -> bool:
+def is_external(app: ContainerApp) -> bool:
     """Whether it answers outside its environment's network."""
     ingress = _ingress(app)
     return bool(ingress and ingress.external)
 
 
-def allowed(app: "ContainerApp") -> tuple[str, ...]:
-    """Give the ranges of addresses that its ingress lets in; none is everybody."""
+def allowed(app: ContainerApp) -> tuple[str, ...]:
+    """Return the ranges of addresses that its ingress lets in; none is everybody."""
     ingress = _ingress(app)
     rules = (ingress.ip_security_restrictions if ingress else None) or []
     return tuple(rule.ip_address_range for rule in rules if rule.action == "Allow")
 
 
-def _ingress(app: "ContainerApp") -> "Ingress | None":
+def _ingress(app: ContainerApp) -> Ingress | None:
     return app.configuration.ingress if app.configuration else None
 
 
-def _keyed(app: "ContainerApp") -> bool:
+def _keyed(app: ContainerApp) -> bool:
     """Whether its engine asks for a key, as its own template says."""
     containers = (app.template.containers if app.template else None) or []
     return any(
@@ -108,11 +107,7 @@ def _keyed(app: "ContainerApp") -> bool:
     )
 
 
-def _commands(site: Site, name: str) -> dict[str, str]:
-    return {KEY_HEADER: resources.az_secret_value(site.ground, key_secret(name))}
-
-
-def _protection(app: "ContainerApp", *, keyed: bool) -> str:
+def _protection(app: ContainerApp, *, keyed: bool) -> str:
     ranges = ", ".join(allowed(app))
     key = _WITH_KEY if keyed else "the engine behind it has no key"
     if keyed and is_open(app):

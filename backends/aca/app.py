@@ -3,22 +3,18 @@
 import math
 import re
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from azure.core.exceptions import ResourceNotFoundError
 from azure.mgmt.appcontainers import models as M  # noqa: N812  what every body is made of
 from azure.mgmt.appcontainers.models import ContainerApp, Ingress, Secret, Template
-from pydantic import ValidationError
 
 from backends import container
 from backends.aca import resources
 from backends.aca.container import (
     Mount,
-    Serving,
     gpu_of,
     liveness_probe,
     readiness_probe,
@@ -31,7 +27,7 @@ from backends.aca.container import (
     size_of,
     startup_probe,
 )
-from backends.aca.resources import MANAGED_TAG, restrictions_of, tags_of
+from backends.aca.resources import MANAGED_TAG, or_none, tags_of
 from backends.aca.site import (
     CONTAINER,
     EXPIRES_TAG,
@@ -45,8 +41,7 @@ from backends.aca.site import (
     strictly,
     translated,
 )
-from backends.common import concurrency, registry
-from backends.common.concurrency import on_disk, write_whole
+from backends.common import registry
 from backends.common.registry import Reference, reference
 from backends.container import (
     GUARD_NAME,
@@ -57,6 +52,7 @@ from backends.container import (
     refuse_spread,
 )
 from core.errors import (
+    ApiDisabled,
     CloudRefused,
     DeploymentNotFound,
     InvalidArgument,
@@ -64,7 +60,7 @@ from core.errors import (
     NotOurs,
     NotReady,
 )
-from core.records import NAME_PATTERN, DeploymentSpec, Failure, ModelShape, Record, Target
+from core.records import NAME_PATTERN, DeploymentSpec, ModelShape, Record
 from core.settings import Settings
 
 _AZURE: Final = ".azurecr.io"
@@ -74,7 +70,7 @@ _pins: Final[dict[tuple[str, str], str]] = {}
 
 
 def registry_of_azure(image: str) -> str | None:
-    """Give the Azure registry that an image is pulled from with our identity; None for others."""
+    """Return the Azure registry that an image is pulled from with our identity; None for others."""
     server = reference(image.partition("@")[0]).registry
     return server if server.endswith(_AZURE) else None
 
@@ -96,7 +92,7 @@ def account_for(settings: Settings, *images: str) -> Account | None:
 
 
 async def pinned(site: Site, image: str) -> str | None:
-    """Give the image as NAME@sha256:…; None where its registry cannot be asked.
+    """Return the image as NAME@sha256:…; None where its registry cannot be asked.
 
     Raises:
         CloudRefused: The registry has no such image, or shows it to nobody.
@@ -131,35 +127,35 @@ def _read_images(said: registry.RegistryAnswer, wanted: Reference) -> str | None
     return said.digest
 
 
-def image_of(app: "ContainerApp") -> str | None:
-    """Give the image of the engine's container, which is the first."""
+def image_of(app: ContainerApp) -> str | None:
+    """Return the image of the engine's container, which is the first."""
     return next(iter(images_of(app)), None)
 
 
-def images_of(app: "ContainerApp") -> tuple[str, ...]:
-    """Give the images of an app's containers."""
+def images_of(app: ContainerApp) -> tuple[str, ...]:
+    """Return the images of an app's containers."""
     template = app.properties.template if app.properties else None
     return tuple(one.image or "" for one in (template.containers if template else None) or ())
 
 
-def version_of(site: Site, app: "ContainerApp") -> str | None:
-    """Give vLLM's version: by the image's tag, or as the target's own image has it."""
+def version_of(site: Site, app: ContainerApp) -> str | None:
+    """Return vLLM's version: by the image's tag, or as the target's own image has it."""
     return version(site, image_of(app))
 
 
 def version(site: Site, image: str | None) -> str | None:
-    """Give the version of vLLM in an image."""
+    """Return the version of vLLM in an image."""
     own = gpu_of(site.target)
     return container.version_of(image, own.image, own.vllm) if image else None
 
 
-def label_of(site: Site, app: "ContainerApp") -> str:
-    """Give the engine's name for people."""
+def label_of(site: Site, app: ContainerApp) -> str:
+    """Return the engine's name for people."""
     return label(site, image_of(app))
 
 
 def label(site: Site, image: str | None) -> str:
-    """Give the name of the engine in an image for people."""
+    """Return the name of the engine in an image for people."""
     name = "simulated vLLM" if site.rehearsed else "vLLM"
     return f"{name} {version(site, image) or '(version not known)'}"
 
@@ -219,7 +215,7 @@ class Blueprint(Record):
 
 
 def blueprint(
-    site: "Site", spec: DeploymentSpec, model: ModelShape, *, hf_token: bool | None = None
+    site: Site, spec: DeploymentSpec, model: ModelShape, *, hf_token: bool | None = None
 ) -> Blueprint:
     """Decide every value of the app that a spec asks for; `hf_token`: that secret is kept.
 
@@ -227,71 +223,42 @@ def blueprint(
         InvalidArgument: Container Apps or the model cannot take the spec.
     """
     _refuse(spec, model)
-    target = site.target
+    target, chosen = site.target, rules()
     token = bool(site.settings.hf_token) if hf_token is None else hf_token
     serving = serving_of(target, spec, model, hf_token=token)
-    proxy = container.guard_container(rules().guard.image)
+    gpu, size = gpu_of(target), size_of(target, spec)
+    proxy = container.guard_container(chosen.guard.image)
+    # The engine is asked through its proxy: a probe comes from outside, where nothing else is. They
+    # are the engine's own all the same: one that fails starts its container again.
+    asked: dict[str, Any] = {"path": proxy.health, "port": proxy.port}
+    doubts = (region_doubt(target, site.ground.region), size_doubt(target, spec), *serving.doubts)
     return Blueprint(
         name=spec.name,
         ground=site.ground,
         tags=tags_of(target.name, spec),
         container=serving.container,
         guard=proxy,
-        **_machine(target, spec),
-        **_probes(serving, proxy),
+        profile=gpu.profile,
+        profile_type=gpu.profile_type,
+        cpu=size.vcpu,
+        memory_gib=size.ram_gib,
+        startup=startup_probe(serving.boot_seconds, **asked),
+        readiness=readiness_probe(**asked),
+        liveness=liveness_probe(**asked),
         min_replicas=spec.min_replicas,
         max_replicas=spec.max_replicas,
-        cooldown_seconds=_cooldown(serving),
-        polling_seconds=rules().scaling.polling_seconds,
+        # Its time counts while a replica still boots; it cannot be shortened once a boot is over,
+        # as every change of it is a new revision, which boots.
+        cooldown_seconds=math.ceil(max(chosen.scaling.cooldown_seconds, serving.scheduled_seconds)),
+        polling_seconds=chosen.scaling.polling_seconds,
         concurrency=serving.concurrency,
         exposure=spec.access,
         mount=serving.mount,
         account=account_for(site.settings, serving.container.image, proxy.image),
         needs_token="HF_TOKEN" in serving.container.secrets,
         boot_seconds=serving.boot_seconds,
-        doubts=tuple(
-            filter(
-                None,
-                (
-                    region_doubt(target, site.ground.region),
-                    size_doubt(target, spec),
-                    *serving.doubts,
-                ),
-            )
-        ),
+        doubts=tuple(filter(None, doubts)),
     )
-
-
-def _machine(target: Target, spec: DeploymentSpec) -> dict[str, Any]:
-    gpu, size = gpu_of(target), size_of(target, spec)
-    return {
-        "profile": gpu.profile,
-        "profile_type": gpu.profile_type,
-        "cpu": size.vcpu,
-        "memory_gib": size.ram_gib,
-    }
-
-
-def _probes(serving: Serving, proxy: Container) -> dict[str, Probe]:
-    """Ask the engine through its proxy: a probe comes from outside, where nothing else is.
-
-    They are the engine's own all the same: one that fails starts its container again, and not the
-    proxy's.
-    """
-    path, port = proxy.health, proxy.port
-    return {
-        "startup": startup_probe(serving.boot_seconds, path=path, port=port),
-        "readiness": readiness_probe(path=path, port=port),
-        "liveness": liveness_probe(path=path, port=port),
-    }
-
-
-def _cooldown(serving: Serving) -> int:
-    """Give how long autoscaling leaves a replica alone: its time counts while it still boots.
-
-    It cannot be shortened once a boot is over: every change of it is a new revision, which boots.
-    """
-    return math.ceil(max(rules().scaling.cooldown_seconds, serving.scheduled_seconds))
 
 
 def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
@@ -324,16 +291,16 @@ VOLUME: Final = "weights"
 def app_of(
     drawn: Blueprint,
     *,
-    vault_url: str,
+    kept_at: str | None = None,
     addresses: tuple[str, ...] = (),
     expires_at: int | None = None,
     image: str | None = None,
-) -> "M.ContainerApp":
+) -> M.ContainerApp:
     """Type the app, as it is created; its name is said beside it.
 
     Args:
         drawn: The values.
-        vault_url: Of the vault with its secrets, without a slash at the end.
+        kept_at: The address of the vault with its secrets, if not Azure's own.
         addresses: Who may call a private one.
         expires_at: When its ttl ends, in seconds since 1970: a tag, as only who applies knows.
         image: The same image by its digest, where that is known.
@@ -352,13 +319,13 @@ def app_of(
         properties=M.ContainerAppProperties(
             environment_id=drawn.ground.environment_id,
             workload_profile_name=drawn.profile,
-            configuration=_configuration(drawn, vault_url, ingress_of(drawn, addresses)),
+            configuration=_configuration(drawn, kept_at, ingress_of(drawn, addresses)),
             template=_template(drawn, image or drawn.container.image),
         ),
     )
 
 
-def ingress_of(drawn: Blueprint, addresses: tuple[str, ...]) -> "M.Ingress":
+def ingress_of(drawn: Blueprint, addresses: tuple[str, ...]) -> M.Ingress:
     """Type who reaches it, and how.
 
     Raises:
@@ -385,15 +352,25 @@ def ingress_of(drawn: Blueprint, addresses: tuple[str, ...]) -> "M.Ingress":
     )
 
 
-def _configuration(drawn: Blueprint, vault_url: str, ingress: "M.Ingress") -> "M.Configuration":
+def restrictions_of(addresses: Iterable[str]) -> list[M.IpSecurityRestrictionRule]:
+    """Type who may call: these addresses, and then nobody else."""
+    return [
+        M.IpSecurityRestrictionRule(
+            name=f"caller-{number}", ip_address_range=address, action="Allow"
+        )
+        for number, address in enumerate(addresses)
+    ]
 
+
+def _configuration(drawn: Blueprint, kept_at: str | None, ingress: M.Ingress) -> M.Configuration:
     identity = drawn.ground.identity_id
+    kept_at = kept_at or f"https://{drawn.ground.vault}.vault.azure.net"
     return M.Configuration(
         active_revisions_mode="Single",
         max_inactive_revisions=rules().scaling.inactive_revisions,
         ingress=ingress,
         secrets=[
-            M.Secret(name=name, key_vault_url=f"{vault_url}/secrets/{secret}", identity=identity)
+            M.Secret(name=name, key_vault_url=f"{kept_at}/secrets/{secret}", identity=identity)
             for name, secret in drawn.kept.items()
         ],
         registries=_registries(drawn),
@@ -402,8 +379,7 @@ def _configuration(drawn: Blueprint, vault_url: str, ingress: "M.Ingress") -> "M
     )
 
 
-def _registries(drawn: Blueprint) -> "list[M.RegistryCredentials] | None":
-
+def _registries(drawn: Blueprint) -> list[M.RegistryCredentials] | None:
     account, images = drawn.account, (drawn.container.image, drawn.guard.image)
     own = {server for image in images if (server := registry_of_azure(image))}
     rows = [
@@ -421,8 +397,7 @@ def _registries(drawn: Blueprint) -> "list[M.RegistryCredentials] | None":
     return rows or None
 
 
-def _template(drawn: Blueprint, image: str) -> "M.Template":
-
+def _template(drawn: Blueprint, image: str) -> M.Template:
     return M.Template(
         # The engine first: the GPU is given to the first container alone.
         containers=[_container(drawn, image), _guard(drawn)],
@@ -442,8 +417,7 @@ def _template(drawn: Blueprint, image: str) -> "M.Template":
     )
 
 
-def _container(drawn: Blueprint, image: str) -> "M.Container":
-
+def _container(drawn: Blueprint, image: str) -> M.Container:
     container, mount, proxy = drawn.container, drawn.mount, rules().guard
     plain = [M.EnvironmentVar(name=name, value=value) for name, value in container.env.items()]
     kept = [
@@ -467,8 +441,7 @@ def _container(drawn: Blueprint, image: str) -> "M.Container":
     )
 
 
-def _guard(drawn: Blueprint) -> "M.Container":
-
+def _guard(drawn: Blueprint) -> M.Container:
     container, size = drawn.guard, rules().guard
     return M.Container(
         name=GUARD_NAME,
@@ -480,14 +453,13 @@ def _guard(drawn: Blueprint) -> "M.Container":
     )
 
 
-def is_open(app: "M.ContainerApp") -> bool:
+def is_open(app: M.ContainerApp) -> bool:
     """Whether requests reach an engine that asks for its key at some paths alone."""
     template = app.properties.template if app.properties else None
     return GUARD_NAME not in {one.name for one in (template.containers if template else None) or ()}
 
 
-def _probe(kind: str, probe: Probe) -> "M.ContainerAppProbe":
-
+def _probe(kind: str, probe: Probe) -> M.ContainerAppProbe:
     return M.ContainerAppProbe(
         type=kind,
         http_get=M.ContainerAppProbeHttpGet(path=probe.path, port=probe.port, scheme="HTTP"),
@@ -497,8 +469,7 @@ def _probe(kind: str, probe: Probe) -> "M.ContainerAppProbe":
     )
 
 
-def _volume(mount: Mount) -> "M.Volume":
-
+def _volume(mount: Mount) -> M.Volume:
     return M.Volume(
         name=VOLUME,
         storage_type="AzureFile",
@@ -511,13 +482,13 @@ _OWN_TAGS: Final = "vllm-devops-"
 
 
 def patch_of(
-    app: "ContainerApp",
+    app: ContainerApp,
     *,
     tags: Mapping[str, str] | None = None,
-    template: "Template | None" = None,
-    ingress: "Ingress | None" = None,
-) -> "ContainerApp":
-    """Give a body that changes these alone; it says where the app is, or Azure refuses it.
+    template: Template | None = None,
+    ingress: Ingress | None = None,
+) -> ContainerApp:
+    """Return a body that changes these alone; it says where the app is, or Azure refuses it.
 
     Lists are replaced as wholes, so `template` and `ingress` are what was read, edited.
     """
@@ -530,8 +501,8 @@ def patch_of(
     )
 
 
-def copy_template(app: "ContainerApp") -> "Template":
-    """Give a copy of an app's template, for a revision of its own."""
+def copy_template(app: ContainerApp) -> Template:
+    """Return a copy of an app's template, for a revision of its own."""
     assert app.properties
     assert app.properties.template
     template = M.Template(app.properties.template.as_dict(exclude_readonly=True))
@@ -539,15 +510,15 @@ def copy_template(app: "ContainerApp") -> "Template":
     return template
 
 
-def copy_ingress(app: "ContainerApp") -> "Ingress | None":
-    """Give a copy of an app's ingress; None where it has none."""
+def copy_ingress(app: ContainerApp) -> Ingress | None:
+    """Return a copy of an app's ingress; None where it has none."""
     configuration = app.properties.configuration if app.properties else None
     if configuration is None or configuration.ingress is None:
         return None
     return M.Ingress(configuration.ingress.as_dict(exclude_readonly=True))
 
 
-def gives(app: "ContainerApp", secrets: Mapping[str, str]) -> bool:
+def gives(app: ContainerApp, secrets: Mapping[str, str]) -> bool:
     """Whether an app still has these secrets, and gives them to its container as these variables.
 
     A PUT that was made of what Azure shows may have lost them.
@@ -563,7 +534,7 @@ def gives(app: "ContainerApp", secrets: Mapping[str, str]) -> bool:
     return secrets.items() <= given
 
 
-def spec_as_running(app: "ContainerApp") -> DeploymentSpec | None:
+def spec_as_running(app: ContainerApp) -> DeploymentSpec | None:
     """Return what was asked for, with the Hub's files where this app has them.
 
     Where they lie unless somebody says is a matter of size, and of what was known at the time.
@@ -581,23 +552,24 @@ def new_suffix() -> str:
     return f"r{time.time_ns() // 1_000_000:x}"
 
 
-def suffix_in(app: "ContainerApp") -> str | None:
-    """Give what the newest revision was named for."""
+def suffix_in(app: ContainerApp) -> str | None:
+    """Return what the newest revision was named for."""
     template = app.properties.template if app.properties else None
     return template.revision_suffix if template else None
 
 
-async def replacement(site: Site, wanted: "ContainerApp", now: "ContainerApp") -> "ContainerApp":
-    """Give a body that makes an app what is wanted, with everything of others that it holds.
+async def replacement(site: Site, wanted: ContainerApp, now: ContainerApp) -> ContainerApp:
+    """Return a body that makes an app what is wanted, with everything of others that it holds.
 
     A secret without its value would be deleted, so values are fetched of those that are not kept
     in a vault.
-
-    Raises:
-        CloudError: Azure does not tell the secrets.
     """
     was, will = _parts(now), _parts(wanted)
-    others = {name: text for name, text in (now.tags or {}).items() if not _is_own(name)}
+    others = {
+        name: text
+        for name, text in (now.tags or {}).items()
+        if name.lower() != MANAGED_TAG and not name.lower().startswith(_OWN_TAGS)
+    }
     wanted.tags = {**others, **(wanted.tags or {})}
     _keep_identities(wanted, now)
     will.secrets = [*(will.secrets or ()), *await _other_secrets(site, wanted, now)]
@@ -605,8 +577,7 @@ async def replacement(site: Site, wanted: "ContainerApp", now: "ContainerApp") -
     return wanted
 
 
-def _keep_identities(wanted: "ContainerApp", now: "ContainerApp") -> None:
-
+def _keep_identities(wanted: ContainerApp, now: ContainerApp) -> None:
     if wanted.identity is None or now.identity is None:
         return
     known = {each.lower() for each in wanted.identity.user_assigned_identities or {}}
@@ -621,12 +592,18 @@ def _keep_identities(wanted: "ContainerApp", now: "ContainerApp") -> None:
     }
 
 
-async def _other_secrets(site: Site, wanted: "ContainerApp", now: "ContainerApp") -> "list[Secret]":
-
+async def _other_secrets(site: Site, wanted: ContainerApp, now: ContainerApp) -> list[Secret]:
     known = {secret.name for secret in _parts(wanted).secrets or ()}
     others = [secret for secret in _parts(now).secrets or () if secret.name not in known]
     plain = [secret.name for secret in others if not secret.key_vault_url]
-    values = await _values(site, str(now.name)) if plain else {}
+    values: dict[str, str] = {}
+    if plain:
+        apps = await site.clients.apps()
+        with strictly(f"read the secrets of {now.name}"):
+            found = await apps.container_apps.list_secrets(
+                site.ground.resource_group, str(now.name), **reading()
+            )
+        values = {str(one.name): one.value for one in found.value or () if one.value is not None}
     return [
         M.Secret(name=each.name, key_vault_url=each.key_vault_url, identity=each.identity)
         if each.key_vault_url
@@ -636,120 +613,16 @@ async def _other_secrets(site: Site, wanted: "ContainerApp", now: "ContainerApp"
     ]
 
 
-async def _values(site: Site, name: str) -> Mapping[str, str]:
-    apps = await site.clients.apps()
-    with strictly(f"read the secrets of {name}"):
-        found = await apps.container_apps.list_secrets(
-            site.ground.resource_group, name, **reading()
-        )
-    return {str(one.name): one.value for one in found.value or () if one.value is not None}
-
-
-def _parts(app: "ContainerApp") -> Any:
-    """Give an app's configuration."""
+def _parts(app: ContainerApp) -> Any:
+    """Return an app's configuration."""
     assert app.properties
     assert app.properties.configuration
     return app.properties.configuration
 
 
-def _is_own(tag: str) -> bool:
-    return tag.lower() == MANAGED_TAG or tag.lower().startswith(_OWN_TAGS)
-
-
-class Pending(Record):
-    """One deployment on its way; holds no secret."""
-
-    spec: DeploymentSpec
-    model: ModelShape
-    blueprint: Blueprint
-    """Of the app that is to be made."""
-    since: datetime
-    """When it was asked for."""
-    phase: str
-    """What it waits for, as one of `status.WAITS_IN`."""
-    failure: Failure | None = None
-    """Why it goes on no more; deployed again, it is tried anew."""
-
-    @property
-    def name(self) -> str:
-        """Of the deployment."""
-        return self.spec.name
-
-
-def locked(
-    site: Site, name: str, *, seconds: float | None = None
-) -> AbstractAsyncContextManager[int]:
-    """Keep other calls and other servers on this machine from changing a deployment meanwhile.
-
-    Raises:
-        Busy: Another one has been at it for so many seconds, or else for long.
-    """
-    return concurrency.locked(site.folder / f".{name}.lock", name, seconds=seconds)
-
-
-def keep_pending(site: Site, pending: Pending) -> None:
-    """Write it down, so that any server on this machine goes on with it.
-
-    Raises:
-        HostError: The disk does not take it.
-    """
-    with on_disk(site.folder):
-        site.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_whole(_path(site, pending.name), pending.model_dump_json(exclude_defaults=True))
-
-
-def forget_pending(site: Site, name: str) -> bool:
-    """Take it away; whether there was one."""
-    there = pending_of(site, name) is not None
-    if re.fullmatch(NAME_PATTERN, name):
-        with on_disk(site.folder):
-            _path(site, name).unlink(missing_ok=True)
-    return there
-
-
-def pending_of(site: Site, name: str) -> Pending | None:
-    """Give that of a deployment; None if there is none, or none that can be read any more."""
-    return _read_pending(site, _path(site, name)) if re.fullmatch(NAME_PATTERN, name) else None
-
-
-def all_pending(site: Site) -> Sequence[Pending]:
-    """Give every one of this target, by name."""
-    found = [_read_pending(site, path) for path in sorted(site.folder.glob("*.json"))]
-    return tuple(pending for pending in found if pending is not None)
-
-
-def pending_in_group(site: Site) -> Sequence[Pending]:
-    """Give every one of any target that will stand in this site's resource group, by name."""
-    found = [_parsed(path) for path in site.folder.parent.glob("*/*.json")]
-    ours = [one for one in found if one and one.blueprint.ground.group_id == site.ground.group_id]
-    return sorted(ours, key=lambda one: one.name)
-
-
-def _read_pending(site: Site, path: Path) -> Pending | None:
-    """Read one; that of another subscription, group or region is none of this site's."""
-    pending = _parsed(path)
-    return pending if pending and pending.blueprint.ground == site.ground else None
-
-
-def _parsed(path: Path) -> Pending | None:
-    try:
-        return Pending.model_validate_json(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError, ValidationError):
-        return None
-
-
-def _path(site: Site, name: str) -> Path:
-    return site.folder / f"{name}.json"
-
-
-async def list_apps(site: Site) -> Sequence["ContainerApp"]:
-    """Give every app with this target's tag in the resource group; none where there is no group.
-
-    Raises:
-        CloudError: Container Apps cannot be asked.
-    """
+async def list_apps(site: Site) -> Sequence[ContainerApp]:
+    """Return every app with this target's tag in the resource group; none where there is none."""
     client = await site.clients.apps()
-
     try:
         with translated("list the container apps"):
             pager = client.container_apps.list_by_resource_group(site.clients.group, **reading())
@@ -758,17 +631,16 @@ async def list_apps(site: Site) -> Sequence["ContainerApp"]:
         return ()
 
 
-async def get_app(site: Site, name: str) -> "ContainerApp":
-    """Give the app of a deployment.
+async def get_app(site: Site, name: str) -> ContainerApp:
+    """Return the app of a deployment.
 
     Raises:
         DeploymentNotFound: There is none, or it is another target's.
         NotReady: What the app stands on is still being made.
         NotOurs: An app of that name was not made here.
-        CloudError: Container Apps cannot be asked.
     """
     app = await find_app(site, name)
-    waiting = pending_of(site, name)
+    waiting = site.pending.get(name)
     if app is None and waiting:
         raise NotReady(
             f"{name} has no app yet ({waiting.phase}).",
@@ -778,38 +650,33 @@ async def get_app(site: Site, name: str) -> "ContainerApp":
     return own_app(site, name, app)
 
 
-async def find_app(site: Site, name: str) -> "ContainerApp | None":
-    """Give the app of that name, whoever made it; None if there is none.
-
-    Raises:
-        CloudError: Container Apps cannot be asked.
-    """
+async def find_app(site: Site, name: str) -> ContainerApp | None:
+    """Return the app of that name, whoever made it; None if there is none."""
     if not re.fullmatch(NAME_PATTERN, name):
         return None
     client = await site.clients.apps()
-
-    try:
-        with translated(f"look at the app {name}"):
-            return await client.container_apps.get(site.clients.group, name, **reading())
-    except ResourceNotFoundError:
-        return None
+    asked = client.container_apps.get(site.clients.group, name, **reading())
+    return await or_none(f"look at the app {name}", asked)
 
 
 async def get_spec(site: Site, name: str) -> DeploymentSpec | None:
-    """Give what was asked for, None where the app does not say it any more.
+    """Return what was asked for, None where the app does not say it any more.
 
     Raises:
         DeploymentNotFound: There is no such app.
     """
-    app = await find_app(site, name)
-    waiting = pending_of(site, name)
+    try:
+        app = await find_app(site, name)
+    except ApiDisabled:  # nothing was ever made there
+        app = None
+    waiting = site.pending.get(name)
     if waiting and (app is None or is_this_targets(site, app)):
         return waiting.spec
     return resources.spec_from_tags(own_app(site, name, app).tags)
 
 
-def own_app(site: Site, name: str, app: "ContainerApp | None") -> "ContainerApp":
-    """Give an app that was read, if it is a deployment of this target.
+def own_app(site: Site, name: str, app: ContainerApp | None) -> ContainerApp:
+    """Return an app that was read, if it is a deployment of this target.
 
     Raises:
         DeploymentNotFound, NotOurs: As `app_named` does.
@@ -827,7 +694,7 @@ def own_app(site: Site, name: str, app: "ContainerApp | None") -> "ContainerApp"
     return app
 
 
-def is_this_targets(site: Site, app: "ContainerApp") -> bool:
+def is_this_targets(site: Site, app: ContainerApp) -> bool:
     return resources.is_ours(app.tags) and resources.target_in(app.tags) == site.target.name
 
 
@@ -839,7 +706,7 @@ def _not_found(site: Site, name: str, where: str) -> DeploymentNotFound:
     )
 
 
-def created_at(app: "ContainerApp", otherwise: datetime) -> datetime:
-    """Give when an app was made, or what it is given where Azure does not say it."""
+def created_at(app: ContainerApp, otherwise: datetime) -> datetime:
+    """Return when an app was made, or what it is given where Azure does not say it."""
     made = app.system_data.created_at if app.system_data else None
     return made.astimezone(UTC) if made else otherwise

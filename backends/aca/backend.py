@@ -1,32 +1,35 @@
 """Azure Container Apps as a target: one app for each deployment."""
 
 from collections.abc import AsyncGenerator, Sequence
+from datetime import UTC, datetime
+from functools import partial
 from typing import ClassVar
 
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
 from backends.aca import (
     access,
-    app,
     checks,
     deployment,
-    leftovers,
+    environment,
     logs,
+    operations,
     plan,
     replicas,
     secrets,
-    setup,
     status,
     storage,
 )
-from backends.aca.site import Clients, Site
+from backends.aca import app as apps
+from backends.aca.container import gpu_of
+from backends.aca.resources import PHASES, is_policy, target_in, was_made_here
+from backends.aca.site import HF_SECRET, REGISTRY_SECRET, SHARE, Site, not_configured
 from backends.base import (
     BootBudget,
     DeploymentConfig,
     EngineFacts,
     Hardware,
     KeptSecret,
-    Leaving,
     LogLines,
     LogQuery,
     Prediction,
@@ -36,6 +39,17 @@ from backends.base import (
     Upload,
     World,
 )
+from backends.lifecycle import (
+    Lifecycle,
+    Pending,
+    Resource,
+    Status,
+    leftovers,
+    look,
+    purge,
+    set_up,
+)
+from core.errors import ApiDisabled, CloudError, OpsError
 from core.records import (
     Access,
     Deleted,
@@ -47,168 +61,255 @@ from core.records import (
     Remainder,
     Target,
 )
+from core.reply import note
 from logs.read import Line
 from planner.places import Accelerator
 
+_PURGE_SECONDS = 6.0
+"""For each of them; an environment takes minutes, and is looked for by the next call."""
 
-class AcaBackend:
+
+class AcaBackend(Lifecycle):
     """One accelerator in one region of one subscription."""
 
-    waits_in: ClassVar[frozenset[str]] = status.WAITS_IN
+    waits_in: ClassVar[frozenset[str]] = PHASES
+    apply_seconds = 4.0
+    """Most of what is under way takes seconds, an environment minutes."""
+    set_up_seconds = 8.0
 
     def __init__(self, target: Target, world: World) -> None:
-        self._site = Site(
-            target=target,
-            settings=world.settings,
-            clients=Clients(target, world),
-            folder=world.folder / "aca" / target.name,
-        )
-
-    @property
-    def target(self) -> Target:
-        """Where this is."""
-        return self._site.target
+        self.target = target
+        self.site = Site.open(target, world)
+        self.pending = self.site.pending
+        self.reads_only = world.settings.read_only
 
     def engine_name(self) -> tuple[str, str]:
-        """Give the engine of the image, and what setting is missing."""
-        return plan.engine_name(self._site)
+        """Return the engine that would serve, and what to do first where nothing is configured."""
+        gpu = gpu_of(self.target)
+        missing = "" if self.site.clients.configured else not_configured().fix
+        return f"vLLM {gpu.vllm} ({gpu.image})", missing
+
+    async def wanted(self, spec: DeploymentSpec, model: ModelShape) -> Sequence[Resource]:
+        """Return everything from the providers to the app; refuse what can be known before."""
+        asked = self.pending.get(spec.name)
+        if (asked is None or not asked.phase) and not await deployment.find_own_app(
+            self.site, spec.name
+        ):
+            await self._refuse_early(spec, model)
+        since = asked.since if asked else datetime.now(UTC)
+        return plan.wanted(self.site, spec, model, since)
+
+    async def _refuse_early(self, spec: DeploymentSpec, model: ModelShape) -> None:
+        """Refuse callers that are none, and what a policy forbids where Azure tells it."""
+        if spec.access == "private":
+            await access.callers(self.site)
+        try:
+            refusal = await checks.find_policy_refusal(self.site, spec, model)
+        except CloudError:
+            return
+        if refusal:
+            raise refusal
+
+    def owned(self, name: str) -> Sequence[Resource]:
+        """Return key and app: the app goes first."""
+        is_there = partial(deployment.is_there, self.site, name)
+        key = secrets.owned_key(self.site, name, is_there)
+        return (key, deployment.owned_app(self.site, name))
+
+    def remaining(self, _name: str, _spec: DeploymentSpec | None = None) -> Sequence[Resource]:
+        """Return what stays, that of the region last: it is purged first."""
+        return (*self._of_the_group(), *self._of_the_region())
+
+    def _of_the_group(self) -> tuple[Resource, ...]:
+        site = self.site
+        return (
+            secrets.left(site, HF_SECRET),
+            secrets.left(site, REGISTRY_SECRET),
+            *secrets.left_base(site),
+            storage.left_share(site),
+            storage.left_account(site),
+        )
+
+    def _of_the_region(self) -> tuple[Resource, ...]:
+        return (environment.left_workspace(self.site), environment.left_environment(self.site))
 
     def plan(self, spec: DeploymentSpec, model: ModelShape) -> Plan:
-        """Say which group, environment, vault, identity, share and app would be made."""
-        return plan.make_plan(self._site, spec, model)
+        """Say which resources would be made, from the group to the app."""
+        return plan.make_plan(self.site, spec, model)
 
     async def check(self, plan: Plan) -> Preflight:
         """Ask Azure for everything that the plan needs; changes nothing."""
-        return await checks.preflight(self._site, plan)
-
-    async def apply(self, plan: Plan) -> Deployment:
-        """Make what the app stands on, its key and the app, as far as can be done at once."""
-        await deployment.apply(self._site, plan)
-        return await status.describe(self._site, plan.spec.name)
+        return await checks.preflight(self.site, plan)
 
     async def refuse_deploy(self, spec: DeploymentSpec) -> None:
         """Refuse a name that another app has."""
-        await deployment.find_own_app(self._site, spec.name)
+        await deployment.find_own_app(self.site, spec.name)
 
     async def refuse_start(self, name: str) -> None:
         """Refuse an app that is not there."""
-        await app.get_app(self._site, name)
+        await apps.get_app(self.site, name)
 
     async def refuse_scale(self, name: str, minimum: int, maximum: int) -> None:
         """Refuse an app that is not there, and more replicas than an app or the quota has."""
-        await deployment.refuse_replicas(self._site, name, minimum, maximum)
-
-    async def go_on(self, name: str) -> None:
-        """Take the next step once the environment is there, or a role has taken effect."""
-        await deployment.go_on(self._site, name)
+        await deployment.refuse_scale(self.site, name, minimum, maximum)
 
     async def describe(self, name: str) -> Deployment:
         """Say what the app, its revisions and their replicas are doing."""
-        return await status.describe(self._site, name)
+        return await status.describe(self.site, name)
 
     async def list(self) -> Sequence[Deployment]:
-        """Give every app with this target's tag; none where no subscription is named."""
-        return await status.list_deployments(self._site) if self._site.clients.configured else ()
+        """Return every app with this target's tag; none where no subscription is named."""
+        return await status.list_deployments(self.site) if self.site.clients.configured else ()
 
     async def delete(self, name: str) -> Deleted:
-        """Delete app and key; what it stood on stays and is named."""
-        return await deployment.delete(self._site, name)
+        """Delete app and key; what it stood on stays and is named. That of another target stays."""
+        try:
+            app = await apps.find_app(self.site, name)
+        except ApiDisabled:
+            app = None
+        if app is not None and was_made_here(app) and target_in(app.tags) != self.target.name:
+            return Deleted(name=name, target=self.target.name, gone=True)
+        deleted = await super().delete(name)
+        if deleted.gone:
+            operations.forget_change(self.site, name)
+        if deleted.gone and not deleted.stays:  # a purge is agreed to by what stayed
+            stays = await leftovers(self.remaining(name))
+            return deleted.model_copy(update={"stays": stays})
+        return deleted
 
     async def purge(self, name: str) -> tuple[str, ...]:
         """Delete what the app stood on, if nothing else stands on it and it was made here."""
-        return await leftovers.purge(self._site, name)
+        site = self.site
+        if await deployment.is_there(site, name):
+            note(f"{name} is still there: what it stands on is kept.")
+            return ()
+        users = await environment.apps_on(site)
+        inside = [str(app.name) for app in users if environment.is_in(app, site)]
+        if needed := sorted({*self._waiting_in_group(), *inside}):
+            note(
+                f"The environment {site.ground.environment} is kept with all else:"
+                f" {', '.join(needed)} needs it."
+            )
+            return ()
+        if users:
+            names = ", ".join(sorted(str(app.name) for app in users))
+            note(f"What the group shares is kept: {names} in another environment needs it.")
+            return await purge(self._of_the_region(), seconds=_PURGE_SECONDS)
+        return await purge(self.remaining(name), seconds=_PURGE_SECONDS)
 
-    def leaving(self, name: str) -> Leaving:
-        """Name what `delete` and `purge` take, and what stays."""
-        return deployment.leaving(self._site, name)
+    def _waiting_in_group(self) -> set[str]:
+        """Name what will stand in this resource group, whatever its target."""
+        found = set()
+        for path in self.site.folder.parent.glob("*/*.json"):
+            try:
+                one = Pending.model_validate_json(path.read_bytes())
+            except (FileNotFoundError, ValidationError):
+                continue
+            if one.where.startswith(f"{self.site.ground.group_id}/"):
+                found.add(one.spec.name)
+        return found
 
     async def paid_leftovers(self) -> Sequence[Remainder]:
         """Return the share of weights, which is billed whether it is read or not."""
-        return await leftovers.billed_leftovers(self._site) if self._site.clients.configured else ()
+        if not self.site.clients.configured:
+            return ()
+        share = storage.left_share(self.site)
+        await look(share)  # raises why it cannot be looked at
+        return await leftovers((share,))
 
     async def access(self, name: str) -> Access:
-        """Give the URL and the engine's key."""
-        return await access.access(self._site, name)
+        """Return the URL and the engine's key."""
+        return await access.access(self.site, name)
 
     async def scale(self, name: str, *, min_replicas: int, max_replicas: int) -> Deployment:
         """Change how many replicas there may be; Azure makes a new revision, which boots."""
-        await deployment.scale(self._site, name, min_replicas, max_replicas)
-        return await status.describe(self._site, name)
+        await deployment.scale(self.site, name, min_replicas, max_replicas)
+        return await self.describe(name)
 
     async def stop(self, name: str) -> Deployment:
         """Stop the app, so that no request wakes it."""
-        await deployment.stop(self._site, name)
-        return await status.describe(self._site, name)
+        await deployment.stop(self.site, name)
+        return await self.describe(name)
 
     async def start(self, name: str) -> Deployment:
         """Let it scale by itself again, as it was asked for."""
-        await deployment.start(self._site, name)
-        return await status.describe(self._site, name)
+        await deployment.start(self.site, name)
+        return await self.describe(name)
 
     async def wake(self, name: str) -> None:
         """Ask again and again until the model has answered: a request ends after 240 s."""
-        await status.wake(self._site, name)
+        await status.wake(self.site, name)
 
     async def logs(self, name: str, *, lines: int, contains: str | None = None) -> LogLines:
         """Read the streams of what runs, and Log Analytics for what ran."""
-        return await logs.read_logs(self._site, name, lines=lines, contains=contains)
+        return await logs.read_logs(self.site, name, lines=lines, contains=contains)
 
     def log_pages(self, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
-        """Give what the streams still have, then what Log Analytics keeps, page by page."""
-        return logs.log_pages(self._site, name, query)
+        """Return what the streams still have, then what Log Analytics keeps, page by page."""
+        return logs.log_pages(self.site, name, query)
 
     async def spec(self, name: str) -> DeploymentSpec | None:
-        """Give what the app's tags say was asked for."""
-        return await app.get_spec(self._site, name)
+        """Return what the app's tags say was asked for."""
+        return await apps.get_spec(self.site, name)
 
     async def boot_budget(self, name: str, model: ModelShape) -> BootBudget:
         """Read startup probe and cooldown of the app."""
-        return await status.boot_budget(self._site, name, model)
+        return await status.boot_budget(self.site, name, model)
 
     async def engine_facts(self, name: str) -> EngineFacts:
-        """Give what the log of its boot tells."""
-        return await status.engine_facts(self._site, name)
+        """Return what the log of its boot tells."""
+        return await status.engine_facts(self.site, name)
 
     async def hardware(self, name: str, /) -> Hardware:
-        """Give what a replica of the app has."""
-        return await status.hardware(self._site, name)
+        """Return what a replica of the app has."""
+        return await status.hardware(self.site, name)
 
     async def predicted(self, name: str) -> Prediction | None:
-        """Give what was to be expected of its memory."""
-        return await status.predicted(self._site, name)
+        """Return what was to be expected of its memory."""
+        return await status.predicted(self.site, name)
 
     def hardware_known(self) -> tuple[Accelerator, int] | None:
-        """Give the accelerator of one replica."""
-        return status.hardware_known(self._site)
+        """Return the accelerator of one replica."""
+        return status.hardware_known(self.site)
 
     async def config(self, name: str) -> DeploymentConfig:
-        """Give the same app as az commands and YAML."""
-        return await plan.config(self._site, name)
+        """Return the same app as az commands and YAML."""
+        return await plan.config(self.site, name)
 
-    async def setup(self) -> Setup:
-        """Look which providers, group, environment, vault, identity and share are there."""
-        return await setup.read_setup(self._site)
+    def shared(self, share: str | None = SHARE) -> Sequence[Resource]:
+        """Return what a subscription needs once, with the token of the settings if one is set."""
+        _named = self.site.clients.subscription
+        token = (secrets.hub_token(self.site, renew=True),) if self.site.settings.hf_token else ()
+        return (*plan.ground(self.site, share), *token)
 
     async def set_up(self) -> Setup:
-        """Make those that are missing."""
-        return await setup.make_setup(self._site)
+        """Make what is missing; where a policy forbids the share, all but that."""
+        try:
+            return await super().set_up()
+        except OpsError as exc:
+            account = await look(storage.account(self.site))
+            if not is_policy(exc) or account.status is not Status.ABSENT:
+                raise
+            note(f"There will be no file share. {exc.summary} {exc.cause} {exc.fix}")
+            await set_up(self.shared(share=None), seconds=self.set_up_seconds)
+        return await self.setup()
 
     async def quotas(self) -> Sequence[Quota]:
         """Read the usage of the region and of the environment."""
-        return await replicas.read_quotas(self._site)
+        return await replicas.read_quotas(self.site)
 
     async def keep_secret(self, name: str, value: SecretStr) -> KeptSecret:
-        """Keep a token in the Key Vault, readable by the identity that apps run as."""
-        return await secrets.keep(self._site, name, value)
+        """Keep a token where the identity that apps run as reads it."""
+        return await secrets.keep(self.site, name, value)
 
     async def stored_models(self, bucket: str | None = None) -> Sequence[StoredModel]:
         """Look through a file share, or a container of blobs."""
-        return await storage.list_models(self._site, bucket)
+        return await storage.list_models(self.site, bucket)
 
     def upload(self, folder: str, here: str, bucket: str | None = None) -> Upload:
         """Say how a model's folder is copied to the file share."""
-        return storage.upload_commands(self._site, folder, here, bucket)
+        return storage.upload_commands(self.site, folder, here, bucket)
 
     async def aclose(self) -> None:
         """Close the connections to Azure."""
-        await self._site.clients.aclose()
+        await self.site.clients.aclose()

@@ -158,7 +158,7 @@ def rules() -> Rules:
 
 
 def gpu_of(target: Target) -> Gpu:
-    """Give the rules of a target's accelerator.
+    """Return the rules of a target's accelerator.
 
     Raises:
         InvalidArgument: Container Apps have no such accelerator that is known here.
@@ -174,7 +174,7 @@ def gpu_of(target: Target) -> Gpu:
 
 
 def place_of(target: Target) -> Place:
-    """Give what the planner knows of a target's replicas.
+    """Return what the planner knows of a target's replicas.
 
     Raises:
         InvalidArgument: Container Apps have no such accelerator that is known here.
@@ -188,7 +188,7 @@ def place_of(target: Target) -> Place:
 
 
 def size_of(target: Target, spec: DeploymentSpec) -> Size:
-    """Give the processors and memory of a replica: a whole node's unless less is asked for.
+    """Return the processors and memory of a replica: a whole node's unless less is asked for.
 
     Raises:
         InvalidArgument: Container Apps have no such accelerator that is known here, or its nodes
@@ -385,7 +385,7 @@ def _heads(
 
 
 def _flag(spec: DeploymentSpec, flag: str, field: str | None) -> str | None:
-    """Give what counts: engine_args win."""
+    """Return what counts: engine_args win."""
     return flag_value(spec.engine_args, flag) or field
 
 
@@ -524,7 +524,7 @@ def _mount(share: str, *, read_only: bool) -> Mount:
 
 
 def startup_probe(slowest_boot_seconds: float, *, path: str, port: int) -> Probe:
-    """Give a boot the time that it may need; the period grows where no more failures are taken."""
+    """Return one that gives a boot its time; the period grows where no more failures are taken."""
     chosen = rules().startup_probe
     wanted = max(chosen.least_seconds, slowest_boot_seconds + chosen.margin_seconds)
     budget = min(wanted, chosen.most_seconds)
@@ -558,12 +558,12 @@ def readiness_probe(*, path: str, port: int) -> Probe:
 
 
 def liveness_probe(*, path: str, port: int) -> Probe:
-    """Give up a server only after minutes of silence."""
+    """Return up a server only after minutes of silence."""
     return _running(rules().liveness_probe, rules().limits.failures.liveness, path, port)
 
 
 def checked_probe(probe: Probe, most_failures: int) -> Probe:
-    """Give it back.
+    """Return it back.
 
     Raises:
         InvalidArgument: Azure would not take it.

@@ -1,37 +1,491 @@
-"""Resource group, workspace, identity, roles and managed environment: looked at and made."""
+"""Providers, resource group, workspace and managed environment: looked at, made, taken away."""
 
+import shlex
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import anyio
 from azure.mgmt.appcontainers import models
-from azure.mgmt.appcontainers.models import ManagedEnvironment, WorkloadProfile
-from azure.mgmt.authorization.v2022_04_01.models import RoleAssignment
+from azure.mgmt.appcontainers.models import ContainerApp, ManagedEnvironment
+from azure.mgmt.loganalytics import models as workspaces
 from azure.mgmt.loganalytics.models import Workspace
-from azure.mgmt.msi.v2024_11_30.models import Identity
+from azure.mgmt.resource.resources.models import ResourceGroup
 
-from backends.aca import container, resources
-from backends.aca.resources import Stand, assignment_name, is_made, is_ours, or_none, role_of
-from backends.aca.site import Site, reading, strictly, translated, writing
+from backends.aca.container import gpu_of
+from backends.aca.resources import (
+    ENVIRONMENT,
+    OURS,
+    REGISTERING,
+    TAGS,
+    TEXT,
+    body,
+    by_state,
+    create_unless_there,
+    here,
+    is_ours,
+    or_none,
+    unless,
+    was_made_here,
+)
+from backends.aca.site import CONSUMPTION, Site, reading, strictly, writing
 from backends.common.concurrency import on_disk, side_by_side, write_whole
-from core.errors import CloudRefused, NotOurs, OpsError, QuotaExceeded
+from backends.lifecycle import Resource, Status
+from core.errors import ApiDisabled, CloudRefused, NotOurs, OpsError, QuotaExceeded
+
+_PROVIDERS: Final = (
+    "Microsoft.App",
+    "Microsoft.OperationalInsights",
+    "Microsoft.ManagedIdentity",
+    "Microsoft.KeyVault",
+)
+_STORAGE_PROVIDER: Final = "Microsoft.Storage"
+_RETENTION_DAYS: Final = 30
+_LOGS_GB_USD: Final = 2.30
+"""For each GB of logs that is taken in, pay as you go in US regions; the usual price, not looked up
+[R] (2026-11-21)."""
+_WORKSPACE_GUID: Final = "WORKSPACE_GUID"
+"""What only Azure knows is said by a word."""
+
+
+def provider_names(*, share: bool) -> tuple[str, ...]:
+    """Return those that a deployment needs, with weights on a share or without."""
+    return (*_PROVIDERS, *((_STORAGE_PROVIDER,) if share else ()))
+
+
+async def registrations(site: Site, names: tuple[str, ...]) -> dict[str, str]:
+    """Return each provider's state in lower case, such as registered."""
+    client = await site.clients.resources()
+
+    async def state(name: str) -> str:
+        with strictly(f"see whether {name} is registered"):
+            found = await client.providers.get(name, **reading())
+        return (found.registration_state or "").lower()
+
+    states = await side_by_side([partial(state, name) for name in names])
+    return dict(zip(names, states, strict=True))
+
+
+def providers(site: Site, *, share: bool) -> Resource:
+    """Return the registrations that a subscription needs; Azure takes a minute or two for them."""
+    names = provider_names(share=share)
+    register = ("az", "provider", "register", "--subscription", site.ground.subscription)
+
+    async def put() -> None:
+        client = await site.clients.resources()
+        for name, state in (await registrations(site, names)).items():
+            if state not in {"registered", "registering"}:
+                with strictly(f"register {name}"):
+                    await client.providers.register(name, **writing())
+
+    def status(found: dict[str, str]) -> Status:
+        states = set(found.values())
+        if states == {"registered"}:
+            return Status.READY
+        return Status.PENDING if states <= {"registered", "registering"} else Status.ABSENT
+
+    return Resource(
+        name="providers",
+        title=f"the registrations of {', '.join(names)}",
+        body={"namespaces": list(names)},
+        get=partial(registrations, site, names),
+        put=put,
+        status=status,
+        scope="shared",
+        phase=REGISTERING,
+        command="\n".join(shlex.join((*register, "--wait", "--namespace", name)) for name in names),
+    )
+
+
+def group(site: Site) -> Resource:
+    """Return the resource group; whose it is does not matter."""
+    ground = site.ground
+    wanted = ResourceGroup(location=ground.region, tags=dict(OURS))
+    named = ("--name", ground.resource_group, "--subscription", ground.subscription)
+
+    async def get() -> Any:
+        groups = (await site.clients.resources()).resource_groups
+        return await or_none(
+            "look for the resource group", groups.get(ground.resource_group, **reading())
+        )
+
+    async def put() -> None:
+        groups = (await site.clients.resources()).resource_groups
+        with strictly(f"make the resource group {ground.resource_group}"):
+            await groups.create_or_update(ground.resource_group, wanted, **writing())
+
+    return Resource(
+        name="group",
+        title=f"the resource group {ground.resource_group}",
+        body=body(ground.group_id, wanted),
+        get=get,
+        put=put,
+        after=("providers",),
+        scope="shared",
+        command=create_unless_there("group", named, "--location", ground.region, *TAGS),
+    )
+
+
+_LOGS: Final = ("monitor", "log-analytics", "workspace")
+
+
+async def find_workspace(site: Site) -> Workspace | None:
+    """Return the workspace that a new environment logs to: the one that is set, or our own."""
+    client, guid = await site.clients.workspaces(), site.settings.azure_log_analytics_workspace_id
+    if not guid:
+        ground = site.ground
+        asked = client.workspaces.get(ground.resource_group, ground.workspace, **reading())
+        return await or_none("look for the workspace of logs", asked)
+    with strictly("look through the subscription's workspaces"):
+        async for one in client.workspaces.list(**reading()):
+            if one.properties and (one.properties.customer_id or "").lower() == guid.lower():
+                return one
+    return None
+
+
+def workspace(site: Site) -> Resource:
+    """Return the workspace for logs; an environment that is there has its own place for them."""
+    ground, guid = site.ground, site.settings.azure_log_analytics_workspace_id
+    wanted = workspaces.Workspace(
+        location=ground.region,
+        tags=dict(OURS),
+        properties=workspaces.WorkspaceProperties(
+            sku=workspaces.WorkspaceSku(name="PerGB2018"), retention_in_days=_RETENTION_DAYS
+        ),
+    )
+
+    async def get() -> Any:
+        found = await find_workspace(site) or await find_environment(site)
+        if found is None and guid:
+            raise CloudRefused(
+                f"The subscription has no Log Analytics workspace {guid}.",
+                fix="Correct AZURE_LOG_ANALYTICS_WORKSPACE_ID (the workspace's own id, a GUID), or"
+                " leave it out for one that is made here.",
+            )
+        return found
+
+    async def put() -> None:
+        client = (await site.clients.workspaces()).workspaces
+        with strictly(f"make the workspace {ground.workspace}"):
+            await client.begin_create_or_update(
+                ground.resource_group, ground.workspace, wanted, **writing()
+            )
+
+    named = ("--workspace-name", ground.workspace, *here(ground))
+    made = create_unless_there(" ".join(_LOGS), named, "--location", ground.region, *TAGS)
+    return Resource(
+        name="workspace",
+        title=f"the workspace {guid or ground.workspace} for logs",
+        body=body(ground.workspace_id, wanted),
+        get=get,
+        put=None if guid else put,
+        after=("group",),
+        status=lambda found: by_state(found) if isinstance(found, Workspace) else Status.READY,
+        scope="shared",
+        command="" if guid else made,
+    )
+
+
+def left_workspace(site: Site) -> Resource:
+    """Return our own workspace as something that stays."""
+    ground = site.ground
+
+    async def delete() -> None:
+        client = (await site.clients.workspaces()).workspaces
+        with strictly(f"delete the workspace {ground.workspace}"):
+            await client.begin_delete(ground.resource_group, ground.workspace, **writing())
+
+    return Resource(
+        name="workspace",
+        title=f"the workspace {ground.workspace} with its logs (about {_LOGS_GB_USD:.2f} $ per GB"
+        " taken in; what lies there is free for its first month, and after a deletion it can be"
+        " recovered for two weeks)",
+        get=partial(find_workspace, site),
+        delete=None if site.settings.azure_log_analytics_workspace_id else delete,
+        is_ours=was_made_here,
+        scope="shared",
+    )
+
+
+_WORKS: Final = {"succeeded", "upgraderequested", "upgradefailed"}
+_REFUSED_WITHIN_SECONDS: Final = 3.0
+"""A change that Azure took is watched this long: what it refuses, it refuses soon."""
+_SHOWS_WITHIN_SECONDS: Final = 30.0
+"""From a change that Azure took until what is read of the environment must show it."""
+_COUNTS_SECONDS: Final = 3600.0
+"""Nothing that is seen later came of a change."""
+_NEW: Final = "Set AZURE_CONTAINERAPPS_ENVIRONMENT to a new name, and an environment is made for it"
+_AGAIN: Final = "Put right what the cause names, then call the same tool again: it is made anew."
+
+
+async def find_environment(site: Site) -> ManagedEnvironment | None:
+    """Return the environment of the target, None if there is none."""
+    client, ground = await site.clients.apps(), site.ground
+    asked = client.managed_environments.get(ground.resource_group, ground.environment, **reading())
+    return await or_none("look for the environment", asked)
+
+
+class Condition(NamedTuple):
+    """What an environment is good for."""
+
+    status: Status
+    why: str = ""
+    """Why it can never hold apps of the target, or why it failed, in Azure's words."""
+    state: str = ""
+
+
+def condition(site: Site, found: ManagedEnvironment) -> Condition:
+    """Say whether apps of the target can be made in it."""
+    told, gpu, name = found.properties, gpu_of(site.target), site.ground.environment
+    state = ((told.provisioning_state if told else None) or "succeeded").lower()
+    if state in {"failed", "canceled"}:
+        return Condition(Status.FAILED, (told.deployment_errors if told else None) or "", state)
+    if state in {"scheduledfordelete", "deleting"}:
+        return Condition(Status.DELETING, state=state)
+    if state not in _WORKS:
+        return Condition(Status.PENDING, state=state)
+    region = (found.location or "").lower().replace(" ", "")
+    profiles = {one.name: one for one in (told.workload_profiles if told else None) or ()}
+    same, why = profiles.get(gpu.profile), ""
+    if region != site.ground.region:
+        why = f"The environment {name} is in {region}, not in {site.ground.region}."
+    elif not profiles:
+        why = f"The environment {name} has no workload profiles, so it can have no GPU."
+    elif same and same.workload_profile_type.lower() != gpu.profile_type.lower():
+        why = f"The profile {gpu.profile} of the environment {name} is {same.workload_profile_type}"
+        why += "."
+    return Condition(Status.STALE if why or not same else Status.READY, why, state)
+
+
+def environment_of(site: Site, guid: str, key: str | None = None) -> ManagedEnvironment:
+    """Type the managed environment; `key` of the workspace is None where the body is shown."""
+    gpu = gpu_of(site.target)
+    wanted = {CONSUMPTION: CONSUMPTION, gpu.profile: gpu.profile_type}
+    return models.ManagedEnvironment(
+        location=site.ground.region,
+        tags=dict(OURS),
+        properties=models.ManagedEnvironmentProperties(
+            workload_profiles=[
+                models.WorkloadProfile(name=name, workload_profile_type=kind)
+                for name, kind in wanted.items()
+            ],
+            app_logs_configuration=models.AppLogsConfiguration(
+                destination="log-analytics",
+                log_analytics_configuration=models.LogAnalyticsConfiguration(
+                    customer_id=guid, shared_key=key
+                ),
+            ),
+        ),
+    )
+
+
+def environment(site: Site) -> Resource:
+    """Return the managed environment with the target's profile."""
+    ground = site.ground
+    guid = site.settings.azure_log_analytics_workspace_id
+    return Resource(
+        name="environment",
+        title=f"the environment {ground.environment} with {CONSUMPTION} and"
+        f" {gpu_of(site.target).profile_type}",
+        body=body(ground.environment_id, environment_of(site, guid or _WORKSPACE_GUID)),
+        get=partial(find_environment, site),
+        put=partial(_put, site),
+        after=("workspace",),
+        status=lambda found: condition(site, found).status,
+        scope="shared",
+        phase=ENVIRONMENT,
+        command=_command(site, guid),
+    )
+
+
+def left_environment(site: Site) -> Resource:
+    """Return the environment as something that stays; without replicas it is free."""
+    ground = site.ground
+
+    async def delete() -> None:
+        environments = (await site.clients.apps()).managed_environments
+        with strictly(f"delete the environment {ground.environment}"):
+            await environments.begin_delete(ground.resource_group, ground.environment, **writing())
+
+    return Resource(
+        name="environment",
+        title=f"the environment {ground.environment}",
+        get=partial(find_environment, site),
+        delete=delete,
+        is_ours=was_made_here,
+        status=lambda found: condition(site, found).status,
+        scope="shared",
+    )
+
+
+def _command(site: Site, guid: str | None) -> str:
+    """Write how a person makes it; `guid` is of a workspace of their own."""
+    ground, gpu = site.ground, gpu_of(site.target)
+    kind = ("containerapp", "env")
+    named = ("--name", ground.environment, *here(ground))
+
+    def logs(verb: str, query: str) -> str:
+        found = (*here(ground), "--workspace-name", ground.workspace, "--query", query, *TEXT)
+        return shlex.join(("az", *_LOGS, verb, *found))
+
+    flags = ("--location", ground.region, *TAGS, "--enable-workload-profiles", "true")
+    made = shlex.join(("az", *kind, "create", *named, *flags, "--logs-workspace-key", "@-"))
+    said = shlex.quote(guid) if guid else f'"$({logs("show", "customerId")})"'
+    source = "printenv WORKSPACE_KEY" if guid else logs("get-shared-keys", "primarySharedKey")
+    one = (*named, "--workload-profile-name", gpu.profile)
+    profile = (*kind, "workload-profile")
+    added = shlex.join(("az", *profile, "add", *one, "--workload-profile-type", gpu.profile_type))
+    return "\n".join(
+        (
+            unless((*kind, "show", *named), f"{source} | {made} --logs-workspace-id {said}"),
+            unless((*profile, "show", *one), added),
+        )
+    )
+
+
+async def _put(site: Site) -> None:
+    """Begin to make it, to add the target's profile, or to take away what failed.
+
+    Raises:
+        CloudRefused: It cannot be had; the cause has Azure's words.
+        NotOurs: It failed, and is not ours to be made anew.
+    """
+    found = await find_environment(site)
+    if found is None:
+        await _create(site)
+        return
+    now = condition(site, found)
+    if now.status is Status.FAILED:
+        await _take_away(site, found, now.why)
+    elif now.why:
+        raise CloudRefused(now.why, fix=f"{_NEW}; or set AZURE_LOCATION to where it is.")
+    elif now.status is Status.STALE:
+        await _widen(site, found)
+
+
+async def _create(site: Site) -> None:
+    ground, client = site.ground, await site.clients.workspaces()
+    kept = await find_workspace(site)
+    assert kept is not None  # it is put after the workspace
+    assert kept.id is not None
+    assert kept.properties is not None
+    parts = kept.id.split("/")
+    with strictly(f"read the key of the workspace {kept.name}"):
+        keys = await client.shared_keys.get_shared_keys(parts[4], parts[-1], **reading())
+    wanted = environment_of(site, kept.properties.customer_id or "", keys.primary_shared_key or "")
+    environments = (await site.clients.apps()).managed_environments
+    begun = environments.begin_create_or_update(
+        ground.resource_group, ground.environment, wanted, **writing()
+    )
+    try:
+        await _begun(site, "made", f"make the environment {ground.environment}", begun)
+    except (CloudRefused, QuotaExceeded) as exc:  # what Azure answers may be a bare status
+        found = await find_environment(site)
+        words = f"{exc.cause} {condition(site, found).why if found else ''}".strip()
+        raise type(exc)(exc.summary, cause=words, fix=exc.fix) from exc
+
+
+async def _widen(site: Site, found: ManagedEnvironment) -> None:
+    """Add the profile by a merge, which leaves everything else of somebody's environment alone.
+
+    A whole new body would drop whatever Azure does not show, such as the key of its logs; this is
+    what `az containerapp env workload-profile add` sends as well.
+    """
+    gpu, ground = gpu_of(site.target), site.ground
+    since = change_age(site, "widened")
+    if since is not None and since < _SHOWS_WITHIN_SECONDS:
+        return
+    if since is not None:
+        forget_changes(site)
+        raise _no_profile(site, "Azure took the change, and the profile is not there.")
+    profiles = list((found.properties.workload_profiles if found.properties else None) or ())
+    added = models.WorkloadProfile(name=gpu.profile, workload_profile_type=gpu.profile_type)
+    wanted = models.ManagedEnvironment(
+        location=found.location,
+        properties=models.ManagedEnvironmentProperties(workload_profiles=[*profiles, added]),
+    )
+    environments = (await site.clients.apps()).managed_environments
+    begun = environments.begin_update(
+        ground.resource_group, ground.environment, wanted, **writing()
+    )
+    try:
+        await _begun(site, "widened", f"add {gpu.profile} to {ground.environment}", begun)
+    except (CloudRefused, QuotaExceeded) as exc:
+        raise _no_profile(site, f"{exc.summary} {exc.cause}".strip(), type(exc)) from exc
+
+
+def _no_profile(site: Site, cause: str, kind: type[OpsError] = CloudRefused) -> OpsError:
+    gpu, name = gpu_of(site.target), site.ground.environment
+    return kind(
+        f"The environment {name} does not take the profile {gpu.profile_type}.",
+        cause=cause,
+        fix=f"{_NEW} that has it from the start.",
+    )
+
+
+async def _take_away(site: Site, found: ManagedEnvironment, why: str) -> None:
+    """Take a failed one away, unless it failed just now: then say so, once."""
+    name = site.ground.environment
+    if any(change_age(site, one) is not None for one in ("made", "widened")):
+        forget_changes(site)
+        raise CloudRefused(f"The environment {name} could not be made.", cause=why, fix=_AGAIN)
+    if not await may_go(site, found):
+        raise NotOurs(
+            f"The environment {name} has failed, and it has apps or was not made here.",
+            cause=why,
+            fix=f"Repair it, or take it away. {_NEW}.",
+        )
+    delete = left_environment(site).delete
+    assert delete
+    await delete()
+
+
+async def may_go(site: Site, found: ManagedEnvironment) -> bool:
+    """Whether it may be taken away: it was made here, and holds no app."""
+    return is_ours(found.tags) and not any(is_in(app, site) for app in await apps_on(site))
+
+
+async def apps_on(site: Site) -> Sequence[ContainerApp]:
+    """Return every app of the subscription that is in the environment or runs as the identity."""
+    client, ground, found = await site.clients.apps(), site.ground, list[ContainerApp]()
+    try:
+        with strictly("see which apps stand on the same"):
+            async for app in client.container_apps.list_by_subscription(**reading()):
+                known = (app.identity.user_assigned_identities if app.identity else None) or {}
+                if is_in(app, site) or ground.identity_id.lower() in map(str.lower, known):
+                    found.append(app)
+    except ApiDisabled:
+        return ()
+    return found
+
+
+def is_in(app: ContainerApp, site: Site) -> bool:
+    """Whether an app is in the target's environment."""
+    inside = app.properties
+    named = (inside.environment_id, inside.managed_environment_id) if inside else ()
+    return site.ground.environment_id.lower() in {(one or "").lower() for one in named}
+
+
+async def _begun(site: Site, change: "Change", what: str, begun: Awaitable[Any]) -> None:
+    """Begin a change that is noted, and wait a moment for a refusal; else it goes on without us."""
+    note_change(site, change)
+    try:
+        with strictly(what):
+            poller = await begun
+            with anyio.move_on_after(_REFUSED_WITHIN_SECONDS):
+                await poller.result()
+    except (CloudRefused, QuotaExceeded):
+        forget_changes(site)
+        raise
+
 
 Change = Literal["made", "widened"]
 
-_COUNTS_SECONDS: Final = 3600.0
-"""Nothing that is seen later came of it."""
-
 
 def note_change(site: Site, change: Change) -> None:
-    """Write down that it was begun.
-
-    Raises:
-        HostError: The disk does not take it.
-    """
+    """Write down that it was begun."""
     folder = _note(site).parent
     with on_disk(folder):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -39,7 +493,7 @@ def note_change(site: Site, change: Change) -> None:
 
 
 def change_age(site: Site, change: Change) -> float | None:
-    """Give how many seconds ago it was begun; None if it was not, or so long ago that it ended."""
+    """Return how many seconds ago it was begun; None if it was not, or is over."""
     try:
         noted = _note(site).read_text(encoding="utf-8") == change
         seconds = time.time() - _note(site).stat().st_mtime
@@ -57,404 +511,3 @@ def forget_changes(site: Site) -> None:
 def _note(site: Site) -> Path:
     ground = site.ground
     return site.folder / "ground" / f"{ground.subscription}-{ground.environment}"
-
-
-def provider_names(*, share: bool) -> tuple[str, ...]:
-    """Name those that a deployment needs, with weights on a share or without."""
-    return (*resources.PROVIDERS, *((resources.STORAGE_PROVIDER,) if share else ()))
-
-
-async def registrations(site: Site, names: tuple[str, ...]) -> dict[str, str]:
-    """Give each provider's state in lower case, such as registered."""
-    client = await site.clients.resources()
-
-    async def state(name: str) -> str:
-        with strictly(f"see whether {name} is registered"):
-            found = await client.providers.get(name, **reading())
-        return (found.registration_state or "").lower()
-
-    states = await side_by_side([partial(state, name) for name in names])
-    return dict(zip(names, states, strict=True))
-
-
-async def providers_stand(site: Site, names: tuple[str, ...]) -> Stand:
-    """Say whether all of them are registered."""
-    states = set((await registrations(site, names)).values())
-    if states == {"registered"}:
-        return Stand.THERE
-    return Stand.UNDER_WAY if states <= {"registered", "registering"} else Stand.ABSENT
-
-
-async def register(site: Site, names: tuple[str, ...]) -> None:
-    """Ask for those that are not registered; Azure takes a minute or two."""
-    client = await site.clients.resources()
-    for name, state in (await registrations(site, names)).items():
-        if state not in {"registered", "registering"}:
-            with strictly(f"register {name}"):
-                await client.providers.register(name, **writing())
-
-
-async def group_stand(site: Site) -> Stand:
-    """Say whether the resource group is there; whose it is does not matter."""
-    client = await site.clients.resources()
-    asked = client.resource_groups.get(site.clients.group, **reading())
-    return Stand.THERE if await or_none("look for the resource group", asked) else Stand.ABSENT
-
-
-async def make_group(site: Site) -> None:
-    """Make it; one that is there keeps its tags and its place."""
-    client = await site.clients.resources()
-    wanted = resources.group_of(site.ground)
-    with strictly(f"make the resource group {site.clients.group}"):
-        await client.resource_groups.create_or_update(site.clients.group, wanted, **writing())
-
-
-async def find_workspace(site: Site) -> "Workspace | None":
-    """Give the workspace that a new environment logs to: the one that is set, or our own."""
-    client, guid = await site.clients.workspaces(), site.settings.azure_log_analytics_workspace_id
-    if not guid:
-        ground = site.ground
-        asked = client.workspaces.get(ground.resource_group, ground.workspace, **reading())
-        return await or_none("look for the workspace of logs", asked)
-    with strictly("look through the subscription's workspaces"):
-        async for one in client.workspaces.list(**reading()):
-            if one.properties and (one.properties.customer_id or "").lower() == guid.lower():
-                return one
-    return None
-
-
-async def workspace_stand(site: Site) -> Stand:
-    """Say whether it is there and ready to take logs."""
-    found = await find_workspace(site)
-    if found is None:
-        return Stand.ABSENT
-    return is_made(found.properties.provisioning_state if found.properties else None)
-
-
-async def make_workspace(site: Site) -> None:
-    """Begin to make our own.
-
-    Raises:
-        CloudRefused: Another is set, and the subscription has none such.
-    """
-    client, guid = await site.clients.workspaces(), site.settings.azure_log_analytics_workspace_id
-    if guid:
-        raise CloudRefused(
-            f"The subscription has no Log Analytics workspace {guid}.",
-            fix="Correct AZURE_LOG_ANALYTICS_WORKSPACE_ID (the workspace's own id, a GUID), or"
-            " leave it out for one that is made here.",
-        )
-    ground = site.ground
-    with strictly(f"make the workspace {ground.workspace}"):
-        await client.workspaces.begin_create_or_update(
-            ground.resource_group, ground.workspace, resources.workspace_of(ground), **writing()
-        )
-
-
-async def find_identity(site: Site) -> "Identity | None":
-    """Give the identity that apps run as; None if there is none."""
-    client, ground = await site.clients.identities(), site.ground
-    asked = client.user_assigned_identities.get(ground.resource_group, ground.identity, **reading())
-    return await or_none("look for the identity of apps", asked)
-
-
-async def identity_stand(site: Site) -> Stand:
-    """Say whether it is there."""
-    return Stand.THERE if await find_identity(site) else Stand.ABSENT
-
-
-async def make_identity(site: Site) -> None:
-    """Make it."""
-    client, ground = await site.clients.identities(), site.ground
-    with strictly(f"make the identity {ground.identity}"):
-        await client.user_assigned_identities.create_or_update(
-            ground.resource_group, ground.identity, resources.identity_of(ground), **writing()
-        )
-
-
-SECRETS_USER: Final = resources.SECRETS_USER
-SECRETS_OFFICER: Final = resources.SECRETS_OFFICER
-SHARE_READER: Final = "b8eda974-7b85-4f76-af95-65846b26df6d"
-"""Storage File Data Privileged Reader: reads every share of an account."""
-TITLES: Final = {
-    SECRETS_USER: "Key Vault Secrets User",
-    SECRETS_OFFICER: "Key Vault Secrets Officer",
-    SHARE_READER: "Storage File Data Privileged Reader",
-}
-_ALSO: Final = {
-    SECRETS_USER: (SECRETS_USER, SECRETS_OFFICER, "00482a5a-887f-4fb3-b363-3b7fe8e74483"),
-    SECRETS_OFFICER: (SECRETS_OFFICER, "00482a5a-887f-4fb3-b363-3b7fe8e74483"),
-    SHARE_READER: (SHARE_READER, "69566ab7-960f-475b-8e7c-b3118f30c6bd"),
-}
-"""What allows as much: Key Vault Administrator, Storage File Data Privileged Contributor."""
-_NOT_KNOWN_YET: Final = "PrincipalNotFound"
-"""An identity that was made a moment ago; Azure's directory learns of it by and by."""
-
-
-async def find_assignment(
-    site: Site, scope: str, role: str, principal: str
-) -> "RoleAssignment | None":
-    """Give the assignment by which somebody has a role or a larger one, through a group too.
-
-    Those above the scope count as well; what is asked of a resource that is not there is missing.
-    """
-    client = await site.clients.roles()
-    whose = f"atScope() and assignedTo('{principal}')"
-    with translated(f"read who has which role on {scope.rsplit('/', 1)[-1]}"):
-        pages = client.role_assignments.list_for_scope(scope, filter=whose, **reading())
-        async for one in pages:
-            if (one.role_definition_id or "").lower().endswith(_ALSO[role]):
-                return one
-    return None
-
-
-async def may_read_secrets(site: Site) -> bool:
-    """Whether the identity that apps run as may read the vault's secrets, as roles say."""
-    found = await find_identity(site)
-    principal = found.principal_id if found else None
-    return await role_stand(site, site.ground.vault_id, SECRETS_USER, principal) is Stand.THERE
-
-
-async def role_stand(site: Site, scope: str, role: str, principal: str | None) -> Stand:
-    """Say whether somebody has a role; nobody has none."""
-    if principal is None:
-        return Stand.ABSENT
-    found = await or_none("read roles", find_assignment(site, scope, role, principal))
-    return Stand.THERE if found else Stand.ABSENT
-
-
-async def assign(site: Site, scope: str, role: str, principal: str, *, kind: str | None) -> None:
-    """Give a role; the assignment's name comes of what it says, so that twice is once.
-
-    `kind` is ServicePrincipal for an identity, None where it is not known what somebody is.
-    """
-    client = await site.clients.roles()
-    wanted = role_of(scope, role, principal, kind=kind)
-    name = assignment_name(scope, role, principal)
-    try:
-        with strictly(f"give the role {TITLES[role]} on {scope.rsplit('/', 1)[-1]}"):
-            await client.role_assignments.create(scope, name, wanted, **writing())
-    except CloudRefused as exc:
-        if _NOT_KNOWN_YET not in exc.summary:
-            raise
-
-
-_WORKS: Final = {"succeeded", "upgraderequested", "upgradefailed"}
-_BROKEN: Final = {"failed", "canceled"}
-_REFUSED_WITHIN_SECONDS: Final = 3.0
-"""A change that Azure took is watched this long: what it refuses, it refuses soon."""
-_SHOWS_WITHIN_SECONDS: Final = 30.0
-"""From a change that Azure took until what is read of the environment must show it."""
-_NEW: Final = "Set AZURE_CONTAINERAPPS_ENVIRONMENT to a new name, and an environment is made for it"
-_AGAIN: Final = "Put right what the cause names, then call the same tool again: it is made anew."
-
-
-async def find_environment(site: Site) -> "ManagedEnvironment | None":
-    """Give the environment of the target, None if there is none."""
-    client, ground = await site.clients.apps(), site.ground
-    asked = client.managed_environments.get(ground.resource_group, ground.environment, **reading())
-    return await or_none("look for the environment", asked)
-
-
-async def environment_stand(site: Site) -> Stand:
-    """Say whether apps of the target can be made in it."""
-    found = await find_environment(site)
-    if found is None or is_broken(found):
-        return Stand.ABSENT
-    if state_of(found) not in _WORKS:
-        return Stand.UNDER_WAY
-    if why_unfit(site, found) or not has_profile(site, found):
-        return Stand.ABSENT
-    return Stand.THERE
-
-
-def state_of(found: "ManagedEnvironment") -> str:
-    """Give its provisioning state in lower case."""
-    state = found.properties.provisioning_state if found.properties else None
-    return (state or "succeeded").lower()  # an enum, whose own `str` is another
-
-
-def errors_of(found: "ManagedEnvironment") -> str:
-    """Give why it failed, in Azure's words."""
-    return (found.properties.deployment_errors if found.properties else None) or ""
-
-
-def is_broken(found: "ManagedEnvironment") -> bool:
-    """Whether it could not be made, or not changed."""
-    return state_of(found) in _BROKEN
-
-
-async def may_go(site: Site, found: "ManagedEnvironment") -> bool:
-    """Whether it may be taken away: it was made here, and holds no app."""
-    return is_ours(found.tags) and not await _apps_in(site)
-
-
-def why_unfit(site: Site, found: "ManagedEnvironment") -> str:
-    """Say why it can never hold apps of the target; empty if it can."""
-    name, region = site.ground.environment, (found.location or "").lower().replace(" ", "")
-    gpu = container.gpu_of(site.target)
-    if region != site.clients.region:
-        return f"The environment {name} is in {region}, not in {site.clients.region}."
-    profiles = profiles_of(found)
-    if not profiles:
-        return f"The environment {name} has no workload profiles, so it can have no GPU."
-    same = next((one for one in profiles if one.name == gpu.profile), None)
-    if same and same.workload_profile_type.lower() != gpu.profile_type.lower():
-        kind = same.workload_profile_type
-        return f"The profile {gpu.profile} of the environment {name} is {kind}."
-    return ""
-
-
-def profiles_of(found: "ManagedEnvironment") -> "list[WorkloadProfile]":
-    """Give its workload profiles."""
-    return list((found.properties.workload_profiles if found.properties else None) or ())
-
-
-async def make_environment(site: Site) -> None:
-    """Begin to make it, to add the target's profile, or to repair what failed.
-
-    Raises:
-        CloudRefused: It cannot be had; the cause has Azure's words.
-        NotOurs: It failed, and is not ours to be made anew.
-    """
-    found = await find_environment(site)
-    if found is None:
-        await _create(site)
-    elif is_broken(found):
-        await _repair(site, found)
-    elif state_of(found) not in _WORKS:
-        return  # somebody else is at it
-    elif why := why_unfit(site, found):
-        raise CloudRefused(why, fix=f"{_NEW}; or set AZURE_LOCATION to where it is.")
-    elif not has_profile(site, found):
-        await _widen(site, found)
-
-
-def has_profile(site: Site, found: "ManagedEnvironment") -> bool:
-    """Whether it has the target's profile."""
-    return any(one.name == container.gpu_of(site.target).profile for one in profiles_of(found))
-
-
-async def _create(site: Site) -> None:
-    gpu, ground = container.gpu_of(site.target), site.ground
-    guid, key = await _workspace_key(site)
-    wanted = resources.environment_of(ground, {gpu.profile: gpu.profile_type}, guid, key)
-    environments = (await site.clients.apps()).managed_environments
-    note_change(site, "made")
-    try:
-        with _noted(site), strictly(f"make the environment {ground.environment}"):
-            await _watched(
-                await environments.begin_create_or_update(
-                    ground.resource_group, ground.environment, wanted, **writing()
-                )
-            )
-    except (CloudRefused, QuotaExceeded) as exc:
-        raise await _with_errors(site, exc) from exc
-
-
-async def _with_errors(site: Site, exc: OpsError) -> OpsError:
-    """Add why the environment says it failed: what Azure answers may be a bare status."""
-    found = await find_environment(site)
-    words = f"{exc.cause} {errors_of(found) if found else ''}".strip()
-    return type(exc)(exc.summary, cause=words, fix=exc.fix)
-
-
-async def _widen(site: Site, found: "ManagedEnvironment") -> None:
-    """Add the profile by a merge, which leaves everything else of somebody's environment alone.
-
-    A whole new body would drop whatever Azure does not show, such as the key of its logs; this is
-    what `az containerapp env workload-profile add` sends as well.
-    """
-    gpu, ground = container.gpu_of(site.target), site.ground
-    since = change_age(site, "widened")
-    if since is not None and since < _SHOWS_WITHIN_SECONDS:
-        return
-    if since is not None:
-        forget_changes(site)
-        raise _no_profile(site, "Azure took the change, and the profile is not there.")
-    added = models.WorkloadProfile(name=gpu.profile, workload_profile_type=gpu.profile_type)
-    profiles = [*profiles_of(found), added]
-    wanted = models.ManagedEnvironment(
-        location=found.location,
-        properties=models.ManagedEnvironmentProperties(workload_profiles=profiles),
-    )
-    environments = (await site.clients.apps()).managed_environments
-    note_change(site, "widened")
-    try:
-        with _noted(site), strictly(f"add {gpu.profile} to {ground.environment}"):
-            where = (ground.resource_group, ground.environment)
-            await _watched(await environments.begin_update(*where, wanted, **writing()))
-    except (CloudRefused, QuotaExceeded) as exc:
-        raise _no_profile(site, f"{exc.summary} {exc.cause}".strip(), type(exc)) from exc
-
-
-def _no_profile(site: Site, cause: str, kind: type[OpsError] = CloudRefused) -> OpsError:
-    gpu, name = container.gpu_of(site.target), site.ground.environment
-    return kind(
-        f"The environment {name} does not take the profile {gpu.profile_type}.",
-        cause=cause,
-        fix=f"{_NEW} that has it from the start.",
-    )
-
-
-async def _repair(site: Site, found: "ManagedEnvironment") -> None:
-    """Take a failed one away, unless it failed just now: then say so, once."""
-    name, why = site.ground.environment, errors_of(found)
-    if _just_begun(site):
-        forget_changes(site)
-        raise CloudRefused(f"The environment {name} could not be made.", cause=why, fix=_AGAIN)
-    if not await may_go(site, found):
-        raise NotOurs(
-            f"The environment {name} has failed, and it has apps or was not made here.",
-            cause=why,
-            fix=f"Repair it, or take it away. {_NEW}.",
-        )
-    environments = (await site.clients.apps()).managed_environments
-    with strictly(f"take away the environment {name}, which failed"):
-        await environments.begin_delete(site.clients.group, name, **writing())
-
-
-def _just_begun(site: Site) -> bool:
-    return any(change_age(site, one) is not None for one in ("made", "widened"))
-
-
-async def _apps_in(site: Site) -> bool:
-    """Whether any app of the subscription is in it."""
-    client, here = await site.clients.apps(), site.ground.environment_id.lower()
-    with strictly("see which apps are in the environment"):
-        async for app in client.container_apps.list_by_subscription(**reading()):
-            inside = app.properties
-            if inside and here in {
-                (inside.environment_id or "").lower(),
-                (inside.managed_environment_id or "").lower(),
-            }:
-                return True
-    return False
-
-
-async def _workspace_key(site: Site) -> tuple[str, str]:
-    """Give the workspace's GUID and the key to write to it, which is never kept."""
-    found, client = await find_workspace(site), await site.clients.workspaces()
-    assert found is not None
-    assert found.id is not None
-    assert found.properties is not None
-    parts = found.id.split("/")
-    with strictly(f"read the key of the workspace {found.name}"):
-        keys = await client.shared_keys.get_shared_keys(parts[4], parts[-1], **reading())
-    return found.properties.customer_id or "", keys.primary_shared_key or ""
-
-
-async def _watched(poller: Any) -> None:
-    """Wait a moment for a refusal; what is not refused goes on without us."""
-    with anyio.move_on_after(_REFUSED_WITHIN_SECONDS):
-        await poller.result()
-
-
-@contextmanager
-def _noted(site: Site) -> Iterator[None]:
-    """Forget that a change was begun which Azure refused in plain words."""
-    try:
-        yield
-    except (CloudRefused, QuotaExceeded):
-        forget_changes(site)
-        raise

@@ -17,7 +17,7 @@ from azure.monitor.query import LogsQueryPartialResult, LogsTable
 from pydantic import SecretStr
 
 from backends.aca import replicas
-from backends.aca.app import created_at, find_app, own_app, pending_of
+from backends.aca.app import created_at, find_app, own_app
 from backends.aca.replicas import ReplicaState
 from backends.aca.site import CONTAINER, READ_SECONDS, Site, reading, strictly
 from backends.base import LogLines, LogQuery
@@ -56,12 +56,8 @@ class Event(NamedTuple):
         return Line(self.at, f"{self.reason}: {self.text}", PLATFORM, self.replica)
 
 
-async def stream_events(site: Site, app: "ContainerApp", token: SecretStr) -> Sequence[Event]:
-    """Give the newest events of an app, oldest first.
-
-    Raises:
-        CloudError: The stream cannot be read.
-    """
+async def stream_events(site: Site, app: ContainerApp, token: SecretStr) -> Sequence[Event]:
+    """Return the newest events of an app, oldest first."""
     url = app.event_stream_endpoint or f"{_base(site)}{_path(site, app)}/eventstream"
     rows = await _rows(url, token)
     found = [event for row in rows if (event := event_of(row)) and event.reason not in _OWN_WORDS]
@@ -69,13 +65,9 @@ async def stream_events(site: Site, app: "ContainerApp", token: SecretStr) -> Se
 
 
 async def stream_console(
-    site: Site, app: "ContainerApp", revision: str, replica: ReplicaState, token: SecretStr
+    site: Site, app: ContainerApp, revision: str, replica: ReplicaState, token: SecretStr
 ) -> Sequence[Line]:
-    """Give the newest lines that a replica's container wrote, oldest first.
-
-    Raises:
-        CloudError: The stream cannot be read.
-    """
+    """Return the newest lines that a replica's container wrote, oldest first."""
     built = (
         f"{_base(site)}{_path(site, app)}/revisions/{revision}/replicas/{replica.name}"
         f"/containers/{CONTAINER}/logstream"
@@ -85,11 +77,7 @@ async def stream_console(
 
 
 async def token_of(site: Site, name: str) -> SecretStr:
-    """Fetch what opens the streams of an app.
-
-    Raises:
-        CloudError: Azure refused it.
-    """
+    """Fetch what opens the streams of an app."""
     client = await site.clients.apps()
     with strictly(f"open the log streams of {name}"):
         answer = await client.container_apps.get_auth_token(site.clients.group, name, **reading())
@@ -192,7 +180,7 @@ def _base(site: Site) -> str:
     return f"https://{site.clients.region}.azurecontainerapps.dev"
 
 
-def _path(site: Site, app: "ContainerApp") -> str:
+def _path(site: Site, app: ContainerApp) -> str:
     where = f"/subscriptions/{site.clients.subscription}/resourceGroups/{site.clients.group}"
     return f"{where}/containerApps/{app.name}"
 
@@ -212,11 +200,11 @@ class Place(NamedTuple):
     """Whether the environment writes there itself: tables and columns have a suffix then."""
 
     def table(self, name: str) -> str:
-        """Give a table's full name."""
+        """Return a table's full name."""
         return f"{name}_CL" if self.custom else name
 
     def column(self, name: str) -> str:
-        """Give a column's full name."""
+        """Return a column's full name."""
         return f"{name}_s" if self.custom else name
 
 
@@ -250,36 +238,34 @@ class NoTable(CloudRefused):
     code = "NO_LOG_TABLE"
 
 
-async def query_console(site: Site, app: "ContainerApp", wanted: Wanted) -> Sequence[Line]:
-    """Give what containers wrote, oldest first; minutes late.
+async def query_console(site: Site, app: ContainerApp, wanted: Wanted) -> Sequence[Line]:
+    """Return what containers wrote, oldest first; minutes late.
 
     Raises:
         NoTable: Nothing was ever received.
-        CloudError: Log Analytics cannot be asked.
     """
     place = await place_of(site, app)
     return console_lines((await console_rows(site, place, str(app.name), wanted)).rows)
 
 
-async def query_system(site: Site, app: "ContainerApp", wanted: Wanted) -> Sequence[Line]:
-    """Give the platform's events, oldest first; minutes late.
+async def query_system(site: Site, app: ContainerApp, wanted: Wanted) -> Sequence[Line]:
+    """Return the platform's events, oldest first; minutes late.
 
     Raises:
         NoTable: Nothing was ever received.
-        CloudError: Log Analytics cannot be asked.
     """
     place = await place_of(site, app)
     return system_lines((await system_rows(site, place, str(app.name), wanted)).rows)
 
 
 async def console_rows(site: Site, place: Place, name: str, wanted: Wanted) -> Kept:
-    """Give rows of the containers of one app; raises as `console`."""
+    """Return rows of the containers of one app; raises as `console`."""
     table = place.table("ContainerAppConsoleLogs")
     return await _kept(site, place, query(place, table, name, wanted), wanted)
 
 
 async def system_rows(site: Site, place: Place, name: str, wanted: Wanted) -> Kept:
-    """Give rows of the platform about one app, with their reasons; raises as `system`."""
+    """Return rows of the platform about one app, with their reasons; raises as `system`."""
     table, reason = place.table("ContainerAppSystemLogs"), place.column("Reason")
     return await _kept(site, place, query(place, table, name, wanted, reason=reason), wanted)
 
@@ -294,13 +280,8 @@ def system_lines(rows: Iterable[tuple[datetime, str]]) -> Sequence[Line]:
     return [Line(at, text, PLATFORM) for at, text in rows]
 
 
-async def place_of(site: Site, app: "ContainerApp") -> Place:
-    """Say where the app's environment keeps its lines.
-
-    Raises:
-        NotConfigured: It keeps none, or where is not known.
-        CloudError: Azure cannot be asked.
-    """
+async def place_of(site: Site, app: ContainerApp) -> Place:
+    """Say where the app's environment keeps its lines."""
     environment = await _environment(site, app)
     kept = environment.app_logs_configuration
     destination = kept.destination if kept else None
@@ -324,7 +305,8 @@ def query(place: Place, table: str, name: str, wanted: Wanted, *, reason: str = 
     if wanted.revision:
         terms.append(f"{place.column('RevisionName')} == {quoted(wanted.revision)}")
     if wanted.before:
-        terms.append(f"TimeGenerated < datetime({_moment_queries(wanted.before)})")
+        before = wanted.before.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        terms.append(f"TimeGenerated < datetime({before})")
     if wanted.contains:
         columns = [column for column in (reason, text) if column]
         each = [f"{one} contains {quoted(word)}" for one in columns for word in wanted.contains]
@@ -346,10 +328,6 @@ def quoted(text: str) -> str:
     return "'" + inner.replace("\n", "\\n").replace("\r", "\\r") + "'"
 
 
-def _moment_queries(at: datetime) -> str:
-    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
-
-
 async def _kept(site: Site, place: Place, asked: str, wanted: Wanted) -> Kept:
     tables, whole = await _answer(site, place, asked, (wanted.begin, wanted.end))
     rows = [_row_queries(list(row)) for table in tables for row in table.rows]
@@ -358,8 +336,8 @@ async def _kept(site: Site, place: Place, asked: str, wanted: Wanted) -> Kept:
 
 async def _answer(
     site: Site, place: Place, asked: str, span: tuple[datetime, datetime]
-) -> tuple[Sequence["LogsTable"], bool]:
-    """Give the tables, and whether they are all of the answer."""
+) -> tuple[Sequence[LogsTable], bool]:
+    """Return the tables, and whether they are all of the answer."""
     client = await site.clients.queries()
 
     with strictly("query Log Analytics"):
@@ -390,7 +368,7 @@ def _no_table(words: str) -> CloudError:
     )
 
 
-async def _environment(site: Site, app: "ContainerApp") -> "ManagedEnvironment":
+async def _environment(site: Site, app: ContainerApp) -> ManagedEnvironment:
     client = await site.clients.apps()
     full = str(app.environment_id or app.managed_environment_id or "")
     name = full.rpartition("/")[2] or site.ground.environment
@@ -430,22 +408,19 @@ class Buffer:
         return _START if self.over else self.ahead[0].at
 
     def take(self, since: datetime = _START) -> Sequence[Line]:
-        """Give what is as new as that, and forget it."""
+        """Return what is as new as that, and forget it."""
         taken = [line for line in self.ahead if line.at >= since]
         self.ahead = self.ahead[: len(self.ahead) - len(taken)]
         return taken
 
 
 async def read_older(
-    site: Site, app: "ContainerApp", wanted: Wanted, held: Buffer, fresh: Fresh, *, platform: bool
+    site: Site, app: ContainerApp, wanted: Wanted, held: Buffer, fresh: Fresh, *, platform: bool
 ) -> AsyncGenerator[Sequence[Line], None]:
-    """Give every line that is wanted, minutes late; each page oldest line first.
+    """Return every line that is wanted, minutes late; each page oldest line first.
 
     The lines `held` belong between them, and are still there after an error; `fresh` leaves out
     what was given before, and `platform` adds what the platform says.
-
-    Raises:
-        CloudError: Log Analytics cannot be asked.
     """
     place = await place_of(site, app)
     name, first = str(app.name), wanted._replace(rows=PAGE_ROWS)
@@ -462,7 +437,7 @@ async def read_older(
         if not any(one.ahead for one in sources):
             return
         known = max(one.known for one in sources)
-        page = sorted((line for one in sources for line in one.take(known)), key=_moment_kept)
+        page = sorted((line for one in sources for line in one.take(known)), key=_moment)
         for end in range(len(page), 0, -PAGE_ROWS):
             yield page[max(0, end - PAGE_ROWS) : end]
 
@@ -507,10 +482,6 @@ class _Table(Buffer):
         return rows
 
 
-def _moment_kept(line: Line) -> datetime:
-    return line.at
-
-
 _KEPT: Final = timedelta(days=30)
 """Log Analytics keeps lines as long where nobody has said otherwise."""
 _BEFORE: Final = timedelta(minutes=1)
@@ -533,11 +504,10 @@ class Found(NamedTuple):
 
 
 async def read_logs(site: Site, name: str, *, lines: int, contains: str | None = None) -> LogLines:
-    """Give the newest lines of a deployment, all of its revisions and replicas together.
+    """Return the newest lines of a deployment, all of its revisions and replicas together.
 
     Raises:
         DeploymentNotFound: There is no such app.
-        CloudError: Neither the streams nor Log Analytics can be read.
     """
     app, text = await _app(site, name), contains or ""
     if app is None:
@@ -556,14 +526,13 @@ async def read_logs(site: Site, name: str, *, lines: int, contains: str | None =
 
 
 async def log_pages(site: Site, name: str, query: LogQuery) -> AsyncGenerator[Sequence[Line], None]:
-    """Give every line that is asked for: what the streams still have, then what was kept.
+    """Return every line that is asked for: what the streams still have, then what was kept.
 
     Each page is older than those before it, except that a replica which has just ended may have
     written last what is newer than the oldest line of the first.
 
     Raises:
         DeploymentNotFound: There is no such app.
-        CloudError: Neither the streams nor Log Analytics can be read.
     """
     app = await _app(site, name)
     if app is None:
@@ -575,9 +544,9 @@ async def log_pages(site: Site, name: str, query: LogQuery) -> AsyncGenerator[Se
 
 
 async def _all_pages(
-    site: Site, app: "ContainerApp", query: LogQuery
+    site: Site, app: ContainerApp, query: LogQuery
 ) -> AsyncGenerator[Sequence[Line], None]:
-    """Give pages that may hold more than is asked for: a stream cannot be asked for less."""
+    """Return pages that may hold more than is asked for: a stream cannot be asked for less."""
     live = await _live(site, app, platform=query.platform)
     now, rest = _parted(live)
     yield now
@@ -596,10 +565,10 @@ async def _all_pages(
         yield rest.take()
 
 
-async def _app(site: Site, name: str) -> "ContainerApp | None":
+async def _app(site: Site, name: str) -> ContainerApp | None:
     """Find the app; None, and a note, where what it needs is still being made."""
     app = await find_app(site, name)
-    if app is None and pending_of(site, name):
+    if app is None and site.pending.get(name):
         note(f"{name} has no container yet.")
         return None
     return own_app(site, name, app)
@@ -614,7 +583,7 @@ def _parted(live: Found) -> tuple[Sequence[Line], Buffer]:
 
 
 def _older(
-    site: Site, app: "ContainerApp", query: LogQuery, live: Found, rest: Buffer
+    site: Site, app: ContainerApp, query: LogQuery, live: Found, rest: Buffer
 ) -> AsyncGenerator[Sequence[Line], None]:
     now = datetime.now(UTC)
     begin = query.since or max(created_at(app, now), now - _KEPT)
@@ -642,7 +611,7 @@ class _Doubles:
         self._since = min(map(_moment, shown)) - _BEFORE if shown else None
 
     def left_out(self, page: Sequence[Line]) -> Sequence[Line]:
-        """Give what no stream gave, of the same ones the older; the newest is to come first."""
+        """Return what no stream gave, of the same ones the older; the newest is to come first."""
         return [line for line in reversed(page) if not self._seen(line)][::-1]
 
     def _seen(self, line: Line) -> bool:
@@ -653,7 +622,7 @@ class _Doubles:
         return True
 
 
-async def _live(site: Site, app: "ContainerApp", *, platform: bool = True) -> Found:
+async def _live(site: Site, app: ContainerApp, *, platform: bool = True) -> Found:
     """Read the streams of what runs; what cannot be read is noted."""
     name = str(app.name)
     token = await or_note(lambda: token_of(site, name), None)
@@ -680,12 +649,8 @@ async def _live(site: Site, app: "ContainerApp", *, platform: bool = True) -> Fo
     return Found([line for one in each for line in one], told)
 
 
-async def _kept_or_note(site: Site, app: "ContainerApp", text: str, live: Found) -> Found:
-    """Ask Log Analytics; where it cannot be asked, what the streams gave has to do.
-
-    Raises:
-        CloudError: It cannot be asked, and the streams gave nothing.
-    """
+async def _kept_or_note(site: Site, app: ContainerApp, text: str, live: Found) -> Found:
+    """Ask Log Analytics; where it cannot be asked, what the streams gave has to do."""
     now = datetime.now(UTC)
     wanted = Wanted(max(created_at(app, now), now - _KEPT), now, contains=(text,) if text else ())
     try:

@@ -24,7 +24,7 @@ REFUSAL_SECONDS: Final = 10.0
 """Azure refuses soon what it refuses at all; what is still under way then goes on."""
 BUSY_SECONDS: Final = 15.0
 """As long another change of the same app is waited out."""
-_AGAIN_SECONDS: Final = 1.0
+AGAIN_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 0.5
 _UNREADABLE: Final = frozenset({401, 403, 404, 408, 429})
 """Of a look at a change these say nothing of the change itself; nor does anything from 500 on."""
@@ -50,18 +50,28 @@ async def carry_out(
     kind: Kind,
     what: str,
     *,
-    body: "ContainerApp | None" = None,
+    body: ContainerApp | None = None,
     seconds: float | None = None,
 ) -> bool:
     """Begin a change and watch it for so many seconds, else `REFUSAL_SECONDS`.
 
     Gives whether it was seen to be over: it may go on, or nobody may see how it goes.
-
-    Raises:
-        CloudError: Azure refused it, or it failed within that time, as its body says.
     """
     with strictly(what):
         poller = await _begin(site, name, kind, body, **writing())
+    return await watch(site, name, kind, what, poller, seconds=seconds)
+
+
+async def watch(
+    site: Site,
+    name: str,
+    kind: Kind,
+    what: str,
+    poller: AsyncLROPoller[Any],
+    *,
+    seconds: float | None = None,
+) -> bool:
+    """Write down a change that was begun, and watch it as `carry_out` does."""
     change = Change(
         kind=kind,
         what=what,
@@ -70,7 +80,12 @@ async def carry_out(
         token=poller.continuation_token(),
     )
     _keep(site, name, change)
-    return await _watched(site, name, change, REFUSAL_SECONDS if seconds is None else seconds)
+    deadline = anyio.current_time() + (REFUSAL_SECONDS if seconds is None else seconds)
+    while (over := await _over(site, name, change)) is False:
+        if anyio.current_time() + _LOOK_SECONDS > deadline:
+            return False
+        await anyio.sleep(_LOOK_SECONDS)
+    return over is True
 
 
 async def patiently(attempt: Callable[[], Awaitable[T]]) -> T:
@@ -84,9 +99,9 @@ async def patiently(attempt: Callable[[], Awaitable[T]]) -> T:
         try:
             return await attempt()
         except ConcurrentChange:
-            if anyio.current_time() + _AGAIN_SECONDS > deadline:
+            if anyio.current_time() + AGAIN_SECONDS > deadline:
                 raise
-        await anyio.sleep(_AGAIN_SECONDS)
+        await anyio.sleep(AGAIN_SECONDS)
 
 
 async def failure_of(site: Site, name: str) -> Failure | None:
@@ -108,38 +123,30 @@ def forget_change(site: Site, name: str) -> None:
             _path(site, name).unlink(missing_ok=True)
 
 
-async def _watched(site: Site, name: str, change: Change, seconds: float) -> bool:
-    deadline = anyio.current_time() + seconds
-    while (over := await _over(site, name, change)) is False:
-        if anyio.current_time() + _LOOK_SECONDS > deadline:
-            return False
-        await anyio.sleep(_LOOK_SECONDS)
-    return over is True
-
-
 async def _over(site: Site, name: str, change: Change) -> bool | None:
-    """Look once whether a change is over, and remember how it went; None where nobody may see.
-
-    Raises:
-        CloudError: It failed.
-    """
+    """Look once whether a change is over, and remember how it went; None where nobody may see."""
     try:
         over = await _polled(site, name, change)
     except CloudError as exc:
-        if _of_the_look(exc):
+        status = getattr(exc.__cause__, "status_code", None)
+        if status is None or status >= 500 or status in _UNREADABLE:  # the look failed, not it
             note(f"Azure took it, and does not say how it goes: {change.what}. {exc.cause}".strip())
             return None
-        _remember(site, name, change, _failure(exc))
+        if not site.settings.read_only:
+            _keep(site, name, change.model_copy(update={"token": "", "failure": _failure(exc)}))
         raise
-    if over:
-        _remember(site, name, change, None)
+    if over and not site.settings.read_only:
+        _keep(site, name, change.model_copy(update={"token": ""}))
     return over
 
 
 async def _polled(site: Site, name: str, change: Change) -> bool:
     """Ask once, by the SDK's own poller."""
     with strictly(change.what):
-        poller = await _begin(site, name, change.kind, None, **_going_on_with(change.token))
+        # By `timeout` a poller means something else than a call.
+        limits = {name: limit for name, limit in reading().items() if name != "timeout"}
+        more = {**limits, "continuation_token": change.token}
+        poller = await _begin(site, name, change.kind, None, **more)
         method: Any = poller.polling_method()
         told = True
         try:
@@ -154,8 +161,8 @@ async def _polled(site: Site, name: str, change: Change) -> bool:
 
 
 async def _begin(
-    site: Site, name: str, kind: Kind, body: "ContainerApp | None", **more: Any
-) -> "AsyncLROPoller[Any]":
+    site: Site, name: str, kind: Kind, body: ContainerApp | None, **more: Any
+) -> AsyncLROPoller[Any]:
     """Begin a change, or with a continuation token go on with it: then no body is sent."""
     apps = (await site.clients.apps()).container_apps
     begin = getattr(apps, f"begin_{kind}")
@@ -164,25 +171,8 @@ async def _begin(
     return poller
 
 
-def _going_on_with(token: str) -> dict[str, Any]:
-    """Give the limits of each look; by `timeout` a poller means something else."""
-    limits = {name: limit for name, limit in reading().items() if name != "timeout"}
-    return {**limits, "continuation_token": token}
-
-
-def _of_the_look(exc: CloudError) -> bool:
-    """Whether it is the look that failed, not the change."""
-    status = getattr(exc.__cause__, "status_code", None)
-    return status is None or status >= 500 or status in _UNREADABLE
-
-
 def _failure(exc: CloudError) -> Failure:
     return Failure(code=exc.code, cause=exc.cause or exc.summary, fix=exc.fix)
-
-
-def _remember(site: Site, name: str, change: Change, failure: Failure | None) -> None:
-    if not site.settings.read_only:
-        _keep(site, name, change.model_copy(update={"token": "", "failure": failure}))
 
 
 def _keep(site: Site, name: str, change: Change) -> None:
@@ -193,7 +183,7 @@ def _keep(site: Site, name: str, change: Change) -> None:
 
 
 def _kept(site: Site, name: str) -> Change | None:
-    """Give the last change; that of another subscription, group or region is none of this app."""
+    """Return the last change; that of another subscription, group or region is none of this app."""
     try:
         change = Change.model_validate_json(_path(site, name).read_bytes())
     except (FileNotFoundError, NotADirectoryError, ValidationError):

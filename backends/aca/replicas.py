@@ -74,12 +74,9 @@ class RevisionReplicas(NamedTuple):
 
 
 async def read_revisions(site: Site, name: str) -> tuple[RevisionReplicas, ...]:
-    """Give every revision of a deployment with its replicas, the newest last.
+    """Return every revision of a deployment with its replicas, the newest last.
 
     One that was replaced may still hold a replica, which is billed: all of them are asked.
-
-    Raises:
-        CloudError: Container Apps cannot be asked.
     """
     revisions = await revisions_of(site, name)
     replicas = await side_by_side(
@@ -89,12 +86,8 @@ async def read_revisions(site: Site, name: str) -> tuple[RevisionReplicas, ...]:
     return tuple(sorted(found, key=lambda one: one.created or _EARLIEST))
 
 
-async def revisions_of(site: Site, name: str) -> Sequence["Revision"]:
-    """Give every revision of an app, active or not; none where there is no such app.
-
-    Raises:
-        CloudError: Container Apps cannot be asked.
-    """
+async def revisions_of(site: Site, name: str) -> Sequence[Revision]:
+    """Return every revision of an app, active or not; none where there is no such app."""
     client = await site.clients.apps()
 
     try:
@@ -107,12 +100,8 @@ async def revisions_of(site: Site, name: str) -> Sequence["Revision"]:
         return ()
 
 
-async def replicas_of(site: Site, name: str, revision: str) -> Sequence["Replica"]:
-    """Give the replicas of one revision; none where it is gone.
-
-    Raises:
-        CloudError: Container Apps cannot be asked.
-    """
+async def replicas_of(site: Site, name: str, revision: str) -> Sequence[Replica]:
+    """Return the replicas of one revision; none where it is gone."""
     client = await site.clients.apps()
 
     try:
@@ -125,7 +114,7 @@ async def replicas_of(site: Site, name: str, revision: str) -> Sequence["Replica
     return found.value
 
 
-def read_revision(revision: "Revision", replicas: Sequence["Replica"]) -> RevisionReplicas:
+def read_revision(revision: Revision, replicas: Sequence[Replica]) -> RevisionReplicas:
     """Read what the SDK gives."""
     scale = revision.template.scale if revision.template else None
     said: Mapping[str, Any] = revision.properties or {}
@@ -144,7 +133,7 @@ def read_revision(revision: "Revision", replicas: Sequence["Replica"]) -> Revisi
 
 
 def word(said: str | None) -> str:
-    """Give what Azure says, which the SDK makes an enumeration of where it knows the word.
+    """Return what Azure says, which the SDK makes an enumeration of where it knows the word.
 
     >>> from azure.mgmt.appcontainers.models import RevisionRunningState
     >>> word(RevisionRunningState.FAILED), word("ActivationFailed"), word(None)
@@ -158,7 +147,7 @@ def count_replicas(revisions: Sequence[RevisionReplicas]) -> int:
     return sum(one.number for one in revisions)
 
 
-def _seen(replica: "Replica") -> ReplicaState:
+def _seen(replica: Replica) -> ReplicaState:
     containers = sorted(replica.containers or [], key=lambda one: one.name != CONTAINER)
     first = containers[0] if containers else None
     said = (replica.running_state_details, first.running_state_details if first else "")
@@ -194,24 +183,24 @@ class QuotaUse(NamedTuple):
 
 
 async def read_quotas(site: Site) -> Sequence[Quota]:
-    """Give the region's quota and the environment's, the one with the least room first.
+    """Return the region's quota and the environment's, the one with the least room first.
 
     What cannot be read has no limit and says why, and stands last.
-
-    Raises:
-        NotConfigured: No subscription is named.
     """
     _named = site.clients.subscription
-    found = await side_by_side([partial(_region, site), partial(_environment, site)])
+    region = f"Azure names no quota of these GPUs in {site.clients.region}, which is not 0."
+    own = f"The environment {site.ground.environment} names no quota of these GPUs."
+    found = await side_by_side(
+        [
+            partial(_quota, site, partial(read_region, site), region),
+            partial(_quota, site, partial(read_environment, site), own),
+        ]
+    )
     return sorted(found, key=_room)
 
 
 async def read_region(site: Site) -> list[QuotaUse]:
-    """Read everything that is counted in the region.
-
-    Raises:
-        CloudError: Azure does not tell.
-    """
+    """Read everything that is counted in the region."""
     client, found = await site.clients.apps(), list[QuotaUse]()
     try:
         with translated(f"read the quotas of {site.clients.region}"):
@@ -223,11 +212,7 @@ async def read_region(site: Site) -> list[QuotaUse]:
 
 
 async def read_environment(site: Site) -> list[QuotaUse] | None:
-    """Read everything that is counted in the environment; None where there is none.
-
-    Raises:
-        CloudError: Azure does not tell.
-    """
+    """Read everything that is counted in the environment; None where there is none."""
     client, ground = await site.clients.apps(), site.ground
     usages, found = client.managed_environment_usages, list[QuotaUse]()
     try:
@@ -240,19 +225,9 @@ async def read_environment(site: Site) -> list[QuotaUse] | None:
     return found
 
 
-def _used(usage: "Usage") -> QuotaUse:
+def _used(usage: Usage) -> QuotaUse:
     name = usage.name.value if usage.name else ""
     return QuotaUse(name or "", usage.limit, usage.current_value)
-
-
-async def _region(site: Site) -> Quota:
-    missing = f"Azure names no quota of these GPUs in {site.clients.region}, which is not 0."
-    return await _quota(site, partial(read_region, site), missing)
-
-
-async def _environment(site: Site) -> Quota:
-    missing = f"The environment {site.ground.environment} names no quota of these GPUs."
-    return await _quota(site, partial(read_environment, site), missing)
 
 
 async def _quota(
@@ -288,7 +263,7 @@ def _row(site: Site, used: QuotaUse | None, detail: str) -> Quota:
 
 
 def _room(quota: Quota) -> float:
-    """Give how many are left; without end where it is not known."""
+    """Return how many are left; without end where it is not known."""
     return float("inf") if quota.limit is None else quota.limit - (quota.in_use or 0)
 
 
@@ -307,21 +282,21 @@ _GRAINS: Final = (
 """How finely a span is read, so that no answer has more than some thousand points."""
 
 
-def usd_per_hour(site: Site, app: "ContainerApp") -> float | None:
-    """Give the price of one running replica, None where nobody has said."""
+def usd_per_hour(site: Site, app: ContainerApp) -> float | None:
+    """Return the price of one running replica, None where nobody has said."""
     return usd_per_hour_of(site, size_of(app))
 
 
 def usd_per_hour_of(site: Site, size: Size | None) -> float | None:
-    """Give the price of a replica of some size, None where nobody has said."""
+    """Return the price of a replica of some size, None where nobody has said."""
     if site.target.usd_per_hour is not None:
         return site.target.usd_per_hour
     hourly = price(place_of(site.target), size).usd_per_hour
     return None if hourly is None else round(hourly, 4)
 
 
-def size_of(app: "ContainerApp") -> Size | None:
-    """Give the processors and memory of a replica, all of its containers together.
+def size_of(app: ContainerApp) -> Size | None:
+    """Return the processors and memory of a replica, all of its containers together.
 
     >>> from azure.mgmt.appcontainers import models as M
     >>> sized = M.ContainerResources(cpu=24.0, memory="220Gi")
@@ -340,13 +315,9 @@ def size_of(app: "ContainerApp") -> Size | None:
 
 
 async def usd_so_far(
-    site: Site, app: "ContainerApp", created: datetime, now: datetime
+    site: Site, app: ContainerApp, created: datetime, now: datetime
 ) -> float | None:
-    """Give what its replicas cost since it was made, some minutes late.
-
-    Raises:
-        CloudError: Azure Monitor cannot be asked.
-    """
+    """Return what its replicas cost since it was made, some minutes late."""
     hourly = usd_per_hour(site, app)
     if hourly is None:
         return None
@@ -355,11 +326,7 @@ async def usd_so_far(
 
 
 async def replica_hours(site: Site, name: str, begin: datetime, end: datetime) -> float:
-    """Give how long replicas ran, those of every revision together.
-
-    Raises:
-        CloudError: Azure Monitor cannot be asked.
-    """
+    """Return how long replicas ran, those of every revision together."""
     grain = next((grain for span, grain in _GRAINS if end - begin <= span), _GRAINS[-1][1])
     client = await site.clients.metrics()
     with strictly("read how many replicas ran"):
@@ -378,7 +345,7 @@ async def replica_hours(site: Site, name: str, begin: datetime, end: datetime) -
     return sum(map(_replicas, _points(found))) * hours
 
 
-def _points(found: Sequence["MetricsQueryResult"]) -> Iterable["MetricValue"]:
+def _points(found: Sequence[MetricsQueryResult]) -> Iterable[MetricValue]:
     return (
         point
         for result in found
@@ -388,5 +355,5 @@ def _points(found: Sequence["MetricsQueryResult"]) -> Iterable["MetricValue"]:
     )
 
 
-def _replicas(point: "MetricValue") -> float:
+def _replicas(point: MetricValue) -> float:
     return point.average if point.average is not None else point.maximum or 0.0

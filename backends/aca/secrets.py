@@ -1,26 +1,40 @@
-"""Key Vault: the vault itself, the engine's keys, and the token of the Hub."""
+"""Key Vault: the vault itself, the engine's keys, and the tokens that apps read."""
 
 import secrets as random
-from collections.abc import Awaitable, Callable, Mapping
+import shlex
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 import anyio
 from azure.core.exceptions import ResourceNotFoundError
-from azure.keyvault.secrets import KeyVaultSecret, SecretProperties
-from azure.mgmt.keyvault.models import (
-    Vault,
-    VaultCheckNameAvailabilityParameters,
-    VaultCreateOrUpdateParameters,
-)
+from azure.keyvault.secrets import KeyVaultSecret
+from azure.mgmt.keyvault import models
+from azure.mgmt.keyvault.models import Vault, VaultCheckNameAvailabilityParameters
 from pydantic import SecretStr
 
-from backends.aca import environment, resources
-from backends.aca.environment import find_identity
-from backends.aca.resources import Stand, is_made, or_none
+from backends.aca import identity
+from backends.aca.identity import Grant, find_assignment, grant, is_granted
+from backends.aca.resources import (
+    EFFECT,
+    OURS,
+    TAGS,
+    TEXT,
+    body,
+    create_unless_there,
+    here,
+    or_none,
+    provisioned,
+    unless,
+    was_made_here,
+)
 from backends.aca.site import (
     GROUP_TAG,
+    HF_SECRET,
     MANAGED_BY,
+    REGISTRY_SECRET,
     UNSURE,
     Site,
     key_secret,
@@ -30,6 +44,9 @@ from backends.aca.site import (
     writing,
 )
 from backends.base import KeptSecret
+from backends.common.preflight import Answer, Question
+from backends.container import as_assignments
+from backends.lifecycle import Resource, Status
 from core.errors import (
     CloudError,
     CloudRefused,
@@ -44,43 +61,144 @@ from core.errors import (
 )
 from core.reply import note
 
+_ADMINISTRATOR: Final = "00482a5a-887f-4fb3-b363-3b7fe8e74483"
+"""Key Vault Administrator."""
+KEEPS_SECRETS: Final = Grant(
+    "b86a8fe4-44ce-4948-aee5-eccb2c155cd7", "Key Vault Secrets Officer", (_ADMINISTRATOR,)
+)
+READS_SECRETS: Final = Grant(
+    "4633458b-17de-408a-b874-0445c86b69e6",
+    "Key Vault Secrets User",
+    (KEEPS_SECRETS.id, _ADMINISTRATOR),
+)
 _NOTHING: Final = "vllm-devops-nothing"
 """No secret is ever called so: that there is none is told only to whoever may read."""
-_EFFECT: Final = timedelta(minutes=15)
+DELETED_DAYS: Final = 7
+"""The least that a vault keeps what was deleted: its name is taken for so long."""
+EFFECT_TIME: Final = timedelta(minutes=15)
 """Azure says that a role takes effect within ten minutes."""
 _NAME: Final = "Set AZURE_KEYVAULT_NAME to another name"
+_TENANT: Final = "TENANT_ID"
 
 
-async def find_vault(site: Site) -> "Vault | None":
-    """Give the vault, None if the group has none of that name."""
+def base(site: Site) -> Iterator[Resource]:
+    """Return the identity of apps, the vault, who may read and keep its secrets, and its answer."""
+    scope = site.ground.vault_id
+    yield identity.identity(site)
+    yield vault(site)
+    yield grant(site, READS_SECRETS, scope, to="apps", after="vault")
+    yield grant(site, KEEPS_SECRETS, scope, to="you", after="vault")
+    yield answer(site)
+
+
+async def address(site: Site) -> str:
+    """Return where the vault answers."""
+    return await site.clients.vault_url()
+
+
+async def find_vault(site: Site) -> Vault | None:
+    """Return the vault, None if the group has none of that name."""
     client, ground = await site.clients.vaults(), site.ground
     asked = client.vaults.get(ground.resource_group, ground.vault, **reading())
     return await or_none("look for the vault", asked)
 
 
-async def vault_stand(site: Site) -> Stand:
+def vault_status(found: Vault) -> Status:
     """Say whether it is there and lets roles decide who may read it."""
-    found = await find_vault(site)
-    if found is None or not found.properties.enable_rbac_authorization:
-        return Stand.ABSENT
-    return Stand.UNDER_WAY if is_made(_state(found)) is Stand.ABSENT else is_made(_state(found))
+    if not found.properties.enable_rbac_authorization:
+        return Status.STALE
+    now = provisioned(found.properties.provisioning_state)
+    return Status.PENDING if now is Status.FAILED else now
 
 
-def _state(found: "Vault") -> str | None:
-    return found.properties.provisioning_state
+def vault_of(site: Site, tenant_id: str, *, recover: bool = False) -> Any:
+    """Type the vault; `recover` takes back one of that name that was deleted."""
+    return models.VaultCreateOrUpdateParameters(
+        location=site.ground.region,
+        tags=dict(OURS),
+        properties=models.VaultProperties(
+            tenant_id=tenant_id,
+            sku=models.Sku(family="A", name="standard"),
+            enable_rbac_authorization=True,
+            soft_delete_retention_in_days=DELETED_DAYS,
+            create_mode="recover" if recover else None,
+        ),
+    )
 
 
-async def vault_name_problem(site: Site) -> tuple[bool, str]:
+def vault(site: Site) -> Resource:
+    """Return the Key Vault, which other deployments of the group share."""
+    ground = site.ground
+
+    async def delete() -> None:
+        client = (await site.clients.vaults()).vaults
+        with strictly(f"delete the vault {ground.vault}"):
+            await client.delete(ground.resource_group, ground.vault, **writing())
+
+    named = ("--name", ground.vault, *here(ground))
+    kept = ("--enable-rbac-authorization", "true", "--retention-days", str(DELETED_DAYS))
+    return Resource(
+        name="vault",
+        title=f"the Key Vault {ground.vault}, read by roles",
+        body=body(ground.vault_id, vault_of(site, _TENANT)),
+        get=partial(find_vault, site),
+        put=partial(_put_vault, site),
+        delete=delete,
+        after=("identity",),
+        status=vault_status,
+        scope="shared",
+        command=create_unless_there("keyvault", named, "--location", ground.region, *kept, *TAGS),
+    )
+
+
+async def _put_vault(site: Site) -> None:
+    """Begin to make it, or to bring back the one of that name which was deleted.
+
+    Raises:
+        CloudRefused: The name is another's, or the vault goes by access policies.
+    """
+    ground = site.ground
+    if await find_vault(site):
+        raise CloudRefused(
+            f"The vault {ground.vault} goes by access policies, not by roles.", fix=by_roles(site)
+        )
+    known = await identity.find_identity(site)
+    tenant = (known.tenant_id if known else None) or ""
+    wanted = vault_of(site, tenant, recover=await _is_deleted(site))
+    client = (await site.clients.vaults()).vaults
+    try:
+        with strictly(f"make the vault {ground.vault}"):
+            await client.begin_create_or_update(
+                ground.resource_group, ground.vault, wanted, **writing()
+            )
+    except ConcurrentChange as exc:
+        is_free, words = await _name_problem(site)
+        if is_free or await find_vault(site):
+            raise
+        raise CloudRefused(
+            f"The name of the vault {ground.vault} is taken, by whomever in the world.",
+            cause=words,
+            fix=f"{_NAME}, or bring yours into {ground.resource_group}.",
+        ) from exc
+
+
+def by_roles(site: Site) -> str:
+    """Return what to do about a vault that goes by access policies."""
+    update = ("az", "keyvault", "update", "--name", site.ground.vault, *here(site.ground))
+    command = shlex.join((*update, "--enable-rbac-authorization", "true"))
+    return f"`{command}`, which ends its policies. Or: {_NAME}."
+
+
+async def _name_problem(site: Site) -> tuple[bool, str]:
     """Say whether the vault's name can be taken, and Azure's words if it cannot."""
     client, name = await site.clients.vaults(), site.ground.vault
-
     asked = VaultCheckNameAvailabilityParameters(name=name)
     with strictly(f"see whether the name {name} is free"):
-        answer = await client.vaults.check_name_availability(asked, **reading())
-    return bool(answer.name_available), answer.message or ""
+        said = await client.vaults.check_name_availability(asked, **reading())
+    return bool(said.name_available), said.message or ""
 
 
-async def is_vault_deleted(site: Site) -> bool:
+async def _is_deleted(site: Site) -> bool:
     """Whether a vault of ours with that name was deleted, and can be had back."""
     client, ground = await site.clients.vaults(), site.ground
     asked = client.vaults.get_deleted(ground.vault, ground.region, **reading())
@@ -89,78 +207,246 @@ async def is_vault_deleted(site: Site) -> bool:
     return whose.lower() == ground.vault_id.lower()
 
 
-async def make_vault(site: Site) -> None:
-    """Begin to make it, or to bring back the one of that name which was deleted.
-
-    Raises:
-        CloudRefused: The name is another's, or the vault goes by access policies.
-    """
-    found = await find_vault(site)
-    if found and found.properties.enable_rbac_authorization:
-        return
-    if found:
-        raise CloudRefused(
-            f"The vault {site.ground.vault} goes by access policies, not by roles.",
-            fix=f"`{resources.az_by_roles(site.ground)}`, which ends its policies. Or: {_NAME}.",
-        )
-    known = await find_identity(site)
-    assert known is not None
-    back = await is_vault_deleted(site)
-    wanted = resources.vault_of(site.ground, known.tenant_id or "", recover=back)
-    try:
-        await _put(site, wanted)
-    except ConcurrentChange as exc:
-        name_is_free, words = await vault_name_problem(site)
-        if name_is_free or await find_vault(site):
-            raise
-        raise CloudRefused(
-            f"The name of the vault {site.ground.vault} is taken, by whomever in the world.",
-            cause=words,
-            fix=f"{_NAME}, or bring yours into {site.ground.resource_group}.",
-        ) from exc
+def answer(site: Site) -> Resource:
+    """Return the vault's answer to whoever deploys: a role that is new takes minutes to count."""
+    listed = ("az", "keyvault", "secret", "list", "--vault-name", site.ground.vault)
+    return Resource(
+        name="answer",
+        title=f"an answer of the Key Vault {site.ground.vault} to you",
+        get=partial(does_answer, site),
+        status=lambda found: Status.READY if found else Status.PENDING,
+        scope="shared",
+        phase=EFFECT,
+        command=shlex.join((*listed, "--subscription", site.ground.subscription)),
+    )
 
 
-async def _put(site: Site, wanted: "VaultCreateOrUpdateParameters") -> None:
-    client, ground = await site.clients.vaults(), site.ground
-    with strictly(f"make the vault {ground.vault}"):
-        await client.vaults.begin_create_or_update(
-            ground.resource_group,
-            ground.vault,
-            wanted,
-            **writing(),
-        )
-
-
-async def does_vault_answer(site: Site) -> Stand:
-    """Ask the vault for a secret that is not there: a role that is new takes minutes to count.
+async def does_answer(site: Site) -> bool | None:
+    """Ask the vault for a secret that is not there; None where there is no vault to be asked.
 
     Raises:
         PermissionDenied: It still does not answer, although the role is old enough.
     """
-    if await vault_stand(site) is not Stand.THERE:
-        return Stand.ABSENT  # its address leads nowhere
+    found = await find_vault(site)
+    if found is None or vault_status(found) is not Status.READY:
+        return None  # its address leads nowhere
     client = await site.clients.secrets()
     try:
         await or_none("ask the vault", client.get_secret(_NOTHING, **reading()))
     except PermissionDenied:
-        if await _role_is_old(site):
+        who = await site.clients.caller()
+        given = await find_assignment(site, site.ground.vault_id, KEEPS_SECRETS, who)
+        since = given.created_on if given else None
+        if since is not None and datetime.now(UTC) - since > EFFECT_TIME:
             raise
-        return Stand.UNDER_WAY
-    return Stand.THERE
+        return False
+    return True
 
 
-async def _role_is_old(site: Site) -> bool:
-    who, scope = await site.clients.caller(), site.ground.vault_id
-    asked = environment.find_assignment(site, scope, environment.SECRETS_OFFICER, who)
-    found = await or_none("read roles", asked)
-    since = found.created_on if found else None
-    return since is not None and datetime.now(UTC) - since > _EFFECT
+def questions(site: Site) -> Iterator[Question]:
+    """Ask whether the vault answers, and whether apps may read it."""
+    yield Question(f"The Key Vault {site.ground.vault} answers you", partial(_vault_answer, site))
+
+    async def apps() -> Answer:
+        who = site.ground.identity
+        if await apps_may_read(site):
+            return Answer(passed=True, detail=f"As {who}, by its role.")
+        return Answer(passed=True, detail=f"{who} will be given the role for it.")
+
+    yield Question("Apps may read the vault", apps)
+
+
+async def _vault_answer(site: Site) -> Answer:
+    found = await find_vault(site)
+    if found is None:
+        if await _is_deleted(site):
+            return Answer(passed=True, detail="It was deleted, and will be brought back.")
+        is_free, words = await _name_problem(site)
+        if is_free:
+            return Answer(passed=True, detail="It will be made; its name is free in the world.")
+        return Answer(passed=False, detail=words or "Its name is taken.", fix=f"{_NAME}.")
+    if not found.properties.enable_rbac_authorization:
+        detail = "It goes by access policies, not by roles."
+        return Answer(passed=False, detail=detail, fix=by_roles(site))
+    if await does_answer(site):
+        return Answer(passed=True, detail="It does.")
+    title = KEEPS_SECRETS.title
+    if await is_granted(grant(site, KEEPS_SECRETS, site.ground.vault_id, to="you", after="vault")):
+        return Answer(passed=None, detail=f"You have the role {title}; it takes minutes to count.")
+    return Answer(passed=True, detail=f"You will be given the role {title}; it takes minutes.")
+
+
+async def apps_may_read(site: Site) -> bool:
+    """Whether the identity that apps run as is seen to be allowed to read."""
+    scope = site.ground.vault_id
+    return await is_granted(grant(site, READS_SECRETS, scope, to="apps", after="vault"))
 
 
 _KEY_BYTES: Final = 32
 _SETTLES_SECONDS: Final = 8.0
 """A vault takes a few seconds to delete or to recover a secret; its name is taken meanwhile."""
 _LOOK_SECONDS: Final = 1.0
+_KEPT: Final = ("keyvault", "secret")
+
+
+class NoVault(CloudRefused):
+    """There is no vault yet."""
+
+
+def key(site: Site, deployment: str, since: datetime | None = None) -> Resource:
+    """Return a deployment's key: callers keep the one that there is.
+
+    `since` is when the deployment was asked for: for a while after, a role may not count yet.
+    """
+    name = key_secret(deployment)
+
+    async def put() -> None:
+        value = random.token_urlsafe(_KEY_BYTES)
+        try:
+            await _set(site, name, value, site.ground.key_tags(deployment))
+        except PermissionDenied:
+            if since is None or datetime.now(UTC) - since > EFFECT_TIME:
+                raise
+
+    made = r"openssl rand -hex 32 | tr -d '\n'"
+    return _resource(
+        site,
+        name,
+        f"its key (secret {name})",
+        put=put,
+        made=made,
+        tags=site.ground.key_tags(deployment),
+        is_ours=lambda found: found is UNSEEN or _is_ours(site, found),
+        delete=partial(remove, site, name),
+        scope="deployment",
+    )
+
+
+def hub_token(site: Site, *, renew: bool = False) -> Resource:
+    """Return the Hub's token of the settings; `renew`: in place of another one that is kept."""
+    token = site.settings.hf_token or SecretStr("")
+    wanted = "".join(token.get_secret_value().split())
+
+    def status(found: KeyVaultSecret) -> Status:
+        return Status.STALE if renew and found.value != wanted else Status.READY
+
+    return _resource(
+        site,
+        HF_SECRET,
+        f"the secret {HF_SECRET} with your HF_TOKEN, readable by {site.ground.identity}",
+        put=partial(keep, site, HF_SECRET, token),
+        made='printf %s "$HF_TOKEN"',
+        status=status,
+    )
+
+
+def registry_password(site: Site) -> Resource:
+    """Return the password of the registry's account, as the settings have it."""
+    password = site.settings.registry_password or SecretStr("")
+    wanted = "".join(password.get_secret_value().split())
+    return _resource(
+        site,
+        REGISTRY_SECRET,
+        f"the secret {REGISTRY_SECRET} with your REGISTRY_PASSWORD",
+        put=partial(keep, site, REGISTRY_SECRET, password),
+        made='printf %s "$REGISTRY_PASSWORD"',
+        status=lambda found: Status.READY if found.value == wanted else Status.STALE,
+    )
+
+
+def left(site: Site, name: str) -> Resource:
+    """Return a secret that stays, for other deployments may read it."""
+    deleted = ("az", *_KEPT, "delete", *_named(site, name))
+    return Resource(
+        name=name,
+        title=f"the secret {name} in the vault {site.ground.vault}",
+        get=partial(_get, site, name),
+        scope="shared",
+        how_to_remove=shlex.join(deleted),
+    )
+
+
+def left_base(site: Site) -> tuple[Resource, ...]:
+    """Return the vault, with all secrets in it, and the identity as what stays."""
+    whole = vault(site)
+    kept = Resource(
+        name="vault",
+        title=f"the vault {site.ground.vault} with all secrets (its name stays taken, and it can be"
+        " recovered for as long as it says; at no cost)",
+        get=whole.get,
+        delete=whole.delete,
+        is_ours=was_made_here,
+        scope="shared",
+    )
+    return (kept, replace(identity.identity(site), is_ours=was_made_here))
+
+
+def _resource(
+    site: Site,
+    name: str,
+    title: str,
+    *,
+    put: Callable[[], Awaitable[object]],
+    made: str,
+    tags: Mapping[str, str] | None = None,
+    **more: Any,
+) -> Resource:
+    """Return a secret; `made` writes its value in a shell, through a pipe and into no argument."""
+    given = ("--file", "/dev/stdin", "--encoding", "utf-8", "--output", "none", *TAGS)
+    kept = (*_KEPT, "set", *_named(site, name), *given, *as_assignments(tags or {}))
+    command = unless((*_KEPT, "show", *_named(site, name)), f"{made} | {shlex.join(('az', *kept))}")
+    address = f"https://{site.ground.vault}.vault.azure.net/secrets/{name}"
+    return Resource(
+        name=name,
+        title=title,
+        body={"id": address, "tags": {**OURS, **(tags or {})}},
+        get=partial(_get, site, name),
+        put=put,
+        after=("answer",),
+        phase=EFFECT,
+        command=command,
+        **{"scope": "shared", **more},
+    )
+
+
+UNSEEN: Final = object()
+"""A secret that nobody may look at; a deletion tells what stands against it, in its turn."""
+
+
+async def _get(site: Site, name: str) -> Any:
+    try:
+        return await _seen(site, name)
+    except (NoVault, PermissionDenied):
+        return None  # the vault's own answer tells what is waited for
+
+
+def owned_key(site: Site, deployment: str, app_is_there: Callable[[], Awaitable[bool]]) -> Resource:
+    """Return a deployment's key as what goes with it; what is not known of it keeps no app."""
+    whole, name = key(site, deployment), key_secret(deployment)
+
+    async def get() -> Any:
+        try:
+            return await _seen(site, name)
+        except NoVault:
+            return None
+        except CloudError as exc:
+            if await app_is_there():
+                return UNSEEN
+            if not isinstance(exc, PermissionDenied):
+                raise
+            note(
+                f"Whether the vault {site.ground.vault} holds a key of {deployment} may not be seen"
+                " (yet): call destroy_vllm again once it may."
+            )
+            return None
+
+    return Resource(
+        name=whole.name,
+        title=whole.title,
+        get=get,
+        delete=whole.delete,
+        is_ours=whole.is_ours,
+    )
 
 
 async def keep(site: Site, name: str, value: SecretStr) -> KeptSecret:
@@ -169,43 +455,33 @@ async def keep(site: Site, name: str, value: SecretStr) -> KeptSecret:
     Raises:
         InvalidArgument: There is nothing in it.
         NotOurs: A secret of that name was not made here.
-        CloudError: Azure refused, or there is no vault yet.
     """
     text = "".join(value.get_secret_value().split())
     if not text:
         raise InvalidArgument(f"The value of {name} is empty.", fix="Give the token itself.")
-    there = await _ours(site, name)
+    there = await _seen(site, name)
+    if there is not None and not _is_ours(site, there):
+        show = ("az", *_KEPT, "show", *_named(site, name), "--query", "tags")
+        raise NotOurs(
+            f"The secret {name} in the vault {site.ground.vault} was not made for this, and is left"
+            " alone.",
+            fix=f"Look at it with `{shlex.join(show)}`; choose another name, or remove it.",
+        )
     if there is None or there.value != text:
         there = await _set(site, name, text, {})
-    return KeptSecret(
-        name=name, version=str(there.properties.version), readable_by=await _readers(site)
-    )
-
-
-async def keep_key(site: Site, deployment: str) -> bool:
-    """Make a deployment's key unless it has one; whether this call made it.
-
-    Raises:
-        NotOurs: Its secret was not made here, or belongs to a deployment in another group.
-        CloudError: Azure refused; a key that may have been made all the same is removed again.
-    """
-    name = key_secret(deployment)
-    if await _ours(site, name) is not None:
-        return False
+    readers: tuple[str, ...] = ()
     try:
-        await _set(site, name, random.token_urlsafe(_KEY_BYTES), site.ground.key_tags(deployment))
-    except UNSURE:
-        await take_back(site, name)
-        raise
-    return True
+        readers = (site.ground.identity,) if await apps_may_read(site) else ()
+    except CloudError as exc:
+        note(f"Whether apps may read it is not known: {exc.summary} {exc.cause}".strip())
+    return KeptSecret(name=name, version=str(there.properties.version), readable_by=readers)
 
 
 async def read(site: Site, name: str) -> SecretStr:
-    """Give the newest value.
+    """Return the newest value.
 
     Raises:
         NotFound: There is no such secret, or nothing in it.
-        CloudError: Azure refused.
     """
     there = await _seen(site, name)
     if there is None or not there.value:
@@ -214,6 +490,11 @@ async def read(site: Site, name: str) -> SecretStr:
             fix="Deploy once more under the same name, or call save_hf_token for the Hub's token.",
         )
     return SecretStr(there.value)
+
+
+def read_command(site: Site, name: str) -> str:
+    """Write how a person reads what a secret holds."""
+    return shlex.join(("az", *_KEPT, "show", *_named(site, name), "--query", "value", *TEXT))
 
 
 async def exists(site: Site, name: str) -> bool:
@@ -225,41 +506,34 @@ async def remove(site: Site, name: str) -> bool:
     """Delete a secret for good; whether there was one of ours to delete.
 
     What the vault keeps of it for a while, as it lets nobody purge it, is told.
-
-    Raises:
-        CloudError: Azure refused.
     """
     there = await _seen(site, name)
-    if there is None or not _is_ours(site, there.properties):
+    if there is None or not _is_ours(site, there):
         return False
     client = await site.clients.secrets()
-    what = f"delete the secret {name}"
     try:
-        await _settled(what, lambda: client.delete_secret(name, **writing()))
+        await _settled(f"delete the secret {name}", lambda: client.delete_secret(name, **writing()))
     except (CloudRefused, *UNSURE):  # it may be gone all the same
         if await _seen(site, name) is not None:
             raise
-    await _purge(site, name)
+    try:
+        with strictly(f"purge the secret {name}"):
+            await client.purge_deleted_secret(name, **writing())
+    except OpsError as exc:
+        note(
+            f"The vault {site.ground.vault} keeps the deleted secret {name} for a while, at no"
+            f" cost, as it could not be purged ({exc.code})."
+        )
     return True
 
 
-async def take_back(site: Site, name: str) -> None:
-    """Remove a secret that was made for nothing; if that fails too, it is named."""
-    with anyio.CancelScope(shield=True):
-        try:
-            await remove(site, name)
-        except OpsError as exc:
-            note(f"The secret {name} is left over ({exc.code}): call destroy_vllm to remove it.")
-
-
-async def _set(site: Site, name: str, text: str, tags: Mapping[str, str]) -> "KeyVaultSecret":
+async def _set(site: Site, name: str, text: str, tags: Mapping[str, str]) -> KeyVaultSecret:
     """Make a version; a secret of that name that was deleted is recovered first."""
-    client, what = await site.clients.secrets(), f"keep the secret {name}"
-    own = {"managed-by": MANAGED_BY, **tags}
+    client, own = await site.clients.secrets(), {"managed-by": MANAGED_BY, **tags}
     deadline = anyio.current_time() + _SETTLES_SECONDS
     while True:
         try:
-            with strictly(what):
+            with strictly(f"keep the secret {name}"):
                 return await client.set_secret(name, text, tags=own, **writing())
         except ConcurrentChange:
             if anyio.current_time() > deadline:
@@ -276,26 +550,10 @@ async def _set(site: Site, name: str, text: str, tags: Mapping[str, str]) -> "Ke
 async def _recovered(site: Site, name: str) -> bool:
     """Bring back a deleted secret, whose name is taken as long as it can be brought back."""
     client, what = await site.clients.secrets(), f"recover the secret {name}"
-    try:
-        with translated(what):
-            await client.get_deleted_secret(name, **reading())
-    except ResourceNotFoundError:
+    if await or_none(what, client.get_deleted_secret(name, **reading())) is None:
         return False
     await _settled(what, lambda: client.recover_deleted_secret(name, **writing()))
     return True
-
-
-async def _purge(site: Site, name: str) -> None:
-    """Let a deleted secret go for good, where that is allowed."""
-    client = await site.clients.secrets()
-    try:
-        with strictly(f"purge the secret {name}"):
-            await client.purge_deleted_secret(name, **writing())
-    except OpsError as exc:
-        note(
-            f"The vault {site.ground.vault} keeps the deleted secret {name} for a while, at no"
-            f" cost, as it could not be purged ({exc.code})."
-        )
 
 
 async def _settled(what: str, work: Callable[[], Awaitable[object]]) -> None:
@@ -309,21 +567,7 @@ async def _settled(what: str, work: Callable[[], Awaitable[object]]) -> None:
         )
 
 
-async def _ours(site: Site, name: str) -> "KeyVaultSecret | None":
-    there = await _seen(site, name)
-    if there is not None and not _is_ours(site, there.properties):
-        vault = site.ground.vault
-        raise NotOurs(
-            f"The secret {name} in the vault {vault} was not made for this, and is left alone.",
-            fix=f"Look at it with `{resources.az_secret_tags(site.ground, name)}`;"
-            " choose another name, or remove"
-            " it.",
-        )
-    return there
-
-
-async def _seen(site: Site, name: str) -> "KeyVaultSecret | None":
-
+async def _seen(site: Site, name: str) -> KeyVaultSecret | None:
     client = await site.clients.secrets()
     try:
         with translated(f"look for the secret {name}"):
@@ -331,33 +575,19 @@ async def _seen(site: Site, name: str) -> "KeyVaultSecret | None":
     except ResourceNotFoundError:
         return None
     except CloudUnavailable:
-        await _refuse_no_vault(site)
+        if await find_vault(site) is None:  # its address leads nowhere then
+            raise NoVault(
+                f"There is no vault {site.ground.vault} yet.",
+                fix="Call setup_target (make setup), which makes what the target needs.",
+            ) from None
         raise
 
 
-async def _refuse_no_vault(site: Site) -> None:
-    """Say so if there is no vault at all: its address leads nowhere then."""
-    if await find_vault(site) is None:
-        raise CloudRefused(
-            f"There is no vault {site.ground.vault} yet.",
-            fix="Call setup_target (make setup), which makes what the target needs.",
-        )
-
-
-def _is_ours(site: Site, secret: "SecretProperties") -> bool:
-    tags, owner = secret.tags or {}, site.ground.owner
+def _is_ours(site: Site, secret: KeyVaultSecret) -> bool:
+    tags, owner = secret.properties.tags or {}, site.ground.owner
     return tags.get("managed-by") == MANAGED_BY and tags.get(GROUP_TAG, owner) == owner
 
 
-async def _readers(site: Site) -> tuple[str, ...]:
-    """Name the identity that apps run as, if it is seen to be allowed to read."""
-    try:
-        known = await environment.find_identity(site)
-        who = known.principal_id if known else None
-        stand = await environment.role_stand(
-            site, site.ground.vault_id, environment.SECRETS_USER, who
-        )
-    except CloudError as exc:
-        note(f"Whether apps may read it is not known: {exc.summary} {exc.cause}".strip())
-        return ()
-    return (site.ground.identity,) if stand is Stand.THERE else ()
+def _named(site: Site, name: str) -> tuple[str, ...]:
+    ground = site.ground
+    return "--vault-name", ground.vault, "--name", name, "--subscription", ground.subscription

@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import importlib
 import json
 import re
 import time
@@ -43,6 +42,7 @@ from azure.storage.fileshare.aio import ShareServiceClient
 
 from backends.aca.transport import NoRegistration, RehearsedCredential, connections_to
 from backends.base import World
+from backends.lifecycle import Pending, PendingStore
 from core.errors import (
     ApiDisabled,
     CloudError,
@@ -140,11 +140,11 @@ class Ground(Record):
         return f"{self.subscription}/{self.resource_group}"
 
     def key_tags(self, deployment: str) -> dict[str, str]:
-        """Give the tags of a deployment's key, beside the one that everything has."""
+        """Return the tags of a deployment's key, beside the one that everything has."""
         return {DEPLOYMENT_TAG: deployment, GROUP_TAG: self.owner}
 
     def app_id(self, name: str) -> str:
-        """Give an app's full id."""
+        """Return an app's full id."""
         return f"{self.group_id}/providers/Microsoft.App/containerApps/{name}"
 
 
@@ -259,12 +259,12 @@ def strictly(what: str) -> Iterator[None]:
         ) from exc
 
 
-def code_of(exc: "HttpResponseError") -> str:
-    """Give Azure's own code, empty where the body has none."""
+def code_of(exc: HttpResponseError) -> str:
+    """Return Azure's own code, empty where the body has none."""
     return str(getattr(exc.error, "code", None) or "")
 
 
-def error_of(exc: "HttpResponseError", what: str) -> OpsError:
+def error_of(exc: HttpResponseError, what: str) -> OpsError:
     """Class one failure, by the code in its body first."""
     code, status = code_of(exc), exc.status_code or 0
     words = str(getattr(exc.error, "message", None) or exc.message)
@@ -306,7 +306,7 @@ UNSURE: Final = (CloudUnavailable, CloudTimeout)
 
 
 def reading() -> dict[str, Any]:
-    """Give the limits of a call that only looks: it may be made again, for a few seconds."""
+    """Return the limits of a call that only looks: it may be made again, for a few seconds."""
     return {
         "connection_timeout": READ_SECONDS,
         "read_timeout": READ_SECONDS,
@@ -317,7 +317,7 @@ def reading() -> dict[str, Any]:
 
 
 def writing() -> dict[str, Any]:
-    """Give the limits of a call that changes something: it is made once."""
+    """Return the limits of a call that changes something: it is made once."""
     return {
         "connection_timeout": WRITE_SECONDS,
         "read_timeout": WRITE_SECONDS,
@@ -348,13 +348,13 @@ _SPARE_SECONDS: Final = 300.0
 class RememberedCredential:
     """Asks another credential once for each scope; a dozen clients each would ask by themselves."""
 
-    def __init__(self, asked: "AsyncTokenCredential") -> None:
+    def __init__(self, asked: AsyncTokenCredential) -> None:
         self._asked = asked
         self._tokens: dict[tuple[object, ...], AccessToken] = {}
         self._locks: dict[tuple[object, ...], anyio.Lock] = defaultdict(anyio.Lock)
 
-    async def get_token(self, *scopes: str, **more: Any) -> "AccessToken":
-        """Give a token; with `claims`, which say why the last one was refused, a new one.
+    async def get_token(self, *scopes: str, **more: Any) -> AccessToken:
+        """Return a token; with `claims`, which say why the last one was refused, a new one.
 
         Raises:
             ClientAuthenticationError: Nobody is logged in.
@@ -409,11 +409,7 @@ class Clients:
 
     @property
     def subscription(self) -> str:
-        """Its id.
-
-        Raises:
-            NotConfigured: No setting names it.
-        """
+        """Its id."""
         named = self._world.settings.azure_subscription_id
         if named:
             return named
@@ -438,13 +434,13 @@ class Clients:
         return self.ground.resource_group
 
     async def plane(self) -> AzurePlane | None:
-        """Give the simulated cloud, None in the real world."""
+        """Return the simulated cloud, None in the real world."""
         if self._plane is None and self._world.azure:
             self._plane = await self._world.azure()
         return self._plane
 
-    async def credential(self) -> "AsyncTokenCredential":
-        """Give whoever asks; who that is, is only known when a token is fetched."""
+    async def credential(self) -> AsyncTokenCredential:
+        """Return whoever asks; who that is, is only known when a token is fetched."""
         plane = await self.plane()  # before: of two who ask at once, each would make its own
         if self._credential is None:
             if plane:
@@ -454,7 +450,7 @@ class Clients:
         return self._credential
 
     async def caller(self) -> str:
-        """Give the object id of whoever asks, as their token says it.
+        """Return the object id of whoever asks, as their token says it.
 
         Raises:
             NotAuthenticated: Nobody is logged in.
@@ -464,121 +460,70 @@ class Clients:
             token = (await credential.get_token(SCOPE)).token
         return object_id(token)
 
-    async def apps(self) -> "ContainerAppsAPIClient":
+    async def apps(self) -> ContainerAppsAPIClient:
         """Apps, revisions, replicas, managed environments, and their quotas."""
-        package = "azure.mgmt.appcontainers"
-        found: ContainerAppsAPIClient = await self._arm(
-            "apps", package, "aio._client", "ContainerAppsAPIClient"
-        )
-        return found
+        return await self._arm("apps", ContainerAppsAPIClient)
 
-    async def resources(self) -> "ResourceManagementClient":
+    async def resources(self) -> ResourceManagementClient:
         """Resource groups and providers."""
-        package = "azure.mgmt.resource.resources"
-        found: ResourceManagementClient = await self._arm(
-            "resources", package, "aio._client", "ResourceManagementClient"
-        )
-        return found
+        return await self._arm("resources", ResourceManagementClient)
 
-    async def workspaces(self) -> "LogAnalyticsManagementClient":
+    async def workspaces(self) -> LogAnalyticsManagementClient:
         """Log Analytics workspaces."""
-        package = "azure.mgmt.loganalytics"
-        found: LogAnalyticsManagementClient = await self._arm(
-            "workspaces", package, "aio", "LogAnalyticsManagementClient"
-        )
-        return found
+        return await self._arm("workspaces", LogAnalyticsManagementClient)
 
-    async def identities(self) -> "ManagedServiceIdentityClient":
+    async def identities(self) -> ManagedServiceIdentityClient:
         """User-assigned identities."""
-        package = "azure.mgmt.msi.v2024_11_30"
-        found: ManagedServiceIdentityClient = await self._arm(
-            "identities", package, "aio", "ManagedServiceIdentityClient"
-        )
-        return found
+        return await self._arm("identities", ManagedServiceIdentityClient)
 
-    async def roles(self) -> "AuthorizationManagementClient":
+    async def roles(self) -> AuthorizationManagementClient:
         """Role assignments."""
-        package = "azure.mgmt.authorization.v2022_04_01"
-        found: AuthorizationManagementClient = await self._arm(
-            "roles", package, "aio", "AuthorizationManagementClient"
-        )
-        return found
+        return await self._arm("roles", AuthorizationManagementClient)
 
-    async def storage(self) -> "StorageManagementClient":
+    async def storage(self) -> StorageManagementClient:
         """Storage accounts and their shares."""
-        package = "azure.mgmt.storage"
-        found: StorageManagementClient = await self._arm(
-            "storage", package, "aio._client", "StorageManagementClient"
-        )
-        return found
+        return await self._arm("storage", StorageManagementClient)
 
-    async def vaults(self) -> "KeyVaultManagementClient":
+    async def vaults(self) -> KeyVaultManagementClient:
         """Key Vaults themselves."""
-        package = "azure.mgmt.keyvault"
-        found: KeyVaultManagementClient = await self._arm(
-            "vaults", package, "aio._client", "KeyVaultManagementClient"
-        )
-        return found
+        return await self._arm("vaults", KeyVaultManagementClient)
 
     async def vault_url(self) -> str:
-        """Give the address of the target's vault."""
+        """Return the address of the target's vault."""
         plane, name = await self.plane(), self.ground.vault
         return f"{plane.vaults}/{name}" if plane else f"https://{name}.vault.azure.net"
 
-    async def secrets(self) -> "SecretClient":
+    async def secrets(self) -> SecretClient:
         """The secrets of the target's vault."""
         url, more = await self.vault_url(), await self._shared()
         if self._plane:
             more["verify_challenge_resource"] = False
+        return self._kept("secrets", lambda: SecretClient(url, **more))
 
-        def make() -> "SecretClient":
-
-            return SecretClient(url, **more)
-
-        return self._kept("secrets", make)
-
-    async def queries(self) -> "LogsQueryClient":
+    async def queries(self) -> LogsQueryClient:
         """Log Analytics."""
         more = await self._shared()
         if self._plane:
             more["endpoint"] = self._plane.logs
+        return self._kept("queries", lambda: LogsQueryClient(**more))
 
-        def make() -> "LogsQueryClient":
-
-            return LogsQueryClient(**more)
-
-        return self._kept("queries", make)
-
-    async def metrics(self) -> "MetricsClient":
+    async def metrics(self) -> MetricsClient:
         """Azure Monitor's figures of resources in the region."""
         more = await self._shared()
         url = self._plane.arm if self._plane else f"https://{self.region}.metrics.monitor.azure.com"
+        return self._kept("metrics", lambda: MetricsClient(url, **more))
 
-        def make() -> "MetricsClient":
-
-            return MetricsClient(url, **more)
-
-        return self._kept("metrics", make)
-
-    async def blobs(self) -> "BlobServiceClient":
+    async def blobs(self) -> BlobServiceClient:
         """The blobs of the target's storage account."""
         url, more = await self._storage_url("blob"), await self._shared()
+        return self._kept("blobs", lambda: BlobServiceClient(url, **more, **_WAIT))
 
-        def make() -> "BlobServiceClient":
-
-            return BlobServiceClient(url, **more, **_WAIT)
-
-        return self._kept("blobs", make)
-
-    async def files(self) -> "ShareServiceClient":
+    async def files(self) -> ShareServiceClient:
         """The file shares of the target's storage account."""
         url, more = await self._storage_url("file"), await self._shared()
-
-        def make() -> "ShareServiceClient":
-
-            return ShareServiceClient(url, token_intent=_INTENT, **more, **_WAIT)
-
-        return self._kept("files", make)
+        return self._kept(
+            "files", lambda: ShareServiceClient(url, token_intent=_INTENT, **more, **_WAIT)
+        )
 
     async def aclose(self) -> None:
         """Close every connection."""
@@ -596,30 +541,25 @@ class Clients:
             return f"{plane.storage}/{kind}/{account}"
         return f"https://{account}.{kind}.core.windows.net"
 
-    async def _arm(self, name: str, package: str, module: str, kind: str) -> Any:
-
+    async def _arm(self, name: str, kind: Callable[..., C]) -> C:
         more = await self._shared()
         more["per_retry_policies"] = [NoRegistration()]
         if self._plane:
             more |= {"base_url": self._plane.arm, "credential_scopes": [SCOPE]}
         more["polling_interval"] = _POLL_SECONDS_REHEARSED if self._plane else _POLL_SECONDS
-
-        def make() -> Any:
-            found = getattr(importlib.import_module(f"{package}.{module}"), kind)
-            return found(subscription_id=self.subscription, **more)
-
-        return self._kept(name, make)
+        return self._kept(name, lambda: kind(subscription_id=self.subscription, **more))
 
     async def _shared(self) -> dict[str, Any]:
         """What every client is given."""
         credential, plane = await self.credential(), await self.plane()
         more = {"credential": credential, "retry_backoff_factor": _TRY_AGAIN_SECONDS}
-        return {**more, "transport": self._rehearsed(plane)} if plane else more
-
-    def _rehearsed(self, plane: AzurePlane) -> Any:
-
+        if plane is None:
+            return more
         self._connections = self._connections or connections_to(plane)
-        return AioHttpTransport(session=self._connections, session_owner=False)
+        return {
+            **more,
+            "transport": AioHttpTransport(session=self._connections, session_owner=False),
+        }
 
     def _kept(self, name: str, make: Callable[[], C]) -> C:
         found: C = self._open.get(name) or make()
@@ -635,11 +575,25 @@ class Site:
     settings: Settings
     clients: Clients
     folder: Path
-    """Where deployments are kept whose environment is not there yet, and changes under way."""
+    """Where changes under way are written down."""
+    pending: PendingStore[Pending]
+    """Deployments that are on their way."""
     answered: set[str] = field(default_factory=set)
     """Names of revisions whose model has answered: they need not be asked, and so kept awake."""
     woken: dict[str, datetime] = field(default_factory=dict)
     """When a deployment last answered us: its replica stays for the cooldown after that."""
+
+    @classmethod
+    def open(cls, target: Target, world: World) -> Self:
+        """Open a target, without any I/O."""
+        clients, folder = Clients(target, world), world.folder / "aca" / target.name
+        return cls(
+            target=target,
+            settings=world.settings,
+            clients=clients,
+            folder=folder,
+            pending=PendingStore(Pending, folder, where=clients.ground.environment_id),
+        )
 
     @property
     def rehearsed(self) -> bool:

@@ -12,8 +12,7 @@ from azure.mgmt.appcontainers.models import ContainerApp
 
 from backends.aca import access, logs, operations, replicas, resources
 from backends.aca.app import (
-    Pending,
-    all_pending,
+    blueprint,
     created_at,
     find_app,
     get_app,
@@ -22,18 +21,18 @@ from backends.aca.app import (
     label_of,
     list_apps,
     own_app,
-    pending_of,
     spec_as_running,
     version_of,
 )
 from backends.aca.container import place_of, rules, weights_of
 from backends.aca.logs import Event
 from backends.aca.replicas import ReplicaState, RevisionReplicas
-from backends.aca.resources import PHASES
+from backends.aca.resources import PREPARING
 from backends.aca.site import Site
 from backends.base import BootBudget, EngineFacts, Hardware, Prediction
 from backends.common.concurrency import or_note, side_by_side
 from backends.common.engine import ask_models, facts_of, hardware_of, predict, why_silent
+from backends.lifecycle import Pending
 from core.errors import (
     AddressNotAllowed,
     CloudError,
@@ -114,7 +113,7 @@ class Reason(NamedTuple):
 
 @cache
 def catalogue() -> Catalogue:
-    """Give what every reason and code means."""
+    """Return what every reason and code means."""
     return Catalogue.model_validate(tomllib.loads(_FILE.read_text("utf-8")))
 
 
@@ -181,7 +180,7 @@ def cut_off(revision: RevisionReplicas | None, events: Sequence[Event]) -> bool:
 
 
 def events_of(revision: RevisionReplicas, events: Sequence[Event]) -> Sequence[Event]:
-    """Give the events of one revision; KEDA names it in its text alone."""
+    """Return the events of one revision; KEDA names it in its text alone."""
     name = revision.name
     return [event for event in events if event.revision == name or name in event.text]
 
@@ -222,7 +221,7 @@ def is_late(words: Iterable[str]) -> bool:
 
 
 def meaning_of(said: Reason) -> Meaning | None:
-    """Give what Azure's words mean: by their wording, else by reason or code; None is nothing."""
+    """Return what Azure's words mean: by their wording, else by reason or code; None is nothing."""
     if wording := wording_for("aca", said.words):
         return Meaning(code=wording.code, fix=wording.fix)
     return catalogue().reason.get(said.reason) or catalogue().code.get(said.code)
@@ -264,7 +263,7 @@ class BootWords(NamedTuple):
     """Of its newest replica."""
 
 
-async def read_boot(site: Site, app: "ContainerApp", revision: RevisionReplicas) -> BootWords:
+async def read_boot(site: Site, app: ContainerApp, revision: RevisionReplicas) -> BootWords:
     """Listen to the newest replica of a revision, or to what is left of it."""
     token = await or_note(lambda: logs.token_of(site, str(app.name)), None)
     if token is None:
@@ -286,9 +285,9 @@ async def read_boot(site: Site, app: "ContainerApp", revision: RevisionReplicas)
 
 
 async def last_words(
-    site: Site, app: "ContainerApp", revision: RevisionReplicas, heard: BootWords, now: datetime
+    site: Site, app: ContainerApp, revision: RevisionReplicas, heard: BootWords, now: datetime
 ) -> Sequence[Line]:
-    """Give what a container wrote that runs no more, as far as it was kept."""
+    """Return what a container wrote that runs no more, as far as it was kept."""
     if heard.lines:
         return heard.lines
     begin = revision.created or now - _LONGEST
@@ -303,14 +302,8 @@ async def last_words(
     return await or_note(kept, ())
 
 
-async def first_words(
-    site: Site, app: "ContainerApp", revision: RevisionReplicas
-) -> Sequence[Line]:
-    """Give the lines of a revision's first boot: as kept, else what its replica still shows.
-
-    Raises:
-        CloudError: Neither can be read.
-    """
+async def first_words(site: Site, app: ContainerApp, revision: RevisionReplicas) -> Sequence[Line]:
+    """Return the lines of a revision's first boot: as kept, else what its replica still shows."""
     if revision.created:
         end = revision.created + _LONGEST
         wanted = logs.Wanted(revision.created, end, revision=revision.name, newest=False)
@@ -345,7 +338,7 @@ def may_become_ready(newest: RevisionReplicas) -> bool:
     return replica.started or not newest.broken or is_late(words)
 
 
-async def is_only_late(site: Site, app: "ContainerApp", newest: RevisionReplicas | None) -> bool:
+async def is_only_late(site: Site, app: ContainerApp, newest: RevisionReplicas | None) -> bool:
     """Whether nothing is known against an app that Azure calls failed but that its boot took long.
 
     A creation is given up after some twenty minutes ("Operation expired"), and its replica boots
@@ -361,7 +354,7 @@ async def is_only_late(site: Site, app: "ContainerApp", newest: RevisionReplicas
     return was_ready or newest.ready or (bool(newest.number) and may_become_ready(newest))
 
 
-async def probe_model(site: Site, app: "ContainerApp", revision: str) -> Failure | None:
+async def probe_model(site: Site, app: ContainerApp, revision: str) -> Failure | None:
     """Ask the model, unless it has answered before; None once it has, else why it has not."""
     if revision in site.answered:
         return None
@@ -373,7 +366,7 @@ async def probe_model(site: Site, app: "ContainerApp", revision: str) -> Failure
     return await _with_addresses(site, app, failure)
 
 
-async def _with_addresses(site: Site, app: "ContainerApp", failure: Failure) -> Failure:
+async def _with_addresses(site: Site, app: ContainerApp, failure: Failure) -> Failure:
     """Say of a refused address whom Azure lets in, and whom it would after another deploy_vllm."""
     if failure.code != AddressNotAllowed.code:
         return failure
@@ -392,7 +385,7 @@ class Look(NamedTuple):
     """What was read of an app at one moment."""
 
     site: Site
-    app: "ContainerApp"
+    app: ContainerApp
     revisions: Sequence[RevisionReplicas]
     usd_so_far: float | None
     now: datetime
@@ -416,17 +409,20 @@ class Look(NamedTuple):
         return newest is not None and self.app.latest_ready_revision_name == newest.name
 
 
-def status_while_waiting(site: Site, waiting: Pending, app: "ContainerApp | None") -> Deployment:
+def status_while_waiting(site: Site, waiting: Pending, app: ContainerApp | None) -> Deployment:
     """Say of a deployment what it waits for before its app can be made, or made anew."""
-    drawn, spec = waiting.blueprint, waiting.spec
+    spec = waiting.spec
+    drawn = blueprint(site, spec, waiting.model)
     if app is not None:
-        note(f"{waiting.name} serves as it did before, until what the new one needs is there.")
+        note(f"{spec.name} serves as it did before, until what the new one needs is there.")
+    state = State.FAILED if waiting.failure else State.CREATING
+    phase = Phase(name=waiting.phase or PREPARING, since=waiting.since)
     return Deployment(
-        name=waiting.name,
+        name=spec.name,
         target=site.target.name,
-        state=State.FAILED if waiting.failure else State.CREATING,
+        state=State.DELETING if waiting.deleting else state,
         since=waiting.since,
-        phase=None if waiting.failure else Phase(name=waiting.phase, since=waiting.since),
+        phase=None if waiting.is_over else phase,
         model=spec.model,
         served_model_name=spec.served_model_name,
         engine=label(site, drawn.container.image),
@@ -438,7 +434,7 @@ def status_while_waiting(site: Site, waiting: Pending, app: "ContainerApp | None
     )
 
 
-def status_unknown(site: Site, app: "ContainerApp", why: CloudError) -> Deployment:
+def status_unknown(site: Site, app: ContainerApp, why: CloudError) -> Deployment:
     """Say of an app that there is one, and why nothing is known of it."""
     seen = Look(site, app, (), None, datetime.now(UTC))
     failure = Failure(code=why.code, cause=f"{why.summary} {why.cause}".strip(), fix=why.fix)
@@ -446,7 +442,7 @@ def status_unknown(site: Site, app: "ContainerApp", why: CloudError) -> Deployme
 
 
 def changed_at(seen: Look) -> datetime:
-    """Give when an app was changed last."""
+    """Return when an app was changed last."""
     data = seen.app.system_data
     last = data.last_modified_at if data else None
     return last.astimezone(UTC) if last else created_at(seen.app, seen.now)
@@ -490,22 +486,15 @@ def deployment_record(
     )
 
 
-WAITS_IN: Final = PHASES
-"""A deployment in one of these has no app yet: what it stands on is still being made."""
 _GIVEN_UP: Final = frozenset({"Failed", "Canceled"})
 _ENDING: Final = "waiting for its replicas to end"
-_STATUS_DEFAULT_COOLDOWN_SECONDS: Final = 300
-"""Azure's own where an app says none."""
 _WORTH_SAYING: Final = timedelta(minutes=1)
 
 
-async def read_status(site: Site, app: "ContainerApp") -> Deployment:
+async def read_status(site: Site, app: ContainerApp) -> Deployment:
     """Say what a deployment does now.
 
     What only adds to the picture and is not told by Azure is left out with a note.
-
-    Raises:
-        CloudError: Its revisions or replicas cannot be read.
     """
     seen = await _see(site, app)
     _name_the_others(seen)
@@ -522,7 +511,7 @@ async def read_status(site: Site, app: "ContainerApp") -> Deployment:
     return await (_failed(seen) if given_up else _running(seen))
 
 
-async def _see(site: Site, app: "ContainerApp") -> Look:
+async def _see(site: Site, app: ContainerApp) -> Look:
     now = datetime.now(UTC)
     name, made = str(app.name), created_at(app, now)
 
@@ -675,17 +664,15 @@ def _awake_until(seen: Look) -> datetime | None:
     asked = seen.site.woken.get(seen.name)
     if not asked or (scale and scale.min_replicas):
         return None
-    cooldown = (scale.cooldown_period if scale else None) or _STATUS_DEFAULT_COOLDOWN_SECONDS
-    end = asked + timedelta(seconds=cooldown)
+    end = asked + timedelta(seconds=_cooldown(seen.app))
     return end.replace(microsecond=0) if seen.now < end else None
 
 
 async def engine_facts(site: Site, name: str) -> EngineFacts:
-    """Give what the log of the serving revision's first boot tells.
+    """Return what the log of the serving revision's first boot tells.
 
     Raises:
         DeploymentNotFound: There is no such app.
-        CloudError: Its log cannot be read.
     """
     app = await get_app(site, name)
     ready = app.latest_ready_revision_name
@@ -696,7 +683,7 @@ async def engine_facts(site: Site, name: str) -> EngineFacts:
 
 
 async def hardware(site: Site, name: str) -> Hardware:
-    """Give what a replica of an app has.
+    """Return what a replica of an app has.
 
     Raises:
         DeploymentNotFound: There is no such app.
@@ -706,13 +693,13 @@ async def hardware(site: Site, name: str) -> Hardware:
 
 
 def hardware_known(site: Site) -> tuple[Accelerator, int]:
-    """Give the accelerator of one replica."""
+    """Return the accelerator of one replica."""
     place = place_of(site.target)
     return accelerator(place.accelerator), place.count
 
 
 async def predicted(site: Site, name: str) -> Prediction | None:
-    """Give what was to be expected of a deployment's memory, None where too little is known.
+    """Return what was to be expected of a deployment's memory, None where too little is known.
 
     Raises:
         DeploymentNotFound: There is no such app.
@@ -723,17 +710,11 @@ async def predicted(site: Site, name: str) -> Prediction | None:
     return await predict(resources.spec_from_tags(app.tags), hardware_known(site)[0], version)
 
 
-_DEFAULT_SECONDS = 240
-"""Of Azure's own startup probe, where an app says none."""
-_WATCHING_DEFAULT_COOLDOWN_SECONDS = 300
-
-
 async def boot_budget(site: Site, name: str, model: ModelShape) -> BootBudget:
     """Read the startup probe and the cooldown of the app.
 
     Raises:
         DeploymentNotFound: There is no such app.
-        CloudError: Container Apps cannot be asked.
     """
     app = await get_app(site, name)
     spec = spec_as_running(app)
@@ -751,7 +732,13 @@ async def boot_budget(site: Site, name: str, model: ModelShape) -> BootBudget:
     )
 
 
-def _probe(app: "ContainerApp") -> tuple[int, str]:
+_DEFAULT_BOOT_SECONDS: Final = 240
+_DEFAULT_COOLDOWN_SECONDS: Final = 300
+"""Azure's own, where an app says none."""
+
+
+def _probe(app: ContainerApp) -> tuple[int, str]:
+    """Return how long its startup probe lets a boot take, and what it is."""
     containers = (app.template.containers if app.template else None) or []
     for probe in [probe for one in containers for probe in one.probes or []]:
         if probe.type == "Startup":
@@ -759,12 +746,12 @@ def _probe(app: "ContainerApp") -> tuple[int, str]:
             path = probe.http_get.path if probe.http_get else "TCP"
             seconds = (probe.initial_delay_seconds or 0) + period * failures
             return seconds, f"{failures} failures of {path}, {period} s apart"
-    return _DEFAULT_SECONDS, "Azure's own: a TCP probe"
+    return _DEFAULT_BOOT_SECONDS, "Azure's own: a TCP probe"
 
 
-def _cooldown(app: "ContainerApp") -> int:
+def _cooldown(app: ContainerApp) -> int:
     scale = app.template.scale if app.template else None
-    return (scale.cooldown_period if scale else None) or _WATCHING_DEFAULT_COOLDOWN_SECONDS
+    return (scale.cooldown_period if scale else None) or _DEFAULT_COOLDOWN_SECONDS
 
 
 LONGEST_REQUEST_SECONDS: Final = 225.0
@@ -772,8 +759,6 @@ LONGEST_REQUEST_SECONDS: Final = 225.0
 _PAUSE_SECONDS: Final = 2.0
 _HOST_SECONDS: Final = 900.0
 """For a GPU host and the image, before the startup probe begins to count."""
-_DEFAULT_BOOT_SECONDS: Final = 240.0
-"""Azure's own startup probe, where an app says none."""
 
 
 async def wake(site: Site, name: str) -> None:
@@ -782,7 +767,6 @@ async def wake(site: Site, name: str) -> None:
     Raises:
         EndpointError: It did not come, and will not; what was waited for is named.
         DeploymentNotFound: There is no such app.
-        CloudError: Azure cannot be asked.
     """
     app = await get_app(site, name)
     opened, budget = await access.access_of(site, app), budget_seconds(app)
@@ -804,16 +788,9 @@ async def wake(site: Site, name: str) -> None:
     site.woken[name] = datetime.now(UTC)
 
 
-def budget_seconds(app: "ContainerApp") -> float:
-    """Give how long a replica may take to answer, as its own startup probe says."""
-    containers = (app.template.containers if app.template else None) or []
-    probes = [probe for one in containers for probe in one.probes or [] if probe.type == "Startup"]
-    boots = [
-        (probe.initial_delay_seconds or 0)
-        + (probe.failure_threshold or 1) * (probe.period_seconds or 10)
-        for probe in probes
-    ]
-    return _HOST_SECONDS + max(boots, default=_DEFAULT_BOOT_SECONDS)
+def budget_seconds(app: ContainerApp) -> float:
+    """Return how long a replica may take to answer, as its own startup probe says."""
+    return _HOST_SECONDS + _probe(app)[0]
 
 
 async def _still_booting(site: Site, name: str, why: EndpointError, *, over: bool) -> None:
@@ -845,10 +822,9 @@ async def describe(site: Site, name: str) -> Deployment:
     Raises:
         DeploymentNotFound: There is no such app, or it is another target's.
         NotOurs: An app of that name was not made here.
-        CloudError: Container Apps cannot be asked.
     """
     app = await find_app(site, name)
-    waiting = pending_of(site, name)
+    waiting = site.pending.get(name)
     if waiting and (app is None or is_this_targets(site, app)):
         return status_while_waiting(site, waiting, app)
     return await read_status(site, own_app(site, name, app))
@@ -859,9 +835,8 @@ async def list_deployments(site: Site) -> Sequence[Deployment]:
 
     Raises:
         NotAuthenticated: Nobody is logged in.
-        CloudError: Container Apps cannot be asked.
     """
-    waiting = {one.name: one for one in all_pending(site)}
+    waiting = {one.spec.name: one for one in site.pending.all()}
     apps = {str(app.name): app for app in await list_apps(site)}
     limiter = anyio.CapacityLimiter(_AT_ONCE)
 
@@ -875,7 +850,7 @@ async def list_deployments(site: Site) -> Sequence[Deployment]:
     return await side_by_side([lambda name=name: look(name) for name in names])  # type: ignore[misc]
 
 
-async def _read_status_or_note(site: Site, app: "ContainerApp") -> Deployment:
+async def _read_status_or_note(site: Site, app: ContainerApp) -> Deployment:
     """One that cannot be looked at must not hide the others."""
     try:
         return await read_status(site, app)

@@ -1,5 +1,6 @@
 """The storage account with the share of weights, its files, and models among them."""
 
+import math
 import re
 import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -10,18 +11,27 @@ from urllib.parse import quote
 
 import anyio
 from azure.core.exceptions import ResourceNotFoundError
+from azure.mgmt.appcontainers import models as apps
 from azure.mgmt.appcontainers.models import AzureFileProperties
-from azure.mgmt.storage.models import (
-    FileShare,
-    StorageAccount,
-    StorageAccountCheckNameAvailabilityParameters,
-)
+from azure.mgmt.storage import models
+from azure.mgmt.storage.models import FileShare, StorageAccountCheckNameAvailabilityParameters
 from azure.storage.blob.aio import ContainerClient
 from azure.storage.fileshare.aio import ShareClient
 
-from backends.aca import plan, resources
-from backends.aca.container import link_of
-from backends.aca.resources import Stand, is_made, or_none
+from backends.aca.container import Mount, link_of, rules
+from backends.aca.identity import ME, Grant, grant, grant_command
+from backends.aca.resources import (
+    OURS,
+    TAGS,
+    TEXT,
+    body,
+    by_state,
+    create_unless_there,
+    here,
+    is_policy,
+    or_none,
+    was_made_here,
+)
 from backends.aca.site import SHARE, Site, not_configured, reading, strictly, translated, writing
 from backends.base import StoredModel, Upload
 from backends.common.concurrency import in_time, side_by_side
@@ -37,6 +47,9 @@ from backends.common.models import (
     models_among,
     sizes_of,
 )
+from backends.common.preflight import Answer
+from backends.container import size_known
+from backends.lifecycle import Resource, Status
 from core.errors import (
     CloudRefused,
     CloudUnavailable,
@@ -46,17 +59,29 @@ from core.errors import (
     OpsError,
     PermissionDenied,
 )
+from core.records import ModelShape
 from core.reply import note
+from planner.boot import file_bytes
 
-FILES_ROLE: Final = "Storage File Data Privileged Reader"
-BLOBS_ROLE: Final = "Storage Blob Data Reader"
+READS_SHARES: Final = Grant(
+    "b8eda974-7b85-4f76-af95-65846b26df6d",
+    "Storage File Data Privileged Reader",
+    ("69566ab7-960f-475b-8e7c-b3118f30c6bd",),  # Storage File Data Privileged Contributor
+)
+READS_BLOBS: Final = "Storage Blob Data Reader"
+SHARE_FIX: Final = (
+    "If it forbids shared keys, with which a file share is mounted, give weights=hub:disk (the"
+    " container's own disk) or an image with the weights (weights=baked, image=…); else set"
+    " AZURE_STORAGE_ACCOUNT to one that is there, or ask its administrators for an exemption of"
+    " this resource group."
+)
 _SECONDS: Final = 10
 """For one answer; the service wants a whole number."""
 _DEADLINE: Final = 28.0
 
 
 def read_limits() -> dict[str, Any]:
-    """Give the limits of a call to files or blobs, which has other words for them than ARM."""
+    """Return the limits of a call to files or blobs, which has other words for them than ARM."""
     return {
         "timeout": _SECONDS,
         "connection_timeout": _SECONDS,
@@ -66,12 +91,12 @@ def read_limits() -> dict[str, Any]:
 
 
 @contextmanager
-def translated_refusal(site: Site, what: str, *, store: str, role: str) -> Iterator[None]:
+def translated_refusal(site: Site, what: str, *, store: str, needs: str) -> Iterator[None]:
     """Turn what the storage account says into our errors; `store` is what is to be read.
 
     Raises:
         CloudRefused: It is not there.
-        PermissionDenied: Whoever asks lacks the role, which is named.
+        PermissionDenied: Whoever asks lacks what is named.
     """
     try:
         with translated(what):
@@ -79,11 +104,11 @@ def translated_refusal(site: Site, what: str, *, store: str, role: str) -> Itera
     except ResourceNotFoundError as exc:
         raise _missing(f"{store} is not there", site, exc.message) from exc
     except PermissionDenied as exc:
-        given = resources.az_role(role, site.ground.storage_id, resources.ME, kind="User")
+        given = grant_command(needs, site.ground.storage_id, ME)
         raise PermissionDenied(
             exc.summary,
             cause=exc.cause,
-            fix=f"Ask for the role '{role}' on the storage account: {given}; it takes effect after"
+            fix=f"Ask for '{needs}' on the storage account: {given}; it takes effect after"
             " minutes.",
         ) from exc
 
@@ -132,10 +157,6 @@ def _missing(what: str, site: Site, cause: str) -> CloudRefused:
     )
 
 
-_MODES: Final = {False: "ReadWrite", True: "ReadOnly"}
-"""What apps may do through a link that is, or is not, for reading alone."""
-
-
 class Link(NamedTuple):
     """One of the environment's links to a share."""
 
@@ -150,17 +171,24 @@ class Link(NamedTuple):
     @property
     def mode(self) -> str:
         """As Azure calls it."""
-        return _MODES[self.read_only]
+        return "ReadOnly" if self.read_only else "ReadWrite"
 
 
-def links_of(share: str) -> tuple[Link, ...]:
-    """Give those that are made: our own share is written to by the Hub's first downloads."""
-    only_read = Link(share, read_only=True)
-    return (Link(share, read_only=False), only_read) if share == SHARE else (only_read,)
+def base(site: Site, share: str = SHARE) -> Iterator[Resource]:
+    """Return the account, who reads its shares, the share, and the environment's links to it.
+
+    Our own share is written to by the Hub's first downloads; another is only read.
+    """
+    yield account(site)
+    yield grant(site, READS_SHARES, site.ground.storage_id, to="you", after="account")
+    yield share_of(site, share)
+    if share == SHARE:
+        yield link(site, Link(share, read_only=False))
+    yield link(site, Link(share, read_only=True))
 
 
-async def find_account(site: Site) -> "StorageAccount | None":
-    """Give the storage account, None if the group has none of that name."""
+async def find_account(site: Site) -> models.StorageAccount | None:
+    """Return the storage account, None if the group has none of that name."""
     client, ground = await site.clients.storage(), site.ground
     asked = client.storage_accounts.get_properties(
         ground.resource_group, ground.storage_account, **reading()
@@ -168,143 +196,265 @@ async def find_account(site: Site) -> "StorageAccount | None":
     return await or_none("look for the storage account", asked)
 
 
-async def account_stand(site: Site) -> Stand:
-    """Say whether it is there."""
-    found = await find_account(site)
-    if found is None:
-        return Stand.ABSENT
-    return is_made(found.properties.provisioning_state if found.properties else None)
+def account(site: Site) -> Resource:
+    """Return the storage account for shares on SSD, whose throughput is provisioned."""
+    ground, sku = site.ground, rules().share.sku
+    wanted = models.StorageAccountCreateParameters(
+        sku=models.Sku(name=sku),
+        kind="FileStorage",
+        location=ground.region,
+        tags=dict(OURS),
+        properties=models.StorageAccountPropertiesCreateParameters(
+            enable_https_traffic_only=True,
+            minimum_tls_version="TLS1_2",
+            allow_blob_public_access=False,
+            allow_shared_key_access=True,  # a mount has nothing else to log in with
+        ),
+    )
 
-
-async def make_account(site: Site) -> None:
-    """Begin to make it.
-
-    Raises:
-        CloudRefused: The name is another's.
-    """
-    client, ground = await site.clients.storage(), site.ground
-    try:
-        with strictly(f"make the storage account {ground.storage_account}"):
-            await client.storage_accounts.begin_create(
-                ground.resource_group,
-                ground.storage_account,
-                resources.storage_account_of(ground),
-                **writing(),
-            )
-    except CloudRefused as exc:
-        if plan.is_policy(exc):
-            exc.fix = plan.SHARE_FIX
-        raise
-    except ConcurrentChange as exc:
-        if "AlreadyTaken" not in exc.summary:
+    async def put() -> None:
+        client = (await site.clients.storage()).storage_accounts
+        try:
+            with strictly(f"make the storage account {ground.storage_account}"):
+                await client.begin_create(
+                    ground.resource_group, ground.storage_account, wanted, **writing()
+                )
+        except CloudRefused as exc:
+            if is_policy(exc):
+                exc.fix = SHARE_FIX
             raise
-        raise CloudRefused(
-            f"The name of the storage account {ground.storage_account} is taken.",
-            cause=exc.cause,
-            fix="Set AZURE_STORAGE_ACCOUNT to another name, or bring yours into"
-            f" {ground.resource_group}.",
-        ) from exc
+        except ConcurrentChange as exc:
+            if "AlreadyTaken" not in exc.summary:
+                raise
+            raise CloudRefused(
+                f"The name of the storage account {ground.storage_account} is taken.",
+                cause=exc.cause,
+                fix="Set AZURE_STORAGE_ACCOUNT to another name, or bring yours into"
+                f" {ground.resource_group}.",
+            ) from exc
+
+    async def delete() -> None:
+        client = (await site.clients.storage()).storage_accounts
+        with strictly(f"delete the storage account {ground.storage_account}"):
+            await client.delete(ground.resource_group, ground.storage_account, **writing())
+
+    named = ("--name", ground.storage_account, *here(ground))
+    kind = ("--kind", "FileStorage", "--sku", sku, "--https-only", "true")
+    safe = ("--min-tls-version", "TLS1_2", "--allow-blob-public-access", "false")
+    flags = ("--location", ground.region, *kind, *safe, "--allow-shared-key-access", "true", *TAGS)
+    return Resource(
+        name="account",
+        title=f"the storage account {ground.storage_account} for weights, on SSD",
+        body=body(ground.storage_id, wanted),
+        get=partial(find_account, site),
+        put=put,
+        delete=delete,
+        after=("group",),
+        status=by_state,
+        scope="shared",
+        command=create_unless_there("storage account", named, *flags),
+    )
 
 
-async def share_stand(site: Site, share: str) -> Stand:
-    """Say whether the account has the share."""
+async def find_share(site: Site, share: str = SHARE) -> FileShare | None:
+    """Return a share with what it holds, None if there is none."""
     client, ground = await site.clients.storage(), site.ground
     asked = client.file_shares.get(
-        ground.resource_group, ground.storage_account, share, **reading()
+        ground.resource_group, ground.storage_account, share, expand="stats", **reading()
     )
-    return Stand.THERE if await or_none(f"look for the share {share}", asked) else Stand.ABSENT
+    return await or_none(f"look for the share {share}", asked)
 
 
-async def make_share(site: Site, share: str) -> None:
-    """Make our own.
-
-    Raises:
-        CloudRefused: Another is named, which ought to hold weights by now.
-    """
-    client, ground = await site.clients.storage(), site.ground
-    if share != SHARE:
-        raise CloudRefused(
-            f"The storage account {ground.storage_account} has no share {share}.",
-            fix="Correct the place of the weights: files://SHARE/FOLDER. list_bucket_models shows"
-            " what there is.",
+def share_of(site: Site, share: str = SHARE) -> Resource:
+    """Return a share; another than our own ought to hold weights, and is never made."""
+    ground, chosen = site.ground, rules().share
+    wanted = FileShare(
+        file_share_properties=models.FileShareProperties(
+            share_quota=chosen.quota_gib,
+            provisioned_bandwidth_mibps=chosen.mib_per_second,
+            enabled_protocols="SMB",
         )
-    with strictly(f"make the share {share}"):
-        await client.file_shares.create(
-            ground.resource_group,
-            ground.storage_account,
-            share,
-            resources.share_of(),
-            **writing(),
+    )
+
+    async def put() -> None:
+        if share != SHARE:
+            raise CloudRefused(
+                f"The storage account {ground.storage_account} has no share {share}.",
+                fix="Correct the place of the weights: files://SHARE/FOLDER. list_bucket_models"
+                " shows what there is.",
+            )
+        client = (await site.clients.storage()).file_shares
+        with strictly(f"make the share {share}"):
+            await client.create(
+                ground.resource_group, ground.storage_account, share, wanted, **writing()
+            )
+
+    return Resource(
+        name="share",
+        title=f"the share {share} of {ground.storage_account} ({chosen.quota_gib} GiB)",
+        body=body(f"{ground.storage_id}/fileServices/default/shares/{share}", wanted),
+        get=partial(find_share, site, share),
+        put=put,
+        after=("account",),
+        scope="shared",
+        usd_per_month=chosen.usd_per_month[-1],
+        command=share_command(site, share),
+    )
+
+
+def share_command(site: Site, share: str) -> str:
+    """Write how a person makes a share."""
+    chosen, ground = rules().share, site.ground
+    named = ("--name", share, *here(ground), "--storage-account", ground.storage_account)
+    size = ("--quota", str(chosen.quota_gib), "--enabled-protocols", "SMB")
+    fast = ("--provisioned-bandwidth-mibps", str(chosen.mib_per_second))
+    return create_unless_there("storage share-rm", named, *size, *fast)
+
+
+def link_body(site: Site, wanted: Link, key: str | None = None) -> apps.ManagedEnvironmentStorage:
+    """Type an environment's link to a share; `key` is None where the body is only shown."""
+    return apps.ManagedEnvironmentStorage(
+        properties=apps.ManagedEnvironmentStorageProperties(
+            azure_file=apps.AzureFileProperties(
+                account_name=site.ground.storage_account,
+                account_key=key,
+                share_name=wanted.share,
+                access_mode=wanted.mode,
+            )
         )
+    )
 
 
-async def link_stand(site: Site, link: Link) -> Stand:
-    """Say whether the environment has that link."""
-    found = await _seen(site, link)
-    return Stand.THERE if found and _leads(site, link, found) else Stand.ABSENT
+def link(site: Site, wanted: Link) -> Resource:
+    """Return an environment's link to a share, made with the account's key, which Azure keeps."""
+    ground = site.ground
+
+    async def put() -> None:
+        if other := await link_elsewhere(site, wanted):
+            raise other
+        accounts = (await site.clients.storage()).storage_accounts
+        with strictly(f"read the key of the storage account {ground.storage_account}"):
+            said = await accounts.list_keys(
+                ground.resource_group, ground.storage_account, **reading()
+            )
+        key = next((one.value for one in said.keys_property or () if one.value), "")
+        storages = (await site.clients.apps()).managed_environments_storages
+        with strictly(f"link the share {wanted.share} to {ground.environment}"):
+            await storages.create_or_update(
+                ground.resource_group,
+                ground.environment,
+                wanted.name,
+                link_body(site, wanted, key),
+                **writing(),
+            )
+
+    account = ("--account-name", ground.storage_account, *here(ground))
+    keys = ("az", "storage", "account", "keys", "list", *account, "--query", "[0].value", *TEXT)
+    made = ("az", "containerapp", "env", "storage", "set", "--name", ground.environment)
+    named = ("--storage-name", wanted.name, "--azure-file-account-name", ground.storage_account)
+    files = ("--azure-file-share-name", wanted.share, "--azure-file-account-key", "@-")
+    linked = (*made, *here(ground), *named, *files, "--access-mode", wanted.mode)
+    return Resource(
+        name=f"link {wanted.name}",
+        title=f"the environment's link {wanted.name} to the share {wanted.share} ({wanted.mode})",
+        body=body(f"{ground.environment_id}/storages/{wanted.name}", link_body(site, wanted)),
+        get=partial(_linked, site, wanted),
+        put=put,
+        after=("share", "environment"),
+        status=lambda found: Status.READY if _leads(site, wanted, found) else Status.STALE,
+        scope="shared",
+        command=f"{shlex.join(keys)} | {shlex.join(linked)}",
+    )
 
 
-async def make_link(site: Site, link: Link) -> None:
-    """Make it, with the account's key, which is kept by Azure alone.
-
-    Raises:
-        CloudRefused: A link of that name leads elsewhere, and apps may use it.
-    """
-    client, ground = await site.clients.storage(), site.ground
-    other = await link_elsewhere(site, link)
-    if other:
-        raise other
-    with strictly(f"read the key of the storage account {ground.storage_account}"):
-        answer = await client.storage_accounts.list_keys(
-            ground.resource_group, ground.storage_account, **reading()
-        )
-    key = next((one.value for one in answer.keys_property or () if one.value), "")
-    storages = (await site.clients.apps()).managed_environments_storages
-    with strictly(f"link the share {link.share} to {ground.environment}"):
-        await storages.create_or_update(
-            ground.resource_group,
-            ground.environment,
-            link.name,
-            resources.storage_link_of(
-                ground.storage_account, link.share, read_only=link.read_only, key=key
-            ),
-            **writing(),
-        )
-
-
-async def link_elsewhere(site: Site, link: Link) -> CloudRefused | None:
+async def link_elsewhere(site: Site, wanted: Link) -> CloudRefused | None:
     """Say where a link of that name leads if it is not to our share."""
-    found, ground = await _seen(site, link), site.ground
-    if found is None or _leads(site, link, found):
+    found, ground = await _linked(site, wanted), site.ground
+    if found is None or _leads(site, wanted, found):
         return None
+    removed = ("az", "containerapp", "env", "storage", "remove", "--name", ground.environment)
     return CloudRefused(
-        f"The link {link.name} of {ground.environment} leads to {found.share_name} of"
+        f"The link {wanted.name} of {ground.environment} leads to {found.share_name} of"
         f" {found.account_name} ({found.access_mode}).",
         fix="Set AZURE_STORAGE_ACCOUNT to that account, or take the link away:"
-        f" {resources.az_unlink(ground, link.name)}",
+        f" {shlex.join((*removed, *here(ground), '--storage-name', wanted.name))}",
     )
 
 
-async def account_name_problem(site: Site) -> tuple[bool, str]:
-    """Say whether the account's name can be taken, and Azure's words if it cannot."""
-    client, name = await site.clients.storage(), site.ground.storage_account
-
-    asked = StorageAccountCheckNameAvailabilityParameters(name=name)
-    with strictly(f"see whether the name {name} is free"):
-        answer = await client.storage_accounts.check_name_availability(asked, **reading())
-    return bool(answer.name_available), answer.message or ""
-
-
-async def _seen(site: Site, link: Link) -> "AzureFileProperties | None":
+async def _linked(site: Site, wanted: Link) -> AzureFileProperties | None:
     storages, ground = (await site.clients.apps()).managed_environments_storages, site.ground
-    asked = storages.get(ground.resource_group, ground.environment, link.name, **reading())
+    asked = storages.get(ground.resource_group, ground.environment, wanted.name, **reading())
     found = await or_none("look for the environment's link to the share", asked)
     return found.properties.azure_file if found and found.properties else None
 
 
-def _leads(site: Site, link: Link, found: "AzureFileProperties") -> bool:
+def _leads(site: Site, wanted: Link, found: AzureFileProperties) -> bool:
     to = (found.account_name or "").lower(), found.share_name, found.access_mode
-    return to == (site.ground.storage_account.lower(), link.share, link.mode)
+    return to == (site.ground.storage_account.lower(), wanted.share, wanted.mode)
+
+
+def left_account(site: Site) -> Resource:
+    """Return the storage account as something that stays."""
+    whole = account(site)
+    return Resource(
+        name="account",
+        title=f"the storage account {site.ground.storage_account} with all weights",
+        get=whole.get,
+        delete=whole.delete,
+        is_ours=was_made_here,
+        scope="shared",
+    )
+
+
+def left_share(site: Site) -> Resource:
+    """Return our own share as something that stays, and goes with its account."""
+    whole, chosen = share_of(site), rules().share
+
+    def bill(found: FileShare) -> tuple[str, float]:
+        gib = found.share_quota or chosen.quota_gib
+        what = (
+            f"the share {SHARE} of {site.ground.storage_account} ({gib} GiB, billed whether it is"
+        )
+        usd = round(gib / chosen.quota_gib * chosen.usd_per_month[-1], 2)
+        return f"{what} read or not)", usd
+
+    return Resource(name="share", title=whole.title, get=whole.get, scope="shared", bill=bill)
+
+
+async def share_answer(site: Site, model: ModelShape, mount: Mount) -> Answer:
+    """Say whether the share can be used, or made, and has room for the model."""
+    if await find_account(site) is None:
+        client, name = await site.clients.storage(), site.ground.storage_account
+        asked = StorageAccountCheckNameAvailabilityParameters(name=name)
+        with strictly(f"see whether the name {name} is free"):
+            said = await client.storage_accounts.check_name_availability(asked, **reading())
+        if said.name_available:
+            return Answer(passed=True, detail="The storage account will be made.")
+        fix = "Set AZURE_STORAGE_ACCOUNT to another name."
+        return Answer(passed=False, detail=said.message or "Its name is taken.", fix=fix)
+    if other := await link_elsewhere(site, Link(mount.share, mount.read_only)):
+        return Answer(passed=False, detail=other.summary, fix=other.fix)
+    if mount.read_only or not size_known(model):
+        return Answer(passed=True, detail="The storage account is there.")
+    return has_room(site, await find_share(site), file_bytes(model))
+
+
+def has_room(site: Site, share: FileShare | None, wanted: int) -> Answer:
+    """Say whether so many bytes are free on the share, or will be on the one that is made."""
+    gib = (share.share_quota if share else None) or rules().share.quota_gib
+    used = (share.share_usage_bytes if share else None) or 0
+    said = (
+        f"It has {gib} GiB, of which {used / 2**30:.1f} are taken; {wanted / 2**30:.1f} are wanted"
+    )
+    if used + wanted <= gib * 2**30:
+        return Answer(passed=True, detail=f"{said}.")
+    named = ("--name", SHARE, *here(site.ground), "--storage-account", site.ground.storage_account)
+    quota = ("--quota", str(math.ceil((used + wanted) / 2**30 * 1.1)))
+    larger = shlex.join(("az", "storage", "share-rm", "update", *named, *quota))
+    fix = f"`{larger}`, which costs more a month; or remove models from it."
+    if wanted > gib * 2**30:
+        return Answer(passed=False, detail=f"{said}.", fix=fix)
+    return Answer(passed=None, detail=f"{said}, unless they lie there already.", fix=fix)
 
 
 _AT_ONCE: Final = 8
@@ -325,7 +475,6 @@ async def list_files(site: Site, share: str, under: str) -> dict[str, File]:
 
     Raises:
         CloudRefused: There is no such share or folder.
-        PermissionDenied, CloudTimeout, CloudUnavailable: It cannot be read.
     """
     client = (await site.clients.files()).get_share_client(share)
     limiter = anyio.CapacityLimiter(_AT_ONCE)
@@ -351,7 +500,7 @@ async def _folder(site: Site, client: "ShareClient", share: str, folder: str) ->
     folders: list[str] = []
     files: dict[str, File] = {}
     store = f"The share {share}" if not folder else f"The folder {folder} of the share {share}"
-    with translated_refusal(site, f"list {share}/{folder}", store=store, role=FILES_ROLE):
+    with translated_refusal(site, f"list {share}/{folder}", store=store, needs=READS_SHARES.title):
         there = client.get_directory_client(folder)
         async for one in there.list_directories_and_files(**read_limits()):
             path = f"{folder}/{one.name}".lstrip("/")
@@ -370,7 +519,9 @@ def _reader_files(
     site: Site, client: "ShareClient", path: str
 ) -> Callable[[int, int], Awaitable[bytes]]:
     async def read(offset: int, length: int) -> bytes:
-        with translated_refusal(site, f"read {path}", store=f"The file {path}", role=FILES_ROLE):
+        with translated_refusal(
+            site, f"read {path}", store=f"The file {path}", needs=READS_SHARES.title
+        ):
             got = await client.get_file_client(path).download_file(offset, length, **read_limits())
             return bytes(await got.readall())
 
@@ -382,13 +533,12 @@ async def list_blobs(site: Site, container: str, under: str) -> dict[str, File]:
 
     Raises:
         CloudRefused: There is no such container.
-        PermissionDenied, CloudTimeout, CloudUnavailable: It cannot be read.
     """
     client = (await site.clients.blobs()).get_container_client(container)
     begin = f"{under}/" if under else None
     found: dict[str, File] = {}
     store = f"The container {container}"
-    with translated_refusal(site, f"list the blobs of {container}", store=store, role=BLOBS_ROLE):
+    with translated_refusal(site, f"list the blobs of {container}", store=store, needs=READS_BLOBS):
         async for one in client.list_blobs(name_starts_with=begin, **read_limits()):
             if one.name.rpartition(".")[2] in ENDINGS:
                 found[one.name] = File(int(one.size or 0), _reader_blobs(site, client, one.name))
@@ -401,7 +551,7 @@ def _reader_blobs(
     site: Site, client: "ContainerClient", name: str
 ) -> Callable[[int, int], Awaitable[bytes]]:
     async def read(offset: int, length: int) -> bytes:
-        with translated_refusal(site, f"read {name}", store=f"The blob {name}", role=BLOBS_ROLE):
+        with translated_refusal(site, f"read {name}", store=f"The blob {name}", needs=READS_BLOBS):
             got = await client.get_blob_client(name).download_blob(offset, length, **read_limits())
             return bytes(await got.readall())
 
@@ -443,7 +593,7 @@ class Place(NamedTuple):
 
 
 async def list_models(site: Site, bucket: str | None) -> Sequence[StoredModel]:
-    """Give every folder that holds weights, or a config that waits for them, in order of names.
+    """Return every folder that holds weights, or a config that waits for them, in order of names.
 
     `bucket` is SHARE, files://SHARE/FOLDER or blob://CONTAINER/FOLDER; left out, the share that
     the set-up makes.
@@ -451,7 +601,6 @@ async def list_models(site: Site, bucket: str | None) -> Sequence[StoredModel]:
     Raises:
         InvalidArgument: It is none of these.
         CloudRefused: There is no such share, container, folder or account.
-        PermissionDenied, CloudTimeout, CloudUnavailable: It cannot be read.
     """
     place = parse_location(bucket or SHARE)
     what = f"read the {'share' if place.kind == 'files' else 'container'} {place.store}"
@@ -466,23 +615,9 @@ async def list_models(site: Site, bucket: str | None) -> Sequence[StoredModel]:
 
 
 async def judge_model(site: Site, location: str) -> Completeness:
-    """Judge the model at a location, each file by its own header.
-
-    Raises:
-        InvalidArgument, CloudRefused, PermissionDenied, CloudTimeout, CloudUnavailable: As above.
-    """
+    """Judge the model at a location, each file by its own header."""
     async with deadline(site, f"look into {location}", kind=parse_location(location).service):
         return await judge_whole(await _of_one_folder(site, location))
-
-
-async def model_size(site: Site, location: str) -> int:
-    """Give the bytes of the model at a location.
-
-    Raises:
-        InvalidArgument, CloudRefused, PermissionDenied, CloudTimeout, CloudUnavailable: As above.
-    """
-    async with deadline(site, f"add up {location}", kind=parse_location(location).service):
-        return sum(sizes_of(await _of_one_folder(site, location)).values())
 
 
 def parse_location(location: str) -> Place:
@@ -522,7 +657,7 @@ def _not_to_be_mounted(one: StoredModel) -> StoredModel:
 
 
 def _of_the_hub(cached: Files, root: str) -> list[StoredModel]:
-    """Give one row for each model of the Hub's cache: links there hide which files are whole."""
+    """Return one row for each model of the Hub's cache: links there hide which files are whole."""
     held: dict[tuple[str, str], dict[str, File]] = {}
     for path, file in cached.items():
         found = _CACHED.fullmatch(path)
@@ -547,9 +682,9 @@ def _cached(location: str, model: str, its: Files) -> StoredModel:
     )
 
 
-_ROLE: Final = "Storage File Data Privileged Contributor"
+_WRITES_SHARES: Final = "Storage File Data Privileged Contributor"
 _NOTES: Final = (
-    f"Whoever is logged in (`az login`) needs the role '{_ROLE}' on the storage account.",
+    f"Whoever is logged in (`az login`) needs '{_WRITES_SHARES}' on the storage account.",
     "setup_target makes account and share, and links them to the environment.",
     "azcopy begins each file anew when it was cut off: repeat it, or `azcopy jobs resume`.",
 )
@@ -562,7 +697,6 @@ def upload_commands(site: Site, folder: str, here: str, bucket: str | None) -> U
 
     Raises:
         InvalidArgument: It is no share.
-        NotConfigured: It is not known whose storage account is meant.
     """
     place = parse_location(bucket or SHARE)
     if place.kind == "blob":
@@ -588,26 +722,7 @@ def _steps(site: Site, share: str, folder: str, here: str) -> list[tuple[str, st
     listed += ["--share-name", share, "--path", folder, "--auth-mode", "login"]
     listed += ["--enable-file-backup-request-intent", "--output", "table"]
     return [
-        ("Make the share if it is not there.", resources.az_share(ground, share)),
+        ("Make the share if it is not there.", share_command(site, share)),
         ("Copy the folder.", f"AZCOPY_AUTO_LOGIN_TYPE=AZCLI {shlex.join(copied)}"),
         ("See what is there.", shlex.join(listed)),
     ]
-
-
-async def find_share(site: Site) -> "FileShare | None":
-    """Give the share with weights; None if there is none.
-
-    Raises:
-        CloudError: Azure cannot be asked.
-    """
-    if await find_account(site) is None:
-        return None
-    client, ground = await site.clients.storage(), site.ground
-
-    try:
-        with translated("look for the share of weights"):
-            return await client.file_shares.get(
-                ground.resource_group, ground.storage_account, SHARE, expand="stats", **reading()
-            )
-    except ResourceNotFoundError:
-        return None

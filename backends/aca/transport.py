@@ -63,7 +63,7 @@ class RehearsedCredential:
         self._client = httpx2.AsyncClient(timeout=_SECONDS, trust_env=False, verify=False)
 
     async def get_token(self, *scopes: str, **_more: Any) -> AccessToken:
-        """Give a token.
+        """Return a token.
 
         Raises:
             ClientAuthenticationError: The simulated login has run out.

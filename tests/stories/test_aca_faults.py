@@ -77,7 +77,7 @@ async def test_an_old_environment_that_takes_no_gpu_names_the_setting_for_a_new_
     """Nothing of the deployment is made; with that setting it is."""
     bare_trouble.set(old_environment=True)
     async with opened(bare_trouble.controls.plane, bare_trouble.subscription, "aca-t4") as site:
-        await stands(site, share=False)
+        await stands(site, share=None)
     async with agent_of(bare_trouble.settings) as agent:
         reply = await refused(agent, "deploy_vllm", "CLOUD_REFUSED", **WISH)
         assert "Consumption-GPU-NC24-A100" in reply.text

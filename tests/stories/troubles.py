@@ -7,7 +7,8 @@ from typing import Any, Final
 import anyio
 import pytest
 
-from backends.aca import setup, status
+from backends.aca import status
+from backends.aca.backend import AcaBackend
 from core.waiting import wait_until
 from tests.backends.aca.deployed import impatient
 from tests.conversation import SETTLED, Agent, Reply
@@ -39,7 +40,7 @@ def bare_trouble(bare_azure: Azure, monkeypatch: pytest.MonkeyPatch) -> Azure:
 @pytest.fixture
 def slow_environment(trouble: Azure, monkeypatch: pytest.MonkeyPatch) -> Azure:
     """All is there but an environment, which is made once `environment_seconds` is 0."""
-    monkeypatch.setattr(setup, "PATIENCE_SECONDS", 0)
+    monkeypatch.setattr(AcaBackend, "apply_seconds", 0)
     trouble.set(environment_seconds=3600)
     newer = trouble.settings.model_copy(update={"azure_containerapps_environment": "newer"})
     return trouble._replace(settings=newer)

@@ -4,14 +4,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from backends.aca import deployment, operations, replicas
+from backends.aca import deployment, operations, replicas, secrets
 from backends.aca.app import app_of, get_app
+from backends.aca.backend import AcaBackend
 from backends.aca.replicas import RevisionReplicas
 from backends.aca.site import Site
 from backends.common import concurrency
-from core.records import Plan
+from backends.lifecycle import advance
+from core.records import Deleted, Plan
 from core.waiting import wait_until
 from tests.backends.aca.planned import CALLERS, E2B, drawn, planned, small
+from tests.backends.aca.sites import backend_of
 
 if TYPE_CHECKING:
     from azure.mgmt.appcontainers.models import ContainerApp
@@ -27,8 +30,7 @@ _LONGEST_SECONDS: Final = 20.0
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look often, and wait for nothing that does not come in a rehearsal."""
     monkeypatch.setattr(operations, "_LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(operations, "_AGAIN_SECONDS", 0.02)
-    monkeypatch.setattr(deployment, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(operations, "AGAIN_SECONDS", 0.02)
     monkeypatch.setattr(deployment, "_LOOK_SECONDS", 0.02)
     monkeypatch.setattr(concurrency, "_LOOK_SECONDS", 0.01)
 
@@ -40,7 +42,8 @@ def wanted(site: Site, name: str = NAME, **said: Any) -> Plan:
 
 async def make(site: Site, name: str = NAME, **said: Any) -> None:
     """Apply such a plan."""
-    await deployment.apply(site, wanted(site, name, **said))
+    plan = wanted(site, name, **said)
+    await apply(site, plan)
 
 
 async def deployed(site: Site, name: str = NAME, **said: Any) -> None:
@@ -95,7 +98,7 @@ async def stopped(site: Site, name: str = NAME) -> bool:
 async def foreign_app(site: Site, name: str = NAME, **tags: str) -> None:
     """Make an app that is not ours, or of whom its tags say."""
     vault = await site.clients.vault_url()
-    app = app_of(drawn(site, **small(name=name)), vault_url=vault, addresses=CALLERS)
+    app = app_of(drawn(site, **small(name=name)), kept_at=vault, addresses=CALLERS)
     app.tags = tags
     assert app.properties
     assert app.properties.configuration
@@ -105,3 +108,35 @@ async def foreign_app(site: Site, name: str = NAME, **tags: str) -> None:
     app.properties.template.containers[0].env = None
     apps = (await site.clients.apps()).container_apps
     await (await apps.begin_create_or_update(site.clients.group, name, app)).wait()
+
+
+async def apply(site: Site, plan: Plan) -> None:
+    """Apply a plan."""
+    await backend_of(site).apply(plan)
+
+
+async def delete(site: Site, name: str = NAME) -> Deleted:
+    """Delete a deployment."""
+    return await backend_of(site).delete(name)
+
+
+async def purge(site: Site, name: str = NAME) -> tuple[str, ...]:
+    """Delete what it stood on."""
+    return await backend_of(site).purge(name)
+
+
+async def go_on(site: Site, name: str = NAME) -> None:
+    """Take the next step of a pending deployment."""
+    await backend_of(site).go_on(name)
+
+
+async def put_key(site: Site, name: str = NAME) -> None:
+    """Make a deployment's key."""
+    await advance([secrets.key(site, name)], seconds=1)
+
+
+def patient(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Wait so long for what is under way."""
+    monkeypatch.setattr(AcaBackend, "apply_seconds", seconds)
+    monkeypatch.setattr(AcaBackend, "go_on_seconds", seconds)
+    monkeypatch.setattr(AcaBackend, "set_up_seconds", seconds)

@@ -10,7 +10,7 @@ import pytest
 from azure.core.exceptions import ServiceRequestError, ServiceResponseError
 from azure.core.pipeline.transport import AioHttpTransport
 
-from backends.aca import secrets, setup
+from backends.aca import secrets
 from backends.aca.site import key_secret
 from core.errors import OpsError
 from core.reply import collecting_notes
@@ -117,11 +117,11 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
 
         return await wire.send(pass_on, request, config)
 
-    async def prepared(_site: object, **_asked: object) -> None:
-        return None
+    def prepared(_site: object, _share: object) -> tuple[()]:
+        return ()
 
     monkeypatch.setattr(AioHttpTransport, "send", tapped)
-    monkeypatch.setattr(setup, "advance", prepared)
+    monkeypatch.setattr("backends.aca.plan.ground", prepared)
     monkeypatch.setattr("backends.aca.site._TRY_AGAIN_SECONDS", 0.01)
     monkeypatch.setattr(secrets, "_LOOK_SECONDS", 0.02)
     impatient(monkeypatch)

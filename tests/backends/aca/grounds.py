@@ -1,10 +1,12 @@
 """What deployments stand on, as tests make it and look at it."""
 
 from collections import Counter
-from typing import Any, Final
+from typing import Final
 
-from backends.aca import setup
-from backends.aca.site import Site
+from backends.aca.backend import AcaBackend
+from backends.aca.plan import ground
+from backends.aca.site import SHARE, Site
+from backends.lifecycle import advance
 from core.waiting import wait_until
 from tests.azure_plane import Controls
 
@@ -46,10 +48,16 @@ def resources(controls: Controls, subscription: str) -> list[str]:
     return found
 
 
-async def stands(site: Site, **said: Any) -> None:
+async def go(site: Site, *, share: str | None = SHARE) -> str | None:
+    """Make what is missing; the phase that is waited for, None when all is there."""
+    waiting = await advance(ground(site, share), seconds=AcaBackend.go_on_seconds)
+    return waiting.phase if waiting else None
+
+
+async def stands(site: Site, share: str | None = SHARE) -> None:
     """Go on until everything is there."""
 
     async def look() -> str | None:
-        return await setup.advance(site, **{"share": True, **said})
+        return await go(site, share=share)
 
     await wait_until(look, lambda seen: seen is None, waiting_for="it", every=0.05, timeout=20)

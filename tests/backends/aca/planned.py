@@ -1,13 +1,16 @@
 """Plans that the tests look into, without a cloud."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from backends.aca.app import Blueprint, app_of, blueprint
 from backends.aca.plan import make_plan
+from backends.aca.plan import wanted as resources_of
 from backends.aca.resources import as_sent
-from backends.aca.site import Clients, Site
+from backends.aca.site import Site
 from backends.base import World
+from backends.lifecycle import Resource
 from core.records import DeploymentSpec, LayerShape, ModelShape, Plan
 from core.settings import Settings
 from planner.model import read_model
@@ -28,6 +31,7 @@ PATCHED: Final = "ghcr.io/me/vllm@sha256:" + "0" * 64
 VAULT: Final = "https://v.vault.azure.net"
 CALLERS: Final = ("203.0.113.7/32",)
 GIB: Final = 2**30
+EVER: Final = datetime(2026, 11, 20, tzinfo=UTC)
 SMALL: Final = ModelShape(
     model="Qwen/Qwen3-1.7B",
     model_type="qwen3",
@@ -42,9 +46,7 @@ SMALL: Final = ModelShape(
 def site(target: str = A100, **settings: Any) -> Site:
     """A target, opened without a subscription unless one is given."""
     said = Settings(**settings)
-    world = World(settings=said, folder=Path("nowhere"), simulated_engine=())
-    named = target_of(target)
-    return Site(target=named, settings=said, clients=Clients(named, world), folder=Path("nowhere"))
+    return Site.open(target_of(target), World(said, Path("nowhere"), ()))
 
 
 def spec(model: str = E4B, **said: Any) -> DeploymentSpec:
@@ -66,8 +68,22 @@ def planned(where: Site | str = A100, shape: ModelShape | None = None, **said: A
     return make_plan(opened, wanted, shape or read_model(wanted.model))
 
 
+def resources(
+    where: Site | str = A100, shape: ModelShape | None = None, **said: Any
+) -> dict[str, Resource]:
+    """What a deployment stands on, by name; those who have a role by its title's first word."""
+    wanted, opened = spec(**said), site(where) if isinstance(where, str) else where
+    found = resources_of(opened, wanted, shape or read_model(wanted.model), EVER)
+    return {one.name: one for one in found}
+
+
+def script(where: Site | str = A100, **said: Any) -> str:
+    """Every command of a plan."""
+    return "\n".join(step.command for step in planned(where, **said).steps)
+
+
 def typed(where: Site | str = A100, **said: Any) -> "ContainerApp":
-    return app_of(drawn(where, **said), vault_url=VAULT, addresses=CALLERS)
+    return app_of(drawn(where, **said), kept_at=VAULT, addresses=CALLERS)
 
 
 def sent(where: Site | str = A100, **said: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from backends.aca.resources import tags_of
-from backends.aca.site import Clients, Site
+from backends.aca.site import Site
 from backends.base import World
 from core.records import DeploymentSpec
 from core.settings import Settings
@@ -162,9 +162,8 @@ async def planting(
     """Give a site whose Azure is what a test plants."""
     settings = Settings(rehearsal=True, azure_subscription_id=SUBSCRIPTION, **said)
     found, arm = target_of(target), Arm()
-    clients = Clients(found, World(settings, folder, ()))
-    site = Site(target=found, settings=settings, clients=clients, folder=folder)
-    planted = Planted(site, arm)
+    site = Site.open(found, World(settings, folder, ()))
+    clients, planted = site.clients, Planted(site, arm)
     whose: Any = Anybody()
     more: Any = {"transport": arm, "retry_backoff_factor": 0.001}
     clients._credential = whose

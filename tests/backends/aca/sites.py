@@ -7,7 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from backends.aca.site import Clients, Site
+from backends.aca.backend import AcaBackend
+from backends.aca.site import Site
 from backends.base import World
 from core.environment import ROOT
 from core.records import Target
@@ -42,17 +43,21 @@ async def opened(
     settings = Settings(rehearsal=True, azure_subscription_id=subscription, **said)
     with TemporaryDirectory() as own:
         world = World(settings, folder or Path(own), (), None, azure)
-        clients = Clients(found, world)
-        site = Site(
-            target=found,
-            settings=settings,
-            clients=clients,
-            folder=world.folder / "aca" / found.name,
-        )
+        backend = AcaBackend(found, world)
+        _backends[id(backend.site)] = backend
         try:
-            yield site
+            yield backend.site
         finally:
-            await clients.aclose()
+            del _backends[id(backend.site)]
+            await backend.aclose()
+
+
+_backends: Final[dict[int, AcaBackend]] = {}
+
+
+def backend_of(site: Site) -> AcaBackend:
+    """Return the backend that a site was opened by."""
+    return _backends[id(site)]
 
 
 def fault(method: str, status: int = 503, **more: Any) -> Mapping[str, Any]:

@@ -56,7 +56,7 @@ def test_secrets_are_references_to_the_vault() -> None:
     """No value is sent, so that none can be lost by a later change, or read back."""
     opened = site(A100, hf_token="hf_secret")
     made = drawn(opened)
-    body = as_sent(app_of(made, vault_url=VAULT, addresses=CALLERS))
+    body = as_sent(app_of(made, kept_at=VAULT, addresses=CALLERS))
     secrets = {one["name"]: one for one in body["properties"]["configuration"]["secrets"]}
     assert secrets["api-key"]["keyVaultUrl"] == f"{VAULT}/secrets/vllm-devops-gemma-api-key"
     assert secrets["hf-token"]["keyVaultUrl"] == f"{VAULT}/secrets/hf-token"
@@ -76,14 +76,14 @@ def test_what_runs_in_the_container_cannot_act_as_its_identity() -> None:
 
 def test_a_ttl_is_a_tag() -> None:
     """When it ends is known by who applies alone, and a plan stays the same every time."""
-    body = as_sent(app_of(drawn(), vault_url=VAULT, addresses=CALLERS, expires_at=1_700_000_000))
+    body = as_sent(app_of(drawn(), kept_at=VAULT, addresses=CALLERS, expires_at=1_700_000_000))
     assert body["tags"]["vllm-devops-expires"] == "1700000000"
     assert "vllm-devops-expires" not in sent()["tags"]
 
 
 def test_an_image_by_its_digest_replaces_the_tag() -> None:
     """Whatever the tag comes to mean."""
-    app = app_of(drawn(), vault_url=VAULT, addresses=CALLERS, image=PATCHED)
+    app = app_of(drawn(), kept_at=VAULT, addresses=CALLERS, image=PATCHED)
     container, _ = as_sent(app)["properties"]["template"]["containers"]
     assert container["image"] == PATCHED
 
@@ -112,7 +112,7 @@ def test_who_reaches_it_is_what_was_asked_for(
 def test_a_private_app_never_lets_everybody_in() -> None:
     """An ingress without restrictions is open: without an address nothing is sent."""
     with pytest.raises(InvalidArgument, match="Nobody's address") as refused:
-        app_of(drawn(), vault_url=VAULT)
+        app_of(drawn(), kept_at=VAULT)
     assert "AZURE_ALLOWED_ADDRESSES" in refused.value.fix
     assert ingress_of(drawn(access="public"), ()).ip_security_restrictions is None
 

@@ -76,13 +76,11 @@ def test_only_a_registry_of_azures_is_logged_in_to() -> None:
 
 def test_an_engine_is_known_by_its_image() -> None:
     """By the tag, or as ours where the digest hides it."""
-    app = app_of(drawn(), vault_url=VAULT, addresses=CALLERS)
+    app = app_of(drawn(), kept_at=VAULT, addresses=CALLERS)
     assert version_of(site(A100), app) == "0.32.0"
     assert label_of(site(A100), app) == "vLLM 0.32.0"
-    pinned = app_of(
-        drawn(), vault_url=VAULT, addresses=CALLERS, image=f"vllm/vllm-openai@{_DIGEST}"
-    )
+    pinned = app_of(drawn(), kept_at=VAULT, addresses=CALLERS, image=f"vllm/vllm-openai@{_DIGEST}")
     assert version_of(site(A100), pinned) == "0.32.0"
-    own = app_of(drawn(image=PATCHED), vault_url=VAULT, addresses=CALLERS)
+    own = app_of(drawn(image=PATCHED), kept_at=VAULT, addresses=CALLERS)
     assert label_of(site(A100), own) == "vLLM (version not known)"
     assert label(site(A100, rehearsal=True), None).startswith("simulated vLLM")

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import pytest
 
-from backends.aca import plan, resources, setup, storage
+from backends.aca import secrets, storage
 from core.environment import ROOT
-from tests.backends.aca.planned import A100, DENSE_31B, FOLDER, PATCHED, T4, drawn, site, small
+from tests.backends.aca.planned import A100, DENSE_31B, FOLDER, PATCHED, T4, script, site, small
 
 _TABLE: Final[dict[str, Any]] = tomllib.loads(
     Path(__file__).with_name("az_commands.toml").read_text(encoding="utf-8")
@@ -60,27 +60,16 @@ def _commands(script: str) -> Iterator[list[str]]:
 
 
 def _printed(target: str) -> Iterator[str]:
-    opened = site(target, azure_subscription_id="mine", hf_token="hf_x")
-    for wish in _WISHES:
-        made = drawn(opened, **wish)
-        yield plan.commands(made)
-        yield plan.commands(made, guid="g-1")
-    yield from (step.command for step in setup._steps(opened))
-    yield from (
-        command for _, command in storage.upload_commands(opened, "a b", "./a b", None).steps
-    )
-    ground = opened.ground
-    yield from (
-        resources.az_by_roles(ground),
-        resources.az_enlarge_share(ground, 200),
-        resources.az_unlink(ground, "weights"),
-    )
-    yield resources.az_show_app(ground, "gemma")
-    yield from (
-        resources.az_secret_value(ground, "k"),
-        resources.az_secret_tags(ground, "k"),
-        resources.az_delete_secret(ground, "k"),
-    )
+    mine = {"azure_subscription_id": "mine", "hf_token": "hf_x"}
+    for more in ({}, {"azure_log_analytics_workspace_id": "g-1"}):
+        opened = site(target, **mine, **more)
+        yield from (script(opened, **wish) for wish in _WISHES)
+    yield from (command for _, command in storage.upload_commands(opened, "a b", "./a", None).steps)
+    yield secrets.by_roles(opened).split("`")[1]
+    yield storage.has_room(opened, None, 2**40).fix.split("`")[1]
+    yield secrets.answer(opened).command
+    yield secrets.read_command(opened, "k")
+    yield secrets.left(opened, "k").how_to_remove
 
 
 @targets

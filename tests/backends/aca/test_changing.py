@@ -175,7 +175,7 @@ async def test_what_is_not_there_or_not_ours_is_not_changed(
             "stranger": NotOurs,
             "theirs": DeploymentNotFound,
         }.items():
-            for work in (deployment.stop, deployment.start, deployment.settle_address):
+            for work in (deployment.stop, deployment.start, deployment.settle_callers):
                 with pytest.raises(kind):
                     await work(site, name)
             with pytest.raises(kind):
@@ -221,7 +221,7 @@ async def test_nobody_who_says_the_address_leaves_it_as_it_was(
         await make(site)
         monkeypatch.setattr("backends.aca.access.own_address", _unseen)
         with collecting_notes() as notes:
-            await deployment.settle_address(site, "gemma")
+            await deployment.settle_callers(site, "gemma")
     assert any("as it was" in note for note in notes)
     assert PATCH not in controls.get(subscription)["calls"]
 

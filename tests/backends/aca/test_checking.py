@@ -48,7 +48,7 @@ async def test_a_bare_subscription_is_told_what_will_be_made_and_fails_nothing(
     assert not found.failed
     assert "will be made" in row(found, "subscription").detail
     assert "Microsoft.App" in row(found, "providers").detail
-    assert "The Key Vault" in row(found, "stands on").detail
+    assert "the Key Vault" in row(found, "stands on").detail
     assert not changes(controls, bare_subscription)
     assert controls.get(bare_subscription)["providers"] == []
 

@@ -69,7 +69,7 @@ async def test_a_vaults_name_that_is_taken_in_the_world_fails(
     async with opened(azure, subscription) as site:
         taken = site.ground.vault
     async with opened(azure, other) as site:
-        await stands(site, share=False)
+        await stands(site, share=None)
     async with opened(azure, other, azure_keyvault_name=taken) as site:
         failed = the_only_failure(await checked(site))
     controls.drop(other)

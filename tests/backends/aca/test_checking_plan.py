@@ -67,7 +67,7 @@ async def test_the_token_is_told_where_the_hub_gives_the_weights(
     async with opened(azure, subscription) as site:
         assert "None is kept" in row(await checked(site), words).detail
         await (await site.clients.secrets()).set_secret("hf-token", "hf_secretword")
-        assert "keeps hf-token" in row(await checked(site), words).detail
+        assert "hf-token is kept" in row(await checked(site), words).detail
         baked = await checked(site, weights="baked", image="me/vllm:1")
         assert not [one for one in baked.checks if words in one.what]
     async with opened(azure, subscription, hf_token="hf_secretword") as site:

@@ -3,7 +3,7 @@
 import pytest
 from azure.mgmt.storage.models import FileShare, FileShareProperties
 
-from backends.aca.checks import has_room
+from backends.aca.storage import has_room
 from tests.backends.aca.planned import GIB, site
 
 

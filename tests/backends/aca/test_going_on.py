@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from backends.aca import app, deployment, resources, secrets, status
+from backends.aca import app, resources, secrets, status
 from backends.aca.site import Site, key_secret
 from core.errors import NotAuthenticated
 from core.records import State
@@ -14,7 +14,7 @@ from core.reply import collecting_notes
 from core.settings import AzurePlane
 from core.waiting import wait_until
 from tests.azure_plane import Controls
-from tests.backends.aca.deployed import PUT, impatient, make
+from tests.backends.aca.deployed import PUT, delete, go_on, impatient, make, patient
 from tests.backends.aca.sites import fault, opened
 
 pytestmark = pytest.mark.anyio
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 def _quick(controls: Controls, bare_subscription: str, monkeypatch: pytest.MonkeyPatch) -> None:
     controls.set(bare_subscription, rollout="never", environment_seconds=0.3)
     impatient(monkeypatch)
-    monkeypatch.setattr("backends.aca.setup.PATIENCE_SECONDS", 0.0)
+    patient(monkeypatch, 0.0)
 
 
 async def test_a_deployment_in_a_bare_subscription_waits_for_what_it_stands_on(
@@ -38,7 +38,7 @@ async def test_a_deployment_in_a_bare_subscription_waits_for_what_it_stands_on(
         assert phases <= resources.PHASES
         assert await app.find_app(site, "gemma")
         assert await secrets.exists(site, key_secret("gemma"))
-        await deployment.go_on(site, "gemma")
+        await go_on(site, "gemma")
 
 
 async def test_another_server_goes_on_where_the_first_one_died(
@@ -102,12 +102,12 @@ async def test_a_refusal_on_the_way_is_told_and_a_new_deployment_tries_anew(
         assert told.failure.code == "PERMISSION_DENIED"
         assert not await secrets.exists(site, key_secret("gemma"))
         before = len(controls.get(bare_subscription)["calls"])
-        await deployment.go_on(site, "gemma")
+        await go_on(site, "gemma")
         assert len(controls.get(bare_subscription)["calls"]) == before
         controls.set(bare_subscription, denied_actions=[])
         await make(site)
         assert await app.find_app(site, "gemma")
-        assert app.pending_of(site, "gemma") is None
+        assert site.pending.get("gemma") is None
 
 
 async def test_what_may_work_later_is_only_noted(
@@ -119,9 +119,9 @@ async def test_what_may_work_later_is_only_noted(
         await _wait_for_role(site, controls)
         controls.set(bare_subscription, faults=[fault(PUT, 503)])
         with collecting_notes() as notes:
-            await deployment.go_on(site, "gemma")
+            await go_on(site, "gemma")
         assert any("goes on later" in note for note in notes)
-        await deployment.go_on(site, "gemma")
+        await go_on(site, "gemma")
         assert await app.find_app(site, "gemma")
 
 
@@ -134,7 +134,7 @@ async def test_a_login_that_has_run_out_is_told_and_forgets_nothing(
     controls.set(bare_subscription, login="expired")
     async with opened(azure, bare_subscription, folder=tmp_path) as site:
         with pytest.raises(NotAuthenticated):
-            await deployment.go_on(site, "gemma")
+            await go_on(site, "gemma")
     controls.set(bare_subscription, login="ok")
     async with opened(azure, bare_subscription, folder=tmp_path) as site:
         await _to_the_end(site)
@@ -149,8 +149,8 @@ async def test_a_server_that_only_reads_goes_on_with_nothing(
         await make(site)
     before = len(controls.get(bare_subscription)["calls"])
     async with opened(azure, bare_subscription, folder=tmp_path, read_only=True) as site:
-        await deployment.go_on(site, "gemma")
-        assert app.pending_of(site, "gemma") is not None
+        await go_on(site, "gemma")
+        assert site.pending.get("gemma") is not None
     assert len(controls.get(bare_subscription)["calls"]) == before
 
 
@@ -161,11 +161,10 @@ async def test_what_is_deleted_while_it_waits_never_comes(
     controls.set(bare_subscription, environment_seconds=3600)
     async with opened(azure, bare_subscription) as site:
         await make(site)
-        await deployment.go_on(site, "gemma")
-        gone = await deployment.delete(site, "gemma")
+        await go_on(site, "gemma")
+        gone = await delete(site, "gemma")
         assert gone.gone
-        assert len(gone.removed) == 1
-        await deployment.go_on(site, "gemma")
+        await go_on(site, "gemma")
         assert await status.list_deployments(site) == []
 
 
@@ -179,9 +178,9 @@ async def test_a_role_that_never_counts_is_told_in_the_end(
         await make(site)
         told = await status.describe(site, "gemma")
         assert told.phase
-        assert told.phase.name == resources.ROLE
-        monkeypatch.setattr(deployment, "_EFFECT", timedelta(0))
-        await deployment.go_on(site, "gemma")
+        assert told.phase.name == resources.EFFECT
+        monkeypatch.setattr(secrets, "EFFECT_TIME", timedelta(0))
+        await go_on(site, "gemma")
         told = await status.describe(site, "gemma")
     assert told.failure
     assert told.failure.code == "PERMISSION_DENIED"
@@ -201,9 +200,9 @@ async def test_an_identity_that_may_not_read_the_vault_yet_is_waited_for(
         await make(site)
         told = await status.describe(site, "gemma")
         assert told.phase
-        assert told.phase.name == resources.ROLE
+        assert told.phase.name == resources.EFFECT
         assert await secrets.exists(site, key_secret("gemma"))
-        await deployment.go_on(site, "gemma")
+        await go_on(site, "gemma")
         assert await app.find_app(site, "gemma")
 
 
@@ -211,7 +210,7 @@ async def _wait_for_role(site: Site, controls: Controls) -> None:
     subscription = site.ground.subscription
     controls.set(subscription, faults=[fault("PUT secrets", 403, code="Forbidden")], role_seconds=0)
     await make(site)
-    assert app.pending_of(site, "gemma")
+    assert site.pending.get("gemma")
 
 
 async def _to_the_end(site: Site) -> set[str]:
@@ -219,11 +218,11 @@ async def _to_the_end(site: Site) -> set[str]:
     phases = set[str]()
 
     async def step() -> bool:
-        kept = app.pending_of(site, "gemma")
+        kept = site.pending.get("gemma")
         if kept is None or kept.failure:
             return True
         phases.add(kept.phase)
-        await deployment.go_on(site, "gemma")
+        await go_on(site, "gemma")
         return False
 
     await wait_until(step, bool, waiting_for="the app", every=0.05, timeout=30)

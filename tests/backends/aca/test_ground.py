@@ -7,13 +7,13 @@ import pytest
 from azure.mgmt.resource.resources.models import ResourceGroup
 
 from backends.aca import resources as phases
-from backends.aca import setup
-from backends.aca.setup import steps
-from core.errors import CloudRefused, NotConfigured
+from backends.aca.plan import ground
+from backends.aca.site import SHARE
+from core.errors import CloudRefused
 from core.settings import AzurePlane
 from tests.azure_plane import Controls
-from tests.backends.aca.grounds import AT_ONCE, MADE, changes, resources, stands
-from tests.backends.aca.planned import site as offline
+from tests.backends.aca.deployed import patient
+from tests.backends.aca.grounds import AT_ONCE, MADE, changes, go, resources, stands
 from tests.backends.aca.sites import opened
 
 pytestmark = pytest.mark.anyio
@@ -27,7 +27,7 @@ async def test_a_bare_subscription_gets_everything_and_nothing_twice(
     async with opened(azure, bare_subscription) as site:
         await stands(site)
         assert changes(controls, bare_subscription) == MADE
-        assert await setup.advance(site, share=True) is None
+        assert await go(site) is None
     assert changes(controls, bare_subscription) == MADE
 
 
@@ -36,7 +36,7 @@ async def test_weights_without_a_share_make_no_storage(
 ) -> None:
     controls.set(bare_subscription, **AT_ONCE)
     async with opened(azure, bare_subscription) as site:
-        await stands(site, share=False)
+        await stands(site, share=None)
     assert not [one for one in resources(controls, bare_subscription) if "storage" in one]
     assert "microsoft.storage" not in controls.get(bare_subscription)["providers"]
 
@@ -47,18 +47,18 @@ async def test_what_a_set_up_made_is_left_as_it_is(
     before = changes(controls, subscription)
     for target in ("aca-a100", "aca-t4"):
         async with opened(azure, subscription, target) as site:
-            assert await setup.advance(site, share=True) is None
+            assert await go(site) is None
     assert changes(controls, subscription) == before
 
 
 async def test_nothing_is_made_before_its_provider_is_registered(
     azure: AzurePlane, bare_subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(setup, "PATIENCE_SECONDS", 0)
+    patient(monkeypatch, 0)
     controls.set(bare_subscription, registration_seconds=600)
     async with opened(azure, bare_subscription) as site:
-        assert await setup.advance(site, share=True) == phases.REGISTERING
-        assert await setup.advance(site, share=True) == phases.REGISTERING
+        assert await go(site) == phases.REGISTERING
+        assert await go(site) == phases.REGISTERING
     assert resources(controls, bare_subscription) == []
     (registered,) = changes(controls, bare_subscription).values()
     assert registered == 5
@@ -71,14 +71,14 @@ async def test_an_environment_is_begun_once_and_another_server_goes_on(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(setup, "PATIENCE_SECONDS", 0.3)
+    patient(monkeypatch, 0.3)
     monkeypatch.setattr("backends.aca.environment._REFUSED_WITHIN_SECONDS", 0.1)
     controls.set(bare_subscription, **{**AT_ONCE, "environment_seconds": 1.5})
     async with opened(azure, bare_subscription) as site:
-        assert await setup.advance(site, share=False) == phases.ENVIRONMENT
+        assert await go(site, share=None) == phases.ENVIRONMENT
     async with opened(azure, bare_subscription, folder=tmp_path) as other:
-        assert await setup.advance(other, share=False) == phases.ENVIRONMENT
-        await stands(other, share=False)
+        assert await go(other, share=None) == phases.ENVIRONMENT
+        await stands(other, share=None)
     assert changes(controls, bare_subscription)[ENVIRONMENT] == 1
 
 
@@ -87,9 +87,9 @@ async def test_identity_vault_and_storage_do_not_wait_for_the_environment(
 ) -> None:
     monkeypatch.setattr("backends.aca.environment._REFUSED_WITHIN_SECONDS", 0.05)
     controls.set(bare_subscription, **{**AT_ONCE, "environment_seconds": 600})
-    monkeypatch.setattr(setup, "PATIENCE_SECONDS", 1.0)
+    patient(monkeypatch, 1.0)
     async with opened(azure, bare_subscription) as site:
-        assert await setup.advance(site, share=True) == phases.ENVIRONMENT
+        assert await go(site) == phases.ENVIRONMENT
     made = changes(controls, bare_subscription)
     assert set(MADE) - set(made) == {"PUT Microsoft.App/managedEnvironments/storages"}
 
@@ -97,13 +97,13 @@ async def test_identity_vault_and_storage_do_not_wait_for_the_environment(
 async def test_a_role_that_does_not_count_yet_is_waited_for_and_not_given_again(
     azure: AzurePlane, bare_subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(setup, "PATIENCE_SECONDS", 0.3)
+    patient(monkeypatch, 0.3)
     controls.set(bare_subscription, **AT_ONCE, role_seconds=2)
     async with opened(azure, bare_subscription) as site:
-        phase = await setup.advance(site, share=False)
-        while phase != phases.ROLE:
-            phase = await setup.advance(site, share=False)
-        await stands(site, share=False)
+        phase = await go(site, share=None)
+        while phase != phases.EFFECT:
+            phase = await go(site, share=None)
+        await stands(site, share=None)
     assert changes(controls, bare_subscription)["PUT Microsoft.Authorization/roleAssignments"] == 2
 
 
@@ -111,7 +111,7 @@ async def test_every_phase_is_one_that_a_deployment_may_wait_in(
     azure: AzurePlane, bare_subscription: str
 ) -> None:
     async with opened(azure, bare_subscription) as site:
-        used = {step.phase for step in steps(site, share=True)}
+        used = {step.phase for step in ground(site, SHARE)}
     assert used == phases.PHASES
 
 
@@ -123,7 +123,7 @@ async def test_a_group_of_somebody_else_keeps_its_tags_and_its_place(
         client = await site.clients.resources()
         theirs = ResourceGroup(location="westus3", tags={"owner": "them"})
         await client.resource_groups.create_or_update("theirs", theirs)
-        await stands(site, share=False)
+        await stands(site, share=None)
         found = await client.resource_groups.get("theirs")
     assert (found.location, found.tags) == ("westus3", {"owner": "them"})
 
@@ -133,14 +133,14 @@ async def test_logs_go_to_the_workspace_that_is_set(
 ) -> None:
     controls.set(bare_subscription, **AT_ONCE)
     async with opened(azure, bare_subscription, azure_resource_group="one") as site:
-        await stands(site, share=False)
+        await stands(site, share=None)
         workspaces = (await site.clients.workspaces()).workspaces
         theirs = await workspaces.get("one", site.ground.workspace)
     assert theirs.properties
     guid = theirs.properties.customer_id
     said: Any = {"azure_resource_group": "two", "azure_log_analytics_workspace_id": guid}
     async with opened(azure, bare_subscription, **said) as site:
-        await stands(site, share=False)
+        await stands(site, share=None)
         apps = await site.clients.apps()
         found = await apps.managed_environments.get("two", site.ground.environment)
     assert found.properties
@@ -159,14 +159,9 @@ async def test_a_workspace_that_is_not_there_is_said_before_an_environment_is_ma
     said: Any = {"azure_log_analytics_workspace_id": "00000000-0000-4000-8000-00000000000f"}
     async with opened(azure, bare_subscription, **said) as site:
         with pytest.raises(CloudRefused) as caught:
-            await stands(site, share=False)
+            await stands(site, share=None)
     assert "AZURE_LOG_ANALYTICS_WORKSPACE_ID" in caught.value.fix
     assert ENVIRONMENT not in changes(controls, bare_subscription)
-
-
-async def test_without_a_subscription_nothing_is_asked() -> None:
-    with pytest.raises(NotConfigured):
-        await setup.advance(offline(), share=True)
 
 
 async def test_no_key_is_in_any_log(

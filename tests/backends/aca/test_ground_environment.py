@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 
 from backends.aca import environment as aca_environment
-from backends.aca import setup
-from backends.aca.resources import ENVIRONMENT, Stand
+from backends.aca.resources import ENVIRONMENT
+from backends.lifecycle import Status
 from core.errors import CloudRefused, NotOurs, QuotaExceeded
 from core.settings import AzurePlane
 from tests.azure_plane import Controls
 from tests.backends.aca.arm import Answer, Arm
-from tests.backends.aca.grounds import AT_ONCE, changes, stands
+from tests.backends.aca.deployed import patient
+from tests.backends.aca.grounds import AT_ONCE, changes, go, stands
 from tests.backends.aca.preflights import PROFILES, environment, planted_apps
 from tests.backends.aca.sites import fault, opened
 
@@ -46,14 +47,15 @@ async def test_a_second_target_adds_its_profile_and_nothing_is_lost(
 ) -> None:
     controls.set(bare_subscription, **AT_ONCE)
     async with opened(azure, bare_subscription, "aca-t4") as site:
-        await stands(site, share=False)
+        await stands(site, share=None)
         before = await aca_environment.find_environment(site)
     async with opened(azure, bare_subscription, "aca-a100") as site:
-        await stands(site, share=False)
+        await stands(site, share=None)
         after = await aca_environment.find_environment(site)
     assert before
     assert after
-    names = [one.name for one in aca_environment.profiles_of(after)]
+    assert after.properties
+    names = [one.name for one in after.properties.workload_profiles or ()]
     assert names == ["Consumption", "gpu-t4", "gpu-a100"]
     old, new = before.as_dict(), after.as_dict()
     for one in (old, new):
@@ -69,15 +71,15 @@ async def test_an_old_environment_that_takes_no_gpu_says_how_to_name_a_new_one(
 ) -> None:
     controls.set(bare_subscription, **AT_ONCE, old_environment=True)
     async with opened(azure, bare_subscription, "aca-t4") as site:
-        await stands(site, share=False)
+        await stands(site, share=None)
     async with opened(azure, bare_subscription, "aca-a100") as site:
         for _ in range(2):
             with pytest.raises(CloudRefused) as caught:
-                await stands(site, share=False)
+                await stands(site, share=None)
             assert "AZURE_CONTAINERAPPS_ENVIRONMENT" in caught.value.fix
             assert "created before" in caught.value.cause
     async with opened(azure, bare_subscription, azure_containerapps_environment="newer") as site:
-        await stands(site, share=False)
+        await stands(site, share=None)
 
 
 async def test_a_profile_that_is_refused_for_its_quota_is_told_as_quota(
@@ -85,12 +87,12 @@ async def test_a_profile_that_is_refused_for_its_quota_is_told_as_quota(
 ) -> None:
     controls.set(bare_subscription, **AT_ONCE)
     async with opened(azure, bare_subscription, "aca-t4") as site:
-        await stands(site, share=False)
+        await stands(site, share=None)
     refused = fault(PATCH, 400, code="MaxNumberOfProfilesExceeded", message="Too many.")
     controls.set(bare_subscription, faults=[refused])
     async with opened(azure, bare_subscription, "aca-a100") as site:
         with pytest.raises(QuotaExceeded) as caught:
-            await stands(site, share=False)
+            await stands(site, share=None)
     assert "Too many." in caught.value.cause
     assert "AZURE_CONTAINERAPPS_ENVIRONMENT" in caught.value.fix
 
@@ -98,15 +100,15 @@ async def test_a_profile_that_is_refused_for_its_quota_is_told_as_quota(
 async def test_a_change_that_azure_took_and_never_made_is_told_and_not_sent_twice(
     azure: AzurePlane, subscription: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(setup, "PATIENCE_SECONDS", 0.2)
+    patient(monkeypatch, 0.2)
     async with opened(azure, subscription) as site:
         arm = planted_apps(site)
         planted(arm, environment(workloadProfiles=PROFILES[:1]))
         arm.on(f"PATCH {HERE}", lambda _: (200, environment(workloadProfiles=PROFILES[:1])))
-        assert await setup.advance(site, share=False) == ENVIRONMENT
+        assert await go(site, share=None) == ENVIRONMENT
         monkeypatch.setattr(aca_environment, "_SHOWS_WITHIN_SECONDS", 0)
         with pytest.raises(CloudRefused) as caught:
-            await setup.advance(site, share=False)
+            await go(site, share=None)
     assert "does not take the profile" in caught.value.summary
     assert [one.split()[0] for one in arm.calls].count("PATCH") == 1
 
@@ -129,7 +131,7 @@ async def test_an_environment_that_can_never_do_is_left_alone(
         arm = planted_apps(site)
         planted(arm, environment(**said))
         with pytest.raises(CloudRefused) as caught:
-            await setup.advance(site, share=False)
+            await go(site, share=None)
     assert words in caught.value.summary
     assert "AZURE_CONTAINERAPPS_ENVIRONMENT" in caught.value.fix
     assert all(one.startswith("GET") for one in arm.calls)
@@ -143,7 +145,7 @@ async def test_a_failed_environment_of_ours_that_is_empty_is_made_anew(
         planted(arm, environment("Failed", deploymentErrors="No room."))
         leading_to(arm, "DELETE", None)
         leading_to(arm, "PUT", environment())
-        assert await setup.advance(site, share=False) is None
+        await stands(site, share=None)
     changed = [one.split()[0] for one in arm.calls if not one.startswith("GET")]
     assert changed == ["DELETE", "PUT"]
 
@@ -158,7 +160,7 @@ async def test_a_failed_environment_that_is_not_ours_or_not_empty_is_left_alone(
         app = {"name": "one", "location": "x", "properties": {"environmentId": here}}
         planted(arm, environment("Failed", deploymentErrors="No room.", tags=tags), app)
         with pytest.raises(NotOurs) as caught:
-            await setup.advance(site, share=False)
+            await go(site, share=None)
     assert caught.value.cause == "No room."
     assert all(one.startswith("GET") for one in arm.calls)
 
@@ -166,21 +168,21 @@ async def test_a_failed_environment_that_is_not_ours_or_not_empty_is_left_alone(
 async def test_an_environment_that_fails_later_is_told_once_and_then_made_anew(
     azure: AzurePlane, subscription: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(setup, "PATIENCE_SECONDS", 0)
+    patient(monkeypatch, 0)
     monkeypatch.setattr(aca_environment, "_REFUSED_WITHIN_SECONDS", 0.05)
     async with opened(azure, subscription) as site:
         arm = planted_apps(site)
         planted(arm, None)
         leading_to(arm, "PUT", environment("Waiting"))
-        assert await setup.advance(site, share=False) == ENVIRONMENT
+        assert await go(site, share=None) == ENVIRONMENT
         planted(arm, environment("Failed", deploymentErrors="No room."))
         with pytest.raises(CloudRefused) as caught:
-            await setup.advance(site, share=False)
+            await go(site, share=None)
         assert caught.value.cause == "No room."
         leading_to(arm, "DELETE", None)
-        assert await setup.advance(site, share=False) == ENVIRONMENT
+        assert await go(site, share=None) == ENVIRONMENT
         leading_to(arm, "PUT", environment())
-        assert await setup.advance(site, share=False) is None
+        await stands(site, share=None)
     assert [one.split()[0] for one in arm.calls if one[:3] != "GET"] == ["PUT", "DELETE", "PUT"]
 
 
@@ -192,36 +194,38 @@ async def test_an_environment_that_fails_as_it_is_made_is_told_once_and_then_mad
         planted(arm, None)
         leading_to(arm, "PUT", environment("Failed", deploymentErrors="No room."))
         with pytest.raises(CloudRefused) as caught:
-            await setup.advance(site, share=False)
+            await go(site, share=None)
         assert "No room." in caught.value.cause
         assert not [one for one in arm.calls if one.startswith("DELETE")]
         leading_to(arm, "DELETE", None)
         leading_to(arm, "PUT", environment())
-        assert await setup.advance(site, share=False) is None
+        await stands(site, share=None)
 
 
 @pytest.mark.parametrize(
     ("state", "stand"),
     [
-        ("Succeeded", Stand.THERE),
-        ("UpgradeRequested", Stand.THERE),
-        ("UpgradeFailed", Stand.THERE),
-        ("Waiting", Stand.UNDER_WAY),
-        ("InitializationInProgress", Stand.UNDER_WAY),
-        ("InfrastructureSetupInProgress", Stand.UNDER_WAY),
-        ("InfrastructureSetupComplete", Stand.UNDER_WAY),
-        ("ScheduledForDelete", Stand.UNDER_WAY),
-        ("SomethingNew", Stand.UNDER_WAY),
-        ("Failed", Stand.ABSENT),
-        ("Canceled", Stand.ABSENT),
+        ("Succeeded", Status.READY),
+        ("UpgradeRequested", Status.READY),
+        ("UpgradeFailed", Status.READY),
+        ("Waiting", Status.PENDING),
+        ("InitializationInProgress", Status.PENDING),
+        ("InfrastructureSetupInProgress", Status.PENDING),
+        ("InfrastructureSetupComplete", Status.PENDING),
+        ("ScheduledForDelete", Status.DELETING),
+        ("SomethingNew", Status.PENDING),
+        ("Failed", Status.FAILED),
+        ("Canceled", Status.FAILED),
     ],
 )
 async def test_every_state_of_an_environment_is_read(
-    azure: AzurePlane, subscription: str, state: str, stand: Stand
+    azure: AzurePlane, subscription: str, state: str, stand: Status
 ) -> None:
     async with opened(azure, subscription) as site:
         planted(planted_apps(site), environment(state))
-        assert await aca_environment.environment_stand(site) is stand
+        found = await aca_environment.find_environment(site)
+        assert found
+        assert aca_environment.condition(site, found).status is stand
 
 
 async def test_a_region_that_is_full_of_environments_is_told_as_quota(
@@ -231,6 +235,6 @@ async def test_a_region_that_is_full_of_environments_is_told_as_quota(
     controls.set(bare_subscription, **AT_ONCE, faults=[fault(PUT, 400, code=code)])
     async with opened(azure, bare_subscription) as site:
         with pytest.raises(QuotaExceeded):
-            await stands(site, share=False)
-        await stands(site, share=False)
+            await stands(site, share=None)
+        await stands(site, share=None)
     assert changes(controls, bare_subscription)[PUT] == 2

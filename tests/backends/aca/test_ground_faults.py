@@ -5,15 +5,14 @@ from typing import Any
 
 import pytest
 
-from backends.aca import setup
 from backends.aca import site as aca_site
 from backends.aca.resources import PHASES
 from backends.aca.site import Site
 from backends.common.concurrency import side_by_side
-from core.errors import CloudError, CloudTimeout, NotAuthenticated
+from core.errors import CloudError, NotAuthenticated
 from core.settings import AzurePlane
 from tests.azure_plane import Controls
-from tests.backends.aca.grounds import AT_ONCE, MADE, resources, stands
+from tests.backends.aca.grounds import AT_ONCE, MADE, go, resources, stands
 from tests.backends.aca.sites import fault, opened
 
 pytestmark = [pytest.mark.anyio, pytest.mark.life]
@@ -59,7 +58,7 @@ MOST_TRIES = 40
 async def tried(site: Site) -> CloudError | None:
     """Go on once; what was raised, if everything is not there."""
     try:
-        phase = await setup.advance(site, share=True)
+        phase = await go(site)
     except CloudError as exc:
         return exc
     assert phase is None or phase in PHASES
@@ -137,17 +136,6 @@ async def test_whatever_look_fails_is_told_and_looked_at_again(
     assert not [one["method"] for one in left if one["times"]]
 
 
-async def test_a_cloud_that_never_answers_is_given_up_in_time(
-    azure: AzurePlane, subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(setup, "SECONDS", 0.3)
-    controls.set(subscription, faults=[fault("GET *", when="hang", times=-1)])
-    async with opened(azure, subscription) as site:
-        with pytest.raises(CloudTimeout) as caught:
-            await setup.advance(site, share=True)
-    assert "goes on" in caught.value.fix
-
-
 @pytest.mark.parametrize("login", ["none", "expired"])
 async def test_without_a_login_it_says_how_to_log_in(
     azure: AzurePlane, subscription: str, controls: Controls, login: str
@@ -155,5 +143,5 @@ async def test_without_a_login_it_says_how_to_log_in(
     controls.set(subscription, login=login)
     async with opened(azure, subscription) as site:
         with pytest.raises(NotAuthenticated) as caught:
-            await setup.advance(site, share=True)
+            await go(site)
     assert "az login" in caught.value.fix

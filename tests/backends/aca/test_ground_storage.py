@@ -5,12 +5,12 @@ import uuid
 import pytest
 from azure.mgmt.storage.models import FileShare
 
-from backends.aca import setup, storage
+from backends.aca import storage
 from backends.aca.site import Site
 from core.errors import CloudRefused
 from core.settings import AzurePlane
 from tests.azure_plane import Controls
-from tests.backends.aca.grounds import AT_ONCE, changes, stands
+from tests.backends.aca.grounds import AT_ONCE, changes, go, stands
 from tests.backends.aca.sites import opened
 
 pytestmark = pytest.mark.anyio
@@ -63,11 +63,11 @@ async def test_another_share_is_only_read_and_never_made(
 ) -> None:
     async with opened(azure, subscription) as site:
         with pytest.raises(CloudRefused) as caught:
-            await setup.advance(site, share=True, named="models")
+            await go(site, share="models")
         assert "files://SHARE/FOLDER" in caught.value.fix
         shares = (await site.clients.storage()).file_shares
         await shares.create("vllm-devops", site.ground.storage_account, "models", FileShare())
-        assert await setup.advance(site, share=True, named="models") is None
+        assert await go(site, share="models") is None
         found = await links_of(site)
     assert found["models-ro"][1:] == ("models", "ReadOnly")
     assert "models" not in found
@@ -84,8 +84,7 @@ async def test_a_link_that_leads_elsewhere_is_left_alone(
     async with opened(azure, bare_subscription, azure_storage_account=other) as site:
         with pytest.raises(CloudRefused) as caught:
             await stands(site)
-        (first, _second) = storage.links_of("weights")
-        assert await storage.link_elsewhere(site, first)
+        assert await storage.link_elsewhere(site, storage.Link("weights", read_only=False))
     assert "az containerapp env storage remove" in caught.value.fix
     assert changes(controls, bare_subscription)[LINK] == before
 

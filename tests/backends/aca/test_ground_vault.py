@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 from azure.mgmt.keyvault import models
 
-from backends.aca import environment, secrets, setup
-from backends.aca.environment import find_identity
-from backends.aca.resources import ROLE, Stand
+from backends.aca import secrets, storage
+from backends.aca.identity import find_assignment, find_identity
+from backends.aca.resources import EFFECT
 from backends.aca.site import Site
 from core.errors import CloudRefused, PermissionDenied
 from core.settings import AzurePlane
 from tests.azure_plane import Controls
-from tests.backends.aca.grounds import AT_ONCE, changes, stands
+from tests.backends.aca.deployed import patient
+from tests.backends.aca.grounds import AT_ONCE, changes, go, stands
 from tests.backends.aca.sites import fault, opened
 
 pytestmark = pytest.mark.anyio
@@ -51,8 +52,8 @@ async def test_a_vault_that_was_deleted_is_brought_back_with_what_is_in_it(
     async with opened(azure, subscription) as site:
         await (await site.clients.secrets()).set_secret("kept", "value")
         await delete_vault(site)
-        assert await secrets.vault_stand(site) is Stand.ABSENT
-        await stands(site, share=False)
+        assert await secrets.find_vault(site) is None
+        await stands(site, share=None)
         found = await (await site.clients.secrets()).get_secret("kept")
     assert found.value == "value"
 
@@ -66,7 +67,7 @@ async def test_a_name_that_somebody_in_the_world_has_is_said_with_its_setting(
         taken = site.ground.vault
     async with opened(azure, other, azure_keyvault_name=taken) as site:
         with pytest.raises(CloudRefused) as caught:
-            await stands(site, share=False)
+            await stands(site, share=None)
     controls.drop(other)
     assert "AZURE_KEYVAULT_NAME" in caught.value.fix
     assert taken in caught.value.summary
@@ -78,12 +79,12 @@ async def test_a_vault_that_goes_by_policies_is_left_as_it_is(
     controls.set(bare_subscription, **AT_ONCE)
     said: Any = {"azure_keyvault_name": f"p{bare_subscription[:8]}"}
     async with opened(azure, bare_subscription) as site:
-        await stands(site, share=False)
+        await stands(site, share=None)
     async with opened(azure, bare_subscription, **said) as site:
         await by_policies(site)
         before = changes(controls, bare_subscription)
         with pytest.raises(CloudRefused) as caught:
-            await stands(site, share=False)
+            await stands(site, share=None)
     assert "--enable-rbac-authorization true" in caught.value.fix
     assert changes(controls, bare_subscription) == before
 
@@ -93,7 +94,7 @@ async def test_whoever_may_not_give_roles_but_has_them_goes_on(
 ) -> None:
     controls.set(subscription, denied_actions=["Microsoft.Authorization/roleAssignments/write"])
     async with opened(azure, subscription) as site:
-        assert await setup.advance(site, share=True) is None
+        assert await go(site) is None
 
 
 async def test_a_role_that_is_old_and_does_not_count_is_no_longer_waited_for(
@@ -101,12 +102,12 @@ async def test_a_role_that_is_old_and_does_not_count_is_no_longer_waited_for(
 ) -> None:
     refused = fault("GET secrets", 403, code="Forbidden", message="Firewall.", times=-1)
     controls.set(subscription, faults=[refused])
-    monkeypatch.setattr(setup, "PATIENCE_SECONDS", 0)
+    patient(monkeypatch, 0)
     async with opened(azure, subscription) as site:
-        assert await setup.advance(site, share=False) == ROLE
-        monkeypatch.setattr(secrets, "_EFFECT", timedelta(0))
+        assert await go(site, share=None) == EFFECT
+        monkeypatch.setattr(secrets, "EFFECT_TIME", timedelta(0))
         with pytest.raises(PermissionDenied) as caught:
-            await setup.advance(site, share=False)
+            await go(site, share=None)
     assert caught.value.cause == "Firewall."
 
 
@@ -116,8 +117,8 @@ async def test_an_identity_that_the_directory_does_not_know_yet_gets_its_role_a_
     unknown = fault(ROLES, 400, code="PrincipalNotFound", times=2)
     controls.set(bare_subscription, **AT_ONCE, faults=[unknown])
     async with opened(azure, bare_subscription) as site:
-        await stands(site, share=False)
-        assert await environment.may_read_secrets(site)
+        await stands(site, share=None)
+        assert await secrets.apps_may_read(site)
     assert changes(controls, bare_subscription)[ROLES] == 4
 
 
@@ -125,7 +126,7 @@ async def test_a_role_of_the_identity_is_not_seen_before_it_is_given(
     azure: AzurePlane, bare_subscription: str, subscription: str
 ) -> None:
     async with opened(azure, subscription, azure_resource_group="elsewhere") as site:
-        assert not await environment.may_read_secrets(site)
+        assert not await secrets.apps_may_read(site)
 
 
 async def test_an_assignment_of_a_larger_role_is_enough(
@@ -133,13 +134,5 @@ async def test_an_assignment_of_a_larger_role_is_enough(
 ) -> None:
     async with opened(azure, subscription) as site:
         who, scope = await site.clients.caller(), site.ground.vault_id
-        assert (
-            await environment.role_stand(site, scope, environment.SECRETS_USER, who) is Stand.THERE
-        )
-        assert (
-            await environment.role_stand(site, scope, environment.SHARE_READER, who) is Stand.ABSENT
-        )
-        assert (
-            await environment.role_stand(site, scope, environment.SECRETS_USER, None)
-            is Stand.ABSENT
-        )
+        assert await find_assignment(site, scope, secrets.READS_SECRETS, who)
+        assert await find_assignment(site, scope, storage.READS_SHARES, who) is None

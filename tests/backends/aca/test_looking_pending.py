@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backends.aca import app, logs, resources, status
-from backends.aca.app import Pending, blueprint
+from backends.lifecycle import Pending
 from core.errors import DeploymentNotFound, NotOurs, NotReady
 from core.records import Failure, State
 from core.reply import collecting_notes
@@ -25,16 +25,16 @@ async def there(tmp_path: Path) -> AsyncIterator[Planted]:
 
 def wait(there: Planted, failure: Failure | None = None) -> Pending:
     """Let a deployment wait for its environment."""
-    shape = catalog_shape(SPEC.model)
+    store = there.site.pending
     waiting = Pending(
         spec=SPEC,
-        model=shape,
-        blueprint=blueprint(there.site, SPEC, shape),
+        model=catalog_shape(SPEC.model),
+        where=store.where,
         since=datetime.now(UTC),
         phase=resources.ENVIRONMENT,
         failure=failure,
     )
-    app.keep_pending(there.site, waiting)
+    store.keep(waiting)
     return waiting
 
 
@@ -106,5 +106,5 @@ async def test_it_has_no_log_yet(there: Planted) -> None:
 
 def test_the_phases_before_an_app_are_those_that_have_a_next_step() -> None:
     """Whoever follows a deployment goes on in them."""
-    assert "creating the environment" in status.WAITS_IN
-    assert "queued" not in status.WAITS_IN
+    assert "creating the environment" in resources.PHASES
+    assert "queued" not in resources.PHASES

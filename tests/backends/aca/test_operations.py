@@ -18,7 +18,7 @@ from core.reply import collecting_notes
 from core.settings import AzurePlane
 from core.waiting import wait_until
 from tests.azure_plane import Controls
-from tests.backends.aca.deployed import foreign_app, impatient, make
+from tests.backends.aca.deployed import foreign_app, impatient, make, put_key
 from tests.backends.aca.planned import CALLERS, drawn, small
 from tests.backends.aca.sites import fault, opened
 
@@ -118,7 +118,7 @@ async def test_what_is_kept_holds_no_secret(
     """Neither whoever asked nor a value; and it is for this user only."""
     controls.set(subscription, operation_seconds=3600)
     async with opened(azure, subscription) as site:
-        await secrets.keep_key(site, "gemma")
+        await put_key(site, "gemma")
         key = (await secrets.read(site, key_secret("gemma"))).get_secret_value()
         await operations.carry_out(
             site, "gemma", "create_or_update", "create", body=await _body(site), seconds=0.0
@@ -174,7 +174,7 @@ async def _settled(site: Site) -> bool:
 
 async def _body(site: Site) -> Any:
     vault = await site.clients.vault_url()
-    return app_of(drawn(site, **small()), vault_url=vault, addresses=CALLERS)
+    return app_of(drawn(site, **small()), kept_at=vault, addresses=CALLERS)
 
 
 async def _revise(site: Site, **more: Any) -> bool:

@@ -5,10 +5,11 @@ from typing import Any, Final
 
 import pytest
 
-from backends.aca import resources
-from backends.aca.site import Ground
+from backends.aca.environment import environment_of
+from backends.aca.resources import as_sent
+from backends.aca.storage import Link, link_body
 from tests.backends.aca import armschema
-from tests.backends.aca.planned import A100, DENSE_31B, FOLDER, PATCHED, T4, drawn, sent, small
+from tests.backends.aca.planned import A100, DENSE_31B, FOLDER, PATCHED, T4, sent, site, small
 
 _WISHES: Final[list[dict[str, Any]]] = [
     small(),
@@ -56,11 +57,8 @@ if armschema.HERE:
 
     def test_an_environment_and_its_links_are_ones_that_the_schema_knows() -> None:
         """The profiles without counts, as serverless ones have none."""
-        ground: Ground = drawn().ground
-        made = resources.environment_of(
-            ground, {"gpu-t4": "Consumption-GPU-NC8as-T4"}, "guid", "key"
-        )
-        assert armschema.faults("managedEnvironments", resources.as_sent(made)) == []
+        made = environment_of(site(T4), "guid", "key")
+        assert armschema.faults("managedEnvironments", as_sent(made)) == []
         for read_only in (True, False):
-            link = resources.storage_link_of("account", "weights", read_only=read_only, key="key")
-            assert armschema.faults("managedEnvironments_storages", resources.as_sent(link)) == []
+            link = link_body(site(), Link("weights", read_only), key="key")
+            assert armschema.faults("managedEnvironments_storages", as_sent(link)) == []

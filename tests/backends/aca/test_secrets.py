@@ -18,6 +18,7 @@ from core.errors import (
 from core.reply import collecting_notes
 from core.settings import AzurePlane
 from tests.azure_plane import Controls
+from tests.backends.aca.deployed import put_key
 from tests.backends.aca.sites import fault, opened
 
 pytestmark = pytest.mark.anyio
@@ -58,11 +59,11 @@ async def test_an_empty_token_is_refused_before_anything_is_made(
 async def test_a_key_is_made_once_and_kept(azure: AzurePlane, subscription: str) -> None:
     """A later deployment under the same name has the key of the first, long and random."""
     async with opened(azure, subscription) as site:
-        assert await secrets.keep_key(site, "gemma")
+        await put_key(site, "gemma")
         first = await secrets.read(site, key_secret("gemma"))
-        assert not await secrets.keep_key(site, "gemma")
+        await put_key(site, "gemma")
         assert await secrets.read(site, key_secret("gemma")) == first
-        await secrets.keep_key(site, "qwen")
+        await put_key(site, "qwen")
         assert await secrets.read(site, key_secret("qwen")) != first
     assert len(first.get_secret_value()) == 43
 
@@ -85,12 +86,12 @@ async def test_a_key_of_the_same_name_in_another_group_is_left_alone(
     """A vault may serve several groups: each group's deployment keeps its own key."""
     async with opened(azure, subscription) as site:
         vault = site.ground.vault
-        await secrets.keep_key(site, "gemma")
+        await put_key(site, "gemma")
         async with opened(
             azure, subscription, azure_resource_group="other", azure_keyvault_name=vault
         ) as elsewhere:
             with pytest.raises(NotOurs):
-                await secrets.keep_key(elsewhere, "gemma")
+                await put_key(elsewhere, "gemma")
             assert not await secrets.remove(elsewhere, key_secret("gemma"))
         assert await secrets.exists(site, key_secret("gemma"))
 
@@ -109,7 +110,7 @@ async def test_a_secret_that_is_missing_says_what_to_do(
 async def test_a_removed_key_is_gone_for_good(azure: AzurePlane, subscription: str) -> None:
     """The vault does not keep it on as a deleted one either."""
     async with opened(azure, subscription) as site:
-        await secrets.keep_key(site, "gemma")
+        await put_key(site, "gemma")
         with collecting_notes() as notes:
             assert await secrets.remove(site, key_secret("gemma"))
         client = await site.clients.secrets()
@@ -124,14 +125,14 @@ async def test_a_deleted_secret_that_nobody_may_purge_is_told_and_its_name_taken
 ) -> None:
     """The name is recovered first, and then the key is another one."""
     async with opened(azure, subscription) as site:
-        await secrets.keep_key(site, "gemma")
+        await put_key(site, "gemma")
         first = await secrets.read(site, key_secret("gemma"))
         controls.set(subscription, faults=[fault("DELETE deletedsecrets", 403, code="Forbidden")])
         with collecting_notes() as notes:
             assert await secrets.remove(site, key_secret("gemma"))
         assert site.ground.vault in notes[0]
         assert not await secrets.exists(site, key_secret("gemma"))
-        assert await secrets.keep_key(site, "gemma")
+        await put_key(site, "gemma")
         assert await secrets.read(site, key_secret("gemma")) != first
 
 
@@ -144,7 +145,7 @@ async def test_a_name_that_stays_taken_is_told(
     controls.set(subscription, faults=[fault("PUT secrets", 409, times=-1)])
     async with opened(azure, subscription) as site:
         with pytest.raises(ConcurrentChange):
-            await secrets.keep_key(site, "gemma")
+            await put_key(site, "gemma")
 
 
 async def test_without_a_vault_it_is_said_how_to_have_one(

@@ -1,16 +1,18 @@
 """A subscription is set up once, by steps that can be done again, and nobody else's is touched."""
 
 import shlex
+from pathlib import Path
 
 import pytest
 
-from backends.aca import setup
-from core.errors import CloudTimeout, NotConfigured, PermissionDenied
-from core.settings import AzurePlane
+from backends.aca.backend import AcaBackend
+from backends.base import World
+from core.errors import NotConfigured, PermissionDenied
+from core.settings import AzurePlane, Settings
 from tests.azure_plane import Controls
+from tests.backends.aca.deployed import patient
 from tests.backends.aca.grounds import AT_ONCE, MADE, changes
-from tests.backends.aca.planned import site as offline
-from tests.backends.aca.sites import fault, opened
+from tests.backends.aca.sites import backend_of, fault, opened, target_of
 
 pytestmark = pytest.mark.anyio
 
@@ -21,7 +23,7 @@ async def test_looking_at_a_bare_subscription_names_every_step_and_changes_nothi
     azure: AzurePlane, bare_subscription: str, controls: Controls
 ) -> None:
     async with opened(azure, bare_subscription, hf_token=TOKEN) as site:
-        found = await setup.read_setup(site)
+        found = await backend_of(site).setup()
     assert len(found.missing) == len(found.steps) == 15
     assert not changes(controls, bare_subscription)
     assert controls.get(bare_subscription)["providers"] == []
@@ -31,10 +33,10 @@ async def test_what_is_made_is_read_back_as_done(
     azure: AzurePlane, bare_subscription: str, controls: Controls
 ) -> None:
     async with opened(azure, bare_subscription, hf_token=TOKEN) as site:
-        made = await setup.make_setup(site)
+        made = await backend_of(site).set_up()
         assert made.missing == ()
-        assert await setup.read_setup(site) == made
-        again = await setup.make_setup(site)
+        assert await backend_of(site).setup() == made
+        again = await backend_of(site).set_up()
         kept = await (await site.clients.secrets()).get_secret("hf-token")
     assert again == made
     assert kept.value == TOKEN
@@ -46,21 +48,20 @@ async def test_a_subscription_that_is_prepared_has_all_that_either_target_needs(
 ) -> None:
     for target in ("aca-a100", "aca-t4"):
         async with opened(azure, subscription, target) as site:
-            missing = (await setup.read_setup(site)).missing
+            missing = (await backend_of(site).setup()).missing
         assert missing == ()
 
 
 async def test_what_is_under_way_is_not_done_and_says_so(
     azure: AzurePlane, bare_subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(setup, "PATIENCE_SECONDS", 1)
+    patient(monkeypatch, 1)
     monkeypatch.setattr("backends.aca.environment._REFUSED_WITHIN_SECONDS", 0.05)
     controls.set(bare_subscription, **{**AT_ONCE, "environment_seconds": 600})
     async with opened(azure, bare_subscription) as site:
-        found = await setup.make_setup(site)
-    (waits,) = [one.what for one in found.missing if "Azure is at it" in one.what]
+        found = await backend_of(site).set_up()
+    (waits,) = [one.what for one in found.missing if "(creating the environment)" in one.what]
     assert waits.startswith("The environment vllm-devops-swedencentral")
-    assert waits.endswith("(Azure is at it: creating the environment)")
     assert {one.what for one in found.missing if one.what != waits} == {
         f"The environment's link {name} to the share weights ({mode})"
         for name, mode in (("weights", "ReadWrite"), ("weights-ro", "ReadOnly"))
@@ -76,9 +77,9 @@ async def test_a_step_that_fails_says_how_far_it_came(
     controls.set(bare_subscription, **AT_ONCE, faults=[refused])
     async with opened(azure, bare_subscription) as site:
         with pytest.raises(PermissionDenied) as caught:
-            await setup.make_setup(site)
+            await backend_of(site).set_up()
         told = caught.value
-        assert (await setup.make_setup(site)).missing == ()
+        assert (await backend_of(site).set_up()).missing == ()
     assert "The Key Vault" in told.summary
     assert told.cause == "Not you."
     assert "the next call goes on" in told.fix
@@ -91,11 +92,11 @@ async def test_a_token_that_is_another_is_kept_anew_and_never_told(
 ) -> None:
     controls.set(bare_subscription, **AT_ONCE)
     async with opened(azure, bare_subscription, hf_token="hf_older") as site:
-        await setup.make_setup(site)
+        await backend_of(site).set_up()
     async with opened(azure, bare_subscription, hf_token=TOKEN) as site:
-        found = await setup.read_setup(site)
+        found = await backend_of(site).setup()
         assert [one.what.split(" with")[0] for one in found.missing] == ["The secret hf-token"]
-        assert (await setup.make_setup(site)).missing == ()
+        assert (await backend_of(site).set_up()).missing == ()
     assert TOKEN not in repr(found)
 
 
@@ -103,23 +104,14 @@ async def test_every_command_is_one_that_a_shell_takes(
     azure: AzurePlane, bare_subscription: str
 ) -> None:
     async with opened(azure, bare_subscription, hf_token=TOKEN) as site:
-        found = await setup.read_setup(site)
+        found = await backend_of(site).setup()
     for step in found.steps:
         lines = step.command.splitlines()
         assert all("az" in shlex.split(line) for line in lines), step.command
 
 
-async def test_an_azure_that_does_not_answer_is_given_up_in_time(
-    azure: AzurePlane, subscription: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(setup, "_LOOKING_SECONDS", 0.3)
-    controls.set(subscription, faults=[fault("GET *", when="hang", times=-1)])
-    async with opened(azure, subscription) as site:
-        with pytest.raises(CloudTimeout):
-            await setup.read_setup(site)
-
-
 async def test_without_a_subscription_it_says_which_setting_is_missing() -> None:
-    for work in (setup.read_setup, setup.make_setup):
+    backend = AcaBackend(target_of("aca-a100"), World(Settings(), Path("nowhere"), ()))
+    for work in (backend.setup, backend.set_up):
         with pytest.raises(NotConfigured):
-            await work(offline())
+            await work()

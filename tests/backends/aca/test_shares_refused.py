@@ -66,7 +66,7 @@ async def test_whoever_may_not_read_learns_which_role_to_ask_for(
     async with opened(azure, subscription) as site:
         with pytest.raises(PermissionDenied) as refused:
             await storage.list_models(site, None)
-        assert f"--role '{storage.FILES_ROLE}'" in refused.value.fix
+        assert f"--role '{storage.READS_SHARES.title}'" in refused.value.fix
         assert site.ground.storage_id in refused.value.fix
 
 

@@ -75,13 +75,6 @@ async def test_a_gguf_model_cannot_be_judged_and_says_so(
     assert "GGUF" in found.detail
 
 
-async def test_a_models_size_is_that_of_its_files(azure: AzurePlane, subscription: str) -> None:
-    """Those of other folders do not count."""
-    async with opened(azure, subscription) as site:
-        await store(site, {**below("gemma", model()), **below("gemma/old", model())})
-        assert await storage.model_size(site, LOCATION) == sum(map(len, model().values()))
-
-
 async def test_weights_from_elsewhere_are_no_question_here(
     azure: AzurePlane, subscription: str
 ) -> None:

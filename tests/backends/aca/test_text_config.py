@@ -1,5 +1,6 @@
 """A deployment that exists, as commands and YAML for a person."""
 
+import shlex
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ def _plant(there: Planted, *, token: bool = False, **said: Any) -> None:
     """Let an app run as it was planned, with the image that it was pinned to."""
     wanted = spec(**said)
     made = blueprint(there.site, wanted, read_model(wanted.model), hf_token=token)
-    sent = as_sent(app_of(made, vault_url=VAULT, addresses=CALLERS, image=PATCHED))
+    sent = as_sent(app_of(made, kept_at=VAULT, addresses=CALLERS, image=PATCHED))
     properties = sent["properties"]
     configuration, template = properties["configuration"], properties["template"]
     there.app(tags=sent["tags"], configuration=configuration, template=template)
@@ -49,6 +50,11 @@ async def test_it_is_written_as_it_runs(there: Planted) -> None:
     assert PATCHED in config.command
     assert PATCHED in config.docker_run
     assert any("--yaml app.yaml" in note for note in config.notes)
+    words = shlex.split(config.docker_run)
+    assert {"VLLM_API_KEY", "--entrypoint=vllm", "0.0.0.0"} <= {*words}  # noqa: S104
+    assert "/mnt/weights:/weights" in words
+    url = written["configuration"]["secrets"][0]["keyVaultUrl"]
+    assert url.startswith(await there.site.clients.vault_url())
 
 
 async def test_a_token_that_is_not_read_is_not_written(there: Planted) -> None:

@@ -8,7 +8,7 @@ from pydantic import SecretStr
 from backends.aca import deployment, resources, secrets
 from backends.aca.app import find_app, get_app
 from backends.aca.site import HF_SECRET, Site
-from tests.backends.aca.deployed import PATCH, PUT, make, stopped
+from tests.backends.aca.deployed import PATCH, PUT, delete, make, stopped
 from tests.backends.aca.sites import opened
 
 Do = Callable[[Site, str], Awaitable[Any]]
@@ -105,7 +105,7 @@ WORKS: Final = {
     "stop": Work(deployment.stop, (STOP,), stopped, begin=make),
     "start": Work(deployment.start, (PATCH, START), _runs, begin=make_and_stop),
     "move": Work(from_elsewhere, (PATCH,), _let_in, begin=make),
-    "delete": Work(deployment.delete, (DELETE, DELETE_KEY, PURGE_KEY), _gone, begin=make),
+    "delete": Work(delete, (DELETE, DELETE_KEY, PURGE_KEY), _gone, begin=make),
     "keep": Work(keep_token, (KEY,), _kept),
 }
 
