@@ -440,3 +440,21 @@ async def test_a_role_opens_what_it_is_for_once_it_takes_effect(after: int, tmp_
                 reply = await http.get(look, headers={"x-ms-file-request-intent": "backup"})
             opened = given and not after
             assert (reply.status_code == 403) is not opened, reply.text
+
+
+async def test_what_is_secret_is_written_and_never_told(tmp_path: Path) -> None:
+    """An app's secrets, a workspace's key and an account's; whoever changes one says it anew."""
+    linked = {"customerId": "c", "sharedKey": "hush"}
+    logs = {"destination": "log-analytics", "logAnalyticsConfiguration": linked}
+    calls: dict[str, dict[str, Any]] = {
+        APP: {SECRETS: [{"name": "s", "value": "hush"}]},
+        NEW_ENVIRONMENT: {"properties.appLogsConfiguration": logs},
+        f"{ENVIRONMENT}/storages/more": {"properties.azureFile.accountKey": "hush"},
+    }
+    async with cloud(tmp_path, {}) as http:
+        for path, change in calls.items():
+            made = await ask(http, f"PUT {path}", change)
+            found = await ask(http, f"GET {path}", {})
+            assert made.is_success
+            assert found.is_success
+            assert "hush" not in made.text + found.text
