@@ -95,7 +95,7 @@ class Pattern(Record):
     """A result comes of another failure, which says more; an end says only that it ended; a
     warning ends nothing by itself."""
     last: bool = False
-    """It is by the form of an answer alone, and asked where no other entry fits."""
+    """It knows a cloud's answer by its form, after all other entries; no exception is one."""
     levels: tuple[Severity, ...] = ()
     """Of the lines that name their level, those that mean it: only error where none is given, and
     any for a warning. A line without a level may always mean it."""
@@ -218,11 +218,7 @@ def rows(writer: Writer) -> tuple[Row, ...]:
     """Return the entries that lines of one writer's log are judged by, in the order for a line."""
     return tuple(
         Row(
-            (
-                RANKS.index(entry.rank),
-                by in _PLATFORMS,
-                number + 10_000 * (by != writer) + 20_000 * entry.last,
-            ),
+            (RANKS.index(entry.rank), by in _PLATFORMS, number + 10_000 * (by != writer)),
             by,
             entry,
             re.compile(entry.pattern),

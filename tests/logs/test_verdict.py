@@ -291,6 +291,15 @@ def test_what_an_engine_goes_on_after_ended_nothing(word: str) -> None:
     assert judged([word, WORK, WORK]) is None
     assert judged([word, WORK]) is not None
     assert judged([word, WORK, WORK, DEATH]) is not None
+    assert judged([WORK, WORK, word]) is not None
+    assert judged([word, *[WORK.replace("Engine 000", "Killing local workers")] * 2]) is not None
+
+
+def test_what_a_module_warns_of_as_it_is_loaded_is_no_failing_request() -> None:
+    """Torchvision says so of each image that has no codec."""
+    said = "torchvision/io/image.py:14: UserWarning: Failed to load image Python extension: x"
+    assert judged([said]) is None
+    assert judged([said.partition("UserWarning: ")[2]]) is not None
 
 
 def test_an_engines_last_line_is_its_end_only_if_it_calls_itself_an_error() -> None:
