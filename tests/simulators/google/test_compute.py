@@ -258,3 +258,15 @@ async def test_lists_come_in_pages(cloud: _Cloud) -> None:
         assert [one.name for one in listed] == names, words
     with pytest.raises(exceptions.BadRequest, match="Invalid list filter"):
         await cloud.compute.rows("instances", zone=ZONE, filter="name > one")
+
+
+@pytest.mark.parametrize(("when", "there"), [("before", []), ("after", ["one"])])
+async def test_a_call_that_fails_may_have_had_effect(
+    cloud: _Cloud, when: str, there: list[str]
+) -> None:
+    """As it does when an answer is lost."""
+    fault = {"method": "compute.instances.insert", "status": "UNAVAILABLE", "when": when}
+    cloud.knobs(faults=[fault])
+    with pytest.raises(exceptions.ServiceUnavailable):
+        await cloud.compute.insert(instance())
+    assert [one.name for one in await cloud.compute.rows("instances", zone=ZONE)] == there

@@ -84,6 +84,19 @@ async def test_a_node_id_that_is_taken_fails_later(tpus: Tpus) -> None:
         await tpus.delete(force=False)
 
 
+async def test_a_node_id_that_is_taken_while_it_waits_fails_as_well(tpus: Tpus) -> None:
+    """When there are chips again, which it does not keep."""
+    tpus.set(tpu_zones={ZONE: {"free": 1, "wait_seconds": 36_000}})
+    await tpus.create()
+    await tpus.reaches("WAITING_FOR_RESOURCES")
+    node = wanted_node()
+    await tpus.client.create_node(parent=tpus.parent, node=node, node_id="one")
+    tpus.set(tpu_zones={ZONE: {"free": 2}})
+    await tpus.reaches("FAILED")
+    assert tpus.seen("tpus")[f"queued/{ZONE}/one"]["given"] is None
+    await tpus.node_reaches("READY")
+
+
 async def test_the_same_call_again_finds_the_first(tpus: Tpus) -> None:
     """By its request id; with another the id is taken."""
     begun = await tpus.create(request_id="a")
