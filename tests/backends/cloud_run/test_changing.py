@@ -180,3 +180,13 @@ async def test_a_refusal_inside_the_operation_is_told(
         with pytest.raises(PermissionDenied):
             await server.stop(site, "gemma")
         assert not is_stopped(await get_service(site, "gemma"))
+
+
+async def test_a_change_whose_answer_got_lost_is_seen_and_is_no_failure(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    async with opened(plane, project) as site:
+        await deployed(site)
+        controls.set(project, faults=[fault("Services/UpdateService", when="after")])
+        await server.stop(site, "gemma")
+        assert is_stopped(await get_service(site, "gemma"))
