@@ -8,7 +8,7 @@ from azure.mgmt.appcontainers import models
 from pydantic import SecretStr
 
 from backends.aca import deployment, resources, secrets, status
-from backends.aca.app import copy_ingress, copy_template, get_spec, is_open, patch_of
+from backends.aca.app import copy_ingress, copy_template, get_spec, gives, is_open, patch_of
 from backends.aca.site import EXPIRES_TAG, HF_SECRET, KEY, SPEC_TAG, key_secret
 from core.errors import CloudRefused, InvalidArgument, NotOurs, PermissionDenied
 from core.reply import collecting_notes
@@ -99,6 +99,21 @@ async def test_an_app_of_an_older_version_is_given_its_proxy(
     ingress = copy_ingress(app)
     assert ingress
     assert ingress.target_port == 8080
+
+
+async def test_an_app_that_lost_its_key_gets_it_back(azure: AzurePlane, subscription: str) -> None:
+    """Somebody's PUT of what Azure shows robs it: its engine would answer everybody."""
+    async with opened(azure, subscription) as site:
+        await make(site, **SERVED)
+        app, apps = await app_of_name(site), (await site.clients.apps()).container_apps
+        template = copy_template(app)
+        assert template.containers
+        template.containers[0].env = []
+        body = patch_of(app, template=template)
+        await (await apps.begin_update(site.clients.group, "gemma", body)).wait()
+        assert not gives(await app_of_name(site), {"VLLM_API_KEY": KEY})
+        await make(site, **SERVED)
+        assert gives(await app_of_name(site), {"VLLM_API_KEY": KEY})
 
 
 async def test_another_spec_replaces_what_runs(azure: AzurePlane, subscription: str) -> None:
