@@ -398,7 +398,10 @@ def _judge(terms: Sequence[tuple[str, str, str, str]]) -> Callable[[Row], bool]:
     wanted: dict[str, list[str]] = {}
     for one, _, word, _ in terms:
         wanted.setdefault(one, []).append(ast.literal_eval(word).lower())
-    return lambda row: any(  # each text is put in lower case once, however many words there are
+    if len(wanted) == 1:  # each text is put in lower case once, however many words there are
+        (words,) = wanted.values()
+        return lambda row: any(map(str(row[column]).lower().__contains__, words))
+    return lambda row: any(
         any(map(str(row[one]).lower().__contains__, words)) for one, words in wanted.items()
     )
 
@@ -483,21 +486,23 @@ def _column(name: str, suffix: str) -> str:
 
 
 def _cells(line: LogRow, suffix: str) -> Row:
-    values: Row = {
+    row: dict[str, str | float] = {
         "TimeGenerated": round(line.at, 6),
-        "ContainerAppName": line.app,
-        "RevisionName": line.revision,
-        "EnvironmentName": line.environment.rpartition("/")[2],
-        "Log": line.text,
-        "ContainerGroupName": line.replica,
-        "ContainerName": "",
-        "Stream": line.stream,
-        "ReplicaName": line.replica,
-        "Type": _type(line),
-        "Reason": line.reason,
-        "EventSource": _source(line),
+        f"ContainerAppName{suffix}": line.app,
+        f"RevisionName{suffix}": line.revision,
+        f"EnvironmentName{suffix}": line.environment.rpartition("/")[2],
+        f"Log{suffix}": line.text,
     }
-    return {_column(name, suffix): values[name] for name in _COLUMNS[line.table]}
+    if line.table == "console":
+        row[f"ContainerGroupName{suffix}"] = line.replica
+        row[f"ContainerName{suffix}"] = ""
+        row[f"Stream{suffix}"] = line.stream
+        return row
+    row[f"ReplicaName{suffix}"] = line.replica
+    row[f"Type{suffix}"] = _type(line)
+    row[f"Reason{suffix}"] = line.reason
+    row[f"EventSource{suffix}"] = _source(line)
+    return row
 
 
 _GRAINS: Final = {
