@@ -66,7 +66,7 @@ _ASKED: Final = {"tpu-v6e-1": {"control_plane": "queued"}}
 MOST_FRAMES: Final = 9
 MOST_LINES: Final = 49_000
 MOST_FILES: Final = 150
-LINES_NOW: Final = 107_000
+LINES_NOW: Final = 97_700
 """What is left of the way to `MOST_LINES`: whoever takes away lowers it, nobody raises it."""
 
 
