@@ -158,7 +158,9 @@ async def _put_vault(site: Site) -> None:
         CloudRefused: The name is another's, or the vault goes by access policies.
     """
     ground = site.ground
-    if await find_vault(site):
+    if found := await find_vault(site):
+        if vault_status(found) is not Status.STALE:
+            return  # another server has made it meanwhile
         raise CloudRefused(
             f"The vault {ground.vault} goes by access policies, not by roles.", fix=by_roles(site)
         )

@@ -86,13 +86,13 @@ async def test_an_app_of_an_older_version_is_given_its_proxy(
         return patch_of(app, template=template, ingress=ingress)
 
     async with opened(azure, subscription) as site:
-        await make(site)
+        await make(site, **SERVED)
         apps = (await site.clients.apps()).container_apps
         body = without_proxy(await app_of_name(site))
         await (await apps.begin_update(site.clients.group, "gemma", body)).wait()
         assert is_open(await app_of_name(site))
         with collecting_notes() as notes:
-            await make(site)
+            await make(site, **SERVED)
         app = await app_of_name(site)
     assert any("a new revision with a proxy" in note for note in notes)
     assert not is_open(app)

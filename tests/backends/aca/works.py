@@ -8,7 +8,8 @@ from pydantic import SecretStr
 from backends.aca import deployment, resources, secrets
 from backends.aca.app import find_app, get_app
 from backends.aca.site import HF_SECRET, Site
-from tests.backends.aca.deployed import PATCH, PUT, delete, make, stopped
+from tests.backends.aca import deployed
+from tests.backends.aca.deployed import PATCH, PUT, SERVED, delete, stopped
 from tests.backends.aca.sites import opened
 
 Do = Callable[[Site, str], Awaitable[Any]]
@@ -30,6 +31,11 @@ class Work(NamedTuple):
     holds: Holds
     begin: Do | None = None
     """What there must be before."""
+
+
+async def make(site: Site, name: str, **said: Any) -> None:
+    """Deploy a model that is really served: one that ends at once is replaced by the next call."""
+    await deployed.make(site, name, **SERVED, **said)
 
 
 async def replace(site: Site, name: str) -> None:
