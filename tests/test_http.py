@@ -86,7 +86,7 @@ async def test_clients_do_not_wait_for_each_other(
             thought.set()
     written = {(row.client, row.result) for row in operations_of(state_dir)}
     assert ("thinker 2 (from 127.0.0.1)", "CANCELLED") in written
-    assert ("mcp", "CONFIRMATION_REQUIRED") in {(who.split()[0], code) for who, code in written}
+    assert ("fastmcp", "CONFIRMATION_REQUIRED") in {(who.split()[0], code) for who, code in written}
 
 
 @pytest.mark.parametrize(
