@@ -161,7 +161,7 @@ async def test_a_name_that_is_gone_is_answered_with_who_destroyed_it(
         await agent.call("destroy_vllm", name="one")
         reply = await agent.call("status_vllm", name="one")
     assert reply.code == "DEPLOYMENT_NOT_FOUND"
-    assert "No deployment named 'one': mcp" in reply.structured["summary"]
+    assert "No deployment named 'one': fastmcp" in reply.structured["summary"]
     assert "destroyed it on app at" in reply.structured["summary"]
 
 
