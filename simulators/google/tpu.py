@@ -4,6 +4,7 @@ import json
 import re
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
@@ -155,7 +156,7 @@ def _metadata(operation: Operation) -> OperationMetadata:
     return told
 
 
-class _Resource:
+class _Resource(ABC):
     """A queued resource or a node, found by its full name; it lives by itself."""
 
     table: ClassVar[str]
@@ -218,9 +219,9 @@ class _Resource:
                 return
             await anyio.sleep(_RHYTHM_SECONDS)
 
+    @abstractmethod
     def step(self) -> bool:
         """Do what its state asks for; say whether to look again."""
-        raise NotImplementedError
 
 
 class _Node(_Resource):
