@@ -199,7 +199,7 @@ async def test_a_deletion_is_shown_with_all_that_goes_and_all_that_stays(
         assert "all weights" in both
         assert ("all weights" in " ".join(shown.deletes)) is purge
     if target == "cloud-run-l4":
-        assert ("the image vllm-devops/one" in " ".join(shown.deletes)) is purge
+        assert ("image vllm-devops/one" in " ".join(shown.deletes)) is purge
 
 
 @pytest.mark.parametrize("state", State)
