@@ -363,7 +363,7 @@ ITEMS: Final[Mapping[str, tuple[Item, ...]]] = {
             "A zone has the chip and quota for it",
             "make zones TARGET=…",
             "zones with quota; free capacity is known only by asking",
-            row("A place has", "The quota has room", "It gives chips"),
+            row("A place may give"),
         ),
         Item(
             "The image of vLLM for TPUs can be pulled",

@@ -24,7 +24,7 @@ _CALLS: Final = {
         "import backends.tpu.backend\n"
         "from google.auth.credentials import AnonymousCredentials\n"
         "from backends.tpu import compute_client\n"
-        "compute_client.client('instances', 'Instances', AnonymousCredentials(), '')"
+        "compute_client.client('Instances', AnonymousCredentials(), '')"
     ),
 }
 _CODE: Final = """

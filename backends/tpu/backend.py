@@ -1,7 +1,7 @@
 """Cloud TPU as a target: chips of one kind, in whichever zone has them."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import ClassVar, Final
@@ -32,7 +32,7 @@ from backends.lifecycle import (
     remove,
     unless_foreign,
 )
-from backends.tpu import chips, logs, search, status, zones
+from backends.tpu import chips, firewall, logs, search, status, zones
 from backends.tpu.compute import ComputePlane
 from backends.tpu.plan import (
     chip_at,
@@ -42,10 +42,9 @@ from backends.tpu.plan import (
     make_plan,
     owned,
     preflight,
-    rule_of,
     shared,
 )
-from backends.tpu.planes import SAID, Blueprint, Chip, ChipState, Place
+from backends.tpu.planes import SAID, Blueprint, Chip, ChipState, Place, Stops
 from backends.tpu.queued import QueuedPlane
 from backends.tpu.search import Search
 from backends.tpu.site import Clients, Inventory, Site, vm_id
@@ -59,9 +58,7 @@ from core.errors import (
     NoCapacity,
     NotAuthenticated,
     OpsError,
-    QuotaExceeded,
     Unsupported,
-    ZoneRefused,
 )
 from core.records import (
     Access,
@@ -77,9 +74,6 @@ from core.reply import note
 from logs.read import Line
 from planner.places import Accelerator, accelerator
 
-_LATELY: Final = timedelta(days=1)
-_LAST: Final = frozenset({QuotaExceeded.code, ZoneRefused.code})
-"""What does not change by the minute, as capacity does."""
 _STOPPED: Final = (ChipState.STOPPED, ChipState.STOPPING)
 
 
@@ -217,8 +211,10 @@ class TpuBackend(Lifecycle):
         """Stop its VM where the control plane can start it again; else it is refused."""
         async with self.pending.locked(name):
             chip = await self._startable(name)
+            plane = self.site.planes[chip.place.plane]
+            assert isinstance(plane, Stops)
             if chip.state not in _STOPPED:
-                await self.site.planes[chip.place.plane].stop(chip.place.zone, chip.id)
+                await plane.stop(chip.place.zone, chip.id)
                 self.site.inventory.forget()
         return await self.describe(name)
 
@@ -355,7 +351,7 @@ class TpuBackend(Lifecycle):
         if image is None:
             note(f"{made.container.image} is not pinned: its registry cannot be asked.")
         if not made.opened:  # an earlier deployment of the name may have been
-            rule = unless_foreign(rule_of(site, name))
+            rule = unless_foreign(firewall.resource(site, name))
             await remove([rule], seconds=self.delete_seconds)
         container = made.container.model_copy(update={"image": image or made.container.image})
         known = before.left if before else {}
@@ -364,27 +360,13 @@ class TpuBackend(Lifecycle):
             model=plan.model,
             where=self.pending.where,
             since=site.now(),
-            blueprint=made.model_copy(
-                update={"container": container, "places": self._ordered(made)}
-            ),
+            blueprint=made.model_copy(update={"container": container}),
             again=bool(there) or (before is not None and (before.again or bool(before.placed))),
             replacing=tuple(dict.fromkeys((*known, *(one.place for one in there)))),
             late=max((at for at in known.values() if at), default=None),
         )
         self.pending.keep(kept)
         return kept
-
-    def _ordered(self, made: Blueprint) -> tuple[Place, ...]:
-        """Ask last where it was lately said to be of no use."""
-        now, late = self.site.now(), dict[Place, str]()
-        for place in made.places:
-            newest = next(iter(zones.outcomes_of(self.site, place)), None)
-            if newest and newest.outcome in _LAST and now - newest.at < _LATELY:
-                late[place] = f"{newest.outcome} {newest.minutes_ago(now)} min ago"
-        if late and len(late) < len(made.places):
-            said = ", ".join(f"{place} ({why})" for place, why in late.items())
-            note(f"Asked last, for it was refused there within a day: {said}.")
-        return tuple(sorted(made.places, key=lambda place: place in late))
 
     def _pass_over(self, exc: OpsError, name: str, before: Search | None) -> None:
         """Leave to the next look what may work later; else write down why it goes on no more.
@@ -430,7 +412,8 @@ class TpuBackend(Lifecycle):
         name, asked = kept.spec.name, {place.zone for place in kept.blueprint.places}
         own = [one for one in self.owned(name) if not (kept.again and one.name == "key")]
         await remove([unless_foreign(one) for one in own], seconds=self.delete_seconds)
-        failure = search.search_failure(kept, await zones.zones_not_asked(self.site, asked))
+        others = [one for one in await zones.zones_with_machine(self.site) if one not in asked]
+        failure = search.search_failure(kept, others)
         self.pending.keep(kept.model_copy(update={"failure": failure}))
 
     async def _remove(self, name: str, seconds: float) -> Removal:
@@ -476,8 +459,9 @@ class TpuBackend(Lifecycle):
 
     async def _start(self, chip: Chip) -> None:
         """Start a VM that is stopped; any other is left as it is."""
-        if chip.state in _STOPPED:
-            await self.site.planes[chip.place.plane].start(chip.place.zone, chip.id)
+        plane = self.site.planes[chip.place.plane]
+        if chip.state in _STOPPED and isinstance(plane, Stops):
+            await plane.start(chip.place.zone, chip.id)
             self.site.inventory.forget()
 
     async def _startable(self, name: str) -> Chip:
@@ -499,7 +483,7 @@ class TpuBackend(Lifecycle):
         why = ""
         if chip.provisioning != "on-demand":
             why = f"Google starts no {chip.provisioning} TPU again."
-        elif not self.site.planes[chip.place.plane].stops:
+        elif not isinstance(self.site.planes[chip.place.plane], Stops):
             why = f"{SAID[chip.place.plane]} starts no TPU again."
         elif chip.state in {ChipState.WAITING, ChipState.PROVISIONING}:
             why = "it has no VM yet."
@@ -507,14 +491,9 @@ class TpuBackend(Lifecycle):
             why = "it lost its chips for good."
         if not why:
             return chip
-        meanwhile = "Until then its VM bills on, whether or not anybody asks."
-        if chip.state.leftover and chip.place.plane == "compute":
-            meanwhile = "Until then its disk bills."
-        elif chip.state is ChipState.WAITING or chip.state.leftover:
-            meanwhile = "Until then nothing of it bills."
         raise Unsupported(
             f"{name} cannot be stopped and started: {why}",
-            fix=f"Call destroy_vllm, and deploy it again when it is needed. {meanwhile}",
+            fix="Call destroy_vllm, which ends the bill, and deploy it again when it is needed.",
             next_steps=(NextStep("destroy_vllm", here),),
         )
 

@@ -30,7 +30,6 @@ from core.errors import (
 from core.records import NAME_PATTERN, Deployment, DeploymentSpec, Failure, Phase, State
 from core.reply import note
 from core.waiting import wait_until
-from planner.places import places
 from planner.price import price
 
 if TYPE_CHECKING:
@@ -56,13 +55,10 @@ async def list_chips(site: Site) -> Sequence[Chip]:
 
 async def _look_everywhere(site: Site) -> Sequence[Chip]:
     refused = list[CloudError]()
-    data = {zone for row in places().values() if row.deployable_by == "tpu" for zone in row.regions}
-    asked = {place.zone for one in site.records.all() for place in one.blueprint.places}
-    zones = tuple(sorted({site.clients.region, *data, *asked}))
 
     async def ask(plane: ControlPlane) -> Sequence[Chip]:
         try:
-            return await plane.list(zones)
+            return await plane.list()
         except (ApiDisabled, PermissionDenied) as exc:
             refused.append(exc)
             return ()
@@ -288,12 +284,6 @@ def usd_so_far(site: Site, chip: Chip | None, until: datetime) -> float | None:
     return round(seconds / 3600 * hourly, 4)
 
 
-def at_a_price(site: Site, chip: Chip | None) -> str:
-    """Say what goes on to be paid, as the end of a sentence."""
-    hourly = usd_per_hour(site, chip)
-    return "at a price nobody knows" if hourly is None else f"at ${hourly:.2f} an hour"
-
-
 _PLACES_SAID: Final = 6
 """Of those that gave no chip, the newest."""
 _UNTIL_UNKNOWN: Final = frozenset({ChipState.STOPPED, ChipState.SUSPENDED, ChipState.FAILED})
@@ -344,17 +334,11 @@ def is_internal(spec: DeploymentSpec | None) -> bool:
     return spec is not None and spec.access == "internal"
 
 
-def has_tls(kept: "Search | None", spec: DeploymentSpec | None) -> bool:
-    """Whether its engine answers by TLS; of one that another machine made it is taken so."""
-    return kept.blueprint.tls if kept else not is_internal(spec)
-
-
 def url_of(seen: Look) -> str | None:
     """Return where it answers; None before it has an address, or where it has none for outside."""
     if seen.chip is None or not seen.chip.external_ip or is_internal(seen.spec):
         return None
-    scheme = "https" if has_tls(seen.kept, seen.spec) else "http"
-    return f"{scheme}://{seen.chip.external_ip}:{PORT}"
+    return f"https://{seen.chip.external_ip}:{PORT}"
 
 
 def expires_at(seen: Look) -> datetime | None:

@@ -33,7 +33,6 @@ from backends.tpu.planes import (
     PlaneKind,
     Provisioning,
     Request,
-    in_every_zone,
     meaning,
     refusal_error,
     translated_refusal,
@@ -41,16 +40,13 @@ from backends.tpu.planes import (
 )
 from backends.tpu.queued import metadata_of
 from backends.tpu.site import Clients, region_of
-from core.errors import CloudTimeout, CloudUnavailable, OpsError, Unsupported
+from core.errors import CloudTimeout, CloudUnavailable, OpsError
 
 if TYPE_CHECKING:
     from google.cloud.compute_v1.types import (
-        AttachedDisk,
         Instance,
         InstanceAggregatedList,
-        NetworkInterface,
         Operation,
-        Scheduling,
     )
 
 
@@ -113,90 +109,53 @@ _MODELS: Final = {"on-demand": "STANDARD", "spot": "SPOT", "flex-start": "FLEX_S
 def instance(request: Request) -> "Instance":
     """Say all of it; guest accelerators are left out, the machine type brings its own."""
     compute_client.prepare()
-    from google.cloud.compute_v1.types import (
-        AdvancedMachineFeatures,
-        Instance,
-        Items,
-        Metadata,
-        ServiceAccount,
-        Tags,
-    )
+    from google.cloud.compute_v1.types import Instance
 
-    made = request.made
-    body = Instance(
-        name=made.id,
-        machine_type=f"zones/{request.zone}/machineTypes/{made.machine_type}",
-        labels=dict(request.labels),
-        tags=Tags(items=[made.id]),
-        metadata=Metadata(items=[Items(key=k, value=v) for k, v in metadata_of(request).items()]),
-        disks=[_disk(request)],
-        network_interfaces=[_interface(request)],
-        service_accounts=[ServiceAccount(email=made.service_account, scopes=[ACCOUNT_SCOPE])],
-        scheduling=_scheduling(request),
-    )
-    if made.provisioning == "flex-start":
-        _wait(body, made.wait_seconds)
-    if made.chips == _ONE_THREAD_CHIPS:
-        body.advanced_machine_features = AdvancedMachineFeatures(threads_per_core=1)
-    return body
-
-
-def _wait(body: "Instance", seconds: int) -> None:
-    """Let flex-start wait as long as it is to, or as near to that as it can."""
-    from google.cloud.compute_v1.types import Duration, InstanceParams, ReservationAffinity
-
-    shortest, longest = FLEX_WAIT_SECONDS
-    wait = min(max(seconds, shortest), longest)
-    body.params = InstanceParams(request_valid_for_duration=Duration(seconds=wait))
-    body.reservation_affinity = ReservationAffinity(consume_reservation_type="NO_RESERVATION")
-
-
-def _scheduling(request: Request) -> "Scheduling":
-    """A TPU cannot be moved to another host, nor started again: what ends is deleted."""
-    from google.cloud.compute_v1.types import Duration, Scheduling
-
-    made = request.made
-    rules = Scheduling(
-        provisioning_model=_MODELS[made.provisioning],
-        on_host_maintenance="TERMINATE",
-        automatic_restart=False,
-    )
+    made, zone, labels = request.made, f"zones/{request.zone}", dict(request.labels)
+    # A TPU cannot be moved to another host, nor started again: what ends is deleted.
+    scheduling: dict[str, Any] = {
+        "provisioning_model": _MODELS[made.provisioning],
+        "on_host_maintenance": "TERMINATE",
+        "automatic_restart": False,
+    }
     if made.run_seconds:
-        rules.max_run_duration = Duration(seconds=made.run_seconds)
+        scheduling["max_run_duration"] = {"seconds": made.run_seconds}
     if made.run_seconds or made.provisioning != "on-demand":
-        rules.instance_termination_action = "DELETE"
-    return rules
-
-
-def _disk(request: Request) -> "AttachedDisk":
-    """The default of 10 GB holds no image; disks of the kind pd-* are refused with v6e."""
-    from google.cloud.compute_v1.types import AttachedDisk, AttachedDiskInitializeParams
-
-    made = request.made
-    return AttachedDisk(
-        boot=True,
-        auto_delete=True,
-        initialize_params=AttachedDiskInitializeParams(
-            source_image=made.image,
-            disk_size_gb=made.disk_gb,
-            disk_type=f"zones/{request.zone}/diskTypes/{made.disk_type}",
-            labels=dict(request.labels),
-        ),
-    )
-
-
-def _interface(request: Request) -> "NetworkInterface":
-    """By REST there is an external address only where it is asked for."""
-    from google.cloud.compute_v1.types import AccessConfig, NetworkInterface
-
-    made = request.made
-    interface = NetworkInterface(network=f"global/networks/{made.network}")
+        scheduling["instance_termination_action"] = "DELETE"
+    interface: dict[str, Any] = {"network": f"global/networks/{made.network}"}
     if made.subnetwork:
         region = region_of(request.zone)
-        interface.subnetwork = f"regions/{region}/subnetworks/{made.subnetwork}"
-    if made.external_ip:
-        interface.access_configs = [AccessConfig(type_="ONE_TO_ONE_NAT", name="External NAT")]
-    return interface
+        interface["subnetwork"] = f"regions/{region}/subnetworks/{made.subnetwork}"
+    if made.external_ip:  # by REST there is an external address only where it is asked for
+        interface["access_configs"] = [{"type_": "ONE_TO_ONE_NAT", "name": "External NAT"}]
+    # The default of 10 GB holds no image; disks of the kind pd-* are refused with v6e.
+    disk = {
+        "source_image": made.image,
+        "disk_size_gb": made.disk_gb,
+        "disk_type": f"{zone}/diskTypes/{made.disk_type}",
+        "labels": labels,
+    }
+    body: dict[str, Any] = {
+        "name": made.id,
+        "machine_type": f"{zone}/machineTypes/{made.machine_type}",
+        "labels": labels,
+        "tags": {"items": [made.id]},
+        "metadata": {
+            "items": [{"key": key, "value": said} for key, said in metadata_of(request).items()]
+        },
+        "disks": [{"boot": True, "auto_delete": True, "initialize_params": disk}],
+        "network_interfaces": [interface],
+        "service_accounts": [{"email": made.service_account, "scopes": [ACCOUNT_SCOPE]}],
+        "scheduling": scheduling,
+    }
+    if made.provisioning == "flex-start":
+        shortest, longest = FLEX_WAIT_SECONDS
+        wait = min(max(made.wait_seconds, shortest), longest)
+        body["params"] = {"request_valid_for_duration": {"seconds": wait}}
+        body["reservation_affinity"] = {"consume_reservation_type": "NO_RESERVATION"}
+    if made.chips == _ONE_THREAD_CHIPS:
+        body["advanced_machine_features"] = {"threads_per_core": 1}
+    return Instance(body)
 
 
 _GENERATIONS: Final = {"ct6e": "v6e"}
@@ -252,11 +211,6 @@ def moment(said: str) -> datetime | None:
     datetime.datetime(2026, 8, 11, 9, 8, 12, 345000, tzinfo=datetime.timezone.utc)
     """
     return datetime.fromisoformat(said).astimezone(UTC) if said else None
-
-
-def has_tpu(instance: "Instance") -> bool:
-    """Whether its machine has a TPU of ours."""
-    return _last(instance.machine_type).startswith(f"{FAMILY}-")
 
 
 def chip_of(instance: "Instance", zone: str) -> Chip:
@@ -353,14 +307,13 @@ class ComputePlane:
     """Compute Engine, of one project."""
 
     kind: ClassVar[PlaneKind] = "compute"
-    stops: ClassVar[bool] = False
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
 
     async def create(self, request: Request) -> str:
         """Ask for a chip, once; see `ControlPlane`."""
-        client, made = await self._clients.instances(), request.made
+        client, made = await self._clients.compute("Instances"), request.made
         what = f"ask for {made.accelerator} in {request.zone}"
         wanted = self._at(
             request.zone, instance_resource=instance(request), request_id=str(uuid.uuid4())
@@ -375,7 +328,7 @@ class ComputePlane:
 
     async def outcome(self, zone: str, operation: str) -> Outcome:
         """Say how far an operation is; one that Google has forgotten is over."""
-        client = await self._clients.zone_operations()
+        client = await self._clients.compute("ZoneOperations")
         what, request = "see what became of the request", self._at(zone, operation=operation)
         try:
             with translated(what):
@@ -388,7 +341,7 @@ class ComputePlane:
 
     async def get(self, zone: str, chip_id: str) -> Chip | None:
         """Look at an instance; None if there is none."""
-        client, what = await self._clients.instances(), f"look at the instance {chip_id}"
+        client, what = await self._clients.compute("Instances"), f"look at the instance {chip_id}"
         try:
             with translated(what):
                 found = await read_call(what, client.get, request=self._at(zone, instance=chip_id))
@@ -396,14 +349,24 @@ class ComputePlane:
             return None
         return chip_of(found, zone)
 
-    async def list(self, zones: Sequence[str]) -> Sequence[Chip]:
+    async def list(self) -> Sequence[Chip]:
         """Return every instance with a TPU."""
-        found = await in_every_zone(self._instances, zones, "Instances")
-        return [chip_of(one, one.zone.rpartition("/")[2]) for one in found]
+        client, what = await self._clients.compute("Instances"), "list instances"
+        request = {"project": self._clients.project}
+        with strictly(what):
+            pages = await read_call(
+                what, lambda **limits: list(client.aggregated_list(request=request, **limits).pages)
+            )
+        for page in pages:
+            unreachable(unread(page), "Instances")
+        scopes = [scoped for page in pages for scoped in page.items.values()]
+        found = [one for scoped in scopes for one in scoped.instances]
+        chips = [one for one in found if _last(one.machine_type).startswith(f"{FAMILY}-")]
+        return [chip_of(one, _last(one.zone)) for one in chips]
 
     async def delete(self, zone: str, chip_id: str) -> None:
         """Ask to delete an instance with its disk."""
-        client, what = await self._clients.instances(), f"delete the instance {chip_id}"
+        client, what = await self._clients.compute("Instances"), f"delete the instance {chip_id}"
         try:
             with translated(what):
                 await write_call(
@@ -416,86 +379,46 @@ class ComputePlane:
             if there is not None and there.state not in _GOING:
                 raise
 
-    async def stop(self, zone: str, chip_id: str) -> None:
-        """Refuse it: what is stopped here never starts again.
-
-        Raises:
-            Unsupported: Always.
-        """
-        raise _unsupported(zone, chip_id)
-
-    async def start(self, zone: str, chip_id: str) -> None:
-        """Refuse it. Raises what `stop` does."""
-        raise _unsupported(zone, chip_id)
-
     async def ended(self, zone: str, chip_id: str, *, since: datetime) -> Ended | None:
         """Say why an instance is gone, by the zone's operations on it: nothing else remains."""
-        client, what = await self._clients.zone_operations(), f"see what ended {chip_id}"
+        client, what = await self._clients.compute("ZoneOperations"), f"see what ended {chip_id}"
         wanted = self._at(zone, filter=f'targetLink eq ".*/instances/{chip_id}"')
         with strictly(what):
-            found = await read_call(what, _all(client.list), request=wanted)
-        return why_ended(one for one in found if _after(one, since))
+            # A pager asks for the next page by itself, in the same thread.
+            found = await read_call(
+                what, lambda **limits: list(client.list(request=wanted, **limits))
+            )
+        return why_ended(one for one in found if (moment(one.insert_time) or since) >= since)
 
     async def offer(self, zone: str, accelerator: str) -> Offer:
         """Say whether the zone has the machine type."""
-        client, kind = await self._clients.machine_types(), machine_type(accelerator)
+        client, kind = await self._clients.compute("MachineTypes"), machine_type(accelerator)
         what = f"see whether {zone} has {kind}"
         try:
             with translated(what):
-                found = await read_call(what, client.get, request=self._at(zone, machine_type=kind))
+                await read_call(what, client.get, request=self._at(zone, machine_type=kind))
         except NotFound as exc:
             return Offer(hardware=False, detail=words_of(exc))
         except OpsError as exc:
             if meaning(exc.cause) != "ZONE_REFUSED":
                 raise
             return Offer(hardware=False, detail=exc.cause)
-        return Offer(hardware=True, detail=f"{kind}: {found.guest_cpus} vCPU")
+        return Offer(hardware=True)
 
     async def serial(self, zone: str, chip_id: str) -> Sequence[str]:
         """Return the newest lines of its serial port; none once it is gone."""
-        client, what = await self._clients.instances(), f"read the serial port of {chip_id}"
+        client, what = (
+            await self._clients.compute("Instances"),
+            f"read the serial port of {chip_id}",
+        )
         wanted = self._at(zone, instance=chip_id, port=SERIAL_PORT)
         try:
             with translated(what):
                 shown = await read_call(what, client.get_serial_port_output, request=wanted)
         except NotFound:
             return ()
-        return shown.contents.splitlines()[-_SERIAL_LINES:]
-
-    async def _instances(self, zone: str) -> Sequence["Instance"]:
-        client, what = await self._clients.instances(), "list instances"
-        with strictly(what):
-            if zone != "-":
-                found = await read_call(what, _all(client.list), request=self._at(zone))
-                return [one for one in found if has_tpu(one)]
-            request = {"project": self._clients.project}
-            pages = await read_call(what, _pages(client.aggregated_list), request=request)
-        for page in pages:
-            unreachable(unread(page), "Instances")
-        scopes = [scoped for page in pages for scoped in page.items.values()]
-        return [one for scoped in scopes for one in scoped.instances if has_tpu(one)]
+        lines: list[str] = shown.contents.splitlines()
+        return lines[-_SERIAL_LINES:]
 
     def _at(self, zone: str, **more: Any) -> dict[str, Any]:
         return {"project": self._clients.project, "zone": zone, **more}
-
-
-def _all(call: Callable[..., Any]) -> Callable[..., list[Any]]:
-    """Read every page in the same thread: a pager asks for the next one by itself."""
-    return lambda **arguments: list(call(**arguments))
-
-
-def _pages(call: Callable[..., Any]) -> Callable[..., list[Any]]:
-    return lambda **arguments: list(call(**arguments).pages)
-
-
-def _after(operation: "Operation", since: datetime) -> bool:
-    at = moment(operation.insert_time)
-    return at is None or at >= since
-
-
-def _unsupported(zone: str, chip_id: str) -> Unsupported:
-    return Unsupported(
-        f"{chip_id} in {zone} is an instance with a TPU, which cannot be started again once it is"
-        " stopped.",
-        fix="Destroy it and deploy it again.",
-    )

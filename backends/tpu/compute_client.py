@@ -6,6 +6,7 @@ used take a fifth of it.
 
 import importlib
 import importlib.util
+import re
 import sys
 from types import ModuleType
 from typing import Any, Final
@@ -39,9 +40,10 @@ def prepare() -> None:
     sys.modules.setdefault(PACKAGE, module)  # another thread may have been here meanwhile
 
 
-def client(service: str, name: str, credentials: Any, http: str) -> Any:
-    """Return a client such as `Instances` of the service `instances`; `http` is a rehearsal's."""
+def client(name: str, credentials: Any, http: str) -> Any:
+    """Return a client such as `ZoneOperations`; `http` is a rehearsal's."""
     prepare()
+    service = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
     package = f"{PACKAGE}.services.{service}"
     kind = getattr(importlib.import_module(f"{package}.client"), f"{name}Client")
     rest = getattr(importlib.import_module(f"{package}.transports.rest"), f"{name}RestTransport")

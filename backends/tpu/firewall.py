@@ -68,7 +68,7 @@ def resource(
     whom = "everybody" if made and made.anybody else "your addresses alone"
 
     async def get() -> "Firewall | None":
-        client = await site.clients.compute("firewalls", "Firewalls")
+        client = await site.clients.compute("Firewalls")
         what = f"look at the firewall rule {vm_id(name)}"
         try:
             with translated(what):
@@ -84,14 +84,14 @@ def resource(
         if wanted and there is not None and not there.network.endswith(wanted.network):
             await _done(site, await delete())  # the network of a rule cannot be changed
             there = None
-        client = await site.clients.compute("firewalls", "Firewalls")
+        client = await site.clients.compute("Firewalls")
         call, named = client.insert_unary, {}
         if there is not None:
             call, named = client.patch_unary, {"firewall": vm_id(name)}
         await changed(f"make the firewall rule {vm_id(name)}", call, **named)
 
     async def delete() -> str:
-        client = await site.clients.compute("firewalls", "Firewalls")
+        client = await site.clients.compute("Firewalls")
         what = f"delete the firewall rule {vm_id(name)}"
         with strictly(what):
             request = _at(site, firewall=vm_id(name))
@@ -166,24 +166,26 @@ def _as_planned(site: Site, made: Blueprint | None) -> Sequence[str]:
 
 def _rule(site: Site, made: Blueprint, ranges: Sequence[str]) -> "Firewall":
     compute_client.prepare()
-    from google.cloud.compute_v1.types import Allowed, Firewall
+    from google.cloud.compute_v1.types import Firewall
 
+    whose = f"managed-by={MANAGED_BY} deployment={made.spec.name} target={site.target.name}"
     return Firewall(
-        name=made.id,
-        description=f"managed-by={MANAGED_BY} deployment={made.spec.name}"
-        f" target={site.target.name}",
-        network=f"global/networks/{made.network}",
-        direction="INGRESS",
-        allowed=[Allowed(I_p_protocol="tcp", ports=[str(PORT)])],
-        source_ranges=list(ranges),
-        target_tags=[made.id],
-        disabled=False,
+        {
+            "name": made.id,
+            "description": whose,
+            "network": f"global/networks/{made.network}",
+            "direction": "INGRESS",
+            "allowed": [{"I_p_protocol": "tcp", "ports": [str(PORT)]}],
+            "source_ranges": list(ranges),
+            "target_tags": [made.id],
+            "disabled": False,
+        }
     )
 
 
 async def _done(site: Site, operation: str) -> str:
     """Wait a while for an operation to end; returns what it failed with."""
-    client = await site.clients.compute("global_operations", "GlobalOperations")
+    client = await site.clients.compute("GlobalOperations")
     what, request = "see what became of the firewall rule", _at(site, operation=operation)
 
     async def look() -> Any:

@@ -1,7 +1,7 @@
 """A deployment's log: what its VM, its startup script and its engine have written."""
 
 import re
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
@@ -232,10 +232,14 @@ _END: Final = "-----END "
 
 
 async def read_serial(site: Site, chip: Chip) -> VmLog:
-    """Return what the script has told there; nothing where the plane has no serial port."""
+    """Return what the script has told there; nothing where the plane has no serial port.
+
+    A certificate, of several lines, is read from the log alone.
+    """
     at = chip.given_at or chip.created_at
-    script = list(_said(await _lines(site, chip), at))
-    return VmLog(script=script)
+    found = [match for line in await _lines(site, chip) if (match := _SAID.fullmatch(line))]
+    steps = (one for one in found if one["phase"] != CERTIFICATE)
+    return VmLog([ScriptLine(at, one["phase"], one["message"] or "") for one in steps])
 
 
 async def serial_lines(site: Site, chip: Chip) -> Sequence[Line]:
@@ -252,16 +256,6 @@ async def serial_lines(site: Site, chip: Chip) -> Sequence[Line]:
 async def _lines(site: Site, chip: Chip) -> Sequence[str]:
     raw = await site.planes[chip.place.plane].serial(chip.place.zone, chip.id)
     return [_PREFIX.sub("", clean(line).rstrip()) for line in raw]
-
-
-def _said(lines: Sequence[str], at: datetime) -> Iterator[ScriptLine]:
-    """Return each thing said; a certificate goes over several lines."""
-    for number, line in enumerate(lines):
-        if match := _SAID.fullmatch(line):
-            phase, message = match["phase"], match["message"] or ""
-            if phase == CERTIFICATE:
-                message = pem_in("\n".join((message, *lines[number + 1 :]))) or ""
-            yield ScriptLine(at, phase, message)
 
 
 async def read_logs(site: Site, name: str, *, lines: int, contains: str | None = None) -> LogLines:
@@ -312,8 +306,7 @@ async def read_newest_boot(site: Site, chip: Chip) -> VmLog:
 async def certificate(site: Site, chip: Chip) -> str | None:
     """Return the newest certificate that its VM told of, as PEM; None where it has told of none."""
     script = await read_script(site, chip.deployment, chip.created_at)
-    told = VmLog(script=script) if script else await read_serial(site, chip)
-    return told.certificate
+    return VmLog(script=script).certificate
 
 
 def _node(chip: Chip | None) -> Chip | None:

@@ -1,7 +1,7 @@
 """What a deployment would be, with its price and memory; what a preflight asks of it."""
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, partial
 from typing import Final
 
@@ -24,9 +24,8 @@ from backends.tpu.planes import ACCOUNT_SCOPE, SPEC_METADATA, Blueprint, Place, 
 from backends.tpu.search import refuse_foreign
 from backends.tpu.site import Site
 from backends.tpu.vm import blueprint, rules
-from backends.tpu.zones import NO_LIMIT, Prospect, without_address
 from core.errors import CloudRefused, NotFound, NotOurs
-from core.records import Check, DeploymentSpec, MemoryPlan, ModelShape, Plan, Preflight, Record
+from core.records import DeploymentSpec, ModelShape, Plan, Preflight, Record
 from planner.memory import foresee
 from planner.model import read_model
 from planner.places import accelerator
@@ -47,20 +46,16 @@ def _ground(site: Site, made: Blueprint, callers: Sequence[str] = ()) -> tuple[R
     return (*secrets.key(site, made.spec.name), *rule)
 
 
-def rule_of(site: Site, name: str, made: Blueprint | None = None) -> Resource:
-    """Return the rule that lets callers in to a deployment, as it may be there or is wanted."""
-    return firewall.resource(site, name, made)
-
-
 def owned(site: Site, name: str, chip: Resource) -> tuple[Resource, ...]:
     """Return what a deployment may have of its own, whatever it was; its chip goes first."""
-    return (secrets.key_left(site, name), rule_of(site, name), chip)
+    return (secrets.key_left(site, name), firewall.resource(site, name), chip)
 
 
 def chip_at(site: Site, made: Blueprint, place: Place, *, others: int = 0) -> Resource:
     """Return the request for a chip at a place; `others` are places that are asked after it."""
     script = vm.startup_script(made, image=made.container.image)
     request, plane = Request(made, place.zone, script, made.labels), site.planes[place.plane]
+    said = _instance if place.plane == "compute" else _queued
     more = f", then at {others} more places, one at a time" if others else ""
     return Resource(
         name=f"chip {place}",
@@ -69,7 +64,7 @@ def chip_at(site: Site, made: Blueprint, place: Place, *, others: int = 0) -> Re
         body=plane.bodies(request),
         get=partial(plane.get, place.zone, made.id),
         put=partial(plane.create, request),
-        command=request_command(made, place),
+        command=shlex.join((*said(made, place.zone), *_common(made))),
     )
 
 
@@ -102,15 +97,14 @@ def make_plan(site: Site, spec: DeploymentSpec, model: ModelShape) -> Plan:
         steps=steps((*_ground(site, made), *asked)),
         usd_per_hour=costs.usd_per_hour,
         usd_per_hour_highest=costs.usd_per_hour_highest,
-        memory=_memory(site, made, model),
+        memory=foresee(
+            made.spec,
+            model,
+            accelerator(site.offered.accelerator),
+            vllm_version=None if made.spec.image else rules().engine.vllm,
+        ),
         warnings=tuple(_warnings(made, costs)),
     )
-
-
-def _memory(site: Site, made: Blueprint, model: ModelShape) -> MemoryPlan | None:
-    version = None if made.spec.image else rules().engine.vllm
-    chip = accelerator(site.offered.accelerator)
-    return foresee(made.spec, model, chip, vllm_version=version)
 
 
 def _warnings(made: Blueprint, costs: Price) -> Iterator[str]:
@@ -215,12 +209,6 @@ async def config_of(site: Site, name: str) -> DeploymentConfig:
     )
 
 
-def request_command(made: Blueprint, place: Place) -> str:
-    """Ask for the chip, of whichever control plane, as a person would type it."""
-    asked = _instance if place.plane == "compute" else _queued
-    return shlex.join((*asked(made, place.zone), *_common(made)))
-
-
 def script_file(made: Blueprint) -> str:
     """Name the file that the commands take the startup script from."""
     return f"{made.id}.sh"
@@ -288,14 +276,11 @@ def _common(made: Blueprint) -> Iterable[str]:
     spec = made.spec.model_dump_json(exclude_defaults=True)
     between = next(one for one in _DELIMITERS if one not in spec)
     yield from (f"--service-account={made.service_account}", f"--scopes={ACCOUNT_SCOPE}")
-    yield from (f"--tags={made.id}", f"--labels={_pairs(made.labels)}")
+    labels = ",".join(f"{name}={value}" for name, value in made.labels.items())
+    yield from (f"--tags={made.id}", f"--labels={labels}")
     # A comma would end the value: `gcloud topic escaping`.
     yield f"--metadata=^{between}^{SPEC_METADATA}={spec}"
     yield f"--metadata-from-file=startup-script={script_file(made)}"
-
-
-def _pairs(values: Mapping[str, object]) -> str:
-    return ",".join(f"{name}={value}" for name, value in values.items())
 
 
 class Needs(Record):
@@ -347,17 +332,17 @@ def _questions(site: Site, made: Blueprint) -> Iterator[Question]:
     if (made.spec.weights or "hub") == "hub":
         yield setup.check_token(site)
     yield Question(f"The network {made.network} is there", partial(_network, site, made))
-    if not made.external_ip:
-        yield Question("The VM reaches the internet", partial(_outside, made))
     if made.opened and not made.anybody:
         yield Question("It is known who may call", partial(firewall.known_callers, site))
     yield from models.hub_questions(site.settings, made.spec)
     yield Question("The container image is there", partial(_image, site, made))
     yield Question(f"The id {made.id} is free or yours", partial(_id, site, made))
     if made.opened:
-        rule = rule_of(site, made.spec.name)
+        rule = firewall.resource(site, made.spec.name)
         yield Question(f"The name of {rule.title} is free or yours", partial(_free, rule))
-    yield from _place_questions(site, made)
+    chips = "one chip" if made.chips == 1 else f"{made.chips} chips"
+    way = "on demand" if made.provisioning == "on-demand" else f"as {made.provisioning}"
+    yield Question(f"A place may give {chips} {way}", partial(_places, site, made))
 
 
 async def _roles(site: Site) -> Answer:
@@ -370,7 +355,7 @@ async def _roles(site: Site) -> Answer:
 
 
 async def _network(site: Site, made: Blueprint) -> Answer:
-    client, what = await site.clients.networks(), f"look at the network {made.network}"
+    client, what = await site.clients.compute("Networks"), f"look at the network {made.network}"
     named = {"project": site.clients.project, "network": made.network}
     try:
         with translated(what):
@@ -383,14 +368,6 @@ async def _network(site: Site, made: Blueprint) -> Answer:
         detail = f"It is; its subnetwork {made.subnetwork} must be in each zone's region."
         return Answer(passed=True, detail=detail)
     return Answer(passed=True, detail="It is.")
-
-
-async def _outside(made: Blueprint) -> Answer:
-    return Answer(
-        passed=None,
-        detail="It has no external IP: whether the network has Cloud NAT is not looked at.",
-        fix=f"Without it neither image nor model can be fetched: give {made.network} Cloud NAT.",
-    )
 
 
 async def _image(site: Site, made: Blueprint) -> Answer:
@@ -427,75 +404,27 @@ async def _free(one: Resource) -> Answer:
 
 
 _SECONDS: Final = 15.0
-_WHOLE: Final = "Nothing that can be seen stands against one of the places"
 _ELSEWHERE: Final = "Call get_zones_with_available_quota, and give zones."
 _CAPACITY: Final = "Whether a chip is free is known only by asking for one."
 
 
-def _place_questions(site: Site, made: Blueprint) -> Iterator[Question]:
-    """Ask for hardware, way of giving and quota; all of them together come last.
-
-    The places are looked at once for all questions, and one that is as it should be is enough.
-    """
-    lock, seen = anyio.Lock(), list[Prospect]()
+async def _places(site: Site, made: Blueprint) -> Answer:
+    """Say of every place what stands against it; one against which nothing does is enough."""
+    counting = await zones.count_chips(site, without=made.spec.name)
+    found = await zones.prospects_of(site, made.places, counting, _SECONDS)
+    groups: dict[str, list[str]] = {}  # what is the same of several places is said once
+    for one in found:
+        good, why = one.verdict
+        words = "Yes" if good else f"{'Not known' if good is None else 'No'}, {why}"
+        groups.setdefault(words, []).append(str(one.place))
+    detail = " ".join(f"{words}: {', '.join(where)}." for words, where in groups.items())
+    seen = [one.verdict[0] for one in found]
+    if True in seen:
+        return Answer(passed=True, detail=f"{detail} {_CAPACITY}")
     more = f"https://console.cloud.google.com/iam-admin/quotas?project={site.clients.project}"
-    quota = f"Delete leftovers, which hold quota (list_queued_resources), or ask for more: {more}"
-
-    async def ask(tell: Callable[[Prospect], tuple[bool | None, str]], fix: str) -> Answer:
-        async with lock:
-            if not seen:
-                counting = await zones.count_chips(site, without=made.spec.name)
-                seen.extend(await zones.prospects_of(site, made.places, counting, _SECONDS))
-        told = [tell(one) for one in seen]
-        good = [one for one, _ in told]
-        passed = True if True in good else None if None in good else False
-        groups: dict[str, list[str]] = {}  # what is the same of several places is said once
-        for one, (each, why) in zip(seen, told, strict=True):
-            no = "not known" if each is None else "no"
-            words = (why or "yes") if each else f"{no}, {why.rstrip('.') or 'no reason is given'}"
-            words = without_address(words)
-            groups.setdefault(words, []).append(str(one.place))
-        detail = " ".join(
-            f"{words[0].upper()}{words[1:]}: {', '.join(where)}." for words, where in groups.items()
-        )
-        return Answer(passed=passed, detail=detail, fix="" if passed else fix)
-
-    async def whole() -> Answer:
-        answer = await ask(
-            lambda one: (one.good, "; ".join(one.against or one.unknown)), _ELSEWHERE
-        )
-        return answer._replace(detail=f"{answer.detail} {_CAPACITY}") if answer.passed else answer
-
-    def room(one: Prospect) -> tuple[bool | None, str]:
-        left = (
-            "without limit" if one.room.free == NO_LIMIT else f"{one.room.free or 0:g} chips left"
-        )
-        words = ", ".join(part for part in (left, one.room.why) if part)
-        return one.room.enough, words if one.room.enough else one.room.why
-
-    way = "on demand" if made.provisioning == "on-demand" else f"as {made.provisioning}"
-    many = "one chip" if made.chips == 1 else f"{made.chips} chips"
-    hardware = partial(
-        ask,
-        lambda one: (one.offer.hardware, "" if one.offer.hardware else one.offer.detail),
-        _ELSEWHERE,
-    )
-    yield Question(f"A place has {made.accelerator}", hardware)
-    accepted = partial(ask, lambda one: (one.accepted.yes, one.accepted.why), _ELSEWHERE)
-    yield Question(f"It gives chips {way}", accepted)
-    yield Question(f"The quota has room for {many}", partial(ask, room, quota))
-    yield Question(_WHOLE, whole)
-
-
-def without_echo(rows: Sequence[Check]) -> Iterator[Check]:
-    """Leave a refusal of the whole unknown where a part of it is known to be wrong."""
-    parts = rows[-4:-1]
-    for row in rows:
-        if row.what == _WHOLE and row.outcome == "fail" and any(p.outcome == "fail" for p in parts):
-            fix = "Put right what is wrong above first."
-            yield Check(what=row.what, outcome="unknown", detail=row.detail, fix=fix)
-        else:
-            yield row
+    quota = f"Leftovers hold quota (list_queued_resources); ask for more at {more}"
+    fix = f"{_ELSEWHERE} {quota}"
+    return Answer(passed=None if None in seen else False, detail=detail, fix=fix)
 
 
 _DEADLINE: Final = 26.0
@@ -511,5 +440,4 @@ async def preflight(site: Site, wanted: Plan) -> Preflight:
     if unable:
         return Preflight(checks=(unable,))
     made = blueprint(site, wanted.spec, wanted.model)
-    rows = await ask_all(tuple(_questions(site, made)), _DEADLINE)
-    return Preflight(checks=tuple(without_echo(rows)))
+    return Preflight(checks=tuple(await ask_all(tuple(_questions(site, made)), _DEADLINE)))

@@ -5,10 +5,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from datetime import datetime
 from enum import StrEnum
-from functools import partial
-from typing import Final, Literal, NamedTuple, Protocol, TypeVar
+from typing import Final, Literal, NamedTuple, Protocol, runtime_checkable
 
-from backends.common.concurrency import side_by_side
 from backends.container import Container
 from backends.google.clients import DEPLOYMENT_LABEL, MANAGED_BY, TARGET_LABEL
 from backends.google.errors import UNSURE, strictly
@@ -20,7 +18,6 @@ from core.errors import (
     NoCapacity,
     NotOurs,
     OpsError,
-    PermissionDenied,
     QuotaExceeded,
     WaitedTooLong,
     ZoneRefused,
@@ -29,8 +26,6 @@ from core.records import DeploymentSpec, Record
 from core.reply import note
 from core.waiting import wait_until
 from logs.failures import meaning as wording_for
-
-T = TypeVar("T")
 
 SPEC_METADATA: Final = "vllm-devops-spec"
 """The VM's metadata that holds what was asked for, as JSON."""
@@ -190,14 +185,11 @@ class Blueprint(Record):
     """Empty is the zone's region's of the same name."""
     external_ip: bool
     opened: bool
-    """Whether its port is let in at all."""
+    """Whether its port is let in at all, by TLS; else it speaks HTTP inside a tunnel."""
     anybody: bool
     """Whether it is let in from everywhere, not from the callers' addresses alone."""
-    tls: bool
     service_account: str
     container: Container
-    boot_seconds: float
-    """The slowest boot that is foreseen, from the VM to the first answer."""
     doubts: tuple[str, ...] = ()
     """What a person should know of these values before paying for them."""
 
@@ -227,10 +219,6 @@ class ControlPlane(Protocol):
     def kind(self) -> PlaneKind:
         """Which it is."""
 
-    @property
-    def stops(self) -> bool:
-        """Whether a VM of it can be stopped and started again."""
-
     async def create(self, request: Request) -> str:
         """Ask for a chip, once; gives the operation's name.
 
@@ -249,17 +237,11 @@ class ControlPlane(Protocol):
     async def get(self, zone: str, chip_id: str) -> Chip | None:
         """Return one; None if there is none."""
 
-    async def list(self, zones: Sequence[str]) -> Sequence[Chip]:
-        """Return every TPU there, ours and others'; a zone that cannot be asked is noted."""
+    async def list(self) -> Sequence[Chip]:
+        """Return every TPU, ours and others'; a zone that Google cannot reach is noted."""
 
     async def delete(self, zone: str, chip_id: str) -> None:
         """Ask to delete one with all that is its own, by force; missing already is no error."""
-
-    async def stop(self, zone: str, chip_id: str) -> None:
-        """Ask to stop it."""
-
-    async def start(self, zone: str, chip_id: str) -> None:
-        """Ask to start it again."""
 
     async def ended(self, zone: str, chip_id: str, *, since: datetime) -> Ended | None:
         """Return why one is gone that was there after `since`; None where nothing tells."""
@@ -271,31 +253,15 @@ class ControlPlane(Protocol):
         """Return the newest lines of its serial port; none where the plane has none."""
 
 
-Look = Callable[[str], Awaitable[Sequence[T]]]
-"""Returns what there is in a zone; `-` is every zone."""
+@runtime_checkable
+class Stops(Protocol):
+    """A control plane whose VMs can be stopped and started again."""
 
+    async def stop(self, zone: str, chip_id: str) -> None:
+        """Ask to stop one."""
 
-async def in_every_zone(look: Look[T], zones: Sequence[str], what: str) -> Sequence[T]:
-    """Return what there is; a zone that cannot be asked is noted."""
-    try:
-        return await look("-")
-    except (CloudRefused, PermissionDenied):
-        if not zones:
-            raise
-    failed: list[OpsError] = []
-
-    async def tried(zone: str) -> Sequence[T]:
-        try:
-            return await look(zone)
-        except OpsError as exc:
-            note(f"{what} in {zone} could not be looked at: {exc.cause or exc.summary}")
-            failed.append(exc)
-            return ()
-
-    answers = await side_by_side([partial(tried, zone) for zone in zones])
-    if len(failed) == len(zones):
-        raise failed[0]
-    return [one for answer in answers for one in answer]
+    async def start(self, zone: str, chip_id: str) -> None:
+        """Ask to start it again."""
 
 
 def unreachable(places: Iterable[str], what: str) -> None:
@@ -326,6 +292,11 @@ _ERRORS: Final[Mapping[str, tuple[type[CloudError], str, str]]] = {
         "{zone} has a TPU of that name which was not made here; it is left alone.",
         "Choose another name.",
     ),
+    "PROVISIONING_MODEL_CONFLICT": (
+        ZoneRefused,
+        "The queue of {zone} does not take spot in the way it is said.",
+        "Take control_plane=compute: Compute Engine gives spot as well.",
+    ),
     "CLOUD_UNAVAILABLE": (
         CloudUnavailable,
         "Google takes no more calls of the project just now.",
@@ -347,16 +318,6 @@ def meaning(words: str) -> str | None:
     """
     wording = wording_for("tpu", words)
     return wording.code if wording and wording.code in _ERRORS else None
-
-
-def is_contradiction(words: str) -> bool:
-    """Whether the request is said to name two ways of giving a chip.
-
-    >>> is_contradiction("STANDARD provisioning model is incompatible with spot requests")
-    True
-    """
-    wording = wording_for("tpu", words)
-    return wording is not None and wording.code == "PROVISIONING_MODEL_CONFLICT"
 
 
 def refusal_error(words: str, zone: str) -> OpsError:

@@ -4,7 +4,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from math import prod
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
@@ -17,10 +16,9 @@ from google.api_core.exceptions import (
     from_http_status,
 )
 from google.auth.transport import requests
-from google.cloud.tpu_v2.types import NetworkConfig, Node, QueuedResource, ServiceAccount
+from google.cloud.tpu_v2.types import Node, QueuedResource
 from grpc import StatusCode
 
-from backends.common.concurrency import side_by_side
 from backends.google.clients import MANAGED_BY, TARGET_LABEL, as_sent, when
 from backends.google.errors import (
     READ_SECONDS,
@@ -43,8 +41,6 @@ from backends.tpu.planes import (
     Provisioning,
     Request,
     early_refusal,
-    in_every_zone,
-    is_contradiction,
     meaning,
     refusal_error,
     translated_refusal,
@@ -52,7 +48,7 @@ from backends.tpu.planes import (
 )
 from backends.tpu.site import Clients
 from core.endpoint import trusted
-from core.errors import CloudError, CloudTimeout, CloudUnavailable, OpsError, ZoneRefused
+from core.errors import CloudTimeout, CloudUnavailable, OpsError
 from planner.places import places
 
 TPU_API: Final = "https://tpu.googleapis.com"
@@ -69,59 +65,44 @@ def metadata_of(request: Request) -> dict[str, str]:
     return {"startup-script": request.script, SPEC_METADATA: spec}
 
 
-def queued_resource(request: Request) -> "QueuedResource":
-    """Say it in the words of v2, which has none for flex-start."""
+def queued_resource(request: Request) -> QueuedResource:
+    """Say it in the words of v2, which has none for how its chips are given."""
     made = request.made
-    node = QueuedResource.Tpu.NodeSpec(
-        parent=parent_of(request), node_id=made.id, node=_node(request)
-    )
-    resource = QueuedResource(
-        tpu=QueuedResource.Tpu(node_spec=[node]),
-        queueing_policy=QueuedResource.QueueingPolicy(
-            valid_until_duration=timedelta(seconds=made.wait_seconds)
-        ),
-    )
-    if made.provisioning == "spot":
-        resource.spot = QueuedResource.Spot()
-    return resource
+    node = {
+        "accelerator_type": made.accelerator,
+        "runtime_version": made.runtime_version,
+        "network_config": {
+            "network": made.network,
+            # Left out, Google takes one called "default", whatever the network.
+            "subnetwork": made.subnetwork or made.network,
+            # Without one it reaches neither Docker Hub nor the Hugging Face Hub.
+            "enable_external_ips": made.external_ip,
+        },
+        "service_account": {"email": made.service_account, "scope": [ACCOUNT_SCOPE]},
+        "labels": dict(request.labels),
+        "metadata": metadata_of(request),
+        "tags": [made.id],
+    }
+    spec = {"parent": parent_of(request), "node_id": made.id, "node": node}
+    wait = {"valid_until_duration": timedelta(seconds=made.wait_seconds)}
+    return QueuedResource({"tpu": {"node_spec": [spec]}, "queueing_policy": wait})
 
 
-def spot_body(request: Request) -> dict[str, Any]:
-    """Say it in the words of v2alpha1: some callers' spot tier was taken for a contradiction."""
-    body = as_sent(queued_resource(request))
-    del body["spot"]
-    return {**body, "provisioningModel": "SPOT"}
+def body_of(request: Request) -> dict[str, Any]:
+    """Say all of it: with its provisioning model in the words of v2alpha1, but on demand.
 
-
-def flex_start_body(request: Request) -> dict[str, Any]:
-    """Say it in the words of v2alpha1: flex-start with an end, and a boot disk of a size."""
+    Spot as v2 says it was taken for a contradiction with some callers. Flex-start has an end, and
+    a boot disk of a size.
+    """
     made, body = request.made, as_sent(queued_resource(request))
-    # Numbers of 64 bits are strings in JSON.
-    node = body["tpu"]["nodeSpec"][0]["node"]
-    node["bootDiskConfig"] = {"diskSizeGb": str(made.disk_gb)}
-    body["provisioningModel"] = "FLEX_START"
-    if made.run_seconds:
+    if made.provisioning != "on-demand":
+        body["provisioningModel"] = made.provisioning.replace("-", "_").upper()
+    if made.provisioning == "flex-start":
+        # Numbers of 64 bits are strings in JSON.
+        node = body["tpu"]["nodeSpec"][0]["node"]
+        node["bootDiskConfig"] = {"diskSizeGb": str(made.disk_gb)}
         body["runDuration"] = {"maxRunDuration": f"{made.run_seconds}s"}
     return body
-
-
-def _node(request: Request) -> "Node":
-    """Without addresses of its own it reaches neither Docker Hub nor the Hugging Face Hub."""
-    made = request.made
-    return Node(
-        accelerator_type=made.accelerator,
-        runtime_version=made.runtime_version,
-        network_config=NetworkConfig(
-            network=made.network,
-            # Left out, Google takes one called "default", whatever the network.
-            subnetwork=made.subnetwork or made.network,
-            enable_external_ips=made.external_ip,
-        ),
-        service_account=ServiceAccount(email=made.service_account, scope=[ACCOUNT_SCOPE]),
-        labels=dict(request.labels),
-        metadata=metadata_of(request),
-        tags=[made.id],
-    )
 
 
 _VERSION: Final = "v2alpha1"
@@ -194,7 +175,6 @@ _STATES: Final[Mapping[str, ChipState]] = {
     "ACCEPTED": ChipState.WAITING,
     "WAITING_FOR_RESOURCES": ChipState.WAITING,
     "PROVISIONING": ChipState.PROVISIONING,
-    "ACTIVE": ChipState.RUNNING,
     "SUSPENDING": ChipState.STOPPING,
     "SUSPENDED": ChipState.SUSPENDED,
     "FAILED": ChipState.FAILED,
@@ -233,26 +213,30 @@ def zone_of(name: str) -> str:
     return name.split("/")[3]
 
 
-def node_id_of(resource: "QueuedResource") -> str:
+def node_id_of(resource: QueuedResource) -> str:
     """Return the id of its node, the first if there are several; empty if it names none."""
     return next((str(spec.node_id) for spec in resource.tpu.node_spec), "")
 
 
-def belongs(node: "Node", resource: "QueuedResource") -> bool:
+def belongs(node: Node, resource: QueuedResource) -> bool:
     """Whether a node was made for a request; names may say the project by its number."""
     return not node.queued_resource or last_of(node.queued_resource) == last_of(resource.name)
 
 
-def said_of(resource: "QueuedResource") -> str:
+def said_of(resource: QueuedResource) -> str:
     """Return its state in Google's word."""
     return str(resource.state.state.name)
 
 
-def chip_of(resource: "QueuedResource", node: "Node | None", flex: Flex | None) -> Chip:
+def chip_of(resource: QueuedResource, node: Node | None, flex: Flex | None) -> Chip:
     """Put together what is known of one; `node` only where it belongs to it."""
     asked = next((spec.node for spec in resource.tpu.node_spec), None)
     told: Any = node if node is not None else asked
-    said, state = said_of(resource), _state(said_of(resource), node)
+    said = said_of(resource)
+    state = _STATES.get(said, ChipState.UNKNOWN)
+    if said == "ACTIVE":  # without a node its chip is being taken back
+        by_node = _NODES.get(node.state.name, ChipState.UNKNOWN) if node is not None else None
+        state = by_node or ChipState.STOPPING
     preempted = node is not None and node.state.name in _PREEMPTED
     given = when(node.create_time) if node is not None and node.create_time else None
     return Chip(
@@ -273,7 +257,7 @@ def chip_of(resource: "QueuedResource", node: "Node | None", flex: Flex | None) 
     )
 
 
-def bare(node: "Node") -> Chip:
+def bare(node: Node) -> Chip:
     """Return a node that nobody queued for: it is somebody else's, and is shown."""
     said, spot = str(node.state.name), node.scheduling_config
     return Chip(
@@ -292,7 +276,7 @@ def bare(node: "Node") -> Chip:
     )
 
 
-def _of_node(node: "Node | None", told: Any) -> dict[str, Any]:
+def _of_node(node: Node | None, told: Any) -> dict[str, Any]:
     """Return what only the node knows, and what its order knows as well."""
     known: dict[str, Any] = {
         "labels": dict(told.labels) if told else {},
@@ -311,14 +295,7 @@ def _of_node(node: "Node | None", told: Any) -> dict[str, Any]:
     }
 
 
-def _state(said: str, node: "Node | None") -> ChipState:
-    """Say it by the node while it is ACTIVE; without one its chip is being taken back."""
-    if said != "ACTIVE":
-        return _STATES.get(said, ChipState.UNKNOWN)
-    return ChipState.STOPPING if node is None else _NODES.get(node.state.name, ChipState.UNKNOWN)
-
-
-def _provisioning(resource: "QueuedResource", flex: Flex | None) -> Provisioning:
+def _provisioning(resource: QueuedResource, flex: Flex | None) -> Provisioning:
     asked = next((spec.node for spec in resource.tpu.node_spec), None)
     if "spot" in resource or (asked and asked.scheduling_config.spot):
         return "spot"
@@ -327,7 +304,7 @@ def _provisioning(resource: "QueuedResource", flex: Flex | None) -> Provisioning
     return target_provisioning(resource) or "on-demand"
 
 
-def target_provisioning(resource: "QueuedResource") -> Provisioning | None:
+def target_provisioning(resource: QueuedResource) -> Provisioning | None:
     """Return how chips are given to the target that its label names; None if it names none."""
     labels = next((spec.node.labels for spec in resource.tpu.node_spec), {})
     place = places().get(labels.get(TARGET_LABEL, ""))
@@ -342,7 +319,7 @@ def _end(given: datetime | None, flex: Flex | None) -> datetime | None:
     return flex.ends_at or (given + flex.run if given and flex.run else None)
 
 
-def _why(resource: "QueuedResource", node: "Node | None") -> str:
+def _why(resource: QueuedResource, node: Node | None) -> str:
     if resource.state.failed_data.error.message:
         return str(resource.state.failed_data.error.message)
     if node is not None and node.state.name in _PREEMPTED:
@@ -388,28 +365,25 @@ def why_ended(chip: Chip | None, now: datetime) -> Ended | None:
     return Ended("PREEMPTED", None, words)
 
 
-_PLAIN: Final = 1000
-"""How many requests are remembered that v2alpha1 has nothing to say of."""
-_AT_ONCE: Final = 8
-"""A project may hold hundreds of requests: those that failed stay until somebody deletes them."""
-
-
 class QueuedPlane:
     """The queue of Cloud TPU, of one project."""
 
     kind: ClassVar[PlaneKind] = "queued"
-    stops: ClassVar[bool] = True
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        self._plain: dict[tuple[str, datetime], Flex] = {}
-        self._few = anyio.Semaphore(_AT_ONCE)
 
     async def create(self, request: Request) -> str:
-        """Ask by v2 where it has the words, of spot by v2alpha1 where v2 sees a contradiction."""
+        """Ask by v2 on demand, else by v2alpha1."""
         made, what = request.made, f"ask for {request.made.accelerator} in {request.zone}"
-        if made.provisioning == "flex-start":
-            return await self._by_rest(request, flex_start_body(request))
+        if made.provisioning != "on-demand":
+            asked = {"queuedResourceId": made.id, "requestId": str(uuid.uuid4())}
+            path, body = f"{parent_of(request)}/queuedResources", body_of(request)
+            with translated_refusal(what, request.zone):
+                answer = await _call(
+                    self._clients, "POST", path, params=asked, json=body, timeout=WRITE_SECONDS
+                )
+            return str(answer.get("name", ""))
         client = await self._clients.tpu()
         wanted: Any = {
             "parent": parent_of(request),
@@ -417,20 +391,13 @@ class QueuedPlane:
             "queued_resource": queued_resource(request),
             "request_id": str(uuid.uuid4()),
         }
-        try:
-            with translated_refusal(what, request.zone):
-                under_way = await client.create_queued_resource(request=wanted, **writing())
-        except CloudError as exc:
-            if made.provisioning == "spot" and is_contradiction(exc.cause):
-                return await self._spot_by_name(request)
-            raise
+        with translated_refusal(what, request.zone):
+            under_way = await client.create_queued_resource(request=wanted, **writing())
         return str(under_way.operation.name)
 
     def bodies(self, request: Request) -> Mapping[str, object]:
         """Return what `create` sends as JSON."""
-        if request.made.provisioning == "flex-start":
-            return flex_start_body(request)
-        return as_sent(queued_resource(request))
+        return body_of(request)
 
     async def outcome(self, zone: str, operation: str) -> Outcome:
         """Say how far an operation is; one that Google has forgotten is over."""
@@ -455,14 +422,12 @@ class QueuedPlane:
         mine = node if node is not None and belongs(node, resource) else None
         return chip_of(resource, mine, await self._flex(resource))
 
-    async def list(self, zones: Sequence[str]) -> Sequence[Chip]:
+    async def list(self) -> Sequence[Chip]:
         """Return every request, and every node that nobody queued for."""
-        resources = await in_every_zone(self._resources, zones, "Queued resources")
-        nodes = await in_every_zone(self._nodes, zones, "TPU nodes")
-        extras = await side_by_side([partial(self._flex, resource) for resource in resources])
-        left = {(zone_of(node.name), last_of(node.name)): node for node in nodes}
+        resources, flexes = await self._resources(), await self._flexes()
+        left = {(zone_of(node.name), last_of(node.name)): node for node in await self._nodes()}
         found = []
-        for resource, extra in zip(resources, extras, strict=True):
+        for resource in resources:
             place = (zone_of(resource.name), node_id_of(resource))
             node = left.get(place)
             mine = node is not None and belongs(node, resource)
@@ -470,6 +435,7 @@ class QueuedPlane:
             if node is not None and mine and (node.queued_resource or not without):
                 left.pop(place)  # one that was made between the two lists is none of its own
             shown = node if mine and not without else None
+            extra = flexes.get((zone_of(resource.name), last_of(resource.name)))
             found.append(chip_of(resource, shown, extra))
         return [*found, *map(bare, left.values())]
 
@@ -487,7 +453,7 @@ class QueuedPlane:
             if there is not None and said_of(there) != "DELETING":
                 raise
 
-    async def _orphan(self, zone: str, node_id: str) -> "Node | None":
+    async def _orphan(self, zone: str, node_id: str) -> Node | None:
         node = await self._node(zone, node_id)
         return node if node is not None and bare(node).deployment else None
 
@@ -526,67 +492,26 @@ class QueuedPlane:
         return why_ended(await self.get(zone, chip_id), datetime.now(UTC))
 
     async def offer(self, zone: str, accelerator: str) -> Offer:
-        """Say whether the zone has the accelerator, and with which images."""
+        """Say whether the zone has the accelerator."""
+        client = await self._clients.tpu()
         try:
-            types, versions = await side_by_side(
-                [partial(self._types, zone), partial(self._versions, zone)]
-            )
+            with translated(f"see whether {zone} has {accelerator}"):
+                name = self._name(zone, "acceleratorTypes", accelerator)
+                await client.get_accelerator_type(name=name, **reading())
+        except NotFound:
+            return Offer(hardware=False, detail=f"The zone has no {accelerator}.")
         except OpsError as exc:
             if meaning(exc.cause) != "ZONE_REFUSED":
                 raise
             return Offer(hardware=False, detail=exc.cause)
-        if accelerator not in types:
-            return Offer(hardware=False, detail=f"The zone has no {accelerator}.")
-        generation = accelerator.partition("-")[0]
-        images = ", ".join(one for one in versions if generation in one) or "not said"
-        return Offer(hardware=True, detail=f"{accelerator}; images: {images}")
-
-    async def _types(self, zone: str) -> Sequence[str]:
-        client, found = await self._clients.tpu(), list[str]()
-        parent = f"projects/{self._clients.project}/locations/{zone}"
-        with suppress(NotFound), translated(f"see which accelerators {zone} has"):
-            pager = await client.list_accelerator_types(parent=parent, **reading())
-            async for page in pager.pages:
-                found += [str(one.type_) for one in page.accelerator_types]
-        return found
-
-    async def _versions(self, zone: str) -> Sequence[str]:
-        client, found = await self._clients.tpu(), list[str]()
-        parent = f"projects/{self._clients.project}/locations/{zone}"
-        with suppress(NotFound), translated(f"see which images {zone} has"):
-            pager = await client.list_runtime_versions(parent=parent, **reading())
-            async for page in pager.pages:
-                found += [str(one.version) for one in page.runtime_versions]
-        return found
+        return Offer(hardware=True)
 
     async def serial(self, zone: str, chip_id: str) -> Sequence[str]:
         """Return nothing: the serial port of a node is not shown to its owner."""
         del zone, chip_id
         return ()
 
-    async def _spot_by_name(self, request: Request) -> str:
-        try:
-            return await self._by_rest(request, spot_body(request))
-        except CloudError as exc:
-            if not is_contradiction(exc.cause):
-                raise
-            raise ZoneRefused(
-                f"The queue of {request.zone} takes spot in neither of the two ways to say it.",
-                cause=exc.cause,
-                fix="Take control_plane=compute: Compute Engine gives spot as well.",
-            ) from exc
-
-    async def _by_rest(self, request: Request, body: Mapping[str, Any]) -> str:
-        asked = {"queuedResourceId": request.made.id, "requestId": str(uuid.uuid4())}
-        path = f"{parent_of(request)}/queuedResources"
-        what = f"ask for {request.made.accelerator} in {request.zone}"
-        with translated_refusal(what, request.zone):
-            answer = await _call(
-                self._clients, "POST", path, params=asked, json=body, timeout=WRITE_SECONDS
-            )
-        return str(answer.get("name", ""))
-
-    async def _resource(self, zone: str, chip_id: str) -> "QueuedResource | None":
+    async def _resource(self, zone: str, chip_id: str) -> QueuedResource | None:
         client = await self._clients.tpu()
         name = self._name(zone, "queuedResources", chip_id)
         try:
@@ -595,7 +520,7 @@ class QueuedPlane:
         except NotFound:
             return None
 
-    async def _node(self, zone: str, node_id: str) -> "Node | None":
+    async def _node(self, zone: str, node_id: str) -> Node | None:
         client = await self._clients.tpu()
         try:
             with translated(f"look at the TPU {node_id}"):
@@ -603,10 +528,10 @@ class QueuedPlane:
         except NotFound:
             return None
 
-    async def _resources(self, zone: str) -> Sequence["QueuedResource"]:
+    async def _resources(self) -> Sequence[QueuedResource]:
         client = await self._clients.tpu()
         found: list[QueuedResource] = []
-        parent = f"projects/{self._clients.project}/locations/{zone}"
+        parent = f"projects/{self._clients.project}/locations/-"
         with strictly("list queued resources"):
             pager = await client.list_queued_resources(parent=parent, **reading())
             async for page in pager.pages:
@@ -614,10 +539,10 @@ class QueuedPlane:
                 unreachable(page.unreachable, "Queued resources")
         return found
 
-    async def _nodes(self, zone: str) -> Sequence["Node"]:
+    async def _nodes(self) -> Sequence[Node]:
         client = await self._clients.tpu()
         found: list[Node] = []
-        parent = f"projects/{self._clients.project}/locations/{zone}"
+        parent = f"projects/{self._clients.project}/locations/-"
         with strictly("list TPU nodes"):
             pager = await client.list_nodes(parent=parent, **reading())
             async for page in pager.pages:
@@ -625,25 +550,37 @@ class QueuedPlane:
                 unreachable(page.unreachable, "TPU nodes")
         return found
 
-    async def _flex(self, resource: "QueuedResource") -> Flex | None:
+    async def _flex(self, resource: QueuedResource) -> Flex | None:
         """Ask v2alpha1 of a request that may be flex-start; None where it is not or none tells."""
         if "spot" in resource or target_provisioning(resource) in {"spot", "on-demand"}:
             return None
-        known = (resource.name, when(resource.create_time))
-        if known not in self._plain:
-            try:
-                async with self._few:
-                    with strictly("look whether it is flex-start"):
-                        path, wait = resource.name, READ_SECONDS
-                        seen = parse_flex(await _call(self._clients, "GET", path, timeout=wait))
-            except OpsError:
-                return None
-            if seen.model == "FLEX_START":
-                return seen
-            if len(self._plain) >= _PLAIN:
-                self._plain.clear()
-            self._plain[known] = seen
-        return self._plain[known]
+        try:
+            with strictly("look whether it is flex-start"):
+                path = resource.name
+                return parse_flex(await _call(self._clients, "GET", path, timeout=READ_SECONDS))
+        except OpsError:
+            return None
+
+    async def _flexes(self) -> Mapping[tuple[str, str], Flex]:
+        """Ask v2alpha1 of all requests, by zone and id; nothing where it does not tell."""
+        found: dict[tuple[str, str], Flex] = {}
+        path, token = f"projects/{self._clients.project}/locations/-/queuedResources", ""
+        with suppress(OpsError):
+            while True:
+                with strictly("look which are flex-start"):
+                    page = await _call(
+                        self._clients,
+                        "GET",
+                        path,
+                        params={"pageToken": token} if token else {},
+                        timeout=READ_SECONDS,
+                    )
+                for one in page.get("queuedResources", ()):
+                    found[zone_of(one["name"]), last_of(one["name"])] = parse_flex(one)
+                token = str(page.get("nextPageToken", ""))
+                if not token:
+                    break
+        return found
 
     def _name(self, zone: str, kind: str, last: str) -> str:
         return f"projects/{self._clients.project}/locations/{zone}/{kind}/{last}"

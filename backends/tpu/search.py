@@ -4,7 +4,6 @@ Its states, in order: what serves every place is made (`ground`), what ran under
 deleted, a place is asked and looked at, what it gave that is no chip is given back, the next place.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -113,18 +112,13 @@ class Search(Pending):
 _LATE: Final = timedelta(seconds=30)
 """So long after a call without an answer, what it asked for may still come into being."""
 _GROUND_SECONDS: Final = 15.0
-_EXPIRED: Final = re.compile(r"\bvalid.?until\b", re.IGNORECASE)
-"""A request of the queue that has waited as long as it was to; source: discovery document tpu.v2,
-QueuedResourceState FAILED (revision of 2026-10)."""
 VANISHED: Final = "VANISHED"
 _GRACE: Final = timedelta(minutes=2)
 """The cloud itself ends a wait; this is for one that does not."""
 _MAKING: Final = timedelta(minutes=30)
 """A chip that is given becomes a VM; field reports of 2026: it took up to 23 minutes."""
-_SEEN: Final = timedelta(seconds=20)
-"""Within these a request that was taken may not be seen yet."""
-_SEEN_AFTER_AN_ANSWER: Final = timedelta(seconds=60)
-"""Of one whose operation is known, and did not fail: asked elsewhere, there would be two."""
+_SEEN: Final = timedelta(seconds=60)
+"""Within these a request that was taken may not be seen yet: asked elsewhere, there were two."""
 _HAVE: Final = frozenset({ChipState.RUNNING, ChipState.STOPPED})
 """In these it has, or had, its chips."""
 _HAD: Final = frozenset({ChipState.STOPPING, ChipState.SUSPENDED})
@@ -277,7 +271,7 @@ async def _look(
         return await _gone(site, kept, attempt, now), None
     if chip is None:
         if now >= _deadline(kept, attempt, None):
-            return await _ended(site, kept, TIMED_OUT, _waited(kept)), None
+            return await _timed_out(site, kept), None
         return _noted(site, kept, asked=now), _request(kept, place, now)
     if not chips.is_wanted(site, kept.blueprint, chip):
         words = f"{chip.id} is there already and was not made by this search."
@@ -295,7 +289,7 @@ async def _judged(site: Site, kept: Search, chip: Chip, now: datetime) -> Search
     if chip.state.leftover:
         return await _failed(site, kept, attempt, chip)
     if now >= _deadline(kept, attempt, chip):
-        return await _ended(site, kept, TIMED_OUT, _waited(kept))
+        return await _timed_out(site, kept)
     return kept
 
 
@@ -345,7 +339,7 @@ async def _gone(site: Site, kept: Search, attempt: Attempt, now: datetime) -> Se
     refusal = await _refusal(site, attempt)
     if refusal is not None:
         return await _refused(site, kept, refusal)
-    if now - attempt.since < (_SEEN_AFTER_AN_ANSWER if attempt.operation else _SEEN):
+    if now - attempt.since < _SEEN:
         return kept
     how = await plane.ended(zone, kept.blueprint.id, since=attempt.since)
     if how is None or how.code == "NOT_KNOWN":
@@ -359,8 +353,6 @@ async def _failed(site: Site, kept: Search, attempt: Attempt, chip: Chip) -> Sea
     """Read why a request has become a leftover before it had a chip."""
     if chip.taken_by == "user":
         return await _given(site, kept, "DELETED_ELSEWHERE", chip.why)
-    if _EXPIRED.search(chip.why):
-        return await _ended(site, kept, TIMED_OUT, chip.why)
     refusal = await _refusal(site, attempt)
     if refusal is None and meaning(chip.why):
         refusal = refusal_error(chip.why, attempt.place.zone)
@@ -389,6 +381,11 @@ async def _ended(
     return kept
 
 
+async def _timed_out(site: Site, kept: Search) -> Search:
+    minutes = kept.blueprint.wait_seconds // 60
+    return await _ended(site, kept, TIMED_OUT, f"No chip within {minutes} min.")
+
+
 async def _given(site: Site, kept: Search, outcome: str, detail: str = "") -> Search:
     """Stop at a chip, or where a person has ended the wait for it; what is left is told by it."""
     place = kept.attempts[-1].place
@@ -411,10 +408,6 @@ def _keep(site: Site, kept: Search, **said: Any) -> Search:
     return kept
 
 
-def _waited(kept: Search) -> str:
-    return f"No chip within {span(kept.blueprint.wait_seconds)}."
-
-
 _OWN: Final = frozenset({"API_DISABLED", "CLOUD_ERROR", "CLOUD_REFUSED", "PERMISSION_DENIED"})
 """What is not for lack of chips, and is the same elsewhere if nothing else stood against it."""
 _WORDS: Final = 300
@@ -423,7 +416,7 @@ _OTHERS: Final = 8
 
 
 def describe_search(kept: Search, now: datetime) -> str:
-    """Say which of several places is asked, until when, and what came of those before.
+    """Say which of several places is asked, and until when.
 
     Of a deployment that is given up or replaced: where it is being deleted.
     """
@@ -437,13 +430,18 @@ def describe_search(kept: Search, now: datetime) -> str:
     if not last.outcome:
         until = last.since + timedelta(seconds=kept.blueprint.wait_seconds)
         said += f", until {until:%H:%M} UTC" if until > now else ", its time is over"
-    before = "; ".join(f"{one.place}: {one.outcome}" for one in _over(kept))
-    return f"{said}. So far: {before}" if before else said
+    return said
 
 
 def history(kept: Search) -> tuple[str, ...]:
     """Say of every place that gave no chip, in order, what stood against it and in whose words."""
-    return tuple(_line(one) for one in _over(kept))
+    lines = []
+    for one in kept.attempts:
+        if one.outcome not in {"", GIVEN}:
+            words = one.detail if len(one.detail) <= _WORDS else f"{one.detail[:_WORDS]} […]"
+            left = "" if one.returned else " It is not seen to be given back."
+            lines.append(f"{one.place}: {one.outcome}. {words}{left}".rstrip())
+    return tuple(lines)
 
 
 def search_failure(kept: Search, others: Sequence[str] = ()) -> Failure:
@@ -461,15 +459,6 @@ def search_failure(kept: Search, others: Sequence[str] = ()) -> Failure:
     )
 
 
-def span(seconds: float) -> str:
-    """Say how long.
-
-    >>> span(5400), span(45)
-    ('90 min', '45 s')
-    """
-    return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
-
-
 def _fixes(kept: Search, code: str, others: Sequence[str]) -> Iterator[str]:
     if code == NoCapacity.code:
         more = "give more zones (get_zones_with_available_quota)"
@@ -480,13 +469,3 @@ def _fixes(kept: Search, code: str, others: Sequence[str]) -> Iterator[str]:
             " a longer zone_wait_minutes, or take a -spot or -flex target."
         )
     yield from (one.fix for one in kept.attempts if one.fix and one.outcome != NoCapacity.code)
-
-
-def _over(kept: Search) -> list[Attempt]:
-    return [one for one in kept.attempts if one.outcome and one.outcome != GIVEN]
-
-
-def _line(attempt: Attempt) -> str:
-    words = attempt.detail if len(attempt.detail) <= _WORDS else f"{attempt.detail[:_WORDS]} […]"
-    left = "" if attempt.returned else " It is not seen to be given back."
-    return f"{attempt.place}: {attempt.outcome}. {words}{left}".rstrip()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import anyio
 from google.cloud.tpu_v2 import TpuAsyncClient
@@ -18,14 +18,6 @@ from backends.tpu.planes import ControlPlane, PlaneKind, Provisioning
 from core.records import Target
 from planner.places import Place as Offered
 from planner.places import places
-
-if TYPE_CHECKING:
-    from google.cloud.compute_v1 import (
-        InstancesClient,
-        MachineTypesClient,
-        NetworksClient,
-        ZoneOperationsClient,
-    )
 
 
 def vm_id(name: str) -> str:
@@ -61,31 +53,12 @@ class Clients(GoogleClients):
         """Nodes and queued resources."""
         return await self.client(TpuAsyncClient)
 
-    async def instances(self) -> "InstancesClient":
-        """Instances of Compute Engine."""
-        return cast("InstancesClient", await self.compute("instances", "Instances"))
-
-    async def zone_operations(self) -> "ZoneOperationsClient":
-        """What goes on in a zone of Compute Engine, and what went on."""
-        found = await self.compute("zone_operations", "ZoneOperations")
-        return cast("ZoneOperationsClient", found)
-
-    async def machine_types(self) -> "MachineTypesClient":
-        """Which machines a zone has."""
-        return cast("MachineTypesClient", await self.compute("machine_types", "MachineTypes"))
-
-    async def networks(self) -> "NetworksClient":
-        """Networks of the project."""
-        return cast("NetworksClient", await self.compute("networks", "Networks"))
-
-    async def compute(self, service: str, name: str) -> Any:
-        """Return the client of a service of Compute Engine, opened when first asked for."""
+    async def compute(self, name: str) -> Any:
+        """Return a client of Compute Engine, such as `Instances`, opened when first asked for."""
         if name not in self._open:
             plane, credentials = await self.plane(), await self.credentials()
             host = plane.http if plane else ""
-            made = await anyio.to_thread.run_sync(
-                compute_client.client, service, name, credentials, host
-            )
+            made = await anyio.to_thread.run_sync(compute_client.client, name, credentials, host)
             self._open.setdefault(name, made)
         return self._open[name]
 

@@ -22,7 +22,6 @@ from backends.tpu.chips import (
     chip_of,
     deployment_record,
     expires_at,
-    has_tls,
     is_internal,
     list_chips,
     url_of,
@@ -55,7 +54,6 @@ from core.records import Access, Deployment, Failure, Phase, State
 from core.reply import note
 from logs.boot import COMPILING, WARMING, boot_of, phase_of
 from logs.failures import died_of, evidence
-from logs.read import Line
 from planner.boot import boot
 from planner.flags import Flags
 from planner.places import accelerator
@@ -114,37 +112,6 @@ def _by_itself(chip: Chip | None) -> str:
     return {"service": "PREEMPTED", "user": "DELETED_ELSEWHERE"}.get(chip.taken_by, "NOT_KNOWN")
 
 
-def script_failed(seen: Look, said: ScriptLine) -> Failure:
-    """Say what its startup script could not do; the VM bills on."""
-    bills_on(seen)
-    lines = evidence([said.message])
-    return Failure(
-        code="BOOT_FAILED",
-        cause=f"Its VM could not begin to serve: {said.message or 'its script does not say why.'}",
-        fix="Call get_logs for the log of its startup script; correct the cause, then"
-        " destroy_vllm and deploy_vllm again.",
-        evidence=lines,
-    )
-
-
-def engine_failed(seen: Look, said: ScriptLine, lines: Sequence[str]) -> Failure:
-    """Say why its engine ended, as its own last lines tell; the VM bills on."""
-    bills_on(seen)
-    match = _EXIT.search(said.message) if said.phase == ENDED else None
-    status = int(match[1]) if match else None
-    # docker says 128 + the signal's number
-    return died_of(128 - status if status and status > 128 else status, lines)
-
-
-def bills_on(seen: Look) -> None:
-    """Note that nothing serves, and what is paid all the same."""
-    paid = chips.at_a_price(seen.site, seen.chip)
-    note(
-        f"The VM of {seen.name} runs on and bills, {paid}, though nothing serves there:"
-        " call destroy_vllm, or deploy_vllm with what is corrected."
-    )
-
-
 _SILENT: Final = timedelta(minutes=10)
 """A VM tells that it boots within a minute or two."""
 _MESSAGE: Final = 200
@@ -164,7 +131,7 @@ async def status_while_running(seen: Look) -> Deployment:
             return deployment_record(seen, State.READY, since)
     elif has_answered(seen, told):
         return deployment_record(seen, State.READY, since)
-    elif _is_up(told):
+    elif (last and last.phase == READY) or boot_of(told.boot).started:  # worth asking the model
         silence = await probe_model(seen, told)
         state = State.LOADING if silence else State.READY
         phase = Phase(name=WARMING, since=since) if silence else None
@@ -189,17 +156,29 @@ async def _heard(seen: Look) -> VmLog:
     return await or_note(lambda: logs.read_newest_boot(seen.site, chip), told)
 
 
-def _is_up(told: VmLog) -> bool:
-    """Whether it is worth asking the model."""
-    ready = told.last is not None and told.last.phase == READY
-    return ready or boot_of(told.boot).started
-
-
 def _failed(seen: Look, last: ScriptLine, told: VmLog) -> Deployment:
-    lines = [line.text for line in told.boot]
-    failure: Failure = (
-        script_failed(seen, last) if last.phase == FAILED else engine_failed(seen, last, lines)
+    """Say what its startup script could not do, or why its engine ended; the VM bills on."""
+    hourly = chips.usd_per_hour(seen.site, seen.chip)
+    paid = "at a price nobody knows" if hourly is None else f"at ${hourly:.2f} an hour"
+    note(
+        f"The VM of {seen.name} runs on and bills, {paid}, though nothing serves there:"
+        " call destroy_vllm, or deploy_vllm with what is corrected."
     )
+    if last.phase == FAILED:
+        why = last.message or "its script does not say why."
+        failure = Failure(
+            code="BOOT_FAILED",
+            cause=f"Its VM could not begin to serve: {why}",
+            fix="Call get_logs for the log of its startup script; correct the cause, then"
+            " destroy_vllm and deploy_vllm again.",
+            evidence=evidence([last.message]),
+        )
+    else:
+        match = _EXIT.search(last.message)
+        code = int(match[1]) if match else None
+        # docker says 128 + the signal's number
+        signal = 128 - code if code and code > 128 else code
+        failure = died_of(signal, [line.text for line in told.boot])
     return deployment_record(seen, State.FAILED, last.at, failure=failure)
 
 
@@ -210,28 +189,18 @@ def _phase(seen: Look, told: VmLog) -> Phase:
         return Phase(name=BOOTING, since=seen.begun)
     if lines and (last is None or last.phase in {ENGINE, READY}):
         phase = phase_of(lines)
-        detail = _compiling(seen, lines) if phase.name == COMPILING else phase.detail
+        if phase.name != COMPILING:
+            return phase
+        # Minutes without a line are normal there: it is said how many there usually are.
+        graphs = boot_of(lines).compiled
+        done = f"{graphs} graphs so far; the total is not reported" if graphs else ""
+        detail = "; ".join(part for part in (done, _foreseen(seen)) if part)
         return phase.model_copy(update={"detail": detail})
-    return _of_the_script(told, last) if last else Phase(name=BOOTING, since=seen.begun)
-
-
-def _of_the_script(told: VmLog, last: ScriptLine) -> Phase:
-    """Name its step; one that is tried again goes on since it was tried first."""
-    since = last.at
-    for said in reversed([one for one in told.script if one.phase != CERTIFICATE]):
-        if said.phase != last.phase:
-            break
-        since = said.at
-    name = SCRIPT.get(last.phase, last.phase)
+    if last is None:
+        return Phase(name=BOOTING, since=seen.begun)
     is_command = last.phase in {ENGINE, READY} and not last.is_again
-    return Phase(name=name, since=since, detail="" if is_command else last.message[:_MESSAGE])
-
-
-def _compiling(seen: Look, lines: Sequence[Line]) -> str:
-    """Say that minutes without a line are normal there, and how many there usually are."""
-    graphs = boot_of(lines).compiled
-    done = f"{graphs} graphs so far; the total is not reported" if graphs else ""
-    return "; ".join(part for part in (done, _foreseen(seen)) if part)
+    detail = "" if is_command else last.message[:_MESSAGE]
+    return Phase(name=SCRIPT.get(last.phase, last.phase), since=last.at, detail=detail)
 
 
 def _foreseen(seen: Look) -> str:
@@ -280,14 +249,6 @@ async def read_status(
     if kept and kept.placed is None:
         return _searched(seen, kept)
     return await _by_its_chip(seen)
-
-
-def status_unknown(
-    site: Site, kept: Search | None, chip: Chip | None, why: CloudError, *, now: datetime
-) -> Deployment:
-    """Say of a deployment that there is one, and why nothing is known of it."""
-    failure = Failure(code=why.code, cause=f"{why.summary} {why.cause}".strip(), fix=why.fix)
-    return deployment_record(Look(site, kept, chip, now), State.UNKNOWN, now, failure=failure)
 
 
 def _searched(seen: Look, kept: Search) -> Deployment:
@@ -359,8 +320,11 @@ async def list_deployments(site: Site) -> Sequence[Deployment]:
         except NotAuthenticated:
             raise
         except CloudError as exc:  # one that cannot be looked at must not hide the others
-            note(f"{name}: {exc.summary} {exc.cause}".strip())
-            return status_unknown(site, kept, chip, exc, now=datetime.now(UTC))
+            words = f"{exc.summary} {exc.cause}".strip()
+            note(f"{name}: {words}")
+            now, why = datetime.now(UTC), Failure(code=exc.code, cause=words, fix=exc.fix)
+            seen = Look(site, kept, chip, now)
+            return deployment_record(seen, State.UNKNOWN, now, failure=why)
 
     return await side_by_side([lambda name=name: look(name) for name in names])  # type: ignore[misc]  # mypy knows no lambda's default
 
@@ -387,7 +351,6 @@ async def predicted(site: Site, name: str) -> Prediction | None:
 
 
 _TLS: Final = "HTTPS with a certificate of its VM's own, the only one that is trusted for it"
-_PLAIN: Final = "plain HTTP, which whoever is on the way can read, the key included"
 _OPEN: Final = "a proxy lets through what the key opens, and /health and /ping without one"
 _KNOWN_SECONDS: Final = 300.0
 
@@ -404,7 +367,7 @@ async def access_to(site: Site, name: str) -> Access:
     seen = Look(site, site.records.get(name), chip, datetime.now(UTC))
     if chip is None or chip.state is not ChipState.RUNNING:
         _not_yet(seen, "has no VM that runs")
-    return await access_of(seen, await _certificate(site, chip) if _is_direct(seen) else None)
+    return await access_of(seen, None if is_internal(seen.spec) else await _certificate(site, chip))
 
 
 async def access_of(seen: Look, certificate: str | None) -> Access:
@@ -419,16 +382,16 @@ async def access_of(seen: Look, certificate: str | None) -> Access:
         _through_a_tunnel(seen, seen.chip)
     if url is None:
         _not_yet(seen, "has no address")
-    if certificate is None and _is_direct(seen):
+    if certificate is None:
         _not_yet(seen, "has published no certificate")
     let_in = await or_note(lambda: firewall.let_in(site, seen.name), None)
     return Access(
         base_url=url,
         api_key=await secrets.read(site, site.key_secret(seen.name)),
         certificate=certificate,
-        certificate_command=_certificate_command(seen) if certificate else "",
+        certificate_command=_certificate_command(seen),
         header_commands={KEY_HEADER: _key_command(seen)},
-        protection=f"{_TLS if certificate else _PLAIN}; {firewall.described(let_in)}; {_OPEN}.",
+        protection=f"{_TLS}; {firewall.described(let_in)}; {_OPEN}.",
     )
 
 
@@ -465,16 +428,10 @@ def _key(chip: Chip) -> str:
     return f"{chip.place} {chip.id} {chip.external_ip} {chip.created_at}"
 
 
-def _is_direct(seen: Look) -> bool:
-    """Whether it is spoken to by TLS, at its own address."""
-    return has_tls(seen.kept, seen.spec) and not is_internal(seen.spec)
-
-
 def _through_a_tunnel(seen: Look, chip: Chip) -> NoReturn:
-    scheme = "https" if has_tls(seen.kept, seen.spec) else "http"
     raise NotReady(
         f"{seen.name} lets nobody in from outside its VM (access=internal).",
-        fix=f"Run `{tunnel(seen, chip)}` and, while it runs, ask {scheme}://localhost:{PORT}"
+        fix=f"Run `{tunnel(seen, chip)}` and, while it runs, ask http://localhost:{PORT}"
         f" with the key that `{_key_command(seen)}` prints; or deploy it with access=private.",
     )
 

@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, NamedTuple
 
 from backends import container
 from backends.container import (
@@ -36,7 +36,7 @@ from backends.tpu.site import Site, key_secret, vm_id
 from core import settings
 from core.errors import InvalidArgument
 from core.records import DeploymentSpec, ModelShape, Record
-from planner.boot import boot, file_bytes
+from planner.boot import file_bytes
 from planner.flags import Flags, most_tokens_of_an_item
 from planner.model import is_path
 from planner.places import Implementation, upstream_doubts
@@ -105,20 +105,6 @@ class Run(Record):
     most_minutes: int
 
 
-class Boot(Record):
-    """How long a boot is given at least before it is called slow."""
-
-    least_seconds: int
-    unknown_seconds: int
-
-
-class Limits(Record):
-    """What names may be."""
-
-    zone: str
-    network: str
-
-
 class Docker(Record):
     """How containers are run."""
 
@@ -153,8 +139,6 @@ class Rules(Record):
     disk: Disk
     wait: Wait
     run: Run
-    boot: Boot
-    limits: Limits
     docker: Docker
     cache: Cache
     hub: HubCache
@@ -189,7 +173,7 @@ def network_of(spec: DeploymentSpec) -> tuple[str, str]:
     """
     network, slash, subnetwork = (spec.network or "default").partition("/")
     named = (network, subnetwork) if slash else (network,)
-    if not all(re.fullmatch(rules().limits.network, name) for name in named):
+    if not all(re.fullmatch(_NETWORK, name) for name in named):
         raise InvalidArgument(
             f"{spec.network} names no network.", fix="Give network=NETWORK or NETWORK/SUBNETWORK."
         )
@@ -217,16 +201,8 @@ def run_minutes(spec: DeploymentSpec, place: Offered) -> int:
     return minutes
 
 
-class Weights(Record):
-    """Where they come from."""
-
-    kind: Literal["hub", "baked"]
-    """A row of `planner/boot.toml`."""
-    env: dict[str, str] = {}
-
-
-def weights_of(spec: DeploymentSpec) -> Weights:
-    """Say where the weights come from.
+def _is_baked(spec: DeploymentSpec) -> bool:
+    """Whether the weights come with the image; else they come from the Hub.
 
     Raises:
         InvalidArgument: A VM with chips does not read them from there, or an image is missing.
@@ -237,21 +213,19 @@ def weights_of(spec: DeploymentSpec) -> Weights:
             f"A VM with TPUs does not see {spec.model}, a folder of this machine.",
             fix="Give a Hub id, or bake the files into an image (weights=baked, image=…).",
         )
-    if location == "hub":
-        return Weights(kind="hub")
-    if location != "baked":
+    if location not in {"hub", "baked"}:
         raise InvalidArgument(
             f"VMs with TPUs do not read {location} here: its files would have to be copied"
             " to the VM first.",
             fix="Leave weights out: the VM fetches them from the Hugging Face Hub; or bake"
             " them into an image (weights=baked, image=…).",
         )
-    if not spec.image:
+    if location == "baked" and not spec.image:
         raise InvalidArgument(
             "Weights that are baked into an image need the image.",
             fix="Give image=REGION-docker.pkg.dev/PROJECT/REPOSITORY/NAME@sha256:…",
         )
-    return Weights(kind="baked", env={"HF_HUB_OFFLINE": "1"})
+    return location == "baked"
 
 
 _PLANES: Final[dict[str, tuple[PlaneKind, ...]]] = {
@@ -265,70 +239,38 @@ _REASONS: Final = {
     "queued": "Only the queue of Cloud TPU is asked, as control_plane=queued says.",
     "compute": "Only Compute Engine is asked, as control_plane=compute says.",
 }
+_ZONE: Final = r"[a-z]+-[a-z]+[0-9]{1,2}-[a-z][a-z0-9]{0,5}"
+_NETWORK: Final = r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?"
 
 
-class Searched(Record):
-    """The order of a search."""
+def _planes(spec: DeploymentSpec, *, on_node: bool) -> tuple[tuple[PlaneKind, ...], str]:
+    """Return who is asked, and why; `on_node`: what is served finds room on a node of the queue."""
+    kinds, reason = _PLANES[spec.control_plane], _REASONS[spec.control_plane]
+    if on_node or "queued" not in kinds:
+        return kinds, reason
+    what = f"{spec.model} does not fit"
+    if spec.boot_disk_gb:
+        what = f"boot_disk_gb={spec.boot_disk_gb} cannot be had"
+    why = (
+        f"{what} on a node of the queue, whose disk of {rules().disk.node_gb} GB is as large"
+        " as it is but for flex-start."
+    )
+    if kinds == ("queued",):
+        raise InvalidArgument(
+            why, fix="Take control_plane=compute, whose disk is as large as it is to be."
+        )
+    return ("compute",), f"Only Compute Engine is asked: {why}"
 
-    places: tuple[Place, ...]
-    reason: str
-    wait_seconds: int
-    doubts: tuple[str, ...] = ()
 
-
-def has_small_disk(site: Site, spec: DeploymentSpec) -> bool:
-    """Whether a VM may be a node whose disk cannot be chosen: flex-start's can."""
-    return "queued" in _PLANES[spec.control_plane] and site.provisioning != "flex-start"
-
-
-def searched(site: Site, spec: DeploymentSpec, *, on_node: bool) -> Searched:
-    """Return the places; `on_node`: what is served finds room on a node of the queue.
-
-    Raises:
-        InvalidArgument: A zone is none, or no place is left.
-    """
+def _zones(site: Site, spec: DeploymentSpec) -> tuple[str, ...]:
     zones = tuple(dict.fromkeys(spec.zones or (site.clients.region, *site.offered.regions)))
     for zone in zones:
-        if not re.fullmatch(rules().limits.zone, zone):
+        if not re.fullmatch(_ZONE, zone):
             raise InvalidArgument(
                 f"{zone} is no zone of Google Cloud.",
                 fix="Give zones such as us-east5-b, in zones or GOOGLE_CLOUD_ZONE.",
             )
-    kinds, reason = _PLANES[spec.control_plane], _REASONS[spec.control_plane]
-    if "queued" in kinds and not on_node:
-        what = f"{spec.model} does not fit"
-        if spec.boot_disk_gb:
-            what = f"boot_disk_gb={spec.boot_disk_gb} cannot be had"
-        why = (
-            f"{what} on a node of the queue, whose disk of {rules().disk.node_gb} GB is as large"
-            " as it is but for flex-start."
-        )
-        kinds, reason = kinds[:-1], f"Only Compute Engine is asked: {why}"
-        if not kinds:
-            raise InvalidArgument(
-                why, fix="Take control_plane=compute, whose disk is as large as it is to be."
-            )
-    places = tuple(Place(zone, kind) for zone in zones for kind in kinds)
-    usual = rules().wait.alone_seconds if len(places) == 1 else rules().wait.each_seconds
-    wait = spec.zone_wait_minutes * 60 if spec.zone_wait_minutes else usual
-    doubts, most = list(_unknown(site, zones)), FLEX_WAIT_SECONDS[1]
-    if site.provisioning == "flex-start" and "compute" in kinds and wait > most:
-        doubts.append(
-            f"Compute Engine keeps a request for {most // 60} minutes at most: its places are"
-            " waited for so long."
-        )
-    return Searched(places=places, reason=reason, wait_seconds=wait, doubts=tuple(doubts))
-
-
-def _unknown(site: Site, zones: tuple[str, ...]) -> Iterator[str]:
-    """Name zones that the data does not have; the cloud knows more, so they are asked."""
-    unknown = [zone for zone in zones if zone not in site.offered.regions]
-    if unknown:
-        how = "" if site.provisioning == "on-demand" else f" as {site.provisioning}"
-        yield (
-            f"{', '.join(unknown)}: not known to give {site.accelerator}{how};"
-            " get_zones_with_available_quota shows what can be seen of zones."
-        )
+    return zones
 
 
 ENGINE_PORT: Final = 8001
@@ -343,54 +285,6 @@ _SPREADING: Final = {
 }
 
 
-class Serving(Record):
-    """vLLM on one VM."""
-
-    spec: DeploymentSpec
-    """With every flag as it is passed on."""
-    container: Container
-    boot_seconds: float
-    """The slowest boot that is foreseen, from the VM to the first answer."""
-    disk_gb: int
-    """Where the disk's size can be chosen."""
-    on_node: bool
-    """Whether image and weights find room on a node of the queue, whose disk is given."""
-    doubts: tuple[str, ...] = ()
-
-
-def serving(
-    spec: DeploymentSpec, model: ModelShape, place: Offered, *, hf_token: bool, small_disk: bool
-) -> Serving:
-    """Decide how vLLM serves a model; `small_disk`: some VM's disk cannot be chosen.
-
-    Raises:
-        InvalidArgument: The chips or the model cannot take the spec.
-    """
-    weights = weights_of(spec)
-    whole = with_flags(spec, model, place.count)
-    room = _room(weights, model, place, small_disk=small_disk)
-    if spec.boot_disk_gb:
-        room = _chosen_disk(spec.boot_disk_gb, weights, model, small_disk=small_disk)
-    fetch = weights.kind == "hub"
-    secrets = {"VLLM_API_KEY": key_secret(spec.name)}
-    return Serving(
-        spec=whole,
-        container=Container(
-            image=spec.image or rules().engine.image,
-            command=("vllm",),
-            args=vllm_arguments(whole, spec.model, host=LOOPBACK, port=ENGINE_PORT),
-            env={**weights.env, **_environment(place, room, fetch=fetch), **spec.variables},
-            secrets={**secrets, "HF_TOKEN": HF_SECRET} if fetch and hf_token else secrets,
-            port=PORT,
-            health="/health",
-        ),
-        boot_seconds=_boot_seconds(whole, model, place, weights),
-        disk_gb=room.disk_gb,
-        on_node=room.on_node,
-        doubts=(*_doubts_serving(whole, model, place), *room.doubts),
-    )
-
-
 def with_flags(spec: DeploymentSpec, model: ModelShape, chips: int) -> DeploymentSpec:
     """Fill in what chips and model ask for; what is filled in already stays.
 
@@ -401,7 +295,8 @@ def with_flags(spec: DeploymentSpec, model: ModelShape, chips: int) -> Deploymen
     changes: dict[str, object] = {"tensor_parallel_size": chips}
     item = most_tokens_of_an_item(model, Flags.of(spec))
     if item:
-        batched = _batched(spec)
+        own = flag_value(spec.engine_args, _BATCHED)
+        batched = int(own) if own and own.isdecimal() else spec.max_num_batched_tokens
         if batched is None:
             changes["max_num_batched_tokens"] = rules().multimodal.max_num_batched_tokens
         elif batched < item:
@@ -412,11 +307,6 @@ def with_flags(spec: DeploymentSpec, model: ModelShape, chips: int) -> Deploymen
             )
         changes["engine_args"] = (*spec.engine_args, *_images(spec, model))
     return spec.model_copy(update=changes)
-
-
-def _batched(spec: DeploymentSpec) -> int | None:
-    own = flag_value(spec.engine_args, _BATCHED)
-    return int(own) if own and own.isdecimal() else spec.max_num_batched_tokens
 
 
 def _images(spec: DeploymentSpec, model: ModelShape) -> Iterator[str]:
@@ -439,48 +329,52 @@ def _refuse_spread(spec: DeploymentSpec, chips: int) -> None:
         )
 
 
-class _Room(Record):
+class _Room(NamedTuple):
+    """Where image and weights lie."""
+
     disk_gb: int
+    """Where the disk's size can be chosen."""
     in_memory: bool = False
     on_node: bool = True
-    doubts: tuple[str, ...] = ()
+    """Whether they find room on a node of the queue, whose disk is given."""
+    doubt: str = ""
 
 
-def _room(weights: Weights, model: ModelShape, place: Offered, *, small_disk: bool) -> _Room:
-    """Say where image and weights lie: on the disk, or where that is too small in memory."""
+def _room(
+    spec: DeploymentSpec, model: ModelShape, place: Offered, *, baked: bool, small_disk: bool
+) -> _Room:
+    """Choose the disk; `small_disk`: on some VM it is given, and weights may lie in memory."""
     disk = rules().disk
+    if spec.boot_disk_gb:
+        doubt = ""
+        if not baked and size_known(model):
+            needed = math.ceil(disk.image_gb + file_bytes(model) / 1e9)
+            if spec.boot_disk_gb < needed:
+                doubt = (
+                    f"boot_disk_gb={spec.boot_disk_gb} is less than the {needed} GB of image and"
+                    " weights: the VM would be paid for and end with a full disk."
+                )
+        return _Room(spec.boot_disk_gb, on_node=not small_disk, doubt=doubt)
     if not size_known(model):
         doubt = (
             f"How large {model.model} is, is not known: a disk of {disk.unknown_gb} GB is planned;"
             f" a node of the queue has {disk.node_gb} GB, whatever is planned."
         )
-        return _Room(disk_gb=disk.unknown_gb, doubts=(doubt,))
+        return _Room(disk.unknown_gb, doubt=doubt)
     weights_gb = file_bytes(model) / 1e9
     needed = math.ceil(disk.image_gb + weights_gb + disk.spare_gb)
     chosen = max(disk.least_gb, needed)
     if not small_disk or needed <= disk.node_gb:
-        return _Room(disk_gb=chosen)
+        return _Room(chosen)
     memory_gb = (place.largest_ram_gib or 0) * 1.073741824 / 2  # what Linux gives /dev/shm
-    if weights.kind != "hub" or weights_gb > memory_gb:
-        return _Room(disk_gb=chosen, on_node=False)
+    if baked or weights_gb > memory_gb:
+        return _Room(chosen, on_node=False)
     doubt = (
         f"The weights, {weights_gb:.0f} GB, are kept in the VM's memory (/dev/shm): a node of the"
         f" queue has a disk of {disk.node_gb} GB that cannot be larger. After a reboot they are"
         " fetched again."
     )
-    return _Room(disk_gb=chosen, in_memory=True, doubts=(doubt,))
-
-
-def _chosen_disk(disk_gb: int, weights: Weights, model: ModelShape, *, small_disk: bool) -> _Room:
-    """Take the disk that is asked for; where its size cannot be chosen it is not had."""
-    disk = rules().disk
-    doubts: tuple[str, ...] = ()
-    if weights.kind == "hub" and size_known(model):
-        needed = math.ceil(disk.image_gb + file_bytes(model) / 1e9)
-        if disk_gb < needed:
-            short = f"boot_disk_gb={disk_gb} is less than the {needed} GB of image and weights"
-            doubts = (f"{short}: the VM would be paid for and end with a full disk.",)
-    return _Room(disk_gb=disk_gb, on_node=not small_disk, doubts=doubts)
+    return _Room(chosen, in_memory=True, doubt=doubt)
 
 
 def _environment(place: Offered, room: _Room, *, fetch: bool) -> dict[str, str]:
@@ -493,17 +387,7 @@ def _environment(place: Offered, room: _Room, *, fetch: bool) -> dict[str, str]:
     return {**compiled, "HF_HOME": f"{home}/hub", **own}
 
 
-def _boot_seconds(
-    spec: DeploymentSpec, model: ModelShape, place: Offered, weights: Weights
-) -> float:
-    given = rules().boot
-    if not size_known(model):
-        return given.unknown_seconds
-    foreseen = boot(model, place, Flags.of(spec), weights_from=weights.kind)
-    return max(given.least_seconds, foreseen.seconds.high)
-
-
-def _doubts_serving(spec: DeploymentSpec, model: ModelShape, place: Offered) -> Iterator[str]:
+def _doubts_of_serving(spec: DeploymentSpec, model: ModelShape, place: Offered) -> Iterator[str]:
     chosen: Implementation = (
         "vllm" if spec.variables.get("MODEL_IMPL_TYPE") == "vllm" else "default"
     )
@@ -534,15 +418,17 @@ def blueprint(
     """
     _refuse(spec, model)
     offered, generation = site.offered, generation_of(site.offered)
-    minutes = run_minutes(spec, offered)
-    token = bool(site.settings.hf_token) if hf_token is None else hf_token
-    small = has_small_disk(site, spec)
-    served = serving(spec, model, offered, hf_token=token, small_disk=small)
-    search = searched(site, spec, on_node=served.on_node)
-    whole = served.spec.model_copy(update={"ttl_minutes": minutes})
+    minutes, baked = run_minutes(spec, offered), _is_baked(spec)
+    whole = with_flags(spec, model, offered.count).model_copy(update={"ttl_minutes": minutes})
+    small = "queued" in _PLANES[spec.control_plane] and site.provisioning != "flex-start"
+    room = _room(spec, model, offered, baked=baked, small_disk=small)
+    kinds, reason = _planes(spec, on_node=room.on_node)
+    places = tuple(Place(zone, kind) for zone in _zones(site, spec) for kind in kinds)
+    usual = rules().wait.alone_seconds if len(places) == 1 else rules().wait.each_seconds
     network, subnetwork = network_of(spec)
     project = site.clients.project if site.clients.configured else NO_PROJECT
-    return Blueprint(
+    token = bool(site.settings.hf_token) if hf_token is None else hf_token
+    made = Blueprint(
         spec=whole,
         id=vm_id(spec.name),
         labels={
@@ -560,36 +446,64 @@ def blueprint(
         runtime_version=generation.runtime_version,
         image=generation.image,
         disk_type=generation.disk_type,
-        places=search.places,
-        reason=search.reason,
-        wait_seconds=search.wait_seconds,
+        places=places,
+        reason=reason,
+        wait_seconds=spec.zone_wait_minutes * 60 if spec.zone_wait_minutes else usual,
         run_seconds=minutes * 60 or None,
-        disk_gb=served.disk_gb,
+        disk_gb=room.disk_gb,
         network=network,
         subnetwork=subnetwork,
-        external_ip=_has_external_ip(spec),
+        # Without an address of its own nothing outside Google is reached, but by a NAT of theirs.
+        external_ip=not (spec.access == "internal" and spec.network),
         opened=spec.access != "internal",
         anybody=spec.access == "public",
-        tls=spec.access != "internal",
-        container=served.container,
-        boot_seconds=served.boot_seconds,
-        doubts=(*search.doubts, *served.doubts, *_doubts_drawing(whole, search, served)),
+        container=_container(whole, offered, room, baked=baked, token=token),
+    )
+    doubts = (*_doubts_of_places(site, made, room), *_doubts_of_serving(whole, model, offered))
+    return made.model_copy(update={"doubts": doubts})
+
+
+def _container(
+    spec: DeploymentSpec, place: Offered, room: _Room, *, baked: bool, token: bool
+) -> Container:
+    secrets = {"VLLM_API_KEY": key_secret(spec.name)}
+    offline = {"HF_HUB_OFFLINE": "1"} if baked else {}
+    return Container(
+        image=spec.image or rules().engine.image,
+        command=("vllm",),
+        args=vllm_arguments(spec, spec.model, host=LOOPBACK, port=ENGINE_PORT),
+        env={**offline, **_environment(place, room, fetch=not baked), **spec.variables},
+        secrets={**secrets, "HF_TOKEN": HF_SECRET} if token and not baked else secrets,
+        port=PORT,
+        health="/health",
     )
 
 
-def _has_external_ip(spec: DeploymentSpec) -> bool:
-    """Say no only inside a network of one's own: without one nothing outside Google is reached."""
-    return not (spec.access == "internal" and spec.network)
-
-
-def _doubts_drawing(spec: DeploymentSpec, search: Searched, served: Serving) -> Iterator[str]:
-    if not _has_external_ip(spec):
+def _doubts_of_places(site: Site, made: Blueprint, room: _Room) -> Iterator[str]:
+    """Say what is not certain of zones, network and disk; the cloud knows more zones."""
+    spec, asked = made.spec, dict.fromkeys(place.zone for place in made.places)
+    unknown = [zone for zone in asked if zone not in site.offered.regions]
+    if unknown:
+        how = "" if site.provisioning == "on-demand" else f" as {site.provisioning}"
+        yield (
+            f"{', '.join(unknown)}: not known to give {site.accelerator}{how};"
+            " get_zones_with_available_quota shows what can be seen of zones."
+        )
+    most, compute = FLEX_WAIT_SECONDS[1], any(one.plane == "compute" for one in made.places)
+    if site.provisioning == "flex-start" and compute and made.wait_seconds > most:
+        yield (
+            f"Compute Engine keeps a request for {most // 60} minutes at most: its places are"
+            " waited for so long."
+        )
+    if not made.external_ip:
         yield (
             f"The VM has no address of its own: {spec.network} needs Cloud NAT, or neither Docker"
             " Hub nor the Hugging Face Hub is reached."
         )
-    if not served.on_node:
-        yield search.reason
+    if not room.on_node:
+        yield made.reason
+    if room.doubt:
+        yield room.doubt
 
 
 def _refuse(spec: DeploymentSpec, model: ModelShape) -> None:
@@ -635,11 +549,14 @@ def docker_arguments(made: Blueprint) -> tuple[str, ...]:
     """Return what stands between `docker run` and the image; secrets by the names of variables."""
     chosen, container = rules().docker, made.container
     memory, folder = chosen.memory_folder.rpartition("/")[0], chosen.folder
+    # A log that cannot be reached must not keep the engine waiting.
+    logged = (f"gcp-project={made.project}", "labels=deployment", "mode=non-blocking")
     mounted = (f"{memory}:{memory}", f"{folder}/cache:{rules().cache.mount_path}")
     return (
         *("--name", made.id, "--label", f"deployment={made.spec.name}"),
         *("--privileged", "--net=host", f"--shm-size={chosen.shm_size}", "--restart=no"),
-        *_logged(made),
+        "--log-driver=gcplogs",
+        *(word for one in logged for word in ("--log-opt", one)),
         *(word for folder in mounted for word in ("-v", folder)),
         *(word for pair in as_assignments(container.env) for word in ("-e", pair)),
         *(word for variable in container.secrets for word in ("-e", variable)),
@@ -653,13 +570,13 @@ def guard_of(made: Blueprint) -> Container:
         rules().guard.image,
         port=made.container.port,
         engine_port=ENGINE_PORT,
-        tls=tls if made.tls else None,
+        tls=tls if made.opened else None,
     )
 
 
 def guard_arguments(made: Blueprint) -> tuple[str, ...]:
     """Return what stands between `docker run` and the proxy's image; it writes in memory alone."""
-    mounted = ("-v", f"{rules().docker.folder}/tls:{TLS_FOLDER}:ro") if made.tls else ()
+    mounted = ("-v", f"{rules().docker.folder}/tls:{TLS_FOLDER}:ro") if made.opened else ()
     return (
         *("--name", f"{made.id}-guard", "--net=host", "--restart=always", "--read-only"),
         *("--tmpfs", "/tmp", "--security-opt", "no-new-privileges", *mounted),  # noqa: S108
@@ -673,12 +590,6 @@ def container_command(made: Blueprint) -> tuple[str, ...]:
     return (*made.container.command, *made.container.args)
 
 
-def _logged(made: Blueprint) -> tuple[str, ...]:
-    """A log that cannot be reached must not keep the engine waiting."""
-    options = (f"gcp-project={made.project}", "labels=deployment", "mode=non-blocking")
-    return ("--log-driver=gcplogs", *(word for one in options for word in ("--log-opt", one)))
-
-
 def _decided(made: Blueprint, image: str) -> Iterable[str]:
     secrets, container = made.container.secrets, made.container
     words = {
@@ -688,7 +599,7 @@ def _decided(made: Blueprint, image: str) -> Iterable[str]:
         "KEY_SECRET": secrets["VLLM_API_KEY"],
         "TOKEN_SECRET": secrets.get("HF_TOKEN", ""),
         "PORT": str(container.port),
-        "TLS": "yes" if made.tls else "no",
+        "TLS": "yes" if made.opened else "no",
         "LOG": LOG,
         "CACHE": f"{rules().docker.folder}/cache",
         "GUARD_IMAGE": rules().guard.image,

@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
@@ -30,10 +30,6 @@ GIVEN: Final = "GIVEN"
 TIMED_OUT: Final = "TIMED_OUT"
 NO_LIMIT: Final = float("inf")
 _HERE: Final = Path(__file__).parent
-_EACH: Final = 3
-"""How many outcomes of one place are remembered."""
-_MOST_REMEMBERED: Final = 600
-"""Of all: nine targets in twenty zones of two control planes, and some more."""
 _LOCK_SECONDS: Final = 2.0
 _POOLS_SECONDS: Final = 3.0
 _OFFERS_SECONDS: Final = 20.0
@@ -41,7 +37,7 @@ _OFFERS_SECONDS: Final = 20.0
 
 
 class Outcome(Record):
-    """How one request for chips ended."""
+    """How the last request for chips at one place ended."""
 
     project: str
     accelerator: str
@@ -64,7 +60,7 @@ class _File(Record):
 
 
 async def remember_outcome(site: Site, place: Place, outcome: str, detail: str = "") -> None:
-    """Write down how a request ended; of each place the newest are kept."""
+    """Write down how a request ended, in place of the former one of that place."""
     row = Outcome(
         project=site.clients.project,
         accelerator=site.accelerator,
@@ -76,31 +72,26 @@ async def remember_outcome(site: Site, place: Place, outcome: str, detail: str =
     )
     lock = site.shared / ".zones.lock"
     async with concurrency.locked(lock, "what is remembered of zones", seconds=_LOCK_SECONDS):
-        seen: dict[tuple[str, str, str, Place], int] = {}
-        rows = []
-        for one in (row, *_remembered(site)):
-            key = (one.project, one.accelerator, one.provisioning, one.place)
-            seen[key] = seen.get(key, 0) + 1
-            rows += [one] if seen[key] <= _EACH else []
-        text = _File(outcomes=tuple(rows[:_MOST_REMEMBERED])).model_dump_json(exclude_defaults=True)
+        rows = {
+            (one.project, one.accelerator, one.provisioning, one.place): one
+            for one in (*_remembered(site), row)
+        }
+        text = _File(outcomes=tuple(rows.values())).model_dump_json(exclude_defaults=True)
         write_whole(site.shared / "zones.json", text)
 
 
-def outcomes_of(site: Site, place: Place | None = None) -> Sequence[Outcome]:
-    """Return those of the site's project, accelerator and way of giving, newest first.
-
-    Of one place, or of all.
-    """
+def outcomes_of(site: Site) -> Mapping[Place, Outcome]:
+    """Return those of the site's project, accelerator and way of giving."""
     wanted = (site.clients.project, site.accelerator, site.provisioning)
-    return tuple(
-        one
+    return {
+        one.place: one
         for one in _remembered(site)
-        if (one.project, one.accelerator, one.provisioning) == wanted and place in {None, one.place}
-    )
+        if (one.project, one.accelerator, one.provisioning) == wanted
+    }
 
 
 def _remembered(site: Site) -> tuple[Outcome, ...]:
-    """Return all, newest first; what cannot be read is not known."""
+    """Return all; what cannot be read is not known."""
     try:
         return _File.model_validate_json((site.shared / "zones.json").read_bytes()).outcomes
     except (FileNotFoundError, NotADirectoryError, ValidationError):
@@ -128,7 +119,6 @@ class Pool(Record):
     dimensions: Mapping[str, str] = {}
     """That an entry must have beside its place."""
     unlisted: int | None = None
-    twin: bool = False
 
 
 class Pools(Record):
@@ -136,6 +126,12 @@ class Pools(Record):
 
     pools: tuple[Pool, ...]
     gate: Gate
+
+
+@cache
+def pool_data() -> Pools:
+    """Read the pools, once."""
+    return Pools.model_validate(tomllib.loads((_HERE / "quotas.toml").read_text(encoding="utf-8")))
 
 
 class Row(NamedTuple):
@@ -157,10 +153,9 @@ class Row(NamedTuple):
 
     def __str__(self) -> str:
         """Name it with its figures."""
-        used = "" if self.used is None else f", {self.used} in use"
-        said = "no limit" if self.limit == NO_LIMIT else f"{self.limit or 0:g}"
-        figures = self.detail if self.limit is None else f"{said}{used}"
-        return f"{self.pool.id} in {self.where}: {figures}"
+        figures = self.detail if self.limit is None else f"{self.limit:g}"
+        used = f", {self.used} in use" if self.limit is not None and self.used is not None else ""
+        return f"{self.pool.id} in {self.where}: {figures}{used}"
 
 
 class Room(NamedTuple):
@@ -174,10 +169,9 @@ class Room(NamedTuple):
     """There is not enough, or nobody knows, or other pools count than usually."""
 
     @property
-    def free(self) -> float | None:
-        """Chips that the tightest pool has left; None is not known."""
-        known = [row.free for row in self.rows if row.free is not None]
-        return min(known) if len(known) == len(self.rows) and known else None
+    def free(self) -> float:
+        """Chips that the tightest pool has left, 0 where that is not known."""
+        return min((row.free or 0 for row in self.rows), default=0)
 
 
 class Counting(NamedTuple):
@@ -194,44 +188,30 @@ class Counting(NamedTuple):
     def shut(self) -> bool:
         """Whether the quota of GPUs in all regions is 0, which may let no TPU through either."""
         info = self.read[pool_data().gate.id]
-        values = (
-            [one.details.value for one in info.dimensions_infos]
-            if isinstance(info, QuotaInfo)
-            else []
-        )
-        return bool(values) and max(values) == 0
+        rows = info.dimensions_infos if isinstance(info, QuotaInfo) else []
+        return bool(rows) and max(one.details.value for one in rows) == 0
 
-    def rows(self, pools: Iterator[Pool], zone: str) -> tuple[Row, ...]:
-        """Return what these pools allow, and have given, where a zone is counted."""
-        return tuple(row for pool in pools if (row := self._row(pool, zone)))
+    def rows(self, pools: Iterable[Pool], zone: str) -> tuple[Row, ...]:
+        """Return what these pools allow, and have given; one that the project has not is none."""
+        there = (pool for pool in pools if self.read[pool.id] is not None)
+        return tuple(self._row(pool, zone) for pool in there)
 
-    def _row(self, pool: Pool, zone: str) -> Row | None:
+    def _row(self, pool: Pool, zone: str) -> Row:
         where, info = zone if pool.per == "zone" else region_of(zone), self.read[pool.id]
         used = used_chips(self, pool, where)
-        if info is None:
-            missing = Row(pool, where, None, "The project has no such quota.", used)
-            return None if pool.twin else missing
-        if isinstance(info, str):
-            return Row(pool, where, None, info, used)
+        if not isinstance(info, QuotaInfo):
+            return Row(pool, where, None, str(info), used)
         entry = _entry(info, pool, where)
-        if entry is not None:
-            value = entry.details.value
-            return Row(
-                pool,
-                where,
-                NO_LIMIT if value < 0 else value,
-                "No limit." if value < 0 else "",
-                used,
-            )
-        if pool.unlisted is None:
+        if entry is None and pool.unlisted is None:
             return Row(pool, where, None, f"The quota says nothing of {where}.", used)
-        return Row(pool, where, pool.unlisted, f"Google's own where {where} has no entry.", used)
-
-
-@cache
-def pool_data() -> Pools:
-    """Read the pools, once."""
-    return Pools.model_validate(tomllib.loads((_HERE / "quotas.toml").read_text(encoding="utf-8")))
+        if entry is None:
+            return Row(
+                pool, where, pool.unlisted, f"Google's own where {where} has no entry.", used
+            )
+        value = entry.details.value
+        if value < 0:
+            return Row(pool, where, NO_LIMIT, "No limit.", used)
+        return Row(pool, where, value, "", used)
 
 
 async def count_chips(site: Site, *, without: str = "") -> Counting:
@@ -348,44 +328,37 @@ async def read_quotas(site: Site) -> Sequence[Quota]:
     """
     counting = await count_chips(site)
     order = {True: 0, False: 1, None: 2}
-
-    def room(kind: PlaneKind) -> Room:
-        place = Place(site.clients.region, kind)
-        return room_for(counting, place, site.provisioning, site.offered.count)
-
-    planes = sorted(
-        ((kind, room(kind)) for kind in site.planes),
-        key=lambda row: (order[row[1].enough], -(row[1].free or 0)),
-    )
-    more = {"accelerator": site.target.accelerator or ""}
-    found = [
-        Quota(
-            quota=row.pool.id,
-            region=row.where,
-            limit=row.limit,
-            in_use=row.used,
-            detail=" ".join(
-                part
-                for part in (
-                    f"Chips by {SAID[kind]}.",
-                    row.detail,
-                    "" if row.used is not None else "What is in use is not known.",
-                )
-                if part
-            ),
-            **more,
-        )
-        for kind, one in planes
-        for row in sorted(one.rows, key=lambda row: NO_LIMIT if row.free is None else row.free)
-        if row.limit != NO_LIMIT
+    rooms = [
+        room_for(counting, Place(site.clients.region, kind), site.provisioning, site.offered.count)
+        for kind in site.planes
     ]
-    if planes[0][1].enough is not False and counting.shut:
+    rooms.sort(key=lambda room: (order[room.enough], -room.free))
+    more = {"accelerator": site.target.accelerator or ""}
+    found = []
+    for row in (
+        row
+        for room in rooms
+        for row in sorted(room.rows, key=lambda row: NO_LIMIT if row.free is None else row.free)
+    ):
+        used = "" if row.used is not None else "What is in use is not known."
+        detail = f"Chips by {SAID[row.pool.plane]}. {row.detail} {used}"
+        if row.limit != NO_LIMIT:
+            found.append(
+                Quota(
+                    quota=row.pool.id,
+                    region=row.where,
+                    limit=row.limit,
+                    in_use=row.used,
+                    detail=" ".join(detail.split()),
+                    **more,
+                )
+            )
+    if rooms[0].enough is not False and counting.shut:
         gate = pool_data().gate.id
         found.insert(0, Quota(quota=gate, region="all regions", limit=None, detail=_SHUT, **more))
     return found
 
 
-_REFUSED: Final = ZoneRefused.code
 _TRUSTED_MINUTES: Final = 7 * 24 * 60
 """A refusal that is older says nothing any more: zones open."""
 _ADDRESS: Final = re.compile(r"\b[A-Z]+ https?://\S+: ")
@@ -403,48 +376,23 @@ class Report(Record):
     source: str
 
 
-class Accepted(NamedTuple):
-    """Whether a place gives chips in a way."""
-
-    yes: bool | None
-    """None is not known before it is asked."""
-    why: str = ""
-
-
 class Prospect(NamedTuple):
-    """One place."""
+    """One place, with what can be seen of it: True, False, or None where nobody knows."""
 
     place: Place
-    offer: Offer
-    accepted: Accepted
+    hardware: tuple[bool | None, str]
+    accepted: tuple[bool | None, str]
     room: Room
-    outcomes: Sequence[Outcome]
-    """Newest first."""
+    outcome: Outcome | None
 
     @property
-    def against(self) -> tuple[str, ...]:
-        """What is seen to stand against it."""
-        return tuple(why for good, why in self._seen if good is False)
-
-    @property
-    def unknown(self) -> tuple[str, ...]:
-        """What nobody knows of it."""
-        return tuple(why for good, why in self._seen if good is None)
-
-    @property
-    def good(self) -> bool | None:
-        """Whether nothing stands against it; None where too little is known."""
-        if self.against:
-            return False
-        return None if self.unknown else True
-
-    @property
-    def _seen(self) -> tuple[tuple[bool | None, str], ...]:
-        return (
-            (self.offer.hardware, without_address(self.offer.detail) or "no such hardware"),
-            (self.accepted.yes, self.accepted.why),
-            (self.room.enough, self.room.why),
-        )
+    def verdict(self) -> tuple[bool | None, str]:
+        """Whether nothing stands against it, and what does, or is not known."""
+        seen = (self.hardware, self.accepted, (self.room.enough, self.room.why))
+        for good in (False, None):
+            if any(each is good for each, _ in seen):
+                return good, "; ".join(why for each, why in seen if each is good)
+        return True, ""
 
 
 async def prospects_of(
@@ -470,36 +418,28 @@ async def prospects_of(
     return tuple(
         Prospect(
             place,
-            offers[place],
-            is_accepted(site, place, [one for one in seen if one.place == place]),
+            (offers[place].hardware, without_address(offers[place].detail).rstrip(".")),
+            is_accepted(site, place, seen.get(place)),
             room_for(counting, place, site.provisioning, site.offered.count),
-            [one for one in seen if one.place == place],
+            seen.get(place),
         )
         for place in places
     )
 
 
-def is_accepted(site: Site, place: Place, seen: Sequence[Outcome]) -> Accepted:
+def is_accepted(site: Site, place: Place, last: Outcome | None) -> tuple[bool | None, str]:
     """Say whether a place gives chips in the target's way: by what was seen, then by reports."""
-    telling = (one for one in seen if one.outcome == _REFUSED or one.outcome in _TAKEN)
-    last = next(telling, None)
     if last and last.outcome in _TAKEN:
-        return Accepted(yes=True)
+        return True, ""
     minutes = last.minutes_ago(datetime.now(UTC)) if last else 0
-    if last and minutes <= _TRUSTED_MINUTES:
-        return Accepted(yes=False, why=f"refused {ago(minutes)}: {last.detail}")
+    if last and last.outcome == ZoneRefused.code and minutes <= _TRUSTED_MINUTES:
+        return False, f"refused {ago(minutes)}: {last.detail}"
     asked = (place.plane, site.provisioning)
-    fitting = (
-        one
-        for one in reports()
-        if (one.plane, one.provisioning) == asked and place.zone in one.zones
-    )
-    row = next(fitting, None)
-    if row is None:
-        why = f"whether it gives {site.provisioning} shows only when it is asked"
-        return Accepted(yes=None, why=why)
-    why = "" if row.accepts else f"it does not give {site.provisioning} ({row.source})"
-    return Accepted(yes=row.accepts, why=why)
+    for row in reports():
+        if (row.plane, row.provisioning) == asked and place.zone in row.zones:
+            why = "" if row.accepts else f"it does not give {site.provisioning} ({row.source})"
+            return row.accepts, why
+    return None, f"whether it gives {site.provisioning} shows only when it is asked"
 
 
 @cache
@@ -533,7 +473,6 @@ _SECONDS: Final = 18.0
 """For the answers of all zones together."""
 _LISTING_SECONDS: Final = 6.0
 _MOST: Final = 30
-_MOST_OUTCOMES: Final = 3
 _BY_ASKING: Final = "whether a chip is free shows only when one is asked for"
 
 
@@ -542,7 +481,6 @@ async def list_zones(site: Site) -> Sequence[Zone]:
 
     Nothing is asked for and nothing changed. What cannot be read is not known and says why.
     """
-    _named = site.clients.project
     _caller = await site.clients.credentials()
     reported = (
         zone
@@ -550,29 +488,29 @@ async def list_zones(site: Site) -> Sequence[Zone]:
         for zone in row.zones
         if row.provisioning == site.provisioning and row.accepts
     )
-    asked = (one.place.zone for one in outcomes_of(site))
+    asked = (place.zone for place in outcomes_of(site))
     known = (site.clients.region, *site.offered.regions, *reported, *asked)
-    names = tuple(dict.fromkeys((*known, *await _listed(site))))[:_MOST]
+    names = tuple(dict.fromkeys((*known, *await zones_with_machine(site))))[:_MOST]
     places = [Place(zone, kind) for zone in names for kind in site.planes]
     found = await prospects_of(site, places, await count_chips(site), _SECONDS)
     rows = [_zone([one for one in found if one.place.zone == zone]) for zone in names]
-    order = {row.zone: number for number, row in enumerate(rows)}
-    return sorted(rows, key=lambda row: (_rank(row), order[row.zone]))
+    order = {True: 0, None: 1, False: 2}
+    return sorted(rows, key=lambda row: (order[row.usable], not _given(row)))
 
 
-async def zones_not_asked(site: Site, asked: Collection[str]) -> Sequence[str]:
-    """Name the other zones in which Google lists the machine; none where it does not say."""
-    return tuple(zone for zone in await _listed(site) if zone not in asked)
+def _given(row: Zone) -> bool:
+    """Whether it was where a chip was given last."""
+    return any(one.outcome == GIVEN for one in row.outcomes[:1])
 
 
-async def _listed(site: Site) -> Sequence[str]:
+async def zones_with_machine(site: Site) -> Sequence[str]:
     """Ask Compute Engine which zones have the machine; none where it does not say."""
     machine = generation_of(site.offered).machine_type.format(count=site.offered.count)
     request = {"project": site.clients.project, "filter": f'name = "{machine}"'}
     what, found = f"list the zones that have {machine}", list[str]()
     with anyio.move_on_after(_LISTING_SECONDS):
         try:
-            client = await site.clients.machine_types()
+            client = await site.clients.compute("MachineTypes")
 
             def zones(**limits: Any) -> list[str]:
                 return sorted(
@@ -590,12 +528,12 @@ async def _listed(site: Site) -> Sequence[str]:
 
 def _zone(seen: Sequence[Prospect]) -> Zone:
     now = datetime.now(UTC)
-    outcomes = sorted((row for one in seen for row in one.outcomes), key=lambda row: row.at)
+    outcomes = sorted((one.outcome for one in seen if one.outcome), key=lambda row: row.at)
     return Zone(
         zone=seen[0].place.zone,
-        hardware=_either([one.offer.hardware for one in seen]),
+        hardware=_either([one.hardware[0] for one in seen]),
         quotas=tuple(row for one in seen for row in _quotas(one)),
-        accepts=_either([one.accepted.yes for one in seen]),
+        accepts=_either([one.accepted[0] for one in seen]),
         outcomes=tuple(
             ZoneOutcome(
                 control_plane=SAID[row.place.plane],
@@ -604,10 +542,10 @@ def _zone(seen: Sequence[Prospect]) -> Zone:
                 minutes_ago=row.minutes_ago(now),
                 detail=row.detail[:300],
             )
-            for row in reversed(outcomes[-_MOST_OUTCOMES:])
+            for row in reversed(outcomes)
         ),
         verdict=_verdict(seen),
-        usable=_either([one.good for one in seen]),
+        usable=_either([one.verdict[0] for one in seen]),
     )
 
 
@@ -631,20 +569,13 @@ def _quotas(seen: Prospect) -> Iterator[ZoneQuota]:
 
 def _verdict(seen: Sequence[Prospect]) -> str:
     """Say by which control plane nothing stands against it, and what does by the others."""
-    open_by = [SAID[one.place.plane] for one in seen if one.good]
+    open_by = [SAID[one.place.plane] for one in seen if one.verdict[0]]
     said = [f"nothing that can be seen stands against {' or '.join(open_by)}"] if open_by else []
     for one in seen:
-        if not one.good:
-            why = "; ".join(one.against or one.unknown)
-            word = "no" if one.against else "not known"
+        good, why = one.verdict
+        if not good:
+            word = "not known" if good is None else "no"
             said.append(f"{SAID[one.place.plane]}: {word}, {why}")
     said += [_BY_ASKING] if open_by else []
     sentence = ". ".join(f"{part[0].upper()}{part[1:].rstrip('.')}" for part in said)
     return f"{sentence}."
-
-
-def _rank(row: Zone) -> tuple[int, int]:
-    """Sort what is usable first; among equals, where a chip was given last."""
-    order = {True: 0, None: 1, False: 2}
-    given = any(one.outcome == GIVEN for one in row.outcomes[:1])
-    return (order[row.usable], 0 if given else 1)

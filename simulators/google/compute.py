@@ -5,7 +5,7 @@ import ipaddress
 import re
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -35,10 +35,9 @@ from simulators.google.compute_store import (
     route,
     same,
     wrong,
-    zone_names,
 )
 from simulators.google.state import Project, Tpu, World
-from simulators.google.tpu_zones import ZONES, limit_of, pool_of
+from simulators.google.tpu_zones import limit_of, pool_of
 from simulators.google.vm_programs import VmSpec
 
 _CATALOG: Final = Path(__file__).with_name("catalog.toml")
@@ -85,17 +84,6 @@ def _type_rows(_world: World, project: Project, zone: str) -> Sequence[Resource]
     ]
 
 
-def _zone_rows(_world: World, project: Project, _zone: str) -> Sequence[Resource]:
-    return [
-        {
-            **_row(project, f"zones/{zone}"),
-            "status": "UP",
-            "region": f"{LINK}projects/{project.id}/regions/{zone.rpartition('-')[0]}",
-        }
-        for zone in zone_names(project)
-    ]
-
-
 def _network_rows(_world: World, project: Project, _zone: str) -> Sequence[Resource]:
     names = catalog()["networks"]["names"]
     return [
@@ -128,7 +116,6 @@ _FIREWALLS: Final = Collection("firewalls", _firewall_rows, scope="global/")
 _READ: Final = (
     _INSTANCES,
     _FIREWALLS,
-    Collection("zones", _zone_rows, scope=""),
     Collection("machineTypes", _type_rows),
     Collection("networks", _network_rows, scope="global/"),
 )
@@ -152,7 +139,6 @@ def compute_routes(world: World) -> Sequence[BaseRoute]:
         route(world, "POST", instances, f"{api}.insert", _insert, *_NEEDED),
         route(world, "DELETE", one, f"{api}.delete", _delete),
         route(world, "POST", f"{one}/stop", f"{api}.stop", _stop),
-        route(world, "POST", f"{one}/setLabels", f"{api}.setLabels", _set_labels),
         route(world, "GET", f"{one}/serialPort", f"{api}.getSerialPortOutput", _serial),
         route(world, "POST", rules, f"{fire}.insert", _insert_rule, f"{fire}.create", changes),
         route(world, "PATCH", rule, f"{fire}.patch", _patch_rule, f"{fire}.update", changes),
@@ -167,7 +153,7 @@ def compute_resume(world: World) -> None:
             if one["status"] != "TERMINATED":
                 _live(world, project, one)
         for path, operation in project.compute_operations.items():
-            if "/global/" in path or operation["operationType"] == "setLabels":
+            if "/global/" in path:
                 finish(operation)
 
 
@@ -212,9 +198,6 @@ def _ended(call: Call, how: "How") -> Resource:
     life = life_of(call.world, project, call.zone, one["name"])
     if (life and life.ending) or (how == "stop" and one["status"] not in {"RUNNING", "TERMINATED"}):
         raise not_ready(_path(project, one))
-    if how == "delete" and one["deletionProtection"]:
-        words = "'Resource cannot be deleted if it's protected against deletion.'."
-        raise Denied(400, "invalidResourceUsage", f"Invalid resource usage: {words}")
     operation = begin(project, how, one, request=call.request_id)
     if life is None and how == "stop":
         return finish(operation)
@@ -222,38 +205,15 @@ def _ended(call: Call, how: "How") -> Resource:
     return operation
 
 
-async def _set_labels(call: Call) -> Resource:
-    one, body = _kept(call), call.read("InstancesSetLabelsRequest")
-    if body.get("labelFingerprint") != one["labelFingerprint"]:
-        words = "Supplied fingerprint does not match current labels fingerprint."
-        raise Denied(412, "conditionNotMet", words)
-    labels = body.get("labels", {})
-    _check_labels(labels)
-    one.update(labels=labels, labelFingerprint=fingerprint(labels))
-    return finish(begin(call.project, "setLabels", one))
-
-
 async def _serial(call: Call) -> Resource:
-    """Tell what port 1 has shown from a byte on; the others show nothing."""
-    one, port = _kept(call), call.query.get("port", "1")
-    if port not in {"1", "2", "3", "4"}:
-        raise wrong("port", port, "Must be between 1 and 4.")
+    """Tell what port 1 has shown."""
+    one = _kept(call)
     if one["status"] in {"PENDING", "PROVISIONING", "TERMINATED"}:
         raise not_ready(_path(call.project, one))
-    asked = call.query.get("start", "0")
-    if not asked.removeprefix("-").isdecimal():
-        raise wrong("start", asked, "Must be a number.")
     running = vm.vm_of(call.world, call.project, "compute", call.zone, one["name"])
-    shows = running.serial if running and port == "1" else vm.Serial()
-    said, lost = shows.text.encode(), shows.dropped
-    end = lost + len(said)
-    start = int(asked) if int(asked) >= 0 else end + int(asked)
-    start = min(max(start, lost), end)
     return {
         "kind": "compute#serialPortOutput",
-        "contents": said[start - lost :].decode(errors="replace"),
-        "start": str(start),
-        "next": str(end),
+        "contents": running.serial_text if running else "",
         "selfLink": f"{one['selfLink']}/serialPort",
     }
 
@@ -310,7 +270,6 @@ class Failure(NamedTuple):
     """Of HTTP."""
     code: str
     message: str
-    details: Mapping[str, Any] = {}
 
 
 def _stock_out(project: Project, one: Resource) -> Failure:
@@ -320,13 +279,7 @@ def _stock_out(project: Project, one: Resource) -> Failure:
         f" fulfill the request.  '(resource type:compute)'. A {machine} VM instance is currently"
         f" unavailable in the {zone} zone (state:STOCKOUT, sub-state:STOCKOUT)."
     )
-    others = ",".join(one for one in sorted(project.knobs.tpu_zones or ZONES) if one != zone)
-    info = {
-        "reason": "stockout",
-        "domain": "compute.googleapis.com",
-        "metadatas": {"vmType": machine, "zone": zone, "attachment": "", "zonesAvailable": others},
-    }
-    return Failure(503, "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", words, {"errorInfo": info})
+    return Failure(503, "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", words)
 
 
 def _quota_exceeded(project: Project, one: Resource) -> Failure:
@@ -334,14 +287,8 @@ def _quota_exceeded(project: Project, one: Resource) -> Failure:
     preemptible = pool.endswith("preemptible")
     metric = "PREEMPTIBLE_TPU_V6E" if preemptible else "TPUS_PER_TPU_FAMILY"
     limit, region = float(limit_of(project, pool, zone)), zone.rpartition("-")[0]
-    quota = {
-        "metricName": f"compute.googleapis.com/{metric.lower()}",
-        "limitName": f"{metric.replace('_', '-')}-per-project-region",
-        "dimensions": {"region": region, **({} if preemptible else {"tpu_family": "CT6E"})},
-        "limit": limit,
-    }
     words = f"Quota '{metric}' exceeded.  Limit: {limit} in region {region}."
-    return Failure(403, "QUOTA_EXCEEDED", words, {"quotaInfo": quota})
+    return Failure(403, "QUOTA_EXCEEDED", words)
 
 
 def _not_accepted(one: Resource) -> Failure:
@@ -485,10 +432,10 @@ class Life:
         how, inserted, name = self.ending or "delete", self._operation("insert"), self.vm["name"]
         if inserted.get("status") == "RUNNING" and how == "preempted":
             words = f"Instance '{name}' creation failed: it was preempted while it was created."
-            fail(inserted, 400, "UNSUPPORTED_OPERATION", words, {})
+            fail(inserted, 400, "UNSUPPORTED_OPERATION", words)
         elif inserted.get("status") == "RUNNING":  # Google's own words are not known
             words = f"Instance '{name}' was deleted before it was running."
-            fail(inserted, 409, "RESOURCE_NOT_READY", words, {})
+            fail(inserted, 409, "RESOURCE_NOT_READY", words)
         finish(self._operation("operation"))
         self._forget(stays=not self._is_deleted(how))
 
@@ -596,14 +543,9 @@ def preempt(world: World, project: Project, zone: str, name: str) -> bool:
 
 
 _NAME: Final = "(?:[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)"
-_KEY: Final = re.compile(r"[^\W\dA-Z_](?:[^\WA-Z]|-){0,62}")
-_VALUE: Final = re.compile(r"(?:[^\WA-Z]|-){0,63}")
-_METADATA_KEY: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
-_MOST: Final = 64
-"""Labels, and tags."""
-_METADATA_BYTES: Final = (262_144, 524_288)
-"""Of one value, and of all. Source: discovery document compute.v1 on Metadata."""
-_SCOPE: Final = re.compile(r"^https://(?:www\.googleapis\.com/auth/|mail\.google\.com)\S*$")
+_LABEL: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}=[a-z0-9_-]{0,63}")
+_MOST_METADATA: Final = 262_144
+"""Bytes of one value. Source: discovery document compute.v1 on Metadata."""
 
 
 def _made(call: Call) -> Resource:
@@ -617,12 +559,7 @@ def _made(call: Call) -> Resource:
     machine, kind = _machine(project, zone, body)
     labels, items = body.get("labels", {}), body.get("metadata", {}).get("items", [])
     tags = body.get("tags", {}).get("items", [])
-    _check_labels(labels)
-    _check_metadata(items)
-    if len(tags) > _MOST:
-        raise wrong("resource.tags.items", len(tags), f"At most {_MOST} tags are possible.")
-    for number, tag in enumerate(tags):
-        _check_name(tag, f"resource.tags.items[{number}]")
+    _check_words(body)
     parent = f"{LINK}projects/{project.id}/zones/{zone}"
     return {
         **{key: value for key, value in body.items() if key != "params"},
@@ -634,12 +571,11 @@ def _made(call: Call) -> Resource:
         "scheduling": _scheduled(body, kind),
         "disks": [_disk(body, project.id, zone, machine, kind)],
         "networkInterfaces": [_interface(body, project, zone)],
-        "serviceAccounts": [_account(one, call) for one in _at_most_one(body)],
+        "serviceAccounts": [_account(one, call) for one in body.get("serviceAccounts", [])[:1]],
         "labels": labels,
         "labelFingerprint": fingerprint(labels),
         "tags": {"items": tags, "fingerprint": fingerprint(tags)},
         "metadata": {"kind": "compute#metadata", "items": items, "fingerprint": fingerprint(items)},
-        "deletionProtection": bool(body.get("deletionProtection")),
         "startRestricted": False,
     }
 
@@ -650,52 +586,27 @@ def _check_name(name: Any, field: str = "resource.name") -> str:
     return name
 
 
-def _check_labels(labels: Mapping[str, str]) -> None:
-    if len(labels) > _MOST:
-        raise wrong("resource.labels", len(labels), f"At most {_MOST} labels are possible.")
-    characters = (
-        "can only contain lowercase letters, numeric characters, underscores and dashes."
-        " International characters are allowed."
-    )
-    for key, value in labels.items():
-        if not _KEY.fullmatch(key):
-            words = f"Label key '{key}' violates format constraints. The key must start with a"
-            raise wrong("resource.labels", "", f"{words} lowercase character, {characters}")
-        if not _VALUE.fullmatch(value):
-            words = f"Label value '{value}' violates format constraints. The value"
-            raise wrong("resource.labels", "", f"{words} {characters}")
-
-
-def _check_metadata(items: Sequence[Mapping[str, str]]) -> None:
-    at, (most, most_together) = "resource.metadata", _METADATA_BYTES
-    sizes: dict[str, int] = {}
-    for number, item in enumerate(items):
-        key, size = item.get("key", ""), len(item.get("value", "").encode())
-        if not _METADATA_KEY.fullmatch(key):
-            words = "Must be a match of '[a-zA-Z0-9-_]{1,128}'"
-            raise wrong(f"{at}.items[{number}].key", key, words)
-        if key in sizes:
-            raise wrong(at, key, "Metadata has duplicate key.")
-        if size > most:
-            words = f"Value of key is too large: maximum size {most} bytes."
-            raise wrong(f"{at}.items[{number}].value", key, words)
-        sizes[key] = len(key) + size
-    if sum(sizes.values()) > most_together:
-        raise wrong(at, "", f"Metadata is too large: maximum {most_together} bytes.")
+def _check_words(body: Resource) -> None:
+    """Refuse labels, tags and metadata that cannot be."""
+    for key, value in body.get("labels", {}).items():
+        if not _LABEL.fullmatch(f"{key}={value}"):
+            words = f"Label '{key}': '{value}' violates format constraints."
+            raise wrong("resource.labels", "", words)
+    for number, tag in enumerate(body.get("tags", {}).get("items", [])):
+        _check_name(tag, f"resource.tags.items[{number}]")
+    for number, item in enumerate(body.get("metadata", {}).get("items", [])):
+        if len(item.get("value", "").encode()) > _MOST_METADATA:
+            words = f"Value of key is too large: maximum size {_MOST_METADATA} bytes."
+            raise wrong(f"resource.metadata.items[{number}].value", item.get("key", ""), words)
 
 
 def _machine(project: Project, zone: str, body: Resource) -> tuple[str, MachineType]:
     field, link = "resource.machineType", body.get("machineType", "")
     name = named(link, field, project.id, "zones", zone, "machineTypes")
-    if name.startswith("ct5l"):
-        words = f"This user agent is not allowed to use the machine type [{name}]."
-        raise Denied(403, "forbidden", words)
     kind = _machine_types(project, zone).get(name)
     if kind is None:
         words = f"Machine type with name '{name}' does not exist in zone '{zone}'."
         raise wrong(field, link, words)
-    if body.get("guestAccelerators"):
-        raise bad(f"[guestAccelerators, {name}] features are not compatible for creating instance.")
     threads = body.get("advancedMachineFeatures", {}).get("threadsPerCore")
     if kind.one_thread and threads != 1:
         field = "resource.advancedMachineFeatures.threadsPerCore"
@@ -785,13 +696,6 @@ def _interface(body: Resource, project: Project, zone: str) -> Resource:
     }
 
 
-def _at_most_one(body: Resource) -> Sequence[Resource]:
-    given: Sequence[Resource] = body.get("serviceAccounts", [])
-    if len(given) > 1:
-        raise wrong("resource.serviceAccounts", len(given), "At most one can be given.")
-    return given
-
-
 def _account(one: Resource, call: Call) -> Resource:
     project = call.project
     usual = f"{project.number}-compute@developer.gserviceaccount.com"
@@ -807,10 +711,6 @@ def _account(one: Resource, call: Call) -> Resource:
             " role on the service account"
         )
         raise Denied(400, "serviceAccountAccessDenied", words)
-    for number, scope in enumerate(one.get("scopes", [])):
-        if not _SCOPE.match(scope):
-            field = f"resource.serviceAccounts[0].scopes[{number}]"
-            raise wrong(field, scope, "The scope is not a valid one.")
     return {"email": email, "scopes": one.get("scopes", [])}
 
 
@@ -833,40 +733,26 @@ def _scheduled(body: Resource, kind: MachineType) -> Resource:
         Denied: Something in it cannot be, or not together.
     """
     said: Resource = dict(body.get("scheduling", {}))
-    model = said.setdefault("provisioningModel", "SPOT" if said.get("preemptible") else "STANDARD")
-    standard, flex = model == "STANDARD", model == "FLEX_START"
-    limited = {"maxRunDuration", "terminationTime"} & {*said}
-    said.setdefault("automaticRestart", standard)
-    said.setdefault("preemptible", model == "SPOT")
+    model = said.setdefault("provisioningModel", "STANDARD")
+    said.setdefault("automaticRestart", model == "STANDARD")
     said.setdefault("onHostMaintenance", "TERMINATE" if model == "SPOT" else "MIGRATE")
-    if flex and "terminationTime" not in said:
-        said.setdefault("maxRunDuration", {"seconds": str(_DAY_SECONDS)})
-    if (limited or model == "SPOT") and not flex:
+    if model == "SPOT" or (model == "STANDARD" and "maxRunDuration" in said):
         said.setdefault("instanceTerminationAction", "STOP")
-    for denied in _contradictions(body, said, kind, limited=limited):
+    for denied in _contradictions(body, said, kind):
         raise denied
     return said
 
 
-def _contradictions(
-    body: Resource, said: Resource, kind: MachineType, *, limited: set[str]
-) -> Iterator[Denied]:
+def _contradictions(body: Resource, said: Resource, kind: MachineType) -> Iterator[Denied]:
     """Yield what cannot be, or not together."""
-    model, migrates = said["provisioningModel"], said["onHostMaintenance"] != "TERMINATE"
-    flex, standard = model == "FLEX_START", model == "STANDARD"
-    if model == "RESERVATION_BOUND":
-        yield wrong(f"{_AT}.provisioningModel", model, "There is no reservation of that kind.")
-    if said["automaticRestart"] and not standard:
+    model, flex = said["provisioningModel"], said["provisioningModel"] == "FLEX_START"
+    if said["automaticRestart"] and model != "STANDARD":
         words = f"Automatic restart must be false for the provisioning model {model}."
         yield wrong(f"{_AT}.automaticRestart", True, words)  # noqa: FBT003  the field's value
-    if said["preemptible"] and model != "SPOT":
-        yield wrong(f"{_AT}.preemptible", "true", "Preemptible instances are of the model SPOT.")
-    if migrates and kind.chips:
+    if said["onHostMaintenance"] != "TERMINATE" and kind.chips:
         yield bad("Instances with guest accelerators do not support live migration.")
-    if len(limited) > 1:
-        yield bad("maxRunDuration and terminationTime are mutually exclusive.")
     action = said.get("instanceTerminationAction", "")
-    if action and standard and not limited:
+    if action and model == "STANDARD" and "maxRunDuration" not in said:
         yield wrong(
             f"{_AT}.instanceTerminationAction",
             action,
@@ -895,7 +781,6 @@ def _contradictions(
 
 _RULE_SECONDS: Final = 0.1
 """Of a change of a rule, in real time."""
-_PORTS: Final = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
 _FIXED: Final = ("name", "network", "direction")
 """What no change of a rule alters."""
 
@@ -947,42 +832,20 @@ def _rule(call: Call, body: Resource) -> Resource:
     Raises:
         Denied: Something of it cannot be.
     """
-    if bool(body.get("allowed")) == bool(body.get("denied")):
+    if not body.get("allowed"):
         raise bad("Exactly one of allowed or denied must be specified.")
-    checks: tuple[tuple[str, Callable[[Any, str], Any]], ...] = (
-        ("allowed", _check_protocol),
-        ("denied", _check_protocol),
-        ("sourceRanges", _check_range),
-        ("destinationRanges", _check_range),
-        ("sourceTags", _check_name),
-        ("targetTags", _check_name),
-    )
-    for kind, check in checks:
-        for number, one in enumerate(body.get(kind, [])):
-            check(one, f"resource.{kind}[{number}]")
+    for number, one in enumerate(body.get("sourceRanges", [])):
+        _check_range(one, f"resource.sourceRanges[{number}]")
+    for number, one in enumerate(body.get("targetTags", [])):
+        _check_name(one, f"resource.targetTags[{number}]")
     link = body.get("network", "global/networks/default")
     network = named(link, "resource.network", call.project.id, "global", "networks")
     if network not in catalog()["networks"]["names"]:
         words = "The referenced network resource cannot be found."
         raise wrong("resource.network", link, words)
     rule = {"priority": 1000, "direction": "INGRESS", "disabled": False, **body}
-    if not 0 <= rule["priority"] <= 65_535:
-        raise wrong("resource.priority", rule["priority"], "Must be between 0 and 65535.")
-    sources = ("sourceRanges", "sourceTags", "sourceServiceAccounts")
-    if rule["direction"] == "INGRESS" and not any(rule.get(one) for one in sources):
-        rule["sourceRanges"] = ["0.0.0.0/0"]
+    rule.setdefault("sourceRanges", ["0.0.0.0/0"])
     return {**rule, "network": f"{LINK}projects/{call.project.id}/global/networks/{network}"}
-
-
-def _check_protocol(one: Resource, at: str) -> None:
-    protocol = str(one.get("IPProtocol", "")).lower()
-    words = {"all", "tcp", "udp", "icmp", "esp", "ah", "ipip", "sctp"}
-    if protocol not in words and not (protocol.isdecimal() and int(protocol) < 256):
-        raise wrong(f"{at}.IPProtocol", protocol, "Must be a protocol.")
-    for number, said in enumerate(one.get("ports", [])):
-        ports = _PORTS.fullmatch(said)
-        if not ports or not int(ports[1]) <= int(ports[2] or ports[1]) <= 65_535:
-            raise wrong(f"{at}.ports[{number}]", said, "Must be a port or a range of ports.")
 
 
 def _check_range(said: str, at: str) -> None:

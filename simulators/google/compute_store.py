@@ -1,7 +1,6 @@
 """Compute Engine's REST as a store: bodies by the SDK's messages, pages, filters, operations."""
 
 import base64
-import functools
 import hashlib
 import importlib
 import json
@@ -13,7 +12,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import anyio
 from google.protobuf import json_format
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -269,15 +267,8 @@ _MOST: Final = 500
 
 def _page(call: Call, rows: Sequence[Resource]) -> tuple[list[Resource], str]:
     """Return a page as the query asks for it, and the token of the next; empty after the last."""
-    order = call.query.get("orderBy", "")
-    if order not in {"", "name", "creationTimestamp desc"}:
-        raise wrong("orderBy", order, "Invalid order by expression.")
-    matches, newest = _matcher(call.query.get("filter", "")), order not in {"", "name"}
-
-    def key(row: Resource) -> str:
-        return str(row.get("creationTimestamp") or row.get("insertTime") if newest else row["name"])
-
-    found = sorted((shown(row) for row in rows if matches(row)), key=key, reverse=newest)
+    matches = _matcher(call.query.get("filter", ""))
+    found = sorted((shown(row) for row in rows if matches(row)), key=lambda row: str(row["name"]))
     size, token = call.query.get("maxResults") or str(_MOST), call.query.get("pageToken") or "0"
     for field, said in (("maxResults", size), ("pageToken", token)):
         if not said.isdecimal():
@@ -286,64 +277,33 @@ def _page(call: Call, rows: Sequence[Resource]) -> tuple[list[Resource], str]:
     return found[int(token) : end], str(end) if end < len(found) else ""
 
 
-_TERM: Final = re.compile(
-    r"""\s*(?:AND\s+)?\(?(?P<field>[A-Za-z][\w.-]*)\s*(?P<op>!=|=|:|\beq\b|\bne\b)\s*
-     (?P<value>"(?:[^"\\]|\\.)*"|'[^']*'|[^\s()]+)\)?""",
-    re.VERBOSE,
-)
+_TERM: Final = re.compile(r"(?P<field>\w+) (?P<op>=|eq) \"(?P<value>[^\"]*)\"")
 
 
 def _matcher(expression: str) -> Callable[[Resource], bool]:
-    """Return what says whether a resource is meant by terms that all have to hold."""
-    terms, rest = [], expression
-    while rest.strip():
-        term = _TERM.match(rest)
-        if term is None:
-            raise wrong("filter", expression, "Invalid list filter expression.")
-        terms.append((term["field"], term["op"], term["value"].strip("\"'")))
-        rest = rest[term.end() :]
-
-    def holds(row: Resource, field: str, op: str, value: str) -> bool:
-        found: Any = row
-        for part in field.split("."):
-            found = found.get(part) if isinstance(found, Mapping) else None
-        said = "" if found is None else json.dumps(found).strip('"')
-        if op == ":":
-            return found is not None and value in {"*", said, *([value] if value in said else ())}
-        same = re.fullmatch(value, said) is not None if op in {"eq", "ne"} else said == value
-        return same == (op in {"eq", "="})
-
-    return lambda row: all(holds(row, *term) for term in terms)
+    """Return what says whether a resource is meant by one term: it is so, or fits a pattern."""
+    if not expression:
+        return lambda _row: True
+    term = _TERM.fullmatch(expression)
+    if term is None:
+        raise wrong("filter", expression, "Invalid list filter expression.")
+    field, value = term["field"], term["value"]
+    pattern = value if term["op"] == "eq" else re.escape(value)
+    return lambda row: re.fullmatch(pattern, str(row.get(field, ""))) is not None
 
 
-_REGIONS: Final = {
-    "abc": (
-        *("africa-south1", "asia-east1", "asia-east2", "asia-northeast1", "asia-northeast2"),
-        *("asia-northeast3", "asia-south1", "asia-south2", "asia-southeast1", "asia-southeast2"),
-        *("australia-southeast1", "australia-southeast2", "europe-central2", "europe-north1"),
-        *("europe-north2", "europe-southwest1", "europe-west2", "europe-west3", "europe-west4"),
-        *("europe-west6", "europe-west8", "europe-west9", "europe-west10", "europe-west12"),
-        *("me-central1", "me-central2", "me-west1", "northamerica-northeast1"),
-        *("northamerica-northeast2", "northamerica-south1", "southamerica-east1"),
-        *("southamerica-west1", "us-east4", "us-east5", "us-south1", "us-west1", "us-west2"),
-        *("us-west3", "us-west4"),
-    ),
-    "bcd": ("europe-west1", "us-east1"),
-    "abcf": ("us-central1",),
-}
-"""By the letters of their zones, whatever these have; source: cloud.google.com/compute/docs/
-regions-zones (2026). Which of them have TPUs is said in `tpu_zones.ZONES` alone."""
-
-
-@functools.cache
-def _others() -> frozenset[str]:
-    rows = ((region, letters) for letters, regions in _REGIONS.items() for region in regions)
-    return frozenset(f"{region}-{letter}" for region, letters in rows for letter in letters)
+_OTHERS: Final = frozenset(
+    {
+        *("us-central1-a", "us-east1-b", "us-east4-a", "us-west1-a", "us-west4-a"),
+        *("europe-west1-b", "europe-west2-a", "asia-east1-a", "asia-northeast1-b"),
+    }
+)
+"""Some of the zones without TPUs; which have them is said in `tpu_zones.ZONES` alone."""
 
 
 def zone_names(project: Project) -> tuple[str, ...]:
     """Name every zone that there is, in their order."""
-    return tuple(sorted({*_others(), *(project.knobs.tpu_zones or ZONES)}))
+    return tuple(sorted({*_OTHERS, *(project.knobs.tpu_zones or ZONES)}))
 
 
 _BEGIN: Final = re.compile(r"^https?://[^/]+/compute/[a-z0-9]+/")
@@ -398,9 +358,6 @@ def shown(resource: Mapping[str, Any]) -> Resource:
 
 _KEPT: Final = 500
 """Operations of a project, newest last."""
-_POLL_SECONDS: Final = 0.02
-_LONGEST_WAIT_SECONDS: Final = 120.0
-"""Source: discovery document compute.v1 on zoneOperations.wait: about two minutes."""
 _PHRASES: Final = {
     400: "BAD REQUEST",
     403: "FORBIDDEN",
@@ -455,40 +412,23 @@ def finish(operation: Resource) -> Resource:
     return operation
 
 
-def fail(
-    operation: Resource, status: int, code: str, message: str, details: Mapping[str, Any]
-) -> None:
-    """End it with an error: a status of HTTP, Compute Engine's code, and details."""
-    error: Resource = {"code": code, "message": message}
-    if details:
-        error["errorDetails"] = [{key: value} for key, value in details.items()]
+def fail(operation: Resource, status: int, code: str, message: str) -> None:
+    """End it with an error: a status of HTTP, and Compute Engine's code."""
     finish(operation).update(
-        error={"errors": [error]}, httpErrorStatusCode=status, httpErrorMessage=_PHRASES[status]
+        error={"errors": [{"code": code, "message": message}]},
+        httpErrorStatusCode=status,
+        httpErrorMessage=_PHRASES[status],
     )
 
 
 def operation_routes(world: World) -> list[BaseRoute]:
-    """Serve zoneOperations and globalOperations: get, list, wait."""
+    """Serve zoneOperations and globalOperations: get and list."""
 
     def rows(_world: World, project: Project, zone: str) -> Sequence[Resource]:
         begins = f"projects/{project.id}/" + (f"zones/{zone}/" if zone else "global/")
         held = project.compute_operations.items()
         return [one for path, one in held if path.startswith(begins)]
 
-    async def wait(call: Call) -> Resource:
-        operation = zonal.found(call)
-        with anyio.move_on_after(_LONGEST_WAIT_SECONDS):
-            while True:
-                if operation["status"] == "DONE":
-                    break
-                await anyio.sleep(_POLL_SECONDS)
-        return operation
-
     zonal = Collection("zoneOperations", rows, path="operations")
     overall = Collection("globalOperations", rows, scope="global/", path="operations")
-    served = [*zonal.routes(world), *overall.routes(world)]
-    for one in (zonal, overall):
-        api = f"compute.{one.service}"
-        path = f"{one.scope}operations/{{name}}/wait"
-        served.append(route(world, "POST", path, f"{api}.wait", wait, f"{api}.get"))
-    return served
+    return [*zonal.routes(world), *overall.routes(world)]

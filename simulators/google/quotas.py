@@ -46,7 +46,6 @@ _TPU_QUOTAS: Final[Mapping[str, _OfTpus]] = {
     "PREEMPTIBLE-TPU-V6E-per-project-region": _OfTpus(
         _COMPUTE, "compute-preemptible", "region", 1536
     ),
-    "PREEMPTIBLE-TPU-V6E-per-project-zone": _OfTpus(_COMPUTE, "", "zone", -1),
     "GPUS-ALL-REGIONS-per-project": _OfTpus(_COMPUTE, tpu_zones.ALL_REGIONS, "", 0),
 }
 """Ids, dimensions and defaults: readings of Cloud Quotas in public reports of 2026. A region
@@ -165,8 +164,7 @@ def _of_tpus(project: Project, quota_id: str, known: _OfTpus) -> QuotaInfo:
     places = {"zone": zones, "region": regions, "": []}[known.where]
     ending = "-" if known.where == "region" else ""  # a limit is asked by a zone: here by none
     limits = {
-        place: tpu_zones.limit_of(project, known.pool, f"{place}{ending}")
-        for place in (places if known.pool else ())
+        place: tpu_zones.limit_of(project, known.pool, f"{place}{ending}") for place in places
     }
     own = {place: value for place, value in limits.items() if value != known.default}
     everywhere = known.default if known.where else tpu_zones.limit_of(project, known.pool, "")

@@ -233,8 +233,6 @@ class Knobs(Record):
     alone as POOL@WHERE. And gpus-all-regions."""
     tpu_waits_for_gpu_quota: bool = True
     """Whether no chip is ever given while gpus-all-regions is 0, as one guide has it."""
-    tpu_spot_by_name: bool = False
-    """Whether the queue takes spot only by its provisioning model's name, as some callers saw."""
     tpu_clock: float = Field(default=60, gt=0)
     """Simulated seconds in a real one, of whatever TPUs wait for and take."""
     tpu_run_clock: float = Field(default=1, gt=0)

@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Final
 import anyio
 import grpc.aio
 from google.cloud.tpu_v2.types import (
-    AcceleratorConfig,
     AcceleratorType,
     AccessConfig,
     CreateQueuedResourceRequest,
@@ -22,7 +21,6 @@ from google.cloud.tpu_v2.types import (
     OperationMetadata,
     QueuedResource,
     QueuedResourceState,
-    RuntimeVersion,
 )
 from google.longrunning.operations_pb2 import Operation
 from google.protobuf import json_format
@@ -47,7 +45,6 @@ VERSIONS: Final = (
     "v2-alpha-tpuv6e",
 )
 """Some of the real ones. Source: docs.cloud.google.com/tpu/docs/runtimes, read 2026-11."""
-_TOPOLOGIES: Final = {"v6e-1": "1x1", "v6e-4": "2x2", "v6e-8": "2x4"}
 _RHYTHM_SECONDS: Final = 0.03
 _ADMISSION_SECONDS: Final = 2.0
 """Simulated: until a request is in the queue."""
@@ -100,15 +97,6 @@ def _no_capacity(zone: str) -> Refused:
         "RESOURCE_EXHAUSTED",
         f'There is no more capacity in the zone "{zone}"; you can try in another zone where Cloud'
         " TPU Nodes are offered (see https://cloud.google.com/tpu/docs/regions) " + _eid(),
-    )
-
-
-def _no_reservation() -> Refused:
-    """Nothing is reserved here."""
-    return Refused(
-        "FAILED_PRECONDITION",
-        "Insufficient reserved capacity. Contact customer support to increase your reservation. "
-        + _eid(),
     )
 
 
@@ -257,12 +245,10 @@ class _Node(_Resource):
         """Let it be created; `queued` is the full name of who asked for it."""
         project, node = self.project, Node(asked)
         node.name, node.queued_resource = self.name, queued
-        node.accelerator_type = _accelerator_of(asked)
         node.state, node.create_time = _States.CREATING, _now()
         node.id = uuid.uuid4().int >> 65
         node.api_version = _VERSIONS[version]
-        if not node.network_configs:
-            node.network_config.network = f"projects/{project.id}/global/networks/default"
+        node.network_config.network = f"projects/{project.id}/global/networks/default"
         usual = f"{project.number}-compute@developer.gserviceaccount.com"
         node.service_account.email = asked.service_account.email or usual
         node.service_account.scope = list(asked.service_account.scope) or [
@@ -274,7 +260,6 @@ class _Node(_Resource):
     def boot(self) -> None:
         """Start the VM of a node that is up."""
         node = self.message
-        configs = [*node.network_configs, node.network_config]
         disk = self.project.queued_more.get(node.queued_resource, {}).get("bootDiskConfig", {})
         spec = VmSpec(
             plane="queued",
@@ -286,7 +271,7 @@ class _Node(_Resource):
             network=_network_of(node),
             service_account=node.service_account.email,
             scopes=tuple(node.service_account.scope),
-            external=any(one.enable_external_ips for one in configs),
+            external=node.network_config.enable_external_ips,
             disk_gb=int(disk.get("diskSizeGb") or _USUAL_DISK_GB),
             has_docker=True,
         )
@@ -430,7 +415,7 @@ class _QueuedResource(_Resource):
             self.finish(
                 invalid(
                     "FLEX_START provisioning model is not supported for accelerator type"
-                    f' "{_accelerator_of(self.asked.node)}" in location "{self.zone}"'
+                    f' "{self.asked.node.accelerator_type}" in location "{self.zone}"'
                 )
             )
             tpu_zones.gone(self.project, self.row)
@@ -448,7 +433,7 @@ class _QueuedResource(_Resource):
         self.become(_Queued.FAILED, error=Refused("ALREADY_EXISTS", words))
 
     def _be_queued(self) -> bool:
-        if self.after(_QUEUED_SECONDS) and self._age() >= (_bound(self.message, "after") or 0):
+        if self.after(_QUEUED_SECONDS):
             self.become(_Queued.WAITING_FOR_RESOURCES)
         return True
 
@@ -456,7 +441,7 @@ class _QueuedResource(_Resource):
         return (time.time() - self.row.asked) * self.project.knobs.tpu_clock
 
     def _wait(self) -> bool:
-        until = _bound(self.message, "until")
+        until = _bound(self.message)
         known = tpu_zones.capacity_zone(self.project, self.zone)
         if until is not None and self._age() > until:  # Google's wording is not known
             words = (
@@ -512,19 +497,12 @@ class _QueuedResource(_Resource):
         return False
 
 
-def _bound(asked: QueuedResource, which: str) -> float | None:
-    """Return how long after its creation a request may be fulfilled: first, or still at all."""
-    policy, created = asked.queueing_policy, asked.create_time
-    if f"valid_{which}_duration" in policy:
-        return float(getattr(policy, f"valid_{which}_duration").total_seconds())
-    at: Any = None
-    if f"valid_{which}_time" in policy:
-        at = getattr(policy, f"valid_{which}_time")
-    elif "valid_interval" in policy:
-        end = {"after": "start_time", "until": "end_time"}[which]
-        if policy.valid_interval.HasField(end):
-            at = getattr(policy.valid_interval, end).ToDatetime(tzinfo=UTC)
-    return float((at - created).total_seconds()) if at else None
+def _bound(asked: QueuedResource) -> float | None:
+    """Return how long after its creation a request may still be fulfilled."""
+    policy: Any = asked.queueing_policy
+    if "valid_until_duration" not in policy:
+        return None
+    return float(policy.valid_until_duration.total_seconds())
 
 
 def _run_seconds(more: Mapping[str, Any]) -> float | None:
@@ -538,25 +516,12 @@ def _is_spot(asked: QueuedResource) -> bool:
     return "spot" in asked or any(one.spot or one.preemptible for one in scheduling)
 
 
-def _accelerator_of(node: Node) -> str:
-    """Return v6e-4 or the like, said in either way."""
-    if node.accelerator_type:
-        return node.accelerator_type
-    config = node.accelerator_config
-    known = config.type_ == AcceleratorConfig.Type.V6E
-    by_topology = {topology: name for name, topology in _TOPOLOGIES.items()}
-    return by_topology.get(config.topology, "") if known else ""
-
-
 def _network_of(node: Node) -> str:
-    return str([*node.network_configs, node.network_config][0].network or "default").rpartition(
-        "/"
-    )[2]
+    return str(node.network_config.network or "default").rpartition("/")[2]
 
 
 _ID: Final = r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _LABEL: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}=[a-z0-9_-]{0,63}")
-_MOST_LABELS: Final = 64
 _MOST_METADATA: Final = 256 * 1024
 """Bytes of one value. Source: docs.cloud.google.com/compute/docs/metadata, read 2026-11."""
 _ACT: Final = "iam.serviceAccounts.actAs"
@@ -564,13 +529,11 @@ _ACT: Final = "iam.serviceAccounts.actAs"
 
 def _check_node(project: Project, zone: str, node_id: str, node: Node) -> None:
     """Refuse what a node cannot be."""
-    known, accelerator = tpu_zones.capacity_zone(project, zone), _accelerator_of(node)
+    known, accelerator = tpu_zones.capacity_zone(project, zone), node.accelerator_type
     if known is None:
         raise _bad(f'The requested zone "{zone}" is not supported.')
     if not re.fullmatch(_ID, node_id):
         raise _bad(f'Invalid node id "{node_id}".')
-    if node.accelerator_type and "accelerator_config" in node:
-        raise _bad("Only one of accelerator_type and accelerator_config can be specified.")
     if accelerator not in known.accelerators:
         said = accelerator or "unspecified"
         raise _bad(
@@ -580,11 +543,7 @@ def _check_node(project: Project, zone: str, node_id: str, node: Node) -> None:
         )
     if node.runtime_version not in VERSIONS:
         raise _bad(f'The requested runtime version "{node.runtime_version}" is not found.')
-    if node.scheduling_config.reserved:
-        raise _no_reservation()
     _check_words(node)
-    if "network_config" in node and node.network_configs:
-        raise _bad("network_config and network_configs are mutually exclusive.")
     network = _network_of(node)
     if network != "default":
         path = f"projects/{project.id}/global/networks/{network}"
@@ -596,8 +555,6 @@ def _check_node(project: Project, zone: str, node_id: str, node: Node) -> None:
 
 
 def _check_words(node: Node) -> None:
-    if len(node.labels) > _MOST_LABELS:
-        raise invalid("Too many labels.")
     for key, value in node.labels.items():
         if not _LABEL.fullmatch(f"{key}={value}"):
             raise _bad(f'Invalid label "{key}": "{value}".')
@@ -609,7 +566,7 @@ def _check_words(node: Node) -> None:
             raise _bad(f'The value of metadata "{key}" is larger than 262144 bytes.')
 
 
-def _provisioning(project: Project, asked: QueuedResource, more: Mapping[str, Any]) -> str:
+def _provisioning(asked: QueuedResource, more: Mapping[str, Any]) -> str:
     """Return on-demand, spot or flex-start.
 
     A run duration without flex-start is refused: whether Google takes it is not known.
@@ -618,11 +575,8 @@ def _provisioning(project: Project, asked: QueuedResource, more: Mapping[str, An
         Refused: What was said contradicts itself.
     """
     model, spot = more.get("provisioningModel", ""), _is_spot(asked)
-    usual = "STANDARD" if project.knobs.tpu_spot_by_name else ""
-    if spot and (model or usual) in {"STANDARD", "FLEX_START"}:  # reports, 2026-02 to 2026-08
-        raise invalid(f"{model or usual} provisioning model is incompatible with spot requests")
-    if model == "RESERVATION_BOUND" or asked.reservation_name:
-        raise _no_reservation()
+    if spot and model in {"STANDARD", "FLEX_START"}:  # public reports of 2026-02 to 2026-08
+        raise invalid(f"{model} provisioning model is incompatible with spot requests")
     if model != "FLEX_START":
         if more.get("runDuration"):
             raise _bad("run_duration is only supported for FLEX_START.")
@@ -641,7 +595,7 @@ def _ask(project: Project, zone: str, row_id: str, node: Node, provisioning: str
     Raises:
         Refused: It goes beyond that.
     """
-    accelerator = _accelerator_of(node)
+    accelerator = node.accelerator_type
     chips = tpu_zones.chips_of(accelerator)
     pool = tpu_zones.exceeded(project, "queued", provisioning, zone, chips)
     if pool:
@@ -674,35 +628,17 @@ class _Kind(Kind):
 
 class _AcceleratorTypes(_Kind):
     noun, collection, permission = "AcceleratorType", "acceleratorTypes", "tpu.acceleratortypes"
-    verbs = ("Get", "List")
+    verbs = ("Get",)
 
     def rows(self, project: Project) -> MutableMapping[str, Any]:
         """Return what each zone has."""
-        configs = {
-            name: [AcceleratorConfig(type_=AcceleratorConfig.Type.V6E, topology=topology)]
-            for name, topology in _TOPOLOGIES.items()
-        }
         zones = project.knobs.tpu_zones or tpu_zones.ZONES
         names = [
             (_full(project, zone, self.collection, one), one)
             for zone, known in sorted(zones.items())
             for one in known.accelerators
         ]
-        return {
-            name: AcceleratorType(name=name, type_=one, accelerator_configs=configs.get(one, []))
-            for name, one in names
-        }
-
-
-class _RuntimeVersions(_Kind):
-    noun, collection, permission = "RuntimeVersion", "runtimeVersions", "tpu.runtimeversions"
-    verbs = ("Get", "List")
-
-    def rows(self, project: Project) -> MutableMapping[str, Any]:
-        """Return the same for each zone."""
-        zones = sorted(project.knobs.tpu_zones or tpu_zones.ZONES)
-        names = [_full(project, zone, self.collection, one) for zone in zones for one in VERSIONS]
-        return {name: RuntimeVersion(name=name, version=name.rpartition("/")[2]) for name in names}
+        return {name: AcceleratorType(name=name, type_=one) for name, one in names}
 
 
 class _Nodes(_Kind):
@@ -814,7 +750,7 @@ class _QueuedResources(_Kind):
         asked.name, asked.create_time = name, _now()
         asked.state = QueuedResourceState(state=_Queued.CREATING)
         self._check(project, zone, queued_id, asked)
-        provisioning = _provisioning(project, asked, more)
+        provisioning = _provisioning(asked, more)
         if name in project.queued_resources:
             raise self.taken(project, name)
         row = _ask(project, zone, queued_id, asked.tpu.node_spec[0].node, provisioning)
@@ -840,10 +776,8 @@ class _QueuedResources(_Kind):
             f"projects/{p}/locations/{zone}" for p in (project.id, project.number)
         }:
             raise _bad(f'The parent "{spec.parent}" of node_spec is not that of the request.')
-        if "multislice_params" in spec:
-            raise _bad("Multislice is not available for this accelerator type.")
         _check_node(project, zone, spec.node_id, spec.node)
-        until = _bound(asked, "until")
+        until = _bound(asked)
         if until is not None and until <= 0:
             raise _bad("valid_until must be in the future.")
 
@@ -878,7 +812,7 @@ class _QueuedResources(_Kind):
 
 def mount(server: grpc.aio.Server, world: World) -> None:
     """Serve v2."""
-    kinds = (_AcceleratorTypes, _RuntimeVersions, _Nodes, _QueuedResources)
+    kinds = (_AcceleratorTypes, _Nodes, _QueuedResources)
     serve(server, world, _V2, "tpu", *(kind(world) for kind in kinds))
 
 
@@ -924,81 +858,51 @@ _OWN: Final = ("provisioningModel", "runDuration")
 """Fields of a queued resource that v2 does not have. Source: discovery document tpu.v2alpha1."""
 _DISK: Final = "bootDiskConfig"
 """The same of a node."""
-_MODELS: Final = ("STANDARD", "SPOT", "RESERVATION_BOUND", "FLEX_START")
+_MODELS: Final = ("STANDARD", "SPOT", "FLEX_START")
 _DURATION: Final = re.compile(r"[0-9]+(\.[0-9]{1,9})?s")
-_ANY_QUERY: Final = frozenset({"alt", "$alt", "prettyPrint", "fields", "key", "quotaUser"})
-
 Answer = Callable[[Project, Request, str], Awaitable[dict[str, Any]]]
 
 
 def routes(world: World) -> Sequence[BaseRoute]:
-    """Serve queued resources of v2alpha1, and their operations."""
+    """Serve queued resources of v2alpha1."""
     kind = _QueuedResources(world)
 
     async def create(project: Project, request: Request, path: str) -> dict[str, Any]:
         asked, more = _read(await request.body())
-        parent, query = path.rpartition("/")[0], request.query_params
+        query = request.query_params
         made = CreateQueuedResourceRequest(
-            parent=parent,
+            parent=path.rpartition("/")[0],
             queued_resource_id=query.get("queuedResourceId", ""),
             queued_resource=asked,
             request_id=query.get("requestId", ""),
         )
-        return _operation(project, kind.queue(world, project, made, more, "v2alpha1"))
+        return {"name": kind.queue(world, project, made, more, "v2alpha1").name}
 
     async def listed(project: Project, request: Request, path: str) -> dict[str, Any]:
-        size, token = (request.query_params.get(name, "") for name in ("pageSize", "pageToken"))
-        if size and not size.isdecimal():
-            raise invalid(f"Invalid value at 'page_size' (TYPE_INT32), \"{size}\"")
         parent = kind.normal(project, kind.parent, path.rpartition("/")[0])
-        rows = list(kind.listed(project, parent))
-        page, following = page_of(rows, int(size or 0), token, most=kind.pages[1])
-        found = {"queuedResources": [_shown(project, one) for one in page]} if page else {}
-        return found | ({"nextPageToken": following} if following else {})
+        rows, token = list(kind.listed(project, parent)), request.query_params.get("pageToken", "")
+        page, following = page_of(rows, 0, token, most=kind.pages[1])
+        return {
+            "queuedResources": [_shown(project, one) for one in page],
+            "nextPageToken": following,
+        }
 
     async def get(project: Project, _request: Request, path: str) -> dict[str, Any]:
         return _shown(project, kind.find(project, path))
 
-    async def delete(project: Project, request: Request, path: str) -> dict[str, Any]:
-        force = request.query_params.get("force", "false")
-        if force not in {"true", "false"}:
-            raise invalid(f"Invalid value at 'force' (TYPE_BOOL), \"{force}\"")
-        asked = DeleteQueuedResourceRequest(name=path, force=force == "true")
-        return _operation(project, kind.remove(world, project, asked, "v2alpha1"))
-
-    async def operation(project: Project, _request: Request, path: str) -> dict[str, Any]:
-        found = project.operations.get(re.sub(r"^projects/[^/]+", f"projects/{project.id}", path))
-        if found is None:
-            raise not_found("Operation", path)
-        return _operation(project, found)
-
-    parent = "/v2alpha1/projects/{project}/locations/{zone}"
-    many, one = f"{parent}/queuedResources", f"{parent}/queuedResources/{{id}}"
-    rows: tuple[tuple[str, str, str, str, tuple[str, ...], Answer], ...] = (
-        ("POST", many, "CreateQueuedResource", "create", ("queuedResourceId", "requestId"), create),
-        ("GET", many, "ListQueuedResources", "list", ("pageSize", "pageToken"), listed),
-        ("GET", one, "GetQueuedResource", "get", (), get),
-        ("DELETE", one, "DeleteQueuedResource", "delete", ("force", "requestId"), delete),
-    )
-    path, may = f"{parent}/operations/{{id}}", "tpu.operations.get"
+    many = "/v2alpha1/projects/{project}/locations/{zone}/queuedResources"
     return [
-        *(
-            _alpha_route(world, verb, where, name, f"tpu.nodes.{may}", known, answer)
-            for verb, where, name, may, known, answer in rows
-        ),
-        _alpha_route(world, "GET", path, "GetOperation", may, (), operation),
+        _alpha_route(world, "POST", many, "CreateQueuedResource", "create", create),
+        _alpha_route(world, "GET", many, "ListQueuedResources", "list", listed),
+        _alpha_route(world, "GET", f"{many}/{{id}}", "GetQueuedResource", "get", get),
     ]
 
 
 def _alpha_route(
-    world: World,
-    verb: str,
-    path: str,
-    name: str,
-    permission: str,
-    known: Sequence[str],
-    answer: Answer,
+    world: World, verb: str, path: str, name: str, may: str, answer: Answer
 ) -> BaseRoute:
+    permission = f"tpu.nodes.{may}"
+
     async def admitted(project: Project, request: Request) -> Response:
         here = request.url.path.removeprefix("/v2alpha1/")
         try:
@@ -1006,12 +910,6 @@ def _alpha_route(
                 raise serving.disabled(project, API)
             if project.denies(permission):
                 raise not_permitted(permission, here)
-            for word in request.query_params:
-                if word not in {*known, *_ANY_QUERY}:
-                    raise invalid(
-                        f'Invalid JSON payload received. Unknown name "{word}": Cannot bind query'
-                        " parameter. Field 'x' could not be found in request message."
-                    )
             return JSONResponse(await answer(project, request, here))
         except Refused as refused:
             return serving.of(refused)
@@ -1051,18 +949,4 @@ def _shown(project: Project, kept: QueuedResource) -> dict[str, Any]:
     told |= {name: more[name] for name in _OWN if name in more}
     if _DISK in more:
         told["tpu"]["nodeSpec"][0]["node"][_DISK] = more[_DISK]
-    return told
-
-
-def _operation(project: Project, kept: Operation) -> dict[str, Any]:
-    about = _metadata(kept)
-    types = f"type.googleapis.com/{_ALPHA}"
-    metadata = json_format.MessageToDict(OperationMetadata.pb(about))
-    told = {"name": kept.name, "metadata": {"@type": f"{types}.OperationMetadata", **metadata}}
-    if kept.done and kept.HasField("error"):
-        return {**told, "done": True, "error": json_format.MessageToDict(kept.error)}
-    if kept.done:
-        known = project.queued_resources.get(about.target)
-        answer = _shown(project, known) if known else {"name": about.target}
-        return {**told, "done": True, "response": {"@type": f"{types}.QueuedResource", **answer}}
     return told

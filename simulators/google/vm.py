@@ -40,31 +40,9 @@ _AS_WELL: Final = ("timeout",)
 """If this machine has it: macOS has not."""
 _PROGRAM: Final = Path(__file__).with_name("vm_program.sh")
 _MOST_BYTES: Final = 1 << 20
-"""What the serial port's buffer keeps. source: compute/docs, serial port output, read 2026-11."""
-
-
-class Serial:
-    """The text of serial port 1, the oldest of it lost when there is too much."""
-
-    def __init__(self) -> None:
-        self._lines: deque[str] = deque()
-        self._bytes = 0
-        self.dropped = 0
-        """Bytes that are lost."""
-
-    def write(self, line: str) -> None:
-        """Add a line."""
-        self._lines.append(f"{line}\n")
-        self._bytes += len(self._lines[-1].encode())
-        while self._bytes > _MOST_BYTES:
-            lost = len(self._lines.popleft().encode())
-            self._bytes -= lost
-            self.dropped += lost
-
-    @property
-    def text(self) -> str:
-        """All that is kept."""
-        return "".join(self._lines)
+"""Of one word that a program is called with."""
+_MOST_LINES: Final = 5000
+"""Of the serial port, whose buffer Google keeps to 1 MB."""
 
 
 class Vm(Machine):
@@ -72,13 +50,18 @@ class Vm(Machine):
 
     def __init__(self, world: World, project: Project, spec: VmSpec) -> None:
         super().__init__(world, project, spec)
-        self.serial: Final = Serial()
+        self._serial: Final = deque[str](maxlen=_MOST_LINES)
         self.ended: Final = anyio.Event()
         self._life = anyio.CancelScope()
         self._told = anyio.Event()
         self._began = time.monotonic()
         self._wrong = ""
         self._listener = self._listen() if spec.external else None
+
+    @property
+    def serial_text(self) -> str:
+        """What serial port 1 has shown, as far as that is kept."""
+        return "".join(f"{line}\n" for line in self._serial)
 
     def end(self, *, at_once: bool = False) -> None:
         """Tell it to be gone, its containers first unless at once; `ended` says when it is."""
@@ -216,13 +199,13 @@ class Vm(Machine):
             await server.serve(handle)
 
     def _kernel(self, text: str) -> None:
-        self.serial.write(f"[{time.monotonic() - self._began:12.6f}] {text}")
+        self._serial.append(f"[{time.monotonic() - self._began:12.6f}] {text}")
 
     def _say(self, line: str) -> None:
         """Show what a script prints, as the guest agent does."""
         now = datetime.now(UTC).strftime("%b %d %H:%M:%S")
         runner = "google_metadata_script_runner[1187]: startup-script:"
-        self.serial.write(f"{now} {self.host} {runner} {line}")
+        self._serial.append(f"{now} {self.host} {runner} {line}")
 
     def _listen(self) -> socket.socket | None:
         found = _PORT.search(self.spec.metadata.get(_SCRIPT, ""))
@@ -260,41 +243,29 @@ def vm_of(world: World, project: Project, plane: str, zone: str, vm_id: str) -> 
     return found
 
 
-_USUAL_PRIORITY: Final = 1000
 _EVERYWHERE: Final = ("0.0.0.0/0",)
 _TCP: Final = frozenset({"tcp", "6", "all"})
 
 
 def lets_in(project: Project, spec: VmSpec, *, caller: str, port: int) -> bool:
-    """Say whether it may connect; where no rule speaks of it, it may not.
-
-    Of several rules the most important one counts, and among equals one that denies.
-    """
-    verdicts = [
-        (rule.get("priority", _USUAL_PRIORITY), allows)
+    """Say whether a rule lets it connect; where none speaks of it, it may not."""
+    return any(
+        _concerns(rule, spec) and _from(rule, caller) and _to(rule.get("allowed", ()), port)
         for rule in project.firewalls.values()
-        if _concerns(rule, spec) and _from(rule, caller)
-        for allows, ports in ((False, rule.get("denied", ())), (True, rule.get("allowed", ())))
-        if _to(ports, port)
-    ]
-    return min(verdicts)[1] if verdicts else False
+    )
 
 
 def _concerns(rule: Mapping[str, Any], spec: VmSpec) -> bool:
     network = str(rule.get("network", "default")).rpartition("/")[2]
     if rule.get("direction", "INGRESS") != "INGRESS" or rule.get("disabled"):
         return False
-    tags, accounts = rule.get("targetTags", ()), rule.get("targetServiceAccounts", ())
-    everybody = not tags and not accounts
-    chosen = everybody or bool({*tags} & {*spec.tags}) or spec.service_account in accounts
-    return network == spec.network and chosen
+    tags = {*rule.get("targetTags", ())}
+    return network == spec.network and (not tags or bool(tags & {*spec.tags}))
 
 
 def _from(rule: Mapping[str, Any], caller: str) -> bool:
-    """Say whether its sources hold the caller, who has no tag and no account."""
-    narrowed = rule.get("sourceTags") or rule.get("sourceServiceAccounts")
-    ranges = rule.get("sourceRanges") or (() if narrowed else _EVERYWHERE)
     address = ipaddress.ip_address(caller)
+    ranges = rule.get("sourceRanges") or _EVERYWHERE
     return any(address in ipaddress.ip_network(one, strict=False) for one in ranges)
 
 

@@ -67,7 +67,7 @@ async def planted_by_others(cloud: Cloud, *, look: bool = False) -> Sequence[str
             await _rule_of_others(site)
 
         async def stand() -> Sequence[str]:
-            found = [chip for kind in KINDS for chip in await site.planes[kind].list([HERE])]
+            found = [chip for kind in KINDS for chip in await site.planes[kind].list()]
             theirs = [chip.model_dump_json() for chip in found if not chip.ours]
             running = [chip for chip in found if chip.state is ChipState.RUNNING and not chip.ours]
             rules = [
@@ -83,7 +83,7 @@ async def planted_by_others(cloud: Cloud, *, look: bool = False) -> Sequence[str
 async def _rule_of_others(site: Site) -> None:
     from google.cloud.compute_v1 import Allowed, Firewall  # noqa: PLC0415  made slim by the site
 
-    client = await site.clients.compute("firewalls", "Firewalls")
+    client = await site.clients.compute("Firewalls")
     rule = Firewall(
         name="theirs",
         network=f"projects/{site.clients.project}/global/networks/default",

@@ -75,8 +75,7 @@ async def test_google_is_asked_for_what_the_calls_take(
         ("cloud-run-l4", "cloudbuild.builds.list"),
         ("cloud-run-l4", "artifactregistry.dockerimages.list"),
         ("tpu-v6e-1", "tpu.nodes.list"),
-        ("tpu-v6e-1", "tpu.acceleratortypes.list"),
-        ("tpu-v6e-1", "tpu.runtimeversions.list"),
+        ("tpu-v6e-1", "tpu.acceleratortypes.get"),
         ("tpu-v6e-1", "tpu.operations.get"),
     ],
 )

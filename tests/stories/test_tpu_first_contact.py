@@ -40,7 +40,7 @@ async def test_a_quota_of_gpus_that_is_0_is_a_doubt(
     cloud.set(tpu_quotas={"gpus-all-regions": 0}, tpu_waits_for_gpu_quota=waits, tpu_clock=6000)
     plan = await agent.call("plan_deployment", model=MODEL, target="tpu-v6e-1", check=True)
     rows = {row["what"]: row for row in plan.data["checks"]}
-    quota = rows["The quota has room for one chip"]
+    quota = rows["A place may give one chip on demand"]
     assert quota["outcome"] == "unknown", plan
     assert "GPUS-ALL-REGIONS-per-project" in quota["detail"]
     assert not [row for row in rows.values() if row["outcome"] == "fail"]
@@ -51,12 +51,11 @@ async def test_a_quota_of_gpus_that_is_0_is_a_doubt(
         await _ready(agent, "tpu-v6e-1", zones=[HERE])
 
 
-@pytest.mark.parametrize("named", [False, True])
-async def test_spot_is_had_of_the_queue_however_it_is_to_be_said(
-    agent: Agent, cloud: Cloud, *, named: bool
+async def test_spot_is_asked_of_the_queue_by_the_name_of_its_provisioning_model(
+    agent: Agent, cloud: Cloud
 ) -> None:
-    """Some were refused, gcloud's --spot as well, until they named the provisioning model."""
-    cloud.set(tpu_spot_by_name=named, tpu_clock=6000)
+    """Some were refused, gcloud's --spot as well, until they named it."""
+    cloud.set(tpu_clock=6000)
     target = "tpu-v6e-1-spot"
     ready = await _ready(agent, target, control_plane="queued", zones=[HERE])
     assert ready["resources"]["provisioning"] == "spot"

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from backends.tpu.planes import ChipState
+from backends.tpu.planes import ChipState, Stops
 from backends.tpu.site import Site
 from core.journal import Journal
 from core.settings import GooglePlane, Settings
@@ -40,7 +40,9 @@ async def there(plane: GooglePlane, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
     async with machine as site:
         await ours(site, seconds=36000, expires=int(TOMORROW.timestamp()))
         await until(site, OURS, ChipState.RUNNING)
-        await site.planes["queued"].stop(ZONE, OURS)
+        queue = site.planes["queued"]
+        assert isinstance(queue, Stops)
+        await queue.stop(ZONE, OURS)
         await until(site, OURS, ChipState.STOPPED)
         yield site
 

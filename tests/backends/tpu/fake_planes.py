@@ -186,7 +186,6 @@ class FakePlane:
     def __init__(self, cloud: Cloud, kind: PlaneKind) -> None:
         self.cloud = cloud
         self.kind: PlaneKind = kind
-        self.stops = kind == "queued"
 
     async def create(self, request: Request) -> str:
         """Make a request, one at a time in the whole cloud."""
@@ -224,9 +223,8 @@ class FakePlane:
         row = self.cloud.row(Place(zone, self.kind))
         return answer(self.cloud.chip(row) if row and row.id == chip_id else None)
 
-    async def list(self, zones: Sequence[str]) -> Sequence[Chip]:
+    async def list(self) -> Sequence[Chip]:
         """Give all of this plane, in whichever zone."""
-        del zones
         answer = self._call()
         places = [one for one in self.cloud.alive() if one.plane == self.kind]
         return answer([self.cloud.chip(self.cloud.rows[place]) for place in places])
@@ -245,18 +243,6 @@ class FakePlane:
                 cloud.touched.append(place)
             row.deleted = row.deleted or cloud.now
         answer(None)
-
-    async def stop(self, zone: str, chip_id: str) -> None:
-        """Stop it."""
-        row = self.cloud.rows[Place(zone, self.kind)]
-        assert row.id == chip_id
-        row.stopped = True
-
-    async def start(self, zone: str, chip_id: str) -> None:
-        """Start it."""
-        row = self.cloud.rows[Place(zone, self.kind)]
-        assert row.id == chip_id
-        row.stopped = False
 
     async def ended(self, zone: str, chip_id: str, *, since: datetime) -> Ended | None:
         """Give that of the script."""
@@ -287,6 +273,25 @@ class FakePlane:
         if way == "killed-before":
             raise Killed
         return _Answered(way)
+
+
+class FakeQueue(FakePlane):
+    """The queue, whose VMs can be stopped."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        super().__init__(cloud, "queued")
+
+    async def stop(self, zone: str, chip_id: str) -> None:
+        """Stop one."""
+        row = self.cloud.rows[Place(zone, self.kind)]
+        assert row.id == chip_id
+        row.stopped = True
+
+    async def start(self, zone: str, chip_id: str) -> None:
+        """Start it."""
+        row = self.cloud.rows[Place(zone, self.kind)]
+        assert row.id == chip_id
+        row.stopped = False
 
 
 class _Answered:

@@ -1,5 +1,6 @@
 """A piece of the simulated Google Cloud inside the test, with whatever a test puts there."""
 
+import base64
 import random
 import socket
 from collections.abc import AsyncIterator
@@ -12,6 +13,8 @@ from typing import Any, Final
 import anyio
 import anyio.abc
 import grpc.aio
+from google.cloud.secretmanager_v1.types import Secret as SecretMessage
+from google.iam.v1.policy_pb2 import Binding, Policy
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -30,12 +33,11 @@ from planner.model import catalog_shape
 from simulators.common.doors import loopback, start_web
 from simulators.google import compute, logging, secrets
 from simulators.google.plane import prepare
-from simulators.google.state import Entry, Fault, Project
+from simulators.google.state import Entry, Fault, Project, Secret, Version
 from simulators.google.state import World as Everything
 from tests import certificates
 from tests.backends.tpu.chips import Chips
 from tests.backends.tpu.sites import MODEL, target_of
-from tests.simulators.google.vms import keep
 
 PROJECT: Final = "planted"
 KEY: Final = "a-key-of-the-test"
@@ -201,6 +203,17 @@ async def staged(folder: Path, target: str = "tpu-v6e-1", **said: Any) -> AsyncI
             await site.clients.aclose()
             await server.stop(None)
             tasks.cancel_scope.cancel()
+
+
+def keep(project: Project, name: str, value: str) -> None:
+    """Keep a secret that its VMs may read."""
+    member = f"serviceAccount:{project.runtime_account}"
+    binding = Binding(role="roles/secretmanager.secretAccessor", members=[member])
+    project.secrets[name] = Secret(
+        message=SecretMessage(name=f"projects/{project.number}/secrets/{name}"),
+        versions=[Version(number=1, data=base64.b64encode(value.encode()).decode())],
+        policy=Policy(bindings=[binding]),
+    )
 
 
 def _site(port: str, web: str, folder: Path, target: str, said: dict[str, Any]) -> Site:

@@ -1,21 +1,19 @@
 """A plan is applied once: what stands stays, what is another's as well, what is old goes first."""
 
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from backends.google import secrets
 from backends.google.clients import HF_SECRET, SPEC_LABEL
-from backends.tpu import firewall, status, zones
+from backends.tpu import firewall, status
 from backends.tpu.planes import ChipState
 from backends.tpu.site import key_secret, vm_id
 from core.errors import Busy, CloudUnavailable, NotOurs, OpsError, PermissionDenied
 from core.records import State
-from core.reply import collecting_notes
 from core.settings import GooglePlane
 from tests.backends.tpu.fake_planes import Cloud, Script
-from tests.backends.tpu.searches import PLACES, A, B, C, D, at, before, of, planned
+from tests.backends.tpu.searches import PLACES, A, B, D, before, of, planned
 from tests.backends.tpu.sites import fault, on
 from tests.google_plane import Controls
 
@@ -233,28 +231,3 @@ async def test_a_token_of_the_settings_is_kept(plane: GooglePlane, project: str)
         await on(site).apply(planned(site))
         assert (await secrets.read(site, HF_SECRET)).get_secret_value() == "hf_x"
         assert HF_SECRET in of(site).blueprint.container.secrets.values()
-
-
-@pytest.mark.parametrize(
-    ("outcome", "hours", "first"),
-    [
-        ("ZONE_REFUSED", 1, B),
-        ("QUOTA_EXCEEDED", 23, B),
-        ("ZONE_REFUSED", 25, A),
-        ("NO_CAPACITY", 1, A),
-        ("TIMED_OUT", 1, A),
-    ],
-)
-async def test_where_it_was_refused_lately_is_asked_last(
-    plane: GooglePlane, project: str, outcome: str, hours: int, first: object
-) -> None:
-    """Not dropped; capacity changes by the minute, and changes nothing of the order."""
-    cloud = Cloud(scripts=dict(WAITS))
-    async with before(plane, project, cloud) as site:
-        when = datetime.now(UTC) - timedelta(hours=hours)
-        await zones.remember_outcome(at(site, when), A, outcome)
-        with collecting_notes() as notes:
-            await on(site).apply(planned(site))
-        assert cloud.asked == [first]
-        assert set(of(site).blueprint.places) == {A, B, C, D}
-        assert any("Asked last" in said for said in notes) is (first == B)

@@ -54,7 +54,7 @@ async def test_a_stopped_one_that_is_deployed_again_is_started(
 async def test_what_could_not_be_started_again_is_not_stopped(
     plane: GooglePlane, project: str, target: str, wish: dict[str, str], why: str
 ) -> None:
-    """It says why, what to do instead, and what bills meanwhile."""
+    """It says why, and what to do instead."""
     cloud = Cloud(scripts=dict(RUNS))
     async with before(plane, project, cloud, target=target) as site:
         await on(site).apply(planned(site, **wish))
@@ -62,7 +62,6 @@ async def test_what_could_not_be_started_again_is_not_stopped(
             with pytest.raises(Unsupported, match=why) as caught:
                 await change("gemma")
             assert "destroy_vllm" in caught.value.fix
-            assert "bills on" in caught.value.fix
     assert not any(row.stopped for row in cloud.rows.values())
 
 
@@ -70,15 +69,13 @@ async def test_what_could_not_be_started_again_is_not_stopped(
 async def test_what_has_no_vm_cannot_be_stopped(
     plane: GooglePlane, project: str, becomes: ChipState
 ) -> None:
-    """A request that waits, and a leftover, bill nothing."""
     cloud = Cloud(scripts={B: Script(after=1e9)})
     async with before(plane, project, cloud) as site:
         await on(site).apply(planned(site, **QUEUED))
         if becomes is ChipState.SUSPENDED:
             cloud.scripts[B] = Script(after=0, becomes=becomes)
-        with pytest.raises(Unsupported) as caught:
+        with pytest.raises(Unsupported, match=r"no VM yet|lost its chips"):
             await on(site).stop("gemma")
-        assert "nothing of it bills" in caught.value.fix
 
 
 async def test_one_that_is_not_there_is_not_changed(plane: GooglePlane, project: str) -> None:

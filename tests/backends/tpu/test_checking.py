@@ -1,20 +1,41 @@
-"""Everything that a VM needs of its project is looked at before anything is made or paid."""
+"""Everything that a VM needs is looked at before anything is made or paid."""
 
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from backends.tpu import plan
+from backends.tpu import plan, zones
+from backends.tpu.planes import Place
+from backends.tpu.site import Site
+from core.records import Check, Preflight
 from core.settings import GooglePlane
 from tests.backends.tpu.planned import planned
-from tests.backends.tpu.planted import ZONE, foreign, ours
-from tests.backends.tpu.preflights import checked, row, the_only_failure
+from tests.backends.tpu.planted import NO_CHIP, ZONE, foreign, ours
 from tests.backends.tpu.sites import fault, offline, opened
 from tests.google_plane import Controls
 
 pytestmark = pytest.mark.anyio
-
 ME: Final[dict[str, Any]] = {"google_allowed_addresses": ("203.0.113.7",)}
+
+
+async def checked(site: Site, **said: Any) -> Preflight:
+    """Check a plan of a deployment named gemma."""
+    return await plan.preflight(site, planned(site, **said))
+
+
+def row(preflight: Preflight, words: str) -> Check:
+    """Give the one row whose question holds these words."""
+    (found,) = [one for one in preflight.checks if words in one.what]
+    return found
+
+
+def the_only_failure(preflight: Preflight) -> Check:
+    """Give it; what is unknown says why, what fails says what to do."""
+    assert all(one.detail for one in preflight.checks)
+    (failed,) = preflight.failed
+    assert failed.fix
+    return failed
 
 
 @pytest.fixture(autouse=True)
@@ -114,16 +135,6 @@ async def test_a_network_that_is_not_there_is_found(plane: GooglePlane, project:
     assert "nowhere" in failed.what
 
 
-async def test_a_vm_without_an_address_of_its_own_may_reach_nothing(
-    plane: GooglePlane, project: str
-) -> None:
-    """Neither image nor model would come: whether there is NAT nobody knows."""
-    async with opened(plane, project, **ME) as site:
-        found = await checked(site, access="internal", network="default/default")
-        asked = row(found, "reaches the internet")
-    assert (asked.outcome, "Cloud NAT" in asked.fix) == ("unknown", True)
-
-
 async def test_callers_that_cannot_be_are_refused_before_anything_is_made(
     plane: GooglePlane, project: str
 ) -> None:
@@ -163,7 +174,7 @@ async def test_a_firewall_rule_of_others_is_found(plane: GooglePlane, project: s
     from google.cloud.compute_v1.types import Allowed, Firewall  # noqa: PLC0415  takes seconds
 
     async with opened(plane, project, **ME) as site:
-        client = await site.clients.compute("firewalls", "Firewalls")
+        client = await site.clients.compute("Firewalls")
         rule = Firewall(
             name="vllm-devops-gemma",
             network="global/networks/default",
@@ -201,3 +212,75 @@ async def test_what_cannot_be_looked_at_is_unknown_and_says_why(
     async with opened(plane, project, **ME) as site:
         found = row(await checked(site), words)
     assert (found.outcome, bool(found.detail)) == ("unknown", True)
+
+
+B, A = "us-east5-b", "us-east5-a"
+ONE_ZONE: Final[dict[str, Any]] = {"zones": (B,)}
+
+
+async def test_quota_in_one_pool_is_enough(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    """Each control plane has its own; with one of them alone that one counts."""
+    controls.set(project, tpu_quotas={"compute": 0})
+    async with opened(plane, project, **ME) as site:
+        assert (await checked(site, **ONE_ZONE)).failed == ()
+        assert (await checked(site, **ONE_ZONE, control_plane="queued")).failed == ()
+        failed = the_only_failure(await checked(site, **ONE_ZONE, control_plane="compute"))
+    assert "TPUS-PER-TPU-FAMILY-per-project-region in us-east5: 0" in failed.detail
+    assert "list_queued_resources" in failed.fix
+
+
+async def test_chips_of_the_deployment_itself_do_not_stand_in_its_way(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    """They go before new ones are asked for."""
+    controls.set(project, tpu_quotas={"tpu": 4, "compute": 0})
+    async with opened(plane, project, "tpu-v6e-4", **ME) as site:
+        await ours(site)
+        assert (await checked(site, **ONE_ZONE)).failed == ()
+
+
+async def test_a_way_of_giving_that_was_refused_here_stands_against_a_place(
+    plane: GooglePlane, project: str, tmp_path: Path
+) -> None:
+    async with opened(plane, project, "tpu-v6e-1-flex", folder=tmp_path, **ME) as site:
+        for kind in site.planes:
+            await zones.remember_outcome(site, Place(B, kind), "ZONE_REFUSED", "not supported")
+        failed = the_only_failure(await checked(site, **ONE_ZONE))
+        assert "as flex-start" in failed.what
+        assert "not supported" in failed.detail
+        assert (await checked(site, zones=(B, A))).failed == ()
+
+
+async def test_places_that_each_lack_something_else_are_none(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    """One has the hardware, the other the quota."""
+    controls.set(
+        project,
+        tpu_zones={B: {"accelerators": ()}, A: {}},
+        tpu_quotas={f"tpu@{A}": 0, "compute": 0},
+    )
+    async with opened(plane, project, **ME) as site:
+        failed = the_only_failure(await checked(site, zones=(B, A)))
+    assert all(zone in failed.detail for zone in (A, B))
+
+
+async def test_capacity_is_never_promised(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    """A zone without a free chip passes: only asking tells."""
+    controls.set(project, tpu_zones={B: NO_CHIP})
+    async with opened(plane, project, **ME) as site:
+        found = row(await checked(site, **ONE_ZONE), "A place may give")
+    assert (found.outcome, "only by asking" in found.detail) == ("pass", True)
+
+
+async def test_quota_that_cannot_be_read_is_unknown_and_no_pass(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    controls.set(project, faults=[fault("GetQuotaInfo", "PERMISSION_DENIED", times=-1)])
+    async with opened(plane, project, **ME) as site:
+        found = row(await checked(site), "A place may give")
+    assert (found.outcome, "Not known" in found.detail) == ("unknown", True)

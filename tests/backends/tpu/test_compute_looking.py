@@ -10,7 +10,7 @@ from google.cloud.compute_v1.types import Instance, InstanceAggregatedList, Oper
 from backends.tpu import compute
 from backends.tpu.planes import ChipState
 from backends.tpu.site import Site, vm_id
-from core.errors import CloudTimeout, CloudUnavailable, Unsupported
+from core.errors import CloudTimeout, CloudUnavailable
 from core.settings import GooglePlane
 from tests.backends.tpu.orders import ZONE, becomes, blueprint, goes, request
 from tests.backends.tpu.sites import opened
@@ -30,7 +30,7 @@ async def test_every_instance_with_a_tpu_is_listed_ours_and_others(
         compute, made = site.planes["compute"], blueprint(site, "other")
         await compute.create(request(blueprint(site)))
         await compute.create(request(made, WEST)._replace(labels={"team": "search"}))
-        found = {(one.place.zone, one.id): one for one in await compute.list([ZONE])}
+        found = {(one.place.zone, one.id): one for one in await compute.list()}
         assert set(found) == {(ZONE, GEMMA), (WEST, made.id)}
         assert found[ZONE, GEMMA].ours
         assert not found[WEST, made.id].ours
@@ -145,7 +145,7 @@ async def test_a_stopped_one_is_a_leftover(plane: GooglePlane, project: str) -> 
 
 
 async def _stop(site: Site) -> None:
-    client = await site.clients.instances()
+    client = await site.clients.compute("Instances")
     client.stop_unary(project=site.clients.project, zone=ZONE, instance=GEMMA, timeout=10)
 
 
@@ -170,19 +170,6 @@ async def test_nobody_there_is_told_as_such(
     async with opened(nowhere, project) as site:
         with pytest.raises(CloudUnavailable):
             await site.planes["compute"].get(ZONE, GEMMA)
-
-
-async def test_an_instance_with_a_tpu_is_neither_stopped_nor_started(
-    plane: GooglePlane, project: str
-) -> None:
-    """What is stopped here never starts again, and its disk bills."""
-    async with opened(plane, project) as site:
-        compute = site.planes["compute"]
-        assert not compute.stops
-        with pytest.raises(Unsupported):
-            await compute.stop(ZONE, GEMMA)
-        with pytest.raises(Unsupported):
-            await compute.start(ZONE, GEMMA)
 
 
 async def test_its_serial_port_is_read_while_it_is_there(plane: GooglePlane, project: str) -> None:

@@ -35,7 +35,7 @@ async def rule(site: Site, name: str) -> None:
         allowed=[Allowed(I_p_protocol="tcp", ports=["8000"])],
         source_ranges=["10.0.0.0/8"],
     )
-    client = await site.clients.compute("firewalls", "Firewalls")
+    client = await site.clients.compute("Firewalls")
     request = {"project": site.clients.project, "firewall_resource": said}
     with strictly("make their rule"):
         await write_call("make it", client.insert_unary, request=request)

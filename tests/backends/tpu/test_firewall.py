@@ -46,13 +46,13 @@ async def closed(site: Site) -> tuple[str, ...]:
 
 
 async def listed(site: Site) -> list[str]:
-    client = await site.clients.compute("firewalls", "Firewalls")
+    client = await site.clients.compute("Firewalls")
     return [one.name for one in client.list(project=site.clients.project, timeout=10)]
 
 
 async def written(site: Site, **said: Any) -> Any:
     """Change the rule, or make one, behind our back; returns how it stands then."""
-    client = await site.clients.compute("firewalls", "Firewalls")
+    client = await site.clients.compute("Firewalls")
     name, project = vm_id("gemma"), site.clients.project
     rule = Firewall(name=name, network="global/networks/default", direction="INGRESS", **said)
     if name in await listed(site):
@@ -113,7 +113,7 @@ async def test_a_rule_that_is_not_ours_is_left_as_it_is(
             await let_in(site)
         assert await closed(site) == ()
         assert await firewall.let_in(site, "gemma") == ()
-        client = await site.clients.compute("firewalls", "Firewalls")
+        client = await site.clients.compute("Firewalls")
         assert client.get(project=project, firewall=vm_id("gemma"), timeout=10) == before
 
 

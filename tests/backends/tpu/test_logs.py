@@ -1,18 +1,21 @@
-"""A deployment's log: its engine's output and its script's words, in the order of time."""
+"""A deployment's log: engine, startup script and node, in the order of time and page by page."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from backends.base import LogQuery
 from backends.tpu import logs
+from backends.tpu.logs import WORKER
 from backends.tpu.planes import Place
 from core.reply import collecting_notes
+from logs.read import Line
 from tests.backends.tpu.stage import HERE, NOW, Stage, attempt, staged
 
 pytestmark = pytest.mark.anyio
-
 PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 OTHER = PEM.replace("MIIB", "MIIC")
 
@@ -201,3 +204,55 @@ async def test_what_google_tells_of_a_node_is_shown_among_the_lines(
     found = await lines(stage)
     assert found[0] == "INFO one"
     assert [line.partition("[tpu_worker] ")[2] for line in found[1:]] == ["The chip overheats."]
+
+
+async def pages(stage: Stage, name: str = "gemma", **asked: Any) -> list[Sequence[Line]]:
+    return [page async for page in logs.log_pages(stage.site, name, LogQuery(**asked))]
+
+
+async def texts(stage: Stage, **asked: Any) -> list[str]:
+    """Read all pages, oldest line first."""
+    return [line.text for page in reversed(await pages(stage, **asked)) for line in page]
+
+
+@pytest.mark.parametrize("platform", [True, False])
+async def test_google_sends_no_line_without_one_of_the_words(
+    stage: Stage, *, platform: bool
+) -> None:
+    """A needle in a haystack takes one call of the minute's 60."""
+    stage.chip()
+    stage.wrote("needle", *(f"hay {number}" for number in range(1500)), ago=300)
+    words = ("nothing", "NEEDLE")
+    assert await texts(stage, contains=words, platform=platform) == ["needle"]
+    assert len([call for call in stage.project.calls if call.endswith("/ListLogEntries")]) == 1
+
+
+async def test_what_the_platform_says_can_be_left_out(stage: Stage) -> None:
+    """The script's words, and what Google tells of the node; of this node alone."""
+    place = Place("us-east5-b", "queued")
+    stage.chip(place=place, node="vllm-devops-gemma", node_number="4711")
+    stage.kept(attempt(place=place), placed=place)
+    stage.told("ready", ago=80)
+    stage.wrote("INFO one", ago=60)
+    stage.happened("The chip overheats.", node="4711")
+    stage.happened("Theirs burns.", node="theirs")
+    (page,) = await pages(stage)
+    assert [(line.text, line.platform) for line in page] == [
+        ("ready", "startup script"),
+        ("INFO one", ""),
+        ("The chip overheats.", WORKER),
+    ]
+    assert await texts(stage, platform=False) == ["INFO one"]
+    assert await texts(stage, platform=False, contains=("overheats",)) == []
+
+
+async def test_the_pages_of_a_vm_without_a_log_are_of_its_serial_port(stage: Stage) -> None:
+    """Whenever it was written, for it tells no times; not where there is a log."""
+    stage.chip()
+    stage.compute.port = ["Linux version 6.8", *PEM.splitlines(), "login:"]
+    assert await texts(stage) == ["Linux version 6.8", "login:"]
+    assert await texts(stage, since=NOW, contains=("LOGIN",)) == ["login:"]
+    assert await texts(stage, platform=False) == []
+    stage.told("booting", ago=200)
+    assert await texts(stage, since=NOW - timedelta(seconds=10)) == []
+    assert await texts(stage, contains=("login",)) == []

@@ -6,7 +6,7 @@ import pytest
 
 from backends.google import errors
 from backends.tpu import compute
-from backends.tpu.planes import ChipState, ControlPlane, PlaneKind
+from backends.tpu.planes import ChipState, PlaneKind
 from backends.tpu.site import vm_id
 from core.errors import (
     ApiDisabled,
@@ -17,11 +17,9 @@ from core.errors import (
     NoCapacity,
     NotOurs,
     OpsError,
-    PermissionDenied,
     QuotaExceeded,
     ZoneRefused,
 )
-from core.reply import collecting_notes
 from core.settings import GooglePlane
 from core.waiting import wait_until
 from tests.backends.tpu.orders import ZONE, becomes, blueprint, failing, goes, request
@@ -31,14 +29,9 @@ from tests.google_plane import Controls
 pytestmark = pytest.mark.anyio
 
 GEMMA: Final = vm_id("gemma")
-WEST: Final = "europe-west4-a"
 KINDS: Final[tuple[PlaneKind, ...]] = ("queued", "compute")
 CREATES: Final = {"queued": "Tpu/CreateQueuedResource", "compute": "compute.instances.insert"}
 DELETES: Final = {"queued": "DeleteQueuedResource", "compute": "compute.instances.delete"}
-LISTS: Final = {
-    "queued": ("ListQueuedResources", "ListNodes"),
-    "compute": ("compute.instances.aggregatedList",),
-}
 both = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -82,7 +75,7 @@ async def test_a_chip_is_asked_for_told_in_full_and_deleted(
         await asked.delete(ZONE, GEMMA)
         await goes(asked)
         await asked.delete(ZONE, GEMMA)
-        assert await asked.list([ZONE]) == []
+        assert await asked.list() == []
         ended = await asked.ended(ZONE, GEMMA, since=chip.created_at)
         assert ended
         assert ended.code == "DELETED_ELSEWHERE"
@@ -253,34 +246,6 @@ async def test_a_delete_without_an_answer_is_looked_at(
         controls.set(project, tpu_clock=600, faults=[fault(DELETES[kind], when="after")])
         await asked.delete(ZONE, GEMMA)
         await goes(asked)
-
-
-@both
-async def test_where_all_zones_at_once_are_refused_each_is_asked(
-    plane: GooglePlane, project: str, controls: Controls, kind: PlaneKind
-) -> None:
-    """One that cannot be asked is said, not dropped; where none can, that is an error."""
-    async with opened(plane, project) as site:
-        asked = site.planes[kind]
-        await asked.create(request(blueprint(site)))
-        refused = [fault(one, "PERMISSION_DENIED", message="Not all.") for one in LISTS[kind]]
-        controls.set(project, faults=refused)
-        with collecting_notes() as notes:
-            found = await asked.list([ZONE, "mars-north1-a"])
-        assert [one.id for one in found] == [GEMMA]
-        assert len(notes) == len(LISTS[kind])
-        assert all("mars-north1-a" in note for note in notes)
-        denied = {"queued": "tpu.nodes.list", "compute": "compute.instances.list"}
-        controls.set(project, denied_permissions=[denied[kind]], faults=[])
-        await _lists_nothing(asked, PermissionDenied)
-        broken = [fault(LISTS[kind][0], "INTERNAL", times=-1)]
-        controls.set(project, denied_permissions=[], faults=broken)
-        await _lists_nothing(asked, CloudUnavailable)
-
-
-async def _lists_nothing(asked: ControlPlane, error: type[OpsError]) -> None:
-    with pytest.raises(error):
-        await asked.list([ZONE, WEST])
 
 
 @both

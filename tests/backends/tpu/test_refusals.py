@@ -100,6 +100,10 @@ _TOO_FAST = (
             "NO_CAPACITY",
         ),
         ("already_exists: node 'x' already exists", "NOT_OURS"),
+        (
+            "STANDARD provisioning model is incompatible with spot requests",
+            "PROVISIONING_MODEL_CONFLICT",
+        ),
         ("RESOURCE_OPERATION_RATE_EXCEEDED: Operation rate exceeded.", "CLOUD_UNAVAILABLE"),
         (
             (
@@ -118,7 +122,8 @@ _TOO_FAST = (
 def test_googles_words_are_understood(words: str, code: str | None) -> None:
     """Word by word as they were reported."""
     assert meaning(words) == code
-    assert refusal_error(words, ZONE).code == (code or "CLOUD_REFUSED")
+    told = "ZONE_REFUSED" if code == "PROVISIONING_MODEL_CONFLICT" else code
+    assert refusal_error(words, ZONE).code == (told or "CLOUD_REFUSED")
     assert refusal_error(words, ZONE).cause == words
 
 
@@ -172,4 +177,3 @@ def test_too_many_calls_in_a_minute_are_no_refusal(raised: GoogleAPICallError) -
 def test_what_is_no_refusal_of_a_zone_is_none_here() -> None:
     """The catalogue knows more of a TPU than why a zone does not give it."""
     assert meaning("failed: x:1 cannot be pulled: manifest unknown") is None
-    assert meaning("STANDARD provisioning model is incompatible with spot requests") is None

@@ -245,8 +245,8 @@ async def test_where_the_lists_fail_what_is_remembered_is_deleted_all_the_same(
 ) -> None:
     """That there may be more is noted; of one that nobody remembers it is an error."""
 
-    async def broken(_plane: FakePlane, zones: object) -> object:
-        raise CloudUnavailable(f"Down: {zones}.", fix="Wait.")
+    async def broken(_plane: FakePlane) -> object:
+        raise CloudUnavailable("Down.", fix="Wait.")
 
     cloud = Cloud(scripts=dict(RUNS))
     async with before(plane, project, cloud) as site:

@@ -47,7 +47,7 @@ def test_what_is_decided_is_read_back_word_for_word(wish: str) -> None:
     assert said["IMAGE"] == ["image@sha256:0"]
     assert said["KEY_SECRET"] == ["vllm-devops-tpu-gemma-api-key"]
     assert said["TOKEN_SECRET"] == [made.container.secrets.get("HF_TOKEN", "")]
-    assert said["TLS"] == ["yes" if made.tls else "no"]
+    assert said["TLS"] == ["yes" if made.opened else "no"]
 
 
 def test_the_rest_is_the_same_for_everybody() -> None:

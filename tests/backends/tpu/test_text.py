@@ -110,8 +110,8 @@ def test_a_queued_resource_is_the_same_in_both_forms(target: str, wish: str) -> 
     assert said["--accelerator-type"] == node["acceleratorType"]
     assert said["--runtime-version"] == node["runtimeVersion"]
     assert said["--valid-until-duration"] == body["queueingPolicy"]["validUntilDuration"]
-    flex = "flex-start" if body.get("provisioningModel") == "FLEX_START" else None
-    assert said.get("--provisioning-model") == ("spot" if "spot" in body else flex)
+    model = body.get("provisioningModel", "").lower().replace("_", "-")
+    assert said.get("--provisioning-model", "") == model
     run = body.get("runDuration", {}).get("maxRunDuration")
     assert said.get("--max-run-duration") == run
     assert _pairs(said["--labels"]) == node["labels"]

@@ -1,4 +1,4 @@
-"""Zones: what can be seen of each, the promising first, and what nobody can see before asking."""
+"""Zones: what can be seen of each and what asking came to, the promising first."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -14,12 +14,15 @@ from backends.tpu.planes import Place
 from backends.tpu.site import Site
 from core.reply import collecting_notes
 from core.settings import GooglePlane
-from tests.backends.tpu.searches import at
+from tests.backends.tpu.fake_planes import BEGIN, Cloud
+from tests.backends.tpu.searches import A as IN_A
+from tests.backends.tpu.searches import B as IN_B
+from tests.backends.tpu.searches import C as IN_C
+from tests.backends.tpu.searches import at, site_on
 from tests.backends.tpu.sites import fault, opened
 from tests.google_plane import Controls
 
 pytestmark = pytest.mark.anyio
-
 B, A, EU = "us-east5-b", "us-east5-a", "europe-west4-a"
 EMPTY: dict[str, Any] = {"accelerators": ()}
 
@@ -72,17 +75,6 @@ async def test_a_pool_of_nothing_leaves_the_other_control_plane(
     assert row.usable is True
     assert "against queued resource." in row.verdict
     assert "Compute Engine: no, TPUS-PER-TPU-FAMILY" in row.verdict
-
-
-async def test_no_quota_in_either_pool_is_no_zone(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    controls.set(project, tpu_quotas={"compute@us-east5": 0, "tpu@us-east5-b": 0})
-    async with opened(plane, project) as site:
-        rows = await zones.list_zones(site)
-    assert named(rows, B).usable is False
-    assert named(rows, A).usable is True
-    assert {one.limit for one in named(rows, B).quotas} >= {0}
 
 
 async def test_where_nobody_has_seen_flex_start_it_is_not_known(
@@ -147,16 +139,6 @@ async def test_where_a_chip_was_given_last_goes_first(
         assert (await zones.list_zones(site))[0].zone == EU
 
 
-async def test_zones_that_no_list_of_ours_names_are_found(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    """Google's documentation knows fewer than its API."""
-    controls.set(project, tpu_zones={B: {}, "asia-northeast1-b": {}})
-    async with opened(plane, project) as site:
-        row = await seen(site, "asia-northeast1-b")
-    assert (row.hardware, row.accepts) == (True, None)
-
-
 async def test_what_cannot_be_read_is_not_known_and_says_why(
     plane: GooglePlane, project: str, controls: Controls
 ) -> None:
@@ -190,27 +172,70 @@ async def test_a_zone_that_does_not_answer_keeps_no_other_waiting(
     assert named(rows, A).hardware is True
 
 
-async def test_targets_with_the_same_chips_ask_for_the_hardware_once(
-    plane: GooglePlane, project: str, controls: Controls, tmp_path: Path
-) -> None:
-    """On demand, spot and flex-start are the same hardware."""
-
-    def asked() -> int:
-        calls = controls.get(project)["calls"]
-        return sum("GetAcceleratorType" in one or "ListAcceleratorType" in one for one in calls)
-
-    places = [Place(B, "queued"), Place(A, "queued")]
-    async with opened(plane, project, folder=tmp_path) as site:
-        await zones.prospects_of(site, places, await zones.count_chips(site), 10)
-        once = asked()
-    async with opened(plane, project, "tpu-v6e-1-spot", folder=tmp_path) as site:
-        await zones.prospects_of(site, places, await zones.count_chips(site), 10)
-    assert once == asked() > 0
-
-
 def test_every_report_has_zones_and_a_source() -> None:
     for row in zones.reports():
         assert row.zones
         assert any(year in row.source for year in ("2025", "2026")), row
     keys = [(row.plane, row.provisioning, zone) for row in zones.reports() for zone in row.zones]
     assert len(keys) == len(set(keys))
+
+
+async def test_the_newest_of_each_place_counts(tmp_path: Path) -> None:
+    """The file never grows beyond a row for each place."""
+    site = site_on(Cloud(), tmp_path)
+    await zones.remember_outcome(at(site, BEGIN), IN_A, "NO_CAPACITY", "No more.")
+    await zones.remember_outcome(at(site, BEGIN + timedelta(minutes=1)), IN_B, zones.GIVEN)
+    await zones.remember_outcome(
+        at(site, BEGIN + timedelta(minutes=2)), IN_A, zones.TIMED_OUT, "No."
+    )
+    found = zones.outcomes_of(site)
+    assert {place: one.outcome for place, one in found.items()} == {
+        IN_A: "TIMED_OUT",
+        IN_B: "GIVEN",
+    }
+    last = found[IN_A]
+    assert (last.detail, last.provisioning, last.accelerator) == ("No.", "on-demand", "v6e-1")
+    assert last.minutes_ago(BEGIN + timedelta(minutes=92, seconds=59)) == 90
+    assert last.minutes_ago(BEGIN - timedelta(minutes=5)) == 0
+
+
+@pytest.mark.parametrize("target", ["tpu-v6e-1-spot", "tpu-v6e-1-flex", "tpu-v6e-4"])
+async def test_another_provisioning_model_or_size_is_another_question(
+    tmp_path: Path, target: str
+) -> None:
+    """A zone that gives no flex-start may give spot; every target writes to the same file."""
+    cloud = Cloud()
+    await zones.remember_outcome(at(site_on(cloud, tmp_path), BEGIN), IN_A, "ZONE_REFUSED")
+    other = site_on(cloud, tmp_path, target)
+    assert zones.outcomes_of(other) == {}
+    await zones.remember_outcome(at(other, BEGIN), IN_A, zones.GIVEN)
+    assert [one.outcome for one in zones.outcomes_of(other).values()] == ["GIVEN"]
+    assert [one.outcome for one in zones.outcomes_of(site_on(cloud, tmp_path)).values()] == [
+        "ZONE_REFUSED"
+    ]
+
+
+async def test_another_project_knows_nothing_of_it(tmp_path: Path) -> None:
+    """Its quotas and its access to zones are others."""
+    cloud = Cloud()
+    await zones.remember_outcome(at(site_on(cloud, tmp_path), BEGIN), IN_A, zones.GIVEN)
+    assert zones.outcomes_of(site_on(cloud, tmp_path, google_cloud_project="other")) == {}
+
+
+async def test_servers_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
+    """One after the other has its turn."""
+    site = site_on(Cloud(), tmp_path)
+    async with anyio.create_task_group() as group:
+        for place in (IN_A, IN_B, IN_C):
+            group.start_soon(zones.remember_outcome, site, place, zones.GIVEN)
+    assert {*zones.outcomes_of(site)} == {IN_A, IN_B, IN_C}
+
+
+async def test_a_file_that_cannot_be_read_is_begun_anew(tmp_path: Path) -> None:
+    """It is a help, not a truth."""
+    site = site_on(Cloud(), tmp_path)
+    site.shared.mkdir(parents=True)
+    (site.shared / "zones.json").write_text("{]")
+    assert zones.outcomes_of(site) == {}
+    await zones.remember_outcome(site, IN_A, zones.GIVEN)
+    assert len(zones.outcomes_of(site)) == 1

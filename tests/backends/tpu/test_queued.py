@@ -1,15 +1,17 @@
-"""Queued resources: what there is in every zone, what became of one, what a zone has."""
+"""Queued resources: read as what they are, in every zone, and what became of one."""
 
 import contextlib
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-import anyio.lowlevel
+import httpx2
 import pytest
+from google.cloud.tpu_v2.types import Node, QueuedResource
 
+from backends.tpu import queued
 from backends.tpu import queued as tpu_queued
-from backends.tpu.planes import Chip, ChipState, Place
+from backends.tpu.planes import Chip, ChipState, Place, Stops
+from backends.tpu.queued import Flex
 from backends.tpu.site import vm_id
 from core.errors import NoCapacity, QuotaExceeded
 from core.settings import GooglePlane
@@ -17,11 +19,161 @@ from tests.backends.tpu.orders import ZONE, becomes, blueprint, foreign_node, go
 from tests.backends.tpu.sites import fault, opened
 from tests.google_plane import Controls
 
-pytestmark = pytest.mark.anyio
+PATH = "projects/p/locations/us-east5-b"
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
+
+def resource(state: str = "ACTIVE", **why: Any) -> QueuedResource:
+    """A request for four chips, with a node called `one`."""
+    spec = {"node_id": "one", "node": {"accelerator_type": "v6e-4"}}
+    return QueuedResource(
+        {
+            "name": f"{PATH}/queuedResources/one",
+            "create_time": NOW,
+            "tpu": {"node_spec": [spec]},
+            "state": {"state": state, **why},
+        }
+    )
+
+
+def node(state: str = "READY", **said: Any) -> Node:
+    """Its node."""
+    named = {"name": f"{PATH}/nodes/one", "create_time": NOW, "accelerator_type": "v6e-4"}
+    return Node({**named, "state": state, **said})
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        "",
+        f"{PATH}/queuedResources/one",
+        "projects/123/locations/us-east5-b/queuedResources/one",
+    ],
+)
+def test_a_node_belongs_to_the_request_that_it_names(owner: str) -> None:
+    """Google may name the project by its number."""
+    assert queued.belongs(node(queued_resource=owner), resource())
+
+
+def test_a_node_of_another_request_does_not() -> None:
+    other = node(queued_resource=f"{PATH}/queuedResources/other")
+    assert not queued.belongs(other, resource())
+
+
+@pytest.mark.parametrize(
+    ("said", "state"),
+    [
+        ("READY", ChipState.RUNNING),
+        ("REPAIRING", ChipState.RUNNING),
+        ("STARTING", ChipState.PROVISIONING),
+        ("STOPPED", ChipState.STOPPED),
+        ("PREEMPTED", ChipState.SUSPENDED),
+        ("TERMINATED", ChipState.SUSPENDED),
+        ("HIDDEN", ChipState.UNKNOWN),
+    ],
+)
+def test_an_active_request_is_what_its_node_is(said: str, state: ChipState) -> None:
+    """ACTIVE itself says only that there was a node once."""
+    chip = queued.chip_of(resource(), node(said), None)
+    assert (chip.state, chip.said, chip.node_said) == (state, "ACTIVE", said)
+    assert (chip.taken_by == "service") == state.leftover
+
+
+def test_an_active_request_without_a_node_is_losing_its_chip() -> None:
+    """It is never said to run, and never to bill."""
+    chip = queued.chip_of(resource(), None, None)
+    assert (chip.state, chip.given_at) == (ChipState.STOPPING, None)
+
+
+@pytest.mark.parametrize(
+    ("said", "state"),
+    [
+        ("CREATING", ChipState.WAITING),
+        ("ACCEPTED", ChipState.WAITING),
+        ("WAITING_FOR_RESOURCES", ChipState.WAITING),
+        ("PROVISIONING", ChipState.PROVISIONING),
+        ("SUSPENDING", ChipState.STOPPING),
+        ("SUSPENDED", ChipState.SUSPENDED),
+        ("FAILED", ChipState.FAILED),
+        ("DELETING", ChipState.DELETING),
+        ("STATE_UNSPECIFIED", ChipState.UNKNOWN),
+    ],
+)
+def test_every_state_of_a_request_has_a_word(said: str, state: ChipState) -> None:
+    assert queued.chip_of(resource(said), None, None).state == state
+
+
+def test_why_it_failed_is_said_in_googles_words() -> None:
+    error = {"code": 8, "message": "No luck."}
+    failed = resource("FAILED", failed_data={"error": error})
+    assert queued.chip_of(failed, None, None).why == "No luck."
+
+
+def test_flex_start_ends_when_google_says_or_else_after_its_time() -> None:
+    """Without a node nothing has begun; nothing else on the queue has an end."""
+    run = Flex("FLEX_START", NOW - NOW.replace(hour=10), None)
+    assert run.run
+    told = queued.chip_of(resource(), node(), run)
+    assert (told.provisioning, told.ends_at) == ("flex-start", NOW + run.run)
+    planned = run._replace(ends_at=NOW)
+    assert queued.chip_of(resource(), node(), planned).ends_at == NOW
+    assert queued.chip_of(resource(), None, run).ends_at is None
+    assert queued.chip_of(resource(), node(), run._replace(model="STANDARD")).ends_at is None
+
+
+@pytest.mark.parametrize(
+    ("said", "accelerator", "chips"),
+    [
+        ({"accelerator_type": "v6e-8"}, "v6e-8", 8),
+        ({"accelerator_config": {"type_": "V6E", "topology": "2x4"}}, "V6E 2x4", 8),
+        ({}, "", 0),
+    ],
+)
+def test_what_others_asked_for_in_another_way_is_counted(
+    said: Any, accelerator: str, chips: int
+) -> None:
+    chip = queued.bare(Node({"name": f"{PATH}/nodes/x", "create_time": NOW, **said}))
+    assert (chip.accelerator, chip.chips) == (accelerator, chips)
+
+
+def test_the_words_of_v2alpha1_are_read() -> None:
+    """Durations as seconds, times in UTC; what is not said is not known."""
+    said = {
+        "provisioningModel": "FLEX_START",
+        "runDuration": {
+            "maxRunDuration": "14400s",
+            "terminationTime": "2026-11-21T12:00:00.5Z",
+        },
+    }
+    read = queued.parse_flex(said)
+    assert read.run
+    assert read.run.total_seconds() == 14400
+    assert read.ends_at == datetime(2026, 11, 21, 12, 0, 0, 500000, tzinfo=UTC)
+    assert queued.parse_flex({}) == queued.Flex("", None, None)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (400, '{"error":{"code":400,"status":"FAILED_PRECONDITION","message":"No."}}', "No."),
+        (404, '{"error":{"code":404,"status":"NOT_FOUND","message":"Gone."}}', "Gone."),
+        (502, "<html>Bad gateway</html>", "<html>Bad gateway</html>"),
+        (500, '{"error":"odd"}', '{"error":"odd"}'),
+        (500, "[]", "[]"),
+    ],
+)
+def test_a_refusal_of_v2alpha1_is_raised_as_the_sdk_would(
+    status: int, body: str, kind: str
+) -> None:
+    """Also where a proxy answers in Google's place."""
+    refused = queued.flex_error(httpx2.Response(status, text=body))
+    assert refused.message == kind
+    assert refused.code == status
+
+
+pytestmark = pytest.mark.anyio
 GEMMA = vm_id("gemma")
 WEST = "europe-west4-a"
-NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 async def test_every_tpu_of_every_zone_is_listed_ours_and_others(
@@ -36,7 +188,7 @@ async def test_every_tpu_of_every_zone_is_listed_ours_and_others(
         await foreign_node(site, "hers")
         await becomes(queued, ChipState.RUNNING)
         await becomes(queued, ChipState.RUNNING, made.id, WEST)
-        found = {(one.place.zone, one.id): one for one in await queued.list([ZONE])}
+        found = {(one.place.zone, one.id): one for one in await queued.list()}
         assert set(found) == {(ZONE, GEMMA), (WEST, made.id), (ZONE, "hers")}
         assert found[ZONE, GEMMA].ours
         assert found[WEST, made.id].labels == {"team": "search"}
@@ -53,10 +205,10 @@ async def test_somebody_elses_flex_start_is_known_for_it(
     async with opened(plane, project, "tpu-v6e-1-flex") as site:
         queued = site.planes["queued"]
         await queued.create(request(blueprint(site))._replace(labels={}))
-        [chip] = await queued.list([ZONE])
+        [chip] = await queued.list()
         assert chip.provisioning == "flex-start"
-        controls.set(project, faults=[fault("v2alpha1.Tpu/GetQueuedResource", times=-1)])
-        [chip] = await queued.list([ZONE])
+        controls.set(project, faults=[fault("v2alpha1.Tpu/*QueuedResource*", times=-1)])
+        [chip] = await queued.list()
         assert chip.provisioning == "on-demand"
 
 
@@ -64,23 +216,12 @@ async def test_our_own_flex_start_is_known_by_its_target(
     plane: GooglePlane, project: str, controls: Controls
 ) -> None:
     """Also while v2alpha1 does not answer."""
-    controls.set(project, faults=[fault("v2alpha1.Tpu/GetQueuedResource", times=-1)])
+    silent = ("GetQueuedResource", "ListQueuedResources")
+    controls.set(project, faults=[fault(f"v2alpha1.Tpu/{one}", times=-1) for one in silent])
     async with opened(plane, project, "tpu-v6e-1-flex") as site:
         await site.planes["queued"].create(request(blueprint(site)))
-        [chip] = await site.planes["queued"].list([ZONE])
+        [chip] = await site.planes["queued"].list()
         assert chip.provisioning == "flex-start"
-
-
-async def test_what_is_not_flex_start_is_asked_of_v2alpha1_once(
-    plane: GooglePlane, project: str, controls: Controls
-) -> None:
-    async with opened(plane, project) as site:
-        queued = site.planes["queued"]
-        await queued.create(request(blueprint(site))._replace(labels={}))
-        for _ in range(3):
-            await queued.list([ZONE])
-        calls = controls.get(project)["calls"]
-        assert calls.count("google.cloud.tpu.v2alpha1.Tpu/GetQueuedResource") == 1
 
 
 async def test_a_node_that_somebody_deleted_is_told(
@@ -141,32 +282,8 @@ async def test_a_node_that_is_made_between_the_two_lists_is_told_once(
         await queued.create(request(blueprint(site)))
         await becomes(queued, ChipState.RUNNING)
         monkeypatch.setattr(tpu_queued, "said_of", lambda _resource: "WAITING_FOR_RESOURCES")
-        (chip,) = await queued.list([ZONE])
+        (chip,) = await queued.list()
         assert (chip.id, chip.state, chip.node_said) == (GEMMA, ChipState.WAITING, "")
-
-
-async def test_many_requests_of_others_are_asked_about_a_few_at_a_time(
-    plane: GooglePlane, project: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A project keeps those that failed; each question is a connection of its own."""
-    busy, most, asked = 0, 0, 0
-
-    async def seen(_clients: object, *_asked: str, **_more: object) -> Mapping[str, str]:
-        nonlocal busy, most, asked
-        busy, asked = busy + 1, asked + 1
-        most = max(most, busy)
-        await anyio.lowlevel.checkpoint()
-        busy -= 1
-        return {"provisioningModel": "FLEX_START"}
-
-    async with opened(plane, project, "tpu-v6e-1-flex") as site:
-        queued = site.planes["queued"]
-        for number in range(10):
-            made = blueprint(site, f"theirs-{number}")
-            await queued.create(request(made)._replace(labels={}))
-        monkeypatch.setattr(tpu_queued, "_call", seen)
-        assert len(await queued.list([ZONE])) == 10
-    assert (most, asked) == (8, 10)
 
 
 async def test_a_node_of_ours_that_has_lost_its_request_is_seen_and_goes(
@@ -185,7 +302,7 @@ async def test_a_node_of_ours_that_has_lost_its_request_is_seen_and_goes(
         for each in ("vllm-devops-gemma", "vllm-devops-theirs"):
             await queue.delete(ZONE, each)
         await goes(queue)
-        (theirs,) = await queue.list([ZONE])
+        (theirs,) = await queue.list()
         assert theirs.id == "vllm-devops-theirs"
 
 
@@ -218,11 +335,11 @@ async def test_a_node_of_somebody_elses_with_that_id_is_never_shown_as_ours(
         await queued.create(request(blueprint(site)))
         chip = await becomes(queued, ChipState.FAILED)
         assert (chip.node_said, chip.external_ip, chip.given_at) == ("", "", None)
-        shown = await queued.list([ZONE])
+        shown = await queued.list()
         assert {one.ours for one in shown if one.id == GEMMA} == {True, False}
         await queued.delete(ZONE, GEMMA)
         await goes(queued)
-        [left] = await queued.list([ZONE])
+        [left] = await queued.list()
         assert (left.ours, left.node) == (False, GEMMA)
 
 
@@ -234,6 +351,7 @@ async def test_a_node_on_demand_stops_and_starts_again(
         queued = site.planes["queued"]
         await queued.create(request(blueprint(site)))
         await becomes(queued, ChipState.RUNNING)
+        assert isinstance(queued, Stops)
         await queued.stop(ZONE, GEMMA)
         chip = await becomes(queued, ChipState.STOPPED)
         assert (chip.said, chip.node_said) == ("ACTIVE", "STOPPED")
@@ -250,6 +368,7 @@ async def test_a_start_without_a_free_chip_says_so(
         queued = site.planes["queued"]
         await queued.create(request(blueprint(site)))
         await becomes(queued, ChipState.RUNNING)
+        assert isinstance(queued, Stops)
         await queued.stop(ZONE, GEMMA)
         await becomes(queued, ChipState.STOPPED)
         controls.set(project, tpu_zones={ZONE: {"free": 0}})
