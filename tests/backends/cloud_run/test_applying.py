@@ -246,6 +246,7 @@ async def test_an_image_that_is_not_there_is_refused_before_anything_is_made(
             await server.apply(site, planned(site, image="nobody/nothing:never"))
     seen = controls.get(project)
     assert not seen["secrets"]
+    assert not [call for call in seen["calls"] if call.endswith("/CreateSecret")]
     assert CREATE not in seen["calls"]
 
 

@@ -1,15 +1,19 @@
 """The small way: an image is built first, and the service follows when it is there."""
 
 import pytest
+from google.cloud.devtools.cloudbuild_v1 import Build
 
 from backends.cloud_run import access, build
 from backends.cloud_run.service import get_service
 from backends.cloud_run.site import Site
+from backends.lifecycle import Status
 from core.errors import CloudError, DeploymentNotFound
 from core.records import Plan, State
 from core.settings import GooglePlane
 from core.waiting import wait_until
 from tests.backends.cloud_run import server
+from tests.backends.cloud_run.planned import site as offline
+from tests.backends.cloud_run.planned import spec
 from tests.backends.cloud_run.sites import fault, opened, planned, settled
 from tests.google_plane import Controls
 
@@ -139,6 +143,28 @@ async def test_a_project_that_cannot_build_has_nothing_of_a_build(
         async with opened(plane, project) as site:
             assert await server.purge(site, "gemma") == ()
             assert (await server.delete(site, "gemma")).gone
+
+
+async def test_another_spec_is_built_beside_a_build_that_is_under_way(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    controls.set(project, boot_seconds=30)
+    async with opened(plane, project) as site:
+        await server.apply(site, small(site))
+        other = planned(site, model="gemma3:4b", engine="ollama", max_model_len=1024)
+        await server.apply(site, other)
+    assert len(controls.get(project)["builds"]) == 2
+
+
+def test_a_build_that_failed_is_a_failure_and_says_why() -> None:
+    """Else its deployment would wait for ever."""
+    image = build.image_of_build(offline(), spec("gemma3:4b", engine="ollama"), project="mine")
+    states = Build.Status
+    ended = Build(status=states.FAILURE, failure_info={"detail": "no such model"})
+    assert image.status(ended) is Status.FAILED
+    assert image.status(Build(status=states.WORKING)) is Status.PENDING
+    assert image.why
+    assert "no such model" in image.why(ended).cause
 
 
 async def _built(site: Site) -> None:
