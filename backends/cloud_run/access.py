@@ -3,16 +3,13 @@
 import shlex
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Final
-
-from google.cloud.run_v2 import Service
 
 from backends.cloud_run.identity import ANYWHERE
 from backends.cloud_run.service import get_service, is_open, service_path
 from backends.cloud_run.site import Site
 from backends.common.engine import ask_models
-from backends.common.preflight import Answer, Question
+from backends.common.preflight import Answer
 from backends.google import iam, secrets
 from backends.google.clients import key_secret
 from backends.lifecycle import Resource
@@ -44,6 +41,15 @@ _OPEN: Final = (
 )
 
 
+_PROTECTION: Final = {
+    (True, True): _PUBLIC,
+    (True, False): f"{_PUBLIC.split(':')[0]}, without any key.",
+    (False, True): f"{_PRIVATE}; /v1/* needs the engine's key as well.",
+    (False, False): f"{_PRIVATE}; the engine behind it has no key.",
+}
+"""By whether it is public, and whether its engine has a key."""
+
+
 async def access(site: Site, name: str) -> Access:
     """Give the address, the engine's key and an ID token."""
     service = await get_service(site, name)
@@ -55,54 +61,31 @@ async def access(site: Site, name: str) -> Access:
             next_steps=(NextStep("status_vllm", {"target": site.target.name, "name": name}),),
         )
     public = service.invoker_iam_disabled
-    keyed = _keyed(service, name)
+    keyed = any(  # whether its engine asks for a key, as its own template says
+        variable.value_source.secret_key_ref.secret.rsplit("/", 1)[-1] == key_secret(name)
+        for container in service.template.containers
+        for variable in container.env
+    )
+    key_command = (
+        f"gcloud secrets versions access latest --secret={key_secret(name)}"
+        f" --project={shlex.quote(site.clients.project)}"
+    )
     minted = None if public else await site.identity.minted(url)
     return Access(
         base_url=url,
         api_key=await secrets.read(site, key_secret(name)) if keyed else None,
         identity_token=minted.token if minted else None,
         header_commands={
-            **({KEY_HEADER: _key_command(site, name)} if keyed else {}),
+            **({KEY_HEADER: key_command} if keyed else {}),
             **({IDENTITY_HEADER: minted.command} if minted else {}),
         },
-        protection=_OPEN if keyed and is_open(service) else _protection(public=public, keyed=keyed),
-    )
-
-
-def _keyed(service: "Service", name: str) -> bool:
-    """Whether its engine asks for a key, as its own template says."""
-    return any(
-        variable.value_source.secret_key_ref.secret.rsplit("/", 1)[-1] == key_secret(name)
-        for container in service.template.containers
-        for variable in container.env
-    )
-
-
-def _key_command(site: Site, name: str) -> str:
-    return (
-        f"gcloud secrets versions access latest --secret={key_secret(name)}"
-        f" --project={shlex.quote(site.clients.project)}"
-    )
-
-
-def _protection(*, public: bool, keyed: bool) -> str:
-    if public:
-        return _PUBLIC if keyed else f"{_PUBLIC.split(':')[0]}, without any key."
-    return (
-        f"{_PRIVATE}; /v1/* needs the engine's key as well."
-        if keyed
-        else (f"{_PRIVATE}; the engine behind it has no key.")
+        protection=_OPEN if keyed and is_open(service) else _PROTECTION[public, keyed],
     )
 
 
 _ONE_PERSON: Final = (
     "Run `gcloud auth login` and `gcloud auth application-default login` as one person."
 )
-
-
-def access_question(site: Site) -> Question:
-    """Ask for a token that a private service would take."""
-    return Question("You can call what you deploy", partial(_answer, site))
 
 
 async def refuse_uncallable(site: Site, spec: DeploymentSpec) -> None:
@@ -128,7 +111,8 @@ async def advise(site: Site) -> None:
         note(f"Your login cannot call private services of Cloud Run. To let it: {how}")
 
 
-async def _answer(site: Site) -> Answer:
+async def check_token(site: Site) -> Answer:
+    """Ask for a token that a private service would take."""
     try:
         minted = await site.identity.minted(ANYWHERE)
     except (NotAuthenticated, PermissionDenied, ApiDisabled) as exc:

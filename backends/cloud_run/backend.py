@@ -33,9 +33,9 @@ from backends.cloud_run.build import (
     image_of_build,
     is_under_way,
     latest_build,
+    or_nothing,
     planned_spec,
     remaining_image,
-    try_latest_build,
     unfinished_build,
 )
 from backends.cloud_run.container import gpu_of, place_of
@@ -320,7 +320,7 @@ class CloudRunBackend(Lifecycle):
             return found
         if pending:
             return status.before_service(self.site, pending)
-        build = await try_latest_build(self.site, name)
+        build = await or_nothing(lambda: latest_build(self.site, name))
         spec = planned_spec(self.site, build) if build else None
         if build is None or spec is None:
             raise not_found(self.site, name, "")

@@ -1,7 +1,7 @@
 """Images that hold Ollama's model: built by Cloud Build, kept by Artifact Registry."""
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeVar
 
 from google.api_core.exceptions import NotFound
 from google.cloud.artifactregistry_v1 import DockerImage
@@ -17,6 +17,7 @@ from core.errors import ApiDisabled, CloudError, CloudRefused, PermissionDenied
 from core.records import DeploymentSpec
 from core.reply import note
 
+T = TypeVar("T")
 SPEC, TARGET = "_SPEC", "_TARGET"
 """The substitutions that say what the image is for: whoever sees its build end can go on."""
 BUILDING: Final = "building image"
@@ -117,18 +118,22 @@ def remaining_image(site: Site, name: str) -> Resource:
 
 async def latest_build(site: Site, name: str) -> "Build | None":
     """Give a deployment's last build, None where there was none."""
-    client = await site.clients.build()
+    builds = await list_builds(site, name)
+    return max(builds, key=lambda build: when(build.create_time), default=None)
 
+
+async def list_builds(site: Site, *tags: str) -> Sequence["Build"]:
+    """Give the newest builds of our images that have these tags."""
+    client = await site.clients.build()
     request = ListBuildsRequest(
         parent=site.clients.parent,
         project_id=site.clients.project,
-        filter=f'tags="{REPOSITORY}" AND tags="{name}"',
+        filter=" AND ".join(f'tags="{tag}"' for tag in (REPOSITORY, *tags)),
         page_size=50,
     )
-    with strictly(f"list the builds of {name}"):
+    with strictly(" ".join(("list the builds", *(f"of {tag}" for tag in tags)))):
         pager = await client.list_builds(request, **reading())
-        builds = [build async for build in pager]
-    return max(builds, key=lambda build: when(build.create_time), default=None)
+        return (await anext(pager.pages)).builds
 
 
 def is_under_way(build: "Build") -> bool:
@@ -164,14 +169,15 @@ def _repository(site: Site) -> str:
 
 async def builds_under_way(site: Site) -> Sequence[tuple[DeploymentSpec, "Build"]]:
     """Return all builds that are under way for this target, with what they are for."""
-    read = [(planned_spec(site, build), build) for build in await _all(site) if is_under_way(build)]
+    every = await or_nothing(lambda: list_builds(site)) or ()
+    read = [(planned_spec(site, build), build) for build in every if is_under_way(build)]
     return [(spec, build) for spec, build in read if spec is not None]
 
 
-async def try_latest_build(site: Site, name: str) -> "Build | None":
-    """Give a deployment's last build; whether there is one is no reason to fail."""
+async def or_nothing(look: Callable[[], Awaitable[T]]) -> T | None:
+    """Look for builds; whether there are any is no reason to fail, and none where they are off."""
     try:
-        return await latest_build(site, name)
+        return await look()
     except ApiDisabled:
         return None
     except CloudError as exc:
@@ -186,23 +192,3 @@ def build_outcome(build: "Build") -> str:
         return f"its image was built at {at}, and deploy_vllm would go on with it"
     why = f"{build.failure_info.detail or build.status_detail}".strip()
     return f"the last build of its image ended at {at} as {build.status.name}. {why}".strip()
-
-
-async def _all(site: Site) -> Sequence["Build"]:
-    client = await site.clients.build()
-
-    request = ListBuildsRequest(
-        parent=site.clients.parent,
-        project_id=site.clients.project,
-        filter=f'tags="{REPOSITORY}"',
-        page_size=50,
-    )
-    try:
-        with strictly("list the builds"):
-            pager = await client.list_builds(request, **reading())
-            return (await anext(pager.pages)).builds
-    except ApiDisabled:
-        return ()
-    except CloudError as exc:
-        note(f"{exc.summary} {exc.cause}".strip())
-        return ()

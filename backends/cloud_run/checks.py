@@ -1,7 +1,7 @@
 """What a project must have and what a plan needs of Google: set-up, quotas and preflight."""
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
@@ -223,40 +223,42 @@ async def preflight(site: Site, plan: Plan) -> Preflight:
     if unable:
         return Preflight(checks=(unable,))
     rows = await ask_all(tuple(_questions(site, plan)), _DEADLINE)
-    return Preflight(checks=tuple(without_echo(rows)))
+    return Preflight(checks=tuple(_without_echo(rows)))
 
 
-def _questions(site: Site, plan: Plan) -> Iterable[Question]:
-    yield from project_questions(site, plan.spec)
-    if plan.spec.access != "public":
-        yield access.access_question(site)
-    yield from models.hub_questions(site.settings, plan.spec)
-    yield from weights_questions(site, plan.spec)
-    yield from plan_questions(site, plan)
-
-
-def project_questions(site: Site, spec: DeploymentSpec) -> Iterator[Question]:
-    """Ask for what every deployment needs, and for the token where weights come from the Hub."""
-    wanted, of_it = needs(), needs_of(spec, site.settings.google_service_account)
+def _questions(site: Site, plan: Plan) -> Iterator[Question]:
+    """Ask for what every deployment needs, then for what the plan names; the whole comes last."""
+    spec, wanted, project = plan.spec, needs(), site.clients.project
+    of_it = needs_of(spec, site.settings.google_service_account)
     yield google.check_reachable(site)
     yield google.check_apis(site, [api.name for api in wanted.apis if api.needed_by in of_it])
     yield google.check_permissions(
         site, [one for one in wanted.permissions if one.needed_by in of_it]
     )
-    yield from google.check_account(site, runtime_account(site.clients.project))
+    yield from google.check_account(site, runtime_account(project))
     if spec.engine == "ollama" and not spec.image:
-        yield from _of_a_build(site)
+        yield from google.check_account(site, builder_account(project), "build")
+        yield Question("It may push what it builds and write its log", partial(_builder, site))
     if spec.engine == "vllm" and (spec.weights or "hub") == "hub":
         yield google.check_token(site)
+    if spec.access != "public":
+        yield Question("You can call what you deploy", partial(access.check_token, site))
+    yield from models.hub_questions(site.settings, spec)
+    if spec.weights and spec.weights.startswith("gs://"):
+        bucket, folder = storage.parse_bucket(site, spec.weights)
+        yield Question(f"{spec.weights} holds a whole model", partial(_whole, site, bucket, folder))
+        yield Question(f"Instances may read {bucket}", partial(_readable, site, bucket))
+    region = site.clients.region
+    yield Question(f"{region} has {site.target.accelerator or ''}", partial(_region, site))
+    yield Question(f"The quota allows {spec.max_replicas} at once", partial(_quota, site, plan))
+    yield Question("The project may use that many vCPU", partial(_size, site, plan, CPU_QUOTA))
+    yield Question("The project may use that much memory", partial(_size, site, plan, MEMORY_QUOTA))
+    yield Question("The container image is there", partial(_image, site, plan))
+    yield Question(f"The name {spec.name} is free or yours", partial(_name, site, plan))
+    yield Question(_WHOLE, partial(_taken, site, plan))
 
 
-def _of_a_build(site: Site) -> Iterator[Question]:
-    account = builder_account(site.clients.project)
-    yield from google.check_account(site, account, "build")
-    yield Question("It may push what it builds and write its log", partial(_builder_roles, site))
-
-
-async def _builder_roles(site: Site) -> Answer:
+async def _builder(site: Site) -> Answer:
     wanted = needs()
     found = {
         wanted.repository_roles: await _pusher(site).get(),
@@ -278,21 +280,7 @@ _EXACT: Final = (
 _ROOM: Final = "Delete the service first (destroy_vllm), or raise the quota:"
 
 
-def plan_questions(site: Site, plan: Plan) -> Iterator[Question]:
-    """Ask for what the plan names; the whole of it comes last."""
-    gpu, region = site.target.accelerator or "", site.clients.region
-    yield Question(f"{region} has {gpu}", partial(_region, site))
-    yield Question(
-        f"The quota allows {plan.spec.max_replicas} at once", partial(_quota_answer, site, plan)
-    )
-    yield Question("The project may use that many vCPU", partial(_size, site, plan, CPU_QUOTA))
-    yield Question("The project may use that much memory", partial(_size, site, plan, MEMORY_QUOTA))
-    yield Question("The container image is there", partial(_image, site, plan))
-    yield Question(f"The name {plan.spec.name} is free or yours", partial(_name, site, plan))
-    yield Question(_WHOLE, partial(_taken, site, plan))
-
-
-def without_echo(rows: Sequence[Check]) -> Iterator[Check]:
+def _without_echo(rows: Sequence[Check]) -> Iterator[Check]:
     """Leave a refusal of the whole unknown where a part of it is known to be wrong."""
     wrong = [row.what for row in rows if row.outcome == "fail" and row.what != _WHOLE]
     for row in rows:
@@ -324,7 +312,7 @@ async def _size(site: Site, plan: Plan, quota: str) -> Answer:
     return await _judged(site, plan, limit, each, said)
 
 
-async def _quota_answer(site: Site, plan: Plan) -> Answer:
+async def _quota(site: Site, plan: Plan) -> Answer:
     rows = await read_quotas(site)
     if not rows:
         return Answer(passed=None, detail=f"No quota of {site.target.accelerator} is known here.")
@@ -416,14 +404,6 @@ async def _validate(site: Site, wanted: "Service", name: str, *, there: bool) ->
 
 
 _COPY: Final = "Copy what is missing once more: gcloud storage rsync FOLDER gs://BUCKET/FOLDER."
-
-
-def weights_questions(site: Site, spec: DeploymentSpec) -> Iterator[Question]:
-    """Look into the bucket where the weights come from one."""
-    if spec.weights and spec.weights.startswith("gs://"):
-        bucket, folder = storage.parse_bucket(site, spec.weights)
-        yield Question(f"{spec.weights} holds a whole model", partial(_whole, site, bucket, folder))
-        yield Question(f"Instances may read {bucket}", partial(_readable, site, bucket))
 
 
 async def _whole(site: Site, bucket: str, folder: str) -> Answer:

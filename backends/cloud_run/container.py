@@ -43,8 +43,6 @@ class Limits(Record):
     service_name: str
     timeout_seconds: int
     concurrency: int
-    initial_delay_seconds: int
-    period_seconds: int
     startup_seconds: int
 
 
@@ -246,49 +244,18 @@ def startup_probe(slowest_boot_seconds: float, *, path: str, port: int) -> Probe
     """Give a boot the time that it may need, as far as Cloud Run lets it."""
     chosen, most = rules().startup_probe, rules().limits.startup_seconds
     wanted = max(chosen.least_seconds, slowest_boot_seconds + chosen.margin_seconds)
-    return checked_probe(
-        Probe(
-            path=path,
-            port=port,
-            period_seconds=chosen.period_seconds,
-            timeout_seconds=chosen.timeout_seconds,
-            failures=math.ceil(min(wanted, most) / chosen.period_seconds),
-        )
+    return Probe(
+        path=path,
+        port=port,
+        period_seconds=chosen.period_seconds,
+        timeout_seconds=chosen.timeout_seconds,
+        failures=min(math.ceil(wanted / chosen.period_seconds), most // chosen.period_seconds),
     )
 
 
 def liveness_probe(*, path: str, port: int) -> Probe:
     """Give up a server only after minutes of silence."""
-    chosen = rules().liveness_probe
-    return checked_probe(
-        Probe(
-            path=path,
-            port=port,
-            period_seconds=chosen.period_seconds,
-            timeout_seconds=chosen.timeout_seconds,
-            failures=chosen.failures,
-        )
-    )
-
-
-def checked_probe(probe: Probe) -> Probe:
-    """Give it back."""
-    limits = rules().limits
-    broken = {
-        f"an initial delay beyond {limits.initial_delay_seconds} s": probe.initial_delay_seconds
-        > limits.initial_delay_seconds,
-        f"a period beyond {limits.period_seconds} s": probe.period_seconds > limits.period_seconds,
-        "a timeout that is not below its period": probe.timeout_seconds >= probe.period_seconds,
-        f"a budget beyond {limits.startup_seconds} s": probe.budget_seconds
-        > limits.startup_seconds,
-        "no failure allowed": probe.failures < 1,
-    }
-    wrong = [words for words, is_so in broken.items() if is_so]
-    if wrong:
-        raise InvalidArgument(
-            f"Cloud Run takes no probe with {' and '.join(wrong)}.", fix="Change rules.toml."
-        )
-    return probe
+    return Probe(path=path, port=port, **rules().liveness_probe.model_dump())
 
 
 _BUCKET: Final = re.compile(r"gs://([a-z0-9][a-z0-9._-]{1,220}[a-z0-9])((?:/[^/]+)+)/?")
@@ -326,31 +293,21 @@ class Weights(Record):
 
 def weights_of(spec: DeploymentSpec) -> Weights:
     """Say where the weights come from."""
-    match spec.weights or "hub":
-        case "hub":
-            return _hub(spec)
-        case "baked":
-            return _baked(spec)
-        case location:
-            return _bucket(spec, location)
-
-
-def _hub(spec: DeploymentSpec) -> Weights:
+    if spec.weights == "baked":
+        if not spec.image:
+            raise InvalidArgument(
+                "Weights that are baked into an image need the image.",
+                fix="Give image=REGION-docker.pkg.dev/PROJECT/REPOSITORY/NAME@sha256:…",
+            )
+        return Weights(kind="baked", model=spec.model, env=_OFFLINE, boot_source="baked")
+    if spec.weights not in {None, "hub"}:
+        return _bucket(spec, str(spec.weights))
     if is_path(spec.model):
         raise InvalidArgument(
             f"Cloud Run does not see {spec.model}, a folder of this machine.",
             fix="Copy it into a bucket and give weights=gs://BUCKET/FOLDER, or give a Hub id.",
         )
     return Weights(kind="hub", model=spec.model, boot_source="hub")
-
-
-def _baked(spec: DeploymentSpec) -> Weights:
-    if not spec.image:
-        raise InvalidArgument(
-            "Weights that are baked into an image need the image.",
-            fix="Give image=REGION-docker.pkg.dev/PROJECT/REPOSITORY/NAME@sha256:…",
-        )
-    return Weights(kind="baked", model=spec.model, env=_OFFLINE, boot_source="baked")
 
 
 def _bucket(spec: DeploymentSpec, location: str) -> Weights:

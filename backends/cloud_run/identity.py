@@ -212,19 +212,16 @@ def _transport(plane: "GooglePlane | None", project: str) -> "Request":
     class _Transport(Request):
         def __call__(self, url: str, *args: Any, **kwargs: Any) -> Any:
             seconds = min(kwargs.pop("timeout", None) or _HTTP_SECONDS, _HTTP_SECONDS)
-            where = _rehearsed(plane, project, url) if plane else url
+            where = url
+            if plane:  # whose metadata server is told whose machine this is
+                parts = urlsplit(url)
+                machine = f"/p/{project}" if parts.path.startswith("/computeMetadata/") else ""
+                query = f"?{parts.query}" if parts.query else ""
+                where = f"{plane.http}{machine}{parts.path}{query}"
             call: Any = super().__call__
             return call(where, *args, timeout=seconds, **kwargs)
 
     return _Transport()
-
-
-def _rehearsed(plane: "GooglePlane", project: str, url: str) -> str:
-    """Lead to the simulated cloud, whose metadata server is told whose machine this is."""
-    parts = urlsplit(url)
-    of_machine = f"/p/{project}" if parts.path.startswith("/computeMetadata/") else ""
-    query = f"?{parts.query}" if parts.query else ""
-    return f"{plane.http}{of_machine}{parts.path}{query}"
 
 
 def _own_token(
@@ -234,7 +231,11 @@ def _own_token(
     if is_person(source):
         return None
     try:
-        minting = (_metadata if simulated else _anywhere)(request, audience)
+        minting: Any = (
+            IDTokenCredentials(request, audience, use_metadata_identity_endpoint=True)
+            if simulated
+            else fetch_id_token_credentials(audience, request)
+        )
     except (exceptions.DefaultCredentialsError, exceptions.TransportError):
         return None
     minting.refresh(request)
@@ -251,16 +252,6 @@ def _own_command(minting: Any, audience: str) -> str:
         'CLOUDSDK_AUTH_CREDENTIAL_FILE_OVERRIDE="$GOOGLE_APPLICATION_CREDENTIALS"'
         f" gcloud auth print-identity-token --audiences={shlex.quote(audience)}"
     )
-
-
-def _anywhere(request: "Request", audience: str) -> Any:
-
-    return fetch_id_token_credentials(audience, request)
-
-
-def _metadata(request: "Request", audience: str) -> Any:
-
-    return IDTokenCredentials(request, audience, use_metadata_identity_endpoint=True)
 
 
 def _impersonated(

@@ -41,12 +41,13 @@ class Reading(Record):
         return max(0.0, (now - self.at).total_seconds())
 
 
-async def read_instances(site: Site, name: str, now: datetime) -> Reading | None:
-    """Return the newest reading of a service, None where there is none of the last half hour."""
+async def read_instances(site: Site, name: str, now: datetime) -> Sequence[Reading]:
+    """Return the newest reading of a service, nothing where there is none of half an hour."""
     found = await read_series(
         site, name, "instance_count", begin=now - _WINDOW, end=now, what="read its instances"
     )
-    return newest_reading(found)
+    newest = newest_reading(found)
+    return (newest,) if newest else ()
 
 
 def newest_reading(found: Sequence[TimeSeries]) -> Reading | None:
@@ -134,12 +135,6 @@ async def usd_so_far(site: Site, service: "Service", now: datetime) -> float | N
     hourly = usd_per_hour(site, service)
     if hourly is None:
         return None
-    seconds = await billed_seconds(site, service, now)
-    return round(seconds / 3600 * hourly, 4)
-
-
-async def billed_seconds(site: Site, service: "Service", now: datetime) -> float:
-    """Give how long instances of a service were billed, all of them together."""
     lived = max(1, ceil((now - when(service.create_time)).total_seconds() / _MINUTE)) * _MINUTE
     found = await read_series(
         site,
@@ -154,17 +149,20 @@ async def billed_seconds(site: Site, service: "Service", now: datetime) -> float
             cross_series_reducer=Aggregation.Reducer.REDUCE_SUM,
         ),
     )
-    return sum(point.value.double_value for row in found for point in row.points)
-
-
-_DEFAULT_SECONDS = 240
-"""Of the TCP probe that Cloud Run makes where none is said."""
+    seconds = sum(point.value.double_value for row in found for point in row.points)
+    return round(seconds / 3600 * hourly, 4)
 
 
 def boot_budget(service: Service) -> BootBudget:
     """Read the startup probe of a service."""
     spec = read_spec(service)
-    seconds, probe = _probe(service)
+    seconds, probe = 240, "Cloud Run's own: a TCP probe"
+    engine = engine_in(service)
+    if engine and engine.startup_probe.failure_threshold:
+        own = engine.startup_probe
+        seconds = own.initial_delay_seconds + own.period_seconds * own.failure_threshold
+        path = own.http_get.path or "TCP"
+        probe = f"{own.failure_threshold} failures of {path}, {own.period_seconds} s apart"
     held = service.template.timeout.seconds
     return BootBudget(
         seconds=seconds,
@@ -177,19 +175,6 @@ def boot_budget(service: Service) -> BootBudget:
             f"A request that wakes it is held meanwhile, for at most {held:,} s.",
         ),
     )
-
-
-def _probe(service: "Service") -> tuple[int, str]:
-    engine = engine_in(service)
-    if engine:
-        probe = engine.startup_probe
-        if probe.failure_threshold:
-            seconds = probe.initial_delay_seconds + probe.period_seconds * probe.failure_threshold
-            return seconds, (
-                f"{probe.failure_threshold} failures of {probe.http_get.path or 'TCP'},"
-                f" {probe.period_seconds} s apart"
-            )
-    return _DEFAULT_SECONDS, "Cloud Run's own: a TCP probe"
 
 
 IDLE: Final = timedelta(minutes=15)

@@ -1,5 +1,6 @@
 """What a deployment would be: its price, memory and doubts, and its service as YAML."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -16,7 +17,6 @@ from backends.cloud_run.service import (
     engine_in,
     read_spec,
     service_of,
-    yaml,
 )
 from backends.cloud_run.site import Site
 from backends.common.preflight import always_on, price_doubts, tagged
@@ -24,7 +24,7 @@ from backends.container import GUARD_NAME
 from backends.google.clients import as_sent
 from backends.lifecycle import Resource, steps
 from core.errors import NotFound
-from core.records import DeploymentSpec, MemoryPlan, ModelShape, Plan
+from core.records import DeploymentSpec, ModelShape, Plan
 from planner.memory import foresee
 from planner.model import read_model
 from planner.places import accelerator
@@ -43,9 +43,11 @@ def make_plan(
     resources: Sequence[Resource],
 ) -> Plan:
     """Say what would be made, and what it costs; nothing is asked of anybody."""
-    costs, memory = price(place_of(site.target), drawn.instance), None
+    place, memory = place_of(site.target), None
+    costs = price(place, drawn.instance)
     if spec.engine == "vllm":
-        memory = _memory(site, spec, model)
+        version = None if spec.image else gpu_of(site.target).vllm
+        memory = foresee(spec, model, accelerator(place.accelerator), vllm_version=version)
     return Plan(
         spec=spec,
         target=site.target,
@@ -55,12 +57,6 @@ def make_plan(
         memory=memory,
         warnings=tuple(_warnings(drawn, spec, costs)),
     )
-
-
-def _memory(site: Site, spec: DeploymentSpec, model: ModelShape) -> MemoryPlan | None:
-    version = None if spec.image else gpu_of(site.target).vllm
-    device = accelerator(place_of(site.target).accelerator)
-    return foresee(spec, model, device, vllm_version=version)
 
 
 def _warnings(drawn: Blueprint, spec: DeploymentSpec, costs: Price) -> Iterator[str]:
@@ -85,19 +81,22 @@ def _warnings(drawn: Blueprint, spec: DeploymentSpec, costs: Price) -> Iterator[
 
 def request_of(drawn: Blueprint) -> dict[str, Any]:
     """Return what creates the service."""
-    service = as_sent(service_of(drawn))
-    return {"parent": drawn.parent, "serviceId": drawn.name, "service": service}
+    return {"parent": drawn.parent, "serviceId": drawn.name, "service": sent(drawn)}
+
+
+def sent(drawn: Blueprint) -> dict[str, Any]:
+    """Return the service as the API takes it, which is also what people are shown."""
+    return as_sent(service_of(drawn))
 
 
 def command_of(drawn: Blueprint) -> str:
-    """Write how a person creates or replaces the service.
-
-    gcloud run deploy has no flag for annotations, in which the tools here read what was asked for.
-    """
+    """Write how a person creates or replaces the service: by the very request that is sent here."""
     return (
-        f"cat > service.yaml <<'END_OF_SERVICE'\n{yaml(drawn)}END_OF_SERVICE\n"
-        f"gcloud run services replace service.yaml --project={drawn.project}"
-        f" --region={drawn.region}"
+        f"cat > service.json <<'END_OF_SERVICE'\n{json.dumps(sent(drawn), indent=2)}\n"
+        "END_OF_SERVICE\n"
+        "token=$(gcloud auth print-access-token) && curl --fail-with-body -X PATCH"
+        " -H @<(printf 'Authorization: Bearer %s' \"$token\") -H 'Content-Type: application/json'"
+        f" --data @service.json 'https://run.googleapis.com/v2/{drawn.path}?allowMissing=true'"
     )
 
 
@@ -121,7 +120,7 @@ async def config(
     return DeploymentConfig(
         command="\n".join(one.command for one in resources(drawn, spec)),
         docker_run=docker(drawn),
-        yaml=yaml(drawn),
+        yaml=container.as_yaml(sent(drawn)),
         notes=(_KEY,) if spec.engine == "vllm" else (),
     )
 

@@ -1,6 +1,5 @@
 """A service: every value decided, typed for Google's SDK, and found again by name."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -13,7 +12,6 @@ from pydantic import ValidationError
 
 from backends import container as backends_container
 from backends.cloud_run.container import (
-    Container,
     Serving,
     gpu_of,
     liveness_probe,
@@ -27,7 +25,6 @@ from backends.cloud_run.container import (
 from backends.cloud_run.site import SPEC_ANNOTATION, Site
 from backends.container import (
     Probe,
-    as_yaml,
     refuse_foreign_fields,
     refuse_length,
     refuse_spread,
@@ -39,7 +36,6 @@ from backends.google.clients import (
     NO_PROJECT,
     SPEC_LABEL,
     TARGET_LABEL,
-    as_sent,
     key_secret,
     runtime_account,
 )
@@ -66,25 +62,17 @@ class Network(Record):
     """Whether what goes to the internet takes that way too."""
 
 
-class Blueprint(Record):
-    """One service."""
+class Blueprint(Serving):
+    """One service: what runs in its instances, and everything else of it."""
 
     name: str
     project: str
     region: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    container: Container
     gpu: str
-    size: Size
-    """Of the engine's container."""
-    guard: backends_container.Container | None = None
-    """The container before the engine's, where the engine's key is its only wall."""
-    concurrency: int
-    """Requests that one instance is given at once."""
     min_instances: int
     max_instances: int
-    timeout_seconds: int
     startup: Probe
     liveness: Probe
     network: Network | None
@@ -93,8 +81,6 @@ class Blueprint(Record):
     """Of the API, for what is not yet generally available; None is left to Google."""
     public: bool
     """Anybody may call it who has the engine's key; Google checks nobody's identity."""
-    doubts: tuple[str, ...] = ()
-    """What a person should know of these values before paying for them."""
 
     @property
     def parent(self) -> str:
@@ -133,7 +119,9 @@ def blueprint(
         if serving.needs_internet and known:
             secrets["HF_TOKEN"] = HF_SECRET
         container = container.model_copy(update={"secrets": secrets})
+    inside = {**dict(serving), "container": container}
     return Blueprint(
+        **{**inside, "doubts": tuple(filter(None, (doubt, *serving.doubts)))},
         name=spec.name,
         project=project,
         region=region,
@@ -143,21 +131,15 @@ def blueprint(
             SPEC_LABEL: spec.fingerprint,
         },
         annotations={SPEC_ANNOTATION: spec.model_dump_json(exclude_defaults=True)},
-        container=container,
         gpu=target.accelerator or "",
-        size=serving.size,
-        guard=serving.guard,
-        concurrency=serving.concurrency,
         min_instances=spec.min_replicas,
         max_instances=spec.max_replicas,
-        timeout_seconds=rules().limits.timeout_seconds,
         startup=startup_probe(serving.boot_seconds, path=container.health, port=container.port),
         liveness=liveness_probe(path=container.health, port=container.port),
         network=_network(spec, serving),
         service_account=runtime_account(project),
         launch_stage=spec.launch_stage,
         public=spec.access == "public",
-        doubts=tuple(filter(None, (doubt, *serving.doubts))),
     )
 
 
@@ -221,18 +203,33 @@ def service_of(drawn: Blueprint, *, expires_at: int | None = None) -> run_v2.Ser
         "startup_probe": _probe(drawn.startup),
         "liveness_probe": _probe(drawn.liveness),
     }
-    volume: dict[str, Any] = {"name": VOLUME}
+    guarding = []
+    if guard:
+        size = rules().guard
+        row = {
+            "name": backends_container.GUARD_NAME,
+            **_command(guard),
+            "resources": {
+                "limits": {"cpu": str(size.vcpu), "memory": f"{size.ram_gib}Gi"},
+                "cpu_idle": False,
+            },
+            "ports": [{"container_port": guard.port}],
+            # Requests come once this one listens: not before the engine answers.
+            "depends_on": [ENGINE],
+        }
+        guarding.append(row)
+    volumes: list[dict[str, Any]] = []
     if mount:
-        options = list(mount.options)
-        volume["gcs"] = {"bucket": mount.bucket, "read_only": True, "mount_options": options}
+        bucket = {"bucket": mount.bucket, "read_only": True, "mount_options": list(mount.options)}
+        volumes.append({"name": VOLUME, "gcs": bucket})
     egress = run_v2.VpcAccess.VpcEgress
     template = {
         "labels": dict(drawn.labels),
         "scaling": {"max_instance_count": drawn.max_instances},
-        "timeout": {"seconds": drawn.timeout_seconds},
+        "timeout": {"seconds": rules().limits.timeout_seconds},
         "service_account": drawn.service_account,
-        "containers": [engine, *([_guard(guard)] if guard else [])],
-        "volumes": [volume] if mount else [],
+        "containers": [engine, *guarding],
+        "volumes": volumes,
         "execution_environment": run_v2.ExecutionEnvironment.EXECUTION_ENVIRONMENT_GEN2,
         "max_instance_request_concurrency": drawn.concurrency,
         "node_selector": {"accelerator": drawn.gpu},
@@ -265,19 +262,6 @@ def service_of(drawn: Blueprint, *, expires_at: int | None = None) -> run_v2.Ser
     )
 
 
-def _guard(container: backends_container.Container) -> dict[str, Any]:
-    size = rules().guard
-    limits = {"cpu": str(size.vcpu), "memory": f"{size.ram_gib}Gi"}
-    return {
-        "name": backends_container.GUARD_NAME,
-        **_command(container),
-        "resources": {"limits": limits, "cpu_idle": False},
-        "ports": [{"container_port": container.port}],
-        # Requests come once this one listens: not before the engine answers.
-        "depends_on": [ENGINE],
-    }
-
-
 def _command(container: backends_container.Container) -> dict[str, Any]:
     kept = [
         {"name": name, "value_source": {"secret_key_ref": {"secret": one, "version": "latest"}}}
@@ -304,95 +288,6 @@ def _probe(probe: Probe) -> dict[str, Any]:
 
 def _stage(name: str | None) -> Any:
     return LaunchStage.Value(name.upper() if name else "LAUNCH_STAGE_UNSPECIFIED")
-
-
-_KNATIVE: Final = "run.googleapis.com"
-
-
-def yaml(drawn: Blueprint) -> str:
-    """Write the service as `gcloud run services replace` takes it: in Knative's form.
-
-    What the API has fields for beyond Knative's is an annotation there.
-    """
-    sent = as_sent(service_of(drawn))
-    template, network = sent["template"], drawn.network
-    stage = {f"{_KNATIVE}/launch-stage": drawn.launch_stage.upper()} if drawn.launch_stage else {}
-    revision = {
-        "autoscaling.knative.dev/maxScale": str(drawn.max_instances),
-        f"{_KNATIVE}/cpu-throttling": "false",
-        f"{_KNATIVE}/startup-cpu-boost": "true",
-        f"{_KNATIVE}/execution-environment": "gen2",
-        f"{_KNATIVE}/gpu-zonal-redundancy-disabled": "true",
-    }
-    order = {row["name"]: row["dependsOn"] for row in template["containers"] if "dependsOn" in row}
-    if order:
-        revision[f"{_KNATIVE}/container-dependencies"] = json.dumps(order)
-    if network:
-        interface = {"network": network.network, "subnetwork": network.subnetwork}
-        revision[f"{_KNATIVE}/network-interfaces"] = json.dumps([interface])
-        outside = "all-traffic" if network.all_traffic else "private-ranges-only"
-        revision[f"{_KNATIVE}/vpc-access-egress"] = outside
-    volumes = {"volumes": [_knative_volume(row) for row in template.get("volumes", ())]}
-    return as_yaml(
-        {
-            "apiVersion": "serving.knative.dev/v1",
-            "kind": "Service",
-            "metadata": {
-                "name": drawn.name,
-                "labels": {**drawn.labels, "cloud.googleapis.com/location": drawn.region},
-                "annotations": {
-                    **drawn.annotations,
-                    f"{_KNATIVE}/ingress": "all",
-                    f"{_KNATIVE}/minScale": str(drawn.min_instances),
-                    f"{_KNATIVE}/maxScale": str(drawn.max_instances),
-                    **({f"{_KNATIVE}/invoker-iam-disabled": "true"} if drawn.public else {}),
-                    **stage,
-                },
-            },
-            "spec": {
-                "template": {
-                    "metadata": {"labels": dict(drawn.labels), "annotations": revision},
-                    "spec": {
-                        "containerConcurrency": drawn.concurrency,
-                        "timeoutSeconds": drawn.timeout_seconds,
-                        "serviceAccountName": drawn.service_account,
-                        "nodeSelector": {f"{_KNATIVE}/accelerator": drawn.gpu},
-                        "containers": [_knative_container(row) for row in template["containers"]],
-                        **(volumes if volumes["volumes"] else {}),
-                    },
-                }
-            },
-        }
-    )
-
-
-_SAME: Final = (
-    "name", "image", "command", "args", "ports", "volumeMounts", "startupProbe", "livenessProbe",
-)  # fmt: skip
-"""Of a container: what both forms call the same."""
-
-
-def _knative_container(sent: dict[str, Any]) -> dict[str, Any]:
-    env = [
-        {"name": row["name"], "valueFrom": {"secretKeyRef": _knative_key(row)}}
-        if "valueSource" in row
-        else {"name": row["name"], "value": row.get("value", "")}
-        for row in sent["env"]
-    ]
-    same: dict[str, Any] = {name: sent[name] for name in _SAME if name in sent}
-    return {**same, "env": env, "resources": {"limits": sent["resources"]["limits"]}}
-
-
-def _knative_key(row: dict[str, Any]) -> dict[str, Any]:
-    kept = row["valueSource"]["secretKeyRef"]
-    return {"name": kept["secret"], "key": kept["version"]}
-
-
-def _knative_volume(sent: dict[str, Any]) -> dict[str, Any]:
-    options = ",".join(sent["gcs"]["mountOptions"])
-    attributes = {"bucketName": sent["gcs"]["bucket"], "mountOptions": options}
-    source = {"driver": f"gcsfuse.{_KNATIVE}", "readOnly": True, "volumeAttributes": attributes}
-    return {"name": sent["name"], "csi": source}
 
 
 def may_be_beta(service: "run_v2.Service", exc: CloudRefused) -> bool:

@@ -153,9 +153,9 @@ def read_failure(
     service: "Service", revision: "Revision | None", log_lines: Sequence[str]
 ) -> Failure:
     """Say why it failed: the engine's own reason first, then Google's most telling one."""
-    condition, told = _most_telling(
-        [service.terminal_condition, *_failed_conditions(service, revision)]
-    )
+    rows = (service.terminal_condition, *_failed_conditions(service, revision))
+    read = [(each, meaning_of(each)) for each in rows]
+    condition, told = next((pair for pair in read if pair[1].code not in _VAGUE), read[0])
     known = recognize(log_lines, "cloud_run")
     if known and told.code in _RESULTS:
         return known
@@ -187,11 +187,6 @@ def _failed_conditions(service: "Service", revision: "Revision | None") -> Itera
 
     rows = [*service.conditions, *(revision.conditions if revision else ())]
     return (each for each in rows if each.state == Condition.State.CONDITION_FAILED)
-
-
-def _most_telling(conditions: Sequence["Condition"]) -> tuple["Condition", Meaning]:
-    read = [(each, meaning_of(each)) for each in conditions]
-    return next((pair for pair in read if pair[1].code not in _VAGUE), read[0])
 
 
 PREPARING: Final = "preparing"
@@ -235,7 +230,8 @@ async def read_status(site: Site, service: "Service") -> Deployment:
         case "working":
             return await _booting(seen)
         case "failed":
-            return _spreading(seen) or await _failed_status(seen)
+            again = seconds_to_next_try(seen.service, seen.revision, seen.now) is not None
+            return _spreading(seen) if again else await _failed_status(seen)
     return await _serving(seen)
 
 
@@ -278,16 +274,11 @@ async def _take_snapshot(site: Site, service: "Service") -> Snapshot:
     name = service.name.rpartition("/")[2]
     looks: dict[str, Callable[[], Awaitable[Any]]] = {
         "revision": lambda: find_revision(site, newest_revision(service)),
-        "readings": lambda: _readings(site, name, now),
+        "readings": lambda: instances.read_instances(site, name, now),
         "usd_so_far": lambda: instances.usd_so_far(site, service, now),
     }
     found = await all_or_note(looks)
     return Snapshot(site=site, service=service, now=now, **found)
-
-
-async def _readings(site: Site, name: str, now: datetime) -> Sequence[Reading]:
-    newest = await instances.read_instances(site, name, now)
-    return (newest,) if newest else ()
 
 
 def _stopped(seen: Snapshot) -> Deployment:
@@ -320,10 +311,8 @@ async def _booting(seen: Snapshot) -> Deployment:
     return _deployment(seen, State.CREATING, begun, phase=phase)
 
 
-def _spreading(seen: Snapshot) -> Deployment | None:
-    """Say of one that may not read its key yet that it is tried again; None of any other."""
-    if seconds_to_next_try(seen.service, seen.revision, seen.now) is None:
-        return None
+def _spreading(seen: Snapshot) -> Deployment:
+    """Say of one that may not read its key yet that it is tried again."""
     note(
         f"{seen.name}'s account may not read its key yet: Google's grants take minutes to spread."
         " It is tried again by itself."

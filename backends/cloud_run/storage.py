@@ -91,9 +91,8 @@ def _file(bucket: str, blob: "Blob") -> File:
 
 
 def _bytes_of(blob: "Blob", first: int, last: int) -> bytes:
-    return bytes(
-        blob.download_as_bytes(start=first, end=last, timeout=TIMEOUT, retry=None, checksum=None)
-    )
+    how: Any = {"timeout": TIMEOUT, "retry": None, "checksum": None}
+    return bytes(blob.download_as_bytes(start=first, end=last, **how))
 
 
 async def in_thread(work: Callable[[], T]) -> T:

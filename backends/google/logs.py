@@ -100,13 +100,10 @@ def pages_of(lines: Sequence[Line], query: LogQuery) -> Iterator[Sequence[Line]]
     An entry can be of many lines, and the words of a filter be in any of its fields.
     """
     words = tuple(word.lower() for word in query.contains)
-    found = [line for line in lines if not words or _has_one(line.text.lower(), words)]
+    texts = ((line, line.text.lower()) for line in lines)
+    found = [line for line, text in texts if not words or any(word in text for word in words)]
     for end in range(len(found), 0, -_PAGE_LINES):
         yield found[max(0, end - _PAGE_LINES) : end]
-
-
-def _has_one(text: str, words: Sequence[str]) -> bool:
-    return any(word in text for word in words)
 
 
 async def _asked(site: GoogleSite, query: str, *, newest: bool, **how: Any) -> AsyncIterator[Any]:

@@ -272,7 +272,7 @@ def roles(site: GoogleSite, account_id: str, wanted: Sequence[Role]) -> Resource
         email,
         what=f"grant {email} its roles in the project",
         name=f"roles of {account_id}",
-        title=f"roles of {account_id} in the project: {_why(wanted)}",
+        title=f"roles of {account_id} in the project: {' and '.join(role.why for role in wanted)}",
         scope="shared",
         after=(account_id,),
         command=" && ".join(
@@ -282,10 +282,6 @@ def roles(site: GoogleSite, account_id: str, wanted: Sequence[Role]) -> Resource
         ),
     )
     return replace(made, put=known_everywhere(made.put))
-
-
-def _why(wanted: Sequence[Role]) -> str:
-    return " and ".join(role.why for role in wanted)
 
 
 async def has_roles(site: GoogleSite, account_id: str, wanted: Sequence[Role]) -> bool:

@@ -2,9 +2,10 @@
 
 import base64
 import hashlib
+import itertools
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import anyio
@@ -21,7 +22,8 @@ from google.iam.v1.policy_pb2 import Policy
 from google.longrunning.operations_pb2 import Operation
 from google.rpc.status_pb2 import Status
 
-from simulators.google import iam, registry, secrets, serving
+from simulators.google import iam, registry, serving
+from simulators.google.logging import BadFilter, Fits, matcher
 from simulators.google.registry import repository_of
 from simulators.google.serving import Method, Refused, invalid, take_fault
 from simulators.google.state import Project, World
@@ -32,16 +34,10 @@ _USUAL_SECONDS: Final = 600
 _MOST_DISK_GB: Final = 4000
 """These three: the comments of google/devtools/cloudbuild/v1/cloudbuild.proto."""
 _MOST_STEPS: Final = 300
-_MOST_SUBSTITUTIONS: Final = 200
-_MOST_KEY_BYTES: Final = 100
 _MOST_VALUE_BYTES: Final = 4000
 """These: docs.cloud.google.com/build/docs/configuring-builds/substitute-variable-values."""
-_USED: Final = re.compile(
-    r"\$(?:(?P<escape>\$)|\{(?P<braced>[A-Z0-9_]+)\}|(?P<bare>_?[A-Z][A-Z0-9_]*))"
-)
 _ACT_AS: Final = "iam.serviceAccounts.actAs"
 _OWN_ACCOUNT_LOGGING: Final = {"CLOUD_LOGGING_ONLY", "NONE", "GCS_ONLY"}
-_DOCKER: Final = re.compile(r"(^|/)(cloud-builders/docker|docker|kaniko-project/executor)(:|@|$)")
 _FROM: Final = re.compile(r"^FROM\s+(?P<image>\S+)", re.MULTILINE)
 _UPLOAD: Final = "artifactregistry.repositories.uploadArtifacts"
 _WRITE_LOG: Final = "logging.logEntries.create"
@@ -72,7 +68,7 @@ def _check(project: Project, asked: Build, location: str) -> None:
         )
     if asked.service_account:
         _check_account(project, asked)
-    _check_secrets(asked)
+    _check_substitutions(asked)
     for number, step in enumerate(asked.steps):
         if not step.name:
             raise invalid(f"build step {number} must specify a name")
@@ -100,52 +96,17 @@ def _check_account(project: Project, asked: Build) -> None:
         raise Refused("PERMISSION_DENIED", words)
 
 
-def _check_secrets(asked: Build) -> None:
-    known = {one.env for one in asked.available_secrets.secret_manager}
-    for one in asked.available_secrets.secret_manager:
-        if not re.fullmatch(r"projects/[^/]+/secrets/[^/]+/versions/[^/]+", one.version_name):
-            raise invalid(f"invalid secret version name {one.version_name!r}")
-    used = {name for step in asked.steps for name in step.secret_env}
-    if used - known:
-        raise invalid(f"secretEnv {min(used - known)!r} is not defined in availableSecrets")
-    if known - used:
-        raise invalid(f"secret env {min(known - used)!r} is defined but not used")
-
-
-def _substituted(asked: Build, built_in: Mapping[str, str]) -> Build:
+def _check_substitutions(asked: Build) -> None:
+    """Refuse keys and values that cannot be, and keys that no step uses; here none ever does."""
     given = dict(asked.substitutions)
-    if len(given) > _MOST_SUBSTITUTIONS:
-        raise invalid(f"at most {_MOST_SUBSTITUTIONS} substitutions can be given")
     for key, value in given.items():
-        if not re.fullmatch(r"_[A-Z0-9_]+", key) or len(key) > _MOST_KEY_BYTES:
+        if not re.fullmatch(r"_[A-Z0-9_]{1,99}", key):
             raise invalid(f"substitution key {key!r} does not match the format of a key")
         if len(value.encode()) > _MOST_VALUE_BYTES:
             raise invalid(f"substitution {key} is longer than {_MOST_VALUE_BYTES} bytes")
-    known = {**built_in, **given}
     loose = asked.options.substitution_option == BuildOptions.SubstitutionOption.ALLOW_LOOSE
-    used: set[str] = set()
-
-    def value_of(found: re.Match[str]) -> str:
-        if found["escape"]:
-            return "$"
-        key = found["braced"] or found["bare"]
-        used.add(key)
-        if key not in known and not loose:
-            raise invalid(f'key in the template "{key}" is not a valid built-in substitution')
-        return known.get(key, "")
-
-    def put(words: str) -> str:
-        return _USED.sub(value_of, words)
-
-    build = Build(asked)
-    build.images = [put(image) for image in asked.images]
-    for step in build.steps:  # a script is no template
-        step.name, step.entrypoint = put(step.name), put(step.entrypoint)
-        step.args, step.env = [put(one) for one in step.args], [put(one) for one in step.env]
-    unused = sorted(set(given) - used)
-    if unused and not loose:
-        raise invalid(f'key in the substitution data "{unused[0]}" is not matched in the template')
-    return build
+    if given and not loose:
+        raise invalid(f'key in the substitution data "{min(given)}" is not matched in the template')
 
 
 class _Failed(Exception):
@@ -181,15 +142,8 @@ async def _run(world: World, project: Project, build: Build, operation: Operatio
 
 
 def _go(world: World, project: Project, build: Build) -> None:
-    for one in build.available_secrets.secret_manager:
-        *_path, secret, _versions, version = one.version_name.split("/")
-        try:
-            secrets.value_for(project, secret, version, _account(build) or project.caller)
-        except Refused as refused:
-            detail = f"failed to access secret version for secret {one.version_name}: {refused}"
-            raise _Failed(_FAILURE.USER_BUILD_STEP, detail) from refused
     built: set[str] = set()
-    said = "" if not build.source else "Dockerfile"
+    said = ""
     for number, step in enumerate(build.steps):
         said += "\n".join((*step.args, step.script))
         built.update(_stepped(world, project, build, number, step, said))
@@ -218,7 +172,8 @@ def _stepped(
             " /workspace/Dockerfile: no such file or directory",
         )
     for base in _FROM.findall(said):
-        if not _known(world, base):
+        name, _, tag = base.partition(":")
+        if registry.digest_of(world, name, tag or "latest") is None:
             detail = f"manifest for {base} not found: manifest unknown"
             raise _Failed(_FAILURE.USER_BUILD_STEP, f"build step {number} failed: {detail}")
     for tag in tags:
@@ -228,26 +183,9 @@ def _stepped(
 
 def _tags(step: BuildStep) -> Iterator[str]:
     """Return the images that a step's own words say it builds."""
-    words = " ".join((*step.args, step.script)).split()
-    builds = {"build", "buildx"} & set(words) or "kaniko" in step.name
-    if not _DOCKER.search(step.name) or not builds:
-        return
-    for before, word in zip(["", *words], words, strict=False):
-        option, _, value = word.partition("=")
-        if option in {"--tag", "--destination", "-t"} and value:
-            yield value
-        elif before in {"-t", "--tag", "--destination"}:
-            yield word
-
-
-def _known(world: World, base: str) -> bool:
-    for mirror in ("docker.io/", "mirror.gcr.io/", "index.docker.io/"):
-        base = base.removeprefix(mirror)
-    name, _, digest = base.partition("@")
-    name, _, tag = name.partition(":")
-    name = name if "/" in name else f"library/{name}"
-    known = registry.digest_of(world, name, digest or tag or "latest")
-    return base == "scratch" or known is not None
+    if "build" in step.args:
+        pairs = itertools.pairwise(step.args)
+        yield from (image for option, image in pairs if option in {"--tag", "-t"})
 
 
 def _pushed(project: Project, build: Build, image: str, built: set[str]) -> str:
@@ -313,7 +251,6 @@ class _Builds(Kind):
     permission = "cloudbuild.builds"
     verbs = ("Create", "Get", "List")
     table = "builds"
-    filters = ("tags", "id", "status")
     pages = (50, 1000)
 
     def methods(self) -> dict[str, Method]:
@@ -327,9 +264,7 @@ class _Builds(Kind):
         """Answer CreateBuild: the build is queued."""
         build_id, location = str(uuid.uuid4()), _location(request.parent)
         _check(project, request.build, location)
-        built_in = {"PROJECT_ID": project.id, "PROJECT_NUMBER": project.number}
-        built_in |= {"BUILD_ID": build_id, "LOCATION": location}
-        build = _substituted(request.build, built_in)
+        build = Build(request.build)
         build.id, build.project_id = build_id, project.id
         build.name = f"projects/{project.number}/locations/{location}/builds/{build_id}"
         build.status, build.create_time = _STATUS.QUEUED, moment()
@@ -357,6 +292,19 @@ class _Builds(Kind):
         """Return those of a location, the newest first."""
         place = f"/locations/{_location(parent)}/"
         return [one for one in reversed(project.builds.values()) if place in one.name]
+
+    def fitting(self, words: str) -> Fits[Build]:
+        """Return whether a build has the tags that a filter names."""
+
+        def test(field: str, how: str, values: tuple[str, ...]) -> Fits[Build]:
+            if field != "tags" or how not in {"=", ":"}:
+                raise BadFilter(f"Invalid filter: field {field!r} is not supported")
+            return lambda build: values[0] in build.tags
+
+        try:
+            return matcher(words, test)
+        except BadFilter as exc:
+            raise invalid(str(exc)) from exc
 
     async def cancel(self, _world: World, project: Project, request: Any) -> Any:
         """Answer CancelBuild."""

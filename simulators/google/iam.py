@@ -5,10 +5,7 @@ import hashlib
 import re
 import shutil
 import sys
-import time
-import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -153,30 +150,17 @@ def _etag(kept: Policy) -> bytes:
 
 
 _FLAVOR: Final = {"Metadata-Flavor": "Google"}
-_PLAIN_PROJECT: Final = "rehearsal"
 _SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
-_LONGEST_TOKEN_SECONDS: Final = 3600
-_ACCOUNT: Final = "instance/service-accounts/{who}"
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 def metadata_routes(world: World) -> Sequence[BaseRoute]:
-    """Serve `/computeMetadata/v1/…`, also below `/p/{project}`, and IAM credentials."""
-    paths = (
-        *("", "project/project-id", "project/numeric-project-id", "universe/universe-domain"),
-        *("instance/service-accounts/", _ACCOUNT, f"{_ACCOUNT}/", f"{_ACCOUNT}/{{what}}"),
-    )
-    metadata = _metadata(world)
-    account = "/v1/projects/-/serviceAccounts/{email}"
+    """Serve what google-auth asks a metadata server for an ID token, and IAM credentials."""
+    account = "/p/{project}/computeMetadata/v1/instance/service-accounts/{who}/{what:path}"
+    minting = "/v1/projects/-/serviceAccounts/{email}:generateIdToken"
     return (
-        *(
-            Route(f"{prefix}/computeMetadata/v1/{path}", metadata, methods=["GET"])
-            for path in paths
-            for prefix in ("", "/p/{project}")
-        ),
-        Route("/", metadata, methods=["GET"]),
-        Route(f"{account}:generateIdToken", _credentials(world, "audience"), methods=["POST"]),
-        Route(f"{account}:generateAccessToken", _credentials(world, "scope"), methods=["POST"]),
+        Route(account, _metadata(world), methods=["GET"]),
+        Route(minting, _credentials(world), methods=["POST"]),
     )
 
 
@@ -185,13 +169,13 @@ def _metadata(world: World) -> Handler:
 
     async def handle(request: Request) -> Response:
         world.touch()
-        project = world.project(request.path_params.get("project", _PLAIN_PROJECT))
+        project = world.project(request.path_params["project"])
         if project.knobs.identity_kind == "user":
             return PlainTextResponse("There is no metadata server here.", status_code=404)
         if request.headers.get("metadata-flavor") != "Google":
             refusal = "Missing required header: Metadata-Flavor"
             return PlainTextResponse(refusal, status_code=403, headers=_FLAVOR)
-        what = request.url.path.rpartition("/")[2]
+        what = request.path_params["what"]
         reply = await serving.faulted(project, f"metadata/{what or 'list'}")
         reply = reply or _told(world, project, request)
         reply.headers.update(_FLAVOR)
@@ -201,47 +185,18 @@ def _metadata(world: World) -> Handler:
 
 
 def _told(world: World, project: Project, request: Request) -> Response:
-    caller, seconds = project.caller, project.knobs.token_seconds
-    path = request.url.path.partition("/computeMetadata/v1/")[2]
-    who = request.path_params.get("who", "default")
-    if who not in {"default", caller}:
-        return PlainTextResponse("Not Found", status_code=404)
-    account = {"aliases": ["default"], "email": caller, "scopes": [_SCOPE]}
-    recursive = request.query_params.get("recursive") == "true"
-    what = path.removeprefix(_ACCOUNT.format(who=who)).strip("/")
-    if path == "instance/service-accounts/" and recursive:
-        return JSONResponse({"default": account, caller: account})
-    if not what and recursive:
-        return JSONResponse(account)
-    if what == "token":
-        token = f"rehearsal.{uuid.uuid4().hex}"
-        told = {"access_token": token, "expires_in": int(seconds), "token_type": "Bearer"}
-        return JSONResponse(told)
-    if what == "identity":
-        audience = request.query_params.get("audience", "")
-        if not audience:
-            return PlainTextResponse("non-empty audience parameter required", status_code=400)
-        return PlainTextResponse(world.tokens.mint(audience, caller, seconds))
-    texts = {
-        "": "aliases\nemail\nidentity\nscopes\ntoken\n" if path else _ROOT,
-        "project/project-id": project.id,
-        "project/numeric-project-id": project.number,
-        "universe/universe-domain": "googleapis.com",
-        "instance/service-accounts": f"default/\n{caller}/\n",
-        "email": caller,
-        "scopes": f"{_SCOPE}\n",
-    }
-    if what not in texts:
-        return PlainTextResponse("Not Found", status_code=404)
-    return PlainTextResponse(texts[what])
+    caller, what = project.caller, request.path_params["what"]
+    audience = request.query_params.get("audience", "")
+    if request.path_params["who"] in {"default", caller} and not what:
+        return JSONResponse({"aliases": ["default"], "email": caller, "scopes": [_SCOPE]})
+    if what == "identity" and audience:
+        return PlainTextResponse(world.tokens.mint(audience, caller, project.knobs.token_seconds))
+    return PlainTextResponse("Not Found", status_code=404)
 
 
-_ROOT: Final = "instance/\nproject/\nuniverse/\n"
-
-
-def _credentials(world: World, needed: str) -> Handler:
+def _credentials(world: World) -> Handler:
     """Answer as IAM credentials do; who owns the project may mint, but for what is denied."""
-    what = "getOpenIdToken" if needed == "audience" else "getAccessToken"
+    what = "getOpenIdToken"
 
     async def handle(request: Request) -> Response:
         world.touch()
@@ -256,15 +211,11 @@ def _credentials(world: World, needed: str) -> Handler:
             return refused
         if email not in {*project.accounts, project.caller}:
             return serving.error("NOT_FOUND", f"Not found; Gaia id not found for email {email}")
-        asked = (await request.json()).get(needed)
-        if not asked:
-            return serving.error("INVALID_ARGUMENT", f"The {needed} must be given.")
+        audience = (await request.json()).get("audience")
+        if not audience:
+            return serving.error("INVALID_ARGUMENT", "The audience must be given.")
         seconds = project.knobs.token_seconds
-        if needed == "audience":
-            return JSONResponse({"token": world.tokens.mint(str(asked), email, seconds)})
-        until = datetime.fromtimestamp(time.time() + min(seconds, _LONGEST_TOKEN_SECONDS), UTC)
-        expires = until.strftime("%Y-%m-%dT%H:%M:%SZ")
-        return JSONResponse({"accessToken": f"rehearsal.{uuid.uuid4().hex}", "expireTime": expires})
+        return JSONResponse({"token": world.tokens.mint(str(audience), email, seconds)})
 
     return handle
 

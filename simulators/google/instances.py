@@ -90,10 +90,10 @@ def program_of(project: Project, folder: Path, revision: Revision) -> Program:
 def secret_value(project: Project, name: str, version: str) -> bytes | None:
     """Give what a reference of an environment variable stands for; None if there is nothing."""
     secret = project.secrets.get(name.rpartition("/")[2])
-    enabled = [one for one in secret.versions if one.state == "ENABLED"] if secret else []
+    versions = secret.versions if secret else []
     if version not in {"", "latest"}:
-        enabled = [one for one in enabled if str(one.number) == version]
-    return base64.b64decode(max(enabled, key=lambda one: one.number).data) if enabled else None
+        versions = [one for one in versions if str(one.number) == version]
+    return base64.b64decode(versions[-1].data) if versions else None
 
 
 def _environment(project: Project, revision: Revision, *, rehearsed: bool) -> dict[str, str]:
@@ -490,7 +490,7 @@ class _Host:
     def _email(self, service: Service, token: str) -> str | None:
         for audience in (*service.urls, *service.custom_audiences, GCLOUD_CLIENT):
             try:
-                return self._world.tokens.verify(token, audience).email
+                return self._world.tokens.verify(token, audience)
             except InvalidToken:
                 continue
         return None
@@ -523,14 +523,9 @@ class _Host:
 
 
 def _page(status: int, title: str, told: str) -> HTMLResponse:
-    return HTMLResponse(
-        "\n<html><head>\n"
-        '<meta http-equiv="content-type" content="text/html;charset=utf-8">\n'
-        f"<title>{status} {title}</title>\n</head>\n"
-        f"<body text=#000000 bgcolor=#ffffff>\n<h1>Error: {title}</h1>\n<h2>{told}</h2>\n"
-        "<h2></h2>\n</body></html>\n",
-        status_code=status,
-    )
+    head = f"<head><title>{status} {title}</title></head>"
+    body = f"<body><h1>Error: {title}</h1><h2>{told}</h2></body>"
+    return HTMLResponse(f"<html>{head}{body}</html>", status_code=status)
 
 
 @dataclass(slots=True)

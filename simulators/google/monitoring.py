@@ -1,8 +1,6 @@
 """Monitoring v3: what is measured of instances, aligned and summed."""
 
-import re
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -37,18 +35,11 @@ _LABELS: Final = frozenset(
     {
         "metric.type",
         "resource.type",
-        "project",
         "metric.labels.state",
-        *(
-            f"resource.labels.{name}"
-            for name in (
-                *("project_id", "service_name", "revision_name", "location"),
-                "configuration_name",
-            )
-        ),
+        *(f"resource.labels.{name}" for name in ("service_name", "revision_name", "location")),
     }
 )
-"""What a filter may ask for. Both of a label's spellings, `label` and `labels`, are understood."""
+"""What a filter may ask for."""
 
 
 class _Sample(NamedTuple):
@@ -77,17 +68,14 @@ def mount(server: grpc.aio.Server, world: World) -> None:
 async def _list(
     _world: World, project: Project, request: ListTimeSeriesRequest
 ) -> ListTimeSeriesResponse:
-    if request.order_by:
-        raise invalid("Field orderBy is not supported and must be left blank.")
     begin, end = _interval(request)
     metric, fits = _filter(request.filter)
     every = _measured(project, metric, begin, end, time.time())
     rows = [row for row in every if row.samples and fits(row)]
-    told = _aggregated(rows, request, end)
+    told = _summed(rows, request, end)
     page, token = page_of(told, request.page_size, request.page_token, most=_MOST_SERIES)
-    headers = request.view == ListTimeSeriesRequest.TimeSeriesView.HEADERS
     return ListTimeSeriesResponse(
-        time_series=[_told(metric, row, headers=headers) for row in page],
+        time_series=[_told(metric, row) for row in page],
         next_page_token=token,
         unit="s" if metric == _BILLED else "1",
     )
@@ -105,23 +93,22 @@ def _interval(request: ListTimeSeriesRequest) -> tuple[float, float]:
 
 def _filter(words: str) -> tuple[str, Fits[_Row]]:
     """Read a filter, which has to name one metric."""
-    named: list[tuple[str, str]] = []
+    named: list[str] = []
 
     def test(field: str, how: str, values: tuple[str, ...]) -> Fits[_Row]:
-        label = re.sub(r"\.label\.", ".labels.", field)
-        if how not in {"=", "!="} or label not in _LABELS:
+        if how != "=" or field not in _LABELS:
             raise BadFilter(f"Field filter had an invalid value: {field} {how}")
-        if label == "metric.type":
-            named.append((how, values[0]))
-        return lambda row: (row.labels.get(label, "") == values[0]) == (how == "=")
+        if field == "metric.type":
+            named.append(values[0])
+        return lambda row: row.labels.get(field, "") == values[0]
 
     try:
         fits = matcher(words, test)
     except BadFilter as exc:
         raise invalid(str(exc)) from exc
-    if len(named) != 1 or named[0][0] != "=":
+    if len(named) != 1:
         raise invalid("Field filter had an invalid value: exactly one metric.type must be given.")
-    metric = named[0][1]
+    (metric,) = named
     if metric not in {_INSTANCES, _BILLED}:
         raise Refused(
             "NOT_FOUND",
@@ -148,7 +135,6 @@ def _measured(
         labels = {
             "metric.type": metric,
             "resource.type": _RESOURCE,
-            "project": project.id,
             "resource.labels.project_id": project.id,
             "resource.labels.service_name": service,
             "resource.labels.revision_name": revision,
@@ -173,44 +159,20 @@ def _billed(instances: Sequence[Instance], end: float) -> _Sample:
     return _Sample(begin, end, sum(one.billed(begin, end) for one in instances))
 
 
-def _aggregated(rows: Sequence[_Row], request: ListTimeSeriesRequest, end: float) -> list[_Row]:
-    """Sum as asked; Google knows more ways than to sum, and this does not."""
+def _summed(rows: Sequence[_Row], request: ListTimeSeriesRequest, end: float) -> list[_Row]:
+    """Return the rows as they are, or all their points as one: what is asked for here."""
     how = request.aggregation
-    aligner, reducer = how.per_series_aligner.name, how.cross_series_reducer.name
-    if {aligner[6:], reducer[7:]} - {"NONE", "SUM"}:
-        raise invalid(f"{aligner} with {reducer} is not supported here.")
-    asked = type(how).pb(how).alignment_period
-    period = asked.seconds + asked.nanos / 1e9
-    if aligner == "ALIGN_NONE":
-        if reducer != "REDUCE_NONE":
-            raise invalid("A reducer needs an aligner.")
+    asked = (how.per_series_aligner.name, how.cross_series_reducer.name)
+    if asked == ("ALIGN_NONE", "REDUCE_NONE"):
         return list(rows)
-    if period < _SHORTEST_PERIOD_SECONDS:
-        raise invalid("Field aggregation.alignmentPeriod must be at least 60 s.")
-    grouped = reducer == "REDUCE_SUM"
-    sums: dict[tuple[tuple[str, str], ...], dict[int, float]] = defaultdict(
-        lambda: defaultdict(float)
-    )
-    for row in rows:
-        labels = row.labels
-        if grouped:
-            kept = {"metric.type", "resource.type", *how.group_by_fields}
-            labels = {name: value for name, value in labels.items() if name in kept}
-        for sample in row.samples:
-            sums[tuple(labels.items())][int((end - sample.end) // period)] += sample.value
-    return [
-        _Row(
-            dict(labels),
-            [
-                _Sample(end - (place + 1) * period, end - place * period, value)
-                for place, value in sorted(periods.items())
-            ],
-        )
-        for labels, periods in sums.items()
-    ]
+    period = type(how).pb(how).alignment_period.seconds
+    if asked != ("ALIGN_SUM", "REDUCE_SUM") or period < _SHORTEST_PERIOD_SECONDS:
+        raise invalid(f"{' with '.join(asked)} of {period} s is not supported here.")
+    value = sum(sample.value for row in rows for sample in row.samples)
+    return [_Row({}, [_Sample(end - period, end, value)])] if rows else []
 
 
-def _told(metric: str, row: _Row, *, headers: bool) -> TimeSeries:
+def _told(metric: str, row: _Row) -> TimeSeries:
     whole = metric == _INSTANCES
     own = {
         part: {
@@ -220,22 +182,16 @@ def _told(metric: str, row: _Row, *, headers: bool) -> TimeSeries:
         }
         for part in ("metric", "resource")
     }
-    value: Any = (
-        (lambda one: TypedValue(int64_value=int(one)))
-        if whole
-        else lambda one: TypedValue(double_value=one)
-    )
+    kind: Any = "int64_value" if whole else "double_value"
     return TimeSeries(
         metric=Metric(type=metric, labels=own["metric"]),
         resource=MonitoredResource(type=_RESOURCE, labels=own["resource"]),
         metric_kind=MetricDescriptor.GAUGE if whole else MetricDescriptor.DELTA,
         value_type=MetricDescriptor.INT64 if whole else MetricDescriptor.DOUBLE,
-        points=[]
-        if headers
-        else [
+        points=[
             Point(
                 interval=TimeInterval(start_time=moment(one.begin), end_time=moment(one.end)),
-                value=value(one.value),
+                value=TypedValue({kind: int(one.value) if whole else one.value}),
             )
             for one in row.samples
         ],

@@ -1,7 +1,7 @@
 """A project itself: its accounts, its policy, and the APIs that it has enabled."""
 
 import uuid
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any, Final
 
 import anyio
@@ -10,7 +10,6 @@ from google.cloud.resourcemanager_v3.types import Project as ProjectMessage
 from google.cloud.service_usage_v1.types import (
     BatchEnableServicesResponse,
     BatchGetServicesResponse,
-    EnableServiceResponse,
     OperationMetadata,
     Service,
     ServiceConfig,
@@ -24,8 +23,6 @@ from simulators.google.serving import ALWAYS_ENABLED, Method, Refused, invalid
 from simulators.google.state import Project, World
 from simulators.google.store import Kind, serve
 
-_MOST_ACCOUNTS: Final = 100
-"""Of a project. Source: docs.cloud.google.com/iam/quotas, read 2026-11."""
 _MOST_ENABLED: Final = 20
 """Services that one call enables. Source: the documentation of BatchEnableServicesRequest."""
 _MOST_READ: Final = 30
@@ -53,23 +50,19 @@ def mount(server: grpc.aio.Server, world: World) -> None:
 
 
 class _Accounts(Kind):
-    """A service account, known by its address, or by its unique id."""
+    """A service account, known by its address."""
 
     types = "google.cloud.iam_admin_v1.types"
     noun, parent, collection = "ServiceAccount", "projects/*", "serviceAccounts"
     permission = "iam.serviceAccounts"
     table = "accounts"
     identifier = r"[a-z](?:[-a-z0-9]{4,28}[a-z0-9])"
-    pages = (20, 100)
     policies = True
 
     def key(self, project: Project, name: str) -> str:
         """Return its address."""
         named = name.rpartition("/")[2]
-        if "@" not in named and not named.isdecimal():  # as it is being made
-            return f"{named}@{project.id}.iam.gserviceaccount.com"
-        known = {one.unique_id: email for email, one in project.accounts.items()}
-        return known.get(named, named)
+        return named if "@" in named else f"{named}@{project.id}.iam.gserviceaccount.com"
 
     def missing(self, _project: Project, name: str) -> Refused:
         """Refuse to find one that is not there."""
@@ -77,13 +70,9 @@ class _Accounts(Kind):
 
     async def begin(self, _world: World, project: Project, request: Any, made: Any) -> Any:
         """Keep a new one."""
-        if len(project.accounts) >= _MOST_ACCOUNTS:
-            words = "Maximum number of service accounts on project reached."
-            raise Refused("RESOURCE_EXHAUSTED", words)
         made.email = self.key(project, request.account_id)
         made.name = f"projects/{project.id}/serviceAccounts/{made.email}"
         made.project_id = project.id
-        made.unique_id = f"{int(project.number) * 10**9 + len(project.accounts):021d}"
         project.accounts[made.email] = made
         return made
 
@@ -122,16 +111,12 @@ class _Apis(Kind):
     types = "google.cloud.service_usage_v1.types"
     noun, parent, collection = "Service", "projects/*", "services"
     permission = "serviceusage.services"
-    verbs = ("Get", "List")
-    pages = (50, 200)
-    filters = ("state",)
+    verbs = ()
     by_number = True
 
     def methods(self) -> dict[str, Method]:
-        """Return the methods of APIs, those that enable them too."""
+        """Return the methods that read and enable many at once."""
         return {
-            **super().methods(),
-            "EnableService": self.method("EnableService", self.enable, "enable"),
             "BatchEnableServices": self.method("BatchEnableServices", self.enable, "enable"),
             "BatchGetServices": self.method("BatchGetServices", self.read, "get"),
         }
@@ -148,14 +133,9 @@ class _Apis(Kind):
             state=State.ENABLED if on else State.DISABLED,
         )
 
-    def listed(self, project: Project, parent: str) -> Iterable[Any]:
-        """Return them all."""
-        return [self.find(project, f"{parent}/services/{one}") for one in sorted(_KNOWN_APIS)]
-
     async def enable(self, world: World, project: Project, request: Any) -> Operation:
-        """Answer EnableService and BatchEnableServices."""
-        many = hasattr(request, "service_ids")
-        wanted = list(request.service_ids) if many else [request.name.rpartition("/")[2]]
+        """Answer BatchEnableServices."""
+        wanted = list(request.service_ids)
         if not 0 < len(wanted) <= _MOST_ENABLED:
             raise invalid(f"Between 1 and {_MOST_ENABLED} services can be enabled at once.")
         _check_known(wanted)
@@ -166,9 +146,7 @@ class _Apis(Kind):
                 await anyio.sleep(_ENABLING_SECONDS)
             project.apis |= set(wanted)
             found = [self.find(project, one) for one in names]
-            if many:
-                return BatchEnableServicesResponse(services=found)
-            return EnableServiceResponse(service=found[0])
+            return BatchEnableServicesResponse(services=found)
 
         operation = f"operations/acf.{uuid.uuid4().hex}-{project.number}"
         metadata = OperationMetadata(resource_names=names)

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute
 
 from simulators.common import registry
 from simulators.google import serving
-from simulators.google.serving import Method, Refused, invalid
+from simulators.google.serving import Method, invalid
 from simulators.google.state import Project, World
 from simulators.google.store import Kind, serve
 
@@ -54,11 +54,12 @@ def repository_of(project: Project, image: str) -> str | None:
 
 
 class _Repositories(Kind):
-    """A repository, which is made and deleted by an operation."""
+    """A repository, which is made by an operation."""
 
     types = "google.cloud.artifactregistry_v1.types"
     noun, collection = "Repository", "repositories"
     permission = "artifactregistry.repositories"
+    verbs = ("Create", "Get")
     table = "repositories"
     policies = True
 
@@ -76,17 +77,6 @@ class _Repositories(Kind):
 
         return _begun(world, project, made.name, work)
 
-    async def end(self, world: World, project: Project, request: Any, row: Any) -> Operation:
-        """Delete it with its images."""
-
-        async def work() -> Empty:
-            for image in _images_in(project, row.name):
-                del project.images[image]
-            self.forget(project, row.name)
-            return Empty()
-
-        return _begun(world, project, request.name, work)
-
 
 _REPOSITORIES: Final = _Repositories()
 
@@ -98,17 +88,12 @@ class _Images(Kind):
     noun, parent = "DockerImage", "projects/*/locations/*/repositories/*"
     collection = "dockerImages"
     permission = "artifactregistry.dockerimages"
-    verbs = ("Get", "List")
+    verbs = ("List",)
 
     def methods(self) -> dict[str, Method]:
-        """Return the methods of images, and those that delete a package or a version of one."""
-        more = (("DeletePackage", "packages"), ("DeleteVersion", "versions"))
-        return super().methods() | {
-            name: Method(
-                f"{self.types}:{name}Request", self.remove, f"artifactregistry.{of}.delete"
-            )
-            for name, of in more
-        }
+        """Return the methods of images, and that which deletes a package of them."""
+        asked, needed = f"{self.types}:DeletePackageRequest", "artifactregistry.packages.delete"
+        return super().methods() | {"DeletePackage": Method(asked, self.remove, needed)}
 
     def rows(self, project: Project) -> dict[str, Any]:
         """Return those of every repository, from the tags that there are."""
@@ -129,23 +114,19 @@ class _Images(Kind):
         return super().listed(project, parent)
 
     async def remove(self, world: World, project: Project, request: Any) -> Operation:
-        """Answer DeletePackage and DeleteVersion."""
-        found = re.fullmatch(
-            r"(.*/repositories/[^/]+)/packages/([^/]+)(?:/versions/([^/]+))?", request.name
-        )
+        """Answer DeletePackage."""
+        found = re.fullmatch(r"(.*/repositories/[^/]+)/packages/([^/]+)", request.name)
         if not found:
             raise invalid(f"Invalid package: {request.name}.")
         repository = _REPOSITORIES.find(project, found[1]).name
         gone = [
             image
-            for image in _images_in(project, repository)
-            if image.rpartition(":")[0].split("/", 3)[3] == unquote(found[2])
-            and found[3] in {None, project.images[image]}
+            for image in project.images
+            if repository_of(project, image) == repository
+            and image.rpartition(":")[0].split("/", 3)[3] == unquote(found[2])
         ]
         if not gone:
             raise self.missing(project, request.name)
-        if not getattr(request, "force", True):
-            raise Refused("FAILED_PRECONDITION", "cannot delete version, because it is tagged.")
 
         async def work() -> Empty:
             for image in gone:
@@ -164,7 +145,3 @@ def mount(server: grpc.aio.Server, world: World) -> None:
 def _begun(world: World, project: Project, name: str, work: serving.Work) -> Operation:
     operation = serving.new_name(project, name.split("/")[3])
     return serving.begun(world, project, operation, work, metadata=OperationMetadata())
-
-
-def _images_in(project: Project, repository: str) -> Sequence[str]:
-    return [one for one in project.images if repository_of(project, one) == repository]

@@ -95,20 +95,6 @@ class _Services(_OfRun):
         run_rules.grant_first(project, made.name.split("/")[3], made)
         return _changed(world, project, made, new_revision=True)
 
-    async def update(self, world: World, project: Project, request: Any) -> Operation:
-        """Answer UpdateService, which may make one where there is none."""
-        name = request.service.name
-        if request.allow_missing and name not in project.services:
-            parent, _, service_id = name.partition("/services/")
-            more = {"service": request.service, "validate_only": request.validate_only}
-            create = self.type_of("CreateServiceRequest")
-            answer: Operation = await self.create(
-                world, project, create(parent=parent, service_id=service_id, **more)
-            )
-            return answer
-        found: Operation = await super().update(world, project, request)
-        return found
-
     async def change(
         self, world: World, project: Project, request: Any, kept: Any, made: Any
     ) -> Operation:
@@ -141,22 +127,8 @@ class _Revisions(_OfRun):
 
     noun, parent, collection = "Revision", "projects/*/locations/*/services/*", "revisions"
     permission = "run.revisions"
-    verbs = ("Get", "List", "Delete")
+    verbs = ("Get",)
     table = "revisions"
-
-    def listed(self, project: Project, parent: str) -> Any:
-        """Return those of a service, or of all of a region's, the newest first."""
-        return [*super().listed(project, parent)][::-1]
-
-    async def end(self, _world: World, project: Project, request: Any, row: Any) -> Operation:
-        """Delete one that serves no more."""
-        service = project.services[row.name.partition("/revisions/")[0]]
-        if row.name in {service.latest_ready_revision, service.latest_created_revision}:
-            raise Refused("FAILED_PRECONDITION", "Cannot delete the latest revision of a service.")
-        operation = opened(project, new_name(project, row.name.split("/")[3]), row)
-        if not request.validate_only:
-            project.revisions.pop(row.name)
-        return succeeded(operation, row)
 
 
 def mount(server: grpc.aio.Server, world: World) -> None:

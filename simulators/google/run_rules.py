@@ -194,11 +194,6 @@ def _number(text: str) -> float:
 
 
 _SERVICE_ID: Final = re.compile(r"[a-z](?:[a-z0-9-]{0,47}[a-z0-9])?")
-_OUR_NAMESPACES: Final = (
-    *("run.googleapis.com", "cloud.googleapis.com"),
-    *("serving.knative.dev", "autoscaling.knative.dev"),
-)
-_ANNOTATIONS_BYTES: Final = 256 * 1024
 _STARTUP_SECONDS: Final = 1800
 """Of failureThreshold times periodSeconds with a GPU; 240 without one."""
 _EARLY: Final = {LaunchStage.Value(name) for name in ("ALPHA", "BETA")}
@@ -267,22 +262,14 @@ def _problems(service: Service) -> _Problems:
 
 def _of_service(service: Service) -> _Problems:
     for key, value in service.labels.items():
-        ours = key.partition("/")[0] in _OUR_NAMESPACES
-        if ours or not re.fullmatch(r"[a-z][a-z0-9_-]{0,62}", key):
+        if not re.fullmatch(r"[a-z][a-z0-9_-]{0,62}", key):
             yield "labels", f"{key} is not a valid label key."
         elif not re.fullmatch(r"[a-z0-9_-]{0,63}", value):
             yield "labels", f"{value} is not a valid label value."
-    for key in service.annotations:
-        if key.partition("/")[0] in _OUR_NAMESPACES:
-            yield "annotations", f"{key} is reserved for the system."
-    if sum(len(k) + len(v) for k, v in service.annotations.items()) > _ANNOTATIONS_BYTES:
-        yield "annotations", "The total size of annotations must not exceed 262144 bytes."
     own = service.scaling
     for where, scaling in (("template.scaling", service.template.scaling), ("scaling", own)):
         if scaling.max_instance_count and scaling.min_instance_count > scaling.max_instance_count:
             yield f"{where}.max_instance_count", "must be greater or equal than min_instance_count."
-    if min(own.min_instance_count, own.max_instance_count, own.manual_instance_count) < 0:
-        yield "scaling", "must not be negative."
 
 
 def _of_template(template: RevisionTemplate) -> _Problems:
@@ -293,8 +280,6 @@ def _of_template(template: RevisionTemplate) -> _Problems:
         yield "template.timeout", "must be between 1 and 3600 seconds."
     if not 0 <= template.max_instance_request_concurrency <= 1000:
         yield "template.max_instance_request_concurrency", "must be between 1 and 1000."
-    if template.vpc_access.network_interfaces and template.vpc_access.connector:
-        yield "template.vpc_access", "connector and network_interfaces exclude each other."
     if any(o.startswith("-") for volume in template.volumes for o in volume.gcs.mount_options):
         yield "template.volumes", "mount options must not start with a hyphen."
 

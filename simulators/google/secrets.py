@@ -3,7 +3,6 @@
 import base64
 import re
 import time
-from collections.abc import Iterable
 from typing import Any, Final
 
 import grpc.aio
@@ -16,7 +15,7 @@ from google.iam.v1.policy_pb2 import Policy
 from google_crc32c import value as crc32c
 
 from simulators.google import iam
-from simulators.google.serving import Answer, Method, Refused, invalid, not_permitted
+from simulators.google.serving import Method, Refused, invalid, not_permitted
 from simulators.google.state import Project, Secret, Version, World
 from simulators.google.store import Kind, moment, serve
 
@@ -24,7 +23,6 @@ _MAX_BYTES: Final = 65_536
 """Of one payload. Source: docs.cloud.google.com/secret-manager/quotas, read 2026-11."""
 _ACCESS: Final = "secretmanager.versions.access"
 _LABEL: Final = re.compile(r"[a-z0-9_-]{0,63}")
-_STATES: Final = {"Destroy": "DESTROYED", "Disable": "DISABLED", "Enable": "ENABLED"}
 
 
 class Secrets(Kind):
@@ -35,7 +33,6 @@ class Secrets(Kind):
     permission = "secretmanager.secrets"
     table = "secrets"
     identifier = r"[A-Za-z0-9_-]{1,255}"
-    pages = (25_000, 25_000)
     policies = by_number = True
 
     def key(self, _project: Project, name: str) -> str:
@@ -89,13 +86,12 @@ _SECRETS = Secrets()
 
 
 class Versions(Kind):
-    """A version: ENABLED, DISABLED, or DESTROYED for ever."""
+    """A version, which is always enabled."""
 
     types = Secrets.types
     noun, parent, collection = "SecretVersion", "projects/*/secrets/*", "versions"
     permission = "secretmanager.versions"
-    verbs = ("Get", "List")
-    pages = (25_000, 25_000)
+    verbs = ("Get",)
     by_number = True
     malformed = Secrets.malformed
 
@@ -115,23 +111,9 @@ class Versions(Kind):
         return SecretVersion(
             name=f"{secret}/versions/{found.number}",
             create_time=moment(found.created),
-            state=found.state,
+            state=SecretVersion.State.ENABLED,
             client_specified_payload_checksum=True,
-            etag=f'"{found.number}-{found.state}"',
         )
-
-    def enabled(self, project: Project, name: str) -> tuple[str, Version]:
-        """Return one, refused while it is disabled or destroyed."""
-        secret, found = self.find(project, name)
-        if found.state != "ENABLED":
-            told = f"Secret Version [{secret}/versions/{found.number}] is in {found.state} state."
-            raise Refused("FAILED_PRECONDITION", told)
-        return secret, found
-
-    def listed(self, project: Project, parent: str) -> Iterable[Any]:
-        """Return those of a secret, the newest first."""
-        versions = _SECRETS.find(project, parent).versions
-        return [self.told(project, (parent, one)) for one in reversed(versions)]
 
     async def add(self, _world: World, project: Project, request: Any) -> Any:
         """Answer AddSecretVersion."""
@@ -148,25 +130,12 @@ class Versions(Kind):
         self, _world: World, project: Project, request: Any
     ) -> AccessSecretVersionResponse:
         """Answer AccessSecretVersion."""
-        row = self.enabled(project, request.name)
+        row = self.find(project, request.name)
         data = base64.b64decode(row[1].data)
         return AccessSecretVersionResponse(
             name=self.told(project, row).name,
             payload=SecretPayload(data=data, data_crc32c=crc32c(data)),
         )
-
-    def into(self, state: str) -> Answer:
-        """Return what brings a version to a state; one that is destroyed stays so."""
-
-        async def change(_world: World, project: Project, request: Any) -> SecretVersion:
-            row = self.find(project, request.name)
-            if row[1].state == "DESTROYED":
-                self.enabled(project, request.name)
-            row[1].state = state
-            row[1].data = "" if state == "DESTROYED" else row[1].data
-            return self.told(project, row)
-
-        return change
 
     def methods(self) -> dict[str, Method]:
         """Return the methods of versions, those beside Get and List too."""
@@ -174,12 +143,6 @@ class Versions(Kind):
             **super().methods(),
             "AddSecretVersion": self.method("AddSecretVersion", self.add, "add"),
             "AccessSecretVersion": self.method("AccessSecretVersion", self.access, "access"),
-            **{
-                f"{verb}SecretVersion": self.method(
-                    f"{verb}SecretVersion", self.into(state), verb.lower()
-                )
-                for verb, state in _STATES.items()
-            },
         }
 
 
@@ -204,7 +167,7 @@ def value_for(project: Project, secret_id: str, version: str, email: str) -> str
         raise Refused("NOT_FOUND", f"Secret {resource}/versions/{version} was not found")
     if not readable_by(project, secret, email):
         raise not_permitted(_ACCESS, f"{resource}/versions/{version}")
-    _name, found = _VERSIONS.enabled(project, f"{resource}/versions/{version}")
+    _name, found = _VERSIONS.find(project, f"{resource}/versions/{version}")
     return base64.b64decode(found.data).decode()
 
 

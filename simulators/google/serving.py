@@ -13,10 +13,7 @@ import grpc
 import grpc.aio
 from google.longrunning.operations_pb2 import (
     GetOperationRequest,
-    ListOperationsRequest,
-    ListOperationsResponse,
     Operation,
-    WaitOperationRequest,
 )
 from google.protobuf import json_format
 from google.protobuf.message import Message
@@ -312,11 +309,6 @@ class Method:
         return (getattr(kind, "deserialize", None) or kind.FromString)(data)
 
 
-def unary(asked: Any, _answered: Any, answer: Answer, permission: str = "") -> Method:
-    """Describe a method."""
-    return Method(asked, answer, permission)
-
-
 def add(
     server: grpc.aio.Server,
     world: World,
@@ -407,14 +399,12 @@ def page_of(
     return list(rows[begin:end]), str(end) if end < len(rows) else ""
 
 
-_POLL_SECONDS: Final = 0.02
 _PERMISSIONS: Final = {
     "run": "run.operations.get",
     "tpu": "tpu.operations.get",
     "cloudbuild": "cloudbuild.builds.get",
 }
 """Source: iam-dataset's table of methods and permissions (2026-08), made of Google's own pages."""
-_LONGEST_WAIT_SECONDS: Final = 30.0
 
 
 def new_name(project: Project, location: str) -> str:
@@ -479,16 +469,8 @@ def begun(
 
 def mount(server: grpc.aio.Server, world: World) -> None:
     """Serve google.longrunning.Operations for all APIs."""
-    add(
-        server,
-        world,
-        "google.longrunning.Operations",
-        {
-            "GetOperation": Method(GetOperationRequest, _get),
-            "ListOperations": Method(ListOperationsRequest, _list),
-            "WaitOperation": Method(WaitOperationRequest, _wait),
-        },
-    )
+    methods = {"GetOperation": Method(GetOperationRequest, _get)}
+    add(server, world, "google.longrunning.Operations", methods)
 
 
 async def _get(_world: World, project: Project, request: GetOperationRequest) -> Operation:
@@ -504,25 +486,6 @@ async def _get(_world: World, project: Project, request: GetOperationRequest) ->
 def _permission(kind: str) -> str:
     """Give what a look at an operation takes, by the API that its metadata is of."""
     return next((needed for part, needed in _PERMISSIONS.items() if f".{part}." in kind), "")
-
-
-async def _list(
-    _world: World, project: Project, request: ListOperationsRequest
-) -> ListOperationsResponse:
-    under = [one for name, one in project.operations.items() if name.startswith(request.name)]
-    return ListOperationsResponse(operations=under)
-
-
-async def _wait(_world: World, project: Project, request: WaitOperationRequest) -> Operation:
-    asked = request.timeout.seconds + request.timeout.nanos / 1e9
-    longest = min(asked or _LONGEST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS)
-    operation = await _get(_world, project, GetOperationRequest(name=request.name))
-    with anyio.move_on_after(longest):
-        while True:
-            if operation.done:
-                break
-            await anyio.sleep(_POLL_SECONDS)
-    return operation
 
 
 def plain(message: Any) -> Any:

@@ -32,10 +32,10 @@ _FIRST_ETAG: Final = "CAE="
 class Storage:
     """The JSON API on a port of its own; its buckets lie below a folder.
 
-    With a world, a bucket belongs to the project that made it, whose caller may be denied things.
+    A bucket belongs to the project that made it, whose caller may be denied things.
     """
 
-    def __init__(self, folder: Path, world: World | None = None) -> None:
+    def __init__(self, folder: Path, world: World) -> None:
         logging.getLogger("gcp_storage_emulator").setLevel(logging.CRITICAL)
         logging.getLogger("api").setLevel(logging.CRITICAL)
         kept: Any = Kept(data_dir=str(folder.absolute()))
@@ -57,7 +57,7 @@ class Storage:
 class _Door(RequestHandler):  # type: ignore[misc]  # without types
     """Refuses what the emulator lets through: a denied caller, a policy that changed meanwhile."""
 
-    def __init__(self, world: World | None, kept: Any, *more: Any) -> None:
+    def __init__(self, world: World, kept: Any, *more: Any) -> None:
         self._world = world
         self.rfile: Any
         super().__init__(kept, *more)
@@ -88,7 +88,7 @@ class _Door(RequestHandler):  # type: ignore[misc]  # without types
     def _admit(self, permission: str, bucket: str | None) -> None:
         kept = self.storage.buckets.get(bucket, {})
         owner = _maker(self.path) or kept.get("projectNumber", "")
-        if self._world is None or not owner:
+        if not owner:
             return
         project = self._world.project(owner)
         project.called(permission)
@@ -96,7 +96,7 @@ class _Door(RequestHandler):  # type: ignore[misc]  # without types
             raise not_permitted(permission, f"projects/_/buckets/{bucket or ''}")
 
     def _own(self, bucket: str, maker: str) -> None:
-        if self._world is not None and maker:
+        if maker:
             row = self.storage.buckets[bucket]
             row["projectNumber"] = self._world.project(maker).number
             self.storage.create_bucket(bucket, row)

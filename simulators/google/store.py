@@ -9,7 +9,7 @@ import importlib
 import re
 import time
 import uuid
-from collections.abc import Collection, Iterable, MutableMapping
+from collections.abc import Iterable, MutableMapping
 from functools import cache
 from typing import Any, ClassVar, Final
 
@@ -23,11 +23,10 @@ from google.iam.v1.iam_policy_pb2 import (
 from google.iam.v1.policy_pb2 import Policy
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.empty_pb2 import Empty
-from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from simulators.google import iam
-from simulators.google.logging import BadFilter, Fits, compared, matcher
+from simulators.google.logging import Fits
 from simulators.google.serving import Answer, Method, Refused, add, invalid, page_of
 from simulators.google.state import Project, World
 
@@ -77,8 +76,6 @@ class Kind:
     identifier: ClassVar[str] = r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?"
     pages: ClassVar[tuple[int, int]] = (100, 1000)
     """How many come in a page: usually, and at most."""
-    filters: ClassVar[tuple[str, ...]] = ()
-    """What a filter of a list may ask for; nothing is any field."""
     policies: ClassVar[bool] = False
     """Whether each has an IAM policy."""
     by_number: ClassVar[bool] = False
@@ -170,16 +167,19 @@ class Kind:
     async def list(self, _world: World, project: Project, request: Any) -> Any:
         """Answer List: those below a parent that a filter lets through, in pages."""
         parent = self.normal(project, self.parent, _parent_of(request))
-        fits = fitting(self.message, getattr(request, "filter", ""), self.filters)
+        fits = self.fitting(getattr(request, "filter", ""))
         rows = [one for one in self.listed(project, parent) if fits(one)]
         usual, most = self.pages
         page, token = page_of(rows, request.page_size, request.page_token, most=most, usual=usual)
         kind = self.type_of(type(request).__name__.replace("Request", "Response"))
         held = _field_of(kind, self.message)
-        answer = kind({held: page, "next_page_token": token})
-        if "total_size" in _names(kind):
-            answer.total_size = len(rows)
-        return answer
+        return kind({held: page, "next_page_token": token})
+
+    def fitting(self, words: str) -> Fits[Any]:
+        """Return whether one fits a filter of a list; most know none."""
+        if words:
+            raise invalid(f"Invalid filter: {words!r} is not supported")
+        return lambda _row: True
 
     def listed(self, project: Project, parent: str) -> Iterable[Any]:
         """Return the messages of all below a parent, in which `-` stands for any."""
@@ -222,30 +222,18 @@ class Kind:
         return made
 
     async def update(self, world: World, project: Project, request: Any) -> Any:
-        """Answer Update: the fields of the mask, but never those that are the server's own."""
+        """Answer Update: every field but those that are the server's own; a mask is not known."""
         asked = getattr(request, _field_of(type(request), self.message))
         kept = self.find(project, asked.name)
         self.check_etag(kept, asked.etag)
-        return await self.change(world, project, request, kept, self.merged(kept, asked, request))
-
-    def merged(self, kept: Any, asked: Any, request: Any) -> Any:
-        """Return what is kept with the fields that an update names; without a mask all."""
-        pb = self.message.pb
-        settable = set(_names(self.message)) - fields(self.message, "Output only") - {"name"}
-        settable.discard("etag")
-        paths = [one for one in request.update_mask.paths if one != "*"]
-        mask = FieldMask(paths=paths or sorted(settable))
-        unknown = [one for one in mask.paths if one.partition(".")[0] not in settable]
-        if unknown or not mask.IsValidForDescriptor(pb(kept).DESCRIPTOR):
-            raise invalid(f"Invalid field mask: {', '.join(unknown or mask.paths)}.")
-        found = self.message(kept)
-        for path in mask.paths:  # a mask adds to lists and maps; here they are replaced
-            if "." not in path:
-                pb(found).ClearField(path)
-        mask.MergeMessage(
-            pb(asked), pb(found), replace_message_field=True, replace_repeated_field=True
-        )
-        return found
+        found, pb = self.message(asked), self.message.pb
+        servers = {*fields(self.message, "Output only"), "name", "etag"}
+        for name in servers & set(_names(self.message)):
+            pb(found).ClearField(name)
+        for field, value in pb(kept).ListFields():
+            if field.name in servers:
+                pb(found).MergeFrom(pb(self.message({field.name: value})))
+        return await self.change(world, project, request, kept, found)
 
     async def change(
         self, _world: World, project: Project, _request: Any, _kept: Any, made: Any
@@ -349,34 +337,6 @@ def stamp(made: Any, name: str, project: Project) -> None:
             setattr(made, field, value)
     if "etag" in known:
         made.etag = etag_of(made)
-
-
-def fitting(message: Any, words: str, known: Collection[str] = ()) -> Fits[Any]:
-    """Return whether a message fits a filter of a list, such as `labels.a=b`.
-
-    Raises:
-        Refused: The filter is not understood.
-    """
-    names = known or set(_names(message))
-
-    def test(field: str, how: str, values: tuple[str, ...]) -> Fits[Any]:
-        first, _, rest = field.partition(".")
-        if first not in names:
-            raise BadFilter(f"Invalid filter: field {field!r} is not supported")
-
-        def fits(row: Any) -> bool:
-            value = getattr(row, first)
-            value = dict(value).get(rest) if rest else getattr(value, "name", value)
-            if value is None or isinstance(value, str):
-                return value is not None and any(compared(how, value, one) for one in values)
-            return (values[0] in value) == (how in {"=", ":"})
-
-        return fits
-
-    try:
-        return matcher(words, test)
-    except BadFilter as exc:
-        raise invalid(str(exc)) from exc
 
 
 def _names(message: Any) -> Iterable[str]:

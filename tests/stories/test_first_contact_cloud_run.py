@@ -210,7 +210,7 @@ async def test_a_gpu_that_is_in_beta_is_deployed_in_beta(agent: Agent, cloud: Cl
     assert any("BETA" in warning for warning in deployed.structured["warnings"]), deployed
     await life.becomes("ready")
     written = await life.call("get_vllm_deployment_config")
-    assert "launch-stage: BETA" in str(written.data)
+    assert "launchStage: BETA" in str(written.data)
     changed = await life.call("deploy_vllm", model=MODEL, max_model_len=2048)
     assert any("BETA" in warning for warning in changed.structured["warnings"]), changed
     await life.ends()

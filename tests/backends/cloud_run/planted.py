@@ -22,8 +22,7 @@ from backends.google.clients import EXPIRES_LABEL, SPEC_LABEL, TARGET_LABEL
 from core.records import DeploymentSpec, Target
 from core.settings import GooglePlane, Settings
 from simulators.common.doors import loopback, start_web
-from simulators.google import builds, logging, monitoring
-from simulators.google.serving import Refused, add, unary
+from simulators.google import builds, logging, monitoring, run
 from simulators.google.state import Entry, Fault, Instance, Project
 from simulators.google.state import World as Everything
 
@@ -138,10 +137,8 @@ async def planting(folder: Path) -> AsyncIterator[Planted]:
             project = everything.project(PROJECT)
             project.apis = {f"{api}.googleapis.com" for api in _APIS}
             server = grpc.aio.server()
-            _mount_run(server, everything)
-            logging.mount(server, everything)
-            monitoring.mount(server, everything)
-            builds.mount(server, everything)
+            for part in (run, logging, monitoring, builds):
+                part.mount(server, everything)
             port = server.add_insecure_port("127.0.0.1:0")
             await server.start()
             planted = Planted(project=project, site=_site(port, folder), uri="")
@@ -171,28 +168,3 @@ def _model(planted: Planted) -> Starlette:
         return JSONResponse({"data": [{"id": SPEC.served_model_name}]}, status_code=status)
 
     return Starlette(routes=[Route("/v1/models", models)])
-
-
-def _mount_run(server: grpc.aio.Server, everything: Everything) -> None:
-    async def service(_: Everything, project: Project, request: Any) -> Any:
-        return _there(project.services, request.name)
-
-    async def services(_: Everything, project: Project, request: Any) -> Any:
-        rows = [row for path, row in project.services.items() if path.startswith(request.parent)]
-        return run_v2.ListServicesResponse(services=rows)
-
-    async def revision(_: Everything, project: Project, request: Any) -> Any:
-        return _there(project.revisions, request.name)
-
-    get = unary(run_v2.GetServiceRequest, run_v2.Service, service)
-    every = unary(run_v2.ListServicesRequest, run_v2.ListServicesResponse, services)
-    methods = {"GetService": get, "ListServices": every}
-    add(server, everything, "google.cloud.run.v2.Services", methods, api="run.googleapis.com")
-    get = unary(run_v2.GetRevisionRequest, run_v2.Revision, revision)
-    add(server, everything, "google.cloud.run.v2.Revisions", {"GetRevision": get})
-
-
-def _there(rows: dict[str, Any], name: str) -> Any:
-    if name not in rows:
-        raise Refused("NOT_FOUND", f"Resource '{name}' was not found")
-    return rows[name]

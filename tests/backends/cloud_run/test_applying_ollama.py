@@ -1,5 +1,7 @@
 """The small way: an image is built first, and the service follows when it is there."""
 
+from datetime import UTC, datetime
+
 import pytest
 from google.cloud.devtools.cloudbuild_v1 import Build
 
@@ -160,7 +162,8 @@ def test_a_build_that_failed_is_a_failure_and_says_why() -> None:
     """Else its deployment would wait for ever."""
     image = build.image_of_build(offline(), spec("gemma3:4b", engine="ollama"), project="mine")
     states = Build.Status
-    ended = Build(status=states.FAILURE, failure_info={"detail": "no such model"})
+    now, why = datetime.now(UTC), {"detail": "no such model"}
+    ended = Build(status=states.FAILURE, failure_info=why, create_time=now)
     assert image.status(ended) is Status.FAILED
     assert image.status(Build(status=states.WORKING)) is Status.PENDING
     assert image.why

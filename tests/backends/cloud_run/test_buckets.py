@@ -1,29 +1,16 @@
-"""Models in a bucket: found wherever they lie, and each said to be whole or what it misses."""
+"""Models in a bucket and in Vertex AI's registry, told in our words."""
 
-import anyio
 import pytest
 from google.api_core.exceptions import NotFound
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from backends.cloud_run import storage
 from backends.common import models
-from core.errors import (
-    CloudRefused,
-    CloudTimeout,
-    CloudUnavailable,
-    NotAuthenticated,
-    NotConfigured,
-    OpsError,
-    PermissionDenied,
-)
+from core.errors import ApiDisabled, CloudError, CloudRefused, NotConfigured
 from core.reply import collecting_notes
 from core.settings import GooglePlane
-from tests.backends.cloud_run.shelf import INDEX, ONE, TWO, below, model, store
-from tests.backends.cloud_run.sites import opened
-from tests.webserver import serving
+from tests.backends.cloud_run.shelf import INDEX, below, model, store
+from tests.backends.cloud_run.sites import fault, opened
+from tests.google_plane import Controls
 
 pytestmark = pytest.mark.anyio
 
@@ -40,18 +27,6 @@ async def test_a_whole_model_is_found_with_its_size_and_name(
     assert found.files == len(files)
     assert found.size_bytes == sum(map(len, files.values()))
     assert found.complete is True
-
-
-async def test_a_model_without_a_file_that_its_index_names_is_incomplete(
-    plane: GooglePlane, project: str
-) -> None:
-    files = model()
-    del files[TWO]
-    async with opened(plane, project) as site:
-        await store(site, project, below("gemma", files))
-        (found,) = await storage.models_in_bucket(site, project)
-    assert found.complete is False
-    assert TWO in found.detail
 
 
 async def test_models_are_found_at_any_depth_and_other_files_are_not_models(
@@ -74,19 +49,17 @@ async def test_models_are_found_at_any_depth_and_other_files_are_not_models(
     ]
 
 
-async def test_a_folder_of_a_bucket_can_be_asked_for(plane: GooglePlane, project: str) -> None:
+async def test_a_folder_can_be_asked_for_and_the_bucket_of_the_settings_is_meant_otherwise(
+    plane: GooglePlane, project: str
+) -> None:
     async with opened(plane, project) as site:
         await store(site, project, {**below("one", model()), **below("ones", model())})
         (found,) = await storage.models_in_bucket(site, f"gs://{project}/one")
+        with pytest.raises(NotConfigured, match="Which bucket"):
+            await storage.models_in_bucket(site, None)
     assert found.location == f"gs://{project}/one"
-
-
-async def test_the_bucket_of_the_settings_is_meant_where_none_is_named(
-    plane: GooglePlane, project: str
-) -> None:
     async with opened(plane, project, bucket_name=project) as site:
-        await store(site, project, below("gemma", model()))
-        assert len(await storage.models_in_bucket(site, None)) == 1
+        assert len(await storage.models_in_bucket(site, None)) == 2
 
 
 async def test_files_that_hold_no_json_do_not_hide_a_model(
@@ -124,12 +97,6 @@ async def test_files_beyond_a_number_are_said_not_to_be_looked_at(
     assert "more than 3" in notes[0]
 
 
-async def test_an_empty_bucket_holds_no_model(plane: GooglePlane, project: str) -> None:
-    async with opened(plane, project) as site:
-        await store(site, project, {})
-        assert await storage.models_in_bucket(site, project) == []
-
-
 async def test_a_bucket_that_is_missing_says_how_to_make_it(
     plane: GooglePlane, project: str
 ) -> None:
@@ -137,68 +104,6 @@ async def test_a_bucket_that_is_missing_says_how_to_make_it(
         with pytest.raises(CloudRefused) as refused:
             await storage.models_in_bucket(site, f"{project}-nothing")
     assert f"gcloud storage buckets create gs://{project}-nothing" in refused.value.fix
-
-
-async def test_no_bucket_is_asked_for_by_its_setting(plane: GooglePlane, project: str) -> None:
-    async with opened(plane, project) as site:
-        with pytest.raises(NotConfigured, match="Which bucket"):
-            await storage.models_in_bucket(site, None)
-
-
-@pytest.mark.parametrize(
-    ("status", "error"),
-    [
-        (403, PermissionDenied),
-        (401, NotAuthenticated),
-        (503, CloudUnavailable),
-        (429, CloudUnavailable),
-        (404, CloudRefused),
-    ],
-)
-async def test_what_cloud_storage_refuses_is_a_coded_error(
-    plane: GooglePlane, project: str, status: int, error: type[OpsError]
-) -> None:
-    async def refuse(_request: Request) -> Response:
-        words = {"error": {"code": status, "message": f"{project} may not."}}
-        return JSONResponse(words, status_code=status)
-
-    with serving(Starlette(routes=[Route("/{path:path}", refuse)])) as url:
-        async with opened(plane.model_copy(update={"storage": url}), project) as site:
-            with pytest.raises(error) as refused:
-                await storage.models_in_bucket(site, "b")
-    assert refused.value.fix
-    assert refused.value.cause
-
-
-async def test_a_cloud_storage_that_is_not_there_is_said_to_be_unavailable(
-    plane: GooglePlane, project: str
-) -> None:
-    silent = plane.model_copy(update={"storage": "http://127.0.0.1:9"})
-    async with opened(silent, project) as site:
-        with pytest.raises(CloudUnavailable):
-            await storage.models_in_bucket(site, "b")
-
-
-async def test_a_bucket_that_takes_too_long_is_given_up(
-    plane: GooglePlane, project: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def slow(*_arguments: object) -> None:
-        await anyio.sleep_forever()
-
-    monkeypatch.setattr(storage, "_DEADLINE", 0.05)
-    monkeypatch.setattr(storage, "list_objects", slow)
-    async with opened(plane, project) as site:
-        with pytest.raises(CloudTimeout, match="read the bucket b"):
-            await storage.models_in_bucket(site, "b")
-
-
-async def test_a_part_that_counts_less_than_the_index_is_incomplete(
-    plane: GooglePlane, project: str
-) -> None:
-    async with opened(plane, project) as site:
-        await store(site, project, below("gemma", {**model(), ONE: b"x"}))
-        (found,) = await storage.models_in_bucket(site, project)
-    assert found.complete is False
 
 
 async def test_a_file_that_goes_away_while_it_is_read_is_told(
@@ -215,3 +120,65 @@ async def test_a_file_that_goes_away_while_it_is_read_is_told(
         with pytest.raises(CloudRefused) as refused:
             await storage.models_in_bucket(site, project)
     assert "config.json" in refused.value.cause
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look that Google does not answer is not repeated for seconds."""
+    monkeypatch.setattr("backends.google.errors.patient", lambda: None)
+
+
+LIST = "ModelService/ListModels"
+
+
+async def test_a_registered_model_tells_where_its_files_are(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    row = {
+        "display_name": "gemma",
+        "artifact_uri": "gs://b/gemma",
+        "version_id": "4",
+        "version_create_time": {"seconds": 1_790_000_000},
+    }
+    controls.set(project, vertex_models=[row])
+    async with opened(plane, project) as site:
+        (found,) = await storage.models_in_registry(site)
+    assert (found.display_name, found.version, found.artifact) == ("gemma", "4", "gs://b/gemma")
+    assert found.created_at.startswith("2026-09-21T")
+    assert "/locations/us-east4/models/" in found.name
+
+
+async def test_models_beyond_a_number_are_left_out_and_said_to_be(
+    plane: GooglePlane, project: str, controls: Controls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every page is read, and nothing of other regions."""
+    elsewhere = {"display_name": "m", "region": "europe-west4"}
+    rows = [{"display_name": f"m{n}"} for n in range(130)]
+    async with opened(plane, project) as site:
+        controls.set(project, vertex_models=[elsewhere, *rows])
+        assert len(await storage.models_in_registry(site)) == 130
+        monkeypatch.setattr(storage, "_MOST", 2)
+        with collecting_notes() as notes:
+            assert len(await storage.models_in_registry(site)) == 2
+    assert "more models" in notes[0]
+
+
+async def test_an_api_that_is_off_says_how_to_enable_it(
+    plane: GooglePlane, bare_project: str
+) -> None:
+    async with opened(plane, bare_project) as site:
+        with pytest.raises(ApiDisabled) as refused:
+            await storage.models_in_registry(site)
+    assert "setup_target" in refused.value.fix
+
+
+@pytest.mark.parametrize("status", ["UNAVAILABLE", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED"])
+async def test_a_failure_of_google_is_a_coded_error(
+    plane: GooglePlane, project: str, controls: Controls, status: str
+) -> None:
+    controls.set(project, faults=[fault(LIST, status, times=-1)])
+    async with opened(plane, project) as site:
+        with pytest.raises(CloudError) as refused:
+            await storage.models_in_registry(site)
+    assert refused.value.code != "CLOUD_ERROR"
+    assert refused.value.fix

@@ -23,54 +23,43 @@ def index(total: int = 2000) -> dict[str, Any]:
     return {"metadata": {"total_size": total}, "weight_map": {"a": ONE, "b": TWO, "c": TWO}}
 
 
-def test_a_folder_with_everything_is_whole() -> None:
-    assert judge_files(WHOLE, index()) == (True, "")
+def but(**sizes: int | None) -> dict[str, int]:
+    """Give the whole with other sizes of some files; None takes one away."""
+    found: dict[str, int] = {}
+    for name, size in WHOLE.items():
+        other = next((value for key, value in sizes.items() if NAMES[key] == name), size)
+        if other is not None:
+            found[name] = other
+    return found
 
 
-@pytest.mark.parametrize("name", [CONFIG, "tokenizer.json", ONE, TWO])
-def test_a_folder_without_one_of_its_files_names_it(name: str) -> None:
-    complete, detail = judge_files(
-        {key: size for key, size in WHOLE.items() if key != name}, index()
-    )
-    assert complete is False
-    assert name.removesuffix(".json") in detail
+NAMES = {"config": CONFIG, "tokenizer": "tokenizer.json", "one": ONE, "two": TWO}
 
 
-def test_files_that_hold_less_than_the_index_counts_are_not_whole() -> None:
-    complete, detail = judge_files({**WHOLE, TWO: 800}, index())
-    assert complete is False
-    assert "2,000" in detail
-    assert "1,900" in detail
-
-
-def test_an_empty_file_is_not_whole() -> None:
-    assert judge_files({**WHOLE, TWO: 0}, index(0)) == (False, f"Empty: {TWO}.")
-
-
-def test_numbered_files_without_an_index_miss_what_they_number() -> None:
-    complete, detail = judge_files({CONFIG: 1, "tokenizer.json": 1, TWO: 5}, None)
-    assert complete is False
-    assert ONE in detail
-
-
-def test_a_part_of_a_gguf_model_misses_the_others() -> None:
-    complete, detail = judge_files({"m-00001-of-00003.gguf": 5, "m-00003-of-00003.gguf": 5}, None)
-    assert (complete, detail) == (False, "Not there: m-00002-of-00003.gguf.")
-
-
-def test_a_single_gguf_file_cannot_be_judged() -> None:
-    assert judge_files({"model.gguf": 5}, None).complete is None
-
-
-def test_a_config_alone_holds_no_weights() -> None:
-    complete, detail = judge_files({CONFIG: 1, "tokenizer.model": 1}, None)
-    assert complete is False
-    assert "No weights" in detail
-
-
-def test_an_index_of_nothing_is_not_whole() -> None:
-    assert judge_files(WHOLE, {"weight_map": {}}).complete is False
-    assert judge_files(WHOLE, {"weight_map": ["wrong"]}).complete is False
+@pytest.mark.parametrize(
+    ("files", "said", "complete", "words"),
+    [
+        (WHOLE, index(), True, ""),
+        (but(config=None), index(), False, "config"),
+        (but(tokenizer=None), index(), False, "tokenizer"),
+        (but(one=None), index(), False, ONE),
+        (but(two=None), index(), False, TWO),
+        (but(two=800), index(), False, "2,000"),
+        (but(two=0), index(0), False, f"Empty: {TWO}."),
+        ({CONFIG: 1, "tokenizer.json": 1, TWO: 5}, None, False, ONE),
+        ({"m-00001-of-00003.gguf": 5, "m-00003-of-00003.gguf": 5}, None, False, "m-00002-of-00003"),
+        ({"model.gguf": 5}, None, None, ""),
+        ({CONFIG: 1, "tokenizer.model": 1}, None, False, "No weights"),
+        (WHOLE, {"weight_map": {}}, False, ""),
+        (WHOLE, {"weight_map": ["wrong"]}, False, ""),
+    ],
+)
+def test_a_folder_is_judged_by_its_files(
+    files: dict[str, int], said: dict[str, Any] | None, *, complete: bool | None, words: str
+) -> None:
+    judged = judge_files(files, said)
+    assert judged[0] is complete
+    assert words in judged[1]
 
 
 def test_only_files_that_the_index_names_count() -> None:

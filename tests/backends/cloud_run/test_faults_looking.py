@@ -1,10 +1,12 @@
 """Looking while Google answers wrongly: what only adds to the picture is noted, nothing changes."""
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 import pytest
 
 from backends.cloud_run import service
+from backends.cloud_run.site import Site
 from core.settings import GooglePlane
 from tests import event_loop
 from tests.backends.cloud_run.faulty import Wire, answers_to, cloud_of, told_of, wire
@@ -25,33 +27,34 @@ __all__ = ["wire"]
 pytestmark = [pytest.mark.anyio, pytest.mark.life]
 
 
-@pytest.fixture(scope="module")
-def ready(plane: GooglePlane) -> Iterator[str]:
-    """One project for this module, whose deployment stands: nothing here changes it."""
-    controls, project = Controls(plane), "looked-at-ready"
-    controls.set(project, prepared=True, boot_seconds=0.05)
+class Stage(NamedTuple):
+    """How far a deployment is, and the looks at it."""
+
+    knobs: Mapping[str, Any]
+    prepare: Callable[[Site], Awaitable[None]]
+    looks: Mapping[str, Work]
+
+
+STAGES: Final = {
+    "ready": Stage({"boot_seconds": 0.05}, deployed, LOOKING_AT_READY),
+    "booting": Stage({"rollout": "never"}, lambda site: make(site, "gemma"), LOOKING_AT_BOOTING),
+}
+"""Of one that boots the log is read, and the model is not asked."""
+
+
+@pytest.fixture(scope="module", params=STAGES)
+def stage(plane: GooglePlane, request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
+    """One project for all looks at a stage, whose deployment is there: nothing here changes it."""
+    controls, name = Controls(plane), request.param
+    project = f"looked-at-{name}"
+    controls.set(project, prepared=True, **STAGES[name].knobs)
 
     async def prepare() -> None:
         async with opened(plane, project) as site:
-            await deployed(site)
+            await STAGES[name].prepare(site)
 
     event_loop.run(prepare)
-    yield project
-    controls.drop(project)
-
-
-@pytest.fixture(scope="module")
-def booting(plane: GooglePlane) -> Iterator[str]:
-    """One whose deployment never comes up."""
-    controls, project = Controls(plane), "looked-at-booting"
-    controls.set(project, prepared=True, rollout="never")
-
-    async def prepare() -> None:
-        async with opened(plane, project) as site:
-            await make(site, "gemma")
-
-    event_loop.run(prepare)
-    yield project
+    yield name, project
     controls.drop(project)
 
 
@@ -75,38 +78,22 @@ async def _looked(plane: GooglePlane, project: str, wire: Wire, work: Work, meth
         assert await service.get_service(site, "gemma") == before
 
 
-@pytest.mark.parametrize("what", LOOKING_AT_READY)
-async def test_every_look_at_what_is_ready_is_in_the_matrix(
-    plane: GooglePlane, ready: str, wire: Wire, what: str
+async def test_every_look_is_in_the_matrix(
+    plane: GooglePlane, stage: tuple[str, str], wire: Wire
 ) -> None:
     """A call that is new here needs a row that says whether the look goes on without it."""
-    work = LOOKING_AT_READY[what]
-    assert await _made(plane, ready, wire, work) == set(work.calls)
+    name, project = stage
+    for work in STAGES[name].looks.values():
+        assert await _made(plane, project, wire, work) == set(work.calls)
 
 
-@pytest.mark.parametrize("what", LOOKING_AT_BOOTING)
-async def test_every_look_at_what_boots_is_in_the_matrix(
-    plane: GooglePlane, booting: str, wire: Wire, what: str
-) -> None:
-    """There the log is read, and the model is not asked."""
-    work = LOOKING_AT_BOOTING[what]
-    assert await _made(plane, booting, wire, work) == set(work.calls)
-
-
-@pytest.mark.parametrize(("what", "method"), cases(LOOKING_AT_READY))
-async def test_a_look_at_what_is_ready_fails_only_where_it_must(
-    plane: GooglePlane, ready: str, wire: Wire, what: str, method: str
+async def test_a_look_fails_only_where_it_must(
+    plane: GooglePlane, stage: tuple[str, str], wire: Wire
 ) -> None:
     """Else what is missing is noted, or told as the reason why it is not seen to be ready."""
-    await _looked(plane, ready, wire, LOOKING_AT_READY[what], method)
-
-
-@pytest.mark.parametrize(("what", "method"), cases(LOOKING_AT_BOOTING))
-async def test_a_look_at_what_boots_fails_only_where_it_must(
-    plane: GooglePlane, booting: str, wire: Wire, what: str, method: str
-) -> None:
-    """Else what is missing is noted."""
-    await _looked(plane, booting, wire, LOOKING_AT_BOOTING[what], method)
+    name, project = stage
+    for what, method in cases(STAGES[name].looks):
+        await _looked(plane, project, wire, STAGES[name].looks[what], method)
 
 
 @pytest.mark.parametrize("answer", answers_to("CloudBuild/ListBuilds"))

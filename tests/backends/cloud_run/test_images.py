@@ -92,31 +92,26 @@ def test_a_name_is_taken_apart_as_docker_does(
     assert reference(image) == (name, registry, path, tag)
 
 
-async def test_a_tag_becomes_a_digest_after_fetching_a_token(registry: Registry) -> None:
+async def test_a_tag_becomes_a_digest_by_asking_once_and_never_by_a_pull(
+    registry: Registry,
+) -> None:
+    image = f"vllm/vllm-openai@{DIGEST}"
     async with opened(at(registry.url), "p") as site:
-        assert await pinned(site, "vllm/vllm-openai:v9") == f"vllm/vllm-openai@{DIGEST}"
+        assert await pinned(site, image) == image
+        assert not registry.asked
+        for _ in range(2):
+            assert await pinned(site, "vllm/vllm-openai:v9") == image
+    assert registry.asked == ["HEAD vllm/vllm-openai:v9"] * 2  # refused first, then by its token
     assert registry.tokens == 1
 
 
-async def test_asking_never_counts_as_a_pull(registry: Registry) -> None:
+async def test_a_registry_that_gives_no_digest_or_is_not_there_leaves_it_unknown(
+    registry: Registry,
+) -> None:
     async with opened(at(registry.url), "p") as site:
-        await pinned(site, "vllm/vllm-openai:v9")
-    assert set(registry.asked) == {"HEAD vllm/vllm-openai:v9"}
-
-
-async def test_the_same_tag_is_asked_for_once(registry: Registry) -> None:
-    async with opened(at(registry.url), "p") as site:
-        first = await pinned(site, "vllm/vllm-openai:v9")
-        asked = len(registry.asked)
-        assert await pinned(site, "vllm/vllm-openai:v9") == first
-    assert len(registry.asked) == asked
-
-
-async def test_an_image_that_has_a_digest_is_given_back_unasked(registry: Registry) -> None:
-    async with opened(at(registry.url), "p") as site:
-        image = f"vllm/vllm-openai@{DIGEST}"
-        assert await pinned(site, image) == image
-    assert not registry.asked
+        assert await pinned(site, "odd/one:v9") is None
+    async with opened(at("http://127.0.0.1:9"), "p") as site:
+        assert await pinned(site, "vllm/vllm-openai:v9") is None
 
 
 @pytest.mark.parametrize("status", [404, 401, 403])
@@ -137,16 +132,6 @@ async def test_a_registry_of_google_that_refuses_to_tell_leaves_it_unknown(
     image = f"us-docker.pkg.dev/answers/{status}:v9"
     async with opened(at(registry.url), "p") as site:
         assert await pinned(site, image) is None
-
-
-async def test_a_registry_that_gives_no_digest_leaves_it_unknown(registry: Registry) -> None:
-    async with opened(at(registry.url), "p") as site:
-        assert await pinned(site, "odd/one:v9") is None
-
-
-async def test_a_registry_that_is_not_there_leaves_it_unknown() -> None:
-    async with opened(at("http://127.0.0.1:9"), "p") as site:
-        assert await pinned(site, "vllm/vllm-openai:v9") is None
 
 
 class Login(Credentials):

@@ -1,4 +1,4 @@
-"""A deployment's whole log, read from Cloud Logging page by page."""
+"""A deployment's log, read from Cloud Logging page by page."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.cloud.logging_v2.types import LogEntry
 
 from backends.base import LogQuery
 from backends.cloud_run import logs
+from backends.google.logs import lines_of
 from core.errors import DeploymentNotFound, PermissionDenied
 from core.reply import collecting_notes
 from logs.read import Line
@@ -159,3 +161,42 @@ async def test_the_log_of_nothing_is_not_found(there: Planted) -> None:
     """Cloud Logging would just give nothing."""
     with pytest.raises(DeploymentNotFound):
         await pages(there, "nobody")
+
+
+async def test_the_newest_lines_stand_last(there: Planted) -> None:
+    """And all that there are are counted."""
+    there.log("one", "two", "three")
+    found = await logs.read_logs(there.site, "gemma", lines=2)
+    assert (found.lines, found.total) == (("two", "three"), 3)
+
+
+async def test_lines_are_found_by_a_text_whatever_its_case(there: Planted) -> None:
+    """Only those that hold it are given and counted."""
+    there.log("an Error", "nothing", "error again")
+    found = await logs.read_logs(there.site, "gemma", lines=1, contains="ERROR")
+    assert (found.lines, found.total) == (("error again",), 2)
+
+
+async def test_a_bar_that_rewrites_itself_is_one_line_for_each_step(there: Planted) -> None:
+    """As in a local log."""
+    there.log("10%\r20%\r\n\n30%")
+    assert (await logs.read_logs(there.site, "gemma", lines=9)).lines == ("10%", "20%", "30%")
+
+
+def test_an_entry_that_google_took_for_json_is_told_by_its_message() -> None:
+    """Cloud Run parses a line that is JSON."""
+    now = datetime.now(UTC)
+    said = LogEntry(timestamp=now, json_payload={"message": "hello", "level": "info"})
+    other = LogEntry(timestamp=now, json_payload={"step": 1.0})
+    assert [line.text for line in lines_of(said)] == ["hello"]
+    assert [line.text for line in lines_of(other)] == ['{"step": 1.0}']
+
+
+async def test_more_than_one_page_is_said_to_be_there(there: Planted) -> None:
+    """The count is of what was read, and says so."""
+    there.log(*(f"line {number}" for number in range(1001)), ago=200)
+    there.service(age_seconds=300)
+    with collecting_notes() as notes:
+        found = await logs.read_logs(there.site, "gemma", lines=1)
+    assert (found.lines, found.total) == (("line 1000",), 1000)
+    assert any("more than 1000" in note for note in notes)

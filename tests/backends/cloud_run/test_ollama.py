@@ -136,4 +136,4 @@ def test_the_plan_builds_first_unless_an_image_is_given() -> None:
     image = create.request["service"]["template"]["containers"][0]["image"]
     assert build.request["build"]["images"] == [image]
     (only,) = planned(opened, engine="ollama", model="gemma3:4b", image="me/mine:1").steps
-    assert "services replace" in only.command
+    assert "/services/gemma?allowMissing=true" in only.command

@@ -1,11 +1,16 @@
 """A plan for Cloud Run: pure, the same every time, with its price and what to know first."""
 
+import re
 from typing import Any
 
 import pytest
 
+from backends.cloud_run import container
+from backends.cloud_run.container import rules, weights_of
+from backends.container import flag_value, hub_environment, spreads_model
 from core.errors import InvalidArgument
-from core.records import DeploymentSpec, ModelShape
+from core.records import NAME_PATTERN, DeploymentSpec, ModelShape, Target
+from planner.places import Size
 from tests.backends.cloud_run.planned import (
     BUCKET,
     E4B,
@@ -36,7 +41,7 @@ def test_a_plan_needs_neither_project_nor_login() -> None:
     assert all("PROJECT_ID" in step.command for step in plan.steps)
     assert backend_of(site()).engine_name()[1]
     assert not backend_of(site(google_cloud_project="mine")).engine_name()[1]
-    assert "--project=mine" in planned(site(google_cloud_project="mine")).steps[-1].command
+    assert "/projects/mine/" in planned(site(google_cloud_project="mine")).steps[-1].command
 
 
 def test_the_price_is_of_the_size_that_is_planned() -> None:
@@ -133,3 +138,189 @@ def test_a_plan_of_another_spec_is_another_revision() -> None:
     assert first.labels["vllm-devops-spec"] != second.labels["vllm-devops-spec"]
     assert isinstance(spec(), DeploymentSpec)
     assert first.labels["vllm-devops-target"] == L4
+
+
+@pytest.mark.parametrize("target", [L4, RTX])
+def test_every_size_that_the_planner_offers_is_one_that_cloud_run_gives(target: str) -> None:
+    """Two tables of one thing must not drift apart."""
+    named = site(target).target
+    place = container.place_of(named)
+    for size in place.sizes:
+        container.refuse_size(container.gpu_of(named), place, size, Size(vcpu=0, ram_gib=0))
+    assert container.place_of(named).name == target
+    limit = container.place_of(named).startup_seconds_max
+    assert limit == container.rules().limits.startup_seconds
+
+
+def test_a_target_whose_gpu_cloud_run_does_not_have_is_refused() -> None:
+    """A made-up target says so at once, and names those that there are."""
+    for accelerator in ("nvidia-h100", None):
+        odd = Target(name="odd", backend="cloud_run", description="", accelerator=accelerator)
+        with pytest.raises(InvalidArgument) as refused:
+            container.place_of(odd)
+        assert "nvidia-l4" in refused.value.fix
+
+
+@pytest.mark.parametrize("name", ["a", "gemma-4", "a" * 40])
+def test_a_deployments_name_is_a_services_name(name: str) -> None:
+    """Whatever the tools take as a name, Cloud Run takes too."""
+    assert re.fullmatch(NAME_PATTERN, name)
+    container.refuse_name(name)
+
+
+@pytest.mark.parametrize("name", ["", "4gemma", "Gemma", "gemma-", "a_b", "a" * 50])
+def test_what_no_service_can_be_called_is_refused(name: str) -> None:
+    """The pattern is Cloud Run's own."""
+    with pytest.raises(InvalidArgument):
+        container.refuse_name(name)
+
+
+def test_a_region_that_is_not_listed_is_a_warning_and_what_is_no_region_is_refused() -> None:
+    """Google adds regions often, and knows which."""
+    for target, region in ((L4, "europe-north1"), (RTX, "us-east4")):
+        made = planned(site(target, google_cloud_location=region))
+        (warning,) = [one for one in made.warnings if region in one]
+        assert "us-central1" in warning
+    for name in ("europe", "us-east4-a", "Frankfurt"):
+        with pytest.raises(InvalidArgument, match="no region of Google Cloud"):
+            drawn(site(L4, google_cloud_location=name))
+
+
+@pytest.mark.parametrize(
+    ("target", "said", "size"),
+    [
+        (L4, {"cpu": 8}, (8, 32)),
+        (L4, {"cpu": 6}, (6, 24)),
+        (L4, {"memory_gib": 24}, (8, 24)),
+        (L4, {"cpu": 8, "memory_gib": 20}, (8, 20)),
+        (RTX, {"cpu": 30}, (30, 80)),
+        (RTX, {"memory_gib": 176}, (44, 176)),
+    ],
+)
+def test_processors_and_memory_that_are_asked_for_are_given(
+    target: str, said: dict[str, Any], size: tuple[int, int]
+) -> None:
+    """What is left out fits the rest; where Google names no largest size, more is doubted."""
+    made = planned(target, model="google/gemma-4-E2B-it", **said)
+    limits = made.steps[-1].request["service"]["template"]["containers"][0]["resources"]["limits"]
+    assert (limits["cpu"], limits["memory"]) == (str(size[0]), f"{size[1]}Gi")
+    doubted = any("names no largest size" in warning for warning in made.warnings)
+    assert doubted == (target == RTX)
+
+
+def test_memory_that_is_asked_for_is_paid_for() -> None:
+    small = planned(L4, model="gemma3:4b", engine="ollama")
+    large = planned(L4, model="gemma3:4b", engine="ollama", cpu=8, memory_gib=32)
+    assert (large.usd_per_hour or 0) > (small.usd_per_hour or 0)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"cpu": 2},
+        {"cpu": 5},
+        {"cpu": 16},
+        {"cpu": 4.5},
+        {"memory_gib": 8},
+        {"memory_gib": 40},
+        {"memory_gib": 16.5},
+        {"cpu": 4, "memory_gib": 32},
+        {"cpu": 8, "access": "public"},
+    ],
+)
+def test_processors_and_memory_that_cloud_run_does_not_give_are_refused(
+    said: dict[str, Any],
+) -> None:
+    with pytest.raises(InvalidArgument):
+        drawn(L4, **said)
+
+
+def test_a_region_by_invitation_is_a_warning() -> None:
+    """Google's page and what projects see disagree, so that the quota decides."""
+    invited = planned(site(L4, google_cloud_location="us-central1"))
+    assert any("invitation" in warning for warning in invited.warnings)
+    assert not any("invitation" in warning for warning in planned(L4).warnings)
+    assert drawn(site(L4, google_cloud_location="europe-west1")).region == "europe-west1"
+
+
+def test_the_last_word_on_a_flag_wins() -> None:
+    """As vLLM reads its command line."""
+    words = ("--load-format", "auto", "--Load", "--load_format=runai_streamer", "--end")
+    assert flag_value(words, "--load-format") == "runai_streamer"
+    assert flag_value(words, "--end") == ""
+    assert flag_value(words, "--none") is None
+    assert spreads_model(("-dp", "2"))
+    assert not spreads_model(("--tensor-parallel-size", "1"))
+
+
+def test_a_bucket_is_mounted_to_be_read_by_anybody_and_written_by_nobody() -> None:
+    """Options of gcsfuse have no dashes here; an image may run as another user than root."""
+    weights = weights_of(spec(weights=BUCKET + "/"))
+    assert weights.mount is not None
+    assert weights.mount.bucket == "my-bucket"
+    assert weights.model == "/weights/models/gemma"
+    assert not any(option.startswith("-") for option in weights.mount.options)
+    assert {"implicit-dirs", "file-mode=444", "dir-mode=555"} <= set(weights.mount.options)
+    assert weights.env == {"HF_HUB_OFFLINE": "1"}
+    assert not weights.fills_memory
+
+
+@pytest.mark.parametrize(
+    ("args", "added", "source"),
+    [
+        ((), ("--load-format", "runai_streamer"), "gcs-streamed"),
+        (("--load-format", "runai_streamer"), (), "gcs-streamed"),
+        (("--load-format=auto",), (), "gcs-fuse"),
+        (("--safetensors-load-strategy", "prefetch"), (), "gcs-fuse"),
+    ],
+)
+def test_files_are_streamed_unless_the_caller_reads_them_otherwise(
+    args: tuple[str, ...], added: tuple[str, ...], source: str
+) -> None:
+    """And the boot is foreseen for the way that is taken."""
+    weights = weights_of(spec(weights=BUCKET, engine_args=args))
+    assert weights.args == added
+    assert weights.boot_source == source
+
+
+def test_baked_weights_are_never_looked_for_on_the_hub() -> None:
+    """An image that holds them may run without any network."""
+    weights = weights_of(spec(weights="baked", image="me/gemma:1"))
+    assert weights.env == {"HF_HUB_OFFLINE": "1"}
+    assert weights.mount is None
+    assert weights.model == E4B
+
+
+def test_the_hub_is_the_place_where_nobody_says() -> None:
+    """Its files fill memory; its larger buffers only where there is enough of it."""
+    weights = weights_of(spec())
+    assert weights.kind == "hub"
+    assert weights.fills_memory
+    assert "HF_HUB_OFFLINE" not in weights.env
+    assert hub_environment(rules().hub, 32) == {"HF_XET_CHUNK_CACHE_SIZE_BYTES": "0"}
+    assert hub_environment(rules().hub, 80)["HF_XET_HIGH_PERFORMANCE"] == "1"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"weights": "gs://only-a-bucket"},
+        {"weights": "gs://only-a-bucket/"},
+        {"weights": "gs://b-b/a/../c"},
+        {"weights": "gs://b-b//a"},
+        {"weights": "baked"},
+        {"model": "/home/me/gemma"},
+        {"model": "~/gemma"},
+    ],
+)
+def test_what_no_container_can_read_is_refused(said: dict[str, Any]) -> None:
+    """With what to give instead."""
+    with pytest.raises(InvalidArgument) as refused:
+        weights_of(spec(**said))
+    assert refused.value.fix
+
+
+def test_a_folder_of_this_machine_may_name_what_a_bucket_holds() -> None:
+    """Its shape is read here, its files over there."""
+    weights = weights_of(spec(model="/models/gemma", weights=BUCKET))
+    assert weights.model == "/weights/models/gemma"

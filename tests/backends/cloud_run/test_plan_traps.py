@@ -36,26 +36,34 @@ def _container(service: run_v2.Service) -> run_v2.Container:
 
 @targets
 @every
-def test_a_startup_probe_is_within_the_limits(target: str, said: dict[str, Any]) -> None:
-    """R20: Cloud Run refuses a probe beyond 1800 s, or whose timeout is not below its period."""
-    probe = _container(typed(target, **said)).startup_probe
+def test_no_service_steps_into_a_trap(target: str, said: dict[str, Any]) -> None:
+    """R20 to R25, R35, R36: what Cloud Run refuses, bills or does where nobody says otherwise."""
+    service = typed(target, **said, max_replicas=2, max_num_seqs=16)
+    template, container = service.template, _container(service)
+    probe, (port,) = container.startup_probe, container.ports
     assert probe.initial_delay_seconds <= 240
     assert probe.period_seconds <= 240
     assert probe.timeout_seconds < probe.period_seconds
     budget = probe.initial_delay_seconds + probe.period_seconds * probe.failure_threshold
     assert 240 <= budget <= 1800
-
-
-@targets
-@every
-def test_a_boot_is_watched_by_its_health_and_not_by_an_open_port(
-    target: str, said: dict[str, Any]
-) -> None:
-    """R21: without a probe of ours a TCP probe gives up after 240 s of loading."""
-    container = _container(typed(target, **said))
-    assert container.startup_probe.http_get.path in {"/health", "/"}
-    assert container.startup_probe.http_get.port == container.ports[0].container_port
-    assert not container.startup_probe.tcp_socket
+    assert probe.http_get.path in {"/health", "/"}  # a TCP probe gives up after 240 s of loading
+    assert probe.http_get.port == port.container_port
+    assert not probe.tcp_socket
+    assert port.name == ""  # h2c would have Cloud Run speak HTTP/2 to servers that speak HTTP/1
+    assert container.resources.cpu_idle is False
+    assert container.resources.startup_cpu_boost
+    assert container.resources.limits["nvidia.com/gpu"] == "1"
+    assert template.gpu_zonal_redundancy_disabled
+    assert template.execution_environment.name == "EXECUTION_ENVIRONMENT_GEN2"
+    assert service.scaling.max_instance_count == template.scaling.max_instance_count == 2
+    assert template.max_instance_request_concurrency == 16
+    assert template.timeout.seconds == 3600
+    assert service.invoker_iam_disabled is False
+    assert not any("Anybody" in warning for warning in planned(target, **said).warnings)
+    if target == RTX:
+        limits = container.resources.limits
+        assert (limits["cpu"], limits["memory"]) == ("20", "80Gi")
+        assert template.node_selector.accelerator == "nvidia-rtx-pro-6000"
 
 
 def test_the_probe_outlasts_the_slowest_boot_that_is_foreseen() -> None:
@@ -67,31 +75,6 @@ def test_the_probe_outlasts_the_slowest_boot_that_is_foreseen() -> None:
     assert drawn(model=QAT_26B, **slow).startup.budget_seconds > 664 + 99 + 60
     streamed = drawn(model=QAT_26B, weights=BUCKET).startup.budget_seconds
     assert streamed < drawn(model=QAT_26B, **slow).startup.budget_seconds
-
-
-@targets
-@every
-def test_the_processors_of_a_gpu_are_never_throttled(target: str, said: dict[str, Any]) -> None:
-    """R22: with a GPU Cloud Run bills and runs the processors all the time, or refuses."""
-    resources = _container(typed(target, **said)).resources
-    assert resources.cpu_idle is False
-    assert resources.startup_cpu_boost
-    assert resources.limits["nvidia.com/gpu"] == "1"
-
-
-@targets
-@every
-def test_zonal_redundancy_is_off(target: str, said: dict[str, Any]) -> None:
-    """R23: it is on where nobody says, has a quota of its own that is 0, and costs more."""
-    assert typed(target, **said).template.gpu_zonal_redundancy_disabled
-
-
-@every
-def test_an_rtx_pro_6000_gets_twenty_processors_and_eighty_gib(said: dict[str, Any]) -> None:
-    """R24: Cloud Run gives none below that."""
-    limits = _container(typed(RTX, **said)).resources.limits
-    assert (limits["cpu"], limits["memory"]) == ("20", "80Gi")
-    assert typed(RTX, **said).template.node_selector.accelerator == "nvidia-rtx-pro-6000"
 
 
 @pytest.mark.parametrize(
@@ -106,17 +89,6 @@ def test_a_pair_that_cloud_run_does_not_give_is_refused(
     alone = Size(vcpu=0, ram_gib=0)
     with pytest.raises(InvalidArgument, match="beside this GPU"):
         container.refuse_size(container.gpu_of(named), container.place_of(named), size, alone)
-
-
-@targets
-@every
-def test_instances_and_concurrency_are_always_said(target: str, said: dict[str, Any]) -> None:
-    """R25: where nobody says, there are up to 100 instances of 80 requests each."""
-    service = typed(target, **said, max_replicas=2, max_num_seqs=16)
-    assert service.scaling.max_instance_count == 2
-    assert service.template.scaling.max_instance_count == 2
-    assert service.template.max_instance_request_concurrency == 16
-    assert service.template.timeout.seconds == 3600
 
 
 def test_concurrency_is_what_vllm_takes_at_once() -> None:
@@ -185,27 +157,15 @@ def test_whoever_runs_the_instances_may_read_their_key_and_is_nobody_else() -> N
     assert not kept.value
 
 
-@targets
-@every
-def test_nobody_may_call_it_whom_google_does_not_know(target: str, said: dict[str, Any]) -> None:
-    """R35: a public GPU endpoint is found within hours."""
-    assert typed(target, **said).invoker_iam_disabled is False
-    assert not any("Anybody" in warning for warning in planned(target, **said).warnings)
-
-
 def test_a_public_one_still_has_its_key_and_a_warning() -> None:
     """R35: whoever wants it public is told what that costs."""
     service = typed(access="public")
+    engine, guard = service.template.containers
     assert service.invoker_iam_disabled
-    assert "VLLM_API_KEY" in {env.name for env in _container(service).env}
+    assert "VLLM_API_KEY" in {env.name for env in engine.env}
+    assert (list(engine.ports), list(guard.depends_on)) == ([], [engine.name])
+    assert guard.ports[0].container_port != engine.startup_probe.http_get.port
     assert any("Anybody" in warning for warning in planned(access="public").warnings)
-
-
-@every
-def test_the_port_has_no_name(said: dict[str, Any]) -> None:
-    """R36: h2c would have Cloud Run speak HTTP/2 to servers that speak HTTP/1."""
-    (port,) = _container(typed(**said)).ports
-    assert port.name == ""
 
 
 @pytest.mark.parametrize("target", [L4, RTX])
@@ -259,14 +219,6 @@ def test_a_model_larger_than_the_gpu_is_foreseen() -> None:
     assert memory is not None
     assert not memory.fits
     assert planned(model=QAT_12B).memory is not None
-
-
-@targets
-@every
-def test_an_instance_is_of_the_second_generation(target: str, said: dict[str, Any]) -> None:
-    """GPUs and mounted buckets exist there only."""
-    gen2 = run_v2.ExecutionEnvironment.EXECUTION_ENVIRONMENT_GEN2
-    assert typed(target, **said).template.execution_environment == gen2
 
 
 def test_a_long_prefill_is_no_reason_to_kill_a_server() -> None:

@@ -1,16 +1,21 @@
 """A project is set up once, by steps that can be done again, and nobody else's is touched."""
 
 import shlex
+from collections.abc import Mapping
 from typing import Any
 
+import anyio
 import pytest
+from google.api_core.iam import Policy as BucketPolicy
 from google.iam.v1.policy_pb2 import Policy
 
+from backends.cloud_run import checks
 from backends.cloud_run.checks import shared
 from backends.cloud_run.site import Site
 from backends.lifecycle import set_up, setup
-from core.errors import CloudError, CloudUnavailable, NotConfigured, PermissionDenied
+from core.errors import CloudError, CloudRefused, CloudUnavailable, NotConfigured, PermissionDenied
 from core.settings import GooglePlane
+from tests.backends.cloud_run.shelf import store
 from tests.backends.cloud_run.sites import fault, opened
 from tests.google_plane import Controls
 
@@ -57,31 +62,20 @@ async def project_policy(site: Site) -> Policy:
     return await client.get_iam_policy(request=request)
 
 
-async def test_looking_at_a_bare_project_names_every_step_and_changes_nothing(
+async def test_a_bare_project_is_looked_at_set_up_once_and_never_again(
     plane: GooglePlane, bare_project: str, controls: Controls
 ) -> None:
+    """Looking changes nothing; the token is in no word of it."""
     async with opened(plane, bare_project, hf_token=TOKEN) as site:
         found = await setup(shared(site))
-    assert len(found.missing) == len(found.steps) == 8
-    assert changes(controls, bare_project) == []
-
-
-async def test_what_is_made_is_read_back_as_done(plane: GooglePlane, bare_project: str) -> None:
-    async with opened(plane, bare_project, hf_token=TOKEN) as site:
+        assert len(found.missing) == len(found.steps) == 8
+        assert changes(controls, bare_project) == []
         made = await set_up(shared(site), seconds=30)
         assert made.missing == ()
-        assert await setup(shared(site)) == made
-
-
-async def test_a_second_time_changes_nothing(
-    plane: GooglePlane, bare_project: str, controls: Controls
-) -> None:
-    async with opened(plane, bare_project, hf_token=TOKEN) as site:
-        await set_up(shared(site), seconds=30)
         before = changes(controls, bare_project)
-        assert (await set_up(shared(site), seconds=30)).missing == ()
-    assert before
-    assert changes(controls, bare_project) == before
+        assert await setup(shared(site)) == made == await set_up(shared(site), seconds=30)
+        assert changes(controls, bare_project) == before
+    assert TOKEN not in repr(made)
 
 
 async def test_a_prepared_project_needs_nothing(
@@ -92,11 +86,13 @@ async def test_a_prepared_project_needs_nothing(
     assert changes(controls, project) == []
 
 
-async def test_the_runtime_account_gets_its_roles_and_no_secret_of_the_project(
+async def test_the_accounts_get_their_roles_and_no_secret_of_the_project(
     plane: GooglePlane, bare_project: str, controls: Controls
 ) -> None:
+    """Who builds may write logs, and push into one repository alone."""
     async with opened(plane, bare_project, hf_token=TOKEN) as site:
         await set_up(shared(site), seconds=30)
+        place = f"{site.clients.parent}/repositories/vllm-devops"
     there = controls.get(bare_project)
     both = [builder(bare_project), account(bare_project)]
     assert there["accounts"] == [one.removeprefix("serviceAccount:") for one in both]
@@ -108,18 +104,6 @@ async def test_the_runtime_account_gets_its_roles_and_no_secret_of_the_project(
     assert there["secrets"]["hf-token"]["bindings"] == {
         "roles/secretmanager.secretAccessor": [account(bare_project)]
     }
-
-
-async def test_images_are_built_as_an_account_that_may_push_into_one_repository_alone(
-    plane: GooglePlane, bare_project: str, controls: Controls
-) -> None:
-    """In the project it may only write logs; its other role is the repository's own."""
-    async with opened(plane, bare_project) as site:
-        await set_up(shared(site), seconds=30)
-        place = f"{site.clients.parent}/repositories/vllm-devops"
-    there = controls.get(bare_project)
-    roles = [role for role, who in there["bindings"].items() if builder(bare_project) in who]
-    assert roles == ["roles/logging.logWriter"]
     pushing = {"roles/artifactregistry.writer": [builder(bare_project)]}
     assert there["repository_bindings"] == {place: pushing}
 
@@ -173,29 +157,23 @@ async def test_a_step_that_was_done_though_the_answer_was_lost_is_not_done_twice
     assert len([one for one in calls if one.endswith(method)]) == (1 if once else 2)
 
 
-async def test_a_policy_that_others_change_at_the_same_time_is_tried_again(
-    plane: GooglePlane, bare_project: str, controls: Controls
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        fault("Projects/SetIamPolicy", "ABORTED", times=2),
+        fault("IAM/CreateServiceAccount", "ALREADY_EXISTS", when="after"),
+        fault(
+            "Projects/SetIamPolicy",
+            "INVALID_ARGUMENT",
+            message="Service account vllm-devops-runtime does not exist.",
+        ),
+    ],
+    ids=["policy changed", "made by another", "account not known everywhere"],
+)
+async def test_what_happens_meanwhile_is_no_failure(
+    plane: GooglePlane, bare_project: str, controls: Controls, meanwhile: Mapping[str, Any]
 ) -> None:
-    controls.set(bare_project, faults=[fault("Projects/SetIamPolicy", "ABORTED", times=2)])
-    async with opened(plane, bare_project) as site:
-        assert (await set_up(shared(site), seconds=30)).missing == ()
-
-
-async def test_what_somebody_else_made_at_the_same_time_is_as_good(
-    plane: GooglePlane, bare_project: str, controls: Controls
-) -> None:
-    there = fault("IAM/CreateServiceAccount", "ALREADY_EXISTS", when="after")
-    controls.set(bare_project, faults=[there])
-    async with opened(plane, bare_project) as site:
-        assert (await set_up(shared(site), seconds=30)).missing == ()
-
-
-async def test_an_account_that_is_not_known_everywhere_yet_is_waited_for(
-    plane: GooglePlane, bare_project: str, controls: Controls
-) -> None:
-    words = "Service account vllm-devops-runtime does not exist."
-    unknown = fault("Projects/SetIamPolicy", "INVALID_ARGUMENT", message=words)
-    controls.set(bare_project, faults=[unknown])
+    controls.set(bare_project, faults=[meanwhile])
     async with opened(plane, bare_project) as site:
         assert (await set_up(shared(site), seconds=30)).missing == ()
 
@@ -252,3 +230,74 @@ async def test_without_a_project_the_setting_is_asked_for(plane: GooglePlane) ->
         site.clients._world = site.clients._world._replace(google=None, settings=unset)
         with pytest.raises(NotConfigured):
             await setup(shared(site))
+
+
+async def bucket_policy(site: Site, bucket: str) -> Any:
+    client = await site.clients.storage()
+    there = client.bucket(bucket)
+    return await anyio.to_thread.run_sync(lambda: there.get_iam_policy(requested_policy_version=3))
+
+
+async def test_only_the_bucket_that_is_named_is_opened_to_the_runtime_account(
+    plane: GooglePlane, project: str
+) -> None:
+    bucket, other = f"{project}-one", f"{project}-two"
+    async with opened(plane, project, bucket_name=bucket) as site:
+        await store(site, bucket, {})
+        await store(site, other, {})
+        assert len((await setup(shared(site))).missing) == 1
+        assert (await set_up(shared(site), seconds=30)).missing == ()
+        mine, others = [await bucket_policy(site, name) for name in (bucket, other)]
+    granted = [one for one in mine.bindings if account(project) in one["members"]]
+    assert [one["role"] for one in granted] == ["roles/storage.objectViewer"]
+    assert all(account(project) not in one["members"] for one in others.bindings)
+
+
+async def test_what_others_may_do_with_the_bucket_stays(plane: GooglePlane, project: str) -> None:
+    async with opened(plane, project, bucket_name=project) as site:
+        await store(site, project, {})
+        policy = await bucket_policy(site, project)
+        theirs = {
+            "role": "roles/storage.objectViewer",
+            "members": {account(project)},
+            "condition": {"title": "t", "expression": "resource.name.startsWith('x')"},
+        }
+        policy.version, before = 3, [*policy.bindings, theirs]
+        policy.bindings = before
+        client = await site.clients.storage()
+        there = client.bucket(project)
+        await anyio.to_thread.run_sync(there.set_iam_policy, policy)
+        assert (await set_up(shared(site), seconds=30)).missing == ()
+        after = await bucket_policy(site, project)
+    assert all(one in after.bindings for one in before)
+    assert len(after.bindings) == len(before) + 1
+
+
+async def test_a_bucket_that_is_missing_is_named_and_the_rest_is_done(
+    plane: GooglePlane, bare_project: str
+) -> None:
+    async with opened(plane, bare_project, bucket_name=f"{bare_project}-no") as site:
+        with pytest.raises(CloudRefused) as failed:
+            await set_up(shared(site), seconds=30)
+    assert len(failed.value.data["done"]) == 7
+    assert "buckets create" in failed.value.fix
+
+
+async def test_another_token_than_the_kept_one_is_a_step_to_do(
+    plane: GooglePlane, project: str, controls: Controls
+) -> None:
+    async with opened(plane, project, hf_token=TOKEN) as site:
+        await set_up(shared(site), seconds=30)
+    async with opened(plane, project, hf_token="hf_other") as site:
+        assert len((await setup(shared(site))).missing) == 1
+        assert (await set_up(shared(site), seconds=30)).missing == ()
+    assert controls.get(project)["secrets"]["hf-token"]["versions"] == 2
+
+
+def test_a_reader_joins_those_who_have_the_role_and_conditions_are_kept() -> None:
+    policy = BucketPolicy(etag="one", version=1)
+    policy.bindings = [{"role": checks._READER, "members": {"user:a@example.com"}}]
+    checks.add_to_policy(policy, "serviceAccount:me@p")
+    (binding,) = policy.bindings
+    assert binding["members"] == {"user:a@example.com", "serviceAccount:me@p"}
+    assert (policy.etag, policy.version) == ("one", 3)

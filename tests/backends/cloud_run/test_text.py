@@ -1,18 +1,79 @@
-"""The same service in words for a person: commands and YAML that say what is typed."""
+"""A deployment as commands and YAML for a person: what is sent here, and no key."""
 
 import json
 import shlex
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from google.api.launch_stage_pb2 import LaunchStage
 
 from backends.cloud_run import plan
-from backends.cloud_run.service import Blueprint, service_of
-from backends.cloud_run.service import yaml as written_yaml
-from tests.backends.cloud_run.planned import BUCKET, L4, RTX, drawn, planned, site
-from tests.backends.discovery import faults
+from backends.cloud_run.service import Blueprint, blueprint, service_of
+from core.errors import DeploymentNotFound, NotFound
+from planner.model import read_model
+from tests.backends.cloud_run import server
+from tests.backends.cloud_run.planned import BUCKET, E4B, L4, drawn, planned, site, spec
+from tests.backends.cloud_run.planted import Planted, labels, planting
+
+pytestmark = pytest.mark.anyio
+
+_PINNED = "vllm/vllm-openai@sha256:" + "0" * 64
+
+
+@pytest.fixture
+async def there(tmp_path: Path) -> AsyncIterator[Planted]:
+    async with planting(tmp_path) as planted:
+        yield planted
+
+
+def _plant(there: Planted, *, image: str = _PINNED, **said: Any) -> None:
+    """Let a service run as it was planned, with the image that it was pinned to."""
+    wanted = spec(**said)
+    made = blueprint(there.site, wanted, read_model(wanted.model), hf_token=True)
+    typed = service_of(made)
+    typed.template.containers[0].image = image
+    there.service(annotations=dict(typed.annotations), labels=labels(), template=typed.template)
+
+
+async def test_it_is_written_as_it_runs(there: Planted) -> None:
+    """With the image it was pinned to and the token it reads, not as it would be made today."""
+    _plant(there, model=E4B, max_num_seqs=8)
+    config = await server.config(there.site, "gemma")
+    written = yaml.safe_load(config.yaml)
+    (container,) = written["template"]["containers"]
+    assert container["image"] == _PINNED
+    assert {"VLLM_API_KEY", "HF_TOKEN"} <= {env["name"] for env in container["env"]}
+    assert written["template"]["maxInstanceRequestConcurrency"] == 8
+    assert _PINNED in config.command
+    assert _PINNED in config.docker_run
+    assert "secrets add-iam-policy-binding hf-token" in config.command
+
+
+async def test_ollamas_image_is_built_first(there: Planted) -> None:
+    """The commands make it from nothing, and there is no key to speak of."""
+    _plant(there, model="gemma3:4b", engine="ollama", image="us-docker.pkg.dev/p/r/gemma:1")
+    config = await server.config(there.site, "gemma")
+    build, deploy = config.command.index("builds submit"), config.command.index("PATCH")
+    assert build < deploy
+    assert "gcloud secrets" not in config.command
+    assert not any("Secret Manager" in note for note in config.notes)
+
+
+async def test_what_nobody_can_read_any_more_is_said(there: Planted) -> None:
+    """Somebody took the annotation away; the service is still there to be read."""
+    there.service(annotations={})
+    with pytest.raises(NotFound) as caught:
+        await server.config(there.site, "gemma")
+    assert "gcloud run services describe" in caught.value.fix
+
+
+async def test_nothing_of_that_name_has_no_text(there: Planted) -> None:
+    """As for every other question about it."""
+    with pytest.raises(DeploymentNotFound):
+        await server.config(there.site, "nobody")
+
 
 _AWKWARD = ("--chat-template-kwargs", '{"a": 1, "b": "it\'s; $(x)~|"}', "--x", "")
 _WISHES: dict[str, dict[str, Any]] = {
@@ -21,137 +82,25 @@ _WISHES: dict[str, dict[str, Any]] = {
     "public": {"access": "public", "max_num_seqs": 8},
     "ollama": {"engine": "ollama", "model": "gemma3:4b", "max_model_len": 8192},
     "beta": {"launch_stage": "beta"},
-    "several values": {"engine_args": ("--allowed-origins", "a", "b", "--seed", "-1", "--x")},
     "equal words": {"engine_args": ("-cc.mode", "3", "--chat-template", "3", "-O", "3")},
 }
-wishes = pytest.mark.parametrize("wish", _WISHES)
-targets = pytest.mark.parametrize("target", [L4, RTX])
 
 
 def _made(target: str, wish: str) -> Blueprint:
     return drawn(site(target, google_cloud_project="mine", hf_token="hf_x"), **_WISHES[wish])
 
 
-@targets
-def test_a_public_ones_proxy_is_said_in_yaml(target: str) -> None:
-    made = _made(target, "public")
-    _, typed = service_of(made).template.containers
-    written = yaml.safe_load(written_yaml(made))["spec"]["template"]
-    engine, said = written["spec"]["containers"]
-    assert (engine["name"], said["name"]) == ("vllm", "guard")
-    assert typed.image == said["image"]
-    assert (list(typed.command), list(typed.args)) == (said["command"], said["args"])
-    (port,), (row,) = typed.ports, said["ports"]
-    assert port.container_port == row["containerPort"]
-    assert "ports" not in engine
-    assert [(one.name, one.value) for one in typed.env] == [
-        (one["name"], one["value"]) for one in said["env"]
-    ]
-    assert dict(typed.resources.limits) == said["resources"]["limits"]
-    order = json.loads(
-        written["metadata"]["annotations"]["run.googleapis.com/container-dependencies"]
-    )
-    assert order == {"guard": list(typed.depends_on)}
-
-
-@wishes
-def test_the_yaml_has_the_same_environment(wish: str) -> None:
-    """A missing variable is a server without a key, or a download that does not start."""
-    made = _made(L4, wish)
-    typed = service_of(made).template.containers[0]
-    written = yaml.safe_load(written_yaml(made))["spec"]["template"]["spec"]["containers"][0]
-    for said, env in zip(written["env"], typed.env, strict=True):
-        if env.value_source:
-            reference = env.value_source.secret_key_ref
-            key = {"name": reference.secret, "key": reference.version}
-            assert said["valueFrom"] == {"secretKeyRef": key}
-        else:
-            assert said["value"] == env.value
-    ports = [row["containerPort"] for row in written.get("ports", ())]
-    assert ports == [row.container_port for row in typed.ports]
-
-
-def test_the_yaml_mounts_the_bucket_and_joins_the_network() -> None:
-    written = yaml.safe_load(written_yaml(_made(L4, "bucket")))["spec"]["template"]
-    (volume,), (container,) = written["spec"]["volumes"], written["spec"]["containers"]
-    assert volume["csi"]["readOnly"]
-    assert volume["csi"]["volumeAttributes"] == {
-        "bucketName": "my-bucket",
-        "mountOptions": "implicit-dirs,uid=0,gid=0,file-mode=444,dir-mode=555",
-    }
-    assert container["volumeMounts"] == [{"name": volume["name"], "mountPath": "/weights"}]
-    said = written["metadata"]["annotations"]
-    interfaces = json.loads(said["run.googleapis.com/network-interfaces"])
-    assert interfaces == [{"network": "default", "subnetwork": "inner"}]
-    assert said["run.googleapis.com/vpc-access-egress"] == "all-traffic"
-
-
-@targets
-@wishes
-def test_the_yaml_is_a_service_as_google_describes_it(target: str, wish: str) -> None:
-    """`gcloud run services replace` takes Knative's form, which has a document of its own."""
-    written = yaml.safe_load(written_yaml(_made(target, wish)))
-    assert (written["apiVersion"], written["kind"]) == ("serving.knative.dev/v1", "Service")
-    assert faults("run.v1", "Service", written) == []
-
-
-@targets
-@wishes
-def test_the_yaml_says_the_same_as_the_typed_service(target: str, wish: str) -> None:
-    """Two forms of one thing that differ are two things."""
-    made = _made(target, wish)
-    written, service = yaml.safe_load(written_yaml(made)), service_of(made)
-    revision = written["spec"]["template"]["spec"]
-    container, typed = revision["containers"][0], service.template.containers[0]
-    assert container["image"] == typed.image
-    assert container["command"] + container["args"] == [*typed.command, *typed.args]
-    assert container["resources"]["limits"] == dict(typed.resources.limits)
-    assert [env["name"] for env in container["env"]] == [env.name for env in typed.env]
-    assert revision["containerConcurrency"] == service.template.max_instance_request_concurrency
-    assert revision["timeoutSeconds"] == service.template.timeout.seconds
-    assert revision["serviceAccountName"] == service.template.service_account
-    accelerator = service.template.node_selector.accelerator
-    assert revision["nodeSelector"] == {"run.googleapis.com/accelerator": accelerator}
-    for written_probe, probe in (
-        (container["startupProbe"], typed.startup_probe),
-        (container["livenessProbe"], typed.liveness_probe),
-    ):
-        assert written_probe["httpGet"]["path"] == probe.http_get.path
-        assert written_probe["failureThreshold"] == probe.failure_threshold
-        assert written_probe["periodSeconds"] == probe.period_seconds
-
-
-@targets
-@wishes
-def test_the_yamls_annotations_are_the_typed_settings(target: str, wish: str) -> None:
-    """In YAML, what the API has fields for is an annotation, and a typo is silently nothing."""
-    made = _made(target, wish)
-    written, service = yaml.safe_load(written_yaml(made)), service_of(made)
-    own = written["metadata"]["annotations"]
-    revision = written["spec"]["template"]["metadata"]["annotations"]
-    assert own["vllm-devops/spec"] == service.annotations["vllm-devops/spec"]
-    assert own["run.googleapis.com/minScale"] == str(service.scaling.min_instance_count)
-    assert own["run.googleapis.com/maxScale"] == str(service.scaling.max_instance_count)
-    assert ("run.googleapis.com/invoker-iam-disabled" in own) == service.invoker_iam_disabled
-    stage = LaunchStage.Name(service.launch_stage).replace("LAUNCH_STAGE_UNSPECIFIED", "")
-    assert own.get("run.googleapis.com/launch-stage", "") == stage
-    assert revision["run.googleapis.com/gpu-zonal-redundancy-disabled"] == "true"
-    assert revision["run.googleapis.com/cpu-throttling"] == "false"
-    assert revision["run.googleapis.com/execution-environment"] == "gen2"
-    attached = bool(service.template.vpc_access.network_interfaces)
-    assert ("run.googleapis.com/network-interfaces" in revision) == attached
-    mounted = bool(service.template.volumes)
-    assert ("volumes" in written["spec"]["template"]["spec"]) == mounted
-
-
-@wishes
-def test_a_plans_commands_make_it_and_hold_no_key(wish: str) -> None:
+@pytest.mark.parametrize("wish", _WISHES)
+def test_a_plans_commands_send_the_very_request_and_hold_no_key(wish: str) -> None:
     """What is pasted ends up in a shell's history; the key goes from a pipe to where it is kept."""
     made = _made(L4, wish)
     opened = site(L4, google_cloud_project="mine", hf_token="hf_x")
-    *before, last = [step.command for step in planned(opened, **_WISHES[wish]).steps]
-    assert written_yaml(made) in last
-    assert last.endswith("services replace service.yaml --project=mine --region=us-east4")
+    steps = planned(opened, **_WISHES[wish]).steps
+    *before, last = [step.command for step in steps]
+    head, body, tail = last.split("END_OF_SERVICE")[0], *last.split("END_OF_SERVICE")[1:]
+    assert head == "cat > service.json <<'"
+    assert json.loads(body.removeprefix("'")) == steps[-1].request["service"]
+    assert tail.endswith("/locations/us-east4/services/gemma?allowMissing=true'")
     for written in (*before, last, plan.docker(made)):
         assert "hf_x" not in written
         assert not any(line.lstrip().startswith("#") for line in written.splitlines())

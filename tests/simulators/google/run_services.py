@@ -139,24 +139,3 @@ class Services:
         )
         assert reply.is_success, reply.text
         return {"X-Serverless-Authorization": f"Bearer {reply.text}"}
-
-
-async def keep_key(secrets: Any, project: str, *, readable: bool = True) -> EnvVar:
-    """Keep a key in Secret Manager; gives the variable that refers to it."""
-    parent = f"projects/{project}"
-    automatic: dict[str, Any] = {"replication": {"automatic": {}}}
-    made = await secrets.create_secret(
-        request={"parent": parent, "secret_id": "key", "secret": automatic}
-    )
-    await secrets.add_secret_version(
-        request={"parent": made.name, "payload": {"data": KEY.encode()}}
-    )
-    if readable:
-        policy = await secrets.get_iam_policy(request={"resource": made.name})
-        policy.bindings.add(
-            role="roles/secretmanager.secretAccessor",
-            members=[f"serviceAccount:{account_of(project)}"],
-        )
-        await secrets.set_iam_policy(request={"resource": made.name, "policy": policy})
-    reference = {"secret": "key", "version": "latest"}
-    return EnvVar(name="VLLM_API_KEY", value_source={"secret_key_ref": reference})

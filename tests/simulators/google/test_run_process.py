@@ -7,71 +7,13 @@ from pathlib import Path
 import anyio
 import psutil
 import pytest
-from google.api_core import exceptions
 
 from tests.google_plane import google_plane
-from tests.simulators.google.run_services import Services, parent_of, services_of, wanted
+from tests.simulators.google.run_services import services_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.life]
 
 _CREATE = "google.cloud.run.v2.Services/CreateService"
-
-
-async def test_an_api_that_is_off_says_so(services: Services, bare_project: str) -> None:
-    """Google says it as a permission that is denied, with its own reason."""
-    name = f"{parent_of(f'{bare_project}-bare')}/services/one"
-    with pytest.raises(exceptions.PermissionDenied, match="has not been used in") as caught:
-        await services.client.get_service(name=name)
-    assert caught.value.reason == "SERVICE_DISABLED"
-    assert caught.value.metadata["service"] == "run.googleapis.com"
-
-
-async def test_a_permission_that_is_denied_is_named(services: Services) -> None:
-    """What a test denies, the caller may not do."""
-    services.controls.set(services.project, denied_permissions=["run.services.create"])
-    with pytest.raises(exceptions.PermissionDenied, match=r"run\.services\.create") as caught:
-        await services.create()
-    assert caught.value.reason == "IAM_PERMISSION_DENIED"
-
-
-@pytest.mark.parametrize(("when", "made"), [("before", []), ("after", ["one"])])
-async def test_a_fault_comes_before_or_after_the_effect(
-    services: Services, when: str, made: list[str]
-) -> None:
-    """As often as it was set to, then never again."""
-    fault = {"method": _CREATE, "status": "UNAVAILABLE", "when": when, "times": 2}
-    services.controls.set(services.project, rollout="never", faults=[fault])
-    with pytest.raises(exceptions.ServiceUnavailable):
-        await services.create()
-    with pytest.raises(exceptions.GoogleAPICallError):
-        await services.create()
-    assert services.controls.get(services.project)["services"] == made
-    await services.create(service_id="two")
-
-
-@pytest.mark.parametrize(("when", "made"), [("hang", []), ("hang-after", ["one"])])
-async def test_a_call_that_hangs_ends_by_its_own_deadline(
-    services: Services, when: str, made: list[str]
-) -> None:
-    """Whether it took effect is not told."""
-    fault = {"method": "google.cloud.run.v2.Services/*", "when": when}
-    services.controls.set(services.project, rollout="never", faults=[fault])
-    with pytest.raises(exceptions.DeadlineExceeded):
-        await services.client.create_service(
-            parent=parent_of(services.project),
-            service=wanted(services.project),
-            service_id="one",
-            timeout=0.5,
-        )
-    assert services.controls.get(services.project)["services"] == made
-
-
-async def test_calls_are_counted_by_project(services: Services) -> None:
-    """Other projects' calls are not among them."""
-    with pytest.raises(exceptions.NotFound):
-        await services.get()
-    calls = services.controls.get(services.project)["calls"]
-    assert calls == ["google.cloud.run.v2.Services/GetService"]
 
 
 async def test_a_process_that_is_started_again_knows_its_services(tmp_path: Path) -> None:
