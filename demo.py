@@ -16,7 +16,7 @@ import anyio
 import platformdirs
 import psutil
 from fastmcp import Client
-from fastmcp.client.elicitation import ElicitResult
+from fastmcp.client.elicitation import ElicitationHandler, ElicitResult
 from fastmcp.client.transports import StdioTransport
 
 from backends.local.install import installer
@@ -86,15 +86,13 @@ class Story:
 
 async def tell(state_dir: Path, engine: str) -> int:
     """Tell the story; return how many of its calls failed."""
-    log = state_dir / "server.log"
-    server = StdioTransport(
-        sys.executable,
-        [str(ROOT / "server.py")],
-        env=_environment(state_dir, engine),
-        keep_alive=False,
-        log_file=log,
-    )
-    client = Client(server, elicitation_handler=say_yes, progress_handler=show_progress)
+    unset = dict.fromkeys(("VLLM_BASE_URL", "VLLM_TARGET", "MODEL_NAME", "REHEARSAL"), "")
+    chosen = {
+        "VLLM_DEVOPS_STATE_DIR": str(state_dir),
+        "ENGINE": engine,
+        "SIMULATED_ENGINE_TIME_SCALE": "1",  # as slow as a real one: figures that can be told apart
+    }
+    client = client_of(state_dir / "server.log", {**unset, **chosen}, say_yes)
     async with client:
         story = Story(client)
         ready = await _live(story, engine)
@@ -131,21 +129,22 @@ async def _live(story: Story, engine: str) -> bool:
     return True
 
 
-def _environment(state_dir: Path, engine: str) -> dict[str, str]:
-    chosen = {
-        "VLLM_DEVOPS_STATE_DIR": str(state_dir),
-        "CONFIRM": "ask",
-        "ENGINE": engine,
-        "SIMULATED_ENGINE_TIME_SCALE": "1",  # as slow as a real one: figures that can be told apart
-    }
-    unset = dict.fromkeys(("VLLM_BASE_URL", "VLLM_TARGET", "MODEL_NAME", "REHEARSAL"), "")
-    return {**inherited_environment(), **unset, **chosen}
-
-
 async def say_yes(message: str, *_rest: object) -> ElicitResult[dict[str, Any]]:
     """Agree to what a person would be asked, and show it."""
     _print(f"  \033[1m? {message}\033[0m yes")
     return ElicitResult(action="accept", content={"confirm": True})
+
+
+def client_of(log: Path, chosen: dict[str, str], agree: ElicitationHandler) -> Client[Any]:
+    """Return a client of `python server.py` over stdio, with these settings beside our own."""
+    server = StdioTransport(
+        sys.executable,
+        [str(ROOT / "server.py")],
+        env={**inherited_environment(), "CONFIRM": "ask", **chosen},
+        keep_alive=False,
+        log_file=log,
+    )
+    return Client(server, elicitation_handler=agree, progress_handler=show_progress)
 
 
 async def show_progress(_progress: float, _total: float | None, message: str | None) -> None:

@@ -9,23 +9,24 @@ import platform
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+import tomllib
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import anyio
 import anyio.to_thread
 import httpx2
 from fastmcp import Client
 from fastmcp.client.elicitation import ElicitResult
-from fastmcp.client.transports import StdioTransport
 
 from core import PRODUCT, VERSION
-from core.environment import ROOT, inherited_environment
+from core.environment import ROOT
 from core.processes import run
+from core.records import Record
 from core.redaction import redact
 from core.settings import Settings
-from demo import Story, show_progress
+from demo import Story, client_of
 from operations.runtime import Stage
 
 Outcome = Literal["pass", "fail", "not known"]
@@ -50,18 +51,6 @@ _SHUT: Final[tuple[tuple[str, str, Mapping[str, Any] | None], ...]] = (
     ("GET", "/docs", None),
 )
 """What must not answer whoever has no key."""
-
-
-class Item(NamedTuple):
-    """One thing that only the real cloud can prove."""
-
-    proves: str
-    command: str
-    """As a person would try it."""
-    prints: str
-    """What that should print."""
-    judge: Callable[["Contact"], tuple[Outcome, str]]
-    """Gives the outcome and what it rests on."""
 
 
 class Contact(Story):
@@ -159,21 +148,17 @@ class Contact(Story):
         return bool(state == wanted)
 
 
-def row(*patterns: str) -> Callable[[Contact], tuple[Outcome, str]]:
-    """Return a judge of the plan's checks whose sentence matches one of these patterns."""
-
-    def judge(contact: Contact) -> tuple[Outcome, str]:
-        checks = contact.answers.get("plan_deployment", {}).get("data", {}).get("checks", ())
-        found = [one for one in checks if any(re.search(p, one["what"]) for p in patterns)]
-        if not found:
-            return "not known", "The plan has no such check."
-        text = "; ".join(f"{c['what']}: {c['outcome']}. {c['detail']}" for c in found)
-        outcomes = {check["outcome"] for check in found}
-        if "fail" in outcomes:
-            return "fail", text
-        return ("pass" if outcomes == {"pass"} else "not known"), text
-
-    return judge
+def planned(contact: Contact, patterns: Sequence[str]) -> tuple[Outcome, str]:
+    """Judge by the plan's checks whose sentence matches one of these patterns."""
+    checks = contact.answers.get("plan_deployment", {}).get("data", {}).get("checks", ())
+    found = [one for one in checks if any(re.search(p, one["what"]) for p in patterns)]
+    if not found:
+        return "not known", "The plan has no such check."
+    text = "; ".join(f"{c['what']}: {c['outcome']}. {c['detail']}" for c in found)
+    outcomes = {check["outcome"] for check in found}
+    if "fail" in outcomes:
+        return "fail", text
+    return ("pass" if outcomes == {"pass"} else "not known"), text
 
 
 def booted(contact: Contact) -> tuple[Outcome, str]:
@@ -237,157 +222,34 @@ def removed(contact: Contact) -> tuple[Outcome, str]:
     return ("pass" if is_gone and halted else "fail"), text
 
 
-_PLAN: Final = f"make plan TARGET=… MODEL={MODEL} MAX_MODEL_LEN=8192 CHECK=1"
-_DEPLOY: Final = f"make deploy TARGET=… MODEL={MODEL} MAX_MODEL_LEN=8192 TTL_MINUTES={TTL_MINUTES}"
-_PERMITTED: Final = Item(
-    "Your login has every permission that the work needs, on the scope where each call is made",
-    _PLAN,
-    "`You may do what a deployment takes: pass`; else the permissions that are missing",
-    row("You may do what", "You may deploy as"),
-)
-_BOOTED: Final = Item(
-    "It boots, and in the time that the plan gave",
-    _DEPLOY,
-    "`ready`, within the plan's range of the cold start",
-    booted,
-)
-_WHOLE: Final = Item(
-    "Tools, structured output and reasoning work, and the printed command works for your login",
-    "make health DEEP=1; make endpoint, and the curl line that it prints",
-    "each part `pass`, or why it was not tested; the command prints the model's name",
-    whole,
-)
-_OBSERVED: Final = Item(
-    "The cloud's log service gives the engine's lines, and the engine its metrics",
-    "make logs; make metrics",
-    "lines of vLLM's boot, newest last; requests, latencies and cache use",
-    observed,
-)
-_GOOGLE: Final = Item(
-    "The project is seen, and its APIs are on",
-    _PLAN,
-    "`The project … is there: pass` and `Its APIs are enabled: pass`",
-    row("^The project .* is there", "^Its APIs"),
-)
+_JUDGES: Final = {judge.__name__: judge for judge in (booted, shut, whole, observed, removed)}
 
-ITEMS: Final[Mapping[str, tuple[Item, ...]]] = {
-    "cloud-run": (
-        _GOOGLE,
-        _PERMITTED,
-        Item(
-            "The login that deploys can also ask",
-            _PLAN,
-            "`You can call what you deploy: pass`, or the command that makes it possible",
-            row("You can call what you deploy"),
-        ),
-        Item(
-            "The quota allows one GPU, or is granted with the first deployment",
-            "make quotas TARGET=…",
-            "a number for the region, or that it was not used here yet",
-            row("The quota allows"),
-        ),
-        Item(
-            "Google would take the service as it is sent, and the image can be pulled",
-            _PLAN,
-            "`Google would take this service: pass` and `The container image is there: pass`",
-            row("Google would take", "The container image"),
-        ),
-        _BOOTED,
-        Item(
-            "Nobody without an ID token and the key gets an answer",
-            "curl -i -X POST URL/invocations",
-            "401, 403 or 404 on every path",
-            shut,
-        ),
-        _WHOLE,
-        _OBSERVED,
-        Item(
-            "It stops, is seen without an instance, and is removed",
-            "make stop; make destroy; make list",
-            "`stopped`, then `gone`, and what stays with its price a month",
-            removed,
-        ),
-    ),
-    "aca": (
-        Item(
-            "The subscription is seen, and its providers are registered or can be",
-            _PLAN,
-            "`The subscription … is there: pass` and `Its providers are registered: pass`",
-            row("^The subscription", "^Its providers"),
-        ),
-        _PERMITTED,
-        Item(
-            "Your policies allow what the app stands on",
-            _PLAN,
-            "`What it stands on is there: pass`, or the policy that refuses it",
-            row("What it stands on", "polic"),
-        ),
-        Item(
-            "The region offers the workload profile, and the quotas allow one",
-            "make quotas TARGET=…",
-            "a number for the profile, and `The quotas allow 1 at once: pass`",
-            row("offers Consumption", "The quotas allow"),
-        ),
-        Item(
-            "The vault answers you, apps may read it, and the image can be pulled",
-            _PLAN,
-            "`The Key Vault … answers you: pass` and `The container image is there: pass`",
-            row("answers you", "read the vault", "The container image"),
-        ),
-        _BOOTED,
-        Item(
-            "Nobody without the key gets an answer, from an address that is let in",
-            "curl -i -X POST URL/invocations",
-            "401, 403 or 404 on every path",
-            shut,
-        ),
-        _WHOLE,
-        _OBSERVED,
-        Item(
-            "It stops, is seen without a replica, and is removed",
-            "make stop; make destroy; make list",
-            "`stopped`, then `gone`, and what stays with its price a month",
-            removed,
-        ),
-    ),
-    "tpu": (
-        _GOOGLE,
-        _PERMITTED,
-        Item(
-            "Your address is known, and the firewall can let it in",
-            _PLAN,
-            "`It is known who may call: pass` with your address",
-            row("It is known who may call", "The network"),
-        ),
-        Item(
-            "A zone has the chip and quota for it",
-            "make zones TARGET=…",
-            "zones with quota; free capacity is known only by asking",
-            row("A place may give"),
-        ),
-        Item(
-            "The image of vLLM for TPUs can be pulled",
-            _PLAN,
-            "`The container image is there: pass`",
-            row("The container image"),
-        ),
-        _BOOTED,
-        Item(
-            "Nobody without the key gets an answer, from an address that is let in",
-            "curl -ik -X POST URL/invocations",
-            "401, 403 or 404 on every path",
-            shut,
-        ),
-        _WHOLE,
-        _OBSERVED,
-        Item(
-            "It is removed: VM, request, firewall rule and key",
-            "make destroy; make list",
-            "`gone`, and no row of list_queued_resources that is yours",
-            removed,
-        ),
-    ),
-}
+
+class Item(Record):
+    """One thing that only the real cloud can prove."""
+
+    proves: str
+    command: str
+    """As a person would try it."""
+    prints: str
+    """What that should print."""
+    checks: tuple[str, ...] = ()
+    """Patterns of the plan's checks that tell it."""
+    judge: Literal["", "booted", "shut", "whole", "observed", "removed"] = ""
+    """Who tells it where no check of the plan does."""
+
+    def outcome(self, contact: Contact) -> tuple[Outcome, str]:
+        """Return the outcome and what it rests on."""
+        return _JUDGES[self.judge](contact) if self.judge else planned(contact, self.checks)
+
+
+def _read() -> dict[str, tuple[Item, ...]]:
+    read = tomllib.loads((ROOT / "first_contact.toml").read_text(encoding="utf-8"))
+    items = {name: Item.model_validate(row) for name, row in read["items"].items()}
+    return {cloud: tuple(items[name] for name in names) for cloud, names in read["clouds"].items()}
+
+
+ITEMS: Final = _read()
 """By the first word of a target's name."""
 
 
@@ -423,7 +285,7 @@ def report(contact: Contact, settings: Settings) -> str:
         "|---|---|---|---|",
     ]
     for number, item in enumerate(items_of(contact.target), 1):
-        outcome, text = item.judge(contact)
+        outcome, text = item.outcome(contact)
         told = " ".join(anonymous(text, settings).replace("|", "/").split())[:900]
         lines.append(f"| {number} | {item.proves} | **{outcome}** | {told} |")
     return "\n".join(lines) + "\n"
@@ -493,15 +355,8 @@ async def first_contact(target: str, *, always: bool) -> int:
     settings, person = Settings(), Person(always=always)
     folder = Stage(settings).folder
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    env = {**inherited_environment(), "TOOLSETS": "all", "CONFIRM": "ask", "VLLM_BASE_URL": ""}
-    server = StdioTransport(
-        sys.executable,
-        [str(ROOT / "server.py")],
-        env=env,
-        keep_alive=False,
-        log_file=folder / "server.log",
-    )
-    client = Client(server, elicitation_handler=person.elicited, progress_handler=show_progress)
+    chosen = {"TOOLSETS": "all", "VLLM_BASE_URL": ""}
+    client = client_of(folder / "server.log", chosen, person.elicited)
     async with client:
         contact = Contact(client, target, is_rehearsal=settings.rehearsal)
         await contact.look()
@@ -524,7 +379,7 @@ async def first_contact(target: str, *, always: bool) -> int:
     file = folder / f"first-contact-{target}-{datetime.now(UTC):%Y%m%d-%H%M%S}.md"
     file.write_text(text, encoding="utf-8")
     print(f"\n{text}\nThe report, without names or secrets: {file}", flush=True)
-    return sum(item.judge(contact)[0] == "fail" for item in items_of(target))
+    return sum(item.outcome(contact)[0] == "fail" for item in items_of(target))
 
 
 def main(arguments: list[str]) -> int:

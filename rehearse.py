@@ -10,12 +10,10 @@ from typing import Any, Final
 import anyio
 import httpx2
 from fastmcp import Client
-from fastmcp.client.transports import StdioTransport
 
 from backends.aca.site import REHEARSED_SUBSCRIPTION
-from core.environment import ROOT, inherited_environment
 from core.settings import AzurePlane, GooglePlane, Settings
-from demo import Story, say_yes, show_progress
+from demo import Story, client_of, say_yes
 from operations.runtime import Stage
 
 _NAME: Final = "rehearsed"
@@ -172,19 +170,10 @@ def _azure(folder: Path, boot_seconds: float | None, policies: dict[str, Any]) -
 async def _rehearse(target: str, words: set[str], boot_seconds: float | None, login: str) -> int:
     engine, is_strict = "ollama" if "ollama" in words else "vllm", _STRICT in words
     policies = of_cloud(_POLICIES, target) if is_strict else {}
-    chosen = {"REHEARSAL": "1", "TOOLSETS": "all", "CONFIRM": "ask", "VLLM_BASE_URL": ""}
-    env = {**inherited_environment(), "VLLM_TARGET": "", **chosen}
-    log = Settings(rehearsal=True)
-    folder = Stage(log).folder
+    folder = Stage(Settings(rehearsal=True)).folder
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    server = StdioTransport(
-        sys.executable,
-        [str(ROOT / "server.py")],
-        env=env,
-        keep_alive=False,
-        log_file=folder / "server.log",
-    )
-    client = Client(server, elicitation_handler=say_yes, progress_handler=show_progress)
+    chosen = {"REHEARSAL": "1", "TOOLSETS": "all", "VLLM_TARGET": "", "VLLM_BASE_URL": ""}
+    client = client_of(folder / "server.log", chosen, say_yes)
     refusals = {*([_FORBIDDEN] if is_strict else []), *_NO_TOKEN.get(login, ())}
     story = Rehearsal(client, target, engine, refusals)
     async with client:

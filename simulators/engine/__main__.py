@@ -17,23 +17,15 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
-from simulators.engine.answers import VERSION, Served
-from simulators.engine.app import make_app
-from simulators.engine.boot import boot_of, complain, log
+from core.records import KvPlan
+from simulators.engine.app import Sabotage, make_app
+from simulators.engine.boot import VERSION, boot_of, complain, log
 from simulators.engine.engine import Engine, Voice
-from simulators.engine.errors import Sabotage
-from simulators.engine.flags import (
-    BootError,
-    Environment,
-    Failure,
-    Knobs,
-    non_default,
-    parse,
-    read_failure,
-)
-from simulators.engine.metrics import EngineMetrics, cache_config, stats_logger
-from simulators.engine.model import Tokenizer, load_model
-from simulators.engine.room import CachePlan, Room, room_of
+from simulators.engine.flags import BootError, Failure, Knobs, non_default, parse, read_failure
+from simulators.engine.metrics import EngineMetrics, averages, cache_config
+from simulators.engine.model import Tokenizer
+from simulators.engine.requests import Served
+from simulators.engine.room import Room, room_of
 from simulators.engine.scheduler import Limits, Scheduler
 
 _SAMPLING: Final = (
@@ -72,24 +64,23 @@ class _Quiet(logging.Filter):
 def _bind(flags: Namespace) -> socket.socket:
     """Take the port or the socket before the boot, as vLLM does; nobody listens on it yet."""
     if flags.uds:
-        return _bound(socket.socket(socket.AF_UNIX), flags.uds)
-    host = flags.host or "0.0.0.0"  # noqa: S104  vLLM's default
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With the protocol named asyncio writes at once; else Nagle holds each stream for 40 ms.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    return _bound(listener, (host, flags.port))
-
-
-def _bound(listener: socket.socket, address: str | tuple[str, int]) -> socket.socket:
+        listener, where = socket.socket(socket.AF_UNIX), flags.uds
+    else:
+        # With the protocol named asyncio writes at once; else Nagle holds each stream for 40 ms.
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        where = (flags.host or "0.0.0.0", flags.port)  # noqa: S104  vLLM's default
     try:
-        listener.bind(address)
+        listener.bind(where)
     except OSError as error:
         listener.close()
-        raise BootError(
-            f"OSError: [Errno {error.errno}] {os.strerror(error.errno or 0)}"
-        ) from error
+        raise BootError(_in_words(error)) from error
     return listener
+
+
+def _in_words(error: OSError) -> str:
+    name = type(error).__name__ if isinstance(error, FileNotFoundError) else "OSError"
+    return f"{name}: [Errno {error.errno}] {os.strerror(error.errno or 0)}"
 
 
 def _address(flags: Namespace, listener: socket.socket) -> str:
@@ -100,10 +91,10 @@ def _address(flags: Namespace, listener: socket.socket) -> str:
     return f"{scheme}://{host}:{port}"
 
 
-def _tell_sampling(folder: Path | None) -> None:
+def _tell_sampling(folder: Path) -> None:
     """Say what the model sets in place of vLLM's defaults. source: vllm/config/model.py, 0.32."""
-    path = folder / "generation_config.json" if folder else None
-    config = json.loads(path.read_text("utf-8")) if path and path.is_file() else {}
+    path = folder / "generation_config.json"
+    config = json.loads(path.read_text("utf-8")) if path.is_file() else {}
     told = {name: config[name] for name in _SAMPLING if config.get(name) is not None}
     if told:
         said = (
@@ -115,53 +106,42 @@ def _tell_sampling(folder: Path | None) -> None:
 
 
 def assemble(
-    flags: Namespace, room: Room, cache: CachePlan, knobs: Knobs, failure: Failure, *, key: str = ""
+    flags: Namespace, room: Room, kv: KvPlan, failure: Failure
 ) -> tuple[Starlette, Engine]:
     """Return the web server and the engine behind it."""
-    setup, names = room.setup, tuple(flags.served_model_name or [room.setup.model.name])
-    tools = bool(flags.tool_call_parser)
-    metrics = EngineMetrics(
-        names[0],
-        max_model_len=cache.max_model_len,
-        cache_config=cache_config(flags, setup, cache),
-        tool_parser=tools and bool(flags.enable_auto_tool_choice),
-    )
+    names, plan, knobs = tuple(flags.served_model_name or [flags.model]), room.plan, room.knobs
     limits = Limits(
-        block_size=setup.block_size,
-        num_blocks=cache.scheduler_blocks(setup.block_size),
-        max_num_seqs=setup.max_num_seqs,
-        max_num_batched_tokens=setup.max_num_batched_tokens,
+        block_size=kv.block_size,
+        # As many blocks of one full-attention group as hold what was planned.
+        num_blocks=max(kv.kv_tokens // kv.block_size, -(-plan.max_model_len // kv.block_size)),
+        max_num_seqs=plan.max_num_seqs,
+        max_num_batched_tokens=plan.max_num_batched_tokens,
         prefix_caching=bool(flags.enable_prefix_caching),
-        chunked_prefill=bool(flags.enable_chunked_prefill),
     )
+    tokenizer = Tokenizer(room.shape.vocab_size or 0)
     engine = Engine(
         Scheduler(limits),
         room.device(),
-        Tokenizer(setup.model.vocab_size),
-        observer=metrics,
-        eos=setup.model.eos_tokens,
+        tokenizer,
+        metrics=EngineMetrics(names[0], cache_config(flags, kv)),
         voice=Voice(seed=knobs.seed, reply=knobs.reply, mean_tokens=knobs.output_tokens),
     )
     served = Served(
         names=names,
-        root=setup.model.name,
-        max_model_len=cache.max_model_len,
-        vocab_size=setup.model.vocab_size,
-        engine=engine,
-        metrics=metrics,
-        multimodal=setup.model.multimodal,
+        root=flags.model,
+        max_model_len=plan.max_model_len,
+        tokenizer=tokenizer,
+        multimodal=room.shape.vision,
         reasoning_parser=bool(flags.reasoning_parser),
-        tool_parser=tools,
+        tool_parser=bool(flags.tool_call_parser),
         auto_tools=bool(flags.enable_auto_tool_choice),
-        cache_details=bool(flags.enable_prompt_tokens_details),
     )
-    averages = stats_logger(engine.scheduler, metrics)
     app = make_app(
+        engine,
         served,
-        keys=[*(flags.api_key or ())] or ([key] if key else []),
-        origins=flags.allowed_origins or (),
+        keys=flags.api_key or ([knobs.api_key] if knobs.api_key else []),
         around=[Middleware(Sabotage, failure, knobs.slow_health_seconds)] if failure.mode else [],
-        beside=[] if flags.disable_log_stats else [averages],
+        beside=[] if flags.disable_log_stats else [averages(engine.scheduler, engine.metrics)],
     )
     return app, engine
 
@@ -169,15 +149,13 @@ def assemble(
 async def _serve(flags: Namespace, knobs: Knobs, failure: Failure) -> None:
     log("APIServer", "api_utils.py:347", f"version {VERSION}\nmodel   {flags.model}")
     log("APIServer", "api_utils.py:286", f"non-default args: {non_default(flags)}")
-    environment = Environment()
     with _bind(flags) as listener:
-        room = room_of(flags, load_model(flags.model), knobs, environment)
-        cache = await boot_of(room, flags, knobs, failure).run()
-        _tell_sampling(room.setup.model.folder)
-        key = environment.vllm_api_key or ""
-        app, engine = assemble(flags, room, cache, knobs, failure, key=key)
+        room = room_of(flags, knobs)
+        kv = await boot_of(room, flags, failure).run()
+        _tell_sampling(Path(flags.model))
+        app, engine = assemble(flags, room, kv, failure)
         log("APIServer", "entry.py:140", f"Starting vLLM server on {_address(flags, listener)}")
-        config = _loaded(_config(flags, app))
+        config = _config(flags, app)
         # uvicorn raises the signal again when it has stopped; vLLM leaves with status 0.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
@@ -193,24 +171,16 @@ def _config(flags: Namespace, app: Starlette) -> uvicorn.Config:
         lifespan="on",
         ssl_keyfile=flags.ssl_keyfile,
         ssl_certfile=flags.ssl_certfile,
-        ssl_ca_certs=flags.ssl_ca_certs,
-        ssl_cert_reqs=flags.ssl_cert_reqs or ssl.CERT_NONE,
     )
     if flags.disable_access_log_for_endpoints:
         quiet = _Quiet(flags.disable_access_log_for_endpoints.split(","))
         logging.getLogger("uvicorn.access").addFilter(quiet)
-    return config
-
-
-def _loaded(config: uvicorn.Config) -> uvicorn.Config:
-    """Read key and certificate, after the whole boot, as vLLM does."""
     try:
-        config.load()
+        config.load()  # key and certificate after the whole boot, as vLLM does
     except ssl.SSLError as error:
         raise BootError(f"ssl.SSLError: {error}") from error
     except OSError as error:
-        said = f"[Errno {error.errno}] {os.strerror(error.errno or 0)}"
-        raise BootError(f"{type(error).__name__}: {said}") from error
+        raise BootError(_in_words(error)) from error
     return config
 
 

@@ -1,121 +1,75 @@
-"""The routes of vLLM 0.32's web server that an operator uses."""
+"""The routes of vLLM 0.32's web server that somebody here uses, and ways to fail while serving."""
 
-import json
+import hmac
+import os
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
-from typing import Any, Final, TypeVar
+from contextlib import asynccontextmanager
+from typing import Any, Final
 
 import anyio
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import BaseModel, ValidationError
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Match, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from simulators.engine.answers import (
-    VERSION,
-    Job,
-    Served,
-    chat_events,
-    chat_job,
-    completion_events,
-    completion_job,
-    whole,
-)
+from simulators.engine.answers import cards, events, whole
+from simulators.engine.boot import VERSION, log
 from simulators.engine.engine import Delta, Engine
-from simulators.engine.errors import (
-    CountRequests,
-    RequireKey,
-    WireError,
-    not_simulated,
-    unreadable,
-)
-from simulators.engine.model import decode
+from simulators.engine.flags import Failure
+from simulators.engine.metrics import EngineMetrics
 from simulators.engine.requests import (
     ChatRequest,
     CompletionRequest,
-    DetokenizeRequest,
+    Job,
+    Served,
     TokenizeRequest,
+    WireError,
+    chat_job,
+    completion_job,
+    not_simulated,
+    read,
 )
 
-NOT_SIMULATED: Final[tuple[tuple[str, list[str]], ...]] = (
-    ("/v1/chat/completions/batch", ["POST"]),
-    ("/v1/responses", ["POST"]),
-    ("/v1/responses/{response_id}", ["GET"]),
-    ("/v1/responses/{response_id}/cancel", ["POST"]),
-    ("/v1/messages", ["POST"]),
-    ("/v1/messages/count_tokens", ["POST"]),
-    ("/v1/systemone", ["POST"]),
-    ("/generative_scoring", ["POST"]),
-    ("/scale_elastic_ep", ["POST"]),
+NOT_SIMULATED: Final = (
+    *("/invocations", "/generative_scoring", "/detokenize", "/load", "/scale_elastic_ep"),
+    *("/is_scaling_elastic_ep", "/kv_event_sources", "/docs", "/redoc", "/openapi.json"),
+    *("/v1/responses", "/v1/messages", "/v1/messages/count_tokens"),
+    *("/v1/chat/completions/batch", "/v1/systemone"),
 )
 """Routes of vLLM that answer 501 here, so that nobody takes a rehearsal's 404 for vLLM's."""
 Work = Callable[[], Coroutine[Any, Any, None]]
-_Body = TypeVar("_Body", bound=BaseModel)
-
-
-def _require_json(request: Request) -> None:
-    media_type = request.headers.get("content-type", "").lower().partition(";")[0]
-    if media_type != "application/json":
-        raise unreadable(["Unsupported Media Type: Only 'application/json' is allowed"])
-
-
-async def _read(request: Request, kind: type[_Body]) -> _Body:
-    """Read a body as FastAPI does, and refuse it in its words."""
-    _require_json(request)
-    try:
-        data = json.loads(await request.body() or b"null")
-    except json.JSONDecodeError as error:
-        found = {"type": "json_invalid", "loc": ("body", error.pos), "msg": "JSON decode error"}
-        raise unreadable([{**found, "input": {}, "ctx": {"error": error.msg}}]) from error
-    if data is None:
-        missing = {"type": "missing", "loc": ("body",), "msg": "Field required", "input": None}
-        raise unreadable([missing])
-    try:
-        return kind.model_validate(data)
-    except ValidationError as error:
-        if isinstance(data, dict):
-            every = error.errors(include_url=False)
-            raise unreadable([{**one, "loc": ("body", *one["loc"])} for one in every]) from error
-        message = "Input should be a valid dictionary or object to extract fields from"
-        kind_of = "model_attributes_type"
-        raise unreadable(
-            [{"type": kind_of, "loc": ("body",), "msg": message, "input": data}]
-        ) from (error)
 
 
 class _Answer(Response):
     """Runs a job while the client is there; its leaving aborts the job."""
 
-    def __init__(self, engine: Engine, job: Job) -> None:
+    def __init__(self, engine: Engine, served: Served, job: Job) -> None:
         self.background = None
         self._engine = engine
+        self._served = served
         self._job = job
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        job = self._job
-        with self._engine.generate(job.asks) as chorus:
-            if job.request.stream:
-                chat = isinstance(job.request, ChatRequest)
-                events = (chat_events if chat else completion_events)(job, chorus)
-                reply: Response = StreamingResponse(events, media_type="text/event-stream")
+        with self._engine.generate(self._job.ask) as generation:
+            if self._job.request.stream:
+                stream = events(self._served, self._job, generation)
+                reply: Response = StreamingResponse(stream, media_type="text/event-stream")
             else:
-                deltas = await _unless_gone(receive, chorus.collect)
-                if deltas is None:
+                said = await _unless_gone(receive, generation.collect)
+                if said is None:
                     return
-                reply = JSONResponse(whole(job, chorus, deltas))
+                reply = JSONResponse(whole(self._served, self._job, generation, said))
             await reply(scope, receive, send)
 
 
-async def _unless_gone(
-    receive: Receive, work: Callable[[], Awaitable[list[Delta]]]
-) -> list[Delta] | None:
-    done: list[Delta] | None = None
+async def _unless_gone(receive: Receive, work: Callable[[], Awaitable[Delta]]) -> Delta | None:
+    done: Delta | None = None
     async with anyio.create_task_group() as tasks:
 
         async def watch() -> None:
@@ -129,139 +83,173 @@ async def _unless_gone(
     return done
 
 
-class _Routes:
-    """One method per route."""
-
-    def __init__(self, served: Served) -> None:
-        self._served = served
-
-    async def alive(self, _: Request) -> Response:
+def _routes(engine: Engine, served: Served) -> list[Route]:
+    async def alive(_: Request) -> Response:
         return Response()
 
-    async def version(self, _: Request) -> Response:
+    async def version(_: Request) -> Response:
         return JSONResponse({"version": VERSION})
 
-    async def nothing(self, _: Request) -> Response:
-        return JSONResponse({})
+    async def models(_: Request) -> Response:
+        return JSONResponse({"object": "list", "data": cards(served)})
 
-    async def not_scaling(self, _: Request) -> Response:
-        return JSONResponse({"is_scaling_elastic_ep": False})
-
-    async def load(self, _: Request) -> Response:
-        return JSONResponse({"server_load": 0})
-
-    async def models(self, _: Request) -> Response:
-        return JSONResponse({"object": "list", "data": self._served.cards()})
-
-    async def metrics(self, _: Request) -> Response:
-        self._served.metrics.look(self._served.engine.scheduler)
-        page = generate_latest(self._served.metrics.registry)
+    async def metrics(_: Request) -> Response:
+        page = engine.metrics.page(engine.scheduler)
         return Response(page, headers={"content-type": CONTENT_TYPE_LATEST})
 
-    async def completions(self, request: Request) -> Response:
-        body = await _read(request, CompletionRequest)
-        job = completion_job(self._served, body, request.headers.get("x-request-id"))
-        return _Answer(self._served.engine, job)
+    async def completions(request: Request) -> Response:
+        body = read(await request.body(), CompletionRequest)
+        return _Answer(engine, served, completion_job(served, body))
 
-    async def chat(self, request: Request) -> Response:
-        body = await _read(request, ChatRequest)
-        job = chat_job(self._served, body, request.headers.get("x-request-id"))
-        return _Answer(self._served.engine, job)
+    async def chat(request: Request) -> Response:
+        body = read(await request.body(), ChatRequest)
+        return _Answer(engine, served, chat_job(served, body))
 
-    async def invocations(self, request: Request) -> Response:
-        """Answer a chat or a completion of the base model, whatever `model` says; asks for no key.
-
-        source: model-hosting-container-standards as vllm 0.32.0 uses it, asked 2026-11-23.
-        """
-        _require_json(request)
-        try:
-            body = json.loads(await request.body())
-        except json.JSONDecodeError as error:
-            raise WireError(f"JSON decode error: {error}", kind="Bad Request") from error
-        body = {**body, "model": None} if isinstance(body, dict) else body
-        with suppress(ValidationError):
-            chat = chat_job(self._served, ChatRequest.model_validate(body), None)
-            return _Answer(self._served.engine, chat)
-        with suppress(ValidationError):
-            job = completion_job(self._served, CompletionRequest.model_validate(body), None)
-            return _Answer(self._served.engine, job)
-        raise WireError(
-            "Cannot find suitable handler for request. Expected one of: "
-            "['ChatCompletionRequest', 'CompletionRequest']"
-        )
-
-    async def tokenize(self, request: Request) -> Response:
-        asked = await _read(request, TokenizeRequest)
-        served, tokenizer = self._served, self._served.engine.tokenizer
+    async def tokenize(request: Request) -> Response:
+        asked = read(await request.body(), TokenizeRequest)
         served.check_name(asked.model)
-        text = asked.prompt
-        if text is None:
-            text = served.render(asked.messages or [], open_turn=asked.add_generation_prompt)
-        tokens = tokenizer.encode(text)
-        texts = [decode(tokenizer, [token]) for token in tokens]
-        return JSONResponse(
-            {
-                "count": len(tokens),
-                "max_model_len": served.max_model_len,
-                "tokens": tokens,
-                "token_strs": texts if asked.return_token_strs else None,
-            }
-        )
+        text = served.render(asked.messages) if asked.prompt is None else asked.prompt
+        tokens = served.tokenizer.encode(text)
+        count = {"count": len(tokens), "max_model_len": served.max_model_len}
+        return JSONResponse({**count, "tokens": tokens})
 
-    async def detokenize(self, request: Request) -> Response:
-        asked = await _read(request, DetokenizeRequest)
-        self._served.check_name(asked.model)
-        return JSONResponse({"prompt": decode(self._served.engine.tokenizer, asked.tokens)})
+    async def unknown(request: Request) -> Response:
+        raise not_simulated(request.scope["path"])
 
-    def table(self) -> list[Route]:
-        routes = [
-            Route("/health", self.alive, methods=["GET"]),
-            Route("/ping", self.alive, methods=["GET", "POST"]),
-            Route("/version", self.version, methods=["GET"]),
-            Route("/load", self.load, methods=["GET"]),
-            Route("/metrics", self.metrics, methods=["GET"]),
-            Route("/v1/models", self.models, methods=["GET"]),
-            Route("/v1/completions", self.completions, methods=["POST"]),
-            Route("/v1/chat/completions", self.chat, methods=["POST"]),
-            Route("/tokenize", self.tokenize, methods=["POST"]),
-            Route("/detokenize", self.detokenize, methods=["POST"]),
-            Route("/invocations", self.invocations, methods=["POST"]),
-            Route("/kv_event_sources", self.nothing, methods=["GET"]),
-            Route("/is_scaling_elastic_ep", self.not_scaling, methods=["POST"]),
-            *(Route(path, _no_such_route, methods=methods) for path, methods in NOT_SIMULATED),
-        ]
-        for route in routes:
-            # FastAPI, unlike Starlette, does not answer HEAD for every GET.
-            (route.methods or set()).discard("HEAD")
-        return [*routes, *_pages(routes)]
+    return [
+        Route("/health", alive, methods=["GET"]),
+        Route("/ping", alive, methods=["GET", "POST"]),
+        Route("/version", version, methods=["GET"]),
+        Route("/metrics", metrics, methods=["GET"]),
+        Route("/v1/models", models, methods=["GET"]),
+        Route("/v1/completions", completions, methods=["POST"]),
+        Route("/v1/chat/completions", chat, methods=["POST"]),
+        Route("/tokenize", tokenize, methods=["POST"]),
+        *(Route(path, unknown, methods=["GET", "POST"]) for path in NOT_SIMULATED),
+    ]
 
 
-async def _no_such_route(request: Request) -> Response:
-    raise not_simulated(request.scope["path"])
+_GUARDED: Final = ("/v1", "/v2", "/inference", "/cohere")
+"""source: vllm 0.32.0; everything else is open, `/metrics` and `/tokenize` too."""
+_NOT_COUNTED: Final = ("/metrics", "/health", "/ping", "/version")
 
 
-def _pages(routes: Sequence[Route]) -> list[Route]:
-    """Return the pages that FastAPI makes of the routes; as in vLLM no key guards them."""
-    paths: dict[str, dict[str, Any]] = {}
-    for route in routes:
-        for method in route.methods or ():
-            answer = {"responses": {"200": {"description": "Successful Response"}}}
-            paths.setdefault(route.path, {})[method.lower()] = answer
-    info = {"title": "FastAPI", "version": "0.1.0"}
+class RequireKey:
+    """401 for guarded paths without one of the keys."""
 
-    async def document(_: Request) -> Response:
-        return JSONResponse({"openapi": "3.1.0", "info": info, "paths": paths})
+    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
+        self.app = app
+        self._keys = [key.encode() for key in keys]
 
-    async def page(_: Request) -> Response:
-        return HTMLResponse("<title>FastAPI</title><p>The routes are in /openapi.json.")
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        guarded = scope["type"] == "http" and scope["path"].startswith(_GUARDED)
+        if guarded and not self._knows(Headers(scope=scope)):
+            refusal = JSONResponse({"error": "Unauthorized"}, 401)
+            await refusal(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
 
-    pages = {"/openapi.json": document, "/docs": page, "/redoc": page}
-    return [Route(path, endpoint, methods=["GET"]) for path, endpoint in pages.items()]
+    def _knows(self, headers: Headers) -> bool:
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        matches = [hmac.compare_digest(given.encode(), key) for key in self._keys]
+        return scheme.lower() == "bearer" and any(matches)
+
+
+class CountRequests:
+    """`http_requests_total`."""
+
+    def __init__(self, app: ASGIApp, metrics: EngineMetrics, routes: Sequence[Route]) -> None:
+        self.app = app
+        self._metrics = metrics
+        self._routes = routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in _NOT_COUNTED:
+            await self.app(scope, receive, send)
+            return
+        status = 500
+
+        async def watch(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        try:
+            await self.app(scope, receive, watch)
+        finally:
+            full = (one.path for one in self._routes if one.matches(scope)[0] is Match.FULL)
+            self._metrics.count_http(next(full, "none"), scope["method"], status)
+
+
+_HALF_OF_A_STREAM: Final = 3
+"""Events that get through before the connection breaks."""
+
+
+class BrokenStreamError(RuntimeError):
+    """Raised on purpose: the web server then closes the connection in the middle of a chunk."""
+
+
+class Sabotage:
+    """Stands around the application and lets requests fail as asked for."""
+
+    def __init__(self, app: ASGIApp, failure: Failure, slow_health_seconds: float) -> None:
+        self.app = app
+        self._failure = failure
+        self._slow = slow_health_seconds
+        self._served = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path, mode = scope.get("path", ""), self._failure.mode
+        if path == "/health" and mode == "slow-health":
+            await anyio.sleep(self._slow)
+        if path == "/health" and mode == "unhealthy":
+            await Response(status_code=503)(scope, receive, send)
+        elif not path.startswith("/v1/"):
+            await self.app(scope, receive, send)
+        elif mode == "http-500":
+            said = "EngineCore encountered an issue. See stack trace (above) for the root cause."
+            died = WireError(said, kind="InternalServerError", code=500)
+            await JSONResponse(died.body, died.code)(scope, receive, send)
+        elif mode == "bad-json":
+            reply = Response('{"id": "cmpl-', media_type="application/json")
+            await reply(scope, receive, send)
+        elif mode == "broken-stream":
+            await self.app(scope, receive, _breaking(send))
+        else:
+            await self.app(scope, receive, send)
+            self._served += 1
+            if mode in {"crash-after", "kill-after"} and self._served >= self._failure.count:
+                _die(mode)
+
+
+def _breaking(send: Send) -> Send:
+    """Passes on some events, then half of one."""
+    passed = 0
+
+    async def send_half(message: Message) -> None:
+        nonlocal passed
+        body = message.get("body", b"")
+        passed += bool(body)
+        streams = message.get("more_body", False)
+        if body and (passed > _HALF_OF_A_STREAM or not streams):
+            await send({**message, "body": body[: len(body) // 2], "more_body": True})
+            raise BrokenStreamError("The stream was cut on purpose.")
+        await send(message)
+
+    return send_half
+
+
+def _die(mode: str) -> None:
+    if mode == "kill-after":
+        os.kill(os.getpid(), signal.SIGKILL)
+    log("EngineCore", "core.py:1519", "EngineCore encountered a fatal error.", "ERROR")
+    log("APIServer", "async_llm.py:701", "AsyncLLM output_handler failed.", "ERROR")
+    os._exit(1)
 
 
 async def _refused(_: Request, error: Exception) -> Response:
     assert isinstance(error, WireError)
-    return error.response()
+    return JSONResponse(error.body, error.code)
 
 
 async def _no_route(_: Request, error: Exception) -> Response:
@@ -270,21 +258,20 @@ async def _no_route(_: Request, error: Exception) -> Response:
 
 
 def make_app(
+    engine: Engine,
     served: Served,
     *,
     keys: Sequence[str] = (),
-    origins: Sequence[str] = (),
     around: Sequence[Middleware] = (),
     beside: Sequence[Work] = (),
 ) -> Starlette:
     """Return the web server; its lifespan runs the engine and what works beside it."""
-    routes = _Routes(served).table()
+    routes = _routes(engine, served)
 
     @asynccontextmanager
     async def run_engine(_: Starlette) -> AsyncIterator[None]:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(served.engine.run)
-            for work in beside:
+            for work in (engine.run, *beside):
                 tasks.start_soon(work)
             yield
             tasks.cancel_scope.cancel()
@@ -292,8 +279,7 @@ def make_app(
     middleware = [
         *around,
         *([Middleware(RequireKey, keys)] if keys else []),
-        Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"]),
-        Middleware(CountRequests, served.metrics, routes),
+        Middleware(CountRequests, engine.metrics, routes),
     ]
     handlers: dict[Any, Any] = {WireError: _refused, HTTPException: _no_route}
     return Starlette(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final, Literal, NoReturn, get_args
+from typing import Any, Final, Literal, NoReturn
 
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -31,9 +31,6 @@ class BootError(Exception):
 Phase = Literal[
     "config", "engine", "loading", "compiling", "profiling", "kv-cache", "graphs", "serving"
 ]
-PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
-"""In the order of a boot; `serving` is the moment before the port listens."""
-
 SHARE_OF_BOOT: Final[dict[Phase, float]] = {
     "config": 0.10,
     "engine": 0.10,
@@ -44,7 +41,8 @@ SHARE_OF_BOOT: Final[dict[Phase, float]] = {
     "graphs": 0.10,
     "serving": 0.05,
 }
-"""Roughly how a warm boot of a 12B model on an L4 divides its time."""
+"""Roughly how a warm boot of a 12B model on an L4 divides its time; in the order of a boot, whose
+`serving` is the moment before the port listens."""
 
 
 _QUICK_PACE: Final = 0.05
@@ -87,6 +85,8 @@ class Knobs(BaseSettings):
     """What is free of it when the engine starts; left out, all of it."""
     slow_health_seconds: float = Field(default=30.0, ge=0)
     """How long `/health` takes in the failure mode `slow-health`."""
+    api_key: str = Field(default="", validation_alias="VLLM_API_KEY")
+    """Taken where `--api-key` is not given, as by the real engine."""
 
     @field_validator("boot_phases")
     @classmethod
@@ -113,17 +113,6 @@ class Knobs(BaseSettings):
     def seconds_of(self, phase: Phase) -> float:
         """How long this phase of the boot takes."""
         return self.boot_phases.get(phase, self.boot_seconds * SHARE_OF_BOOT[phase])
-
-
-class Environment(BaseSettings):
-    """The variables of the real engine that the simulated one honours."""
-
-    model_config = SettingsConfigDict(frozen=True, use_attribute_docstrings=True)
-
-    vllm_api_key: str | None = None
-    """Taken where `--api-key` is not given."""
-    vllm_allow_long_max_model_len: bool = False
-    """Lets `--max-model-len` exceed what the model was trained for."""
 
 
 _DECIMAL: Final = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -306,7 +295,7 @@ def read_failure(text: str) -> Failure:
 
 
 def _phase(name: str) -> Phase:
-    for phase in PHASES:
+    for phase in SHARE_OF_BOOT:
         if phase == name:
             return phase
-    raise ValueError(f"No phase {name!r}. There are: {', '.join(PHASES)}.")
+    raise ValueError(f"No phase {name!r}. There are: {', '.join(SHARE_OF_BOOT)}.")

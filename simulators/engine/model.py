@@ -1,80 +1,48 @@
-"""The model: its configuration and its tokenizer."""
+"""The model: its shape and its tokenizer."""
 
-import json
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from planner import catalog
+from core.records import ModelShape
+from planner.model import read_model
 from simulators.engine.flags import BootError
 
 GIB: Final = 2**30
-BUILT_IN: Final = "google/gemma-4-E4B-it"
-"""Stands for every name without a folder that the planner does not know."""
+_BUILT_IN: Final = "google/gemma-4-E4B-it"
 _REPO_ID: Final = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
-    """The facts of one model."""
+def load_model(name: str) -> ModelShape:
+    """Read the folder of that name, or what the planner knows by it; that may be nothing.
 
-    name: str
-    folder: Path | None
-    architecture: str
-    dtype: str
-    vocab_size: int
-    max_position_embeddings: int
-    max_length_key: str
-    eos_tokens: frozenset[int]
-    multimodal: bool
-    weights_gib: float
-    """Of the folder's files; 0 without one."""
-
-
-def load_model(name: str) -> Model:
-    """Read the folder of that name; another name stands for a known model."""
+    Raises:
+        BootError: It is neither a model's folder nor a name.
+    """
     folder = Path(name)
     if folder.is_dir():
-        path = folder / "config.json"
-        if not path.is_file():
+        if not (folder / "config.json").is_file():
             raise BootError(
                 f"ValueError: Invalid repository ID or local directory specified: '{name}'.\n"
                 "Please verify the following requirements:\n"
                 "1. Provide a valid Hugging Face repository ID.\n"
-                "2. Specify a local directory that contains a recognized configuration file.\n"
-                "   - For Hugging Face models: ensure the presence of a 'config.json'.\n"
-                "   - For Mistral models: ensure the presence of a 'params.json'."
+                "2. Specify a local directory that contains a recognized configuration file."
             )
-        return _read(name, folder, json.loads(path.read_text(encoding="utf-8")))
+        return read_model(str(folder.resolve())).model_copy(update={"model": name})
     if not _REPO_ID.fullmatch(name):
         raise BootError(
             "huggingface_hub.errors.HFValidationError: Repo id must be in the form 'repo_name' or "
             f"'namespace/repo_name': '{name}'. Use `repo_type` argument if needed."
         )
-    entry = catalog.find(name) or catalog.find(BUILT_IN)
-    assert entry
-    return _read(name, None, entry.config)
+    return read_model(name).model_copy(update={"model": name})
 
 
-def _read(name: str, folder: Path | None, config: dict[str, Any]) -> Model:
-    text = {**config, **config.get("text_config", {})}
-    key = next((k for k in ("max_position_embeddings", "n_positions") if text.get(k)), "none")
-    eos = text.get("eos_token_id", 1)
-    weights = folder.glob("*.safetensors") if folder else ()
-    return Model(
-        name=name,
-        folder=folder,
-        architecture=(config.get("architectures") or ["UnknownForCausalLM"])[0],
-        dtype=str(text.get("dtype") or text.get("torch_dtype") or "bfloat16"),
-        vocab_size=text.get("vocab_size", 32000),
-        max_position_embeddings=text.get(key, 2048),
-        max_length_key=key,
-        eos_tokens=frozenset(eos if isinstance(eos, list) else [eos]),
-        multimodal=any(part in config for part in ("vision_config", "audio_config")),
-        weights_gib=sum(file.stat().st_size for file in weights) / GIB,
-    )
+def stand_in(shape: ModelShape) -> ModelShape:
+    """Return the model that is played for one of which nobody can plan the memory."""
+    own = ("model", "architecture", "dtype", "vocab_size", "max_position_embeddings", "vision")
+    said = {name: value for name in own if (value := getattr(shape, name)) is not None}
+    return read_model(_BUILT_IN).model_copy(update=said)
 
 
 SPECIAL: Final = ("<pad>", "<eos>", "<bos>", "<unk>", "<|turn>", "<turn|>")
@@ -88,7 +56,7 @@ class Tokenizer:
     def __init__(self, vocab_size: int) -> None:
         self.vocab_size = max(vocab_size, len(SPECIAL) + 256)
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str) -> Sequence[int]:
         """Return the ids of a text; special tokens written in it count as themselves."""
         tokens: list[int] = []
         for piece in _SPECIAL_OR_NOT.split(text):
@@ -104,8 +72,3 @@ class Tokenizer:
         if byte < 0 or token >= self.vocab_size:
             return b""
         return bytes([byte]) if byte < 256 else f" w{token}".encode()
-
-
-def decode(tokenizer: Tokenizer, tokens: Iterable[int]) -> str:
-    """Return the text of some tokens, without special ones."""
-    return b"".join(map(tokenizer.bytes_of, tokens)).decode(errors="replace")

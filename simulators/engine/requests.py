@@ -1,19 +1,51 @@
-"""What clients may ask for, and what is refused of it, in vLLM's order and words."""
+"""What clients may ask for, what is refused of it in vLLM's words, and what it comes to."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from simulators.engine.errors import WireError, invalid, not_simulated
+from simulators.engine.engine import Ask
+from simulators.engine.model import Tokenizer
 
-MOST_STOPS: Final = 4
-Tokens = list[Annotated[int, Field(ge=0)]]
+
+class WireError(Exception):
+    """A request that is answered with vLLM's error object."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str = "BadRequestError",
+        code: int = 400,
+        param: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        said = {"message": message, "type": kind, "param": param, "code": code}
+        self.body: Final = {"error": said}
+
+
+def invalid(message: str, param: str, value: object = None) -> WireError:
+    """Name the parameter in the message, as vLLM does."""
+    named = f"parameter={param}" + ("" if value is None else f", value={value}")
+    return WireError(f"{message} ({named})", param=param)
+
+
+def not_simulated(what: str) -> WireError:
+    """Say what vLLM takes and the simulated engine does not."""
+    return WireError(
+        f"vLLM takes {what}; the simulated engine does not.", kind="NotImplementedError", code=501
+    )
+
+
 NOT_SIMULATED: Final = (
     "allowed_token_ids", "bad_words", "echo", "logit_bias", "logprob_token_ids", "logprobs",
-    "prompt_embeds", "prompt_logprobs", "repetition_detection", "structural_tag", "suffix",
-    "thinking_token_budget", "top_logprobs", "truncate_prompt_tokens", "use_beam_search",
+    "prompt_embeds", "prompt_logprobs", "repetition_detection", "return_token_ids", "stop",
+    "stop_token_ids", "structural_tag", "structured_outputs", "suffix", "thinking_token_budget",
+    "top_logprobs", "truncate_prompt_tokens", "use_beam_search",
 )  # fmt: skip
 """Fields that vLLM honours: here they are refused, so that nobody takes silence for an answer."""
 
@@ -33,40 +65,25 @@ class Sampling(BaseModel):
     model: str | None = None
     n: int | None = 1
     seed: int | None = None
-    stop: str | Annotated[list[str], Field(max_length=MOST_STOPS)] | None = []
-    stop_token_ids: list[int] | None = []
-    include_stop_str_in_output: bool = False
+    max_tokens: int | None = None
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     temperature: float | None = None
     top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repetition_penalty: float | None = None
     ignore_eos: bool = False
     min_tokens: int = 0
-    return_token_ids: bool | None = None
     response_format: dict[str, Any] | None = None
-    structured_outputs: dict[str, Any] | None = None
 
     @model_validator(mode="before")
     @classmethod
-    def _parts_agree(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        for name in NOT_SIMULATED:
-            if data.get(name):
-                raise not_simulated(name)
-        if data.get("stream_options") and not data.get("stream"):
-            message = "Stream options can only be defined when `stream=True`."
-            raise invalid(message, "stream_options")
+    def _is_simulated(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            for name in NOT_SIMULATED:
+                if data.get(name):
+                    raise not_simulated(name)
+            if data.get("n") not in {None, 1}:
+                raise not_simulated("several choices")
         return data
-
-    @property
-    def stops(self) -> list[str]:
-        return [self.stop] if isinstance(self.stop, str) else list(self.stop or [])
 
     @property
     def wants_usage(self) -> bool:
@@ -81,43 +98,16 @@ class Sampling(BaseModel):
 class CompletionRequest(Sampling):
     """`POST /v1/completions`."""
 
-    prompt: Tokens | list[Tokens] | str | list[str] | None = None
+    prompt: list[Annotated[int, Field(ge=0)]] | str
     max_tokens: int | None = 16
-
-    @model_validator(mode="before")
-    @classmethod
-    def _prompt_is_there(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        if data.get("prompt") in (None, ""):
-            message = "Either prompt or prompt_embeds must be provided and non-empty."
-            raise invalid(message, "prompt")
-        return data if data.get("max_tokens") is not None else {**data, "max_tokens": 16}
-
-    @property
-    def prompts(self) -> list[str | list[int]]:
-        """Each prompt by itself."""
-        given = self.prompt
-        if not given:
-            raise WireError("You must pass at least one prompt")
-        if isinstance(given, str):
-            return [given]
-        whole = [token for token in given if isinstance(token, int)]
-        return [whole] if whole else [part for part in given if not isinstance(part, int)]
 
 
 class _Function(BaseModel):
     name: str
-    parameters: dict[str, Any] | None = None
+    parameters: dict[str, Any] = {}
 
 
 class _Tool(BaseModel):
-    type: Literal["function"] = "function"
-    function: _Function
-
-
-class _ToolChoice(BaseModel):
-    type: Literal["function"] = "function"
     function: _Function
 
 
@@ -125,181 +115,191 @@ class ChatRequest(Sampling):
     """`POST /v1/chat/completions`."""
 
     messages: list[dict[str, Any]]
-    max_tokens: int | None = None
     max_completion_tokens: int | None = None
-    tools: list[_Tool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | _ToolChoice | None = "none"
-    include_reasoning: bool = True
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
-        None
-    )
-    chat_template_kwargs: dict[str, Any] | None = None
-    add_generation_prompt: bool = True
-
-    @model_validator(mode="before")
-    @classmethod
-    def _tools_are_there(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        if data.get("tool_choice") not in (None, "none") and data.get("tools") is None:
-            raise invalid("When using `tool_choice`, `tools` must be set.", "tool_choice")
-        if data.get("tools") == []:
-            raise invalid("`tools` must not be an empty array.", "tools")
-        if data.get("tools") and "tool_choice" not in data:
-            return {**data, "tool_choice": "auto"}
-        return data
-
-    @property
-    def asked_tokens(self) -> tuple[str, int | None]:
-        """Name and value of the field that bounds the answer."""
-        if self.max_completion_tokens is not None:
-            return "max_completion_tokens", self.max_completion_tokens
-        return "max_tokens", self.max_tokens
-
-    @property
-    def forced_tool(self) -> str | None:
-        """The function that must be called, if the client says so."""
-        if isinstance(self.tool_choice, _ToolChoice):
-            return self.tool_choice.function.name
-        return (
-            self.tools[0].function.name if self.tool_choice == "required" and self.tools else None
-        )
-
-    def check_tools(self, *, parser: bool, automatic: bool) -> None:
-        """Refuse tools that no parser of the engine's would find in an answer."""
-        if not self.tools or self.tool_choice in (None, "none"):
-            return
-        named = self.tool_choice.function.name if isinstance(self.tool_choice, _ToolChoice) else ""
-        if named and named not in {tool.function.name for tool in self.tools}:
-            raise WireError(
-                "The tool specified in `tool_choice` does not match any of the specified `tools`"
-            )
-        if self.tool_choice == "auto" and not (automatic and parser):
-            raise WireError(
-                '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be'
-                " set"
-            )
-        if not parser:
-            named = f'=function "{self.forced_tool}"'
-            choice = '="required"' if self.tool_choice == "required" else named
-            raise WireError(f"tool_choice{choice} requires --tool-call-parser to be set")
+    tools: list[_Tool] = []
+    tool_choice: Literal["none", "auto", "required"] | None = None
+    chat_template_kwargs: dict[str, Any] = {}
 
 
 class TokenizeRequest(BaseModel):
     """`POST /tokenize` of a text or of a conversation."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
-
     model: str | None = None
     prompt: str | None = None
-    messages: list[dict[str, Any]] | None = None
-    return_token_strs: bool | None = False
-    add_generation_prompt: bool = True
-
-    @model_validator(mode="after")
-    def _one_of_both(self) -> "TokenizeRequest":
-        if self.prompt is None and self.messages is None:
-            raise ValueError("prompt or messages")
-        return self
+    messages: list[dict[str, Any]] = []
 
 
-class DetokenizeRequest(BaseModel):
-    """`POST /detokenize`."""
-
-    model: str | None = None
-    tokens: list[Annotated[int, Field(ge=0, le=2**63 - 1)]]
+_Body = TypeVar("_Body", bound=BaseModel)
 
 
-class _Rule(NamedTuple):
-    name: str
-    holds: Callable[[Any], bool]
-    words: str
+def read(content: bytes, kind: type[_Body]) -> _Body:
+    """Read a body, or refuse it."""
+    try:
+        return kind.model_validate_json(content or b"null")
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, ("body", *first["loc"])))
+        said = f"{error.error_count()} validation error: {where}: {first['msg']}"
+        raise WireError(said, kind="Bad Request", param=where) from error
 
 
-_BETWEEN_TWOS: Final = "{name} must be in [-2, 2], got {value}."
-_RULES: Final = (
-    _Rule("n", lambda v: v >= 1, "{name} must be at least 1, got {value}."),
-    _Rule("presence_penalty", lambda v: -2 <= v <= 2, _BETWEEN_TWOS),
-    _Rule("frequency_penalty", lambda v: -2 <= v <= 2, _BETWEEN_TWOS),
-    _Rule("repetition_penalty", lambda v: v > 0, "{name} must be greater than zero, got {value}."),
-    _Rule("temperature", lambda v: v >= 0, "{name} must be non-negative, got {value}."),
-    _Rule("temperature", lambda v: v <= 2, "{name} must be in [0, 2], got {value}."),
-    _Rule("top_p", lambda v: 0 < v <= 1, "{name} must be in (0, 1], got {value}."),
-    _Rule("top_k", lambda v: v >= -1, "{name} must be 0 (disable), or at least 1, got {value}."),
-    _Rule("min_p", lambda v: 0 <= v <= 1, "{name} must be in [0, 1], got {value}."),
-)
-_NAMED: Final = frozenset({"temperature", "top_p"})
-"""The parameters whose errors repeat name and value."""
-_GREEDY: Final = 1e-5
-"""Temperatures below this are greedy sampling."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """One model, as the flags say it is served."""
 
+    names: tuple[str, ...]
+    root: str
+    max_model_len: int
+    tokenizer: Tokenizer
+    multimodal: bool = False
+    reasoning_parser: bool = False
+    tool_parser: bool = False
+    auto_tools: bool = False
 
-def check_prompt(
-    prompt: Sequence[int], *, max_model_len: int, vocab_size: int, from_text: bool
-) -> None:
-    """Refuse a prompt that is too long or holds ids that the model does not know."""
-    count = len(prompt)
-    if not count:
-        raise WireError("The decoder prompt cannot be empty")
-    if count > max_model_len:
-        # A text is tokenized no further than one token past the limit.
-        shown = max_model_len + 1 if from_text else count
-        raise invalid(
-            f"This model's maximum context length is {max_model_len} tokens. However, your prompt "
-            f"contains {'at least ' if from_text else ''}{shown} input tokens, which exceeds this "
-            "limit even without any output tokens. Please reduce the length of the input prompt.",
-            "input_tokens",
-            shown,
+    def check_name(self, model: str | None) -> None:
+        """Refuse a model that is not served here; naming none is fine."""
+        if model and model not in self.names:
+            raise WireError(
+                f"The model `{model}` does not exist. Valid aliases: {', '.join(self.names)}.",
+                kind="NotFoundError",
+                code=404,
+                param="model",
+            )
+
+    def tokens_of(self, prompt: str | Sequence[int]) -> Sequence[int]:
+        """Return a prompt's tokens; refuses what the model cannot take."""
+        tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+        if not tokens:
+            raise WireError("The decoder prompt cannot be empty")
+        if len(tokens) > self.max_model_len:
+            # A text is tokenized no further than one token past the limit.
+            is_text = isinstance(prompt, str)
+            count = self.max_model_len + 1 if is_text else len(tokens)
+            raise invalid(
+                f"This model's maximum context length is {self.max_model_len} tokens. However, "
+                f"your prompt contains {'at least ' if is_text else ''}{count} input tokens, which "
+                "exceeds this limit even without any output tokens. Please reduce the length of "
+                "the input prompt.",
+                "input_tokens",
+                count,
+            )
+        if max(tokens) >= self.tokenizer.vocab_size:
+            raise WireError(f"Token id {max(tokens)} is out of vocabulary")
+        return tokens
+
+    def render(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        """Return the prompt that the model sees of a conversation, in Gemma's turns."""
+        if not messages:
+            raise WireError(
+                "Cannot apply chat template to an empty conversation. Provide at least one message."
+            )
+        turns = "".join(
+            f"<|turn>{'model' if one.get('role') == 'assistant' else one.get('role')}\n"
+            f"{self._words(one).strip()}<turn|>\n"
+            for one in messages
         )
-    if max(prompt) >= vocab_size:
-        raise WireError(f"Token id {max(prompt)} is out of vocabulary")
+        return f"<bos>{turns}<|turn>model\n"
+
+    def _words(self, message: Mapping[str, Any]) -> str:
+        content = message.get("content") or ""
+        if isinstance(content, str):
+            return content
+        if not (isinstance(content, list) and all(isinstance(part, dict) for part in content)):
+            where = "body.messages.0.content"
+            raise WireError("1 validation error: content", kind="Bad Request", param=where)
+        if not self.multimodal and any(part.get("type", "text") != "text" for part in content):
+            raise WireError(f"{self.names[0]} is not a multimodal model")
+        return "".join(part.get("text", "<image>") for part in content)
 
 
-def check_output(asked: int | None, max_model_len: int, name: str = "max_tokens") -> None:
-    """Refuse more output than any request can have."""
-    if asked is not None and asked > max_model_len:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A request that can be answered."""
+
+    request: CompletionRequest | ChatRequest
+    ask: Ask
+    tool: str | None = None
+    """The function that is called in place of words."""
+
+
+def completion_job(served: Served, request: CompletionRequest) -> Job:
+    """Judge `POST /v1/completions`."""
+    served.check_name(request.model)
+    prompt = served.tokens_of(request.prompt)
+    form = _form(request)
+    return Job(request=request, ask=_ask(served, request, prompt, "max_tokens", form))
+
+
+def chat_job(served: Served, request: ChatRequest) -> Job:
+    """Judge `POST /v1/chat/completions`."""
+    served.check_name(request.model)
+    choice = request.tool_choice or ("auto" if request.tools else "none")
+    tool = _tool_called(served, request, choice)
+    prompt = served.tokens_of(served.render(request.messages))
+    bound = "max_tokens" if request.max_completion_tokens is None else "max_completion_tokens"
+    schema = {"type": "object", **tool.parameters} if tool else {}
+    form = json.dumps(_sample(schema, 0)) if tool else _form(request)
+    thinks = served.reasoning_parser and bool(request.chat_template_kwargs.get("enable_thinking"))
+    ask = _ask(served, request, prompt, bound, form, thinks=thinks)
+    return Job(request=request, ask=ask, tool=tool.name if tool else None)
+
+
+def _tool_called(served: Served, request: ChatRequest, choice: str) -> _Function | None:
+    """Return what must be called; refuses tools that no parser would find in an answer."""
+    if choice == "none":
+        return None
+    if not request.tools:
+        raise invalid("When using `tool_choice`, `tools` must be set.", "tool_choice")
+    if choice == "auto" and not (served.auto_tools and served.tool_parser):
+        raise WireError(
+            '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
+        )
+    if not served.tool_parser:
+        raise WireError('tool_choice="required" requires --tool-call-parser to be set')
+    if request.stream:
+        raise not_simulated("tools in a stream")
+    return request.tools[0].function if choice == "required" else None
+
+
+def _ask(
+    served: Served,
+    request: CompletionRequest | ChatRequest,
+    prompt: Sequence[int],
+    bound: str,
+    form: str,
+    *,
+    thinks: bool = False,
+) -> Ask:
+    asked: int | None = getattr(request, bound)
+    if asked is not None and asked > served.max_model_len:
         raise invalid(
-            f"{name}={asked} cannot be greater than max_model_len={max_model_len}. "
+            f"{bound}={asked} cannot be greater than max_model_len={served.max_model_len}. "
             "Please request fewer output tokens.",
-            name,
+            bound,
             asked,
         )
+    left = served.max_model_len - len(prompt)
+    most = left if asked is None else min(asked, left)
+    if most < 1:
+        raise invalid(f"max_tokens must be at least 1, got {most}.", "max_tokens", most)
+    return Ask(
+        prompt=prompt,
+        max_tokens=most,
+        min_tokens=min(request.min_tokens, most),
+        ignore_eos=request.ignore_eos,
+        sampling=f"{request.seed}|{request.temperature}|{request.top_p}",
+        thinks=thinks,
+        form=form,
+    )
 
 
-def check_sampling(request: Sampling, *, max_tokens: int) -> None:
-    """Refuse parameters that make no sense."""
-    for name, holds, words in _RULES:
-        value = getattr(request, name)
-        if value is not None and not holds(value):
-            message = words.format(name=name, value=value)
-            raise invalid(message, name, value) if name in _NAMED else WireError(message)
-    if max_tokens < 1:
-        raise invalid(f"max_tokens must be at least 1, got {max_tokens}.", "max_tokens", max_tokens)
-    if request.min_tokens < 0:
-        least = "min_tokens must be greater than or equal to 0"
-        raise WireError(f"{least}, got {request.min_tokens}.")
-    if request.min_tokens > max_tokens:
-        raise WireError(
-            f"min_tokens must be less than or equal to max_tokens={max_tokens}, "
-            f"got {request.min_tokens}."
-        )
-    temperature = 1.0 if request.temperature is None else request.temperature
-    if temperature < _GREEDY and (request.n or 1) > 1:
-        raise WireError(f"n must be 1 when using greedy sampling, got {request.n}.")
-    if not all(request.stops):
-        raise WireError("stop cannot contain an empty string.")
+_MADE_UP: Final = "words that the simulated engine made up and that mean nothing"
+_KINDS: Final = {"integer": 1, "number": 1.0, "boolean": True, "null": None}
 
 
-_MOST_NESTING: Final = 64
-_WORDS: Final = "words that the simulated engine made up and that mean nothing "
-_KINDS: Final = frozenset({"object", "array", "string", "integer", "number", "boolean", "null"})
-
-
-def guided_text(request: Sampling) -> str:
-    """Return the text that a schema, or a choice, holds the answer to; empty for free prose."""
-    form, wanted = request.response_format or {}, request.structured_outputs or {}
-    if form.get("type") == "json_object" or wanted.get("json_object"):
-        return "{}"
+def _form(request: Sampling) -> str:
+    """Return the text that a schema holds the answer to; empty for free prose."""
+    form = request.response_format or {"type": "text"}
     if form.get("type") == "json_schema":
         schema = (form.get("json_schema") or {}).get("schema")
         if not isinstance(schema, dict):
@@ -308,71 +308,22 @@ def guided_text(request: Sampling) -> str:
                 "provided.",
                 "response_format",
             )
-        return json.dumps(_sample(schema, schema, 0, 0), ensure_ascii=False)
-    if wanted.get("choice"):
-        return str(wanted["choice"][0])
-    if wanted.get("json") is not None:
-        schema = wanted["json"] if isinstance(wanted["json"], dict) else json.loads(wanted["json"])
-        return json.dumps(_sample(schema, schema, 0, 0), ensure_ascii=False)
-    for name in ("regex", "grammar", "structural_tag"):
-        if wanted.get(name):
-            raise not_simulated(f"structured_outputs.{name}")
-    return ""
+        return json.dumps(_sample(schema, 0))
+    return "{}" if form.get("type") == "json_object" else ""
 
 
-def tool_arguments(request: ChatRequest) -> str:
-    """Return arguments that fit the tool that must be called; empty where none must be."""
-    for tool in request.tools or ():
-        if tool.function.name == request.forced_tool:
-            schema = {"type": "object", **(tool.function.parameters or {})}
-            return json.dumps(_sample(schema, schema, 0, 0))
-    return ""
-
-
-def _sample(schema: Mapping[str, Any], whole: Mapping[str, Any], depth: int, number: int) -> Any:
+def _sample(schema: Mapping[str, Any], number: int) -> Any:
     """Return one value that fits a schema; `number` is which of several siblings it is for."""
-    if depth > _MOST_NESTING:
-        raise WireError("Grammar error: the JSON schema is nested too deeply")
-    if "const" in schema:
-        return schema["const"]
     if options := schema.get("enum"):
         return options[number % len(options)]
-    if "anyOf" in schema:
-        return _sample(schema["anyOf"][0], whole, depth + 1, number)
-    if "$ref" in schema:
-        return _sample(_referred(str(schema["$ref"]), whole), whole, depth + 1, number)
     kind = schema.get("type", "object" if "properties" in schema else "string")
-    kind = kind[0] if isinstance(kind, list) else kind
-    if kind not in _KINDS:
-        raise WireError(f"Grammar error: Invalid type: {kind}")
     if kind == "object":
-        parts = schema.get("properties", {})
-        names = dict.fromkeys([*parts, *schema.get("required", ())])
-        return {name: _sample(parts.get(name, {}), whole, depth + 1, number) for name in names}
+        return {name: _sample(part, number) for name, part in schema.get("properties", {}).items()}
     if kind == "array":
         count = max(schema.get("minItems", 0), min(2, schema.get("maxItems", 2)))
-        items = schema.get("items", {})
-        return [_sample(items, whole, depth + 1, place) for place in range(count)]
-    return _plain(str(kind), schema)
-
-
-def _plain(kind: str, schema: Mapping[str, Any]) -> Any:
-    if kind in {"integer", "number"}:
-        least, most = schema.get("minimum", 1), schema.get("maximum")
-        value = least if most is None else min(least, most)
-        return int(value) if kind == "integer" else float(value)
-    if kind == "string":
-        if "pattern" in schema or "format" in schema:
-            raise not_simulated("a pattern or a format in a schema")
-        least, most = schema.get("minLength", 0), schema.get("maxLength", len(_WORDS))
-        return (_WORDS * (1 + least // len(_WORDS)))[: max(least, min(most, len(_WORDS) - 1))]
-    return True if kind == "boolean" else None
-
-
-def _referred(pointer: str, whole: Any) -> Mapping[str, Any]:
-    found = whole
-    for step in pointer.removeprefix("#").strip("/").split("/"):
-        found = found.get(step) if isinstance(found, Mapping) else None
-    if not isinstance(found, Mapping):
-        raise WireError(f"Grammar error: Pointer '{pointer.removeprefix('#')}' does not exist")
-    return found
+        return [_sample(schema.get("items", {}), place) for place in range(count)]
+    if kind == "string" and not {"pattern", "format", "minLength"} & schema.keys():
+        return _MADE_UP[: schema.get("maxLength", len(_MADE_UP))]
+    if kind in _KINDS and not {"minimum", "maximum"} & schema.keys():
+        return _KINDS[kind]
+    raise not_simulated(f"such a schema: {json.dumps(schema)[:200]}")

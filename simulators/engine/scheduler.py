@@ -99,7 +99,6 @@ class Limits:
     max_num_seqs: int
     max_num_batched_tokens: int
     prefix_caching: bool = True
-    chunked_prefill: bool = True
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -115,8 +114,12 @@ class Request:
     hashes: list[int] = field(default_factory=list)
     cached: int | None = None
     """Prompt tokens found in the prefix cache when it was first admitted."""
-    preemptions: int = 0
     finished: bool = False
+    arrived_at: float = math.nan
+    """On the engine's clock, like the other times."""
+    admitted_at: float = math.nan
+    first_token_at: float = math.nan
+    last_token_at: float = math.nan
 
     def __post_init__(self) -> None:
         self.tokens = list(self.prompt)
@@ -143,7 +146,6 @@ class Batch:
     """What one step computes."""
 
     chunks: tuple[Chunk, ...]
-    preempted: tuple[Request, ...]
     admitted: tuple[Request, ...]
 
     @property
@@ -180,20 +182,15 @@ class Scheduler:
         """Queue a request; one that could never fit is refused."""
         if self._blocks_for(len(request.prompt) + request.max_tokens) > self.limits.num_blocks:
             raise ValueError("The request needs more KV-cache blocks than there are.")
-        if (
-            not self.limits.chunked_prefill
-            and len(request.prompt) + request.max_tokens > self._budget
-        ):
-            raise ValueError("Without chunked prefill the prompt must fit into one batch.")
         self.waiting.append(request)
 
     def plan(self) -> Batch:
         """Choose the next step and reserve its blocks."""
         chunks: list[Chunk] = []
         preempted = self._continue_running(chunks)
-        spent = sum(chunk.tokens for chunk in chunks)
-        admitted = [] if preempted else self._admit(chunks, self._budget - spent)
-        return Batch(tuple(chunks), tuple(preempted), tuple(admitted))
+        left = self.limits.max_num_batched_tokens - sum(chunk.tokens for chunk in chunks)
+        admitted = [] if preempted else self._admit(chunks, left)
+        return Batch(tuple(chunks), tuple(admitted))
 
     def commit(self, batch: Batch) -> list[Request]:
         """The step is done: who of it now has everything computed and gets a token."""
@@ -221,21 +218,18 @@ class Scheduler:
         self.pool.release(request.blocks)
         request.blocks = []
 
-    @property
-    def _budget(self) -> int:
-        return self.limits.max_num_batched_tokens
-
     def _blocks_for(self, tokens: int) -> int:
         return -(-tokens // self.limits.block_size)
 
-    def _continue_running(self, chunks: list[Chunk]) -> list[Request]:
-        preempted: list[Request] = []
-        budget, index = self._budget, 0
+    def _continue_running(self, chunks: list[Chunk]) -> int:
+        """Give running requests their tokens; return how many had to give way."""
+        preempted, budget, index = 0, self.limits.max_num_batched_tokens, 0
         while index < len(self.running) and budget > 0:
             request = self.running[index]
             tokens = min(len(request.tokens) - request.computed, budget)
             while request in self.running and not self._grow(request, request.computed + tokens):
-                preempted.append(self._preempt_youngest())
+                self._preempt_youngest()
+                preempted += 1
             if request not in self.running:
                 break
             chunks.append(Chunk(request, tokens))
@@ -250,14 +244,12 @@ class Scheduler:
         request.blocks += new
         return True
 
-    def _preempt_youngest(self) -> Request:
+    def _preempt_youngest(self) -> None:
         request = self.running.pop()
         self.pool.release(request.blocks)
         request.blocks, request.computed = [], 0
-        request.preemptions += 1
         self.preemptions += 1
         self.waiting.appendleft(request)
-        return request
 
     def _admit(self, chunks: list[Chunk], budget: int) -> list[Request]:
         admitted: list[Request] = []
@@ -277,8 +269,6 @@ class Scheduler:
         hits = self._cached_blocks(request)
         known = len(hits) * self.limits.block_size
         tokens = min(len(request.tokens) - known, budget)
-        if tokens < len(request.tokens) - known and not self.limits.chunked_prefill:
-            return 0
         new = self._blocks_for(known + tokens) - len(hits)
         if not self.pool.fits(hits, new):
             return 0

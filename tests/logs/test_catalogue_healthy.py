@@ -8,8 +8,7 @@ from logs.failures import WRITERS, Judge, Writer, recognize
 from logs.read import head_lines
 from simulators.engine.__main__ import main
 from tests.logs.failures import found, healthy
-from tests.simulators.test_boot import boot
-from tests.simulators.test_boot_tpu import boot as boot_on_tpu
+from tests.simulators.test_boot import boot, on_chips
 
 HEALTHY = [(writer, line) for writer in WRITERS for line in healthy(writer)]
 
@@ -50,7 +49,7 @@ async def test_a_simulated_boot_on_a_tpu_is_no_failure(
     chips: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In the words of tpu-inference."""
-    await boot_on_tpu(chips=chips)
+    await on_chips(chips=chips)
     said = capsys.readouterr()
     lines = [*said.out.splitlines(), *said.err.splitlines()]
     assert len(lines) > 10

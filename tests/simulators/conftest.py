@@ -11,9 +11,8 @@ from starlette.applications import Starlette
 
 from simulators.engine.__main__ import assemble
 from simulators.engine.engine import Engine
-from simulators.engine.flags import Environment, Knobs, parse, read_failure
-from simulators.engine.model import load_model
-from simulators.engine.room import CachePlan, room_of
+from simulators.engine.flags import Knobs, parse, read_failure
+from simulators.engine.room import room_of
 from tests.simulators.models import write_tiny_model
 from tests.webserver import listening
 
@@ -82,9 +81,10 @@ def simulate(tiny_model: Path) -> Simulate:
         base = ("--served-model-name", "tiny", "--max-model-len", "2048", "--block-size", "16")
         flags = parse([str(tiny_model), *base, *more])
         knobs = Knobs(step_ms=step_ms, fail=fail, reply=reply, slow_health_seconds=0.01)
-        room = room_of(flags, load_model(flags.model), knobs, Environment())
-        cache = CachePlan(num_blocks=256, tokens=4096, max_concurrency=2.0, max_model_len=2048)
-        app, simulated_engine = assemble(flags, room, cache, knobs, read_failure(fail))
+        room = room_of(flags, knobs)
+        small = {"block_size": 16, "num_blocks": 256, "kv_tokens": 4096, "max_concurrency": 2.0}
+        kv = room.cache().model_copy(update=small)
+        app, simulated_engine = assemble(flags, room, kv, read_failure(fail))
         simulated = Simulated(simulated_engine, app)
         async with simulated.client:
             if not running:

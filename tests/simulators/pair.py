@@ -19,7 +19,7 @@ SIMULATED: Final = (sys.executable, "-m", "simulators.engine", "serve")
 FLAGS: Final = (
     *("--served-model-name", "tiny", "--host", "127.0.0.1", "--api-key", "k"),
     *("--max-model-len", "2048", "--enforce-eager", "--kv-cache-memory-bytes", "64M"),
-    *("--max-num-seqs", "64", "--block-size", "128", "--enable-prompt-tokens-details"),
+    *("--max-num-seqs", "64", "--block-size", "128"),
 )
 
 

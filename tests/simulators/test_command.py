@@ -1,17 +1,23 @@
-"""`python -m simulators.engine serve`, as a process."""
+"""`python -m simulators.engine serve`, as a process, and its command line."""
 
 import re
 import signal
 import socket
+import ssl
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import anyio
 import httpx2
 import pytest
+import trustme
 from anyio.abc import Process
 from anyio.streams.text import TextReceiveStream
+
+from simulators.engine.__main__ import main
+from simulators.engine.flags import human_readable_int, non_default, parse
 
 pytestmark = pytest.mark.anyio
 
@@ -33,10 +39,10 @@ class Command:
             self.said += await self._stdout.receive()
         return match.group(match.lastindex or 0)
 
-    async def url(self) -> str:
+    async def url(self, trust: ssl.SSLContext | None = None) -> str:
         """Where it serves, once it does."""
         url = await self.hear(r"Starting vLLM server on (\S+)\n")
-        async with httpx2.AsyncClient(base_url=url) as client:
+        async with httpx2.AsyncClient(base_url=url, verify=trust or True) as client:
             for _ in range(200):
                 try:
                     await client.get("/health")
@@ -88,21 +94,6 @@ async def test_it_boots_serves_and_stops_in_the_middle_of_a_stream(
         assert '"finish_reason":"abort"' in rest[-2]
         assert rest[-1] == "data: [DONE]"
         assert await engine.process.wait() == 0
-
-
-async def test_a_rehearsed_accelerator_serves_with_its_own_cache(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The log and the metrics say the same of it."""
-    monkeypatch.setenv("SIMULATED_ENGINE_ACCELERATOR", "rtx-3090")
-    argv = ("google/gemma-4-12B-it-qat-w4a16-ct", "--port", "0", "--max-model-len", "8192")
-    async with command(*argv) as engine:
-        async with httpx2.AsyncClient(base_url=await engine.url()) as client:
-            metrics = (await client.get("/metrics")).text
-            reply = await client.post(PATH, json={"prompt": "hi", "max_tokens": 2})
-        assert reply.status_code == 200
-        tokens = (await engine.hear(r"GPU KV cache size: ([\d,]+) tokens")).replace(",", "")
-        assert f'kv_cache_size_tokens="{tokens}"' in metrics
 
 
 async def test_nobody_listens_before_the_engine_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,3 +149,91 @@ async def test_it_can_die_after_some_requests(
                 assert reply.status_code == 200
         assert await engine.process.wait() == status
     assert "GET /health" not in engine.said
+
+
+def _files(folder: Path) -> tuple[trustme.CA, tuple[str, ...]]:
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    issued.private_key_pem.write_to_path(folder / "key.pem")
+    issued.cert_chain_pems[0].write_to_path(folder / "cert.pem")
+    files = ("--ssl-keyfile", folder / "key.pem", "--ssl-certfile", folder / "cert.pem")
+    return authority, tuple(map(str, files))
+
+
+async def test_it_answers_by_tls_alone(tmp_path: Path) -> None:
+    """To whoever trusts its certificate; its log says https."""
+    authority, flags = _files(tmp_path)
+    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    authority.configure_trust(trust)
+    async with command("tiny/model", "--port", "0", *flags) as engine:
+        url = await engine.url(trust)
+        assert url.startswith("https://")
+        async with httpx2.AsyncClient(base_url=url.replace("https", "http")) as client:
+            with pytest.raises(httpx2.TransportError):
+                await client.get("/health")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda key: key.unlink(), "FileNotFoundError: [Errno 2]"),
+        (lambda key: key.write_text("no key"), "ssl.SSLError: "),
+    ],
+    ids=["missing", "not a key"],
+)
+def test_a_key_that_cannot_be_read_ends_it_after_its_boot(
+    spoil: Callable[[Path], object],
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As vLLM, which looks at them last."""
+    _authority, flags = _files(tmp_path)
+    spoil(tmp_path / "key.pem")
+    assert main(["serve", "tiny/model", "--port", "0", "--host", "127.0.0.1", *flags]) == 1
+    said = capsys.readouterr()
+    assert words in said.err
+    assert re.search(r"Starting vLLM server on https://127\.0\.0\.1:\d+", said.out)
+
+
+def test_the_flags_that_operators_use_are_taken() -> None:
+    """With vLLM's spellings: underscores, short names, suffixes, `=`, `--no-` and `auto`."""
+    line = (
+        "m --max_model_len=8k --kv-cache-memory-bytes 64M -tp 2 --api-key a b --enforce-eager "
+        "--no-enable-prefix-caching --served-model-name x y --limit-mm-per-prompt"
+    )
+    flags = parse([*line.split(), '{"image": 0}'])
+    assert (flags.model, flags.max_model_len, flags.kv_cache_memory_bytes) == ("m", 8000, 2**26)
+    assert (flags.tensor_parallel_size, flags.api_key) == (2, ["a", "b"])
+    assert (flags.enforce_eager, flags.enable_prefix_caching) == (True, False)
+    assert (flags.served_model_name, flags.limit_mm_per_prompt) == (["x", "y"], {"image": 0})
+    assert parse(["m", "--max-model-len", "auto"]).max_model_len == -1
+    numbers = ("1k", "1K", "25.6k", "2048")
+    assert [*map(human_readable_int, numbers)] == [1000, 1024, 25_600, 2048]
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ("--bogus-flag 3", "unrecognized arguments: --bogus-flag 3"),
+        ("--max-model-len abc", "argument --max-model-len: invalid"),
+        ("--limit-mm-per-prompt {image:0}", "Value {image:0} cannot be converted"),
+        ("--dtype int3", "argument --dtype: invalid choice"),
+    ],
+)
+def test_what_vllm_refuses_is_refused(
+    flags: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Usage on stderr and status 2."""
+    with pytest.raises(SystemExit) as left:
+        parse(["m", *flags.split()])
+    assert left.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("usage: vllm")
+    assert words in said
+
+
+def test_the_key_is_not_told() -> None:
+    """What the log shows of the flags has stars in its place."""
+    told = non_default(parse(["m", "--api-key", "secret-key", "--port", "9"]))
+    assert told == {"model_tag": "m", "model": "m", "api_key": "***", "port": 9}
