@@ -22,7 +22,6 @@ from backends.base import (
 )
 from backends.local import devices, process, status
 from backends.local.devices import Devices, read_devices
-from backends.local.identity import Seen
 from backends.local.plan import (
     PROTECTION,
     SOCKET,
@@ -35,10 +34,8 @@ from backends.local.plan import (
     leftovers,
     make_plan,
     name_engine,
-    name_leftover,
     no_room,
     one_replica,
-    removed,
     serve_argv,
     serve_env,
 )
@@ -81,7 +78,7 @@ class LocalBackend:
         self._target = target
         self._world = world
         self._root = world.folder / target.name
-        self._looker = Looker(target, read_only=world.settings.read_only)
+        self._looker = Looker(target)
 
     @property
     def target(self) -> Target:
@@ -179,31 +176,26 @@ class LocalBackend:
         return [deployment for folder, deployment in seen if folder.exists]
 
     async def delete(self, name: str) -> Deleted:
-        """End the process, see that nothing of it lives, remove its folder.
-
-        Of a damaged one what is proven to be its own is ended; what only works in its folder is
-        named.
-        """
+        """End what is proven to be its own, see that nothing of it lives, remove its folder."""
         folder = self._folder(name)
         if not folder.touched:
             return Deleted(name=name, target=self._target.name, gone=True)
         async with folder.locked():
             existed, made = folder.exists, folder.made_if_readable()
-            damaged = not folder.is_whole or bool(process.unnamed_processes(folder))
-            ended: tuple[Seen, ...] = ()
-            left: tuple[Seen, ...] = ()
+            numbers = ""
             if folder.path.is_dir():
                 with suppress(HostError):  # what cannot be written down can be done
                     folder.want("deleted")
                 ended = await process.end_session(folder)
-                left = process.other_processes(folder) if damaged else ()
+                numbers = ", ".join(str(seen.pid) for seen in ended)
                 folder.remove()
+        processes = f"its processes (pid {numbers})" if numbers else "its processes"
         return Deleted(
             name=name,
             target=self._target.name,
             gone=not folder.path.exists(),
-            removed=removed(ended, damaged=damaged) if existed else (),
-            stays=(*leftovers(made), *map(name_leftover, left)),
+            removed=(processes, "its folder with key and log") if existed else (),
+            stays=leftovers(made),
         )
 
     def leaving(self, name: str) -> Leaving:
@@ -300,9 +292,9 @@ class LocalBackend:
         cache = computed_cache(spec, foresee_here(engine, here, spec, model), here, model)
         made = folder.made()
         created_at = made.created_at if made else datetime.now(UTC)
-        folder.fresh()
         internal = spec.access == "internal"
         socket = folder.socket() if internal else ""
+        folder.fresh()
         port = 0 if internal else spec.port or free_port()
         folder.make(
             Made(

@@ -63,21 +63,12 @@ def _home(pid: int) -> os.stat_result:
         raise ProcessLookupError(pid) from exc
 
 
-def words(pid: int) -> tuple[list[str], list[str]]:
-    """Give the command line and the environment of a process; none of one that keeps them."""
-    if _boot(_BOOT_ID):
-        files = (_PROC / str(pid) / name for name in ("cmdline", "environ"))
-        try:
-            command, environment = (file.read_bytes().decode(errors="replace") for file in files)
-        except OSError:
-            return [], []
-        return command.split("\0"), environment.split("\0")
-
+def words(pid: int) -> list[str]:
+    """Give the command line of a process; nothing of one that keeps it."""
     try:
-        process = psutil.Process(pid)
-        return process.cmdline(), [f"{key}={said}" for key, said in process.environ().items()]
+        return psutil.Process(pid).cmdline()
     except psutil.Error:
-        return [], []
+        return []
 
 
 def _pids() -> list[int]:

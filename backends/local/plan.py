@@ -2,14 +2,12 @@
 
 import json
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from backends.base import DeploymentConfig, Leaving
 from backends.container import refuse_foreign_fields, refuse_length, vllm_flags
 from backends.local.devices import Devices
-from backends.local.identity import Seen
 from backends.local.process import Engine, Folder, Made, claim, find_vllm, simulated, with_cache
 from core.environment import ROOT
 from core.errors import DoesNotFit, InvalidArgument, NextStep, PortInUse
@@ -73,23 +71,6 @@ def leftovers(made: Made | None) -> tuple[Remainder, ...]:
         return ()
     what = f"the files of {made.spec.model} in the Hugging Face cache of this machine"
     return (Remainder(what=what, usd_per_month=0.0, how_to_remove="hf cache rm"),)
-
-
-def removed(ended: Sequence[Seen], *, damaged: bool) -> tuple[str, ...]:
-    """Say what a deletion took away; of a damaged one which processes were found to be its own."""
-    processes, numbers = "its processes", ", ".join(str(one.pid) for one in ended)
-    if damaged:
-        processes += f" (found by its folder: pid {numbers})" if ended else " (none was found)"
-    return (processes, "its folder with key and log")
-
-
-def name_leftover(other: Seen) -> Remainder:
-    """Name a process that works in a damaged deployment's folder and may be anybody's."""
-    return Remainder(
-        what=f"process {other.pid}, which worked in its folder and is not proven to be its own",
-        usd_per_month=0.0,
-        how_to_remove=f"Look at it with `ps {other.pid}`, and end it if it is an engine.",
-    )
 
 
 def leaving(folder: Folder) -> Leaving:

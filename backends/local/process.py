@@ -8,8 +8,6 @@ import shutil
 import signal
 import socket
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Final, Literal, TypeVar
@@ -119,8 +117,6 @@ _KEY: Final = re.compile(r"[!-~]{1,512}")
 _SOCKET: Final = "engine.sock"
 _SOCKET_BYTES: Final = 107
 """What a socket's address has room for (man 7 unix: sun_path, and a zero at its end)."""
-_PREFIX: Final = "vllm-devops-"
-"""Of a folder for temporary files, where the deployment's own has too long a name."""
 
 
 class Made(Record):
@@ -231,15 +227,6 @@ class Folder:
         """Whether there is anything to take away, a lock that its dead holder left included."""
         return self.path.is_dir() or self._lock_path.exists()
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether all of it can be read."""
-        try:
-            self.check()
-        except HostError:
-            return False
-        return True
-
     def made(self) -> Made | None:
         """Give what it was made with, None if it never was.
 
@@ -291,9 +278,9 @@ class Folder:
     def fresh(self) -> None:
         """Make ready for another start: the last log is kept as engine.1.log."""
         with on_disk(self.path):
-            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._remove_socket()
-            for name in (PROCESS, "exit.json"):  # first: they tell of another engine
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.chmod(0o700)
+            for name in (PROCESS, "exit.json", _SOCKET):  # first: they are another engine's
                 (self.path / name).unlink(missing_ok=True)
             current = self.log
             if current.is_file():
@@ -304,35 +291,19 @@ class Folder:
                 os.fsync(log.fileno())
 
     def socket(self) -> str:
-        """Return the path of a new socket, in a folder that nobody but its owner enters.
+        """Return the path of its socket, which nobody but the folder's owner reaches.
 
         Raises:
-            HostError: The folder for temporary files has too long a name as well.
+            HostError: The folder has too long a name for one.
         """
-        with on_disk(self.path):
-            self.path.chmod(0o700)
-            path = self.path / _SOCKET
-            if len(os.fsencode(path)) > _SOCKET_BYTES:
-                path = Path(tempfile.mkdtemp(prefix=_PREFIX)) / _SOCKET  # for its owner alone
+        path = self.path / _SOCKET
         if len(os.fsencode(path)) > _SOCKET_BYTES:
-            path.parent.rmdir()
             raise HostError(
                 f"No unix socket can have so long a path: {path}.",
-                fix="Set TMPDIR to a folder with a shorter name, or leave access=internal out.",
+                fix="Set VLLM_DEVOPS_STATE_DIR to a folder with a shorter name, or leave"
+                " access=internal out.",
             )
         return str(path)
-
-    def _remove_socket(self) -> None:
-        made = self.made_if_readable()
-        if made is None or not made.socket:
-            return
-        path = Path(made.socket)
-        if path.name != _SOCKET or (path.exists() and not path.is_socket()):
-            return  # an edited file may name anything
-        path.unlink(missing_ok=True)
-        if path.parent.name.startswith(_PREFIX):
-            with suppress(FileNotFoundError):
-                path.parent.rmdir()
 
     def api_key(self) -> SecretStr | None:
         """Give its key."""
@@ -350,7 +321,6 @@ class Folder:
             if self.path.is_symlink():
                 self.path.unlink()
                 return
-            self._remove_socket()
             for path in sorted(self.path.iterdir(), key=lambda path: path.name == "wanted"):
                 if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path)
@@ -416,9 +386,6 @@ GRACE_SECONDS: Final = 12.0
 KILL_SECONDS: Final = 5.0
 WATCHER: Final = "backends.local.watch"
 """The program that starts an engine, as its command line names it."""
-MARK: Final = "DEPLOYMENT_AGENT_FOLDER"
-"""In the environment of all that a watcher starts: the folder of its deployment.
-vLLM warns of names it does not know that begin with its own."""
 
 
 def find_engine(process: Process | None) -> Seen | None:
@@ -436,78 +403,24 @@ def find_watcher(process: Process | None) -> Seen | None:
 
 
 def session_members(folder: Folder) -> tuple[Seen, ...]:
-    """Give everything that lives and is proven to be the deployment's, its watcher included.
+    """Return everything that lives and is proven to be the deployment's, its watcher included.
 
-    Of the session that was written down; and, should that be damaged, of the sessions of what
-    works in the deployment's folder and was started for it, as its command or environment says.
+    That is the whole session of every watcher that works in the deployment's folder, whatever was
+    written down; and, where the watcher is dead, what works there of the session that was. That
+    session's number is not given away again while any member lives; a pid alone proves nothing.
     """
-    alive = tuple(everyone())
-    found = {*_written_down(folder, alive), *_marked(folder, alive)}
-    return tuple(seen for seen in alive if seen in found)
-
-
-def unnamed_processes(folder: Folder) -> tuple[Seen, ...]:
-    """Give what is proven to be the deployment's and its `process.json` does not say."""
     alive, process = tuple(everyone()), folder.process_if_readable()
-    named = set(_written_down(folder, alive))
-    lost = {one for one in _marked(folder, alive) if one not in named}
-    if process and process.engine and find_engine(process) is None:  # its watcher runs another one
-        lost |= {seen for seen in named if seen.parent == process.session}
-    return tuple(seen for seen in alive if seen in lost)
-
-
-def other_processes(folder: Folder) -> tuple[Seen, ...]:
-    """Give what works in the deployment's folder and is not proven to be its own."""
-    own = session_members(folder)
-    return tuple(one for one in everyone() if one not in own and runs_in(one.pid, folder.path))
-
-
-def _written_down(folder: Folder, alive: Sequence[Seen]) -> Iterator[Seen]:
-    """Give the session of the watcher that was written down.
-
-    Its number is not given away again while any member lives. With watcher and engine both gone
-    that alone proves nothing: then only what works in the deployment's folder is ours.
-    """
-    process = folder.process_if_readable()
-    if process is None or not process.started:
-        return
-    leader, living = look(process.session), find_engine(process)
-    if leader and (leader.started != process.started or not runs_in(leader.pid, folder.path)):
-        return
-    known = leader or (living and living.session == process.session)
-    boot = process.started.partition(":")[0]
-    for seen in alive:
-        if seen.session == process.session and (
-            known or (seen.started.startswith(boot) and runs_in(seen.pid, folder.path))
-        ):
-            yield seen
-
-
-def _marked(folder: Folder, alive: Sequence[Seen]) -> Iterator[Seen]:
-    """Give what works in the folder and was started for the deployment, in a watcher's session.
-
-    Below a living watcher that is all of its session. Where the leader of a session is anybody
-    else, nothing of it is ours, whatever it says.
-    """
     here = {seen for seen in alive if runs_in(seen.pid, folder.path)}
-    own = {seen for seen in here if _is_marked(seen.pid, folder.name)}
-    leaders = {seen.pid for seen in alive if seen.pid == seen.session}
-    led = {seen.pid for seen in own if seen.pid == seen.session and _is_watcher(seen.pid)}
-    orphaned = {seen.session for seen in own} - leaders - {0}  # 0: of another container
-    for seen in alive:
-        if seen.session in led or (seen.session in orphaned and seen in here):
-            yield seen
-
-
-def _is_marked(pid: int, name: str) -> bool:
-    """Whether a process is a watcher, or was started by that of the deployment of this name."""
-    values = (word.partition("=")[2] for word in words(pid)[1] if word.startswith(f"{MARK}="))
-    return _is_watcher(pid) or any(Path(value).name == name for value in values)
-
-
-def _is_watcher(pid: int) -> bool:
-    """Whether a process is the program that starts an engine."""
-    return WATCHER in words(pid)[0]
+    led = {seen.pid for seen in here if seen.pid == seen.session and WATCHER in words(seen.pid)}
+    orphaned, boot = 0, ""
+    if process and process.session not in {seen.pid for seen in alive}:
+        orphaned, boot = process.session, f"{process.started.partition(':')[0]}:"
+    return tuple(
+        seen
+        for seen in alive
+        if seen.session in led
+        or (seen.session == orphaned and seen in here and seen.started.startswith(boot))
+    )
 
 
 def is_starting(folder: Folder) -> bool:
@@ -516,7 +429,7 @@ def is_starting(folder: Folder) -> bool:
     return process is not None and process.engine is None and bool(session_members(folder))
 
 
-async def end_session(folder: Folder, *, politely: bool = True) -> tuple[Seen, ...]:
+async def end_session(folder: Folder) -> tuple[Seen, ...]:
     """End all of a deployment: politely, then not; return what was ended.
 
     Raises:
@@ -524,12 +437,11 @@ async def end_session(folder: Folder, *, politely: bool = True) -> tuple[Seen, .
     """
     process = folder.process_if_readable()
     there = session_members(folder)
-    if politely and there:
-        engines = (find_engine(process),) if find_engine(process) else ()
+    if there:
+        engine = find_engine(process)
         leaders = tuple(seen for seen in there if seen.pid == seen.session)
-        for seen in engines or leaders or there:  # a watcher passes it on to its engine
-            if seen:
-                _signal(seen, signal.SIGTERM)
+        for seen in (engine,) if engine else leaders or there:  # a watcher passes it on
+            _signal(seen, signal.SIGTERM)
         await _gone(folder, GRACE_SECONDS, number=0)
     gone = await _gone(folder, KILL_SECONDS, number=signal.SIGKILL)
     reap()
@@ -599,7 +511,6 @@ async def launch(folder: Folder, hf_token: str | None, lock: int) -> None:
         claim(made.port)
     seconds = 60 * (made.spec.ttl_minutes or 0)
     env = {**inherited_environment(), "PYTHONPATH": str(ROOT)}
-    env[MARK] = str(folder.path)
     if hf_token:
         env["HF_TOKEN"] = hf_token
     watcher = ("-m", WATCHER, str(folder.path), str(seconds))

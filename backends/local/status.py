@@ -10,20 +10,19 @@ import anyio
 
 from backends.base import EngineFacts, LogLines, LogQuery
 from backends.common.engine import facts_of
+from backends.local.identity import Seen
 from backends.local.process import (
     PROCESS,
     Folder,
     Made,
     Process,
-    end_session,
     find_engine,
     find_watcher,
     is_starting,
     session_members,
-    unnamed_processes,
 )
 from core.endpoint import Endpoint
-from core.errors import EndpointError, HostError, NotReady, OpsError, WaitedTooLong
+from core.errors import EndpointError, HostError, WaitedTooLong
 from core.processes import reap
 from core.records import Access, Deployment, Failure, Phase, State, Target, expiry
 from core.reply import note
@@ -36,19 +35,19 @@ from planner.memory import GIB
 
 _TAIL: Final = 400
 """Lines from which the cause of a death is read."""
-_LAST_WORD_SECONDS: Final = 0.5
-"""From an engine's end to that of its watcher, which writes it down: some milliseconds."""
+_LAST_WORD_SECONDS: Final = 3.0
+"""From an engine's end to that of its watcher, which writes it down: some milliseconds, but for a
+machine that has no time."""
+_DYING_SECONDS: Final = 0.5
+"""For which an engine that does not answer may be just ending."""
 
 
 class Looker:
     """Remembers which engines have answered, so that looking costs them one answer each."""
 
-    def __init__(self, target: Target, *, read_only: bool) -> None:
+    def __init__(self, target: Target) -> None:
         self._target = target
-        self._read_only = read_only
         self._answered: set[str] = set()
-        self._asked: dict[str, anyio.Event] = {}
-        """Engines that are being let answer just now."""
 
     async def look(self, folder: Folder) -> Deployment:
         """Say what a folder's deployment does now."""
@@ -66,11 +65,12 @@ class Looker:
         living = find_engine(process)
         if living or is_starting(folder):
             return await self._alive(folder, made, process)
-        await _ending(process)
-        if lost := unnamed_processes(folder):
-            numbers = ", ".join(str(seen.pid) for seen in lost)
-            raise folder.damaged(PROCESS, f"Of what runs it does not name pid {numbers}.")
-        return await self._ended(folder, made)
+        await _ending(process, _LAST_WORD_SECONDS)
+        left = session_members(folder)
+        if any(seen.pid == seen.session for seen in left):  # its watcher, which keeps an engine
+            numbers = ", ".join(str(seen.pid) for seen in left)
+            raise folder.damaged(PROCESS, f"It does not say what runs as pid {numbers}.")
+        return self._ended(folder, made, left)
 
     def _damaged(self, folder: Folder, exc: HostError) -> Deployment:
         """Say what is known all the same, and what runs: it may hold an accelerator."""
@@ -105,32 +105,18 @@ class Looker:
         try:
             if not await endpoint.healthy():
                 return self._ill(folder, made, "Its /health says that the engine is dead.")
-            await self._first(endpoint, made, process)
+            if process.started not in self._answered:
+                await endpoint.say_one_token(made.spec.served_model_name)
+                self._answered.add(process.started)
         except EndpointError as exc:
-            if await _ending(process):
-                return await self._ended(folder, made)
+            if await _ending(process, _DYING_SECONDS):
+                return self._ended(folder, made, session_members(folder))
             if process.started in self._answered:
                 return self._ill(folder, made, f"{exc.summary} {exc.cause}".strip())
             return self._booting(folder, made, process, boot, failure=_not_answering(exc))
         finally:
             await endpoint.aclose()
         return self._deployment(folder, made, State.READY, boot.since or process.at)
-
-    async def _first(self, endpoint: Endpoint, made: Made, process: Process) -> None:
-        engine = process.started
-        if engine in self._answered:
-            return
-        if engine in self._asked:  # many may look at once, but one question is enough
-            await self._asked[engine].wait()
-            if engine not in self._answered:
-                raise NotReady("It was asked just now.", fix="Look again with status_vllm.")
-            return
-        self._asked[engine] = anyio.Event()
-        try:
-            await endpoint.say_one_token(made.spec.served_model_name)
-            self._answered.add(engine)
-        finally:
-            self._asked.pop(engine).set()
 
     def _booting(
         self,
@@ -160,42 +146,28 @@ class Looker:
         found = self._deployment(folder, made, State.UNKNOWN, datetime.now(UTC))
         return found.model_copy(update={"failure": failure})
 
-    async def _ended(self, folder: Folder, made: Made) -> Deployment:
-        outlived = await self._outlived(folder)
+    def _ended(self, folder: Folder, made: Made, left: Sequence[Seen]) -> Deployment:
         ended = folder.exit()
         at = ended.at if ended else _last_sign(folder, made)
         wanted = folder.wanted()
         if wanted == "deleted":
             return self._deployment(folder, made, State.DELETING, at)
+        outlived = ""
+        if left:
+            numbers = ", ".join(str(seen.pid) for seen in left)
+            outlived = (
+                f"{len(left)} of its processes (pid {numbers}) live on and may hold memory and the"
+                " accelerator: start_vllm or destroy_vllm ends them."
+            )
         stopped = self._deployment(folder, made, State.STOPPED, at)
         if wanted == "stopped" or (ended and ended.reason == "ttl"):
             if outlived:
                 note(f"{folder.name}: {outlived}")
-            return (
-                stopped if wanted == "stopped" else (stopped.model_copy(update={"expires_at": at}))
-            )
+            return stopped if wanted == "stopped" else stopped.model_copy(update={"expires_at": at})
         failure = _death(folder)
         failure = failure.model_copy(update={"cause": f"{failure.cause} {outlived}".strip()})
         found = self._deployment(folder, made, State.FAILED, at)
         return found.model_copy(update={"failure": failure})
-
-    async def _outlived(self, folder: Folder) -> str:
-        """End what outlived its engine, or say that it lives; nothing where nothing does."""
-        there = session_members(folder)
-        if not there or not _is_over(folder):
-            return ""
-        numbers = ", ".join(str(seen.pid) for seen in there)
-        of_it = f"of its processes (pid {numbers}), which may hold memory and the accelerator"
-        if self._read_only:
-            return f"{len(there)} {of_it}, live on; this server only looks, and ends none."
-        try:
-            async with folder.locked(seconds=0):  # whoever starts or ends it has it
-                if not _is_over(folder):
-                    return ""
-                await end_session(folder, politely=False)
-        except OpsError as exc:
-            return f"{len(there)} {of_it}, live on: {exc.summary}"
-        return f"{len(there)} {of_it}, had outlived it and were ended."
 
     def _never_made(self, folder: Folder, state: State, failure: Failure) -> Deployment:
         at = _changed(folder.path) or datetime.now(UTC)
@@ -236,22 +208,16 @@ class Looker:
         )
 
 
-async def _ending(process: Process | None) -> bool:
+async def _ending(process: Process | None, seconds: float) -> bool:
     """Whether the engine is gone; one that is just dying is waited for, and its watcher's work."""
 
     async def look() -> bool:
         return not (find_engine(process) or find_watcher(process))
 
     with suppress(WaitedTooLong):
-        await wait_until(look, bool, waiting_for="its end", every=0.01, timeout=_LAST_WORD_SECONDS)
+        await wait_until(look, bool, waiting_for="its end", every=0.01, timeout=seconds)
     reap()
     return find_engine(process) is None
-
-
-def _is_over(folder: Folder) -> bool:
-    """Whether engine and watcher are gone, and were written down."""
-    process = folder.process()
-    return process is not None and not (find_engine(process) or find_watcher(process))
 
 
 def _interrupted() -> Failure:

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from core.settings import Settings
-from tests.conversation import Agent, Reply, agent_of
+from tests.conversation import Agent, agent_of
 from tests.survival.world import assert_nothing_left, facts, folder_of, lives
 from tests.tools.asked import ONE
 from tests.tools.calls import CHANGING, LOOKING, MODEL
@@ -210,7 +210,7 @@ async def test_a_stranger_is_never_ended_for_a_process_that_cannot_be_told(
     monkeypatch: pytest.MonkeyPatch,
     strangers: Callable[..., psutil.Process],
 ) -> None:
-    """Not by its number, nor by its folder, nor by the deployment's key; it is named as left."""
+    """Not by its number, nor by its folder, nor by the deployment's key."""
     still_engine(monkeypatch)
     kinds = list(_forged({"started": "x:1"}, 1))
     async with agent_of(settings) as agent:
@@ -222,14 +222,12 @@ async def test_a_stranger_is_never_ended_for_a_process_that_cannot_be_told(
             away = strangers("/bin/sleep", "600", home=Path.cwd())
             forged = _forged(process, shell.pid)[kind]
             (folder_of(state_dir, "one") / "process.json").write_bytes(forged)
-            gone: Reply = await agent.call("destroy_vllm", **ONE)
+            gone = await agent.call("destroy_vllm", **ONE)
             assert gone.data["gone"] is True, (kind, gone)
             assert not lives(process["engine"]), kind
             assert not lives(process["session"]), kind
             assert lives(shell.pid), kind
             assert lives(away.pid), kind
-            if kind in {"truncated", "nothing"}:
-                assert any(str(shell.pid) in one["what"] for one in gone.data["stays"]), gone
 
 
 async def test_an_engine_of_another_place_with_the_same_path_is_no_part_of_it(
@@ -287,7 +285,6 @@ async def test_a_session_that_a_person_began_is_none_of_its_own(
             assert gone.data["gone"] is True
             assert not lives(engine)
             assert all(lives(one.pid) for one in theirs)
-            assert sum("not proven to be its own" in one["what"] for one in gone.data["stays"]) == 3
         finally:
             for one in theirs:
                 one.kill()

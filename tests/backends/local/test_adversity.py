@@ -47,7 +47,7 @@ async def test_workers_of_a_dead_engine_are_killed_by_its_watcher(machine: Machi
 
 
 async def test_workers_are_found_after_watcher_and_engine_died(machine: Machine) -> None:
-    """By their session and their folder: whoever sees that the engine is gone ends them."""
+    """By their session and their folder: they are named, and the next start or end ends them."""
     await machine.apply("has-a-worker")
     await machine.says("asleep\nasleep")
     process = machine.folder().process()
@@ -59,7 +59,9 @@ async def test_workers_are_found_after_watcher_and_engine_died(machine: Machine)
     watcher.kill()
     failed = await machine.until(State.FAILED)
     assert failed.failure is not None
-    assert "had outlived it and were ended" in failed.failure.cause
+    assert "1 of its processes (pid " in failed.failure.cause
+    assert len(machine.processes()) == 1
+    await machine.backend.stop("one")
     assert machine.processes() == []
 
 
