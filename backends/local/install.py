@@ -2,15 +2,13 @@
 
 import argparse
 import hashlib
-import importlib
 import json
 import platform
 import shutil
 import sys
 import time
 import tomllib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,8 +17,9 @@ from typing import Any, Final, NamedTuple
 import anyio
 import platformdirs
 
+from backends.common.concurrency import locked
 from core import PRODUCT, processes
-from core.errors import Busy, DiskFull, OpsError, Unsupported
+from core.errors import DiskFull, OpsError, Unsupported
 from core.processes import Run
 from core.records import Record
 
@@ -89,10 +88,10 @@ def refuse_unsupported(engine: Engine, host: Host) -> None:
 TINY_MODEL: Final = Path(__file__).with_name("tiny_model.py")
 LINK: Final = Path(__file__).parents[2] / ".vllm"
 MODEL: Final = "tiny-gemma-4"
-MODEL_FILES: Final = ("config.json", "generation_config.json", "model.safetensors",
-    "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")  # fmt: skip
 MARKER: Final = "complete"
 """Written last: a build without it was killed on its way and is thrown away."""
+_LONGEST_BUILD_SECONDS: Final = 1800.0
+"""For which somebody else's build is waited for."""
 OFFLINE: Final = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 
 
@@ -150,25 +149,12 @@ class Installer:
         refuse_unsupported(self.recipe.engine, self.host)
         if self.link.exists() and not self.link.is_symlink():
             raise InstallFailed(f"{self.link} was not made by this.", fix=f"Move {self.link} away.")
-        async with self._alone():
+        self.cache.mkdir(parents=True, exist_ok=True)
+        lock = self.home.with_suffix(".lock")
+        async with locked(lock, str(self.home), seconds=_LONGEST_BUILD_SECONDS):
             if not self.built():
                 await self._build()
         self._point()
-
-    @asynccontextmanager
-    async def _alone(self) -> AsyncIterator[None]:
-        fcntl: Any = importlib.import_module("fcntl")  # not on Windows, which was refused
-        self.cache.mkdir(parents=True, exist_ok=True)
-        with self.home.with_suffix(".lock").open("w") as lock:
-            for tries in range(3600):  # half an hour: longer than any build takes
-                with suppress(BlockingIOError):
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                self.say("" if tries else f"Another process builds {self.home}; waiting for it.\n")
-                await anyio.sleep(0.5)
-            else:
-                raise Busy(f"Another process still builds {self.home}.", fix="Try again later.")
-            yield
 
     async def _build(self) -> None:
         self._refuse_a_full_disk()
@@ -238,11 +224,10 @@ class Installer:
         python, out = str(self.home / "bin/python"), str(self.home / MODEL)
         await self._must(python, "-P", str(TINY_MODEL), out, env=OFFLINE)
 
-    async def _see_it_start(self) -> str:
+    async def _see_it_start(self) -> None:
         said = await self._must(str(self.home / "bin/vllm"), "--version", env=OFFLINE)
         if self.recipe.engine.version not in said:
             raise InstallFailed(f"vllm says it is {said!r}.", fix=f"Delete {self.home}; make vllm.")
-        return said
 
     def _pip(self, *arguments: str) -> tuple[str, ...]:
         return (str(self.home / "bin/python"), "-m", "pip", *arguments)
@@ -266,32 +251,13 @@ class Installer:
         if before.parent == self.cache.resolve() and before != self.home.resolve():
             self.say(f"{before} stays for other clones; delete it when there are none.\n")
 
-    async def check(self) -> None:
-        """Say what is installed and how large it is, or what is wrong with it."""
-        if not self.linked():
-            raise InstallFailed(f"{self.link} is not what the recipe makes.", fix="make vllm")
-        missing = [name for name in MODEL_FILES if not (self.link / MODEL / name).is_file()]
-        if missing:
-            raise InstallFailed(f"{MODEL} lacks {missing}.", fix=f"Delete {self.home}; make vllm.")
-        said = await self._see_it_start()
-        whole, model = (size_bytes(folder) for folder in (self.home, self.home / MODEL))
-        self.say(f"{self.link} -> {self.home}: vLLM {said}, {whole / 2**30:.2f} GiB\n")
-        self.say(f"{self.link / MODEL}: {model / 1e6:.1f} MB\n")
-
-
-def size_bytes(folder: Path) -> int:
-    return sum(path.lstat().st_size for path in folder.rglob("*"))
-
 
 async def main(argv: Sequence[str], installer: Installer) -> int:
     parser = argparse.ArgumentParser(prog="python -m backends.local.install", description=__doc__)
     parser.add_argument("--if-missing", action="store_true", help="say nothing when it is there")
-    parser.add_argument("--check", action="store_true", help="verify what is there; build nothing")
     options = parser.parse_args(argv)
     try:
-        if options.check:
-            await installer.check()
-        elif not (options.if_missing and installer.linked()):
+        if not (options.if_missing and installer.linked()):
             await installer.install()
     except OpsError as exc:
         sys.stderr.write(f"{exc.code}: {exc.summary}\n{exc.cause}\n  fix: {exc.fix}\n")

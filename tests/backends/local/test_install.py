@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from backends.local import install
-from backends.local.install import MODEL, MODEL_FILES, Host, Installer, Recipe, fingerprint
+from backends.local.install import MODEL, Host, Recipe, fingerprint
 from tests.backends.local.machine import LINUX, TABLE, Killed, Machine, recipe
 
 pytestmark = pytest.mark.anyio
@@ -25,10 +25,10 @@ async def test_an_installation_is_an_engine_beside_a_model(machine: Machine) -> 
     assert await install.main([], ours) == 0
     assert (ours.link / "bin/vllm").exists()
     assert (ours.link / "bin/python").exists()
-    assert {path.name for path in (ours.link / MODEL).iterdir()} == set(MODEL_FILES)
+    assert (ours.link / MODEL / "config.json").exists()
     assert not (ours.link / "parts").exists()
     assert machine.said[-1] == f"{ours.link} -> {ours.home}\n"
-    assert await install.main(["--check"], ours) == 0
+    assert ours.linked()
 
 
 async def test_the_cost_is_told_before_anything_is_started(machine: Machine) -> None:
@@ -80,7 +80,7 @@ async def test_a_killed_build_is_thrown_away_and_redone(machine: Machine, step: 
     assert not ours.link.exists()
     machine.programs.killed_at = None
     await ours.install()
-    assert await install.main(["--check"], ours) == 0
+    assert ours.linked()
 
 
 async def test_a_new_recipe_replaces_the_link(machine: Machine) -> None:
@@ -88,7 +88,7 @@ async def test_a_new_recipe_replaces_the_link(machine: Machine) -> None:
     old = machine.installer()
     await old.install()
     new = machine.installer(what=recipe(version="0.32.0", uv="uv>=1"))
-    assert await install.main(["--check"], new) == 1
+    assert not new.linked()
     await new.install()
     assert new.link.resolve() == new.home
     assert old.built()
@@ -196,17 +196,6 @@ async def test_a_disk_too_small_is_found_before_the_download(
     assert machine.programs.calls == []
 
 
-async def test_check_misses_a_file_of_the_model(
-    machine: Machine, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A model without its tokenizer does not pass."""
-    ours = machine.installer()
-    await ours.install()
-    (ours.link / MODEL / "tokenizer.json").unlink()
-    assert await install.main(["--check"], ours) == 1
-    assert "tokenizer.json" in capsys.readouterr().err
-
-
 def test_another_recipe_python_or_script_is_another_installation() -> None:
     """And the same ones are the same."""
     model = {**TABLE, "tiny_model": {**TABLE["tiny_model"], "seed": 5}}
@@ -233,25 +222,10 @@ def test_a_recipe_with_a_misspelt_line_is_refused() -> None:
 
 @pytest.mark.vllm
 def test_the_real_model_is_what_the_recipe_says() -> None:
-    """Every file is there, and the whole is small enough to serve on any machine."""
-    files = [install.LINK / MODEL / name for name in MODEL_FILES]
-    assert all(path.is_file() for path in files)
-    assert sum(path.stat().st_size for path in files) < 2_000_000
-
-
-@pytest.mark.vllm
-async def test_the_real_engine_passes_its_check(tmp_path: Path) -> None:
-    """It names itself as the recipe's version; it takes about eight seconds to import."""
-    said: list[str] = []
-    real = Installer(
-        recipe=Recipe.model_validate(TABLE),
-        host=Host.here(),
-        cache=install.LINK.resolve().parent,
-        link=install.LINK,
-        say=said.append,
-    )
-    assert await install.main(["--check"], real) == 0
-    assert TABLE["engine"]["version"] in said[0]
+    """It has a tokenizer, and the whole is small enough to serve on any machine."""
+    files = {path.name: path.stat().st_size for path in (install.LINK / MODEL).iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= files.keys()
+    assert sum(files.values()) < 2_000_000
 
 
 def test_this_python_is_the_host() -> None:
