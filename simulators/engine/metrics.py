@@ -41,8 +41,9 @@ class EngineMetrics:
 
     def __init__(self, model_name: str, cache_config: dict[str, str]) -> None:
         self._registry = CollectorRegistry()
-        for collector in (GCCollector, PlatformCollector, ProcessCollector):
-            collector(registry=self._registry)
+        GCCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+        ProcessCollector(registry=self._registry)
         self._engine = {"engine": "0", "model_name": model_name}
         self._metrics: dict[str, Metric] = {}
         self._parts: dict[tuple[str, str], Metric] = {}
@@ -114,9 +115,10 @@ class EngineMetrics:
         if kind == "histogram":
             bounds = families()["bounds"][family["bounds"]]
             made = Histogram(name, text, labels, registry=self._registry, buckets=bounds)
+        elif kind == "gauge":
+            made = Gauge(name, text, labels, registry=self._registry)
         else:
-            kinds = {"counter": Counter, "gauge": Gauge}
-            made = kinds[kind](name, text, labels, registry=self._registry)
+            made = Counter(name, text, labels, registry=self._registry)
         if name == "vllm:cache_config_info":
             made.labels(engine="0", **cache_config).set(1)
         elif values := family.get("values"):
