@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 import webbrowser
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ import anyio
 import platformdirs
 import psutil
 from fastmcp import Client
-from fastmcp.client.elicitation import ElicitationHandler, ElicitResult
+from fastmcp.client.elicitation import ElicitResult
 from fastmcp.client.transports import StdioTransport
 
 from backends.local.install import installer
@@ -41,6 +42,8 @@ _LOAD: Final[dict[str, Any]] = {
 }
 """Short enough to wait for, and long enough that some figures count."""
 _PAGE: Final = "report.html"
+Agree = Callable[..., Awaitable[ElicitResult[dict[str, Any]]]]
+"""Answers what a tool asks a person."""
 _BOOT_SECONDS: Final = 300
 _STYLE: Final = re.compile(r"\033\[[0-9;]*m")
 
@@ -135,7 +138,7 @@ async def say_yes(message: str, *_rest: object) -> ElicitResult[dict[str, Any]]:
     return ElicitResult(action="accept", content={"confirm": True})
 
 
-def client_of(log: Path, chosen: dict[str, str], agree: ElicitationHandler) -> Client[Any]:
+def client_of(log: Path, chosen: dict[str, str], agree: Agree) -> Client[Any]:
     """Return a client of `python server.py` over stdio, with these settings beside our own."""
     server = StdioTransport(
         sys.executable,
