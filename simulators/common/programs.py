@@ -171,26 +171,23 @@ def free_port() -> int:
         return port
 
 
-_WORD: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{};]|[^\s{};"]+')
 _COMMENT: Final = re.compile(r"(?m)^\s*#.*$")
 _WRITTEN: Final = re.compile(r'"\$(\w+)" *>')
 """The variable that its command writes to the file."""
-_KNOWN: Final = {
-    "": ("daemon", "worker_processes", "pid", "error_log", "events", "http"),
-    "events": ("worker_connections",),
-    "http": (
+_DIRECTIVE: Final = re.compile(r"(?:^|[;{}])\s*([a-z_]+)")
+_LOCATION: Final = re.compile(r"location (=?) ?(\S+) \{([^{}]*)\}")
+_KNOWN: Final = frozenset(
+    (
+        *("daemon", "worker_processes", "pid", "error_log", "events", "http", "worker_connections"),
         *("access_log", "server_tokens", "absolute_redirect", "client_max_body_size", "server"),
         *(f"{kind}_temp_path" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")),
         *("proxy_http_version", "proxy_buffering", "proxy_request_buffering"),
-        *("proxy_read_timeout", "proxy_send_timeout"),
-    ),
-    "server": ("listen", "location", "ssl_certificate", "ssl_certificate_key"),
-    "location": (
-        *("proxy_pass", "auth_request", "internal", "return"),
+        *("proxy_read_timeout", "proxy_send_timeout", "ssl_certificate", "ssl_certificate_key"),
+        *("listen", "location", "proxy_pass", "auth_request", "internal", "return"),
         *("proxy_pass_request_body", "proxy_set_header"),
-    ),
-}
-"""Directives that are understood, by where they stand."""
+    )
+)
+"""Directives that are understood: any other might let more through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,43 +281,17 @@ def read(configuration: str) -> Guard:
     Raises:
         CannotStart: nginx would not take it, or it says what is not known here.
     """
-    servers, listens, ways = _parts(_COMMENT.sub("", configuration))
-    if (servers, len(listens)) != (1, 1):
-        raise _emerg(f"{servers} servers that listen {len(listens)} times are not understood here")
+    text = _COMMENT.sub("", configuration)
+    if unknown := {*_DIRECTIVE.findall(text)} - _KNOWN:
+        raise _emerg(f'unknown directive "{min(unknown)}"')
+    listens = re.findall(r"\blisten (\d+)", text)
+    ways = tuple(_way(*found) for found in _LOCATION.findall(text))
+    if (len(listens), len(ways)) != (1, len(re.findall(r"\blocation\b", text))):
+        raise _emerg(f"servers that listen {len(listens)} times, {len(ways)} places understood")
     lost = {way.asks for way in ways if way.asks} - {way.path for way in ways if way.exact}
     if lost:
         raise _emerg(f"auth_request asks {min(lost)}, which is no location")
-    return Guard(port=listens[0], ways=tuple(ways))
-
-
-def _parts(text: str) -> tuple[int, list[int], list[Way]]:
-    """Return how many servers there are, where they listen, and their locations."""
-    listens, ways, servers = list[int](), list[Way](), 0
-    blocks, said = [""], list[str]()
-    place = dict[str, tuple[str, ...]]()
-    for word in _WORD.findall(text):
-        if word not in {"{", "}", ";"}:
-            said.append(word.strip('"'))
-            continue
-        if (word == "}") == bool(said) or (word == "}" and len(blocks) == 1):
-            raise _emerg(f'unexpected "{word}"')
-        if said and said[0] not in _KNOWN[blocks[-1]]:
-            raise _emerg(f'unknown directive "{said[0]}"')
-        if word == "{":
-            servers += said[0] == "server"
-            blocks.append(said[0])
-            place = {"location": tuple(said[1:])} if said[0] == "location" else {}
-        elif word == "}":
-            if blocks.pop() == "location":
-                ways.append(_way(place))
-        elif said[0] == "listen":
-            listens.append(int(said[1]))
-        elif blocks[-1] == "location":
-            place[said[0]] = tuple(said[1:])
-        said = []
-    if said or blocks != [""]:
-        raise _emerg("it ends within a directive")
-    return servers, listens, ways
+    return Guard(port=int(listens[0]), ways=ways)
 
 
 def plain(path: str) -> str:
@@ -344,20 +315,18 @@ def plain(path: str) -> str:
     return f"/{'/'.join(parts)}{closing}"
 
 
-def _way(place: Mapping[str, tuple[str, ...]]) -> Way:
+def _way(exact: str, path: str, body: str) -> Way:
     """Return a location by its path and directives."""
-    path = place["location"]
-    if len(path) > 2 or (len(path) == 2 and path[0] != "="):
-        raise _emerg(f"location {' '.join(path)} is not understood here")
-    if ("return" in place) == ("proxy_pass" in place) or place.get("return", ("404",)) != ("404",):
-        raise _emerg(f"location {' '.join(path)} neither passes on nor finds nothing")
-    engine = urlsplit(place.get("proxy_pass", ("",))[0])
+    place = {words[0]: words[1:] for words in map(str.split, body.split(";")) if words}
+    if ("return" in place) == ("proxy_pass" in place) or place.get("return", ["404"]) != ["404"]:
+        raise _emerg(f"location {path} neither passes on nor finds nothing")
+    engine = urlsplit(place.get("proxy_pass", [""])[0])
     return Way(
-        path=path[-1],
-        exact=len(path) == 2,
+        path=path,
+        exact=bool(exact),
         passed_to=engine.path,
         engine_port=engine.port or 0,
-        asks=place.get("auth_request", ("",))[0],
+        asks=place.get("auth_request", [""])[0],
         internal="internal" in place,
     )
 
