@@ -292,9 +292,9 @@ class LocalBackend:
         cache = computed_cache(spec, foresee_here(engine, here, spec, model), here, model)
         made = folder.made()
         created_at = made.created_at if made else datetime.now(UTC)
+        folder.fresh()
         internal = spec.access == "internal"
         socket = folder.socket() if internal else ""
-        folder.fresh()
         port = 0 if internal else spec.port or free_port()
         folder.make(
             Made(

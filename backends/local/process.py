@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import sys
+import tempfile
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Final, Literal, TypeVar
@@ -117,6 +118,8 @@ _KEY: Final = re.compile(r"[!-~]{1,512}")
 _SOCKET: Final = "engine.sock"
 _SOCKET_BYTES: Final = 107
 """What a socket's address has room for (man 7 unix: sun_path, and a zero at its end)."""
+_PREFIX: Final = "vllm-devops-"
+"""Of a folder for temporary files, where the deployment's own has too long a name."""
 
 
 class Made(Record):
@@ -278,9 +281,9 @@ class Folder:
     def fresh(self) -> None:
         """Make ready for another start: the last log is kept as engine.1.log."""
         with on_disk(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            self.path.chmod(0o700)
-            for name in (PROCESS, "exit.json", _SOCKET):  # first: they are another engine's
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._remove_socket()
+            for name in (PROCESS, "exit.json"):  # first: they tell of another engine
                 (self.path / name).unlink(missing_ok=True)
             current = self.log
             if current.is_file():
@@ -291,19 +294,35 @@ class Folder:
                 os.fsync(log.fileno())
 
     def socket(self) -> str:
-        """Return the path of its socket, which nobody but the folder's owner reaches.
+        """Return the path of a new socket, in a folder that nobody but its owner enters.
 
         Raises:
-            HostError: The folder has too long a name for one.
+            HostError: The folder for temporary files has too long a name as well.
         """
-        path = self.path / _SOCKET
+        with on_disk(self.path):
+            self.path.chmod(0o700)
+            path = self.path / _SOCKET
+            if len(os.fsencode(path)) > _SOCKET_BYTES:
+                path = Path(tempfile.mkdtemp(prefix=_PREFIX)) / _SOCKET  # for its owner alone
         if len(os.fsencode(path)) > _SOCKET_BYTES:
+            path.parent.rmdir()
             raise HostError(
                 f"No unix socket can have so long a path: {path}.",
-                fix="Set VLLM_DEVOPS_STATE_DIR to a folder with a shorter name, or leave"
-                " access=internal out.",
+                fix="Set TMPDIR to a folder with a shorter name, or leave access=internal out.",
             )
         return str(path)
+
+    def _remove_socket(self) -> None:
+        made = self.made_if_readable()
+        if made is None or not made.socket:
+            return
+        path = Path(made.socket)
+        if path.name != _SOCKET or (path.exists() and not path.is_socket()):
+            return  # an edited file may name anything
+        path.unlink(missing_ok=True)
+        if path.parent.name.startswith(_PREFIX):
+            with suppress(FileNotFoundError):
+                path.parent.rmdir()
 
     def api_key(self) -> SecretStr | None:
         """Give its key."""
@@ -321,6 +340,7 @@ class Folder:
             if self.path.is_symlink():
                 self.path.unlink()
                 return
+            self._remove_socket()
             for path in sorted(self.path.iterdir(), key=lambda path: path.name == "wanted"):
                 if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path)

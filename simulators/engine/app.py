@@ -111,7 +111,9 @@ def _routes(engine: Engine, served: Served) -> list[Route]:
         text = served.render(asked.messages) if asked.prompt is None else asked.prompt
         tokens = served.tokenizer.encode(text)
         count = {"count": len(tokens), "max_model_len": served.max_model_len}
-        return JSONResponse({**count, "tokens": tokens})
+        texts = [served.tokenizer.bytes_of(token).decode(errors="replace") for token in tokens]
+        strs = texts if asked.return_token_strs else None
+        return JSONResponse({**count, "tokens": tokens, "token_strs": strs})
 
     async def unknown(request: Request) -> Response:
         raise not_simulated(request.scope["path"])

@@ -127,6 +127,7 @@ class TokenizeRequest(BaseModel):
     model: str | None = None
     prompt: str | None = None
     messages: list[dict[str, Any]] = []
+    return_token_strs: bool = False
 
 
 _Body = TypeVar("_Body", bound=BaseModel)

@@ -24,6 +24,7 @@ ANSWERED: Final[list[tuple[str, dict[str, Any]]]] = [
     (CHAT, {"messages": HELLO, "tools": TOOLS, "tool_choice": "none"}),
     (CHAT, {"messages": [{"role": "system", "content": [{"type": "text", "text": " a "}]}]}),
     ("/tokenize", {"messages": HELLO}),
+    ("/tokenize", {"prompt": "hello", "return_token_strs": True}),
 ]
 STREAMED: Final[list[tuple[str, dict[str, Any]]]] = [
     (TEXT, {"prompt": IDS}),

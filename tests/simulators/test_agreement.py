@@ -24,7 +24,7 @@ from tests.simulators.pair import MODEL, REAL, SIMULATED, Pair, both_running, en
 
 pytestmark = [pytest.mark.anyio, pytest.mark.vllm]
 
-VARIES: Final = frozenset({"id", "created", "text", "content", "tokens"})
+VARIES: Final = frozenset({"id", "created", "text", "content", "tokens", "token_strs"})
 OF_TEXT: Final = frozenset({"prompt_tokens", "total_tokens", "count"})
 """What differs by the tokenizer, where a prompt is a text: the simulated one counts bytes."""
 

@@ -91,9 +91,9 @@ async def test_a_conversation_is_tokenized_as_it_is_served(simulate: Simulate) -
     async with simulate() as engine:
         count = (await engine.post("/tokenize", **ASK)).json()["count"]
         asked = (await engine.post(CHAT, messages=parts, max_tokens=1)).json()
-        text = (await engine.post("/tokenize", prompt="hello é")).json()["count"]
+        text = (await engine.post("/tokenize", prompt="hello é", return_token_strs=True)).json()
     assert asked["usage"]["prompt_tokens"] == count
-    assert text == 8
+    assert (text["count"], text["token_strs"][0]) == (8, "h")
 
 
 async def test_reasoning_has_a_field_of_its_own(simulate: Simulate) -> None:
