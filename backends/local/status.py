@@ -22,7 +22,7 @@ from backends.local.process import (
     session_members,
 )
 from core.endpoint import Endpoint
-from core.errors import EndpointError, HostError, WaitedTooLong
+from core.errors import EndpointError, HostError, NotReady, WaitedTooLong
 from core.processes import reap
 from core.records import Access, Deployment, Failure, Phase, State, Target, expiry
 from core.reply import note
@@ -48,6 +48,8 @@ class Looker:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._answered: set[str] = set()
+        self._asked: dict[str, anyio.Event] = {}
+        """Engines that are being let answer just now: whoever counts requests knows of one."""
 
     async def look(self, folder: Folder) -> Deployment:
         """Say what a folder's deployment does now."""
@@ -105,9 +107,7 @@ class Looker:
         try:
             if not await endpoint.healthy():
                 return self._ill(folder, made, "Its /health says that the engine is dead.")
-            if process.started not in self._answered:
-                await endpoint.say_one_token(made.spec.served_model_name)
-                self._answered.add(process.started)
+            await self._first(endpoint, made, process)
         except EndpointError as exc:
             if await _ending(process, _DYING_SECONDS):
                 return self._ended(folder, made, session_members(folder))
@@ -117,6 +117,22 @@ class Looker:
         finally:
             await endpoint.aclose()
         return self._deployment(folder, made, State.READY, boot.since or process.at)
+
+    async def _first(self, endpoint: Endpoint, made: Made, process: Process) -> None:
+        engine = process.started
+        if engine in self._answered:
+            return
+        if engine in self._asked:  # many may look at once, but one question is enough
+            await self._asked[engine].wait()
+            if engine not in self._answered:
+                raise NotReady("It was asked just now.", fix="Look again with status_vllm.")
+            return
+        self._asked[engine] = anyio.Event()
+        try:
+            await endpoint.say_one_token(made.spec.served_model_name)
+            self._answered.add(engine)
+        finally:
+            self._asked.pop(engine).set()
 
     def _booting(
         self,

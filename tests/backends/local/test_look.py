@@ -3,12 +3,47 @@
 import os
 import signal
 
+import anyio
 import pytest
 
 from core.records import State
 from tests.backends.local.conftest import Machine
 
 pytestmark = pytest.mark.anyio
+
+
+async def test_many_that_look_at_once_ask_the_model_once(machine: Machine) -> None:
+    """The first answer of a model may take seconds; it is asked for one time only."""
+    await machine.apply("counts")
+    await machine.says("startup complete")
+    states = []
+
+    async def look() -> None:
+        states.append((await machine.backend.describe("one")).state)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(5):
+            tasks.start_soon(look)
+    assert states == [State.READY] * 5
+    assert (await machine.says("asked")).count("asked") == 1
+
+
+async def test_many_that_look_at_a_mute_model_are_all_told(machine: Machine) -> None:
+    """None of them takes another's question for an answer. It waits half a second for its end."""
+    await machine.apply("mute")
+    await machine.says("startup complete")
+    codes = []
+
+    async def look() -> None:
+        seen = await machine.backend.describe("one")
+        assert seen.state is State.LOADING
+        assert seen.failure is not None
+        codes.append(seen.failure.code)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(look)
+    assert set(codes) == {"ENDPOINT_ERROR", "NOT_READY"}
 
 
 async def test_a_model_that_answered_and_does_so_no_more_is_ill(machine: Machine) -> None:
