@@ -280,15 +280,7 @@ def _is_model(names: Iterable[str]) -> bool:
     return any(name == CONFIG or name.endswith(_WEIGHTS) for name in names)
 
 
-class HubAccess(NamedTuple):
-    """Whether it may be fetched; None cannot be told."""
-
-    passed: bool | None
-    detail: str
-    fix: str = ""
-
-
-def ask_hub(model: str, token: SecretStr | None, endpoint: str | None = None) -> HubAccess:
+def ask_hub(model: str, token: SecretStr | None, endpoint: str | None = None) -> Answer:
     """Ask first as anybody, then with the token; blocks as long as the Hub does.
 
     `endpoint` is another Hub than the public one.
@@ -303,38 +295,36 @@ def ask_hub(model: str, token: SecretStr | None, endpoint: str | None = None) ->
             if not token:
                 raise
             api.auth_check(model, token=said)
-            return HubAccess(
-                passed=True, detail="It is gated or private, and HF_TOKEN may read it."
-            )
+            return Answer(passed=True, detail="It is gated or private, and HF_TOKEN may read it.")
     except errors.GatedRepoError:  # is a RepositoryNotFoundError, so it stands first
         return _gated(model, known=token is not None)
     except errors.RepositoryNotFoundError:
         return _missing_gated(model, known=token is not None)
     except (unreachable, OSError, ValueError) as exc:
         why = (str(exc).splitlines() or [""])[0]
-        return HubAccess(passed=None, detail=f"The Hub cannot be asked: {type(exc).__name__} {why}")
-    return HubAccess(passed=True, detail="It is there for everybody.")
+        return Answer(passed=None, detail=f"The Hub cannot be asked: {type(exc).__name__} {why}")
+    return Answer(passed=True, detail="It is there for everybody.")
 
 
-def _gated(model: str, *, known: bool) -> HubAccess:
+def _gated(model: str, *, known: bool) -> Answer:
     page = f"https://huggingface.co/{model}"
     if known:
-        return HubAccess(
+        return Answer(
             passed=False,
             detail="It is gated, and the owner of HF_TOKEN has not been let in.",
             fix=f"Accept its licence at {page} as the owner of that token; with a fine-grained"
             " token, allow it to read gated repositories.",
         )
-    return HubAccess(
+    return Answer(
         passed=False,
         detail="It is gated, and no HF_TOKEN is set.",
         fix=f"Accept its licence at {page}, then call save_hf_token with a token of yours.",
     )
 
 
-def _missing_gated(model: str, *, known: bool) -> HubAccess:
+def _missing_gated(model: str, *, known: bool) -> Answer:
     owner = "your HF_TOKEN" if known else "somebody without a token"
-    return HubAccess(
+    return Answer(
         passed=False,
         detail=f"The Hub has no model {model}, or does not show it to {owner}.",
         fix="Correct its name (OWNER/MODEL); for a private one call save_hf_token.",
@@ -355,11 +345,11 @@ async def on_hub(settings: Settings, model: str) -> Answer:
     """Ask the Hub, but for a rehearsal."""
     if settings.rehearsal:
         return Answer(passed=None, detail="In a rehearsal nobody asks the real Hub.")
-    verdict: HubAccess | None = None
+    verdict: Answer | None = None
     with anyio.move_on_after(_SECONDS):
         verdict = await anyio.to_thread.run_sync(
             ask_hub, model, settings.hf_token, abandon_on_cancel=True
         )
     if verdict is None:
         return Answer(passed=None, detail=f"The Hub did not answer within {_SECONDS:.0f} s.")
-    return Answer(*verdict)
+    return verdict
