@@ -56,7 +56,11 @@ def _thoughts(served: Served, generation: Generation) -> dict[str, Any]:
 def whole(served: Served, job: Job, generation: Generation, said: Delta) -> dict[str, Any]:
     """Return the body of an answer that is not streamed."""
     usage = _usage(generation, said.tokens)
-    end = {"index": 0, "finish_reason": said.finish_reason, "stop_reason": None}
+    end: dict[str, Any] = {
+        "index": 0,
+        "finish_reason": said.finish_reason,
+        "stop_reason": None,
+    }
     if not isinstance(job.request, ChatRequest):
         choice = {**end, "text": said.text, "logprobs": None}
         return {**_head(served, job, "text_completion"), "choices": [choice], "usage": usage}

@@ -83,7 +83,7 @@ async def test_an_eager_boot_compiles_and_captures_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """And has the graphs' memory for its cache."""
-    l4 = {"where": "l4"}
+    l4: dict[str, Any] = {"where": "l4"}
     small = (E2B, "--max-model-len", "8192")
     eager, usual = await boot(*small, "--enforce-eager", **l4), await boot(*small, **l4)
     assert eager.num_blocks > usual.num_blocks
@@ -287,7 +287,7 @@ async def test_a_host_whose_memory_others_have_is_refused() -> None:
     with pytest.raises(BootError, match="is less than desired CPU memory utilization"):
         await boot(*argv, where="cpu", device_memory_gib=24, device_free_gib=16)
     cache = ("--kv-cache-memory-bytes", "1G")
-    taken = {"device_memory_gib": 24, "device_free_gib": 16}
+    taken: dict[str, Any] = {"device_memory_gib": 24, "device_free_gib": 16}
     assert (await boot(*argv, *cache, where="cpu", **taken)).num_blocks > 0
 
 
