@@ -41,8 +41,6 @@ _OUT_OF_REACH: Final = frozenset(
         sqlite3.SQLITE_AUTH,
     )
 )
-_QUOTED: Final = 60
-"""Characters of what stands in a row that cannot be read."""
 _NO_TIME: Final = datetime.fromtimestamp(0, UTC)
 
 _SCHEMA: Final = """
@@ -99,15 +97,6 @@ class Expiry(Record):
     target: str
     name: str
     at: AwareDatetime
-
-
-class UnreadableExpiry(Record):
-    """A row that was to say that: edited, or of another version."""
-
-    target: str
-    name: str
-    at: str
-    """As it stands there, quoted."""
 
 
 class Journal:
@@ -214,28 +203,17 @@ class Journal:
             db.execute("INSERT OR REPLACE INTO expiries (target, name, at) VALUES (?,?,?)", row)
 
     def expiries(self) -> tuple[Expiry, ...]:
-        """Give what is to be stopped, earliest first; `unreadable_expiries` gives the rest."""
+        """Give what is to be stopped, earliest first.
+
+        A time that cannot be read is long ago: the deployment itself says whether it is over.
+        """
         found = (_expiry(*row) for row in self._expiry_rows())
         return tuple(sorted((one for one in found if one), key=lambda one: one.at))
-
-    def unreadable_expiries(self) -> tuple[UnreadableExpiry, ...]:
-        """Give the rows of which nobody can say when they are due."""
-        return tuple(
-            UnreadableExpiry(target=_word(target), name=_word(name), at=repr(at)[:_QUOTED])
-            for target, name, at in self._expiry_rows()
-            if _expiry(target, name, at) is None
-        )
 
     def forget_expiry(self, expiry: Expiry) -> None:
         """Forget it, unless another one has taken its place."""
         for row in self._expiry_rows():
             if _expiry(*row) == expiry:
-                self._forget(row)
-
-    def forget_unreadable(self, target: str, name: str) -> None:
-        """Forget a row that cannot be read, of a deployment whose own time is known, or over."""
-        for row in self._expiry_rows():
-            if row[:2] == (target, name) and _expiry(*row) is None:
                 self._forget(row)
 
     def _expiry_rows(self) -> list[tuple[Any, Any, Any]]:
@@ -382,17 +360,10 @@ def _time(text: object) -> datetime | None:
 
 
 def _expiry(target: object, name: object, at: object) -> Expiry | None:
-    """Read a row; None where it cannot be."""
-    when = _time(at)
-    if when is None or not (isinstance(target, str) and isinstance(name, str)):
+    """Read a row; None where it names nothing."""
+    if not (isinstance(target, str) and isinstance(name, str)):
         return None
-    return Expiry(target=target, name=name, at=when)
-
-
-def _word(value: object) -> str:
-    """Write a name as it stands; what cannot be one is quoted."""
-    text = value if isinstance(value, str) else repr(value)
-    return text if text.isprintable() and len(text) <= _QUOTED else repr(text)[:_QUOTED]
+    return Expiry(target=target, name=name, at=_time(at) or _NO_TIME)
 
 
 def _text(raw: bytes) -> str:

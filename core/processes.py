@@ -82,16 +82,22 @@ async def run(
 
 
 def detach(
-    argv: Sequence[str], *, env: Mapping[str, str], stdin: int, own_session: bool = False
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    stdin: int | None = None,
+    own_session: bool = False,
 ) -> None:
     """Start a program that outlives this one; it prints nowhere.
 
     `env` is its whole environment, so that no secret of ours gets into it unseen; `stdin` is an
-    open file that it holds on to. In a session of its own no Ctrl-C of ours reaches it.
+    open file that it holds on to; None is nothing to read. In a session of its
+    own no Ctrl-C of ours reaches it.
     """
     _log.info("detach %s", " ".join(argv))
     reap()
-    files: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_DUP2, stdin, 0)]
+    nothing = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+    files: list[tuple[Any, ...]] = [nothing if stdin is None else (os.POSIX_SPAWN_DUP2, stdin, 0)]
     files += [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (1, 2)]
     _detached.add(
         os.posix_spawn(argv[0], list(argv), dict(env), file_actions=files, setsid=own_session)

@@ -123,10 +123,16 @@ def to_deploy(wish: Wish, wanted: Plan) -> Preview | None:
     """Ask where it is paid for, or replaces something that runs otherwise."""
     spec, target = wanted.spec, wanted.target
     present, before = wish.existing or (None, None)
-    replaces = present is not None and _is_another(present, spec.fingerprint)
+    replaces = unknown = False
+    if present:
+        # What was never made has no engine: there is nothing to replace.
+        made = present.revision != "none" or present.engine != "none"
+        runs = present.state is State.READY or not present.state.settled
+        replaces = present.revision != spec.fingerprint and (made or runs)
+        unknown = present.state is State.UNKNOWN
     price = target.usd_per_hour if wanted.usd_per_hour is None else wanted.usd_per_hour
     forced = wanted.memory is not None and not wanted.memory.fits
-    if not replaces and not forced and (price == 0 or _stays(present)):
+    if not replaces and not forced and (price == 0 or _serves(present) or unknown):
         return None
     highest = wanted.usd_per_hour_highest if price == wanted.usd_per_hour else None
     costs = f"{_price(price, highest)}{_limit(wish.backend, spec)}"
@@ -134,7 +140,9 @@ def to_deploy(wish: Wish, wanted: Plan) -> Preview | None:
     what = f"Deploy {spec.model} as {spec.name} on {target.name} ({costs})"
     if present and replaces and changes:
         what = f"Change {spec.name} on {target.name} ({costs}), which is {present.state}"
-        what += "" if _scaled(before, spec) else ": its engine starts anew"
+        count = {"min_replicas": spec.min_replicas, "max_replicas": spec.max_replicas}
+        scaled = before and before.model_copy(update=count) == spec
+        what += "" if scaled else ": its engine starts anew"
     elif present and replaces:
         what += f", in place of the one there ({present.state}, revision {present.revision})"
     if forced and wanted.memory:
@@ -144,37 +152,17 @@ def to_deploy(wish: Wish, wanted: Plan) -> Preview | None:
     return shown.model_copy(update={"changes": changes, "keeps": keeps})
 
 
-def _scaled(before: DeploymentSpec | None, spec: DeploymentSpec) -> bool:
-    """Whether only the number of replicas is another."""
-    count = {"min_replicas": spec.min_replicas, "max_replicas": spec.max_replicas}
-    return before is not None and before.model_copy(update=count) == spec
-
-
-def _is_another(present: Deployment, fingerprint: str) -> bool:
-    """Whether it was made otherwise, or nothing says how; what was never made has no engine."""
-    made = present.revision != "none" or present.engine != "none"
-    return present.revision != fingerprint and (made or _runs(present))
-
-
-def _runs(present: Deployment | None) -> bool:
-    return present is not None and (present.state is State.READY or not present.state.settled)
-
-
 def _serves(present: Deployment | None) -> bool:
     """Whether nothing has to be started, so that nothing more is paid for."""
     return present is not None and present.state in _STARTED
-
-
-def _stays(present: Deployment | None) -> bool:
-    """Whether deploying the same again changes nothing of what is paid for."""
-    return _serves(present) or (present is not None and present.state is State.UNKNOWN)
 
 
 def to_destroy(found: Found, *, purge: bool) -> Preview:
     """Ask always."""
     one, backend = found.deployment, found.backend
     costs = f", {_price(one.usd_per_hour)}" if one.usd_per_hour else ""
-    known = f"{one.state}, {one.served_model_name}{costs}{_stands(one)}"
+    stands_on = [f"; {each} {one.resources[each]}" for each in _STANDS_ON if each in one.resources]
+    known = f"{one.state}, {one.served_model_name}{costs}{''.join(stands_on)}"
     what = f"Delete {one.name} on {one.target} ({known})"
     what += " with everything that it leaves behind" if purge else "; stored weights stay"
     shown = preview("destroy_vllm", one.target, one.name, what, one.usd_per_hour, one, str(purge))
@@ -265,12 +253,6 @@ def _limit(backend: Backend, spec: DeploymentSpec) -> str:
     return ", with no end of its own" if ends and minutes == 0 else ""
 
 
-def _stands(one: Deployment) -> str:
-    """Name what is at its provider and would go."""
-    found = [f"{what} {one.resources[what]}" for what in _STANDS_ON if what in one.resources]
-    return "; ".join(["", *found])
-
-
 def _price(usd_per_hour: float | None, highest: float | None = None) -> str:
     if usd_per_hour is None:
         return "price not known"
@@ -328,13 +310,22 @@ async def wish(
     if name is None:
         name = name_for(full_model_name(backend.target, model, runtime))
     existing = await _existing(backend, name)
-    if existing is None or existing.spec is None or _corrected(existing, model):
-        model = model or (_model_of(existing.deployment) if existing else None)
+    present, before = existing or (None, None)
+    # A whole wish takes the place of one that failed, and may have failed by a flag.
+    corrected = present is not None and present.state is State.FAILED and model is not None
+    if existing is None or before is None or corrected:
+        if present and not model and present.model != "not known":
+            model = present.model
         spec = specify(backend.target, name, model, runtime, **given)
         return Wish(backend, spec, existing)
-    before = existing.spec
     wanted = full_model_name(backend.target, model or before.model, runtime)
-    dropped = {*defaults, *_computed(layout), *_lost(before, wanted)}
+    dropped = set(defaults)
+    if layout:
+        from operations.planning import COMPUTED  # noqa: PLC0415  the planner loads slowly
+
+        dropped |= COMPUTED
+    if before.model != wanted:
+        dropped |= {*_OF_A_MODEL, *(["image"] if before.weights == "baked" else [])}
     kept = before.model_dump(exclude=dropped)
     if given.get("image", before.image) != before.image:
         from planner.flags import without  # noqa: PLC0415  the planner loads slowly
@@ -380,30 +371,6 @@ async def _existing(backend: Backend, name: str) -> Existing | None:
     except (DeploymentNotFound, ApiDisabled):
         return None
     return Existing(deployment, spec)
-
-
-def _corrected(existing: Existing, model: str | None) -> bool:
-    """Whether a whole wish takes the place of one that failed, and may have failed by a flag."""
-    return existing.deployment.state is State.FAILED and model is not None
-
-
-def _model_of(deployment: Deployment) -> str | None:
-    return None if deployment.model == "not known" else deployment.model
-
-
-def _computed(layout: Layout | None) -> frozenset[str]:
-    """Return the flags that a layout computes anew."""
-    if layout is None:
-        return frozenset()
-    from operations.planning import COMPUTED  # noqa: PLC0415  the planner loads slowly
-
-    return COMPUTED
-
-
-def _lost(before: DeploymentSpec, model: str) -> tuple[str, ...]:
-    if before.model == model:
-        return ()
-    return (*_OF_A_MODEL, "image") if before.weights == "baked" else _OF_A_MODEL
 
 
 def _flag(name: str) -> str:

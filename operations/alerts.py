@@ -95,7 +95,9 @@ async def alert_rules(
         OpsError: The deployment that is named cannot be found.
     """
     found = await find(runtime.stage, target, name) if target or name else None
-    labels = _labels(found)
+    labels = {"job": _JOB}  # that our own scrape configuration sets
+    if found:
+        labels |= {"target": found.deployment.target, "deployment": found.name}
     wanted = _checked(selector) if selector else ",".join(f'{k}="{v}"' for k, v in labels.items())
     access = await _access(runtime, found) if found else None
     rows = [_rule(row, wanted, ttft_seconds, found) for row in _catalogue()]
@@ -122,6 +124,12 @@ def _catalogue() -> tuple[_Alert, ...]:
 
 
 def _rule(row: _Alert, selector: str, ttft_seconds: float, found: Found | None) -> dict[str, Any]:
+    whose = "with the target and name of the deployment"
+    if found:
+        whose = f"with target={found.deployment.target} name={found.name}"
+    first, *others = row.call
+    more = f"; then, as it says: {', '.join(others)}" if others else ""
+
     def put(text: str) -> str:
         number = f"{ttft_seconds:g}"
         return text.strip().replace("SELECTOR", selector).replace("TTFT_SECONDS", number)
@@ -134,25 +142,9 @@ def _rule(row: _Alert, selector: str, ttft_seconds: float, found: Found | None) 
         "annotations": {
             "summary": row.summary,
             "description": put(row.description),
-            "runbook": _runbook(row.call, found),
+            "runbook": f"Call {first} {whose}{more}.",
         },
     }
-
-
-def _runbook(tools: tuple[str, ...], found: Found | None) -> str:
-    whose = "with the target and name of the deployment"
-    if found:
-        whose = f"with target={found.deployment.target} name={found.name}"
-    first, *others = tools
-    more = f"; then, as it says: {', '.join(others)}" if others else ""
-    return f"Call {first} {whose}{more}."
-
-
-def _labels(found: Found | None) -> Mapping[str, str]:
-    """Give the labels that our own scrape configuration sets."""
-    if found is None:
-        return {"job": _JOB}
-    return {"job": _JOB, "target": found.deployment.target, "deployment": found.name}
 
 
 def _checked(selector: str) -> str:
@@ -160,7 +152,9 @@ def _checked(selector: str) -> str:
     rest, matchers = selector.strip().removeprefix("{").removesuffix("}"), []
     while match := _MATCHER.match(rest):
         label, how, value, more = match.groups()
-        if not _readable(how, value):
+        try:
+            re.compile(value[1:-1] if "~" in how else "")
+        except re.error:
             break
         matchers.append(f"{label}{how}{value}")
         if not more:
@@ -170,14 +164,6 @@ def _checked(selector: str) -> str:
         f"{selector!r} is not a list of label matchers.",
         fix='Give it as Prometheus writes it: job="vllm",instance=~"gpu.*"',
     )
-
-
-def _readable(how: str, value: str) -> bool:
-    try:
-        re.compile(value[1:-1] if "~" in how else "")
-    except re.error:
-        return False
-    return True
 
 
 async def _access(runtime: Runtime, found: Found) -> Access | None:

@@ -194,7 +194,9 @@ class _Heard:
             )
             thought = delta.get("reasoning") or delta.get("reasoning_content")
             self._keep(self.reasoning, self._reasoning_at, thought, at)
-            self.finish_reason = _reason(choice.get("finish_reason")) or self.finish_reason
+            ended = choice.get("finish_reason")  # one word of the engine's
+            if isinstance(ended, str) and re.fullmatch(r"\w{1,40}", ended):
+                self.finish_reason = ended
             if len(self.content) + len(self.reasoning) > _MOST_PIECES:
                 raise BrokenStream(
                     "The answer has no end.",
@@ -210,9 +212,9 @@ class _Heard:
         gaps = sorted(late - early for early, late in pairwise(stamps))
         decode = stamps[-1] - stamps[0] if stamps else 0.0
         return Timing(
-            ttft_seconds=_round(self._content_at[0]) if self._content_at else None,
-            ttft_reasoning_seconds=_round(self._reasoning_at[0]) if self._reasoning_at else None,
-            tpot_seconds=_round(decode / (tokens - 1))
+            ttft_seconds=round(self._content_at[0], 6) if self._content_at else None,
+            ttft_reasoning_seconds=round(self._reasoning_at[0], 6) if self._reasoning_at else None,
+            tpot_seconds=round(decode / (tokens - 1), 6)
             if tokens and tokens > 1 and decode
             else None,
             itl_p50_seconds=percentile(gaps, 50),
@@ -351,11 +353,6 @@ def _count(usage: Mapping[str, Any], name: str) -> int | None:
     return value if type(value) is int and 0 <= value < _MOST_TOKENS else None
 
 
-def _reason(value: object) -> str | None:
-    """Return why an answer ended, which is one word of the engine's."""
-    return value if isinstance(value, str) and re.fullmatch(r"\w{1,40}", value) else None
-
-
 def percentile(ordered: Sequence[float], percent: float) -> float | None:
     """Give the smallest measured value that so many per cent do not exceed (nearest rank).
 
@@ -365,7 +362,7 @@ def percentile(ordered: Sequence[float], percent: float) -> float | None:
     if not ordered:
         return None
     rank = -(-len(ordered) * percent // 100)
-    return _round(ordered[max(0, int(rank) - 1)])
+    return round(ordered[max(0, int(rank) - 1)], 6)
 
 
 def parse_extra(text: str | None) -> Mapping[str, Any]:
@@ -381,7 +378,3 @@ def parse_extra(text: str | None) -> Mapping[str, Any]:
     if not isinstance(extra, dict):
         raise InvalidArgument("`extra` is no object.", fix='Give one such as {"top_p": 0.9}.')
     return extra
-
-
-def _round(seconds: float) -> float:
-    return round(seconds, 6)

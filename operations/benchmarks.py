@@ -13,7 +13,7 @@ from benchmark import compare_report
 from benchmark.advice import Headline, headline
 from benchmark.compare import chips, load
 from benchmark.folder import RunFolder
-from benchmark.records import CellResult, CellState, Manifest, Progress, RunState, Worth
+from benchmark.records import CellState, Manifest, Progress, RunState, Worth
 from benchmark.run import state_of
 from core import waiting
 from core.errors import InvalidArgument, NextStep, NotFound, OpsError
@@ -115,11 +115,10 @@ def sides_of(file: str) -> tuple[str, str] | None:
     """
     stem = file.removesuffix(".md").removesuffix("_comparison").lower()
     first, vs, second = stem.partition("_vs_")
-    return (_words(first), _words(second)) if vs and first and second else None
-
-
-def _words(slug: str) -> str:
-    return _CHIPS.sub(r"\1-\2", slug.replace("_", " ")).strip()
+    if not (vs and first and second):
+        return None
+    one, two = (_CHIPS.sub(r"\1-\2", side.replace("_", " ")).strip() for side in (first, second))
+    return one, two
 
 
 def _newest(runs: Sequence[Evidence], words: str, like: str | None) -> Evidence | None:
@@ -178,30 +177,24 @@ def report(runtime: Runtime, run: str) -> str:
     folder = folder_of(runtime, run)
     if not folder.report_file.exists():
         return f"# Benchmark {run}\n\n{look(folder).summary()} Its report is written at its end.\n"
-    text = _own(folder.report_file, run)
+    file, cause = folder.report_file, "It leads out of the run's folder."
+    text = None
+    try:
+        if file.resolve().parent == folder.path.resolve():
+            text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError as exc:
+        cause = str(exc)[:300]
+    if text is None:
+        raise NotFound(
+            f"The report of {run} cannot be read.",
+            fix="Call get_benchmark, which reads what was measured.",
+            cause=cause,
+        )
     if len(text) <= MAX_CHARACTERS:
         return text
     left = len(text) - MAX_CHARACTERS
     kept = text[:MAX_CHARACTERS].rpartition("\n")[0]
     return f"{kept}\n\n[… {left} characters left out: get_benchmark names the folder.]\n"
-
-
-def _own(file: Path, run: str) -> str:
-    """Read a file of a run; one that leads elsewhere is none."""
-    try:
-        if file.resolve().parent == file.parent.resolve():
-            return file.read_text(encoding="utf-8", errors="replace")
-    except OSError as exc:
-        raise _unreadable(run, str(exc)) from exc
-    raise _unreadable(run, f"{file.name} leads out of the run's folder.")
-
-
-def _unreadable(run: str, cause: str) -> NotFound:
-    return NotFound(
-        f"The report of {run} cannot be read.",
-        fix="Call get_benchmark, which reads what was measured.",
-        cause=cause[:300],
-    )
 
 
 Tell = Callable[[str], Awaitable[None]]
@@ -439,17 +432,33 @@ def look(folder: RunFolder) -> BenchmarkRun:
     manifest, cells, progress = folder.manifest(), folder.cells(), state_of(folder)
     found = headline(manifest, cells)
     over = progress.state is not RunState.RUNNING
+    codes = Counter(verdict.code.value for cell in cells for verdict in cell.verdicts)
+    written = (folder.report_file, folder.csv_file, folder.chart_file, folder.page_file)
+    eta, usd = progress.eta_seconds, progress.usd_so_far
+    means: dict[str, Any] = {}
+    if over and cells:
+        from benchmark import report_text
+        from benchmark.advice import findings
+        from benchmark.report import actions
+
+        # What only changes a flag is an action; the tables get the room that the words leave.
+        said = findings(manifest, cells)
+        decisions = tuple(each.text for each in said if each.kind != "flag")
+        items = actions(manifest, cells)
+        room = report_text.MAX_CHARACTERS - sum(map(len, (*decisions, *items)))
+        tables = report_text.tables(cells, room) or None
+        means = {"key_decisions": decisions, "action_items": items, "report": tables}
     return BenchmarkRun(
         **_about(folder, manifest, progress),
         reason=progress.reason,
         doing=" ".join(part for part in (progress.doing, progress.cell) if part) or None,
         elapsed_seconds=round(progress.elapsed_seconds, 1),
-        eta_seconds=_rounded(progress.eta_seconds, 0),
-        usd_so_far=_rounded(progress.usd_so_far, 4),
+        eta_seconds=None if eta is None else round(eta),
+        usd_so_far=None if usd is None else round(usd, 4),
         measured_cells=sum(cell.state is CellState.MEASURED for cell in cells),
         valid_cells=sum(cell.valid for cell in cells),
         failed_cells=sum(cell.state is CellState.FAILED for cell in cells),
-        said_of_cells=_codes(cells),
+        said_of_cells=dict(codes),
         relative_cells=sum(cell.worth is Worth.RELATIVE for cell in cells),
         spoiled_cells=sum(cell.worth is Worth.SPOILED for cell in cells),
         accelerator=manifest.provenance.accelerator,
@@ -459,25 +468,11 @@ def look(folder: RunFolder) -> BenchmarkRun:
         price=found.price,
         recommended=found.recommended,
         trust=found.trust,
-        **(_told(manifest, cells) if over and cells else {}),
+        **means,
         folder=str(folder.path),
-        files=_files_runs(folder) if over else (),
+        files=tuple(path.name for path in written if over and path.exists()),
         simulated=manifest.subject.simulated,
     )
-
-
-def _told(manifest: Manifest, cells: Sequence[CellResult]) -> dict[str, Any]:
-    """Say what a run that is over means; its tables get the room that the words leave."""
-    from benchmark import report_text
-    from benchmark.advice import findings
-    from benchmark.report import actions
-
-    found = findings(manifest, cells)
-    decisions = tuple(each.text for each in found if each.kind != "flag")  # they are actions
-    items = actions(manifest, cells)
-    room = report_text.MAX_CHARACTERS - sum(map(len, (*decisions, *items)))
-    report = report_text.tables(cells, room)
-    return {"key_decisions": decisions, "action_items": items, "report": report or None}
 
 
 def _row(folder: RunFolder) -> RunRow | None:
@@ -501,19 +496,6 @@ def _about(folder: RunFolder, manifest: Manifest, progress: Progress) -> dict[st
         "cells_done": progress.cells_done,
         "cells_total": progress.cells_total,
     }
-
-
-def _rounded(value: float | None, digits: int) -> float | None:
-    return None if value is None else round(value, digits)
-
-
-def _codes(cells: Sequence[CellResult]) -> dict[str, int]:
-    return dict(Counter(verdict.code.value for cell in cells for verdict in cell.verdicts))
-
-
-def _files_runs(folder: RunFolder) -> tuple[str, ...]:
-    made = (folder.report_file, folder.csv_file, folder.chart_file, folder.page_file)
-    return tuple(path.name for path in made if path.exists())
 
 
 _MOST: Final = 20_000
@@ -559,16 +541,20 @@ def printed(runtime: Runtime, name: str | None) -> KeptComparison:
     Raises:
         NotFound: There is none, and no two runs are what its name speaks of.
     """
-    kept = _files_comparisons(folder_of_runs(runtime))
+    files = folder_of_runs(runtime).glob("*.md")
+    kept = sorted(files, key=lambda path: path.stat().st_mtime_ns, reverse=True)
     if name is None and not kept:
         raise _none(kept, None)
-    path = kept[0] if name is None else next((each for each in kept if each.name == name), None)
-    return _read(_made(runtime, name or "", kept) if path is None else path, made=path is None)
-
-
-def _files_comparisons(folder: Path) -> list[Path]:
-    """Give the comparisons that are kept, newest first."""
-    return sorted(folder.glob("*.md"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    found = kept[0] if name is None else next((each for each in kept if each.name == name), None)
+    path = found or _made(runtime, name or "", kept)
+    text, chart = path.read_text(encoding="utf-8"), path.with_suffix(".png")
+    return KeptComparison(
+        file=str(path),
+        chart=str(chart) if chart.exists() else None,
+        text=text[:_MOST],
+        characters_left_out=max(0, len(text) - _MOST),
+        made_now=found is None,
+    )
 
 
 def _made(runtime: Runtime, name: str, kept: list[Path]) -> Path:
@@ -589,17 +575,6 @@ def _made(runtime: Runtime, name: str, kept: list[Path]) -> Path:
     path = folder_of_runs(runtime) / name
     compare_report.write_comparison(loaded, path)
     return path
-
-
-def _read(path: Path, *, made: bool) -> KeptComparison:
-    text, chart = path.read_text(encoding="utf-8"), path.with_suffix(".png")
-    return KeptComparison(
-        file=str(path),
-        chart=str(chart) if chart.exists() else None,
-        text=text[:_MOST],
-        characters_left_out=max(0, len(text) - _MOST),
-        made_now=made,
-    )
 
 
 def _none(kept: list[Path], name: str | None) -> NotFound:

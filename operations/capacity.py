@@ -1,10 +1,8 @@
 """Accelerators before they are had: quotas, zones, and requests that wait in a queue."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
-
-import anyio
 
 from backends.base import Backend, FindsZones, HasQueue, HasQuotas, QueuedResource, Quota, Zone
 from backends.common.concurrency import in_time
@@ -22,9 +20,10 @@ from core.reply import note
 from operations import agreement, deployments
 from operations.agreement import Preview, preview
 from operations.deployments import usual
+from operations.inventory import call_words
 from operations.models import require_on_hub
 from operations.preflight import offered_for
-from operations.resolve import Found, able, chosen, find, find_among
+from operations.resolve import Found, able, ask_each, chosen, find, find_among
 from operations.runtime import Runtime
 
 _ASK_FOR_MORE: Final = (
@@ -54,30 +53,22 @@ class Quotas(Answer):
     quotas: tuple[QuotaRow, ...]
 
     def summary(self) -> str:
-        """Say how many replicas more may run, target by target."""
+        """Say how many replicas more may run, and where."""
         rows = [row for row in self.quotas if row.counts]
         if len(rows) == 1:
             return f"{rows[0].target}: {_room(rows[0])}."
-        more = [f"{row.target} {row.more}" for row in rows if row.more]
-        known = ", ".join(more) or "nowhere" if any(row.limit is not None for row in rows) else ""
-        full = _names(row for row in rows if 0 in {row.more, row.replicas})
-        unread = (row for row in rows if row.more is None and row.replicas != 0)
-        unknown = _names(row for row in unread if not row.first_grant)
-        first = _names(row for row in rows if row.first_grant)
-        said = {
-            "Replicas more that may run": known,
-            "None on": full,
-            "Granted with the first deployment": first,
-            "Not known of": unknown,
-        }
-        return " ".join(f"{head}: {names}." for head, names in said.items() if names)
+        found: dict[str, list[str]] = {}
+        for row in rows:
+            found.setdefault(_more(row), []).append(row.target)
+        said = (f"{more} on {', '.join(names)}" for more, names in found.items())
+        return f"Replicas more that may run: {'; '.join(said)}."
 
     def facts(self) -> Mapping[str, Any]:
         """Return the quota that each target is held to, as far as it is known."""
         rows = [row for row in self.quotas if row.counts and row.limit is not None]
         more = ("quota", "accelerator") if len(rows) == 1 else ()
         fields = ("target", "region", "limit", "in_use", *more)
-        return {"quotas": [{name: _whole(getattr(row, name)) for name in fields} for row in rows]}
+        return {"quotas": [row.model_dump(include=set(fields)) for row in rows]}
 
     def warnings(self) -> tuple[str, ...]:
         """Warn where not even one replica may run, and where nobody knows."""
@@ -112,22 +103,12 @@ async def check(runtime: Runtime, target: str | None) -> Quotas:
     those = able(stage, _has_quotas)
     if target or not those:
         only, one = chosen(stage, _has_quotas, "read quotas", target)
-        return Quotas(quotas=tuple(_rows_quotas(only, await one.quotas())))
-    rows: dict[str, tuple[QuotaRow, ...]] = {}
-    failed: dict[str, OpsError] = {}
-
-    async def look(name: str, backend: HasQuotas) -> None:
-        try:
-            rows[name] = tuple(_rows_quotas(stage.targets[name], await backend.quotas()))
-        except OpsError as exc:
-            failed[name] = exc
-            rows[name] = (_not_read(stage.targets[name], exc),)
-
-    async with anyio.create_task_group() as group:
-        for name, backend in those.items():
-            group.start_soon(look, name, backend)
-    if len(failed) == len(those):
+        return Quotas(quotas=_rows_quotas(only, await one.quotas()))
+    seen, failed = await ask_each({name: backend.quotas for name, backend in those.items()})
+    if not seen:
         raise next(iter(failed.values()))
+    rows = {name: _rows_quotas(stage.targets[name], found) for name, found in seen.items()}
+    rows |= {name: (_not_read(stage.targets[name], exc),) for name, exc in failed.items()}
     return Quotas(quotas=tuple(row for name in those for row in rows[name]))
 
 
@@ -135,9 +116,8 @@ def _has_quotas(backend: Backend) -> HasQuotas | None:
     return backend if isinstance(backend, HasQuotas) else None
 
 
-def _rows_quotas(target: Target, quotas: Sequence[Quota]) -> Iterator[QuotaRow]:
-    for number, quota in enumerate(quotas):
-        yield row_of(target, quota, counts=number == 0)
+def _rows_quotas(target: Target, quotas: Sequence[Quota]) -> tuple[QuotaRow, ...]:
+    return tuple(row_of(target, one, counts=number == 0) for number, one in enumerate(quotas))
 
 
 def row_of(target: Target, quota: Quota, *, counts: bool) -> QuotaRow:
@@ -146,19 +126,18 @@ def row_of(target: Target, quota: Quota, *, counts: bool) -> QuotaRow:
     replicas = None if quota.limit is None else int(quota.limit // each)
     free = None if quota.limit is None or quota.in_use is None else quota.limit - quota.in_use
     more = None if free is None else max(0, int(free // each))
+    fix = None
+    if counts and 0 in {replicas, more}:
+        count = (quota.in_use or 0) + each
+        fix = _ASK_FOR_MORE.format(quota=quota.quota, region=quota.region, count=count)
     return QuotaRow(
         **quota.model_dump(),
         target=target.name,
         counts=counts,
         replicas=replicas,
         more=more,
-        fix=_fix(quota, each) if counts and 0 in {replicas, more} else None,
+        fix=fix,
     )
-
-
-def _fix(quota: Quota, each: int) -> str:
-    count = (quota.in_use or 0) + each
-    return _ASK_FOR_MORE.format(quota=quota.quota, region=quota.region, count=count)
 
 
 def _not_read(target: Target, why: OpsError) -> QuotaRow:
@@ -184,16 +163,14 @@ def _room(row: QuotaRow) -> str:
     return f"{_replicas(row.more)} more may run ({held}, {row.in_use:g} in use)"
 
 
-def _whole(value: object) -> object:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
 def _replicas(number: int | None) -> str:
     return f"{number or 'no'} replica{'s' * (number != 1)}"
 
 
-def _names(rows: Iterable[QuotaRow]) -> str:
-    return ", ".join(row.target for row in rows)
+def _more(row: QuotaRow) -> str:
+    if row.more is None and row.replicas != 0:
+        return "with the first deployment" if row.first_grant else "not known"
+    return str(row.more or "none")
 
 
 def _warnings_quotas(rows: Sequence[QuotaRow]) -> Iterator[str]:
@@ -215,6 +192,7 @@ _NAMED: Final = 5
 _SHOWN: Final = 12
 """Rows of an answer that was not asked for in full."""
 _NOT_SET_UP: Final = "What a zone gives is not known before setup_target has enabled its APIs."
+_TO_TRY: Final = "no zone that is known to give it; others have such chips: deploy_vllm with"
 _BY_ASKING: Final = "Whether a chip is free is known only by asking for one."
 
 
@@ -236,16 +214,20 @@ class Zones(Answer):
         """Name the zones that nothing is known against, once for all targets with the same."""
         found: dict[str, list[str]] = {}
         for target in dict.fromkeys(name for row in self.zones for name in row.targets):
-            said = _listed(_usable(target, self.zones)) or _to_try(target, self.zones)
-            found.setdefault(said or "no zone", []).append(target)
+            here = [row for row in self.zones if target in row.targets]
+            zones = [row.zone for row in here if row.usable]
+            more = f" and {len(zones) - _NAMED} more" if len(zones) > _NAMED else ""
+            untold = [row.zone for row in here if row.hardware and row.usable is None][:_NAMED]
+            to_try = f"{_TO_TRY} zones={untold}" if untold else "no zone"
+            said = f"{', '.join(zones[:_NAMED])}{more}" if zones else to_try
+            found.setdefault(said, []).append(target)
         said = " ".join(f"{', '.join(targets)}: {zones}." for zones, targets in found.items())
         return f"{said} {_BY_ASKING}" if said else "No zone is known."
 
     def facts(self) -> Mapping[str, Any]:
         """Return the quota and the last outcome of each zone that may give a chip."""
-        one = len({row.targets for row in self.zones}) == 1
         rows = [row for row in self.zones if row.usable][:_SHOWN]
-        return {"zones": [_facts_zones(row, {} if one else _whose_zones(row)) for row in rows]}
+        return {"zones": [_facts_zones(row) for row in rows]}
 
     def warnings(self) -> tuple[str, ...]:
         """Say where no zone can be used, and why, each cause once."""
@@ -274,18 +256,7 @@ async def look(runtime: Runtime, target: str | None) -> Zones:
     if target or not those:
         only, one = chosen(stage, _finds, "look for zones", target)
         return _bounded({only.name: await one.zones()})
-    seen: dict[str, Sequence[Zone]] = {}
-    failed: dict[str, OpsError] = {}
-
-    async def ask(name: str, backend: FindsZones) -> None:
-        try:
-            seen[name] = await backend.zones()
-        except OpsError as exc:
-            failed[name] = exc
-
-    async with anyio.create_task_group() as group:
-        for name, backend in those.items():
-            group.start_soon(ask, name, backend)
+    seen, failed = await ask_each({name: backend.zones for name, backend in those.items()})
     if not seen:
         raise next(iter(failed.values()))
     for name, why in failed.items():
@@ -313,37 +284,15 @@ def _bounded(seen: dict[str, Sequence[Zone]]) -> Zones:
     )
 
 
-def _listed(zones: Sequence[str]) -> str:
-    more = f" and {len(zones) - _NAMED} more" if len(zones) > _NAMED else ""
-    return f"{', '.join(zones[:_NAMED])}{more}"
-
-
-def _to_try(target: str, rows: Sequence[ZoneRow]) -> str:
-    """Name zones that have the hardware and of which nothing else is known."""
-    zones = [
-        row.zone for row in rows if target in row.targets and row.hardware and row.usable is None
-    ]
-    why = "no zone that is known to give it; others have such chips: deploy_vllm with"
-    return f"{why} zones={zones[:_NAMED]}" if zones else ""
-
-
-def _whose_zones(row: ZoneRow) -> Mapping[str, str]:
-    return {"targets": ", ".join(row.targets)}
-
-
-def _facts_zones(row: ZoneRow, whose: Mapping[str, str]) -> Mapping[str, Any]:
+def _facts_zones(row: ZoneRow) -> Mapping[str, Any]:
     limits = [int(quota.limit) for quota in row.quotas if quota.limit is not None]
     last = row.outcomes[0] if row.outcomes else None
     return {
         "zone": row.zone,
-        **whose,
+        "targets": ", ".join(row.targets),
         "chips_allowed": min(limits, default=None),
         "last": f"{last.outcome} {last.minutes_ago} min ago" if last else None,
     }
-
-
-def _usable(target: str, rows: Sequence[ZoneRow]) -> list[str]:
-    return [row.zone for row in rows if row.usable and target in row.targets]
 
 
 def _warnings_zones(rows: Sequence[ZoneRow]) -> Iterator[str]:
@@ -362,6 +311,7 @@ TOOL: Final = "manage_queued_resource"
 PREFIX: Final = "vllm-devops-"
 """Of the id of what a deployment stands on."""
 LIST: Final = (NextStep("list_queued_resources"),)
+_LISTS: Final = "list queued resources"
 _QUEUE_MOST: Final = 60
 """Rows of one answer."""
 
@@ -415,11 +365,12 @@ class Described(Answer):
 
     def summary(self) -> str:
         """Say the state of the deployment, and of each."""
-        rows = (
-            f"{row.id} in {row.zone} is {row.state}{_whose_queue(row)}." for row in self.resources
-        )
-        told = [self.deployment.summary()] if self.deployment else []
-        return " ".join([*told, *rows])
+        said = [self.deployment.summary()] if self.deployment else []
+        for row in self.resources:
+            whose = f", of {row.deployment} on {row.target}" if row.deployment else ""
+            whose = whose if row.ours else ", not made here"
+            said.append(f"{row.id} in {row.zone} is {row.state}{whose}.")
+        return " ".join(said)
 
     def facts(self) -> Mapping[str, Any]:
         """Return each one's place and state, and the facts of the deployment."""
@@ -450,7 +401,12 @@ async def everything(runtime: Runtime, target: str | None, zone: str | None) -> 
         if zone in {None, row.zone} and target in {None, row.target}
     ]
     targets = runtime.stage.targets
-    billed = [targets[row.target] for row in rows if _has_chips(row) and row.target in targets]
+    billed = [
+        targets[row.target]
+        for row in rows
+        if row.ours and not row.leftover and (bool(row.node) or row.state == "RUNNING")
+        if row.target in targets
+    ]
     prices = [each.usd_per_hour for each in billed if each.usd_per_hour is not None]
     return Queue(
         resources=tuple(rows[:_QUEUE_MOST]),
@@ -466,9 +422,8 @@ async def describe(runtime: Runtime, name: str, target: str | None, zone: str | 
         NotFound: There is none, and no deployment of that name either.
     """
     rows = await named(runtime, name, target, zone)
-    ours = next((row for row in rows if row.deployment and not row.leftover), None) or next(
-        (row for row in rows if row.deployment), None
-    )
+    leftovers_last = sorted(rows, key=lambda row: row.leftover)
+    ours = next((row for row in leftovers_last if row.deployment), None)
     found = await deployment_on(runtime, ours, name, target)
     if not rows and found is None:
         raise nothing(name, zone)
@@ -508,16 +463,6 @@ def queue_of(backend: Backend) -> HasQueue | None:
     return backend if isinstance(backend, HasQueue) else None
 
 
-def any_queue(runtime: Runtime, target: str | None) -> tuple[Target, HasQueue]:
-    """Give any that sees it: all targets of the cloud see the same.
-
-    Raises:
-        Unsupported: There is none.
-    """
-    what = "list queued resources"
-    return chosen(runtime.stage, queue_of, what, target, shared=True)
-
-
 def nothing(name: str, zone: str | None) -> NotFound:
     """Nothing is called so."""
     where = f" in {zone[:40]}" if zone else ""
@@ -529,14 +474,9 @@ def nothing(name: str, zone: str | None) -> NotFound:
 
 
 async def _rows_queue(runtime: Runtime, target: str | None) -> Sequence[QueuedResource]:
-    only, queue = any_queue(runtime, target)
+    only, queue = chosen(runtime.stage, queue_of, _LISTS, target, shared=True)
     with offered_for(only):
         return await queue.queued_resources()
-
-
-def _has_chips(row: QueuedResource) -> bool:
-    """Whether it is one of ours that is paid for."""
-    return row.ours and not row.leftover and (bool(row.node) or row.state == "RUNNING")
 
 
 def _facts_queue(row: QueuedResource) -> Mapping[str, Any]:
@@ -550,20 +490,12 @@ def _facts_queue(row: QueuedResource) -> Mapping[str, Any]:
     }
 
 
-def _whose_queue(row: QueuedResource) -> str:
-    if not row.ours:
-        return ", not made here"
-    return f", of {row.deployment} on {row.target}" if row.deployment else ""
-
-
 def _leftover(row: QueuedResource) -> str:
     where = f"{row.id} in {row.zone} ({row.control_plane}) is {row.state}"
     held = "a leftover, which holds quota until it is deleted"
     if not row.ours:
         return f"{where}: {held}. It was not made here: whoever made it may delete it."
-    step = _deletion(row)
-    said = ", ".join(f"{key}={value!r}" for key, value in step.arguments.items())
-    return f"{where}: {held}. Call {step.tool}({said})."
+    return f"{where}: {held}. Call {call_words(_deletion(row))}."
 
 
 def _deletion(row: QueuedResource) -> NextStep:
@@ -634,7 +566,13 @@ async def to_delete(runtime: Runtime, name: str, target: str | None, zone: str |
     row = _the_one(rows)
     found = await deployment_on(runtime, row, name, target)
     if row and row.leftover and (found is None or await _stands_elsewhere(runtime, row, found)):
-        return _removal_of_leftover(row)
+        what = (
+            f"Delete the leftover {row.id} in {row.zone} ({row.control_plane}, {row.state}),"
+            " which has no chip and holds quota"
+        )
+        bound = f"{row.zone}\n{row.state}"
+        shown = preview(TOOL, row.target, row.id, what, None, None, bound)
+        return Removal(_by_this_tool(shown, "delete", zone=row.zone), leftover=row)
     if found:
         shown = agreement.to_destroy(found, purge=False)
         return Removal(_by_this_tool(shown, "delete"), deployment=found)
@@ -660,7 +598,8 @@ async def delete(runtime: Runtime, removal: Removal) -> Deleted | LeftoverDelete
     zone, resource = removal.leftover.zone, removal.leftover.id
     fix = "Look with list_queued_resources; the same call again is harmless."
     with in_time("Google", f"delete {resource}", _SECONDS, fix=fix):
-        gone = await any_queue(runtime, None)[1].delete_leftover(zone, resource)
+        _any, queue = chosen(runtime.stage, queue_of, _LISTS, None, shared=True)
+        gone = await queue.delete_leftover(zone, resource)
     return LeftoverDeleted(id=resource, zone=zone, gone=gone)
 
 
@@ -690,15 +629,6 @@ async def _stands_elsewhere(runtime: Runtime, leftover: QueuedResource, found: F
     others = await named(runtime, leftover.deployment, leftover.target, None)
     key = (leftover.zone, leftover.control_plane)
     return any(row.ours and (row.zone, row.control_plane) != key for row in others)
-
-
-def _removal_of_leftover(row: QueuedResource) -> Removal:
-    what = (
-        f"Delete the leftover {row.id} in {row.zone} ({row.control_plane}, {row.state}),"
-        " which has no chip and holds quota"
-    )
-    shown = preview(TOOL, row.target, row.id, what, None, None, f"{row.zone}\n{row.state}")
-    return Removal(_by_this_tool(shown, "delete", zone=row.zone), leftover=row)
 
 
 def _by_this_tool(shown: Preview, action: str, **also: str) -> Preview:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from pydantic import Field
@@ -18,7 +18,7 @@ from operations.runtime import Runtime
 from operations.targets import goes_to, limited_to, place_called, place_named
 from planner.advise import Goal, Offer, candidates, consider
 from planner.places import Place, Size, accelerator
-from planner.price import HOURS_PER_MONTH, Price, load_cost, price
+from planner.price import HOURS_PER_MONTH, load_cost, price
 
 _DAYS_PER_WEEK: Final = 7
 _CURRENCY: Final = re.compile(r"\s*([A-Za-z]{3})\s*[=:]?\s*([0-9]+(?:\.[0-9]+)?)\s*")
@@ -87,7 +87,7 @@ class Hosted(Record):
     """None where no volume was said."""
     break_even_tokens_per_day: float
     """Above that one's own is cheaper."""
-    most_tokens_per_day: float | None = None
+    most_tokens_per_day: float
     """What as many replicas can answer."""
 
 
@@ -112,15 +112,18 @@ def currency(words: str | None) -> Money:
 
 
 def volume(
-    offer: Offer, where: Place, goal: Goal, hours: Hours, *, users: int | None
+    offer: Offer, where: Place, goal: Goal, hours: Hours, *, per_hour: float
 ) -> Volume | None:
-    """Return what a volume takes there; None where none was said, or no price is known."""
+    """Return what a volume takes there; None where none was said, or no price is known.
+
+    `per_hour` is how many requests one replica answers.
+    """
     tokens = goal.load.prompt_tokens + goal.load.output_tokens
     asked = hours.requests_per_day or (hours.tokens_per_day or 0) / tokens
     hourly = offer.price.usd_per_hour
     if not asked or hourly is None:
         return None
-    a_day = asked / _per_hour(offer, where, goal, users)
+    a_day = asked / per_hour
     window = hours.hours_per_day or 24
     replicas = max(1, math.ceil(a_day / window))
     running = hours.a_month or goal.hours_per_month
@@ -141,37 +144,36 @@ def volume(
 
 
 def hosted(
-    prices: Sequence[float] | None, goal: Goal, hours: Hours, *, month: float, found: Volume | None
+    prices: Sequence[float] | None,
+    offer: Offer,
+    goal: Goal,
+    hours: Hours,
+    taken: Volume | None,
+    *,
+    per_hour: float,
 ) -> Hosted | None:
     """Hold a month's bill against a hosted service's prices for a million tokens in and out.
 
     Raises:
         InvalidArgument: It is not two prices.
     """
-    if prices is None:
+    month = taken.usd_per_month if taken else offer.price.usd_per_month
+    if prices is None or month is None:
         return None
-    load = goal.load
-    amounts = load.prompt_tokens, load.output_tokens
+    amounts = goal.load.prompt_tokens, goal.load.output_tokens
     if len(prices) != len(amounts) or min(prices) < 0 or not any(prices):
         raise InvalidArgument(
             "A hosted service has two prices.",
             fix="Give dollars for a million tokens in and out: hosted_price=[0.1, 0.4].",
         )
     blend = sum(n * price for n, price in zip(amounts, prices, strict=True)) / sum(amounts)
+    a_day = per_hour * (hours.hours_per_day or 24) * sum(amounts)
     return Hosted(
         usd_per_million_tokens=blend,
-        usd_per_month=blend * found.million_tokens_per_month if found else None,
+        usd_per_month=blend * taken.million_tokens_per_month if taken else None,
         break_even_tokens_per_day=month / blend * 1e6 / hours.days,
+        most_tokens_per_day=a_day * (taken.replicas if taken else 1),
     )
-
-
-def tokens_a_day(
-    offer: Offer, where: Place, goal: Goal, hours: Hours, *, users: int | None, replicas: int
-) -> float:
-    """Return what replicas answer at most in the hours of a day, prompts counted."""
-    each = goal.load.prompt_tokens + goal.load.output_tokens
-    window = hours.hours_per_day or 24
-    return _per_hour(offer, where, goal, users) * window * each * replicas
 
 
 def _per_hour(offer: Offer, where: Place, goal: Goal, users: int | None) -> float:
@@ -324,7 +326,7 @@ class CostEstimate(Foresight):
         even, most = other.break_even_tokens_per_day, other.most_tokens_per_day
         price = say(other.usd_per_million_tokens)
         words = f" Break-even with {price} per million is at {even / 1e6:,.3g} million tokens a day"
-        if most is not None and even > most:
+        if even > most:
             words += f", more than the {most / 1e6:,.3g} million that this answers at most"
         if other.usd_per_month is None or self.volume is None:
             return f"{words}; below that the hosted service is cheaper."
@@ -389,7 +391,10 @@ def cost(
     wanted = valid(Goal, _said({**goal, "model": meant.model, "places": (where.name,)}))
     wanted = wanted.model_copy(
         update={
-            "max_model_len": _long_enough(wanted),
+            # It holds the load's prompt and answer.
+            "max_model_len": max(
+                wanted.max_model_len, wanted.load.prompt_tokens + wanted.load.output_tokens
+            ),
             "hours_per_month": hours.a_month or wanted.hours_per_month,
         }
     )
@@ -401,72 +406,43 @@ def cost(
     rate = found.price if found else price(where, duty=wanted.duty)
     size = found.size if found else next(iter(where.sizes), None)
     seen = measured(runs, found.model, where, wanted.load, rate.usd_per_hour) if found else None
-    users = goal.get("users")
-    taken = volume(found, where, wanted, hours, users=users) if found else None
+    taken = against = region = None
+    warned: tuple[str, ...] = ()
+    if found:
+        per_hour = _per_hour(found, where, wanted, goal.get("users"))
+        taken = volume(found, where, wanted, hours, per_hour=per_hour)
+        against = hosted(asked.hosted_price, found, wanted, hours, taken, per_hour=per_hour)
+        warned = (*found.doubts, *guesses((foreseen(found),)))
+    if asked.region:
+        there, todo = goes_to(runtime, where)
+        named = {each.region for quote in rate.quotes[:1] for each in quote.rates if each.region}
+        of = f"that of {', '.join(sorted(named))}" if named else "of no region in particular"
+        region = f"{there or 'here'}{f' ({todo})' if todo else ''}; the price is {of}"
+    larger = () if found else where.sizes[1:]
+    priced = ((_host(each), price(where, each).usd_per_hour) for each in larger)
     return CostEstimate(
         target=where.name,
         model=found.model if found else None,
         chosen=meant.chosen,
-        region=_region(runtime, where, rate) if asked.region else None,
+        region=region,
         host=_host(size) if size and len(where.sizes) > 1 else None,
-        larger_hosts=() if found else tuple(_larger(where)),
+        larger_hosts=tuple((host, usd) for host, usd in priced if usd is not None),
         hours_per_month=wanted.hours_per_month,
         duty=_duty(where, wanted),
         load=load_words(wanted.load),
         bill=bill(rate, found.cost if found else None),
         volume=taken,
-        hosted=_hosted(found, where, wanted, hours, asked, taken, users) if found else None,
+        hosted=against,
         measured=seen,
         currency=f"{money.code} {money.rate:g}",
         money=money,
-        warned=tuple(_doubts(found)) if found else (),
+        warned=warned,
         look=meant.known.look if meant.known else None,
     )
 
 
-def _hosted(
-    found: Offer,
-    where: Place,
-    wanted: Goal,
-    hours: Hours,
-    asked: Question,
-    taken: Volume | None,
-    users: int | None,
-) -> Hosted | None:
-    month = taken.usd_per_month if taken else found.price.usd_per_month
-    if month is None:
-        return None
-    held = hosted(asked.hosted_price, wanted, hours, month=month, found=taken)
-    if held is None:
-        return None
-    most = tokens_a_day(
-        found, where, wanted, hours, users=users, replicas=taken.replicas if taken else 1
-    )
-    return held.model_copy(update={"most_tokens_per_day": most})
-
-
-def _region(runtime: Runtime, where: Place, rate: Price) -> str:
-    """Say where it would be, and of which regions the price is."""
-    there, todo = goes_to(runtime, where)
-    named = {each.region for quote in rate.quotes[:1] for each in quote.rates if each.region}
-    of = f"that of {', '.join(sorted(named))}" if named else "of no region in particular"
-    return f"{there or 'here'}{f' ({todo})' if todo else ''}; the price is {of}"
-
-
 def _host(size: Size) -> str:
     return f"{size.vcpu} vCPU and {size.ram_gib} GiB"
-
-
-def _larger(where: Place) -> Iterator[tuple[str, float]]:
-    for size in where.sizes[1:]:
-        hourly = price(where, size).usd_per_hour
-        if hourly is not None:
-            yield _host(size), hourly
-
-
-def _doubts(found: Offer) -> Iterator[str]:
-    yield from found.doubts
-    yield from guesses((foreseen(found),))
 
 
 def _duty(where: Place, wanted: Goal) -> str:
@@ -535,11 +511,6 @@ def _is_place(target: str) -> bool:
 
 def _said(goal: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in goal.items() if value is not None}
-
-
-def _long_enough(wanted: Goal) -> int:
-    """Give a length that holds the load's prompt and answer."""
-    return max(wanted.max_model_len, wanted.load.prompt_tokens + wanted.load.output_tokens)
 
 
 def _found(wanted: Goal, where: Place, *, guessed: bool) -> Offer | None:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final, Literal
 
@@ -55,16 +55,12 @@ def keep_expiry(runtime: Runtime, deployment: Deployment) -> None:
     A journal that cannot be written is told: the deployment is there all the same.
     """
     where, name, at = deployment.target, deployment.name, deployment.expires_at
-    if deployment.state is State.DELETING:
+    if at is None or deployment.state is State.DELETING:
         return
     try:
-        if at:
-            runtime.stage.journal.keep_expiry(Expiry(target=where, name=name, at=at))
-        elif deployment.state is not State.UNKNOWN and runtime.stage.journal.exists:
-            runtime.stage.journal.forget_unreadable(where, name)
+        runtime.stage.journal.keep_expiry(Expiry(target=where, name=name, at=at))
     except OpsError as exc:
-        if at:
-            note(f"Nothing here stops {name} when its time is over: {exc.summary} {exc.fix}")
+        note(f"Nothing here stops {name} when its time is over: {exc.summary} {exc.fix}")
 
 
 def following(deployment: Deployment) -> str:
@@ -304,7 +300,7 @@ async def destroy(runtime: Runtime, found: Found, *, purge: bool) -> Deleted:
     """
     await runtime.background.cancel(following(found.deployment))
     with _in_time(found.backend, f"delete {found.name}"):
-        deleted = _forgotten(runtime, await found.backend.delete(found.name))
+        deleted = await found.backend.delete(found.name)
         return await _purged(found.backend, deleted) if purge and deleted.gone else deleted
 
 
@@ -337,15 +333,7 @@ async def find_to_destroy(
         if exc.code != "DEPLOYMENT_NOT_FOUND" or not (target and (name or purge)):
             raise
         # A server that died before it made anything may have left a lock.
-        return _forgotten(runtime, await runtime.stage.backend(target).delete(name or _LEFT))
-
-
-def _forgotten(runtime: Runtime, deleted: Deleted) -> Deleted:
-    """Forget a time that nobody can read of what is gone; the watch forgets the others."""
-    if deleted.gone and runtime.stage.journal.exists:
-        with suppress(OpsError):  # a damaged journal keeps nobody from ending what bills
-            runtime.stage.journal.forget_unreadable(deleted.target, deleted.name)
-    return deleted
+        return await runtime.stage.backend(target).delete(name or _LEFT)
 
 
 def usual(runtime: Runtime, deployment: Deployment) -> Deployment:

@@ -1,24 +1,34 @@
 """What is deployed everywhere, what it costs, whose time is over, and stopping all of it."""
 
 import logging
-import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import anyio
+from pydantic import Field
 
-from backends.base import Backend, Ends, KeepsPaid, Stops
-from backends.common.concurrency import side_by_side
+from backends.base import Ends, KeepsPaid, Stops
+from backends.common.concurrency import in_time, side_by_side
 from backends.registry import TITLES
 from core import waiting
-from core.errors import ApiDisabled, DeploymentNotFound, NextStep, NotConfigured, OpsError
-from core.journal import Expiry, Outcome, UnreadableExpiry, utc_now
-from core.records import NAME_PATTERN, Answer, Deployment, Remainder, State, usd
+from core.errors import (
+    ApiDisabled,
+    DeploymentNotFound,
+    InvalidArgument,
+    NextStep,
+    NotConfigured,
+    OpsError,
+)
+from core.journal import Expiry, Outcome, utc_now
+from core.records import Answer, Deployment, Record, Remainder, State, usd
 from core.reply import note
 from core.settings import Settings
-from operations.deployments import resume, usual
-from operations.resolve import EACH_SECONDS, Sight, fault_of, look_around
+from operations import deployments
+from operations.agreement import Preview, preview
+from operations.deployments import resume, stoppable, usual
+from operations.resolve import EACH_SECONDS, Found, Sight, fault_of, look_around
 from operations.runtime import Runtime, Stage, outcomes
 
 _NAME: Final = 60
@@ -228,17 +238,177 @@ def _row(one: Deployment) -> dict[str, Any]:
     }
 
 
+_STOPS: Final = "stop_vllm"
+_LAST_SECONDS: Final = 3.0
+"""Of a call, kept for its answer."""
+_STOPPED: Final = frozenset({State.STOPPED, State.EXPIRED, State.STOPPING})
+
+
+class Stopping(NamedTuple):
+    """What would be stopped, and what cannot be."""
+
+    sight: Sight
+    stops: tuple[Found, ...]
+    cannot: tuple[Found, ...]
+
+    @property
+    def preview(self) -> Preview | None:
+        """Return what a human is asked; None where nothing would be stopped."""
+        if not self.stops:
+            return None
+        running = [one.deployment for one in self.stops]
+        named = ", ".join(f"{one} ({_bills(one.deployment)})" for one in self.stops)
+        many = f"{len(running)} deployments: " if len(running) > 1 else ""
+        total = f"; {bill_words(running)}" if many else ""
+        asked = "\n".join(sorted(map(str, self.stops)))
+        shown = preview(_STOPS, "", "", f"Stop {many}{named}{total}", None, None, asked)
+        runs_on = (f"{one} ({_bills(one.deployment)}), {_DELETED_ALONE}" for one in self.cannot)
+        return shown.model_copy(
+            update={
+                "usd_per_hour": sum(one.usd_per_hour_now or 0 for one in running),
+                "again": {"all": True},
+                "stays": (*runs_on, *self.sight.not_looked_at),
+            }
+        )
+
+
+class Stop(Record):
+    """One deployment that was to be stopped."""
+
+    name: str
+    target: str
+    state: State
+    """As read back; as it was before where it could not be stopped."""
+    usd_per_hour: float | None
+    """Of all its replicas, before."""
+    trouble: str = ""
+    """Why it runs on."""
+
+    def __str__(self) -> str:
+        """Say which, and if it runs on what that costs, why, and what ends it."""
+        where = f"{self.name} on {self.target}"
+        if not self.trouble:
+            return where
+        costs = _hourly(self.usd_per_hour)
+        return f"{where} runs on ({costs}), {self.trouble}: {call_words(self.end)} ends its bill."
+
+    @property
+    def end(self) -> NextStep:
+        """Return the call that ends its bill for good."""
+        return NextStep("destroy_vllm", {"target": self.target, "name": self.name})
+
+
+class AllStopped(Answer):
+    """What was stopped, what was not, and what could not be looked at."""
+
+    deployments: tuple[Stop, ...]
+    not_looked_at: tuple[str, ...] = ()
+    complete: bool = True
+    nothing: str = Field(exclude=True)
+    """What there is where nothing was to be stopped."""
+
+    def summary(self) -> str:
+        """Say what is stopped and what runs on."""
+        if not self.deployments:
+            return self.nothing
+        done = [one for one in self.deployments if not one.trouble]
+        saved = usd(sum(one.usd_per_hour or 0 for one in done))
+        named = f": {', '.join(map(str, done))}; {saved} an hour less." if done else "."
+        head = f"Stopped {len(done)} of {len(self.deployments)}{named}"
+        return " ".join((head, *(str(one) for one in self.deployments if one.trouble)))
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return a row for each."""
+        return {"deployments": [one.model_dump(mode="json") for one in self.deployments]}
+
+    def next_steps(self) -> tuple[NextStep, ...]:
+        """Offer what ends the bill of those that run on."""
+        ends = tuple(one.end for one in self.deployments if one.state not in _STOPPED)
+        return ends or (NextStep("list_deployments"),)
+
+
+async def to_stop(runtime: Runtime, target: str | None, name: str | None) -> Stopping:
+    """Look what runs, or waits for a machine that will bill, and which of it can be stopped.
+
+    Raises:
+        InvalidArgument: A name is given as well.
+        OpsError: The one target that was named cannot be looked at.
+    """
+    if name:
+        raise InvalidArgument(
+            "all=true stops every deployment: leave `name` out.", fix="Leave one of them out."
+        )
+    sight = await look_around(runtime.stage, target)
+    ending = {State.STOPPING, State.DELETING}
+    running = [
+        one
+        for one in sight.found
+        if (one.deployment.runs or one.deployment.state is State.QUEUED)
+        and one.deployment.state not in ending
+    ]
+    able = await side_by_side([partial(stoppable, one) for one in running])
+    stops = tuple(one for one, can in zip(running, able, strict=True) if can)
+    return Stopping(sight, stops, tuple(one for one in running if one not in stops))
+
+
+async def stop_all(stopping: Stopping) -> AllStopped:
+    """Stop each side by side and read it back; what fails or takes too long is named."""
+    left = anyio.current_effective_deadline() - anyio.current_time() - _LAST_SECONDS
+
+    async def stop(found: Found) -> Stop:
+        try:
+            with in_time(found.deployment.target, f"stop {found.name}", left, fix="Look again."):
+                state = (await deployments.stop(found)).state
+        except OpsError as exc:
+            return _stop(found, found.deployment.state, exc.summary)
+        trouble = "" if state in _STOPPED else f"it is {state}"
+        return _stop(found, state, trouble)
+
+    rows = await side_by_side([partial(stop, one) for one in stopping.stops])
+    sight = stopping.sight
+    if sight.found or sight.complete:
+        sight.note_what_was_not()
+    cannot = (
+        _stop(one, one.deployment.state, "it cannot be stopped, only deleted")
+        for one in stopping.cannot
+    )
+    return AllStopped(
+        deployments=(*rows, *cannot),
+        not_looked_at=sight.not_looked_at,
+        complete=sight.complete,
+        nothing=running_words([one.deployment for one in sight.found], sight.hides),
+    )
+
+
+def _stop(found: Found, state: State, trouble: str) -> Stop:
+    one = found.deployment
+    return Stop(
+        name=one.name,
+        target=one.target,
+        state=state,
+        usd_per_hour=one.usd_per_hour_now,
+        trouble=trouble,
+    )
+
+
+def _bills(one: Deployment) -> str:
+    if one.state is State.QUEUED:
+        return f"queued, {_hourly(one.usd_per_hour)} once it runs"
+    return _hourly(one.usd_per_hour_now)
+
+
+def _hourly(price: float | None) -> str:
+    return "price not known" if price is None else f"{usd(price)} an hour"
+
+
+_DELETED_ALONE: Final = "which destroy_vllm alone ends"
 _LOOK_SECONDS: Final = 15.0
 _ITSELF: Final = "this server, when its time was over"
 _log: Final = logging.getLogger(__name__)
 
-_OVERDUE_NAMED: Final = 5
-"""Deployments that one warning names."""
-
-R = TypeVar("R", Expiry, UnreadableExpiry)
 Tell = Callable[[str], None]
-Heard = dict[Expiry | UnreadableExpiry, str]
-"""What came of each row."""
+Heard = dict[Expiry, str]
+"""What came of each."""
 
 
 async def watch(stage: Stage, tell: Tell) -> None:
@@ -260,21 +430,12 @@ async def watch(stage: Stage, tell: Tell) -> None:
 
 
 def note_what_is_not_known(stage: Stage) -> None:
-    """Warn of what nobody here can stop in time, for the journal does not say when that is."""
-    if not stage.journal.exists:
-        return
+    """Warn that nobody here stops anything in time where the journal cannot be read."""
     try:
-        lost = stage.journal.unreadable_expiries()
+        if stage.journal.exists:
+            stage.journal.expiries()
     except OpsError as exc:
         note(_nothing_is_stopped(exc))
-        return
-    if lost:
-        named = ", ".join(f"{one.name} on {one.target} ({one.at})" for one in lost[:_OVERDUE_NAMED])
-        more = f" and {len(lost) - _OVERDUE_NAMED} more" if len(lost) > _OVERDUE_NAMED else ""
-        note(
-            f"Unreadable in the journal when it ends, so overdue unknown: {named}{more}."
-            " status_vllm reads it from the deployment itself."
-        )
 
 
 def _nothing_is_stopped(exc: OpsError) -> str:
@@ -282,56 +443,27 @@ def _nothing_is_stopped(exc: OpsError) -> str:
 
 
 async def _look(stage: Stage, heard: Heard, tell: Tell) -> None:
+    """End every one that is due; what fails with one of them keeps none of the others."""
     if not stage.journal.exists:
         return
-    journal = stage.journal
-    lost = [one for one in journal.unreadable_expiries() if one not in heard]
-    await _each(lost, lambda one: _read_anew(stage, one, heard, tell), tell)
-    due = [one for one in journal.expiries() if one.at <= utc_now()]
-    await _each(due, lambda one: _end(stage, one, heard, tell), tell)
-
-
-async def _each(rows: Sequence[R], do: Callable[[R], Awaitable[None]], tell: Tell) -> None:
-    """Do it for every row; what fails with one of them keeps none of the others."""
-    for row, exc in zip(rows, await outcomes([do(row) for row in rows]), strict=True):
+    due = [one for one in stage.journal.expiries() if one.at <= utc_now()]
+    ended = await outcomes([_end(stage, one, heard, tell) for one in due])
+    for one, exc in zip(due, ended, strict=True):
         if isinstance(exc, OpsError):
             raise exc
         if exc:
-            _log.error("%s on %s failed", row.name, row.target, exc_info=exc)
+            _log.error("%s on %s failed", one.name, one.target, exc_info=exc)
             tell(
-                f"{row.name} on {row.target} may be overdue and could not be stopped:"
+                f"{one.name} on {one.target} may be overdue and could not be stopped:"
                 f" {type(exc).__name__}, a bug of this server."
             )
-
-
-async def _read_anew(stage: Stage, lost: UnreadableExpiry, heard: Heard, tell: Tell) -> None:
-    """Let the deployment itself say when it ends, where the journal's row cannot be read."""
-    where = f"{lost.name} on {lost.target}"
-    if lost.target not in stage.targets or not re.fullmatch(NAME_PATTERN, lost.name):
-        heard[lost] = "it is nothing that could be here."
-        return
-    try:
-        now = await stage.backend(lost.target).describe(lost.name)
-    except DeploymentNotFound:
-        heard[lost] = "it is gone."
-        return
-    except OpsError as exc:
-        _log.warning("Whether %s is overdue is not known: %s", where, exc.summary)
-        return
-    heard[lost] = f"it is {now.state}."
-    if now.expires_at:
-        stage.journal.keep_expiry(Expiry(target=now.target, name=now.name, at=now.expires_at))
-        tell(
-            f"When {where} ends was unreadable in the journal ({lost.at}), so overdue unknown: it"
-            f" itself says {now.expires_at:%F %H:%M} UTC."
-        )
 
 
 async def _end(stage: Stage, expiry: Expiry, heard: Heard, tell: Tell) -> None:
     """End one; what is `heard` of it already is not told again while it goes on being deleted."""
     where = f"{expiry.name} on {expiry.target}"
     try:
-        said, over = await _stop(stage, expiry)
+        said, over = await _end_now(stage, expiry)
     except DeploymentNotFound:
         said, over = "it is gone." if expiry in heard else "", True
     except OpsError as exc:
@@ -357,25 +489,26 @@ def _write_down(stage: Stage, expiry: Expiry, said: str) -> None:
         _log.warning("The end of %s is not in the journal: %s", expiry.name, exc.summary)
 
 
-async def _stop(stage: Stage, expiry: Expiry) -> tuple[str, bool]:
+async def _end_now(stage: Stage, expiry: Expiry) -> tuple[str, bool]:
     """Stop it if it is still meant; say what was seen then, and whether that is all."""
     backend = stage.backend(expiry.target)
     now = await backend.describe(expiry.name)
     over = now.expires_at is not None and now.expires_at <= utc_now()
     if isinstance(backend, Ends) and (over or now.state is State.DELETING):  # its rest as well
-        return await backend.end(expiry.name), await _is_gone(backend, expiry.name)
+        said, gone = await backend.end(expiry.name), False
+        try:
+            await backend.describe(expiry.name)
+        except DeploymentNotFound:
+            gone = True
+        return said, gone
+    if now.expires_at and not over:  # it was given more time, or the row could not be read
+        later = Expiry(target=expiry.target, name=expiry.name, at=now.expires_at)
+        stage.journal.keep_expiry(later)
+        return "", False
     if not over or now.state.ended or not isinstance(backend, Stops):
         return "", True
     seen = await backend.stop(expiry.name)
     return f"it was stopped for that and is {seen.state} now.", True
-
-
-async def _is_gone(backend: Backend, name: str) -> bool:
-    try:
-        await backend.describe(name)
-    except DeploymentNotFound:
-        return True
-    return False
 
 
 @asynccontextmanager

@@ -107,13 +107,14 @@ def list_changes(
     """
     require_name(name)
     since = utc_now() - timedelta(minutes=minutes) if minutes else None
-    found = [
-        one
-        for one in runtime.stage.journal.operations(_READ, since=since)
-        if _fits(one, target, name)
-        and tool in {None, one.tool}
-        and not (failures and one.result in _FINE | _OPEN)
-    ]
+    wanted = {word for word in (target, name) if word}
+    found = []
+    for one in runtime.stage.journal.operations(_READ, since=since):
+        said = (one.arguments.get(key) for key in ("target", "name"))  # whatever was sent as such
+        about = {*one.about.split("/"), *(word for word in said if isinstance(word, str))}
+        well = failures and one.result in _FINE | _OPEN
+        if wanted <= about and tool in {None, one.tool} and not well:
+            found.append(one)
     if target and not found:
         runtime.stage.backend(target)
     shown = found[-limit:]
@@ -125,26 +126,16 @@ def _about(arguments: Mapping[str, Any], data: Mapping[str, Any]) -> str:
     return "/".join(str(word)[:60] for word in words if word)
 
 
-def _words(arguments: Mapping[str, Any]) -> str:
-    words = (f"{k if k.isidentifier() else repr(k)}={said!r}" for k, said in arguments.items())
-    text = ", ".join(words)
-    return text if len(text) <= _MOST_SAID else f"{text[:_MOST_SAID]} […]"
-
-
-def _fits(one: Operation, target: str | None, name: str | None) -> bool:
-    said = (one.arguments.get(key) for key in ("target", "name"))  # whatever was sent as such
-    meant = {*one.about.split("/"), *(word for word in said if isinstance(word, str))}
-    return all(wanted is None or wanted in meant for wanted in (target, name))
-
-
 def _change(one: Operation) -> Change:
     ended = one.ended_at
+    words = (f"{k if k.isidentifier() else repr(k)}={v!r}" for k, v in one.arguments.items())
+    sent = ", ".join(words)
     return Change(
         at=one.at,
         client=one.client,
         tool=one.tool,
         about=one.about or _about(one.arguments, {}),
-        arguments=_words(one.arguments),
+        arguments=sent if len(sent) <= _MOST_SAID else f"{sent[:_MOST_SAID]} […]",
         result=_NOT_ENDED if one.result == STARTED else one.result,
         seconds=round((ended - one.at).total_seconds(), 1) if ended else None,
         said=one.said,

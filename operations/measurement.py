@@ -2,13 +2,12 @@
 
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import anyio
 
-from backends.base import Backend, Predicts, RemembersSpec
+from backends.base import Predicts, RemembersSpec
 from benchmark.folder import RunFolder, beginning
 from benchmark.records import Provenance, RunPlan
 from benchmark.server import Seen
@@ -42,7 +41,10 @@ def with_end(plan: RunPlan, deployment: Deployment) -> RunPlan:
         )
     if price == 0 or plan.max_minutes is not None or plan.max_cost_usd is not None:
         return plan
-    return plan.model_copy(update={"max_minutes": _longest_minutes(plan)})
+    each = _SEARCHED_CELLS if plan.profile == "find-capacity" else len(plan.loads)
+    seconds = plan.stop.warmup_max_seconds + 2 * plan.stop.max_seconds
+    minutes = float(-(-len(plan.contexts) * each * seconds // 60))
+    return plan.model_copy(update={"max_minutes": minutes})
 
 
 def spent_minutes(folder: RunFolder, plan: RunPlan) -> float:
@@ -68,19 +70,13 @@ def most_minutes(plan: RunPlan, price: float | None) -> float:
     return min(by_cost, plan.max_minutes or float("inf"))
 
 
-def _longest_minutes(plan: RunPlan) -> float:
-    cells = len(plan.contexts) * len(plan.loads)
-    if plan.profile == "find-capacity":
-        cells = len(plan.contexts) * _SEARCHED_CELLS
-    seconds = cells * (plan.stop.warmup_max_seconds + 2 * plan.stop.max_seconds)
-    return float(-(-seconds // 60))
-
-
 async def provenance(runtime: Runtime, found: Found) -> Provenance:
     """Gather spec, plan, hardware and price of a deployment; no secret is in it."""
     backend, deployment = found
     spec = await backend.spec(found.name) if isinstance(backend, RemembersSpec) else None
-    accelerator, count = _accelerators(backend)
+    known = backend.hardware_known() if isinstance(backend, Predicts) else None
+    named = (backend.target.accelerator, backend.target.accelerator_count or None)
+    accelerator, count = (known[0].name, known[1]) if known else named
     return Provenance(
         target=deployment.target,
         deployment=found.name,
@@ -100,14 +96,6 @@ def usd_per_hour(deployment: Deployment) -> float | None:
     if deployment.usd_per_hour is None:
         return None
     return deployment.usd_per_hour * max(1, deployment.replicas)
-
-
-def _accelerators(backend: Backend) -> tuple[str | None, int | None]:
-    known = backend.hardware_known() if isinstance(backend, Predicts) else None
-    if known:
-        return known[0].name, known[1]
-    target = backend.target
-    return target.accelerator, target.accelerator_count or None
 
 
 _LIMITS: Final = ("ttft", "tpot", "e2el")
@@ -141,7 +129,8 @@ async def wish(
     """
     found = await find(runtime.stage, target, name)
     plan = await anyio.to_thread.run_sync(plan_of, said)
-    _require_measurable(runtime, found)
+    require_ready(found)
+    require_idle(runtime, found)
     return Wish(found, with_end(plan, found.deployment))
 
 
@@ -165,7 +154,8 @@ async def wish_to_resume(runtime: Runtime, run: str, said: Mapping[str, Any]) ->
         )
     known = manifest.provenance
     found = await find(runtime.stage, known.target, known.deployment)
-    _require_measurable(runtime, found)
+    require_ready(found)
+    require_idle(runtime, found)
     plan = with_end(manifest.plan.model_copy(update=budget), found.deployment)
     spent_minutes(folder, plan)  # or its budget is used up
     return Wish(found, plan, folder)
@@ -203,11 +193,6 @@ def to_measure(wanted: Wish) -> Preview | None:
     return preview("run_benchmark", one.target, one.name, what, price, one, asked)
 
 
-def _require_measurable(runtime: Runtime, found: Found) -> None:
-    require_ready(found)
-    require_idle(runtime, found)
-
-
 _LOOK_SECONDS: Final = 12.0
 _START_SECONDS: Final = 20.0
 
@@ -223,26 +208,27 @@ async def begin(runtime: Runtime, wanted: Wish) -> RunFolder:
     with beginning(folder_of_runs(runtime)):
         require_idle(runtime, wanted.found)
         access = runtime.keep_quiet(await wanted.found.backend.access(wanted.found.name))
-        folder = wanted.folder or await _made(runtime, wanted, _without_password(access))
-        if wanted.folder:
-            _go_on(folder, wanted.plan)
+        base_url = _without_password(access)
+        if folder := wanted.folder:
+            folder.stop_file.unlink(missing_ok=True)
+            manifest = folder.manifest()
+            if manifest.plan != wanted.plan:  # another budget
+                folder.create(manifest.model_copy(update={"plan": wanted.plan}))
+        else:
+            from benchmark import profiles
+
+            seen = await _look(runtime, wanted.found)
+            simulated = seen.subject.simulated or wanted.found.deployment.simulated
+            folder = profiles.make(
+                folder_of_runs(runtime),
+                base_url=base_url,
+                plan=wanted.plan,
+                subject=seen.subject.model_copy(update={"simulated": simulated}),
+                provenance=await provenance(runtime, wanted.found),
+            )
         await _launch(folder, access)
     keep_credential_fresh(runtime, folder)
     return folder
-
-
-async def _made(runtime: Runtime, wanted: Wish, base_url: str) -> RunFolder:
-    from benchmark import profiles
-
-    seen = await _look(runtime, wanted.found)
-    simulated = seen.subject.simulated or wanted.found.deployment.simulated
-    return profiles.make(
-        folder_of_runs(runtime),
-        base_url=base_url,
-        plan=wanted.plan,
-        subject=seen.subject.model_copy(update={"simulated": simulated}),
-        provenance=await provenance(runtime, wanted.found),
-    )
 
 
 async def _look(runtime: Runtime, found: Found) -> Seen:
@@ -259,25 +245,13 @@ async def _look(runtime: Runtime, found: Found) -> Seen:
         ) from exc
 
 
-def _go_on(folder: RunFolder, plan: RunPlan) -> None:
-    folder.stop_file.unlink(missing_ok=True)
-    manifest = folder.manifest()
-    if manifest.plan != plan:  # another budget
-        folder.create(manifest.model_copy(update={"plan": plan}))
-
-
-def _start(folder: RunFolder) -> None:
-    env = {**inherited_environment(), "PYTHONPATH": str(ROOT)}
-    argv = (sys.executable, "-P", "-m", "benchmark", "resume", str(folder.path))
-    with Path("/dev/null").open("rb") as nothing:
-        detach(argv, env=env, stdin=nothing.fileno(), own_session=True)
-
-
 async def _launch(folder: RunFolder, access: Access) -> None:
     folder.keep_certificate(access.certificate)
     folder.keep_credential(access.api_key, access.identity_token)
     before = folder.progress()
-    _start(folder)
+    env = {**inherited_environment(), "PYTHONPATH": str(ROOT)}
+    argv = (sys.executable, "-P", "-m", "benchmark", "resume", str(folder.path))
+    detach(argv, env=env, own_session=True)
 
     async def begun() -> bool:
         return folder.is_measured_now() or folder.progress() != before

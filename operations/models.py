@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import anyio
 from pydantic import SecretStr
 
-from backends.base import Backend, KeepsSecrets, TakesUploads, Upload
+from backends.base import Backend, KeepsSecrets, TakesUploads
 from core.environment import inherited_environment
 from core.errors import InvalidArgument, ModelNotFound, NextStep
 from core.records import Answer, DeploymentSpec, Record, State, Target
@@ -70,13 +70,17 @@ def download_path(model: str) -> DownloadPath:
     short = repo_folder_name(repo_id=name, repo_type="model")
     config = try_to_load_from_cache(name, "config.json")
     snapshot = Path(config).parent if isinstance(config, str) else None
+    missing: tuple[str, ...] = ()
+    if snapshot:
+        none = () if weights_in(snapshot) else ("There are no safetensors in it.",)
+        missing = (*none, *faults(snapshot))
     return DownloadPath(
         model=name,
         folder=str(Path(constants.HF_HUB_CACHE) / short),
         snapshot=str(snapshot) if snapshot else None,
-        missing=_missing(snapshot) if snapshot else (),
+        missing=missing,
         in_container=f"{_CONTAINER_CACHE}/{short}",
-        gib=rounded(gib(name)),
+        gib=gib(name),
         steps=(
             command("Download it there, or go on with it.", "hf", "download", name),
             command("See that every file is whole.", "hf", "cache", "verify", name),
@@ -139,35 +143,27 @@ async def require_on_hub(
     raise _not_there(model, why)
 
 
+def gib(model: str) -> float | None:
+    """Give the size of a model's files where the catalog knows it, None elsewhere."""
+    shape = read_model(model)
+    known = shape.weight_bytes or shape.groups
+    return round(file_bytes(shape) / _GIB, 2) if known else None
+
+
 def _not_there(model: str, why: str) -> ModelNotFound:
-    near = _nearest_there(model)
+    """Say that it is not on the Hub; the next smaller of its format is, and it unquantized."""
+    known = [one for one in entries() if not one.absent]
+    wanted = entry(model)
+    small = [one for one in known if one.quantized and one.parameters < wanted.parameters]
+    smaller = max(small, key=lambda one: one.parameters, default=None)
+    plain = next((one for one in known if one.parameters == wanted.parameters), None)
+    near = [one.model for one in (smaller, plain) if one]
     return ModelNotFound(
         why,
         fix=f"Take {' or '.join(near)}; or, with its files in a bucket of yours, give"
         " weights=gs://BUCKET/FOLDER (files://SHARE/FOLDER on Container Apps).",
         next_steps=(NextStep("recommend_deployment", {"model": near[0]}),),
     )
-
-
-def _nearest_there(model: str) -> tuple[str, ...]:
-    """Return the same weights unquantized, and the next smaller ones of the same format."""
-    known = [one for one in entries() if not one.absent]
-    wanted = entry(model)
-    small = [one for one in known if one.quantized and one.parameters < wanted.parameters]
-    near = max(small, key=lambda one: one.parameters, default=None)
-    plain = next((one for one in known if one.parameters == wanted.parameters), None)
-    return tuple(one.model for one in (near, plain) if one)
-
-
-def gib(model: str) -> float | None:
-    """Give the size of a model's files where the catalog knows it, None elsewhere."""
-    shape = read_model(model)
-    return file_bytes(shape) / _GIB if shape.weight_bytes or shape.groups else None
-
-
-def rounded(size: float | None) -> float | None:
-    """Give a size as it is shown."""
-    return None if size is None else round(size, 2)
 
 
 def downloaded(name: str, here: str) -> tuple[Command, ...]:
@@ -186,11 +182,6 @@ def downloaded(name: str, here: str) -> tuple[Command, ...]:
             *("hf", "cache", "verify", name, "--local-dir", here, "--fail-on-missing-files"),
         ),
     )
-
-
-def _missing(snapshot: Path) -> tuple[str, ...]:
-    none = () if weights_in(snapshot) else ("There are no safetensors in it.",)
-    return (*none, *faults(snapshot))
 
 
 def _no_hub_id(model: str) -> InvalidArgument:
@@ -301,24 +292,23 @@ async def catalog(runtime: Runtime) -> Catalog:
 
 @functools.cache
 def _rows() -> tuple[CatalogRow, ...]:
-    return tuple(_row(entry.model) for entry in entries())
-
-
-def _row(model: str) -> CatalogRow:
-    shape = catalog_shape(model)
-    said: dict[str, Any] = {
-        "precision": "int4 weights, bf16 rest" if shape.quantization else "bf16",
-        "runs_on": FORMATS["qat-w4a16-ct" if shape.quantization else "bf16"],
-    }
-    return CatalogRow(
-        model=model,
-        parameters=shape.parameters,
-        files_gib=round(file_bytes(shape) / _GIB, 2),
-        weights_gib=round(plan_memory(shape, accelerator(_GPU), _FLAGS).weights_gib, 2),
-        max_position_embeddings=shape.max_position_embeddings,
-        not_on_hub=not_on_hub(model),
-        **said,
-    )
+    rows = []
+    for each in entries():
+        shape = catalog_shape(each.model)
+        memory = plan_memory(shape, accelerator(_GPU), _FLAGS)
+        rows.append(
+            CatalogRow(
+                model=each.model,
+                precision="int4 weights, bf16 rest" if shape.quantization else "bf16",
+                parameters=shape.parameters,
+                files_gib=round(file_bytes(shape) / _GIB, 2),
+                weights_gib=round(memory.weights_gib, 2),
+                max_position_embeddings=shape.max_position_embeddings,
+                runs_on=FORMATS["qat-w4a16-ct" if shape.quantization else "bf16"],
+                not_on_hub=not_on_hub(each.model),
+            )
+        )
+    return tuple(rows)
 
 
 _FILES: Final = "files://"
@@ -397,9 +387,17 @@ def from_the_hub(
     """
     name = hub_id(model)
     folder = name.rpartition("/")[2]
-    where = _uploads(runtime, bucket, target)
-    if where:
-        return _onto_a_share(name, where[0], where[1].upload(folder, f"./{folder}", bucket))
+    if where := _uploads(runtime, bucket, target):
+        upload = where[1].upload(folder, f"./{folder}", bucket)
+        uploaded = (Command(what=what, command=words) for what, words in upload.steps)
+        return CopyInstructions(
+            model=name,
+            destination=upload.location,
+            target=where[0],
+            gib=gib(name),
+            steps=(*downloaded(name, f"./{folder}"), *uploaded),
+            notes=(_GATED, *upload.notes),
+        )
     to = _destination(runtime, bucket, folder)
     here = f"./{to.folder.rpartition('/')[2]}"
     steps = (
@@ -407,7 +405,7 @@ def from_the_hub(
         *_into(runtime, to, shlex.quote(here), exclude=r"^\.cache/.*"),
     )
     return CopyInstructions(
-        model=name, destination=to.url, gib=rounded(gib(name)), steps=steps, notes=_OF_THE_HUB
+        model=name, destination=to.url, gib=gib(name), steps=steps, notes=_OF_THE_HUB
     )
 
 
@@ -447,22 +445,6 @@ def _uploads(
 
 def _takes(backend: Backend) -> TakesUploads | None:
     return backend if isinstance(backend, TakesUploads) else None
-
-
-def _onto_a_share(name: str, target: str, upload: Upload) -> CopyInstructions:
-    here = f"./{name.rpartition('/')[2]}"
-    steps = (
-        *downloaded(name, here),
-        *(Command(what=what, command=words) for what, words in upload.steps),
-    )
-    return CopyInstructions(
-        model=name,
-        destination=upload.location,
-        target=target,
-        gib=rounded(gib(name)),
-        steps=steps,
-        notes=(_GATED, *upload.notes),
-    )
 
 
 def _into(
@@ -540,14 +522,6 @@ _SHAPE: Final = re.compile(r"(?:hf|api_org)_[A-Za-z0-9._-]{16,500}")
 """Nothing else is sent to the Hub: a call may name any variable and any file."""
 _MAX_FILE_BYTES: Final = 4096
 _ASK_SECONDS: Final = 15.0
-_REHEARSED: Final = "a rehearsal asks nobody outside this machine"
-
-
-class Read(NamedTuple):
-    """A token, and where it was found."""
-
-    token: SecretStr
-    source: str
 
 
 class Known(NamedTuple):
@@ -621,15 +595,15 @@ async def save(
     where, backend = chosen(
         runtime.stage, _keeps, "keep secrets", target, shared=True, tool="save_hf_token"
     )
-    read = read_token(runtime.settings, token=token, env=env, file=file)
-    runtime.hush(read.token)
-    known = await ask_the_hub(runtime.settings, read.token)
-    kept = await backend.keep_secret(NAME, read.token)
+    read, source = read_token(runtime.settings, token=token, env=env, file=file)
+    runtime.hush(read)
+    known = await ask_the_hub(runtime.settings, read)
+    kept = await backend.keep_secret(NAME, read)
     return SavedToken(
         target=where.name,
         secret=kept.name,
         version=kept.version,
-        source=read.source,
+        source=source,
         validated=known.why_not is None,
         account=known.account,
         role=known.role,
@@ -644,8 +618,8 @@ def read_token(
     token: str | None = None,
     env: str | None = None,
     file: str | None = None,
-) -> Read:
-    """Read a token from one place; left out, from the setting HF_TOKEN.
+) -> tuple[SecretStr, str]:
+    """Read a token from one place, and name it; left out, from the setting HF_TOKEN.
 
     Raises:
         InvalidArgument: Several places are named, there is nothing, or it is no token.
@@ -668,7 +642,7 @@ async def ask_the_hub(settings: Settings, token: SecretStr) -> Known:
         InvalidArgument: The Hub refuses it.
     """
     if settings.rehearsal:
-        return Known(why_not=_REHEARSED)
+        return Known(why_not="a rehearsal asks nobody outside this machine")
     with anyio.move_on_after(_ASK_SECONDS):
         return await anyio.to_thread.run_sync(_whoami, token, abandon_on_cancel=True)
     return Known(why_not=f"the Hub did not answer within {_ASK_SECONDS:.0f} s")
@@ -688,14 +662,14 @@ def _whoami(token: SecretStr) -> Known:
         return Known(why_not="HF_HUB_OFFLINE forbids to ask the Hub")
     except HfHubHTTPError as exc:
         if exc.response.status_code == 401:
-            raise _refused() from exc
+            raise InvalidArgument(
+                "The Hub refuses this token; it was not kept.",
+                fix="Make one that may read at huggingface.co/settings/tokens, and give it by"
+                " `env` or `file`.",
+            ) from exc
         return Known(why_not=f"the Hub answered {exc.response.status_code}")
     except (HTTPError, OSError, ValueError) as exc:
         return Known(why_not=f"the Hub could not be asked ({type(exc).__name__})")
-    return _known(answer)
-
-
-def _known(answer: Any) -> Known:
     name = answer.get("name") if isinstance(answer, Mapping) else None
     if not isinstance(name, str):
         return Known(why_not="the Hub's answer names no account")
@@ -703,15 +677,7 @@ def _known(answer: Any) -> Known:
     return Known(account=name, role=access.get("role"))
 
 
-def _refused() -> InvalidArgument:
-    return InvalidArgument(
-        "The Hub refuses this token; it was not kept.",
-        fix="Make one that may read at huggingface.co/settings/tokens, and give it by `env` or"
-        " `file`.",
-    )
-
-
-def _checked(text: str, source: str) -> Read:
+def _checked(text: str, source: str) -> tuple[SecretStr, str]:
     word = text.strip()
     if not _SHAPE.fullmatch(word):
         raise InvalidArgument(
@@ -719,7 +685,7 @@ def _checked(text: str, source: str) -> Read:
             fix="A token begins with hf_ and is one word: make one at"
             " huggingface.co/settings/tokens.",
         )
-    return Read(SecretStr(word), source)
+    return SecretStr(word), source
 
 
 def _of_variable(settings: Settings, name: str) -> str:

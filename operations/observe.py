@@ -18,7 +18,7 @@ from backends.base import (
     Predicts,
 )
 from core import waiting
-from core.endpoint import Endpoint, ServedModel
+from core.endpoint import Endpoint
 from core.errors import EndpointError, InvalidArgument, NextStep, OpsError
 from core.journal import readable, utc_now
 from core.metrics import (
@@ -202,7 +202,10 @@ async def health(runtime: Runtime, found: Found, *, deep: bool = False) -> Healt
             fix = exc.cause.fix
             return HealthReport(**here, healthy=False, layer=exc.layer, detail=detail, fix=fix)
         name = deployment.served_model_name
-        probes = await probe(endpoint, name, made_up=_made_up(deployment)) if deep else ()
+        made_up = "its weights are random" if random_weights(name) else ""
+        if deployment.simulated:
+            made_up = "a simulated engine makes its words up"
+        probes = await probe(endpoint, name, made_up=made_up) if deep else ()
     asked(runtime, deployment, by_user=False)
     return HealthReport(
         **here,
@@ -214,13 +217,6 @@ async def health(runtime: Runtime, found: Found, *, deep: bool = False) -> Healt
         start="warm" if seconds < _WARM_SECONDS else "cold",
         probes=probes,
     )
-
-
-def _made_up(deployment: Deployment) -> str:
-    """Say why this model's words mean nothing, if they do not."""
-    if deployment.simulated:
-        return "a simulated engine makes its words up"
-    return "its weights are random" if random_weights(deployment.served_model_name) else ""
 
 
 class _Unhealthy(Exception):
@@ -549,7 +545,7 @@ class ModelDetails(Located):
     layouts: dict[str, str] = {}
     """Its flags and those that each layout would have here, and what each gives."""
     standing: str | None = None
-    """Which layout its flags are, and what another would give more of."""
+    """Which layout its flags are."""
 
     def summary(self) -> str:
         """Say model, context and capacity."""
@@ -608,9 +604,13 @@ async def model_details(runtime: Runtime, found: Found) -> ModelDetails:
     if isinstance(backend, KnowsEngine):
         facts, hardware = await backend.engine_facts(found.name), await backend.hardware(found.name)
     async with runtime.endpoint(backend, found.name) as endpoint:
-        served = await _served(endpoint, deployment.served_model_name)
+        name = deployment.served_model_name
+        served = next((row for row in await endpoint.models() if row.id == name), None)
         metrics = MetricsPage(await endpoint.metrics_text()).engine()
         version = await endpoint.version()
+    cache, used = metrics.cache, metrics.kv_cache_usage
+    # A log was read that would say so if the model set defaults of its own.
+    tells_all = facts.version is not None and not deployment.simulated
     return ModelDetails(
         target=deployment.target,
         name=found.name,
@@ -618,16 +618,22 @@ async def model_details(runtime: Runtime, found: Found) -> ModelDetails:
         served_model_name=deployment.served_model_name,
         max_model_len=served.max_model_len if served else None,
         engine=f"vLLM {version}" if version and not deployment.simulated else deployment.engine,
-        precision=_precision(facts, metrics.cache, predicted),
+        precision=_precision(facts, cache, predicted),
         flags=facts.flags,
         memory={name: value for name, value in facts.memory.items() if value is not None},
         takes=await _takes(deployment.model, predicted),
-        sampling=facts.sampling if facts.sampling or _tells_all(facts, deployment) else None,
+        sampling=facts.sampling if facts.sampling or tells_all else None,
         predicted_memory=memory_table(predicted.memory) if predicted else None,
         beside_plan=_beside_plan(predicted, facts),
-        capacity=_capacity(metrics),
+        capacity=Capacity(
+            used_percent=None if used is None else round(100 * used, 1),
+            kv_cache_tokens=cache.kv_cache_size_tokens,
+            full_length_requests=cache.kv_cache_max_concurrency,
+            blocks=cache.num_gpu_blocks,
+            block_tokens=cache.block_size,
+        ),
         hardware=hardware,
-        **await _foreseen(found, predicted, facts, metrics.cache),
+        **await _foreseen(found, predicted, facts, cache),
     )
 
 
@@ -650,11 +656,6 @@ async def _foreseen(
         "layouts": dict(beside.rows),
         "standing": beside.standing or None,
     }
-
-
-def _tells_all(facts: EngineFacts, deployment: Deployment) -> bool:
-    """Whether a log was read that would say so if the model set defaults of its own."""
-    return facts.version is not None and not deployment.simulated
 
 
 async def _takes(model: str, predicted: Prediction | None) -> tuple[str, ...]:
@@ -708,10 +709,6 @@ def _beside_plan(predicted: Prediction | None, facts: EngineFacts) -> tuple[str,
     return tuple(str(row) for row in rows if row.measured is not None)
 
 
-async def _served(endpoint: Endpoint, name: str) -> ServedModel | None:
-    return next((row for row in await endpoint.models() if row.id == name), None)
-
-
 def _precision(facts: EngineFacts, cache: CacheConfig, predicted: Prediction | None) -> Precision:
     """Say what the engine tells; what its log leaves out, its model's own files tell."""
     compute = (facts.weights_dtype or "").removeprefix("torch.") or None
@@ -728,15 +725,4 @@ def _precision(facts: EngineFacts, cache: CacheConfig, predicted: Prediction | N
         kv_cache=cache_type(stored, compute) if stored and compute else stored,
         compute=compute,
         quantization=method,
-    )
-
-
-def _capacity(metrics: EngineMetrics) -> Capacity:
-    cache, used = metrics.cache, metrics.kv_cache_usage
-    return Capacity(
-        used_percent=None if used is None else round(100 * used, 1),
-        kv_cache_tokens=cache.kv_cache_size_tokens,
-        full_length_requests=cache.kv_cache_max_concurrency,
-        blocks=cache.num_gpu_blocks,
-        block_tokens=cache.block_size,
     )

@@ -87,7 +87,7 @@ class Alternatives(NamedTuple):
     rows: Mapping[str, str]
     """By name: flags, what they hold, speed, cold start, host and price."""
     standing: str
-    """Which of them the flags in question are, and what another would give."""
+    """Which of them the flags in question are."""
     flags: Mapping[str, Flags]
     """Of each that fits, without those in question."""
 
@@ -171,8 +171,6 @@ def check_startable(shape: ModelShape, where: Place, flags: Flags) -> None:
         )
 
 
-_MORE: Final = 1.05
-"""Times: what is less apart than that is the same."""
 _SAME: Final = (
     "max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization",
 )  # fmt: skip
@@ -219,15 +217,10 @@ def _found(case: _Case, wish: Wish) -> Iterator[tuple[str, Arrangement]]:
     if whole:
         return
     host = offload(case.ground, wish, spare_gib(case.ground.model, case.where))
-    if host and _has_host(case, host.flags):
+    needed = host_gib(case.ground.model, case.where, host.flags) if host else 0
+    if host and (not case.where.sizes or case.where.size_for(needed)):
         memory = case.ground.plan(host.flags)
         yield "offload", Arrangement(layout=None, flags=host.flags, memory=memory, enough=True)
-
-
-def _has_host(case: _Case, flags: Flags) -> bool:
-    """Whether a host of the place has the memory for it, as far as its hosts are known."""
-    needed = host_gib(case.ground.model, case.where, flags)
-    return not case.where.sizes or case.where.size_for(needed) is not None
 
 
 def _row(case: _Case, flags: Flags, memory: MemoryPlan) -> str:
@@ -269,9 +262,7 @@ def _standing(case: _Case, found: Mapping[str, Arrangement]) -> str:
         return f"These flags do not fit; what does: {names}." if found else "Nothing fits there."
     alike = [name for name, each in found.items() if _same(case, each)]
     head = f"the layout for {' and '.join(alike)}" if alike else "none of the layouts"
-    more = list(_more(case, found))
-    rest = f"More elsewhere: {'; '.join(more)}." if more else "No layout gives more of anything."
-    return f"These flags are {head}. {rest}"
+    return f"These flags are {head}; `layouts` says what each gives."
 
 
 def _same(case: _Case, other: Arrangement) -> bool:
@@ -281,43 +272,6 @@ def _same(case: _Case, other: Arrangement) -> bool:
     caches = {flags.kv_cache_dtype or "auto" for flags in both}
     alike = all(getattr(mine, name) == getattr(theirs, name) for name in _SAME)
     return alike and rest[0] == rest[1] and len(caches) == 1
-
-
-def _more(case: _Case, found: Mapping[str, Arrangement]) -> Iterator[str]:
-    """Say of each layout what it gives of what it is for, where that is more."""
-    mine, flags = case.memory, case.flags
-    if quick := [name for name, each in found.items() if _faster(case, each)]:
-        best = max(quick, key=lambda name: _middle(case, found[name]))
-        theirs = found[best]
-        yield (
-            f"{best} gives {_speed(case, theirs.flags, theirs.memory)} tokens/s to each of"
-            f" {_at_once(theirs.memory)}, these {_speed(case, flags, mine)} to each of"
-            f" {_at_once(mine)}"
-        )
-    if each := found.get("concurrency"):
-        held, ours = _held(each.memory), _held(mine)
-        if held > ours * _MORE:
-            yield (
-                f"concurrency holds {held:.1f} requests of {each.memory.max_model_len:,} tokens"
-                f" at once, these {ours:.1f}"
-            )
-    if each := found.get("context"):
-        longest = each.memory.max_model_len
-        if longest > mine.max_model_len * _MORE:
-            yield f"context takes one request of {longest:,} tokens, these {mine.max_model_len:,}"
-
-
-def _faster(case: _Case, other: Arrangement) -> bool:
-    return _middle(case, other) > _speed(case, case.flags, case.memory).middle * _MORE
-
-
-def _middle(case: _Case, each: Arrangement) -> float:
-    return _speed(case, each.flags, each.memory).middle
-
-
-def _held(memory: MemoryPlan) -> float:
-    """Requests of full length that cache and sequences allow, on the low estimate."""
-    return min(memory.max_num_seqs, memory.kv_low.max_concurrency)
 
 
 COMPUTED: Final = frozenset(
@@ -395,7 +349,10 @@ def with_usual_length(backend: Backend, spec: DeploymentSpec, model: ModelShape)
     length = usual_length(Ground(model, *known), flags)
     if length is None:
         return spec
-    note(length_words(length, model))
+    note(
+        f"max_model_len was not given: {length:,} tokens, so that several users fit at once."
+        f" The model takes up to {model.max_position_embeddings:,}: give max_model_len for more."
+    )
     return spec.model_copy(update={"max_model_len": length})
 
 
@@ -409,14 +366,6 @@ def with_parsers(backend: Backend, spec: DeploymentSpec, model: ModelShape) -> D
     for sentence in added.notes:
         note(sentence)
     return spec.model_copy(update={"engine_args": (*added.words, *spec.engine_args)})
-
-
-def length_words(length: int, model: ModelShape) -> str:
-    """Say which length was chosen and how to have another."""
-    return (
-        f"max_model_len was not given: {length:,} tokens, so that several users fit at once."
-        f" The model takes up to {model.max_position_embeddings:,}: give max_model_len for more."
-    )
 
 
 def _else(plan: Plan, memory: MemoryPlan) -> tuple[list[tuple[str, Flags]], str | None]:
@@ -485,7 +434,7 @@ class DeploymentPlan(Foresight):
     layouts: Mapping[str, str]
     """These flags and those that each layout computes here, and what each gives."""
     standing: str
-    """Which layout these flags are, and what another would give more of."""
+    """Which layout these flags are."""
     changes: tuple[str, ...]
     kv_precisions: Mapping[str, str]
     """Of --kv-cache-dtype, on this accelerator."""
@@ -628,13 +577,6 @@ class DeploymentPlan(Foresight):
         return " ".join(self.reasons)
 
 
-def _hardware(where: Place, made: Offer) -> str:
-    """Say in a few words what a replica has."""
-    count = f"{where.count} x " if where.count > 1 else ""
-    host = f", {made.size.vcpu} vCPU, {made.size.ram_gib} GiB RAM" if made.size else ""
-    return f" ({count}{accelerator_name(where.device)}{host})"
-
-
 def _brief(detail: str) -> str:
     """Return the beginning of what a platform said, at most a line."""
     if len(detail) <= _LONG:
@@ -654,22 +596,6 @@ class _Looked(NamedTuple):
     arranged: Arrangement
     length_chosen: bool = False
 
-    @property
-    def known(self) -> bool:
-        """There is a memory to judge by."""
-        given = self.arranged.flags.kv_cache_memory_bytes is not None
-        return given or self.ground.accelerator.memory_gib is not None
-
-    @property
-    def wish(self) -> Wish:
-        """What is wished of these weights."""
-        return of_weights(self.goal.wish, self.arranged.flags)
-
-    @property
-    def near(self) -> bool:
-        """It does not fit, and something less might."""
-        return self.known and not self.arranged.memory.fits
-
 
 def plan_for(
     where: Place,
@@ -687,45 +613,61 @@ def plan_for(
     own = {"tensor_parallel_size": where.count, "vllm_version": where.vllm_version}
     flags = valid(Flags, {**own, **said, **engine_flags(engine_args)})
     looked = _look(where, model, flags, layout, engine_args)
-    memory, used = looked.arranged.memory, looked.arranged.flags
+    ground, arranged, shape = looked.ground, looked.arranged, looked.ground.model
+    memory, used, device = arranged.memory, arranged.flags, looked.ground.accelerator
+    known = device.memory_gib is not None or used.kv_cache_memory_bytes is not None
+    wish = of_weights(looked.goal.wish, used)
     offer = _offer(looked) if memory.fits else None
-    beside = alternatives(looked.ground, where, used, wanted=looked.wish)
-    near = tuple(nearer(looked.ground, looked.goal, beside, said=used)) if looked.near else ()
+    beside = alternatives(ground, where, used, wanted=wish)
+    near: Sequence[tuple[str, dict[str, Any]]] = ()
+    if known and not memory.fits:
+        near = tuple(nearer(ground, looked.goal, beside, said=used))
     made = offer if isinstance(offer, Offer) else None
+    reasons = memory.reasons
+    if isinstance(offer, Refusal):
+        reasons = (offer.reason,)
+    elif not known:
+        unknown = f"The memory of {where.title} is not known:"
+        reasons = (f"{unknown} give kv_cache_memory_bytes, or set ACCELERATOR_TYPE.",)
     return DeploymentPlan(
         target=where.name,
-        model=looked.ground.model.model,
+        model=shape.model,
         fits=memory.fits and not isinstance(offer, Refusal),
-        reasons=_reasons(looked, offer),
-        **_room(looked),
+        reasons=reasons,
+        engine_line=engine_line(shape.model, _started(arranged)),
+        precision=precision(shape, used, device),
+        checkpoints=checkpoints(shape.model),
+        context=context_of(memory, shape),
+        memory=memory_table(memory),
+        each_gib=each_gib(memory),
+        derivation=memory.derivation[:12],
         foreseen=foreseen(made) if made else None,
         nearest=tuple(words for words, _ in near),
+        offload=what_offloading_costs(ground, memory, used, wish, spare_gib(shape, where)),
         layout=layout,
-        **_background(looked, beside),
+        layouts=beside.rows,
+        standing=beside.standing,
+        changes=tuple(f"{c.flag}: {c.buys}; costs {c.costs}" for c in arranged.changes),
+        kv_precisions=dict(cache_precisions(device)),
+        machine=machine_of(where),
         notes=(*memory.warnings, *(made.warnings if made else ())),
-        known=looked.known,
+        known=known,
         deployable=where.deployable(BACKENDS),
         arguments=arguments(used, engine_args),
         nearer=near[0][1] if near else None,
-        short=f"{at_place(made)}{_hardware(where, made)}, {priced(made)}: {in_short(made)}"
-        if made
-        else "",
-        weights_load=not used.cpu_offload_gb and loads(looked.ground, memory),
+        short=_in_short(where, made) if made else "",
+        weights_load=not used.cpu_offload_gb and loads(ground, memory),
         length_chosen=looked.length_chosen,
-        cache_types=cache_types(looked.ground.accelerator),
+        cache_types=cache_types(device),
     )
 
 
-def _room(looked: _Looked) -> dict[str, Any]:
-    """Give the command line with the memory that it takes."""
-    memory, shape = looked.arranged.memory, looked.ground.model
-    return {
-        "engine_line": engine_line(shape.model, _started(looked.arranged)),
-        "context": context_of(memory, shape),
-        "memory": memory_table(memory),
-        "each_gib": each_gib(memory),
-        "derivation": memory.derivation[:12],
-    }
+def _in_short(where: Place, made: Offer) -> str:
+    """Say the place, what a replica has there, its price, speed and users."""
+    count = f"{where.count} x " if where.count > 1 else ""
+    host = f", {made.size.vcpu} vCPU, {made.size.ram_gib} GiB RAM" if made.size else ""
+    there = f"{count}{accelerator_name(where.device)}{host}"
+    return f"{at_place(made)} ({there}), {priced(made)}: {in_short(made)}"
 
 
 def _started(arranged: Arrangement) -> Flags:
@@ -735,23 +677,6 @@ def _started(arranged: Arrangement) -> Flags:
     if memory.accelerator != "cpu" or named or not memory.fits:
         return flags
     return flags.model_copy(update={"kv_cache_memory_bytes": memory.kv_expected.kv_cache_bytes})
-
-
-def _background(looked: _Looked, beside: Alternatives) -> dict[str, Any]:
-    """Give what a plan is to be seen against: other layouts, precisions, the machine."""
-    used, ground, where, wish = looked.arranged, looked.ground, looked.where, looked.wish
-    return {
-        "precision": precision(ground.model, used.flags, ground.accelerator),
-        "checkpoints": checkpoints(ground.model.model),
-        "offload": what_offloading_costs(
-            ground, used.memory, used.flags, wish, spare_gib(ground.model, where)
-        ),
-        "layouts": beside.rows,
-        "standing": beside.standing,
-        "changes": tuple(f"{c.flag}: {c.buys}; costs {c.costs}" for c in used.changes),
-        "kv_precisions": dict(cache_precisions(ground.accelerator)),
-        "machine": machine_of(where),
-    }
 
 
 def _look(
@@ -769,12 +694,9 @@ def _look(
     goal = wanted.model_copy(update={"max_model_len": max(SHORTEST, said)} if said else {})
     if layout:
         return _Looked(where, ground, goal, arrange_said(ground, goal.wish, flags, engine_args))
-    return _Looked(where, ground, goal, _as_said(ground, flags), chosen is not None)
-
-
-def _as_said(ground: Ground, flags: Flags) -> Arrangement:
     memory = ground.plan(flags)
-    return Arrangement(layout=None, flags=flags, memory=memory, enough=memory.fits)
+    used = Arrangement(layout=None, flags=flags, memory=memory, enough=memory.fits)
+    return _Looked(where, ground, goal, used, chosen is not None)
 
 
 def _offer(looked: _Looked) -> Offer | Refusal | None:
@@ -793,12 +715,3 @@ def _offer(looked: _Looked) -> Offer | Refusal | None:
         deployable=where.deployable(BACKENDS),
     )
     return make_offer(shape, site, looked.arranged, size)
-
-
-def _reasons(looked: _Looked, offer: Offer | Refusal | None) -> tuple[str, ...]:
-    if isinstance(offer, Refusal):
-        return (offer.reason,)
-    if looked.known:
-        return looked.arranged.memory.reasons
-    unknown = f"The memory of {looked.where.title} is not known:"
-    return (f"{unknown} give kv_cache_memory_bytes, or set ACCELERATOR_TYPE.",)

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from backends.base import Backend, SetsUp, Setup, SetupStep
 from core.errors import ApiDisabled, InvalidArgument, ModelNotFound, NextStep, Unsupported
-from core.records import Answer, DeploymentSpec, Target
+from core.records import Answer, Target
 from core.reply import note
 from operations.agreement import Preview, preview
 from operations.deployments import plan, specify
@@ -32,7 +32,10 @@ async def held(
     """
     if foreseen.target not in runtime.stage.targets:
         if check:
-            raise _not_here(runtime, foreseen.target)
+            raise Unsupported(
+                f"{foreseen.target} can be planned for, not deployed to.",
+                fix=f"Leave `check` out, or give one of {', '.join(runtime.stage.targets)}.",
+            )
         return foreseen
     if not (foreseen.fits or check):
         return foreseen
@@ -41,7 +44,12 @@ async def held(
     foreseen = foreseen.model_copy(update={"arguments": {**foreseen.arguments, **said}})
     try:
         spec = specify(backend.target, None, foreseen.model, runtime, **foreseen.arguments)
-        foreseen = await _with_hub(runtime, backend, foreseen, spec, check=check)
+        try:
+            await require_on_hub(runtime.settings, backend.target, spec, ask=check)
+        except ModelNotFound as exc:
+            if spec.weights:  # they name the Hub
+                raise
+            foreseen = foreseen.model_copy(update={"missing": f"{exc.summary} {exc.fix}"})
         wanted = await plan(backend, spec, force=True)
     except InvalidArgument as exc:
         why = f"{exc.summary} {exc.fix}"
@@ -54,32 +62,6 @@ async def held(
         return foreseen
     preflight = await backend.check(wanted)
     return foreseen.model_copy(update={"checks": preflight.checks})
-
-
-async def _with_hub(
-    runtime: Runtime,
-    backend: Backend,
-    foreseen: DeploymentPlan,
-    spec: DeploymentSpec,
-    *,
-    check: bool,
-) -> DeploymentPlan:
-    """Say what is known not to be on the Hub; refuse it where `weights` name the Hub."""
-    try:
-        await require_on_hub(runtime.settings, backend.target, spec, ask=check)
-    except ModelNotFound as exc:
-        if spec.weights:
-            raise
-        return foreseen.model_copy(update={"missing": f"{exc.summary} {exc.fix}"})
-    return foreseen
-
-
-def _not_here(runtime: Runtime, target: str) -> Unsupported:
-    names = ", ".join(runtime.stage.targets)
-    return Unsupported(
-        f"{target} can be planned for, not deployed to.",
-        fix=f"Leave `check` out, or give one of {names}.",
-    )
 
 
 class SetupReport(Answer):
@@ -152,12 +134,21 @@ async def set_up(runtime: Runtime, target: Target, backend: SetsUp, seen: Setup)
     """
     now = await backend.set_up() if seen.missing else seen
     there = {step.what for step in now.steps if step.done}
+    tried = [
+        one
+        for one in calls(runtime.stage.journal)
+        if one.tool == "deploy_vllm" and one.arguments.get("target") == target.name
+    ]
+    wanted = None  # the newest deployment, if it was refused for want of this
+    if tried and tried[-1].result == ApiDisabled.code:
+        given = {name: said for name, said in tried[-1].arguments.items() if name != "confirm"}
+        wanted = NextStep("deploy_vllm", given)
     return SetupReport(
         target=target.name,
         made=tuple(step.what for step in seen.missing if step.what in there),
         missing=tuple(step.what for step in now.missing),
         steps=now.steps,
-        wanted=_refused(runtime, target.name),
+        wanted=wanted,
     )
 
 
@@ -173,19 +164,6 @@ def _bill(steps: Sequence[SetupStep]) -> str:
 
 def _things(those: Sequence[object]) -> str:
     return f"{len(those)} thing{'s' * (len(those) != 1)}"
-
-
-def _refused(runtime: Runtime, target: str) -> NextStep | None:
-    """Return the newest call of deploy_vllm for a target if its setup was lacking then."""
-    tried = [
-        one
-        for one in calls(runtime.stage.journal)
-        if one.tool == "deploy_vllm" and one.arguments.get("target") == target
-    ]
-    if not tried or tried[-1].result != ApiDisabled.code:
-        return None
-    arguments = {name: said for name, said in tried[-1].arguments.items() if name != "confirm"}
-    return NextStep("deploy_vllm", arguments)
 
 
 def _sets_up(backend: Backend) -> SetsUp | None:

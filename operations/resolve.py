@@ -2,9 +2,10 @@
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 import anyio
@@ -21,7 +22,6 @@ from core.errors import (
     DeploymentNotFound,
     InvalidArgument,
     NextStep,
-    NotFound,
     NotReady,
     OpsError,
     TargetFault,
@@ -130,6 +130,7 @@ def _is_meant(known: _Key, said: _Key) -> bool:
 
 
 A = TypeVar("A")
+T = TypeVar("T")
 Sees = Callable[[Backend], A | None]
 """Gives a backend as what is wanted of it, None where it cannot do that."""
 
@@ -171,30 +172,40 @@ def chosen(
     if name and not target:
         return stage.targets[name], those[name]
     if target or not those:
-        raise _cannot(stage, what, target, tuple(those))
+        lacking = {row.needs.upper() for row in stage.targets.values() if row.needs}
+        raise Unsupported(
+            f"{target} cannot {what}." if target else f"No target of this server can {what}.",
+            fix=f"These can: {', '.join(those)}."
+            if those
+            else f"Set {' or '.join(sorted(lacking))}, or REHEARSAL=1: see list_targets.",
+            next_steps=(NextStep("list_targets"),),
+        )
+    first = {stage.targets[name].backend: name for name in reversed(those)}
+    each = tuple(NextStep(tool, {"target": one}) for one in those if one in first.values())
     raise Ambiguous(
         f"Which target? These can {what}: {', '.join(those)}.",
         fix="Give `target`, or set VLLM_TARGET.",
-        next_steps=_for_each_cloud(stage, tool, tuple(those)) or (NextStep("list_targets"),),
+        next_steps=each if tool else (NextStep("list_targets"),),
     )
 
 
-def _for_each_cloud(stage: Stage, tool: str, names: tuple[str, ...]) -> tuple[NextStep, ...]:
-    if not tool:
-        return ()
-    first = {stage.targets[name].backend: name for name in reversed(names)}
-    return tuple(NextStep(tool, {"target": name}) for name in names if name in first.values())
+async def ask_each(
+    those: Mapping[str, Callable[[], Awaitable[T]]],
+) -> tuple[dict[str, T], dict[str, OpsError]]:
+    """Ask several side by side; give what each said, and why the others did not."""
+    said: dict[str, T] = {}
+    failed: dict[str, OpsError] = {}
 
+    async def ask(name: str) -> None:
+        try:
+            said[name] = await those[name]()
+        except OpsError as exc:
+            failed[name] = exc
 
-def _cannot(stage: Stage, what: str, target: str | None, those: tuple[str, ...]) -> Unsupported:
-    lacking = {row.needs.upper() for row in stage.targets.values() if row.needs}
-    return Unsupported(
-        f"{target} cannot {what}." if target else f"No target of this server can {what}.",
-        fix=f"These can: {', '.join(those)}."
-        if those
-        else f"Set {' or '.join(sorted(lacking))}, or REHEARSAL=1: see list_targets.",
-        next_steps=(NextStep("list_targets"),),
-    )
+    async with anyio.create_task_group() as group:
+        for name in those:
+            group.start_soon(ask, name)
+    return said, failed
 
 
 _WAIT_SECONDS: Final = 38.0
@@ -210,6 +221,10 @@ class Found(NamedTuple):
 
     backend: Backend
     deployment: Deployment
+
+    def __str__(self) -> str:
+        """Say its name and where it is."""
+        return f"{self.name} on {self.deployment.target}"
 
     @property
     def name(self) -> str:
@@ -242,23 +257,21 @@ async def awake(runtime: Runtime, found: Found, *, wake: bool) -> Found:
             done.set()
 
     runtime.background.start(f"wake {found.deployment.target}/{found.name}", wait_for_it)
-    with anyio.move_on_after(min(waiting.limit(_WAIT_SECONDS), _left())):
+    # Something may have looked for it long before.
+    left = anyio.current_effective_deadline() - anyio.current_time() - _LAST_LOOK_SECONDS
+    with anyio.move_on_after(min(waiting.limit(_WAIT_SECONDS), left)):
         await done.wait()
     if failed:
         raise failed[0]
-    return Found(found.backend, await _ready(found))
-
-
-def _left() -> float:
-    """Give the seconds that a call has for waiting, where something looked for it long before."""
-    return anyio.current_effective_deadline() - anyio.current_time() - _LAST_LOOK_SECONDS
-
-
-async def _ready(found: Found) -> Deployment:
-    now = await found.backend.describe(found.name)
-    if now.state is not State.READY:
-        raise _waking(now)
-    return now
+    now = await backend.describe(found.name)
+    if now.state is State.READY:
+        return Found(backend, now)
+    here = {"target": now.target, "name": now.name, "wait_s": 30}
+    raise NotReady(
+        f"{now.name} on {now.target} is waking: {now.summary()}",
+        fix="Call again with wake=true; the model is being loaded meanwhile, and billed.",
+        next_steps=(NextStep("status_vllm", here),),
+    )
 
 
 def asleep(one: Deployment) -> Asleep:
@@ -269,15 +282,6 @@ def asleep(one: Deployment) -> Asleep:
         f"{one.name} on {one.target} is asleep: nothing runs and nothing is billed.",
         fix=f"wake=true starts a GPU{price} and waits for its model; say so to the user first.",
         next_steps=(NextStep("verify_model_health", {**here, "wake": True}),),
-    )
-
-
-def _waking(one: Deployment) -> NotReady:
-    here = {"target": one.target, "name": one.name}
-    return NotReady(
-        f"{one.name} on {one.target} is waking: {one.summary()}",
-        fix="Call again with wake=true; the model is being loaded meanwhile, and billed.",
-        next_steps=(NextStep("status_vllm", {**here, "wait_s": 30}),),
     )
 
 
@@ -314,14 +318,14 @@ def last_use(runtime: Runtime, deployment: Deployment) -> str | None:
     """Say when a deployment was last used; None where nothing of it can run."""
     if deployment.state not in {State.READY, State.ASLEEP}:
         return None
-    known = _known(runtime, deployment)
+    known = _last_look(runtime, deployment)
     return known.words() if known else "last use not known"
 
 
 def asked(runtime: Runtime, deployment: Deployment, *, by_user: bool = True) -> None:
     """Remember that it answered a question, of this server's user or of a check."""
     now = utc_now()
-    before = _known(runtime, deployment) or _first(deployment, now)
+    before = _known(runtime, deployment, now)
     used = {"used_after": now, "used_by": now} if by_user else {}
     _keep(runtime, before.model_copy(update={"ours": before.ours + 1, **used}))
 
@@ -331,7 +335,7 @@ def counted(runtime: Runtime, deployment: Deployment, seen: EngineMetrics) -> st
     if seen.requests_finished is None:
         return last_use(runtime, deployment) or "last use not known"
     now, requests = utc_now(), sum(seen.requests_finished.values())
-    before = _known(runtime, deployment) or _first(deployment, now)
+    before = _known(runtime, deployment, now)
     former, since = before.requests, before.at
     if former is None or before.started_at != seen.started_at:  # one question made it `ready`
         former, since = 1, seen.started_at or deployment.created_at
@@ -344,11 +348,13 @@ def counted(runtime: Runtime, deployment: Deployment, seen: EngineMetrics) -> st
     return look.words()
 
 
-def _first(deployment: Deployment, now: datetime) -> Look:
-    return Look(target=deployment.target, name=deployment.name, at=now)
+def _known(runtime: Runtime, deployment: Deployment, now: datetime) -> Look:
+    """Return the last look, else this one, the first."""
+    first = Look(target=deployment.target, name=deployment.name, at=now)
+    return _last_look(runtime, deployment) or first
 
 
-def _known(runtime: Runtime, deployment: Deployment) -> Look | None:
+def _last_look(runtime: Runtime, deployment: Deployment) -> Look | None:
     """Return the last look, None before the first; that of a former deployment is none."""
     kept = readable(runtime.stage.journal.pairs(_KIND), Look)
     here = (deployment.target, deployment.name)
@@ -399,7 +405,12 @@ async def find(
     require_name(name)
     target = target or _default_target(stage, name, to_change=to_change)
     if to_change and target == ENDPOINT:
-        raise _not_ours(stage.backend(target))
+        about = stage.backend(target).target
+        raise Unsupported(
+            f"{about.name} is {about.description}: only looked at and asked here.",
+            fix="Change it where it was made, or name a deployment of list_deployments.",
+            next_steps=(NextStep("list_deployments"),),
+        )
     if target and name:
         backend = stage.backend(target)
         with in_time(target, f"look at {name}", ALONE_SECONDS, fix=_AGAIN):
@@ -494,20 +505,8 @@ async def look_around(stage: Stage, target: str | None = None) -> Sight:
         OpsError: The one target that was named cannot be looked at.
     """
     names = (target,) if target else stage.usable
-    seen: dict[str, Sequence[Deployment]] = {}
-    failed: dict[str, OpsError] = {}
-
-    async def see(name: str) -> None:
-        try:
-            seen[name] = await look(
-                stage, name, waiting.limit(ALONE_SECONDS if target else EACH_SECONDS)
-            )
-        except OpsError as exc:
-            failed[name] = exc
-
-    async with anyio.create_task_group() as looking:
-        for name in names:
-            looking.start_soon(see, name)
+    seconds = waiting.limit(ALONE_SECONDS if target else EACH_SECONDS)
+    seen, failed = await ask_each({name: partial(look, stage, name, seconds) for name in names})
     if target and failed:
         raise failed[target]
     found = (Found(stage.backend(name), one) for name in names for one in seen.get(name, ()))
@@ -596,14 +595,6 @@ def _default_target(stage: Stage, name: str | None, *, to_change: bool) -> str |
     return ENDPOINT if ENDPOINT in stage.targets and name in meant else None
 
 
-def _not_ours(backend: Backend) -> Unsupported:
-    return Unsupported(
-        f"{backend.target.name} is {backend.target.description}: only looked at and asked here.",
-        fix="Change it where it was made, or name a deployment of list_deployments.",
-        next_steps=(NextStep("list_deployments"),),
-    )
-
-
 def _only(
     stage: Stage,
     found: tuple[Found, ...],
@@ -684,81 +675,4 @@ def _nothing(
 def _told(found: Found) -> Found:
     for warning in found.deployment.warnings():
         note(warning)
-    return found
-
-
-class Cloud(NamedTuple):
-    """Where a tool of an old name looks, when no target is named."""
-
-    backend: str
-    title: str
-    instead: str
-    """What an old name said that there is no more, and what it means."""
-    setting: str
-
-
-AZURE: Final = Cloud(
-    "aca",
-    "Azure",
-    ": there is no virtual machine, it means a deployment on Azure Container Apps.",
-    "AZURE_SUBSCRIPTION_ID",
-)
-TPU: Final = Cloud("tpu", "Cloud TPU", ", of a deployment on Cloud TPU.", "GOOGLE_CLOUD_PROJECT")
-
-
-def renamed(old: str, new: str) -> None:
-    """Tell that a tool was called by a name that is kept for those who know it."""
-    note(f"{old} is an old name of {new}.")
-
-
-async def on(
-    cloud: Cloud,
-    stage: Stage,
-    target: str | None,
-    name: str | None,
-    *,
-    old: str,
-    new: str,
-    to_change: bool,
-) -> Found:
-    """Give the deployment that an old name means.
-
-    On the target that is named, else VLLM_TARGET if it is one of that cloud, else whichever of
-    its targets has it.
-
-    Raises:
-        InvalidArgument: The target is none of that cloud.
-        NotFound: No target of it can be used.
-        DeploymentNotFound, Ambiguous: As `find` and `find_among`.
-    """
-    note(f"{old} is an old name of {new}{cloud.instead}")
-    if target and stage.backend(target).target.backend != cloud.backend:
-        raise InvalidArgument(
-            f"{target} is not on {cloud.title}.",
-            fix=f"Call {new}, or leave `target` out.",
-            next_steps=(NextStep("list_deployments"),),
-        )
-    meant = target or _preferred(cloud, stage)
-    if meant:
-        return await find(stage, meant, name, to_change=to_change)
-    return await find_among(stage, _targets(cloud, stage), name)
-
-
-def _preferred(cloud: Cloud, stage: Stage) -> str | None:
-    wanted = stage.settings.vllm_target
-    return wanted if wanted in stage.targets and _has(cloud, stage, wanted) else None
-
-
-def _has(cloud: Cloud, stage: Stage, target: str) -> bool:
-    return stage.targets[target].backend == cloud.backend
-
-
-def _targets(cloud: Cloud, stage: Stage) -> list[str]:
-    found = [name for name in stage.usable if _has(cloud, stage, name)]
-    if not found:
-        raise NotFound(
-            f"No target of {cloud.title} can be used.",
-            fix=f"Set {cloud.setting}, or REHEARSAL=1: see list_targets.",
-            next_steps=(NextStep("list_targets"),),
-        )
     return found

@@ -261,12 +261,15 @@ class _Cloud(Generic[P]):
         return existed
 
     def _running(self) -> P | None:
+        """Return it if its process is still that one: numbers of processes are given again."""
+        import psutil
+
         try:
             plane = self._kind.model_validate_json((self._folder / "plane.json").read_bytes())
-            os.kill(plane.pid, 0)
-        except (OSError, ValidationError):
+            is_ours = str(self._folder) in psutil.Process(plane.pid).cmdline()
+        except (OSError, ValidationError, psutil.Error):
             return None
-        return plane if _is_ours(plane.pid, self._folder) else None
+        return plane if is_ours else None
 
     def _start(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -277,38 +280,19 @@ class _Cloud(Generic[P]):
             "--folder",
             str(self._folder),
         )
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        try:
-            detach(
-                (*argv, "--idle-exit", str(_IDLE_EXIT_SECONDS)),
-                env={**inherited_environment(), "PYTHONPATH": str(ROOT)},
-                stdin=nothing,
-                own_session=True,
-            )
-        finally:
-            os.close(nothing)
+        env = {**inherited_environment(), "PYTHONPATH": str(ROOT)}
+        detach((*argv, "--idle-exit", str(_IDLE_EXIT_SECONDS)), env=env, own_session=True)
 
     async def _ready(self) -> P:
         with anyio.move_on_after(_START_SECONDS):
             while True:
-                plane = self._running()
-                if plane:
+                if plane := self._running():
                     return plane
                 await anyio.sleep(_LOOK_SECONDS)
         raise WaitedTooLong(
             f"The simulated {self._title} was not ready after {_START_SECONDS:.0f} s.",
             fix=f"See why with `python -m simulators.{self._package} --folder {self._folder}`.",
         )
-
-
-def _is_ours(pid: int, folder: Path) -> bool:
-    """Whether the process is still that one: numbers of processes are given again."""
-    import psutil
-
-    try:
-        return str(folder) in psutil.Process(pid).cmdline()
-    except psutil.Error:
-        return False
 
 
 class Runtime:

@@ -6,7 +6,7 @@ from backends.base import Backend, ListsRegistry, ListsWeights, RegisteredModel,
 from core.errors import NextStep
 from core.records import Answer
 from operations.resolve import chosen
-from operations.runtime import Runtime, Stage
+from operations.runtime import Runtime
 
 _GIB: Final = 2**30
 _CLOUDS: Final = {"gs": "cloud_run", "files": "aca", "blob": "aca"}
@@ -66,7 +66,12 @@ async def models_in_bucket(
         CloudError: The bucket cannot be read.
     """
     stage, tool = runtime.stage, "list_bucket_models"
-    meant = target or _meant(stage, bucket)
+    scheme = (bucket or "").partition("://")[0] if "://" in (bucket or "") else ""
+    if bucket is None and stage.settings.bucket_name and not stage.settings.vllm_target:
+        scheme = "gs"
+    # A target of the cloud that a bucket's form, or the setting of one, speaks of.
+    names = (one for one in stage.usable if stage.targets[one].backend == _CLOUDS.get(scheme))
+    meant = target or next(names, None)
     where, backend = chosen(
         stage, _lists_buckets, "look into buckets", meant, shared=True, tool=tool
     )
@@ -75,16 +80,6 @@ async def models_in_bucket(
         StoredRow(**one.model_dump(), gib=round(one.size_bytes / _GIB, 2)) for one in found
     )
     return BucketModels(target=where.name, models=rows)
-
-
-def _meant(stage: Stage, bucket: str | None) -> str | None:
-    """Give a target of the cloud that a bucket's form, or the setting of one, speaks of."""
-    settings = stage.settings
-    scheme = (bucket or "").partition("://")[0] if "://" in (bucket or "") else ""
-    if bucket is None and settings.bucket_name and not settings.vllm_target:
-        scheme = "gs"
-    names = (one for one in stage.usable if stage.targets[one].backend == _CLOUDS.get(scheme))
-    return next(names, None)
 
 
 def _ill(row: StoredRow) -> str:

@@ -256,30 +256,23 @@ async def list_all(runtime: Runtime) -> Targets:
         simulated = named[1] == SIMULATED
         lacks = None if simulated else named[1] or None
         said = {"engine": named[0], "missing": lacks, "simulated": simulated}
-        rows.append(TargetRow(**{**target.model_dump(), **said, **_known(target)}))
+        hourly, there = _of_place(target.name)
+        known: dict[str, Any] = {}
+        if there:
+            where = places()[target.name]
+            count = f"{where.count} x " if where.count > 1 else ""
+            own = target.usd_per_hour
+            known = {
+                "usd_per_hour": usd(hourly if own is None else own),
+                "hardware": there,
+                "gpu": f"{count}{accelerator_name(where.device)}",
+                "may_cost_more": own is None and (len(where.sizes) > 1 or price(where).disagree),
+                "regions": where.regions,
+            }
+        rows.append(TargetRow(**{**target.model_dump(), **said, **known}))
     names = stage.usable
     default = stage.settings.vllm_target or (names[0] if len(names) == 1 else None)
     return Targets(targets=tuple(rows), default=default)
-
-
-def _known(target: Target) -> dict[str, Any]:
-    """Give what the planner knows of a target: the price of its smallest host, and its hardware."""
-    hourly, there = _of_place(target.name)
-    if there is None:
-        return {}
-    said = hourly if target.usd_per_hour is None else target.usd_per_hour
-    where = places()[target.name]
-    device = where.device
-    count = f"{where.count} x " if where.count > 1 else ""
-    gpu = f"{count}{accelerator_name(device)}"
-    return {
-        "usd_per_hour": usd(said),
-        "hardware": there,
-        "gpu": gpu,
-        "may_cost_more": target.usd_per_hour is None
-        and (len(where.sizes) > 1 or price(where).disagree),
-        "regions": where.regions,
-    }
 
 
 @cache

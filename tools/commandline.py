@@ -34,12 +34,13 @@ from operations.clients import (
     write,
 )
 from operations.clients import Client as ClientsClient
-from operations.doctor import Finding, Report, examined
+from operations.doctor import examined
 from tools.gate import SUCH_AS, command
 from tools.surface import TOOLS
 
 Build = Callable[[Settings], FastMCP[Any]]
 _WAIT_SECONDS: Final = 20
+_UNSETTLED: Final = frozenset({"queued", "creating", "loading", "deleting", "running"})
 _WAIT_LIMIT_SECONDS: Final = 4 * 3600
 """The longest boot that is waited for."""
 
@@ -80,24 +81,20 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _argument(tool: str, word: str) -> tuple[str, Any]:
+    """Read `key=value` as its parameter wants it; a list may be words of a shell or JSON.
+
+    Numbers may have commas between them.
+    """
     name, equals, text = word.partition("=")
     if not equals:
         raise ValueError(f"'{word}' is not of the form key=value.")
     schema = TOOLS[tool].parameters.get(name, {})
-    return name, _value(schema, text)
-
-
-def _value(schema: Mapping[str, Any], text: str) -> Any:
-    """Read a word as its parameter wants it; a list may be words of a shell or JSON.
-
-    Numbers may have commas between them.
-    """
     if schema.get("type") != "array":
-        return text
+        return name, text
     if text.lstrip().startswith("["):
-        return json.loads(text)
+        return name, json.loads(text)
     numbers = schema.get("items", {}).get("type") in {"integer", "number"}
-    return shlex.split(text.replace(",", " ") if numbers else text)
+    return name, shlex.split(text.replace(",", " ") if numbers else text)
 
 
 async def _call(server: FastMCP[Any], options: argparse.Namespace, given: dict[str, Any]) -> int:
@@ -130,7 +127,9 @@ async def _settled(
     client: Client[Any], told: dict[str, Any], text: str
 ) -> tuple[dict[str, Any], str]:
     deadline = anyio.current_time() + _WAIT_LIMIT_SECONDS
-    while told.get("ok") and _unsettled(told) and anyio.current_time() < deadline:
+    while told.get("ok") and anyio.current_time() < deadline:
+        if (told.get("data") or {}).get("state") not in _UNSETTLED:
+            break
         print(told["summary"], file=sys.stderr)
         told, text = await _ask(client, *_next_look(told["data"]))
     return told, text
@@ -157,11 +156,6 @@ def _next_look(data: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     return "status_vllm", {**here, "wait_s": _WAIT_SECONDS}
 
 
-def _unsettled(told: Mapping[str, Any]) -> bool:
-    state = (told.get("data") or {}).get("state")
-    return state in {"queued", "creating", "loading", "deleting", "running"}
-
-
 def _failed(told: Mapping[str, Any]) -> bool:
     """Whether what was wanted is not so, though the call itself went well.
 
@@ -184,19 +178,14 @@ def _handler(options: argparse.Namespace) -> Callable[..., Any] | None:
         return None
 
     async def ask(message: str, *_rest: Any) -> ElicitResult[dict[str, Any]]:
-        if options.yes:
-            return ElicitResult(action="accept", content=_yes(_rest[0]))
-        print(f"{message} [y/N] ", end="", file=sys.stderr, flush=True)
-        said = await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
-        if said.strip().lower() not in {"y", "yes"}:
-            return ElicitResult(action="decline")
-        return ElicitResult(action="accept", content=_yes(_rest[0]))
+        if not options.yes:
+            print(f"{message} [y/N] ", end="", file=sys.stderr, flush=True)
+            said = await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
+            if said.strip().lower() not in {"y", "yes"}:
+                return ElicitResult(action="decline")
+        return ElicitResult(action="accept", content={"confirm": True})
 
     return ask
-
-
-def _yes(_response_type: Any) -> dict[str, Any]:
-    return {"confirm": True}
 
 
 def configure(root: Path, arguments: Sequence[str]) -> int:
@@ -373,24 +362,18 @@ def examine(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print it as JSON")
     options = parser.parse_args(arguments)
     report = examined(_HTTP_PORT)
-    print(_json(report) if options.json else _table(report))
+    if options.json:
+        rows = [one.model_dump(mode="json") for one in report.findings]
+        told = {"ok": report.ok, "summary": report.summary(), "findings": rows}
+        print(json.dumps(told, indent=1))
+    else:
+        state, name = _WIDTHS
+        for one in report.findings:
+            todo = f"\n{'':{state}} → {one.fix}" if one.fix else ""
+            print(f"{one.verdict:{state}} {one.about:{name}} {one.detail}{todo}")
+        print(f"\n{report.summary()}")
     status = 0 if report.ok else 1
     if not report.finished:
         sys.stdout.flush()
         os._exit(status)  # libraries' own threads may hang, and the end would wait for them
     return status
-
-
-def _table(report: Report) -> str:
-    return "\n".join((*(_row(one) for one in report.findings), "", report.summary()))
-
-
-def _row(one: Finding) -> str:
-    state, name = _WIDTHS
-    todo = f"\n{'':{state}} → {one.fix}" if one.fix else ""
-    return f"{one.verdict:{state}} {one.about:{name}} {one.detail}{todo}"
-
-
-def _json(report: Report) -> str:
-    rows = [one.model_dump(mode="json") for one in report.findings]
-    return json.dumps({"ok": report.ok, "summary": report.summary(), "findings": rows}, indent=1)

@@ -2,228 +2,160 @@
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
-from typing import Annotated, Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, NamedTuple
 
-from fastmcp.dependencies import CurrentContext
-from fastmcp.server.context import Context
-from pydantic import Field
+from mcp.types import ToolAnnotations
 
-from core.records import Answer, Deployment
-from operations import agreement, deployments
-from operations.ask import ModelAnswer, Question
-from operations.resolve import AZURE, TPU, find, on, renamed
-from operations.runtime import Runtime
-from tools import benchmark, deploy, observe
-from tools.ask import put
-from tools.confirm import agree, heartbeat
-from tools.plan import NOT_OF_A_LOAD, Prices
-from tools.surface import (
-    ASKS,
-    CREATES,
-    DESTROYS,
-    KNOWS,
-    LOOKS,
-    REPLACES,
-    RT,
-    TOOLS,
-    Number,
-    Text,
-    Whole,
-    ops_tool,
-    said,
+from core.errors import InvalidArgument, NextStep, NotFound
+from core.records import Answer
+from core.reply import note
+from operations.resolve import Found, find, find_among
+from operations.runtime import Stage
+from tools import ask, benchmark, deploy, observe, plan, quota
+from tools.surface import LOOKS, TOOLS, ops_tool
+
+
+class Cloud(NamedTuple):
+    """Where a tool of an old name looks, when no target is named."""
+
+    backend: str
+    title: str
+    instead: str
+    """What an old name said that there is no more, and what it means."""
+    setting: str
+
+
+class Old(NamedTuple):
+    """What an old name means today."""
+
+    tool: Callable[..., Awaitable[Any]]
+    """Of today."""
+    says: str
+    """Its description, before the new name."""
+    cloud: Cloud | None = None
+    """That it was about."""
+    given: Mapping[str, Any] = {}
+    """Arguments of the new tool that the old name stands for."""
+    without: tuple[str, ...] = ()
+    """Other arguments of the new tool that it does not take."""
+    annotations: ToolAnnotations | None = None
+    """Where they are not those of the new tool."""
+
+    @property
+    def new(self) -> str:
+        """The name of today."""
+        return self.tool.__name__
+
+
+AZURE: Final = Cloud(
+    "aca",
+    "Azure",
+    ": there is no virtual machine, it means a deployment on Azure Container Apps.",
+    "AZURE_SUBSCRIPTION_ID",
 )
+TPU: Final = Cloud("tpu", "Cloud TPU", ", of a deployment on Cloud TPU.", "GOOGLE_CLOUD_PROJECT")
+OLD: Final[Mapping[str, Old]] = {
+    "check_vllm": Old(observe.verify_model_health, "Let the model answer for real"),
+    "get_active_models": Old(deploy.list_deployments, "List what is served"),
+    "get_system_details": Old(observe.get_system_status, "Show deployments and their host"),
+    "run_vllm_benchmark": Old(benchmark.run_benchmark, "Benchmark a deployment"),
+    "get_vllm_endpoint": Old(observe.get_endpoint, "Give a deployment's URL and protection"),
+    "status_azure_vm": Old(deploy.status_vllm, "Show the state of the deployment on Azure", AZURE),
+    "stop_azure_vm": Old(
+        deploy.stop_vllm,
+        "Stop the deployment on Azure so that it bills no more",
+        AZURE,
+        without=("all", "confirm"),
+    ),
+    "start_azure_vm": Old(deploy.start_vllm, "Start the stopped deployment on Azure again", AZURE),
+    "query_queued_gemma4": Old(
+        ask.query_gemma4, "Ask the model that is deployed on Cloud TPU", TPU
+    ),
+    "query_queued_gemma4_with_stats": Old(ask.query_gemma4_with_stats, "Ask it and time it", TPU),
+    "estimate_deployment_cost": Old(
+        plan.estimate_cost, "Price a target by hour and month, and a load on it"
+    ),
+    "describe_queued_resource": Old(
+        quota.manage_queued_resource,
+        "Show one TPU request and what came of it",
+        given={"action": "describe"},
+        without=("model", "confirm"),
+        annotations=LOOKS,
+    ),
+    "destroy_queued_resource": Old(
+        quota.manage_queued_resource,
+        "Delete a TPU request of ours, with proof",
+        given={"action": "delete"},
+        without=("model",),
+    ),
+}
 
-Tokens = Annotated[int, Field(ge=1)]
 
-
-def _also(old: str, tool: Callable[..., Awaitable[Any]], says: str) -> None:
-    """Register a tool by an old name: it takes what the new one takes and does what it does."""
-    fn: Callable[..., Awaitable[Answer]] = inspect.unwrap(tool)
-    new = fn.__name__
+def _register(name: str, old: Old) -> None:
+    """Make a tool of the old name: it takes what the new one takes and does what it does."""
+    new = TOOLS[old.new]
+    fn: Callable[..., Awaitable[Answer]] = inspect.unwrap(old.tool)
+    gone = {*old.given, *old.without}
 
     @functools.wraps(fn)
-    async def call(*args: Any, **kwargs: Any) -> Answer:
-        renamed(old, new)
-        return await fn(*args, **kwargs)
+    async def call(**arguments: Any) -> Answer:
+        if old.cloud is None:
+            means = "".join(f" with {key}={said}" for key, said in old.given.items())
+            note(f"{name} is an old name of {old.new}{means}.")
+        else:
+            note(f"{name} is an old name of {old.new}{old.cloud.instead}")
+            stage, where = arguments["rt"].stage, (arguments.get("target"), arguments.get("name"))
+            found = await _found(old, old.cloud, stage, *where)
+            arguments |= {"target": found.deployment.target, "name": found.name}
+        return await fn(**arguments, **old.given)
 
     _, args, told = (fn.__doc__ or "").partition("Args:")
-    call.__name__, call.__doc__ = old, f"{says}: {new} by an old name.\n\n    {args}{told}"
-    annotations = TOOLS[new].tool.annotations
+    call.__name__ = name
+    call.__doc__ = f"{old.says}: {old.new} by an old name.\n\n    {args}{told}".rstrip()
+    signature = inspect.signature(fn)
+    kept = [one for key, one in signature.parameters.items() if key not in gone]
+    call.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]  # inspect reads it
+    call.__annotations__ = {k: v for k, v in fn.__annotations__.items() if k not in gone}
+    annotations = old.annotations or new.tool.annotations
     assert annotations
-    ops_tool("compat", annotations)(call)
+    listed = new.tool.parameters["properties"]
+    seldom = tuple(key for key in new.parameters if key not in listed)
+    ops_tool("compat", annotations, seldom=seldom)(call)
 
 
-_also("check_vllm", observe.verify_model_health, "Let the model answer for real")
-_also("get_active_models", deploy.list_deployments, "List what is served")
-_also("get_system_details", observe.get_system_status, "Show deployments and their host")
-_also("run_vllm_benchmark", benchmark.run_benchmark, "Benchmark a deployment")
+async def _found(
+    old: Old, cloud: Cloud, stage: Stage, target: str | None, name: str | None
+) -> Found:
+    """Give the deployment that an old name means.
 
+    On the target that is named, else VLLM_TARGET if it is one of that cloud, else whichever of
+    its targets has it.
 
-@ops_tool("compat", LOOKS)
-async def get_vllm_endpoint(target: Text = None, name: Text = None, rt: Runtime = RT) -> Answer:
-    """Give a deployment's URL and protection: get_endpoint by its old name."""
-    renamed("get_vllm_endpoint", "get_endpoint")
-    from operations import readings
-
-    return await readings.endpoint_info(rt, await find(rt.stage, target, name))
-
-
-@ops_tool("compat", LOOKS)
-async def status_azure_vm(
-    target: Text = None,
-    name: Text = None,
-    wait_s: Annotated[float, Field(ge=0, le=deployments.MAX_WAIT_SECONDS)] = 0,
-    ctx: Context = CurrentContext(),
-    rt: Runtime = RT,
-) -> Deployment:
-    """Show the state of the deployment on Azure: status_vllm by an old name.
-
-    Args:
-        wait_s: Seconds to wait for a change.
+    Raises:
+        InvalidArgument: The target is none of that cloud.
+        NotFound: No target of it can be used.
+        DeploymentNotFound, Ambiguous: As `find` and `find_among`.
     """
-    words = {"old": "status_azure_vm", "new": "status_vllm"}
-    found = await on(AZURE, rt.stage, target, name, **words, to_change=False)
-    return await deployments.status(rt, found, wait_s=wait_s, progress=heartbeat(ctx))
+    if target and stage.backend(target).target.backend != cloud.backend:
+        raise InvalidArgument(
+            f"{target} is not on {cloud.title}.",
+            fix=f"Call {old.new}, or leave `target` out.",
+            next_steps=(NextStep("list_deployments"),),
+        )
+    names = [one for one in stage.usable if stage.targets[one].backend == cloud.backend]
+    if not names:
+        raise NotFound(
+            f"No target of {cloud.title} can be used.",
+            fix=f"Set {cloud.setting}, or REHEARSAL=1: see list_targets.",
+            next_steps=(NextStep("list_targets"),),
+        )
+    preferred = stage.settings.vllm_target
+    meant = target or (preferred if preferred in names else None)
+    if meant:
+        return await find(stage, meant, name, to_change=TOOLS[old.new].writes)
+    return await find_among(stage, names, name)
 
 
-@ops_tool("compat", REPLACES)
-async def stop_azure_vm(target: Text = None, name: Text = None, rt: Runtime = RT) -> Deployment:
-    """Stop the deployment on Azure so that it bills no more: stop_vllm by an old name."""
-    words = {"old": "stop_azure_vm", "new": "stop_vllm"}
-    found = await on(AZURE, rt.stage, target, name, **words, to_change=True)
-    return await deployments.stop(found)
-
-
-@ops_tool("compat", CREATES)
-async def start_azure_vm(
-    target: Text = None, name: Text = None, confirm: Text = None, rt: Runtime = RT
-) -> Deployment:
-    """Start the stopped deployment on Azure again: start_vllm by an old name."""
-    words = {"old": "start_azure_vm", "new": "start_vllm"}
-    found = await on(AZURE, rt.stage, target, name, **words, to_change=True)
-    await agreement.refuse_start(found)
-    await agree(rt, agreement.to_start(found), confirm)
-    return await deployments.start(rt, found)
-
-
-@ops_tool("compat", ASKS)
-async def query_queued_gemma4(
-    prompt: str,
-    target: Text = None,
-    name: Text = None,
-    system: Text = None,
-    max_tokens: Tokens = 512,
-    temperature: Number = None,
-    wake: bool = False,
-    confirm: Text = None,
-    ctx: Context = CurrentContext(),
-    rt: Runtime = RT,
-) -> ModelAnswer:
-    """Ask the model that is deployed on Cloud TPU: query_gemma4 by an old name.
-
-    Args:
-        wake: Start a paid GPU if it sleeps.
-    """
-    words = {"old": "query_queued_gemma4", "new": "query_gemma4"}
-    found = await on(TPU, rt.stage, target, name, **words, to_change=False)
-    question = Question(
-        prompt=prompt, system=system, max_tokens=max_tokens, temperature=temperature
-    )
-    return await put(rt, found, question, wake=wake, confirm=confirm, timed=False, ctx=ctx)
-
-
-@ops_tool("compat", ASKS)
-async def query_queued_gemma4_with_stats(
-    prompt: str,
-    target: Text = None,
-    name: Text = None,
-    system: Text = None,
-    max_tokens: Tokens = 512,
-    temperature: Number = None,
-    wake: bool = False,
-    confirm: Text = None,
-    ctx: Context = CurrentContext(),
-    rt: Runtime = RT,
-) -> ModelAnswer:
-    """Ask it and time it: query_gemma4_with_stats by an old name.
-
-    Args:
-        wake: Start a paid GPU if it sleeps.
-    """
-    words = {"old": "query_queued_gemma4_with_stats", "new": "query_gemma4_with_stats"}
-    found = await on(TPU, rt.stage, target, name, **words, to_change=False)
-    question = Question(
-        prompt=prompt, system=system, max_tokens=max_tokens, temperature=temperature
-    )
-    return await put(rt, found, question, wake=wake, confirm=confirm, timed=True, ctx=ctx)
-
-
-@ops_tool("compat", KNOWS, seldom=("hours_per_month", "region"))
-async def estimate_deployment_cost(
-    target: str,
-    model: Text = None,
-    hours_per_month: Number = None,
-    hours_per_day: Number = None,
-    days_per_week: Number = None,
-    requests_per_day: Whole = None,
-    tokens_per_day: Whole = None,
-    users: Whole = None,
-    prompt_tokens: Whole = None,
-    output_tokens: Whole = None,
-    hosted_price: Prices = None,
-    currency: Text = None,
-    region: Text = None,
-    rt: Runtime = RT,
-) -> Answer:
-    """Price a target by hour and month, and a load on it: estimate_cost by its old name.
-
-    Args:
-        hosted_price: To break even with: $ per million tokens in, out.
-        currency: With its rate: `EUR 0.92`.
-    """
-    asked = locals()
-    from operations import costs
-
-    renamed("estimate_deployment_cost", "estimate_cost")
-    goal = said(asked, without=("target", "model", "rt", *NOT_OF_A_LOAD))
-    hours = {name: asked[name] for name in costs.HOURS}
-    question = costs.Question(hours, hosted_price, currency, region)
-    return costs.cost(rt, target, model, goal, question)
-
-
-@ops_tool("compat", LOOKS)
-async def describe_queued_resource(
-    name: str, target: Text = None, zone: Text = None, rt: Runtime = RT
-) -> Answer:
-    """Show one TPU request and what came of it: manage_queued_resource by an old name.
-
-    Args:
-        name: Of the deployment or the resource.
-    """
-    renamed("describe_queued_resource", "manage_queued_resource with action=describe")
-    from operations import capacity
-
-    return await capacity.describe(rt, name, target, zone)
-
-
-@ops_tool("compat", DESTROYS)
-async def destroy_queued_resource(
-    name: str,
-    target: Text = None,
-    zone: Text = None,
-    confirm: Text = None,
-    rt: Runtime = RT,
-) -> Answer:
-    """Delete a TPU request of ours, with proof: manage_queued_resource by an old name.
-
-    Args:
-        name: Of the deployment or the resource.
-        confirm: Token from the preview.
-    """
-    from operations import capacity
-
-    renamed("destroy_queued_resource", "manage_queued_resource with action=delete")
-    removal = await capacity.to_delete(rt, name, target, zone)
-    await agree(rt, removal.preview, confirm)
-    return await capacity.delete(rt, removal)
+for _name, _old in OLD.items():
+    _register(_name, _old)

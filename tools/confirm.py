@@ -14,7 +14,6 @@ from mcp.types import (
     METHOD_NOT_FOUND,
     ElicitRequest,
     ElicitRequestFormParams,
-    ElicitResult,
     InputRequiredResult,
 )
 
@@ -141,35 +140,32 @@ async def _asked(rt: Runtime, ctx: Context, preview: Preview) -> bool:
     if request and request.protocol_version >= _INPUT_REQUIRED_SINCE:
         answer = (ctx.input_responses or {}).get(_KEY)
         if answer is None or ctx.request_state != preview.bound_to:
-            raise HumanNeeded(_question(question, preview.bound_to))
+            form = ElicitRequestFormParams(message=question, requested_schema=_SCHEMA)
+            asked = ElicitRequest(method="elicitation/create", params=form)
+            raise HumanNeeded(
+                InputRequiredResult(
+                    result_type="input_required",
+                    input_requests={_KEY: asked},
+                    request_state=preview.bound_to,
+                )
+            )
         _require_yes(preview, getattr(answer, "action", ""), getattr(answer, "content", None))
         return True
     try:
-        heard = await _heard(ctx, question)
+        with a_humans_time():  # how long they think does not count as the call's time
+            heard = await ctx.session.elicit_form(question, _SCHEMA, ctx.request_id)
     except MCPError as exc:
         said = f"the client answered {in_quotes(exc, 100)}"
         if exc.code not in _UNASKED:
-            raise _not_agreed(preview, said) from exc
+            raise Cancelled(
+                f"Not confirmed: {preview.what}. Nothing was changed: {said}.",
+                fix="Ask again if it is wanted after all. Where this client cannot ask, its owner"
+                " may start the server with CONFIRM=token.",
+            ) from exc
         note(f"Nobody could be asked: {said}.")
         return False
     _require_yes(preview, heard.action, heard.content)
     raise HumanAgreed(preview.bound_to)
-
-
-async def _heard(ctx: Context, question: str) -> ElicitResult:
-    """Ask where a call waits for the answer: how long a human thinks does not count as its time."""
-    with a_humans_time():
-        return await ctx.session.elicit_form(question, _SCHEMA, ctx.request_id)
-
-
-def _question(question: str, bound_to: str) -> InputRequiredResult:
-    form = ElicitRequestFormParams(message=question, requested_schema=_SCHEMA)
-    asked = ElicitRequest(method="elicitation/create", params=form)
-    return InputRequiredResult(
-        result_type="input_required",
-        input_requests={_KEY: asked},
-        request_state=bound_to,
-    )
 
 
 def _require_yes(preview: Preview, action: str, content: Mapping[str, Any] | None) -> None:
@@ -178,14 +174,6 @@ def _require_yes(preview: Preview, action: str, content: Mapping[str, Any] | Non
             f"Not confirmed: {preview.what}. Nothing was changed.",
             fix="Ask again if it is wanted after all.",
         )
-
-
-def _not_agreed(preview: Preview, said: str) -> Cancelled:
-    return Cancelled(
-        f"Not confirmed: {preview.what}. Nothing was changed: {said}.",
-        fix="Ask again if it is wanted after all. Where this client cannot ask, its owner may start"
-        " the server with CONFIRM=token.",
-    )
 
 
 def _redeem(rt: Runtime, preview: Preview, token: str | None) -> None:

@@ -188,11 +188,9 @@ async def stop_vllm(
     """
     if not all:
         return await deployments.stop(await find(rt.stage, target, name, to_change=True))
-    from operations import stop_all
-
-    plan = await stop_all.plan(rt, target, name)
-    await agree(rt, plan.preview, confirm)
-    return await stop_all.stop(plan)
+    stopping = await inventory.to_stop(rt, target, name)
+    await agree(rt, stopping.preview, confirm)
+    return await inventory.stop_all(stopping)
 
 
 @ops_tool("deploy", CREATES, default=True)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import anyio
 import fastmcp
@@ -47,9 +47,25 @@ def caller(context: Context) -> str:
     """Name client and user, such as `claude-code 2.1.0 (alice)`, for the journal."""
     params = getattr(context.session, "client_params", None)
     info = getattr(params, "client_info", None)
-    request = _request()
-    name = f"{info.name} {info.version}" if info else _agent(request)
-    return f"{one_line(name, _CHARACTERS)} ({_user(request)})"
+    try:
+        request = get_http_request()
+    except RuntimeError:  # standard input, or one process
+        agent, user = "", _user()
+    else:
+        # A client that does not say who it is is named by the program that sent its request.
+        agent = request.headers.get("user-agent", "")
+        user = f"from {request.client.host}" if request.client else "over HTTP"
+    unnamed = f"unnamed client, {agent}" if agent else "unnamed client"
+    name = f"{info.name} {info.version}" if info else unnamed
+    return f"{one_line(name, _CHARACTERS)} ({user})"
+
+
+def _user() -> str:
+    """Give the user whose process this is."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user without an entry
+        return f"user {os.getuid()}"
 
 
 def command(name: str) -> Implementation:
@@ -57,69 +73,24 @@ def command(name: str) -> Implementation:
     return Implementation(name=name, version=VERSION)
 
 
-def _request() -> Any:
-    """Give the HTTP request of the call, None over standard input and in one process."""
-    try:
-        return get_http_request()
-    except RuntimeError:
-        return None
-
-
-def _agent(request: Any) -> str:
-    """Name a client that does not say who it is by the program that sent its request."""
-    agent = request.headers.get("user-agent") if request else None
-    return f"unnamed client, {agent}" if agent else "unnamed client"
-
-
-def _user(request: Any) -> str:
-    """Give the address of whoever calls over HTTP, else the user whose process this is."""
-    if request is not None:
-        return f"from {request.client.host}" if request.client else "over HTTP"
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user without an entry
-        return f"user {os.getuid()}"
-
-
-class _Old(NamedTuple):
-    """What one means today."""
-
-    argument: str
-    means: str
-    """Of the argument that takes its place, where the old one is true."""
-
-
-_OLD: Final[Mapping[str, Mapping[str, _Old]]] = {
-    "deploy_vllm": {"low_latency": _Old("layout", "speed")},
-    "plan_deployment": {"low_latency": _Old("layout", "speed")},
-}
-"""By tool and name. They are in no schema: nobody has to learn them."""
-_OLD_ARGUMENTS_NO: Final = frozenset({"", "none", "false", "0", "no", "off"})
+_NO: Final = frozenset({"false", "0", "no", "off", "f", "n"})
+"""What pydantic reads as False."""
+_TAKES_LAYOUT: Final = frozenset({"deploy_vllm", "plan_deployment"})
+"""They took `low_latency` before; it is in no schema, so that nobody has to learn it."""
 
 
 @contextmanager
 def understood(message: CallToolRequestParams) -> Iterator[None]:
-    """Put today's arguments in the place of old ones; the answer says which."""
-    known = _OLD.get(message.name, {})
-    given = message.arguments or {}
-    said = [name for name in known if name in given]
-    if said:
-        message.arguments = _translated(given, known)
-    with noted_first(tuple(_words(name, known[name]) for name in said)):
+    """Put layout="speed" in the place of its old name; the answer says so."""
+    given = dict(message.arguments or {})
+    if message.name not in _TAKES_LAYOUT or "low_latency" not in given:
         yield
-
-
-def _translated(given: Mapping[str, Any], known: Mapping[str, _Old]) -> dict[str, Any]:
-    """What is said in today's words wins."""
-    today = {name: value for name, value in given.items() if name not in known}
-    true = [
-        old for name, old in known.items() if str(given.get(name)).lower() not in _OLD_ARGUMENTS_NO
-    ]
-    return {**{old.argument: old.means for old in true}, **today}
-
-
-def _words(name: str, old: _Old) -> str:
-    return f"{name} is an old name of {old.argument}='{old.means}'."
+        return
+    if str(given.pop("low_latency")).lower() not in _NO | {"", "none"}:
+        given = {"layout": "speed", **given}  # what is said in today's words wins
+    message.arguments = given
+    with noted_first(("low_latency is an old name of layout='speed'.",)):
+        yield
 
 
 LONGEST_SECONDS: Final = 44.0
@@ -232,8 +203,6 @@ _ENDS_COST: Final = frozenset(
 )
 """Done though it cannot be written down; `tools.confirm` says where tokens are kept then."""
 
-_NO: Final = frozenset({"false", "0", "no", "off", "f", "n"})
-"""What pydantic reads as False."""
 _LOOKING_INSTEAD: Final = {"manage_queued_resource": "describe_queued_resource"}
 """Of tools that write, those that look as well: which one does that alone."""
 
@@ -268,8 +237,9 @@ class Gate(Middleware):
             understood(message),
             in_full(full=_wants_detail(message)),
         ):
-            _drop_nulls(message)
-            GIVEN.set(dict(message.arguments or {}))
+            given = {k: said for k, said in (message.arguments or {}).items() if said is not None}
+            message.arguments = given  # some clients send null for what is left out
+            GIVEN.set(dict(given))
             entry = _Entry()
             try:
                 _refuse(message, rt)
@@ -309,7 +279,10 @@ def journalled(
     if not (TOOLS[tool].writes or _wakes(context.message)):
         yield
         return
-    arguments = redact(_without_token(context.message.arguments or {}), rt.secrets)
+    # A token that was wrong here may still be good elsewhere.
+    sent = (context.message.arguments or {}).items()
+    safe = {name: MASK if name in _SECRET else said for name, said in sent}
+    arguments = redact(safe, rt.secrets)
     journal = rt.stage.journal
     assert context.fastmcp_context is not None
     try:
@@ -350,18 +323,6 @@ def _wants_detail(message: CallToolRequestParams) -> bool:
         return False
     message.arguments = dict(message.arguments)
     return str(message.arguments.pop("detail")).lower() == "full"
-
-
-def _drop_nulls(message: CallToolRequestParams) -> None:
-    """Some clients send null for what is left out."""
-    if message.arguments:
-        kept = {name: said for name, said in message.arguments.items() if said is not None}
-        message.arguments = kept
-
-
-def _without_token(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """A token that was wrong here may still be good elsewhere."""
-    return {name: MASK if name in _SECRET else said for name, said in arguments.items()}
 
 
 def _refuse(message: CallToolRequestParams, rt: Runtime) -> None:

@@ -8,19 +8,19 @@ import signal
 import socket
 import ssl
 import sys
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from ipaddress import ip_address
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
 import anyio
 import uvicorn
 from fastmcp import FastMCP
-from mcp.server.streamable_http import EventCallback, EventId, EventMessage, EventStore, StreamId
-from mcp.types import JSONRPCMessage, jsonrpc_message_adapter
+from fastmcp.server.event_store import EventStore
+from key_value.aio.stores.memory import MemoryStore
 from starlette.middleware import Middleware
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -56,7 +56,7 @@ class Bearer:
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
-        self._wanted = _digest(token.encode())
+        self._wanted = sha256(token.encode()).digest()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 401 to a request without the token, whatever it asks for."""
@@ -68,7 +68,7 @@ class Bearer:
     def _shown_in(self, scope: Scope) -> bool:
         given = [value for name, value in scope["headers"] if name == b"authorization"]
         scheme, _, shown = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
-        right = hmac.compare_digest(_digest(shown.strip()), self._wanted)
+        right = hmac.compare_digest(sha256(shown.strip()).digest(), self._wanted)
         return right and scheme.lower() == b"bearer"
 
 
@@ -127,58 +127,8 @@ def checked_names(settings: Settings, host: str) -> list[str]:
     return [*settings.mcp_allowed_hosts, *([host] if _NAME.fullmatch(host) else [])]
 
 
-def _digest(token: bytes) -> bytes:
-    return sha256(token).digest()
-
-
-MOST_BYTES: Final = 8 * 1024 * 1024
-"""Of all sessions together: fifty of the longest replies that there are."""
-_OWN_BYTES: Final = 500
-"""What an event takes beside its message."""
-
-
-class Sent(EventStore):
-    """The newest messages, whichever their streams; the oldest go when there is no more room.
-
-    FastMCP's own store counts messages, or forgets them by the hour: neither bounds its memory.
-    """
-
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self._most_bytes = most_bytes
-        self._kept: OrderedDict[EventId, tuple[StreamId, bytes]] = OrderedDict()
-        self._bytes = 0
-        self._number = 0
-
-    async def store_event(self, stream_id: StreamId, message: JSONRPCMessage | None) -> EventId:
-        """Keep a message, or with None the place from which a stream begins; give its number."""
-        said = b""
-        if message is not None:
-            said = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
-        self._number += 1
-        event_id = str(self._number)
-        self._kept[event_id] = (stream_id, said)
-        self._bytes += len(said) + _OWN_BYTES
-        while self._bytes > self._most_bytes:
-            _, (_, gone) = self._kept.popitem(last=False)
-            self._bytes -= len(gone) + _OWN_BYTES
-        return event_id
-
-    async def replay_events_after(
-        self, last_event_id: EventId, send_callback: EventCallback
-    ) -> StreamId | None:
-        """Send again what came after an event in its stream; None where it is no longer kept."""
-        if last_event_id not in self._kept:
-            return None
-        stream_id, _ = self._kept[last_event_id]
-        ids = list(self._kept)
-        later = [(one, *self._kept[one]) for one in ids[ids.index(last_event_id) + 1 :]]
-        for event_id, stream, said in later:
-            if stream == stream_id and said:
-                message = jsonrpc_message_adapter.validate_json(said, by_name=False)
-                await send_callback(EventMessage(message, event_id))
-        return stream_id
-
-
+_MOST_EVENTS: Final = 400
+"""Of all sessions together, each at most one of the longest replies that there are."""
 Build = Callable[[Settings], FastMCP[Any]]
 
 PATH: Final = "/mcp"
@@ -207,8 +157,10 @@ def serve(build: Build, arguments: Sequence[str]) -> int:
     """
     door = prepared(build, Settings(), arguments)
     print(*door.said, sep="\n", file=sys.stderr, flush=True)
-    with door.listener:
-        _run(door)
+    # Uvicorn ends the app and raises the signal again: only then it interrupts.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with door.listener, suppress(KeyboardInterrupt):
+        anyio.run(Served(door.config).serve, [door.listener])
     return 0
 
 
@@ -228,7 +180,7 @@ def prepared(build: Build, settings: Settings, arguments: Sequence[str]) -> Door
         path=PATH,
         middleware=[Middleware(Bearer, token)] if token else [],
         stateless_http=False,
-        event_store=Sent(),
+        event_store=EventStore(MemoryStore(max_entries_per_collection=_MOST_EVENTS)),
         retry_interval=_RETRY_MILLISECONDS,
         host_origin_protection=True,
         allowed_hosts=names,
@@ -237,7 +189,18 @@ def prepared(build: Build, settings: Settings, arguments: Sequence[str]) -> Door
     listener = _listening(address)
     port = listener.getsockname()[1]
     said = _said(options.host, port, address, token=bool(token), tls=bool(tls))
-    return Door(_config(app, tls), listener, said)
+    config = uvicorn.Config(
+        app,
+        http="h11",  # trims white space around header values, as RFC 9110 (5.5) wants
+        lifespan="on",
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+        **tls,
+    )
+    return Door(config, listener, said)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -318,37 +281,6 @@ def _said(host: str, port: int, address: Address, *, token: bool, tls: bool) -> 
     return where, f"{clear} Put TLS in front, or give --tls-cert and --tls-key."
 
 
-def _config(app: ASGIApp, tls: Mapping[str, Any]) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        http="h11",  # trims white space around header values, as RFC 9110 (5.5) wants
-        lifespan="on",
-        ws="none",
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=_GRACE_SECONDS,
-        **tls,
-    )
-
-
-def _run(door: Door) -> None:
-    """Serve until a signal; by then the work of the server has ended as well.
-
-    Uvicorn ends the app and raises the signal again: only then it reaches `_end`.
-    """
-    server = Served(door.config)
-    before = {one: signal.signal(one, _end) for one in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        anyio.run(server.serve, [door.listener])
-    except _Ended:
-        pass
-    finally:
-        _LOG.removeFilter(_is_news)
-        for one, handler in before.items():
-            signal.signal(one, handler)
-
-
 class Served(uvicorn.Server):
     """Ends without a word about calls that it cuts off."""
 
@@ -361,11 +293,3 @@ class Served(uvicorn.Server):
 def _is_news(record: logging.LogRecord) -> bool:
     raised = record.exc_info[1] if record.exc_info else None
     return raised is not None and not isinstance(raised, anyio.get_cancelled_exc_class())
-
-
-class _Ended(BaseException):
-    """A signal said so."""
-
-
-def _end(_signal: int, _frame: object) -> NoReturn:
-    raise _Ended

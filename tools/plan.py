@@ -12,7 +12,12 @@ from tools.surface import KNOWS, LOOKS, RT, Layout, Number, Text, Whole, Words, 
 
 Plane = Literal["auto", "queued", "compute"] | SkipJsonSchema[None]
 Stage = Literal["ga", "beta", "alpha"] | SkipJsonSchema[None]
-_NOT_FLAGS = ("model", "target", "layout", "check", "region", "source", "rt")
+_NOT_FLAGS = ("model", "target", "layout", "check", "region", "rt")
+_SOURCE = (
+    *("weights", "image", "zones", "control_plane", "engine_args", "env", "cpu", "memory_gib"),
+    *("launch_stage", "build_machine", "boot_disk_gb"),
+)
+"""Where weights, image and chips come from, and other things that no plan of memory needs."""
 NOT_OF_A_LOAD = (
     "hours_per_day", "days_per_week", "requests_per_day", "tokens_per_day", "hosted_price",
     "currency", "region",
@@ -79,20 +84,9 @@ async def plan_deployment(
         engine_args: Other vllm serve flags, one word each.
         check: Ask the cloud too: quota, permissions, weights.
     """
-    source = {
-        "weights": weights,
-        "image": image,
-        "zones": zones,
-        "control_plane": control_plane,
-        "engine_args": engine_args,
-        "env": env,
-        "cpu": cpu,
-        "memory_gib": memory_gib,
-        "launch_stage": launch_stage,
-        "build_machine": build_machine,
-        "boot_disk_gb": boot_disk_gb,
-    }
-    flags = said(locals(), without=(*_NOT_FLAGS, *source))
+    given = locals()
+    source = {name: given[name] for name in _SOURCE}
+    flags = said(given, without=(*_NOT_FLAGS, *_SOURCE))
     from operations import planning, preflight, targets
 
     flags |= {"kv_cache_memory_bytes": size_in_bytes(kv_cache_memory_bytes)}

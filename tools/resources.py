@@ -2,10 +2,10 @@
 
 import json
 import re
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from logging import DEBUG
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fastmcp import FastMCP
 from fastmcp.exceptions import NotFoundError, ResourceError, ValidationError
@@ -19,12 +19,11 @@ from fastmcp.skills.provider import SkillsDirectoryProvider
 from fastmcp.utilities.components import FastMCPComponent
 from fastmcp.utilities.versions import VersionSpec
 from mcp.types import Completion, CompletionArgument, CompletionContext, PromptReference
-from pydantic import Field, TypeAdapter
-from pydantic import ValidationError as PydanticValidationError
+from pydantic import Field
 
 from core.environment import ROOT
 from core.errors import InvalidArgument, NotFound, OpsError
-from core.records import NAME_PATTERN, Answer
+from core.records import Answer
 from core.redaction import one_line, redact
 from core.reply import collecting_notes, in_full, outgoing, success
 from core.settings import REHEARSAL, Settings
@@ -91,36 +90,21 @@ def _title(name: str) -> str:
 
 
 PROFILES: Final[Sequence[str]] = TOOLS["run_benchmark"].parameters["profile"]["enum"]
-_Words = Annotated[str, Field(min_length=1, max_length=500)]
-_Whole = Annotated[int, Field(ge=1)]
-_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
-
-class Argument(NamedTuple):
-    """What a prompt may be given; clients send all of it as text."""
-
-    kind: Any
-    about: str
-
-
-ARGUMENTS: Final[Mapping[str, Argument]] = {
-    "model": Argument(_Words, "Hub id such as google/gemma-4-E4B-it, folder, or `12b qat`."),
-    "target": Argument(_Words, "Where it runs or shall run, as list_targets calls it."),
-    "name": Argument(
-        Annotated[str, Field(pattern=NAME_PATTERN)],
-        "The deployment's name; needed where several could be meant.",
-    ),
-    "profile": Argument(
-        Annotated[str, Field(pattern=f"^({'|'.join(PROFILES)})$")],
-        f"How much is measured: {', '.join(PROFILES)}.",
-    ),
-    "symptom": Argument(_Words, "What was seen, in the user's own words."),
-    "max_model_len": Argument(_Whole, "The longest request in tokens, prompt and answer."),
-    "users": Argument(_Whole, "How many ask at once, as a whole number."),
-    "hours_per_month": Argument(_Positive, "Hours in which it is used."),
-    "usd_per_month": Argument(_Positive, "What it may cost at most, in dollars."),
+ARGUMENTS: Final[Mapping[str, str]] = {
+    "model": "Hub id such as google/gemma-4-E4B-it, folder, or `12b qat`.",
+    "target": "Where it runs or shall run, as list_targets calls it.",
+    "name": "The deployment's name; needed where several could be meant.",
+    "profile": f"How much is measured: {', '.join(PROFILES)}.",
+    "symptom": "What was seen, in the user's own words.",
+    "max_model_len": "The longest request in tokens, prompt and answer.",
+    "users": "How many ask at once, as a whole number.",
+    "hours_per_month": "Hours in which it is used.",
+    "usd_per_month": "What it may cost at most, in dollars.",
 }
-"""By name; a skill's front matter says which of them it takes."""
+"""What a prompt may be given, by name; a skill's front matter says which of them it takes.
+
+Clients send all of it as text; whether a value can be is for the tool that it is given to.
+"""
 
 
 class SkillPrompt(Prompt):
@@ -132,11 +116,14 @@ class SkillPrompt(Prompt):
         """Give the procedure, and what was said before it.
 
         Raises:
-            ValidationError: An argument is missing, unknown, or cannot be what it is.
+            ValidationError: An argument is missing or unknown.
         """
         secrets = runtime().secrets
         said = {name: text for name, text in (arguments or {}).items() if text not in {None, ""}}
-        if wrong := "; ".join(_wrong(self.skill, said)):
+        takes = self.skill.arguments
+        missing = [f"{name} is missing" for name in sorted(self.skill.required - set(said))]
+        unknown = [f"{name[:60]} is none of {', '.join(takes)}" for name in said.keys() - takes]
+        if wrong := "; ".join((*missing, *unknown)):
             words = str(redact(f"{self.name} does not take these arguments: {wrong}.", secrets))
             raise ValidationError(words, log_level=DEBUG)
         return str(redact(f"{_front(self.skill, said)}\n\n{self.skill.body}\n", secrets))
@@ -151,7 +138,7 @@ def prompts(*, read_only: bool) -> Sequence[Prompt]:
             description=skill.description,
             arguments=[
                 PromptArgument(
-                    name=name, description=ARGUMENTS[name].about, required=name in skill.required
+                    name=name, description=ARGUMENTS[name], required=name in skill.required
                 )
                 for name in skill.arguments
             ],
@@ -162,21 +149,10 @@ def prompts(*, read_only: bool) -> Sequence[Prompt]:
     ]
 
 
-def _wrong(skill: Skill, said: Mapping[str, Any]) -> Iterator[str]:
-    yield from (f"{name} is missing" for name in sorted(skill.required - set(said)))
-    for name, text in said.items():
-        if name not in skill.arguments:
-            yield f"{name[:60]} is none of {', '.join(skill.arguments)}"
-            continue
-        try:
-            TypeAdapter(ARGUMENTS[name].kind).validate_python(text)
-        except PydanticValidationError as exc:
-            yield f"{name}: {exc.errors(include_url=False)[0]['msg']}"
-
-
 def _front(skill: Skill, said: Mapping[str, str]) -> str:
     """Say what is known, in the words that stand in the calls."""
-    given = [f"- {name.upper()} is {_line(text)}" for name, text in said.items()]
+    # On one line, so that what a person said can never pass for a step.
+    given = [f"- {name.upper()} is {one_line(text, 2_000)}" for name, text in said.items()]
     open_ = [name.upper() for name in skill.arguments if name not in said]
     rest = (
         f"Not said: {', '.join(open_)}. Leave it out of the calls, take it from an answer, or ask."
@@ -184,11 +160,6 @@ def _front(skill: Skill, said: Mapping[str, str]) -> str:
     known = ["The user said:", *given] if given else []
     head = "Follow this procedure with the tools of this server."
     return "\n".join([head, "", *known, *([rest] if open_ else [])])
-
-
-def _line(text: str) -> str:
-    """Keep what a person said on one line, so that it can never pass for a step."""
-    return one_line(text, 2_000)
 
 
 _LONGEST: Final = 2_000
@@ -224,8 +195,11 @@ def _readable(exc: OpsError) -> ResourceError:
     return ResourceError(redact(words, runtime().secrets), log_level=DEBUG)
 
 
-async def _known(answer: Answer) -> Answer:
-    return answer
+async def _of(told: Callable[[], Answer]) -> str:
+    async def answer() -> Answer:
+        return told()
+
+    return await _json(answer())
 
 
 async def _targets() -> str:
@@ -235,21 +209,19 @@ async def _targets() -> str:
 async def _failures() -> str:
     from operations.help import known_failures
 
-    return await _json(_known(known_failures()))
+    return await _of(known_failures)
 
 
 async def _failures_of(writer: str) -> str:
-    return await _json(_of(writer))
+    from operations.help import failures_of
 
-
-async def _of(writer: str, code: str = "") -> Answer:
-    from operations.help import failure, failures_of
-
-    return failure(writer, code) if code else failures_of(writer)
+    return await _of(partial(failures_of, writer))
 
 
 async def _failure(writer: str, code: str) -> str:
-    return await _json(_of(writer, code))
+    from operations.help import failure
+
+    return await _of(partial(failure, writer, code))
 
 
 async def _deployment(target: str, name: str) -> str:
@@ -266,12 +238,6 @@ async def _report(run: str) -> str:
         raise _readable(exc) from exc
 
 
-def _resource(fn: Any, uri: str, name: str, title: str, description: str) -> Resource:
-    return Resource.from_function(
-        fn, uri, name=name, title=title, description=description, mime_type=_JSON
-    )
-
-
 def _template(
     fn: Any, uri: str, name: str, title: str, description: str, mime_type: str = _JSON
 ) -> ResourceTemplate:
@@ -281,19 +247,23 @@ def _template(
 
 
 RESOURCES: Final = (
-    _resource(
+    Resource.from_function(
         _targets,
         "vllm://targets",
-        "targets",
-        "Targets",
-        "The places a model can run: accelerator, price, engine, what is missing; as list_targets.",
+        name="targets",
+        title="Targets",
+        mime_type=_JSON,
+        description="The places a model can run: accelerator, price, engine, what is missing; as"
+        " list_targets.",
     ),
-    _resource(
+    Resource.from_function(
         _failures,
         "vllm://failures",
-        "failures",
-        "Known failures",
-        "The codes of every failure that logs are searched for, by who writes the line.",
+        name="failures",
+        title="Known failures",
+        mime_type=_JSON,
+        description="The codes of every failure that logs are searched for, by who writes the"
+        " line.",
     ),
 )
 TEMPLATES: Final = (

@@ -61,26 +61,19 @@ Layout = Literal["speed", "concurrency", "context"] | SkipJsonSchema[None]
 """Parameters that may be left out, without the `null` that would cost every client tokens."""
 
 
-def _annotations(
-    *, read_only: bool, destructive: bool, idempotent: bool, open_world: bool = True
-) -> ToolAnnotations:
-    return ToolAnnotations(
-        read_only_hint=read_only,
-        destructive_hint=destructive,
-        idempotent_hint=idempotent,
-        open_world_hint=open_world,
-    )
+_annotations: Final = functools.partial(ToolAnnotations, open_world_hint=True)
 
-
-KNOWS: Final = _annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
+KNOWS: Final = _annotations(
+    read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
+)
 """Looks at nothing but what this server knows by itself."""
-LOOKS: Final = _annotations(read_only=True, destructive=False, idempotent=True)
-ASKS: Final = _annotations(read_only=True, destructive=False, idempotent=False)
+LOOKS: Final = _annotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True)
+ASKS: Final = _annotations(read_only_hint=True, destructive_hint=False, idempotent_hint=False)
 """Makes a model answer: nothing is changed, and no two answers need be the same."""
-MEASURES: Final = _annotations(read_only=False, destructive=False, idempotent=False)
+MEASURES: Final = _annotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False)
 """Puts load on a deployment and keeps what was seen; each time is a run of its own."""
-CREATES: Final = _annotations(read_only=False, destructive=False, idempotent=True)
-REPLACES: Final = _annotations(read_only=False, destructive=True, idempotent=True)
+CREATES: Final = _annotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True)
+REPLACES: Final = _annotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True)
 DESTROYS: Final = REPLACES
 
 
@@ -271,26 +264,22 @@ def _slim(schema: Mapping[str, Any], *, has_detail: bool) -> dict[str, Any]:
     Calls are checked against the function all the same. `detail` is taken by the gate, of every
     tool; it is listed where what is looked at has more to tell than a few facts.
     """
-    properties = {
-        name: {
-            key: _without_bounds(value) if key == "items" else value
-            for key, value in row.items()
-            if not _unsaid(key, value)
-        }
-        for name, row in schema.get("properties", {}).items()
-    }
+    properties = {}
+    for name, row in schema.get("properties", {}).items():
+        properties[name] = _without_unsaid(row)
+        if "items" in row:
+            properties[name]["items"] = _without_unsaid(row["items"])
     if has_detail:
         properties["detail"] = {"type": "string", "enum": ["full"]}
     rest = {key: value for key, value in schema.items() if key != "additionalProperties"}
     return {**rest, "properties": properties}
 
 
-def _unsaid(key: str, value: Any) -> bool:
-    """Tell defaults that are nothing, and that a count is not negative; calls are still checked."""
-    if key == "default":
-        return not value
-    return key in {"minimum", "exclusiveMinimum"} and value in (0, 1)
-
-
-def _without_bounds(items: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in items.items() if not _unsaid(key, value)}
+def _without_unsaid(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out defaults that are nothing, and that a count is not negative."""
+    return {
+        key: value
+        for key, value in row.items()
+        if not (key == "default" and not value)
+        and not (key in {"minimum", "exclusiveMinimum"} and value in (0, 1))
+    }

@@ -61,10 +61,20 @@ async def hub(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Hub]:
         close_session()
 
 
-async def test_a_good_token_is_somebodys(hub: Hub) -> None:
-    """The Hub says whose, and what it may do."""
-    known = await ask_the_hub(Settings(), SecretStr(GOOD))
-    assert known == Known(account="somebody", role="write")
+@pytest.mark.parametrize(
+    ("token", "known"),
+    [
+        (GOOD, Known(account="somebody", role="write")),
+        (ODD, Known(why_not="the Hub answered 503")),
+        (NAMELESS, Known(why_not="the Hub's answer names no account")),
+    ],
+    ids=["good", "the Hub is ill", "it may be no Hub at all"],
+)
+async def test_the_hub_says_whose_a_token_is_and_what_it_may(
+    hub: Hub, token: str, known: Known
+) -> None:
+    """What is no yes is not taken for one, nor for a no."""
+    assert await ask_the_hub(Settings(), SecretStr(token)) == known
 
 
 async def test_a_token_that_the_hub_refuses_is_an_error(hub: Hub) -> None:
@@ -72,18 +82,6 @@ async def test_a_token_that_the_hub_refuses_is_an_error(hub: Hub) -> None:
     with pytest.raises(InvalidArgument, match="refuses") as caught:
         await ask_the_hub(Settings(), SecretStr(BAD))
     assert BAD not in f"{caught.value} {caught.value.fix} {caught.value.cause}"
-
-
-async def test_a_hub_that_is_ill_validates_nothing(hub: Hub) -> None:
-    """Its state is told; it is not taken for a yes or a no."""
-    known = await ask_the_hub(Settings(), SecretStr(ODD))
-    assert known == Known(why_not="the Hub answered 503")
-
-
-async def test_an_answer_that_names_nobody_validates_nothing(hub: Hub) -> None:
-    """Whatever answers there may be no Hub at all."""
-    known = await ask_the_hub(Settings(), SecretStr(NAMELESS))
-    assert known == Known(why_not="the Hub's answer names no account")
 
 
 async def test_a_hub_that_is_not_reached_validates_nothing(
@@ -179,12 +177,12 @@ def test_a_token_is_read_from_where_it_is_said_to_be(
     file.write_text(f"{BAD}\n")
     monkeypatch.setenv("OTHER_TOKEN", ODD)
     settings = Settings(hf_token=SecretStr(GOOD))
-    assert read_token(settings, token=f" {ODD}\n").token.get_secret_value() == ODD
-    assert read_token(settings, env="OTHER_TOKEN").source == "the variable OTHER_TOKEN"
-    assert read_token(settings, env="OTHER_TOKEN").token.get_secret_value() == ODD
-    assert read_token(settings, file=str(file)).token.get_secret_value() == BAD
-    assert read_token(settings).token.get_secret_value() == GOOD
-    assert read_token(settings, env="HF_TOKEN").token.get_secret_value() == GOOD
+    assert read_token(settings, token=f" {ODD}\n")[0].get_secret_value() == ODD
+    assert read_token(settings, env="OTHER_TOKEN")[1] == "the variable OTHER_TOKEN"
+    assert read_token(settings, env="OTHER_TOKEN")[0].get_secret_value() == ODD
+    assert read_token(settings, file=str(file))[0].get_secret_value() == BAD
+    assert read_token(settings)[0].get_secret_value() == GOOD
+    assert read_token(settings, env="HF_TOKEN")[0].get_secret_value() == GOOD
 
 
 @pytest.mark.parametrize(

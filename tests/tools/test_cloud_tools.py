@@ -98,16 +98,6 @@ async def test_a_target_is_not_set_up_after_a_no(bare: Settings, controls: Contr
     assert "Create" not in str(controls.get(project_of(bare))["calls"])
 
 
-async def test_the_token_of_a_preview_sets_a_target_up(bare: Settings) -> None:
-    """What the refusal says to call next is what works, word for word."""
-    async with agent_of(bare) as agent:
-        shown = await agent.call("setup_target", target=TARGET)
-        assert shown.code == "CONFIRMATION_REQUIRED"
-        (step,) = shown.structured["next"]
-        done = await agent.call(step["tool"], **step["arguments"])
-        assert done.data["made"], done
-
-
 async def test_a_token_is_kept_and_never_told(
     agent: Agent, prepared: Settings, tmp_path: Path
 ) -> None:
@@ -312,13 +302,6 @@ async def test_instructions_have_both_halves_the_same(agent: Agent, tool: str) -
     assert_same_facts(reply)
     assert "truncated" not in reply.structured
     assert all(step["command"] in reply.text for step in reply.data["steps"])
-
-
-async def test_what_somebody_left_is_purged_only_if_that_is_agreed_to(prepared: Settings) -> None:
-    """There is no deployment to be shown; its image may be there all the same."""
-    async with agent_of(prepared.model_copy(update={"confirm": "token"})) as agent:
-        asked = await agent.call("destroy_vllm", target="cloud-run-l4", name="one", purge=True)
-        assert asked.code == "CONFIRMATION_REQUIRED"
 
 
 async def test_a_model_that_the_hub_has_not_is_not_deployed_from_it(

@@ -4,24 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from core import journal
 from tests.tools.asked import ONE, Open, mode, opened, token_of, yes
 from tests.tools.world import operations_of, plant, snapshot
 
 __all__ = ["mode", "opened"]
 
 pytestmark = pytest.mark.anyio
-
-
-async def test_a_humans_yes_lets_it_happen(opened: Open, state_dir: Path) -> None:
-    """The question names what would go, and is asked once."""
-    folder = plant(state_dir)
-    async with opened(yes) as agent:
-        reply = await agent.call("destroy_vllm")
-    assert reply.data["gone"] is True
-    assert not folder.path.exists()
-    assert len(agent.asked) == 1
-    assert "Delete one on local" in agent.asked[0]
 
 
 @pytest.mark.parametrize("says", ["decline", "cancel"])
@@ -33,17 +21,6 @@ async def test_a_humans_no_changes_nothing(opened: Open, state_dir: Path, says: 
     assert reply.code == "CANCELLED"
     assert snapshot(state_dir / "real" / "local" / "one") == before
     assert operations_of(state_dir)[-1].result == "CANCELLED"
-
-
-async def test_a_humans_no_beats_a_token(opened: Open, state_dir: Path) -> None:
-    """Where a human can be asked, what a model says in their name counts for nothing."""
-    folder = plant(state_dir)
-    async with opened() as agent:
-        token = token_of(await agent.call("destroy_vllm"))
-    async with opened(lambda _question: "decline") as agent:
-        reply = await agent.call("destroy_vllm", confirm=token)
-    assert reply.code == "CANCELLED"
-    assert folder.path.exists()
 
 
 async def test_a_client_that_cannot_ask_gets_a_preview_and_a_token(
@@ -62,28 +39,6 @@ async def test_a_client_that_cannot_ask_gets_a_preview_and_a_token(
         reply = await agent.call(step["tool"], **step["arguments"])
     assert reply.data["gone"] is True
     assert not folder.path.exists()
-
-
-async def test_a_wrong_token_is_answered_with_a_new_preview(opened: Open, state_dir: Path) -> None:
-    """A guessed token changes nothing."""
-    folder = plant(state_dir)
-    async with opened() as agent:
-        reply = await agent.call("destroy_vllm", confirm="0123456789ab")
-    assert reply.code == "CONFIRMATION_STALE"
-    assert reply.structured["retryable"] is True
-    assert folder.path.exists()
-
-
-async def test_a_token_is_good_once(opened: Open, state_dir: Path) -> None:
-    """The very same deployment, made again, is not removed by the yes to the first."""
-    plant(state_dir)
-    async with opened() as agent:
-        token = token_of(await agent.call("destroy_vllm"))
-        assert (await agent.call("destroy_vllm", **ONE, confirm=token)).data["gone"]
-        folder = plant(state_dir)
-        again = await agent.call("destroy_vllm", **ONE, confirm=token)
-    assert again.code == "CONFIRMATION_STALE"
-    assert folder.path.exists()
 
 
 async def test_a_token_is_good_for_one_deployment_only(opened: Open, state_dir: Path) -> None:
@@ -114,19 +69,6 @@ async def test_a_token_ends_when_the_state_changes(opened: Open, state_dir: Path
     async with opened() as agent:
         token = token_of(await agent.call("destroy_vllm"))
         folder.want("running")
-        reply = await agent.call("destroy_vllm", confirm=token)
-    assert reply.code == "CONFIRMATION_STALE"
-    assert folder.path.exists()
-
-
-async def test_a_token_ends_with_its_time(
-    opened: Open, state_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A yes of yesterday is none."""
-    monkeypatch.setattr(journal, "TOKEN_MINUTES", -1)
-    folder = plant(state_dir)
-    async with opened() as agent:
-        token = token_of(await agent.call("destroy_vllm"))
         reply = await agent.call("destroy_vllm", confirm=token)
     assert reply.code == "CONFIRMATION_STALE"
     assert folder.path.exists()

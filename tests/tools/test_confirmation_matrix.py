@@ -279,8 +279,9 @@ async def _old_token(agent: Agent, way: Way) -> str:
         return token_of(await agent.call(way.tool, **way.said))
 
 
-@pytest.mark.parametrize("named", WAYS)
-@pytest.mark.parametrize("mode", ["auto"])  # `test_policies.py` has both protocols, of one way
+@pytest.mark.parametrize(
+    ("mode", "named"), [*(("auto", named) for named in WAYS), ("legacy", "destroy")]
+)
 async def test_the_policy_decides_before_anybody(world: Stage, named: str) -> None:
     """Deny needs a human, token never asks one, and never asks nobody."""
     way = WAYS[named]

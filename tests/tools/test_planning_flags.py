@@ -82,11 +82,12 @@ async def test_a_layout_is_computed_for_the_weights_that_are_started(
 
 
 async def test_flags_are_held_against_the_layouts_of_their_own_weights(agent: Agent) -> None:
-    """There is one that gives more, and it is named."""
+    """Each row says what it gives; these flags are none of them."""
     few = {"quantization": "fp8", "kv_cache_dtype": "fp8", "max_num_seqs": 1}
     reply = await plan(agent, model="12b", max_model_len=8192, **few)
-    assert "concurrency holds" in reply.data["standing"]
-    assert "context takes one request of 262,144 tokens" in reply.data["standing"]
+    assert "none of the layouts" in reply.data["standing"]
+    assert "requests of 262,144 tokens" in reply.data["layouts"]["context"]
+    assert reply.data["layouts"]["this"] not in reply.data["layouts"]["concurrency"]
 
 
 async def test_what_fits_instead_is_of_the_weights_that_were_said(agent: Agent) -> None:

@@ -30,45 +30,6 @@ PARSERS: Final = (
 """What a deployment has that was made today."""
 
 
-async def test_the_policy_token_never_asks_the_human(opened: Open, state_dir: Path) -> None:
-    """An owner who wants every yes on record gets the token even where a human could be asked."""
-    plant(state_dir)
-    async with opened(yes, "token") as agent:
-        token = token_of(await agent.call("destroy_vllm"))
-        assert (await agent.call("destroy_vllm", confirm=token)).data["gone"]
-    assert agent.asked == []
-
-
-async def test_the_policy_deny_needs_a_human(opened: Open, state_dir: Path) -> None:
-    """No token is given, and one from elsewhere does not help."""
-    folder = plant(state_dir)
-    async with opened() as agent:
-        token = token_of(await agent.call("destroy_vllm"))
-    async with opened(None, "deny") as agent:
-        for reply in (
-            await agent.call("destroy_vllm"),
-            await agent.call("destroy_vllm", confirm=token),
-        ):
-            assert reply.code == "CONFIRMATION_REQUIRED"
-            assert "confirm" not in reply.data
-    assert folder.path.exists()
-
-
-async def test_the_policy_deny_takes_a_humans_yes(opened: Open, state_dir: Path) -> None:
-    """A human who can be asked may do everything."""
-    plant(state_dir)
-    async with opened(yes, "deny") as agent:
-        assert (await agent.call("destroy_vllm")).data["gone"]
-
-
-async def test_the_policy_never_asks_nobody(opened: Open, state_dir: Path) -> None:
-    """For scripts: what is called is done."""
-    plant(state_dir)
-    async with opened(yes, "never") as agent:
-        assert (await agent.call("destroy_vllm")).data["gone"]
-    assert agent.asked == []
-
-
 async def test_replacing_asks_and_the_same_again_does_not(opened: Open, state_dir: Path) -> None:
     """Deploying what is there is harmless; deploying something else in its place is not."""
     plant(state_dir, engine_args=PARSERS, max_model_len=1024)
