@@ -100,9 +100,9 @@ async def check(runtime: Runtime, target: str | None) -> Quotas:
         CloudError: Nothing could be read.
     """
     stage = runtime.stage
-    those = able(stage, _has_quotas)
+    those = able(stage, HasQuotas)
     if target or not those:
-        only, one = chosen(stage, _has_quotas, "read quotas", target)
+        only, one = chosen(stage, HasQuotas, "read quotas", target)
         return Quotas(quotas=_rows_quotas(only, await one.quotas()))
     seen, failed = await ask_each({name: backend.quotas for name, backend in those.items()})
     if not seen:
@@ -110,10 +110,6 @@ async def check(runtime: Runtime, target: str | None) -> Quotas:
     rows = {name: _rows_quotas(stage.targets[name], found) for name, found in seen.items()}
     rows |= {name: (_not_read(stage.targets[name], exc),) for name, exc in failed.items()}
     return Quotas(quotas=tuple(row for name in those for row in rows[name]))
-
-
-def _has_quotas(backend: Backend) -> HasQuotas | None:
-    return backend if isinstance(backend, HasQuotas) else None
 
 
 def _rows_quotas(target: Target, quotas: Sequence[Quota]) -> tuple[QuotaRow, ...]:
@@ -252,9 +248,9 @@ async def look(runtime: Runtime, target: str | None) -> Zones:
         CloudError: No target's zones could be looked at.
     """
     stage = runtime.stage
-    those = able(stage, _finds)
+    those = able(stage, FindsZones)
     if target or not those:
-        only, one = chosen(stage, _finds, "look for zones", target)
+        only, one = chosen(stage, FindsZones, "look for zones", target)
         return _bounded({only.name: await one.zones()})
     seen, failed = await ask_each({name: backend.zones for name, backend in those.items()})
     if not seen:
@@ -262,10 +258,6 @@ async def look(runtime: Runtime, target: str | None) -> Zones:
     for name, why in failed.items():
         note(f"{name} could not be looked at: {why.summary} {why.fix}")
     return _bounded({name: seen[name] for name in those if name in seen})
-
-
-def _finds(backend: Backend) -> FindsZones | None:
-    return backend if isinstance(backend, FindsZones) else None
 
 
 def _bounded(seen: dict[str, Sequence[Zone]]) -> Zones:
@@ -451,16 +443,11 @@ async def deployment_on(
         if row and row.deployment and row.target in stage.targets:
             return await find(stage, row.target, row.deployment, to_change=True)
         if row is None and re.fullmatch(NAME_PATTERN, name.removeprefix(PREFIX)):
-            targets = [target] if target else list(able(stage, queue_of))
+            targets = [target] if target else list(able(stage, HasQueue))
             return await find_among(stage, targets, name.removeprefix(PREFIX))
     except DeploymentNotFound:
         return None
     return None
-
-
-def queue_of(backend: Backend) -> HasQueue | None:
-    """Give a backend that has a queue as one."""
-    return backend if isinstance(backend, HasQueue) else None
 
 
 def nothing(name: str, zone: str | None) -> NotFound:
@@ -474,7 +461,7 @@ def nothing(name: str, zone: str | None) -> NotFound:
 
 
 async def _rows_queue(runtime: Runtime, target: str | None) -> Sequence[QueuedResource]:
-    only, queue = chosen(runtime.stage, queue_of, _LISTS, target, shared=True)
+    only, queue = chosen(runtime.stage, HasQueue, _LISTS, target, shared=True)
     with offered_for(only):
         return await queue.queued_resources()
 
@@ -542,7 +529,7 @@ async def to_create(
         InvalidArgument: It cannot be so.
         DoesNotFit: The memory does not suffice.
     """
-    only, _queue = chosen(runtime.stage, queue_of, "queue requests", target)
+    only, _queue = chosen(runtime.stage, HasQueue, "queue requests", target)
     backend = runtime.stage.backend(only.name)
     flags: dict[str, Any] = {"control_plane": "queued"} | ({"zones": (zone,)} if zone else {})
     wish = await agreement.wish(runtime, backend, name.removeprefix(PREFIX), model, given=flags)
@@ -598,7 +585,7 @@ async def delete(runtime: Runtime, removal: Removal) -> Deleted | LeftoverDelete
     zone, resource = removal.leftover.zone, removal.leftover.id
     fix = "Look with list_queued_resources; the same call again is harmless."
     with in_time("Google", f"delete {resource}", _SECONDS, fix=fix):
-        _any, queue = chosen(runtime.stage, queue_of, _LISTS, None, shared=True)
+        _any, queue = chosen(runtime.stage, HasQueue, _LISTS, None, shared=True)
         gone = await queue.delete_leftover(zone, resource)
     return LeftoverDeleted(id=resource, zone=zone, gone=gone)
 

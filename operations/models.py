@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import anyio
 from pydantic import SecretStr
 
-from backends.base import Backend, KeepsSecrets, TakesUploads
+from backends.base import KeepsSecrets, TakesUploads
 from core.environment import inherited_environment
 from core.errors import InvalidArgument, ModelNotFound, NextStep
 from core.records import Answer, DeploymentSpec, Record, State, Target
@@ -437,14 +437,11 @@ def _uploads(
     stage = runtime.stage
     named = target or (None if bucket else stage.settings.vllm_target)
     if (bucket or "").startswith(_FILES):
-        where, backend = chosen(stage, _takes, "read a share of files", target, shared=True)
+        where, backend = chosen(stage, TakesUploads, "read a share of files", target, shared=True)
         return where.name, backend
-    backend_named = _takes(stage.backend(named)) if named else None
-    return (named, backend_named) if named and backend_named else None
-
-
-def _takes(backend: Backend) -> TakesUploads | None:
-    return backend if isinstance(backend, TakesUploads) else None
+    if named and isinstance(usual := stage.backend(named), TakesUploads):
+        return named, usual
+    return None
 
 
 def _into(
@@ -593,7 +590,7 @@ async def save(
         CloudError: It could not be kept.
     """
     where, backend = chosen(
-        runtime.stage, _keeps, "keep secrets", target, shared=True, tool="save_hf_token"
+        runtime.stage, KeepsSecrets, "keep secrets", target, shared=True, tool="save_hf_token"
     )
     read, source = read_token(runtime.settings, token=token, env=env, file=file)
     runtime.hush(read)
@@ -712,7 +709,3 @@ def _of_file(path: Path) -> str:
         raise InvalidArgument(
             f"{path} cannot be read as text.", fix="Name a file with the token alone."
         ) from exc
-
-
-def _keeps(backend: Backend) -> KeepsSecrets | None:
-    return backend if isinstance(backend, KeepsSecrets) else None

@@ -195,13 +195,19 @@ async def health(runtime: Runtime, found: Found, *, deep: bool = False) -> Healt
         words = deployment.summary()
         return HealthReport(**here, healthy=False, layer="process", detail=words, fix=fix)
     async with runtime.endpoint(found.backend, found.name) as endpoint:
+        name, layer = deployment.served_model_name, "server"
+        detail = fix = ""
         try:
-            text, seconds = await _answers(endpoint, found)
-        except _Unhealthy as exc:
-            detail = f"{exc.cause.summary} {exc.cause.cause}".strip()
-            fix = exc.cause.fix
-            return HealthReport(**here, healthy=False, layer=exc.layer, detail=detail, fix=fix)
-        name = deployment.served_model_name
+            if await endpoint.healthy():
+                layer = "model"
+                text, seconds = await _one_answer(endpoint, name)
+            else:
+                how = anew(found.backend, stops=await stoppable(found))
+                detail, fix = "/health says no.", f"Call get_logs; then {how}."
+        except EndpointError as exc:
+            detail, fix = f"{exc.summary} {exc.cause}".strip(), exc.fix
+        if detail:
+            return HealthReport(**here, healthy=False, layer=layer, detail=detail, fix=fix)
         made_up = "its weights are random" if random_weights(name) else ""
         if deployment.simulated:
             made_up = "a simulated engine makes its words up"
@@ -217,29 +223,6 @@ async def health(runtime: Runtime, found: Found, *, deep: bool = False) -> Healt
         start="warm" if seconds < _WARM_SECONDS else "cold",
         probes=probes,
     )
-
-
-class _Unhealthy(Exception):
-    def __init__(self, layer: Literal["server", "model"], cause: EndpointError) -> None:
-        super().__init__(cause.summary)
-        self.layer: Literal["server", "model"] = layer
-        self.cause = cause
-
-
-async def _answers(endpoint: Endpoint, found: Found) -> tuple[str, float]:
-    """Give the model's words and their seconds, or the first layer that is unhealthy."""
-    try:
-        healthy = await endpoint.healthy()
-    except EndpointError as exc:
-        raise _Unhealthy("server", exc) from exc
-    if not healthy:
-        how = anew(found.backend, stops=await stoppable(found))
-        fix = f"Call get_logs; then {how}."
-        raise _Unhealthy("server", EndpointError("/health says no.", fix=fix))
-    try:
-        return await _one_answer(endpoint, found.deployment.served_model_name)
-    except EndpointError as exc:
-        raise _Unhealthy("model", exc) from exc
 
 
 async def _one_answer(endpoint: Endpoint, model: str) -> tuple[str, float]:
@@ -401,13 +384,25 @@ async def metrics(
         note("Nobody looked at this engine before that time: latencies are since its start.")
     if before:
         counted_from = before.at
-        seen = seen.model_copy(update={"latencies": _between(before, now)})
+        none = Histogram(buckets={}, total=0.0)
+        between = {
+            name: one.since(before.histograms.get(name, none)).quantiles()
+            for name, one in now.histograms.items()
+        }
+        seen = seen.model_copy(update={"latencies": between})
+    tokens, requests = seen.cache.kv_cache_size_tokens, seen.cache.kv_cache_max_concurrency
+    means = None
+    if tokens is not None and requests is not None:
+        means = (
+            f"The KV cache holds {tokens} tokens: {requests:.2f} requests of full length at once;"
+            " what is beyond waits."
+        )
     return MetricsReport(
         **here,
         metrics=seen,
         latencies_since=counted_from,
         rates=_rates(first.counters(), second.counters(), seconds),
-        capacity_means=_meaning(seen.cache),
+        capacity_means=means,
         last_used=counted(runtime, deployment, seen),
         awake_until=deployment.awake_until,
         missing=tuple(name for name, value in seen if value is None),
@@ -423,14 +418,6 @@ def _time(text: str) -> datetime:
             f"'{text[:40]}' is no time.", fix="Give one such as 2026-11-23T08:00, in UTC."
         ) from exc
     return at if at.tzinfo else at.replace(tzinfo=UTC)
-
-
-def _between(before: _Look, now: _Look) -> dict[str, Quantiles | None]:
-    none = Histogram(buckets={}, total=0.0)
-    return {
-        name: one.since(before.histograms.get(name, none)).quantiles()
-        for name, one in now.histograms.items()
-    }
 
 
 def _looked(
@@ -463,16 +450,6 @@ def _keep(
     slot = f"{deployment.target}/{deployment.name}/{now:%a %H%M}"[:-1]
     runtime.stage.journal.keep_pair(_LOOKS, slot, look.model_dump_json())
     return look
-
-
-def _meaning(cache: CacheConfig) -> str | None:
-    tokens, requests = cache.kv_cache_size_tokens, cache.kv_cache_max_concurrency
-    if tokens is None or requests is None:
-        return None
-    return (
-        f"The KV cache holds {tokens} tokens: {requests:.2f} requests of full length at once; "
-        "what is beyond waits."
-    )
 
 
 def _rates(first: Counters, second: Counters, seconds: float) -> Rates:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from backends.base import Backend, SetsUp, Setup, SetupStep
+from backends.base import SetsUp, Setup, SetupStep
 from core.errors import ApiDisabled, InvalidArgument, ModelNotFound, NextStep, Unsupported
 from core.records import Answer, Target
 from core.reply import note
@@ -113,7 +113,7 @@ def setting_up(runtime: Runtime, target: str | None) -> tuple[Target, SetsUp]:
         Unsupported: It needs nothing of the kind.
         Ambiguous: Several do, and none is named.
     """
-    return chosen(runtime.stage, _sets_up, "be set up", target)
+    return chosen(runtime.stage, SetsUp, "be set up", target)
 
 
 def to_set_up(target: Target, seen: Setup) -> Preview | None:
@@ -164,7 +164,3 @@ def _bill(steps: Sequence[SetupStep]) -> str:
 
 def _things(those: Sequence[object]) -> str:
     return f"{len(those)} thing{'s' * (len(those) != 1)}"
-
-
-def _sets_up(backend: Backend) -> SetsUp | None:
-    return backend if isinstance(backend, SetsUp) else None

@@ -131,19 +131,17 @@ def _is_meant(known: _Key, said: _Key) -> bool:
 
 A = TypeVar("A")
 T = TypeVar("T")
-Sees = Callable[[Backend], A | None]
-"""Gives a backend as what is wanted of it, None where it cannot do that."""
 
 
-def able(stage: Stage, sees: Sees[A]) -> dict[str, A]:
-    """Give every target that can, by its name."""
-    found = ((name, sees(stage.backend(name))) for name in stage.usable)
-    return {name: one for name, one in found if one is not None}
+def able(stage: Stage, ability: type[A]) -> dict[str, A]:
+    """Give every target that has an ability, by its name."""
+    found = ((name, stage.backend(name)) for name in stage.usable)
+    return {name: one for name, one in found if isinstance(one, ability)}
 
 
 def chosen(
     stage: Stage,
-    sees: Sees[A],
+    ability: type[A],
     what: str,
     target: str | None,
     *,
@@ -160,11 +158,9 @@ def chosen(
         Unsupported: It cannot, or none can.
         Ambiguous: Several can.
     """
-    if target:
-        named = sees(stage.backend(target))
-        if named is not None:
-            return stage.targets[target], named
-    those = able(stage, sees)
+    if target and isinstance(named := stage.backend(target), ability):
+        return stage.targets[target], named
+    those = able(stage, ability)
     clouds = {stage.targets[name].backend for name in those}
     only = next(iter(those)) if len(those) == 1 or (shared and len(clouds) == 1) else None
     preferred = stage.settings.vllm_target

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from backends.base import Backend, ListsRegistry, ListsWeights, RegisteredModel, StoredModel
+from backends.base import ListsRegistry, ListsWeights, RegisteredModel, StoredModel
 from core.errors import NextStep
 from core.records import Answer
 from operations.resolve import chosen
@@ -72,9 +72,7 @@ async def models_in_bucket(
     # A target of the cloud that a bucket's form, or the setting of one, speaks of.
     names = (one for one in stage.usable if stage.targets[one].backend == _CLOUDS.get(scheme))
     meant = target or next(names, None)
-    where, backend = chosen(
-        stage, _lists_buckets, "look into buckets", meant, shared=True, tool=tool
-    )
+    where, backend = chosen(stage, ListsWeights, "look into buckets", meant, shared=True, tool=tool)
     found = await backend.stored_models(bucket_name(bucket) if bucket else None)
     rows = tuple(
         StoredRow(**one.model_dump(), gib=round(one.size_bytes / _GIB, 2)) for one in found
@@ -97,10 +95,6 @@ def bucket_name(said: str) -> str:
     'weights'
     """
     return said.removeprefix("gs://").strip("/")
-
-
-def _lists_buckets(backend: Backend) -> ListsWeights | None:
-    return backend if isinstance(backend, ListsWeights) else None
 
 
 class RegistryModels(Answer):
@@ -135,10 +129,6 @@ async def models_in_registry(runtime: Runtime, target: str | None) -> RegistryMo
         CloudError: It cannot be asked.
     """
     where, backend = chosen(
-        runtime.stage, _lists_registry, "ask a registry of models", target, shared=True
+        runtime.stage, ListsRegistry, "ask a registry of models", target, shared=True
     )
     return RegistryModels(target=where.name, models=tuple(await backend.registered_models()))
-
-
-def _lists_registry(backend: Backend) -> ListsRegistry | None:
-    return backend if isinstance(backend, ListsRegistry) else None

@@ -10,11 +10,7 @@ from tests.conversation import Agent, agent_of
 from tests.tools.calls import (
     CHANGING,
     CLOUD_LOOKING,
-    CLOUD_WRITING,
     LOOKING,
-    OLD,
-    OLD_CHANGING,
-    WRITING,
 )
 from tests.tools.world import (
     assert_envelope,
@@ -105,16 +101,6 @@ async def test_read_only_lists_no_tool_that_writes(state_dir: Path) -> None:
     """What cannot be called is not offered, whatever TOOLSETS says."""
     async with agent_of(of(state_dir, "all", read_only=True)) as agent:
         assert await agent.names() == {*LOOKING, *CLOUD_LOOKING}
-
-
-@pytest.mark.parametrize("tool", [*WRITING, *CLOUD_WRITING, *OLD_CHANGING])
-async def test_read_only_refuses_a_tool_that_writes(tool: str, state_dir: Path) -> None:
-    """A client that kept an old list is refused, and nothing comes into being."""
-    async with agent_of(of(state_dir, "all", read_only=True)) as agent:
-        reply = await agent.call(tool, **{**WRITING, **CLOUD_WRITING, **OLD}[tool])
-    assert reply.code == "READ_ONLY"
-    assert_envelope(reply)
-    assert snapshot(state_dir.parent) == {}
 
 
 async def test_read_only_on_an_empty_disk_leaves_it_empty(state_dir: Path) -> None:
