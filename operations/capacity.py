@@ -334,7 +334,9 @@ class Queue(Answer):
 
     def facts(self) -> Mapping[str, Any]:
         """Return each one's place, state and deployment."""
-        return {"resources": [_facts_queue(row) for row in self.resources[:_SHOWN]]}
+        fields = {"id", "zone", "state", "accelerator", "deployment", "target", "ours"}
+        shown = self.resources[:_SHOWN]
+        return {"resources": [row.model_dump(include=fields) for row in shown]}
 
     def warnings(self) -> tuple[str, ...]:
         """Say of every leftover what it holds, and how it goes."""
@@ -348,11 +350,10 @@ class Queue(Answer):
         return tuple(_deletion(row) for row in ours[:_MOST_LEFTOVERS])
 
 
-class Described(Answer):
+class Described(Queue):
     """One request, or the VM that came of it, and the deployment that stands on it."""
 
     name: str
-    resources: tuple[QueuedResource, ...]
     deployment: Deployment | None = None
 
     def summary(self) -> str:
@@ -366,18 +367,16 @@ class Described(Answer):
 
     def facts(self) -> Mapping[str, Any]:
         """Return each one's place and state, and the facts of the deployment."""
-        rows = [_facts_queue(row) for row in self.resources[:_SHOWN]]
-        return {"requests": rows, **(self.deployment.facts() if self.deployment else {})}
+        return {**super().facts(), **(self.deployment.facts() if self.deployment else {})}
 
     def warnings(self) -> tuple[str, ...]:
         """Warn of leftovers, and of what the deployment warns of."""
-        leftovers = tuple(_leftover(row) for row in self.resources if row.leftover)
-        return (*leftovers, *(self.deployment.warnings() if self.deployment else ()))
+        return (*super().warnings(), *(self.deployment.warnings() if self.deployment else ()))
 
     def next_steps(self) -> tuple[NextStep, ...]:
         """Go on with the deployment, or delete a leftover."""
-        leftovers = tuple(_deletion(row) for row in self.resources if row.leftover and row.ours)
-        return leftovers or (self.deployment.next_steps() if self.deployment else ())
+        more = self.deployment.next_steps() if self.deployment else ()
+        return super().next_steps() or more
 
 
 async def everything(runtime: Runtime, target: str | None, zone: str | None) -> Queue:
@@ -464,17 +463,6 @@ async def _rows_queue(runtime: Runtime, target: str | None) -> Sequence[QueuedRe
     only, queue = chosen(runtime.stage, HasQueue, _LISTS, target, shared=True)
     with offered_for(only):
         return await queue.queued_resources()
-
-
-def _facts_queue(row: QueuedResource) -> Mapping[str, Any]:
-    return {
-        "id": row.id,
-        "zone": row.zone,
-        "state": row.state,
-        "accelerator": row.accelerator,
-        "deployment": f"{row.deployment} on {row.target}" if row.deployment else None,
-        "ours": row.ours,
-    }
 
 
 def _leftover(row: QueuedResource) -> str:
