@@ -1,54 +1,519 @@
 """A deployment explained: its flags, its boot, its trade-offs, and what else would do."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from functools import cached_property
+from typing import Any, Final, Literal, NamedTuple
 
 import anyio
+from pydantic import Field
 
 from backends.base import Backend, BootBudget, EndsSlowBoots, KnowsEngine, Predicts, RemembersSpec
 from backends.container import vllm_flags
-from core.errors import InvalidArgument, OpsError, Unsupported
+from core.errors import InvalidArgument, NextStep, OpsError, Unsupported
 from core.journal import Journal
-from core.records import Deployment, DeploymentSpec, MemoryPlan, ModelShape
+from core.records import (
+    Deployment,
+    DeploymentSpec,
+    MemoryPlan,
+    ModelShape,
+    Record,
+    State,
+    apart,
+    valid,
+)
 from core.reply import note
 from logs.boot import PHASES, WARMING, WEIGHTS
-from operations.explain_case import (
-    LIVE,
-    BootCheck,
-    Case,
-    Comparison,
-    Difference,
-    Explanation,
-    FlagRow,
-    Practice,
-    TradeOff,
-    Verdict,
-    at_once,
-    changed,
-    plain,
-    usd,
-)
-from operations.explain_rows import (
-    asleep_cost,
-    cold_start,
-    ended,
-    idle_cost,
-    memory_rows,
-    resting_cost,
-    running_rows,
-    serving_rows,
-    together,
-)
+from operations.deployments import comes_back
 from operations.forecast import precision
 from operations.planning import check_startable
+from operations.readings import Located
 from operations.resolve import Found, everything, find, find_among
 from operations.runtime import Runtime
-from operations.targets import place_named
-from planner.advise import engine_line
-from planner.boot import Boot, BootPhase, Span
+from operations.targets import place_named, read_from
+from planner.advise import engine_line, host_gib, host_too_small
+from planner.boot import Boot, Span, boot, source_of
+from planner.flags import Flags, check_words, defaults, size_in_bytes
 from planner.kv import kv_precisions
-from planner.layouts import Wish, arrange, difference, of_weights, utilization
+from planner.layouts import Ground, Wish, arrange, difference, of_weights, utilization
 from planner.model import read_model
+from planner.places import Accelerator, Place
+from planner.price import HOURS_PER_MONTH, price
+from planner.speed import Decode, decode
+
+Verdict = Literal["yes", "probably", "probably not", "no", "nothing ends it", "not known"]
+LIVE: Final = frozenset({"min_replicas", "max_replicas"})
+"""What update_vllm_scaling changes while it runs."""
+_FEW: Final = 3
+"""Trade-offs and practices of a short answer; practices that are not followed come first."""
+
+
+class FlagRow(Record):
+    """One setting of a deployment."""
+
+    flag: str
+    value: str
+    default: str | None = None
+    """Of vLLM or of the target, where it is left out; None where the value is that."""
+    does: str = ""
+    """Here, in numbers; of a flag that differs, against its default."""
+    differs: bool
+    """From the default."""
+
+
+class TradeOff(Record):
+    """Two good things of which one pays for the other."""
+
+    between: str
+    here: str
+    """Where this deployment stands."""
+    to_move: str
+    """What would shift it, and by how much."""
+
+
+class Practice(Record):
+    """Something that is better done there than left, computed for this model."""
+
+    rule: str
+    why: str
+    followed: str
+    """Yes, no, or what to look at."""
+    source: str
+
+
+class BootCheck(Record):
+    """Whether a boot ends before its platform gives it up."""
+
+    budget_seconds: int | None
+    """None: nothing ends a slow boot there."""
+    probe: str
+    longest_seconds: int | None
+    """That the platform, or this project on it, lets a probe allow."""
+    predicted_seconds: str | None
+    """Of what the probe sees: expected, and from the fastest to the slowest."""
+    predicted_first_seconds: str | None = None
+    """Of the first boot of all, where that downloads the weights."""
+    cold_start_seconds: str | None
+    """With host and image, until the first answer."""
+    phases: tuple[str, ...]
+    measured_seconds: float | None
+    """The sum of the phases' medians of earlier boots here; None until one was seen to end."""
+    measured: dict[str, float]
+    long_enough: Verdict
+    verdict: str
+    notes: tuple[str, ...]
+
+
+class Difference(Record):
+    """One setting that two specs differ in."""
+
+    flag: str
+    before: str
+    after: str
+    does: str
+    """By itself, in numbers."""
+
+
+class Comparison(Record):
+    """Two specs, flag by flag."""
+
+    compared_with: str
+    differences: tuple[Difference, ...]
+    together: tuple[str, ...]
+    """What all of them do at once."""
+    fits: bool | None
+    """None where nobody can say."""
+    why_not: tuple[str, ...]
+    restarts: str
+
+    def summary(self) -> str:
+        """Say each change, and what all of them do."""
+        told = [f"{one.flag} {one.before} -> {one.after}" for one in self.differences]
+        if not told:
+            return "nothing differs."
+        fits = " It does not fit." if self.fits is False else ""
+        # Of many effects that of the memory is told below.
+        shown = self.together[1:] if len(self.together) > 2 else self.together
+        unforeseen = " What that does to memory, speed, boot or cost, the planner cannot say here."
+        what = f" Together: {'; '.join(shown)}." if shown else unforeseen
+        return f"{'; '.join(told)}.{fits}{what}"
+
+
+class Explanation(Located):
+    """A deployment, explained."""
+
+    model: str
+    place: str
+    state: State
+    """Of the deployment, now; it is told as it was asked for, whatever its state."""
+    flags: tuple[FlagRow, ...]
+    trade_offs: tuple[TradeOff, ...]
+    boot: BootCheck
+    practices: tuple[Practice, ...]
+    measured_capacity: str | None = None
+    """Of the KV cache, as the engine's log says it."""
+    comparison: Comparison | None = None
+    new: Mapping[str, Any] = Field(default={}, exclude=True)
+    """The flags that were asked about, as deploy_vllm takes them."""
+
+    def summary(self) -> str:
+        """Say what the changes do, else what the trade-off is."""
+        now = "" if self.state is State.READY else f", which is {self.state},"
+        head = f"{self.name} on {self.target}{now}"
+        if self.comparison:
+            return f"{head} against {self.comparison.compared_with}: {self.comparison.summary()}"
+        said = ", ".join(f"{row.flag} {row.value}" for row in self.flags if row.differs)
+        flags = f"differs from the defaults in {said}" if said else "has the defaults throughout"
+        trades = "".join(f" {one.between.capitalize()}: {one.here}." for one in self.trade_offs[:1])
+        best = "".join(f" Recommended: {one.rule}." for one in self._better[:1])
+        return f"{head} {flags}.{trades} {self.boot.verdict}{best}"
+
+    @property
+    def _better(self) -> list[Practice]:
+        """Return what is not done as it is best, what is surely not so first."""
+        found = [one for one in self.practices if one.followed != "yes"]
+        return sorted(found, key=lambda one: one.followed != "no")
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return what the changes do; else flags, trade-offs, boot and what could be better."""
+        here = {"target": self.target, "name": self.name, "model": self.model}
+        if (against := self.comparison) is not None:
+            changes = {
+                one.flag: f"{one.before} -> {one.after}. {one.does}" for one in against.differences
+            }
+            kept = against.model_dump(include={"fits", "why_not", "restarts"})
+            # The summary has the rest of what they do together.
+            return here | {"changes": changes, "together": against.together[:1], **kept}
+        times = {"long_enough", "budget_seconds", "predicted_seconds", "measured_seconds"}
+        return here | {
+            "differs": {row.flag: f"{row.value}: {row.does}" for row in self.flags if row.differs},
+            "defaults": ", ".join(
+                f"{row.flag} {row.value}" for row in self.flags if not row.differs
+            ),
+            "trade_offs": {
+                one.between: f"{one.here}. {one.to_move}" for one in self.trade_offs[:_FEW]
+            },
+            "boot": self.boot.model_dump(include=times),
+            "could_be_better": {one.rule: one.why for one in self._better[:_FEW]},
+            "capacity": self.measured_capacity,
+        }
+
+    def warnings(self) -> tuple[str, ...]:
+        """Warn of a boot that is given up too early, and of changes that would not fit."""
+        short = self.boot.long_enough in {"no", "probably not"}
+        bad = self.comparison.why_not if self.comparison and self.comparison.fits is False else ()
+        return (*((self.boot.verdict,) if short else ()), *bad)
+
+    def next_steps(self) -> tuple[NextStep, ...]:
+        """Make the changes that were asked about, or see whether they fit; else measure."""
+        here = {"target": self.target, "name": self.name}
+        if not (self.new and self.comparison and self.comparison.differences):
+            return (NextStep("get_model_details", here), NextStep("run_benchmark", here))
+        if self.comparison.fits is False:
+            asked = {"target": self.target, "model": self.model, "layout": "concurrency"}
+            return (NextStep("plan_deployment", asked),)
+        if {one.flag for one in self.comparison.differences} <= LIVE:
+            replicas = {name: value for name, value in self.new.items() if name in LIVE}
+            return (NextStep("update_vllm_scaling", {**here, **replicas}),)
+        return (NextStep("deploy_vllm", {**here, "model": self.model, **self.new}),)
+
+
+class Case:
+    """What runs or would run; every figure that cannot be foreseen is None."""
+
+    def __init__(
+        self,
+        spec: DeploymentSpec,
+        model: ModelShape,
+        place: Place,
+        *,
+        usd_per_hour: float | None,
+        vllm_version: str | None = None,
+        weights_from: str | None = None,
+        stays_seconds: int | None = None,
+    ) -> None:
+        """Take a plain spec, the price of one replica, and how long it stays after a request."""
+        self.spec, self.model, self._there = spec, model, place
+        self.usd_per_hour, self.stays_seconds = usd_per_hour, stays_seconds
+        self.weights_from: Final = weights_from or source_of(model, place)
+        read = place.model_copy(update={"weights_from": self.weights_from})
+        self.place: Final = read.sized(round(spec.cpu or 0), round(spec.memory_gib or 0))
+        self.flags: Final = Flags.of(spec, vllm_version=vllm_version)
+        self.ground: Final = Ground(model, place.device, place.count)
+
+    @property
+    def device(self) -> Accelerator:
+        """What it runs on."""
+        return self.ground.accelerator
+
+    def of(self, spec: DeploymentSpec) -> "Case":
+        """Give another spec of the same model at the same place."""
+        same = spec.weights == self.spec.weights
+        elsewhere = source_of(self.model, read_from(self.place, spec.weights))
+        return Case(
+            spec,
+            self.model,
+            self._there,
+            usd_per_hour=self.usd_per_hour,
+            vllm_version=self.flags.vllm_version,
+            weights_from=self.weights_from if same else elsewhere,
+            stays_seconds=self.stays_seconds,
+        )
+
+    @property
+    def host(self) -> str:
+        """Say what host its weights need, of those that the place has, and its price."""
+        size = self.place.size_for(self._host_gib)
+        if size is None:
+            return "none there is large enough" if self.place.sizes else "the one that is there"
+        hourly = price(self.place, size).usd_per_hour
+        costs = "" if hourly is None else f" for {_usd(hourly)}/h"
+        return f"{size.vcpu} vCPU and {size.ram_gib} GiB{costs}"
+
+    @property
+    def no_host(self) -> str | None:
+        """Say why no host of the place can hold the weights, None where one can."""
+        if not self.place.sizes or self.place.size_for(self._host_gib):
+            return None
+        return host_too_small(self.model, self.place, self._host_gib).reason
+
+    @property
+    def _host_gib(self) -> float:
+        """Give none where nobody knows how large its files are."""
+        try:
+            return host_gib(self.model, self.place, self.flags)
+        except InvalidArgument:
+            return 0.0
+
+    def plan(self, **flags: Any) -> MemoryPlan | None:
+        """Plan its memory with some flags changed; None where it cannot be foreseen."""
+        wanted = self.flags.model_copy(update=flags)
+        if self.device.memory_gib is None and wanted.kv_cache_memory_bytes is None:
+            return None
+        try:
+            return self.ground.plan(wanted)
+        except (InvalidArgument, Unsupported):
+            return None
+
+    @cached_property
+    def memory(self) -> MemoryPlan | None:
+        """Plan it as it is."""
+        return self.plan()
+
+    def decode(self, requests: int, *, context: int) -> Decode | None:
+        """Foresee a step of so many requests."""
+        try:
+            return decode(
+                self.model, self.device, self.flags, concurrency=requests, context=context
+            )
+        except (InvalidArgument, Unsupported):
+            return None
+
+    def boot(self, *, weights_from: str | None = None, **flags: Any) -> Boot | None:
+        """Foresee its boot, with other flags or weights from elsewhere."""
+        source, used = weights_from or self.weights_from, self.flags.model_copy(update=flags)
+        try:
+            return boot(self.model, self.place, used, weights_from=source)
+        except InvalidArgument:
+            return None
+
+    @property
+    def fp8_kv(self) -> bool:
+        """Whether its KV cache has one byte for each number."""
+        return self.flags.kv_cache_dtype in {"fp8", "fp8_e4m3", "fp8_e5m2"}
+
+    @property
+    def cold_start(self) -> str:
+        """Say how long the first request after an idle time waits."""
+        boot = self.boot()
+        return f"{boot.seconds} s" if boot else "nobody can say how long"
+
+    def idle_cost(self, replicas: int) -> str:
+        """Say what so many replicas cost that never rest."""
+        if not replicas or self.place.provider == "own":
+            return "nothing" if not replicas else "nothing, the machine being your own"
+        if self.usd_per_hour is None:
+            return "a price that nobody has said"
+        hourly = self.usd_per_hour * replicas
+        return f"{_usd(hourly)}/h, {_usd(hourly * HOURS_PER_MONTH)} a month"
+
+    @property
+    def asleep_cost(self) -> str:
+        """Say what one that may sleep costs while nobody asks."""
+        hourly, stays = self.usd_per_hour, self.stays_seconds
+        if stays is None:
+            awake = f", and {_usd(hourly)}/h until then" if hourly is not None else ""
+            return f"nothing once it sleeps{awake}"
+        each = f", {_usd(hourly * stays / 3600)} each time" if hourly is not None else ""
+        return f"nothing once {stays / 60:.0f} min after the last request are over{each}"
+
+    @property
+    def resting_cost(self) -> str:
+        """Say what it costs while nobody asks, as it is deployed."""
+        least = self.spec.min_replicas
+        return self.idle_cost(least) if least else self.asleep_cost
+
+    @property
+    def stops(self) -> bool:
+        """Whether stopping ends its bill; of TPUs only Cloud TPU's queue can stop some."""
+        return self.device.kind != "tpu" or comes_back(self.spec, self.place)
+
+
+def _at_once(plan: MemoryPlan | None) -> str:
+    """Say how many requests of full length a plan holds."""
+    if plan is None:
+        return "how many nobody can say here"
+    if not plan.fits:
+        return "none, as it does not fit"
+    low, expected = plan.kv_low.max_concurrency, plan.kv_expected.max_concurrency
+    return f"{low:.1f}" if round(low, 1) == round(expected, 1) else f"{low:.1f} to {expected:.1f}"
+
+
+def _together(plan: MemoryPlan) -> int:
+    """Give how many requests of full length really run together."""
+    return min(max(1, int(plan.kv_low.max_concurrency)), plan.max_num_seqs)
+
+
+def _usd(amount: float) -> str:
+    return f"${amount:,.0f}" if amount >= 100 else f"${amount:,.2f}"
+
+
+_MEMORY: Final = (
+    "max_model_len", "gpu_memory_utilization", "kv_cache_dtype", "kv_cache_memory_bytes",
+    "quantization", "dtype", "cpu_offload_gb", "max_num_seqs", "max_num_batched_tokens",
+    "tensor_parallel_size", "enforce_eager",
+)  # fmt: skip
+"""Flags of which the planner can say what each does alone."""
+_RUNNING: Final = (
+    "image", "network", "zones", "control_plane", "engine", "port", "env", "cpu", "memory_gib",
+    "launch_stage", "build_machine", "boot_disk_gb", "zone_wait_minutes",
+)  # fmt: skip
+"""Settings that are told where they are set."""
+_TOOLS: Final = (
+    "with gemma4 no grammar makes the model call: a call that is `required` may fail to come"
+)
+_PARSERS: Final = {
+    "--tool-call-parser": f"calls go from the answer's text to `tool_calls`; {_TOOLS}",
+    "--no-enable-auto-tool-choice": "a request whose `tools` the model may choose from gets 400",
+    "--reasoning-parser": "thoughts go to `reasoning`, the answer to `content`, which is null while"
+    " max_tokens goes into thoughts; with thinking on a JSON schema holds only after them, and"
+    " before vLLM 0.29 gemma4's switches schemas off unless a request says enable_thinking=false",
+}
+"""What an answer of a Gemma 4 looks like because of them."""
+_ACCESS: Final = {
+    "private": "the engine's key, and what the cloud asks of its own users",
+    "public": "the engine's key, from anywhere",
+    "internal": "the engine's key, from the cloud's own network",
+}
+
+
+def flag_rows(case: Case) -> tuple[FlagRow, ...]:
+    """Give every flag of the engine that decides something, and how it is run."""
+    if case.spec.engine != "vllm":
+        return tuple(_running_rows(case))
+    return (*_memory_rows(case), *_other_rows(case), *_running_rows(case))
+
+
+def _memory_rows(case: Case) -> Iterator[FlagRow]:
+    model, plan = case.model, case.memory
+    for name in _MEMORY:
+        said = getattr(case.spec, name)
+        if name == "kv_cache_memory_bytes" and not said:
+            continue
+        if name == "tensor_parallel_size" and case.place.count == 1:
+            continue
+        own: Any = {
+            "max_model_len": model.max_position_embeddings,
+            "kv_cache_dtype": "auto",
+            "kv_cache_memory_bytes": "left out",
+            "quantization": model.quantization or "none",
+            "dtype": f"auto ({model.dtype or 'not known'})",
+            "cpu_offload_gb": 0,
+            "tensor_parallel_size": 1,
+            "enforce_eager": False,
+        }.get(name, getattr(_left_out(case, name), name, None))
+        planned = getattr(plan, name, None) if own is None or said is None else None
+        value = said or planned or own
+        if name == "dtype" and said in {"auto", model.dtype}:
+            value = own
+        does = _memory_does(case, name)
+        yield _row(f"--{name.replace('_', '-')}", value, own, does)
+
+
+def _left_out(case: Case, name: str) -> MemoryPlan | None:
+    """Plan it without one of its flags."""
+    return case.plan(**{name: Flags.model_fields[name].default})
+
+
+def _memory_does(case: Case, name: str) -> str:
+    """Say what a flag holds here; where it differs, what that has changed."""
+    plan = case.memory
+    if plan is None:
+        return "how much, nobody can say here: model or memory of the accelerator are not known"
+    if name == "max_model_len":
+        return (
+            f"KV cache {plan.kv_cache_gib.expected:.2f} GiB, {plan.kv_expected.kv_tokens:,} tokens:"
+            f" {_at_once(plan)} requests of that length at once"
+        )
+    if name == "kv_cache_dtype":
+        return precision(case.model, case.flags, case.device)
+    before = _left_out(case, name)
+    return difference(before, plan) if before and before != plan else ""
+
+
+def _other_rows(case: Case) -> Iterator[FlagRow]:
+    """Give what is passed on to vLLM as it is."""
+    for words in rest(case.spec):
+        flag, _, value = words.replace("=", " ", 1).partition(" ")
+        by_default = f"{flag} {value}".strip() in defaults()
+        given = value or "on"
+        yield _row(flag, given, given if by_default else "left out", _PARSERS.get(flag, ""))
+
+
+def _running_rows(case: Case) -> Iterator[FlagRow]:
+    spec, own = case.spec, case.place.provider == "own"
+    hourly, minutes, boot = case.usd_per_hour, spec.ttl_minutes, case.boot()
+    least = 0 if case.place.scale_to_zero else 1
+    start = case.cold_start if spec.min_replicas == 0 else "none"
+    idle = f"idle it costs {case.resting_cost}; cold start {start}"
+    yield _row("min_replicas", spec.min_replicas, least, idle)
+    most = f"costs at most {case.idle_cost(spec.max_replicas)}" if hourly else ""
+    yield _row("max_replicas", spec.max_replicas, 1, most)
+    ends = f"at most {_usd(hourly * minutes / 60)} for each replica" if hourly and minutes else ""
+    yield _row("ttl_minutes", "none" if minutes is None else minutes, "none", ends)
+    socket = "a unix socket that only its owner reaches, and no port"
+    mine = socket if spec.access == "internal" else case.place.network
+    yield _row("access", spec.access, "private", mine if own else _ACCESS[spec.access])
+    loading = [one.seconds for one in boot.phases if one.name == "weights"] if boot else []
+    given = spec.weights or case.weights_from
+    local = given if spec.weights in {None, "hub"} else "the Hub, or this machine's folder"
+    yield _row("weights", given, local, f"a boot reads them in {loading[0]} s" if loading else "")
+    plain = DeploymentSpec(name=spec.name, model=spec.model)
+    for name in _RUNNING:
+        if (said := getattr(spec, name)) != getattr(plain, name):
+            yield _row(name, said, "the target's own", "")
+
+
+def _row(flag: str, value: object, own: object, does: str) -> FlagRow:
+    """Write one; the default is left out where it is the value."""
+    differs = value != own
+    default = _written_row(own) if differs else None
+    return FlagRow(
+        flag=flag, value=_written_row(value), default=default, differs=differs, does=does
+    )
+
+
+def _written_row(value: object) -> str:
+    if value is None:
+        return "not known"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
 
 _HOST: Final = "host and image"
 """The phase that is over before a probe begins to count."""
@@ -64,27 +529,25 @@ async def budget_of(found: Found, model: ModelShape, weights: str | None) -> Boo
     """
     if isinstance(found.backend, EndsSlowBoots):
         return await found.backend.boot_budget(found.name, model)
-    target = found.backend.target
-    source = {None: "hub", "hub": "hub", "baked": "baked"}.get(weights, "hub")
-    own = target.backend == "local"
+    if found.backend.target.backend == "local":
+        note = "Nothing ends a slow boot on this machine; destroy_vllm does."
+        return BootBudget(weights_from="local-disk", notes=(note,))
     note = (
-        "Nothing ends a slow boot on this machine; destroy_vllm does."
-        if own
-        else "No probe ends a slow boot there: it is billed until it answers, is deleted, or its"
+        "No probe ends a slow boot there: it is billed until it answers, is deleted, or its"
         " ttl_minutes are over."
     )
-    return BootBudget(weights_from="local-disk" if own else source, notes=(note,))
+    return BootBudget(weights_from="baked" if weights == "baked" else "hub", notes=(note,))
 
 
 def boot_check(case: Case, budget: BootBudget, journal: Journal, seen: Deployment) -> BootCheck:
     """Hold budget, prediction and measurement against each other."""
     foreseen = case.boot()
-    inside = _inside(foreseen.phases) if foreseen else None
+    inside = _sum(_seen_by_probe(foreseen)) if foreseen else None
     first = _first(case, inside) if budget.fetches_first else None
-    measured = _measured_booting(journal, seen)
+    medians = {one: journal.usual_seconds(seen.target, seen.engine, one) for one in PHASES}
+    measured = {one: round(took, 1) for one, took in medians.items() if took is not None}
     total = round(sum(measured.values()), 1) if measured.keys() >= _WHOLE else None
-    slowest = first or inside
-    answer = _enough(budget.seconds, slowest)
+    answer = _enough(budget.seconds, first or inside)
     return BootCheck(
         budget_seconds=budget.seconds,
         probe=budget.probe,
@@ -92,12 +555,15 @@ def boot_check(case: Case, budget: BootBudget, journal: Journal, seen: Deploymen
         predicted_seconds=str(inside) if inside else None,
         predicted_first_seconds=str(first) if first else None,
         cold_start_seconds=str(foreseen.seconds) if foreseen else None,
-        phases=tuple(map(_said_booting, foreseen.phases)) if foreseen else (),
+        phases=tuple(
+            f"{one.name}: {one.seconds} s ({one.seconds.source})"
+            for one in (foreseen.phases if foreseen else ())
+        ),
         measured_seconds=total,
         measured=measured,
         long_enough=answer,
-        verdict=_verdict(answer, budget, slowest, total),
-        notes=(*_idle_booting(budget, foreseen, slowest), *budget.notes),
+        verdict=_verdict(answer, budget, first or inside, total),
+        notes=(*_idle_booting(budget, foreseen, first or inside), *budget.notes),
     )
 
 
@@ -118,9 +584,8 @@ def _idle_booting(budget: BootBudget, foreseen: Boot | None, inside: Span | None
     yield f"{head}; until it answers {whole} s are predicted. Long enough: {answer}."
 
 
-def _inside(phases: Sequence[BootPhase]) -> Span:
-    seen = [phase.seconds for phase in phases if phase.name != _HOST]
-    return _sum(seen)
+def _seen_by_probe(foreseen: Boot) -> list[Span]:
+    return [phase.seconds for phase in foreseen.phases if phase.name != _HOST]
 
 
 def _first(case: Case, inside: Span | None) -> Span | None:
@@ -141,12 +606,6 @@ def _sum(spans: Sequence[Span]) -> Span:
     )
 
 
-def _measured_booting(journal: Journal, seen: Deployment) -> dict[str, float]:
-    """Give the medians of earlier boots, of the phases that a probe sees."""
-    told = ((one, journal.usual_seconds(seen.target, seen.engine, one)) for one in PHASES)
-    return {one: round(seconds, 1) for one, seconds in told if seconds is not None}
-
-
 def _enough(budget: int | None, span: Span | None) -> Verdict:
     if budget is None:
         return "nothing ends it"
@@ -160,86 +619,62 @@ def _enough(budget: int | None, span: Span | None) -> Verdict:
 
 
 def _verdict(answer: Verdict, budget: BootBudget, span: Span | None, measured: float | None) -> str:
-    seen = _earlier(measured) if measured is not None else ""
-    what = "with the first boot's download " if budget.fetches_first else ""
-    foreseen = f"{what}{span} s are predicted" if span else "how long it takes, nobody can say"
-    if answer == "nothing ends it":
-        return f"No health check ends a slow boot there; {foreseen}.{seen}"
-    most = budget.longest_seconds or budget.seconds or 0
-    room = f"; a probe may allow {most:,} s at most" if most > (budget.seconds or 0) else ""
-    advice = "" if answer in {"yes", "not known"} else _advice(budget)
-    head = f"The startup probe allows {budget.seconds:,} s, {foreseen}{room}"
-    words = {"yes": "long enough even for the slowest", "not known": "whether it is long enough"
-             " cannot be said"}  # fmt: skip
-    return f"{head}: {words.get(answer, f'{answer} long enough')}.{seen}{advice}"
-
-
-def _earlier(seconds: float) -> str:
-    return f" Earlier boots on this target, of any model, took about {seconds:,.0f} s."
-
-
-def _advice(budget: BootBudget) -> str:
-    streamed = budget.weights_from in {"gcs-fuse", "hub"}
-    how = "stream them from a bucket in the same region" if streamed else "read them from closer by"
-    return f" To boot sooner {how}, or take a smaller checkpoint."
-
-
-def _said_booting(phase: BootPhase) -> str:
-    return f"{phase.name}: {phase.seconds} s ({phase.seconds.source})"
+    """Say the answer with the seconds that it rests on."""
+    first = "with the first boot's download " if budget.fetches_first else ""
+    foreseen = f"{first}{span} s are predicted" if span else "how long it takes, nobody can say"
+    seen = f"; earlier boots here took about {measured:,.0f} s" if measured is not None else ""
+    if budget.seconds is None:
+        return f"No health check ends a slow boot there; {foreseen}{seen}."
+    most = budget.longest_seconds or budget.seconds
+    room = f" (of {most:,} s at most)" if most > budget.seconds else ""
+    return (
+        f"The startup probe allows {budget.seconds:,} s{room}, {foreseen}{seen}; long enough:"
+        f" {answer}."
+    )
 
 
 def trade_offs(case: Case, long_enough: Verdict) -> Iterator[TradeOff]:
     """Give those that the planner can put in numbers here, and how its cost is spent."""
-    plan = case.memory
-    if plan:
-        yield _context(case, plan)
-        yield from _latency(case, plan)
-        yield _precision(case, plan)
-    if case.place.scale_to_zero:
-        yield _sleep(case)
-    else:
-        yield _stop(case)
-    yield _boot(case, long_enough)
-
-
-def _context(case: Case, plan: MemoryPlan) -> TradeOff:
-    half = plan.max_model_len // 2
-    return TradeOff(
-        between="context against requests at once",
-        here=f"{plan.max_model_len:,} tokens, {at_once(plan)} such requests at once",
-        to_move=f"max_model_len={half}: {at_once(case.plan(max_model_len=half))} of that length;"
-        f" one alone may have {plan.kv_low.max_len_that_fits:,}",
-    )
-
-
-def _latency(case: Case, plan: MemoryPlan) -> Iterator[TradeOff]:
-    context, many = plan.max_model_len // 2, together(plan)
-    alone, crowd = case.decode(1, context=context), case.decode(many, context=context)
-    if alone and crowd:
+    if plan := case.memory:
+        half = plan.max_model_len // 2
         yield TradeOff(
-            between="latency of each against throughput of all",
-            here=f"up to {plan.max_num_seqs} decode together, {many} of them at full length:"
-            f" {crowd.tokens_per_second_per_user} tokens/s each,"
-            f" {crowd.tokens_per_second} together",
-            to_move=f"max_num_seqs=1: {alone.tokens_per_second_per_user} tokens/s for the one, and"
-            " everybody else waits",
+            between="context against requests at once",
+            here=f"{plan.max_model_len:,} tokens, {_at_once(plan)} such requests at once",
+            to_move=f"max_model_len={half}: {_at_once(case.plan(max_model_len=half))} of that"
+            f" length; one alone may have {plan.kv_low.max_len_that_fits:,}",
         )
-
-
-def _precision(case: Case, plan: MemoryPlan) -> TradeOff:
-    now = f"{precision(case.model, case.flags, case.device)}: {plan.weights_gib:.2f} GiB of weights"
-    return TradeOff(
-        between="precision against memory",
-        here=f"{now}, {at_once(plan)} requests of full length",
-        to_move=_smaller(case),
+        many = _together(plan)
+        alone, crowd = case.decode(1, context=half), case.decode(many, context=half)
+        if alone and crowd:
+            yield TradeOff(
+                between="latency of each against throughput of all",
+                here=f"{many} at full length: {crowd.tokens_per_second_per_user} tokens/s each,"
+                f" {crowd.tokens_per_second} together",
+                to_move=f"max_num_seqs=1: {alone.tokens_per_second_per_user} tokens/s for the one",
+            )
+        yield TradeOff(
+            between="precision against memory",
+            here=f"{precision(case.model, case.flags, case.device)}: {plan.weights_gib:.2f} GiB of"
+            f" weights, {_at_once(plan)} requests of full length",
+            to_move=_smaller(case),
+        )
+    yield _sleep(case) if case.place.scale_to_zero else _stop(case)
+    now, other = case.boot(), case.boot(enforce_eager=not case.flags.enforce_eager)
+    turned = "off" if case.flags.enforce_eager else "on"
+    yield TradeOff(
+        between="a quick boot against speed once it runs",
+        here=f"a boot takes {case.cold_start}; within the health check: {long_enough}",
+        to_move=f"enforce_eager {turned}: {other.seconds} s"
+        if now and other and other.seconds != now.seconds
+        else "weights from closer by",
     )
 
 
 def _smaller(case: Case) -> str:
     if case.fp8_kv:
-        return f"kv_cache_dtype=auto: {at_once(case.plan(kv_cache_dtype=None))} at once"
+        return f"kv_cache_dtype=auto: {_at_once(case.plan(kv_cache_dtype=None))} at once"
     if case.ground.fp8_kv:
-        return f"kv_cache_dtype=fp8: {at_once(case.plan(kv_cache_dtype='fp8'))} at once"
+        return f"kv_cache_dtype=fp8: {_at_once(case.plan(kv_cache_dtype='fp8'))} at once"
     fp8 = next((one for one in kv_precisions(case.device) if one.kv_cache_dtype == "fp8"), None)
     if fp8 is None or fp8.possible:
         return "only smaller weights"
@@ -247,69 +682,64 @@ def _smaller(case: Case) -> str:
 
 
 def _sleep(case: Case) -> TradeOff:
-    start, kept = cold_start(case), idle_cost(case, 1)
-    asleep = f"{asleep_cost(case)}, and {start} until the first answer after it"
-    awake = f"{idle_cost(case, case.spec.min_replicas)} while idle, and no cold start"
-    sleeps = case.spec.min_replicas == 0
+    start, least = case.cold_start, case.spec.min_replicas
+    asleep = f"min_replicas=0: {case.asleep_cost}, and {start} until the first answer after it"
+    awake = f"min_replicas={least or 1}: {case.idle_cost(least or 1)}, and no cold start"
     return TradeOff(
         between="scale to zero against cold start",
-        here=f"min_replicas={case.spec.min_replicas}: {asleep if sleeps else awake}",
-        to_move=f"min_replicas=1: {kept}, and no cold start"
-        if sleeps
-        else f"min_replicas=0: {asleep}",
+        here=awake if least else asleep,
+        to_move=asleep if least else awake,
     )
 
 
 def _stop(case: Case) -> TradeOff:
-    start, how = cold_start(case), ended(case)
+    ends = "stop_vllm" if case.stops else "destroy_vllm"
     return TradeOff(
         between="readiness against cost",
-        here=f"it runs until it is {how}, for {idle_cost(case, 1)}",
-        to_move=f"stop_vllm or a ttl_minutes; bringing it back takes {start}"
-        if how == "stopped"
-        else f"destroy_vllm or a ttl_minutes, for most TPUs cannot be stopped; deployed again it"
-        f" takes {start}",
+        here=f"{case.idle_cost(1)}, until {ends}",
+        to_move=f"{ends} or a ttl_minutes; bringing it back takes {case.cold_start}",
     )
 
 
-def _boot(case: Case, long_enough: Verdict) -> TradeOff:
-    now, changed = case.boot(), case.boot(enforce_eager=not case.flags.enforce_eager)
-    other = "off" if case.flags.enforce_eager else "on"
-    return TradeOff(
-        between="a quick boot against speed once it runs",
-        here=f"a boot takes {cold_start(case)}; within the health check: {long_enough}",
-        to_move=f"enforce_eager {other}: {changed.seconds} s"
-        if now and changed and changed.seconds != now.seconds
-        else "weights from closer by",
-    )
-
-
-_PLANNER: Final = "computed by the planner for this model and accelerator"
-_SEQUENCES: Final = "vLLM's scheduler: what the cache cannot hold is preempted and computed again"
-_MORE: Final = 1.05
-"""Times: what is less apart than that is the same."""
-_CLOSE: Final = 0.01
-"""Of gpu_memory_utilization, that makes no difference."""
+_PLANNER: Final = "the planner, for this model and accelerator"
 
 
 def practices(case: Case, boot: BootCheck) -> Iterator[Practice]:
     """Give what to set there and why, and whether this deployment does."""
-    plan = case.memory
-    if plan:
+    if plan := case.memory:
         yield from _flags_for_many(case, plan)
-        yield from _cache(case, plan)
-        yield from _share(case, plan)
-        yield _sequences(plan)
+        yield from _cache(case)
+        good = utilization(case.device)
+        if good is not None:
+            held = _at_once(case.plan(gpu_memory_utilization=good))
+            yield Practice(
+                rule=f"Set gpu_memory_utilization={good:g}, and no higher",
+                why=f"{held} requests of full length with it, now {_at_once(plan)}",
+                followed=_yes(abs(plan.gpu_memory_utilization - good) <= 0.01),
+                source=_PLANNER,
+            )
+        many = max(1, int(plan.kv_low.max_concurrency))
+        yield Practice(
+            rule=f"Keep max_num_seqs near {many} if most requests use the whole length",
+            why=f"the cache holds {_at_once(plan)} of {plan.max_model_len:,} tokens, and up to"
+            f" {plan.max_num_seqs} are let in",
+            followed="yes" if plan.max_num_seqs <= 2 * many else "by how long your requests are",
+            source="vLLM's scheduler: what the cache cannot hold is preempted",
+        )
     yield from _weights(case)
     yield _probe(boot)
-    yield _idle_practising(case)
+    yield _rests(case)
     if case.place.limits:
         yield Practice(
-            rule=f"Mind what {case.place.title} is like: {' '.join(case.place.limits)}",
-            why="no flag of vLLM changes that",
+            rule=f"Mind what {case.place.title} is like",
+            why=" ".join(case.place.limits),
             followed="look at each",
             source="planner/places.toml, with what each rests on",
         )
+
+
+def _yes(so: bool) -> str:  # noqa: FBT001  what is followed
+    return "yes" if so else "no"
 
 
 def _flags_for_many(case: Case, plan: MemoryPlan) -> Iterator[Practice]:
@@ -319,205 +749,128 @@ def _flags_for_many(case: Case, plan: MemoryPlan) -> Iterator[Practice]:
     found = arrange(case.ground, of_weights(wish, case.flags))
     if not found.enough:
         return
+    theirs, ours = _together(found.memory), _together(plan)
+    as_good = theirs <= ours * 1.05
     line = engine_line("", found.flags).removeprefix("vllm serve").strip()
-    theirs, ours = together(found.memory), together(plan)
-    if theirs <= ours * _MORE:
-        yield Practice(
-            rule=f"For many requests of {plan.max_model_len:,} tokens: leave the flags as they are",
-            why=f"{ours} run at once, {theirs} with the layout for concurrency",
-            followed="yes",
-            source=_PLANNER,
-        )
-        return
     yield Practice(
-        rule=f"For many requests of {plan.max_model_len:,} tokens: {line}",
-        why=f"{theirs} run at once, now {ours}",
-        followed="no",
+        rule=f"For many requests of {plan.max_model_len:,} tokens:"
+        f" {'leave the flags as they are' if as_good else line}",
+        why=f"{theirs} run at once with the layout for concurrency, now {ours}",
+        followed=_yes(as_good),
         source=_PLANNER,
     )
 
 
-def _cache(case: Case, plan: MemoryPlan) -> Iterator[Practice]:
+def _cache(case: Case) -> Iterator[Practice]:
     row = next((one for one in kv_precisions(case.device) if one.kv_cache_dtype == "fp8"), None)
     if row is None or case.device.kind == "cpu":
         return
-    if not row.possible:
-        yield Practice(
-            rule="Leave kv_cache_dtype at auto",
-            why=f"fp8 {row.why}",
-            followed="no" if case.fp8_kv else "yes",
-            source="vLLM's own checks, as planner/kv_precisions.toml has them",
-        )
-        return
-    fp8, auto = case.plan(kv_cache_dtype="fp8"), case.plan(kv_cache_dtype=None)
+    fp8, auto = (_at_once(case.plan(kv_cache_dtype=kind)) for kind in ("fp8", None))
+    able = row.possible
     yield Practice(
-        rule="Set kv_cache_dtype=fp8 where room is short",
-        why=f"{at_once(fp8)} requests of {plan.max_model_len:,} tokens with it, {at_once(auto)}"
-        f" without; {row.why}",
-        followed="yes" if case.fp8_kv else "no",
+        rule="Set kv_cache_dtype=fp8 where room is short"
+        if able
+        else "Leave kv_cache_dtype at auto",
+        why=f"{fp8} requests at once with it, {auto} without; {row.why}"
+        if able
+        else f"fp8 {row.why}",
+        followed=_yes(case.fp8_kv is able),
         source="vLLM's own checks, as planner/kv_precisions.toml has them",
     )
 
 
-def _share(case: Case, plan: MemoryPlan) -> Iterator[Practice]:
-    good = utilization(case.device)
-    if good is None:
-        return
-    held = at_once(case.plan(gpu_memory_utilization=good))
-    same = abs(plan.gpu_memory_utilization - good) <= _CLOSE
-    why = (
-        "compiled programs live outside the budget"
-        if case.device.kind == "tpu"
-        else f"deployments that worked used 0.95; {case.device.free_at_start:.0%} is free when vLLM"
-        " starts"
-    )
-    yield Practice(
-        rule=f"Set gpu_memory_utilization={good:g}, and no higher",
-        why=f"{why}; it holds {held} requests of full length, now {at_once(plan)}",
-        followed="yes" if same else "no",
-        source=_PLANNER,
-    )
-
-
-def _sequences(plan: MemoryPlan) -> Practice:
-    held = max(1, int(plan.kv_low.max_concurrency))
-    return Practice(
-        rule=f"Keep max_num_seqs near {held} if most requests use the whole length; leave it higher"
-        " if they are short",
-        why=f"the cache holds {at_once(plan)} of {plan.max_model_len:,} tokens, and up to"
-        f" {plan.max_num_seqs} are let in",
-        followed="yes" if plan.max_num_seqs <= 2 * held else "by how long your requests are",
-        source=_SEQUENCES,
-    )
-
-
 def _weights(case: Case) -> Iterator[Practice]:
-    others = {"google": ("gcs-streamed",), "azure": ("azure-files",)}
-    if not case.place.scale_to_zero:
+    """Name a place that a boot would read the weights from sooner."""
+    source = {"google": "gcs-streamed", "azure": "azure-files"}.get(case.place.provider)
+    if not case.place.scale_to_zero or source is None or source == case.weights_from:
         return
-    now = case.boot()
-    for source in others.get(case.place.provider, ()):
-        best = case.boot(weights_from=source)
-        quicker = now and best and best.seconds.expected < now.seconds.expected
-        if now and best and quicker and case.weights_from != source:
-            yield Practice(
-                rule=f"Read the weights from {_loading(best)[0]}",
-                why=f"a boot reads them in {_loading(best)[1]}, now {_loading(now)[1]}",
-                followed="no",
-                source=_loading(best)[2],
-            )
-
-
-def _loading(boot: Boot) -> tuple[str, str, str]:
-    """Give where from, how long, and who says so."""
-    span = next(phase.seconds for phase in boot.phases if phase.name == "weights")
-    where = span.source.partition(" from ")[2].partition(" at ")[0]
-    return where, f"{span} s", span.source
+    now, best = case.boot(), case.boot(weights_from=source)
+    if now and best and best.seconds.expected < now.seconds.expected:
+        was, then = (
+            next(phase.seconds for phase in one.phases if phase.name == "weights")
+            for one in (now, best)
+        )
+        yield Practice(
+            rule=f"Read the weights from {source}",
+            why=f"a boot reads them in {then} s, now {was} s",
+            followed="no",
+            source=then.source,
+        )
 
 
 def _probe(boot: BootCheck) -> Practice:
-    slowest = boot.predicted_first_seconds or boot.predicted_seconds
-    foreseen = f"{slowest} s are predicted" if slowest else "how long it takes, nobody can say"
-    first = ", with the first boot's download" if boot.predicted_first_seconds else ""
     return Practice(
         rule="Give the health check more time than the slowest boot takes",
-        why=f"its own allows {boot.budget_seconds:,} s; {foreseen}{first}"
-        if boot.budget_seconds
-        else "nothing ends a slow boot there",
-        followed={"yes": "yes", "nothing ends it": "yes"}.get(boot.long_enough, boot.long_enough),
+        why=boot.verdict,
+        followed="yes" if boot.long_enough == "nothing ends it" else boot.long_enough,
         source="its own startup probe, and planner/boot.toml",
     )
 
 
-def _idle_practising(case: Case) -> Practice:
+def _rests(case: Case) -> Practice:
+    """Say how it costs nothing while nobody asks."""
     if case.place.scale_to_zero:
         return Practice(
             rule="Let it scale to zero unless nobody can wait for a boot",
-            why=f"one that idles costs {idle_cost(case, 1)}; a cold start takes {cold_start(case)}",
-            followed="yes" if case.spec.min_replicas == 0 else "no",
+            why=f"one that idles costs {case.idle_cost(1)}; a cold start takes {case.cold_start}",
+            followed=_yes(case.spec.min_replicas == 0),
             source="planner/prices.toml and planner/boot.toml",
         )
-    end = {"stopped": "stop", "destroyed": "destroy"}[ended(case)]
     return Practice(
-        rule=f"Give it a ttl_minutes, or {end} it when it is not needed",
-        why=f"whether anybody asks or not, it costs {idle_cost(case, 1)}",
-        followed="yes" if case.spec.ttl_minutes or not case.usd_per_hour else "no",
+        rule=f"Give it a ttl_minutes, or {'stop' if case.stops else 'destroy'} it when it is not"
+        " needed",
+        why=f"whether anybody asks or not, it costs {case.idle_cost(1)}",
+        followed=_yes(bool(case.spec.ttl_minutes or not case.usd_per_hour)),
         source="planner/prices.toml",
     )
 
 
-_MEMORY: Final = {
-    f"--{name.replace('_', '-')}": name
-    for name in (
-        "max_model_len", "gpu_memory_utilization", "kv_cache_dtype", "kv_cache_memory_bytes",
-        "max_num_seqs", "max_num_batched_tokens", "tensor_parallel_size", "quantization", "dtype",
-        "cpu_offload_gb", "enforce_eager",
-    )
-}  # fmt: skip
-_WHERE: Final = ("model", "target", "price")
-
-
-def compared(
-    before: Case, after: Case, rows: tuple[Sequence[FlagRow], Sequence[FlagRow]], words: str
-) -> Comparison:
+def compared(before: Case, after: Case, words: str) -> Comparison:
     """Say what differs, what each difference does alone, and what all do together."""
-    differences = (*_places(before, after), *_flags(before, after, *rows))
-    changed = frozenset(one.flag for one in differences)
+    differences = (*_places(before, after), *_flags(before, after))
     plan = after.memory
     return Comparison(
         compared_with=words,
         differences=differences,
-        together=tuple(_together(before, after)) if differences else (),
+        together=tuple(_all_together(before, after)) if differences else (),
         fits=False if after.no_host else plan.fits if plan else None,
         why_not=(*(plan.reasons if plan else ()), *((after.no_host,) if after.no_host else ())),
-        restarts=_restarts(before, after, changed),
+        restarts=_restarts(before, after, frozenset(one.flag for one in differences)),
     )
 
 
 def _places(before: Case, after: Case) -> Iterator[Difference]:
-    told = (
-        (before.model.model, after.model.model),
-        (before.place.title, after.place.title),
-        (_hourly(before), _hourly(after)),
-    )
-    for name, (was, now) in zip(_WHERE, told, strict=True):
+    plan = after.memory
+    weights = f"{plan.weights_gib:.2f} GiB of weights" if plan else ""
+    prices = [
+        "not known" if one.usd_per_hour is None else f"{_usd(one.usd_per_hour)}/h"
+        for one in (before, after)
+    ]
+    for name, was, now, does in (
+        ("model", before.model.model, after.model.model, weights),
+        ("target", before.place.title, after.place.title, after.device.title),
+        ("price", *prices, "for each replica"),
+    ):
         if was != now:
-            yield Difference(flag=name, before=was, after=now, does=_elsewhere(name, after))
+            yield Difference(flag=name, before=was, after=now, does=does)
 
 
-def _elsewhere(name: str, after: Case) -> str:
-    if name == "model":
-        plan = after.memory
-        return f"{plan.weights_gib:.2f} GiB of weights" if plan else "another model"
-    return after.device.title if name == "target" else "for each replica"
-
-
-def _hourly(case: Case) -> str:
-    return "not known" if case.usd_per_hour is None else f"{usd(case.usd_per_hour)}/h"
-
-
-def _flags(
-    before: Case, after: Case, was: Sequence[FlagRow], now: Sequence[FlagRow]
-) -> Iterator[Difference]:
-    old, new = ({row.flag: row for row in rows} for rows in (was, now))
+def _flags(before: Case, after: Case) -> Iterator[Difference]:
+    """Give what somebody said; what only follows from another flag is told with that."""
+    old, new = ({row.flag: row for row in flag_rows(case)} for case in (before, after))
     for flag in dict.fromkeys((*old, *new)):
-        one, other = old.get(flag), new.get(flag)
-        values = [row.value if row else "left out" for row in (one, other)]
-        if values[0] == values[1] or not (_said_differing(one) or _said_differing(other)):
-            continue
-        does = _alone(before, after, flag) or (other.does if other else "It is left out again.")
-        yield Difference(flag=flag, before=values[0], after=values[1], does=does)
-
-
-def _said_differing(row: FlagRow | None) -> bool:
-    """Whether somebody said it; what only follows from another flag is told with that."""
-    return row is not None and row.differs
+        rows = old.get(flag), new.get(flag)
+        was, now = (row.value if row else "left out" for row in rows)
+        if was != now and any(row and row.differs for row in rows):
+            does = _alone(before, after, flag) or (rows[1].does if rows[1] else "")
+            yield Difference(flag=flag, before=was, after=now, does=does)
 
 
 def _alone(before: Case, after: Case, flag: str) -> str:
     """Say what this flag does alone, to the deployment as it is."""
-    name = _MEMORY.get(flag)
-    if name is None or before.model.model != after.model.model or before.place != after.place:
+    name = flag.removeprefix("--").replace("-", "_")
+    elsewhere = before.model.model != after.model.model or before.place != after.place
+    if name not in _MEMORY or elsewhere:
         return ""
     change: dict[str, Any] = {name: getattr(after.flags, name)}
     if name == "max_model_len":  # Together with what makes such a length possible.
@@ -526,27 +879,30 @@ def _alone(before: Case, after: Case, flag: str) -> str:
     if one is None or other is None:
         return ""
     words = [difference(one, other)]
-    if name == "enforce_eager" and (boots := (before.boot(), before.boot(**change))):
-        words += [f"boot {a.seconds} s -> {b.seconds} s" for a, b in [boots] if a and b]
+    if name == "enforce_eager" and (a := before.boot()) and (b := before.boot(**change)):
+        words.append(f"boot {a.seconds} s -> {b.seconds} s")
     return "; ".join(words) + ("" if other.fits else f"; it does not fit: {other.reasons[0]}")
 
 
-def _together(before: Case, after: Case) -> Iterator[str]:
+def _all_together(before: Case, after: Case) -> Iterator[str]:
     one, other = before.memory, after.memory
     if one and other and one != other and other.fits:
         yield f"{difference(one, other)}, on the low estimate"
         lengths = one.max_model_len, other.max_model_len
-        held = _with_tokens((at_once(one), at_once(other)), "of", lengths)
-        fewer = (
-            "fewer " if other.kv_expected.max_concurrency < one.kv_expected.max_concurrency else ""
-        )
-        yield from _moved(f"{fewer}requests of full length at once", *held)
-        yield from _speeds(before, after, lengths[0] // 2, lengths[1] // 2)
-    yield from _moved("cold start", cold_start(before), cold_start(after))
-    yield from _moved("idle", resting_cost(before), resting_cost(after))
+        held = _with_tokens((_at_once(one), _at_once(other)), "of", lengths)
+        less = other.kv_expected.max_concurrency < one.kv_expected.max_concurrency
+        yield from _moved(f"{'fewer ' if less else ''}requests of full length at once", *held)
+        halves = lengths[0] // 2, lengths[1] // 2
+        was, now = before.decode(1, context=halves[0]), after.decode(1, context=halves[1])
+        if was and now:
+            speeds = str(was.tokens_per_second_per_user), str(now.tokens_per_second_per_user)
+            told = _with_tokens(speeds, "at", halves)
+            yield from _moved("tokens/s of one request, half way through its length", *told)
+    yield from _moved("cold start", before.cold_start, after.cold_start)
+    yield from _moved("idle", before.resting_cost, after.resting_cost)
     yield from _moved("host", before.host, after.host)
-    most = [idle_cost(case, case.spec.max_replicas) for case in (before, after)]
     if before.spec.max_replicas != after.spec.max_replicas:
+        most = [case.idle_cost(case.spec.max_replicas) for case in (before, after)]
         yield from _moved("with all replicas", *most)
 
 
@@ -554,14 +910,6 @@ def _moved(what: str, was: str, now: str) -> Iterator[str]:
     """Say what is another now, and nothing of what is not."""
     if was != now:
         yield f"{what}: {was} -> {now}"
-
-
-def _speeds(before: Case, after: Case, context: int, later: int) -> Iterator[str]:
-    was, now = before.decode(1, context=context), after.decode(1, context=later)
-    if was and now:
-        speeds = str(was.tokens_per_second_per_user), str(now.tokens_per_second_per_user)
-        told = _with_tokens(speeds, "at", (context, later))
-        yield from _moved("tokens/s of one request, half way through its length", *told)
 
 
 def _with_tokens(pair: tuple[str, str], word: str, lengths: tuple[int, int]) -> tuple[str, str]:
@@ -578,7 +926,7 @@ def _restarts(before: Case, after: Case, changed: frozenset[str]) -> str:
         return "They are two deployments: nothing is restarted."
     if changed <= LIVE:
         return "update_vllm_scaling changes that."
-    return f"The engine is started anew with it: {cold_start(after)} until it answers again."
+    return f"The engine is started anew with it: {after.cold_start} until it answers again."
 
 
 class _Seen(NamedTuple):
@@ -605,18 +953,20 @@ async def explain(
         Unsupported: What was asked for it is not known here.
         OpsError: It cannot be found or read.
     """
+    flags = [words for words in flags or () if words.strip()]
     if other and flags:
         raise InvalidArgument(
             "Two things to compare with are one too many.", fix="Give one of other and flags."
         )
-    flags = [words for words in flags or () if words.strip()]
     found = await _meant(runtime, target, name, other)
     seen = await _read(runtime, found)
     if flags:
         return _with_flags(found.backend, seen, flags)
     if not other:
         return seen.explanation
-    return _beside(seen, await _read(runtime, await _second(runtime, other, found)))
+    two = await _read(runtime, await _second(runtime, other, found))
+    words = f"{two.explanation.name} on {two.explanation.target}"
+    return _shortened(seen.explanation, compared(seen.case, two.case, words), {})
 
 
 async def _second(runtime: Runtime, other: str, first: Found) -> Found:
@@ -627,9 +977,9 @@ async def _second(runtime: Runtime, other: str, first: Found) -> Found:
     there = [one for one in await everything(runtime.stage, None) if one.name == name]
     mine = (first.deployment.target, first.name)
     rest = [one for one in there if (one.deployment.target, one.name) != mine]
-    if len(rest) == 1:
-        return rest[0]
-    return await find_among(runtime.stage, runtime.stage.usable, name)
+    return (
+        rest[0] if len(rest) == 1 else await find_among(runtime.stage, runtime.stage.usable, name)
+    )
 
 
 async def _meant(
@@ -637,19 +987,23 @@ async def _meant(
 ) -> Found:
     """Give the deployment; beside another one, the one that is not it."""
     if name is None and other:
-        there = await everything(runtime.stage, target)
-        rest = [one for one in there if one.name != other]
+        rest = [one for one in await everything(runtime.stage, target) if one.name != other]
         if len(rest) == 1:
             return rest[0]
     return await find(runtime.stage, target, name)
 
 
 async def _read(runtime: Runtime, found: Found) -> _Seen:
-    asked = await _spec(found)
+    backend, deployment = found.backend, found.deployment
+    asked = await backend.spec(found.name) if isinstance(backend, RemembersSpec) else None
+    if asked is None:
+        raise Unsupported(
+            f"What was asked for {found.name} on {deployment.target} is not known here.",
+            fix="Call get_model_details for what its engine says of itself.",
+        )
     spec = plain(asked)
     model = await anyio.to_thread.run_sync(read_model, spec.model)
     budget = await budget_of(found, model, spec.weights)
-    deployment = found.deployment
     case = Case(
         spec,
         model,
@@ -659,6 +1013,8 @@ async def _read(runtime: Runtime, found: Found) -> _Seen:
         weights_from=budget.weights_from,
         stays_seconds=budget.stays_seconds,
     )
+    if spec.engine != "vllm":
+        note(f"It is served by {spec.engine}: vLLM's flags do not apply to it.")
     boot = boot_check(case, budget, runtime.stage.journal, deployment)
     explanation = Explanation(
         target=deployment.target,
@@ -666,38 +1022,13 @@ async def _read(runtime: Runtime, found: Found) -> _Seen:
         model=spec.model,
         place=case.place.title,
         state=deployment.state,
-        flags=_rows(case),
+        flags=flag_rows(case),
         trade_offs=tuple(trade_offs(case, boot.long_enough)),
         boot=boot,
         practices=tuple(practices(case, boot)),
         measured_capacity=await _measured(found),
     )
     return _Seen(case, explanation, asked)
-
-
-def _rows(case: Case) -> tuple[FlagRow, ...]:
-    if case.spec.engine != "vllm":
-        note(f"It is served by {case.spec.engine}: vLLM's flags do not apply to it.")
-        return tuple(_short(running_rows(case)))
-    rows = (*memory_rows(case), *serving_rows(case), *running_rows(case))
-    return tuple(_short(rows))
-
-
-def _short(rows: Iterable[FlagRow]) -> Iterator[FlagRow]:
-    """Leave the default out where it is the value."""
-    for row in rows:
-        yield row if row.differs else row.model_copy(update={"default": None})
-
-
-async def _spec(found: Found) -> DeploymentSpec:
-    backend = found.backend
-    spec = await backend.spec(found.name) if isinstance(backend, RemembersSpec) else None
-    if spec is None:
-        raise Unsupported(
-            f"What was asked for {found.name} on {found.deployment.target} is not known here.",
-            fix="Call get_model_details for what its engine says of itself.",
-        )
-    return spec
 
 
 async def _version(found: Found) -> str | None:
@@ -734,8 +1065,7 @@ def _with_flags(backend: Backend, seen: _Seen, words: Sequence[str]) -> Explanat
         check_startable(case.model, case.place, case.flags)
     if case.no_host is None:  # else the comparison says so, beside all that the change does
         backend.plan(spec, case.model)  # refuses what deploying would
-    rows = seen.explanation.flags, _rows(case)
-    comparison = compared(seen.case, case, rows, f"itself with {' '.join(words)}")
+    comparison = compared(seen.case, case, f"itself with {' '.join(words)}")
     said = spec.model_dump(mode="json", exclude_defaults=True, exclude={"name", "model"})
     # Left out, the least is the target's; a call that scales needs both.
     said |= {"min_replicas": spec.min_replicas, "max_replicas": spec.max_replicas}
@@ -746,16 +1076,151 @@ def _with_flags(backend: Backend, seen: _Seen, words: Sequence[str]) -> Explanat
     return _shortened(seen.explanation, comparison, said)
 
 
-def _beside(one: _Seen, two: _Seen) -> Explanation:
-    rows = one.explanation.flags, two.explanation.flags
-    words = f"{two.explanation.name} on {two.explanation.target}"
-    comparison = compared(one.case, two.case, rows, words)
-    return _shortened(one.explanation, comparison, {})
-
-
 def _shortened(whole: Explanation, found: Comparison, new: Mapping[str, Any]) -> Explanation:
     """Leave out what the two have in common."""
     differ = {one.flag for one in found.differences}
     rows = tuple(row for row in whole.flags if row.flag in differ)
     update = {"flags": rows, "trade_offs": (), "practices": (), "comparison": found, "new": new}
     return whole.model_copy(update=update)
+
+
+_Pair = tuple[str, str | None]
+_SHORT: Final = {"-tp": "tensor_parallel_size", "-q": "quantization"}
+_FIXED: Final = frozenset({"name", "model", "engine_args", "engine"})
+"""What no flag changes."""
+_TOKENS: Final = frozenset({"max_model_len", "max_num_batched_tokens"})
+"""vLLM takes these as 32k (32,000) and 32K (32,768) as well."""
+_SETTABLE: Final = frozenset(DeploymentSpec.model_fields) - _FIXED
+_LOOSE: Final = re.compile(r"^(-{0,2}[A-Za-z][\w-]*)\s*=\s*")
+_SWITCH: Final = "enforce_eager"
+
+
+def changed(spec: DeploymentSpec, words: Sequence[str]) -> DeploymentSpec:
+    """Give the spec with flags added or replaced: --max-model-len=8192, or min_replicas=1.
+
+    >>> changed(DeploymentSpec(name="a", model="b"), ["--max-model-len 8k"]).max_model_len
+    8000
+
+    Raises:
+        InvalidArgument: A word is no flag that may be given, or its value cannot be.
+    """
+    return _put(spec, _checked(_pairs(words)))
+
+
+def _checked(pairs: Iterable[_Pair]) -> Iterator[_Pair]:
+    for flag, value in pairs:
+        given = () if value is None else (value,)
+        check_words(given if _field(flag) else (flag, *given))
+        yield flag, value
+
+
+def _put(spec: DeploymentSpec, pairs: Iterable[_Pair]) -> DeploymentSpec:
+    values: dict[str, Any] = {}
+    others: list[tuple[str, ...]] = []
+    for flag, value in pairs:
+        field = _field(flag)
+        if field is None:
+            others.append((flag,) if value is None else (flag, value))
+        else:
+            values[field] = _value(field, flag, value)
+    replaced = {flag for flag, *_ in others}
+    kept = [word for pair in _known(spec) if pair[0] not in replaced for word in _written(pair)]
+    added = [word for pair in others for word in _written(pair)]
+    update = {**spec.model_dump(), **values, "engine_args": (*kept, *added)}
+    return valid(DeploymentSpec, update)
+
+
+def plain(spec: DeploymentSpec) -> DeploymentSpec:
+    """Give the spec with its engine_args as fields wherever it has one: there they would win.
+
+    Raises:
+        InvalidArgument: A value in them cannot be.
+    """
+    return _put(spec.model_copy(update={"engine_args": ()}), _pairs(spec.engine_args))
+
+
+def rest(spec: DeploymentSpec) -> tuple[str, ...]:
+    """Give the other flags of a plain spec, one with its value each."""
+    return tuple(" ".join(pair) for pair in _known(spec))
+
+
+def _written(pair: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a flag as it was given; one that is added by default as it is added: no difference."""
+    return ("=".join(pair),) if " ".join(pair) in defaults() else pair
+
+
+def _known(spec: DeploymentSpec) -> Iterator[tuple[str, ...]]:
+    for flag, value in _pairs(spec.engine_args):
+        yield (flag,) if value is None else (flag, value)
+
+
+def _pairs(words: Sequence[str]) -> Iterator[_Pair]:
+    """Take a flag and its value apart, however they were written."""
+    waiting: str | None = None
+    for word in (part for said in words for part in _split(_tight(said)) if part != "="):
+        if word[:1] == "-" or _is_assignment(word) or (waiting is None and word in _SETTABLE):
+            if waiting is not None:
+                yield waiting, None
+            flag, sign, value = word.partition("=")
+            waiting = None if sign else flag
+            if sign:
+                yield flag, value
+        elif waiting is None:
+            raise InvalidArgument(
+                f"{word!r} is no flag.", fix="Give flags such as --max-model-len=8192."
+            )
+        else:
+            yield waiting, word
+            waiting = None
+    if waiting is not None:
+        yield waiting, None
+
+
+def _tight(said: str) -> str:
+    """Write `flag = value` without blanks; a value with blanks of its own stays."""
+    return _LOOSE.sub(r"\1=", said.strip(), count=1)
+
+
+def _split(said: str) -> Sequence[str]:
+    """Take words apart that came as one; a value with blanks of its own, such as JSON, stays.
+
+    >>> _split('--limit-mm-per-prompt {"image": 1}')
+    ('--limit-mm-per-prompt', '{"image": 1}')
+    """
+    name = said.partition(" ")[0]
+    if name in _SETTABLE:
+        return (name, *apart(f"--{said}")[1:])
+    return apart(said) if said else ()
+
+
+def _is_assignment(word: str) -> bool:
+    name, sign, _ = word.partition("=")
+    return bool(sign) and name in _SETTABLE
+
+
+def _field(flag: str) -> str | None:
+    name = _SHORT.get(flag) or flag.lstrip("-").replace("-", "_")
+    if name == f"no_{_SWITCH}":
+        return _SWITCH
+    return name if name in _SETTABLE else None
+
+
+def _value(field: str, flag: str, value: str | None) -> object:
+    if field == _SWITCH:
+        off = "no-" in flag or (value or "").lower() in {"false", "0"}
+        return not off
+    if value is None:
+        raise InvalidArgument(f"{flag} has no value.", fix=f"Give it as {flag}=VALUE.")
+    if field in _TOKENS:
+        return _tokens(flag, value)
+    return tuple(value.split(",")) if field == "zones" else value
+
+
+def _tokens(flag: str, value: str) -> int | None:
+    try:
+        return size_in_bytes(value)
+    except InvalidArgument as exc:
+        raise InvalidArgument(
+            f"{value} is no number of tokens for {flag}.",
+            fix="Give one such as 8192, 8k (8,000) or 8K (8,192).",
+        ) from exc

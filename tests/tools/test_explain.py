@@ -27,7 +27,6 @@ async def test_this_machine_is_explained(served: Agent) -> None:
     assert reply.data["boot"]["long_enough"] == "nothing ends it"
     assert "tokens" in reply.data["measured_capacity"]
     assert "your own" in rows["min_replicas"]["does"]
-    assert "billed" not in rows["min_replicas"]["trades"]
 
 
 async def test_a_chip_is_explained_until_it_is_deleted(bare_cloud: Cloud) -> None:

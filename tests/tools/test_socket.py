@@ -118,7 +118,7 @@ async def test_a_plan_says_what_it_does(agent: Agent) -> None:
     made = await agent.brief("deploy_vllm", model=MODEL, access="internal", **HERE)
     assert any("unix socket that only you reach" in said for said in made.structured["warnings"])
     rows = (await agent.call("explain_deployment", **HERE)).text
-    assert "It listens on a unix socket" in rows
+    assert "a unix socket that only its owner reaches" in rows
     assert "127.0.0.1 only" not in rows
     await agent.call("destroy_vllm", **HERE)
 
