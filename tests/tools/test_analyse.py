@@ -125,7 +125,7 @@ async def test_a_forged_id_or_mark_changes_no_row(opened: Open) -> None:
 )
 async def test_nonsense_of_a_model_leaves_the_facts(opened: Open, said: str) -> None:
     """It is said that no words came, and why."""
-    async with opened(Stranger(said, counts=False), TOO_SMALL) as agent:
+    async with opened(Stranger(said, obeys_limit=False), TOO_SMALL) as agent:
         reply = await agent.call("analyze_cloud_logging", minutes=43_200)
     assert_envelope(reply)
     assert reply.data["findings"][0]["code"] == "KV_CACHE_TOO_SMALL"
@@ -169,7 +169,7 @@ async def test_a_ready_model_reads_its_own_log(served: Agent) -> None:
     reply = await served.call("analyze_gpu_logs")
     words = reply.data["words"]
     assert "(one on local)" in words["model"]
-    assert (words["complete"], words["tokens_counted"]) == (True, True)
+    assert words["complete"]
     assert all(claim["lines"] for claim in words["claims"])
     assert any("kv_cache_gib" in line for line in reply.data["memory"])
 

@@ -1,16 +1,12 @@
 """Words that come after their call has ended: operations, and how each can end."""
 
-from pathlib import Path
-
 import anyio
 import pytest
 
-from core.settings import Settings
 from operations import analyse
 from operations.resolve import Found
-from tests.conversation import agent_of
 from tests.operations.analyst.stranger import CLAIM, Stranger
-from tests.tools.analysed import HOSTILE, KEY, OWN, TOO_SMALL, Open, opened
+from tests.tools.analysed import TOO_SMALL, Open, opened
 from tests.tools.world import assert_envelope
 
 __all__ = ["opened"]
@@ -42,42 +38,6 @@ async def test_a_slow_model_is_heard_later(opened: Open) -> None:
     assert rest.data["words"]["claims"][0]["text"] == CLAIM["text"]
 
 
-async def test_another_server_sees_it_and_says_when_its_server_has_ended(
-    opened: Open, state_dir: Path
-) -> None:
-    """While the first one lives it runs; afterwards the facts are still there."""
-    slow = Stranger(pace=None)
-    other = Settings(vllm_devops_state_dir=state_dir, engine="simulated", toolsets=("all",))
-    async with agent_of(other) as second:
-        async with opened(slow, TOO_SMALL) as agent:
-            first = await agent.call("analyze_cloud_logging", minutes=43_200, wait_s=0)
-            named = {"operation": first.data["operation"], "wait_s": 0}
-            with anyio.fail_after(10):
-                await slow.asked.wait()
-            running = await second.call("analyze_cloud_logging", **named)
-            assert running.data["state"] == "running"
-        ended = await second.call("analyze_cloud_logging", **named)
-    assert ended.data["state"] == "ended"
-    assert ended.data["findings"] == first.data["findings"]
-    assert "has ended" in ended.structured["summary"]
-    with anyio.fail_after(5):
-        await slow.left.wait()
-
-
-async def test_a_server_that_was_killed_is_known_by_its_lock(opened: Open, state_dir: Path) -> None:
-    """Its file says `running` and nobody holds it."""
-    async with opened(Stranger(), TOO_SMALL) as agent:
-        done = await agent.call("analyze_cloud_logging", minutes=43_200)
-        name = done.data["operation"]
-        file = state_dir / "real" / "analyses" / f"{name}.json"
-        text = file.read_text().replace('"state":"done"', '"state":"running"')
-    file.write_text(text)
-    settings = Settings(vllm_devops_state_dir=state_dir, engine="simulated", toolsets=("all",))
-    async with agent_of(settings) as other:
-        reply = await other.call("analyze_cloud_logging", operation=name)
-    assert reply.data["state"] == "ended"
-
-
 @pytest.mark.parametrize("name", ["analysis-00000000", "../../journal", "analysis-zz", "x" * 500])
 async def test_an_unknown_operation_is_not_found(opened: Open, name: str) -> None:
     """Nor is any other file of the machine."""
@@ -85,17 +45,6 @@ async def test_an_unknown_operation_is_not_found(opened: Open, name: str) -> Non
         reply = await agent.call("analyze_gpu_logs", operation=name)
     assert reply.code == "NOT_FOUND"
     assert_envelope(reply)
-
-
-async def test_a_file_elsewhere_is_no_operation(opened: Open, state_dir: Path) -> None:
-    """A name is an id and no path, even to what has the form of an analysis."""
-    async with opened(Stranger(), TOO_SMALL) as agent:
-        done = await agent.call("analyze_cloud_logging", minutes=43_200)
-        folder = state_dir / "real" / "analyses"
-        text = (folder / f"{done.data['operation']}.json").read_text()
-        (folder.parent / "elsewhere.json").write_text(text)
-        reply = await agent.call("analyze_cloud_logging", operation="../elsewhere")
-    assert reply.code == "NOT_FOUND"
 
 
 async def test_a_model_that_never_ends_is_left(
@@ -121,32 +70,6 @@ async def test_a_call_ends_in_time_whatever_it_was_told_to_wait(
         with anyio.fail_after(10):
             reply = await agent.call("analyze_cloud_logging", minutes=43_200, wait_s=40)
     assert reply.data["state"] == "running"
-
-
-async def test_what_is_kept_on_disk_holds_no_secret_and_is_bounded(
-    opened: Open, state_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The newest few, for their owner alone."""
-    monkeypatch.setattr(analyse, "_MOST_FILES", 3)
-    async with opened(Stranger(), *HOSTILE[:-1]) as agent:
-        for _ in range(5):
-            await agent.call("analyze_cloud_logging", minutes=43_200)
-    files = list((state_dir / "real" / "analyses").glob("*.json"))
-    assert len(files) == 3
-    for file in files:
-        assert file.stat().st_mode & 0o077 == 0
-        assert not any(secret in file.read_text() for secret in (KEY, OWN, "jane.doe"))
-
-
-async def test_a_server_that_only_looks_writes_no_file(opened: Open, state_dir: Path) -> None:
-    """The operation is kept in its memory."""
-    async with opened(Stranger(pace=None), TOO_SMALL, read_only=True) as agent:
-        first = await agent.call("analyze_cloud_logging", minutes=43_200, wait_s=0)
-        again = await agent.call(
-            "analyze_cloud_logging", operation=first.data["operation"], wait_s=0
-        )
-    assert again.data["state"] == "running"
-    assert not (state_dir / "real" / "analyses").exists()
 
 
 async def test_an_operation_is_not_given_as_another_deployments(opened: Open) -> None:

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from core.endpoint import Endpoint
 from core.records import Access
-from operations.analyst import Case, Row
+from operations.analyse import Question, Row
 from tests.webserver import listening
 
 Says = Callable[[dict[str, Any]], str]
@@ -28,10 +28,10 @@ def json_of(*claims: Mapping[str, Any], steps: Sequence[Mapping[str, Any]] = ())
 GOOD: Final = json_of(CLAIM)
 
 
-def case_of(*texts: str, **more: Any) -> Case:
+def case_of(*texts: str, **more: Any) -> Question:
     """A case with these lines."""
     rows = tuple(Row(id=f"L{number}", text=text) for number, text in enumerate(texts, 1))
-    return Case(task="Say what is wrong.", rows=rows, **more)
+    return Question(task="Say what is wrong.", rows=rows, **more)
 
 
 class Stranger:
@@ -42,12 +42,12 @@ class Stranger:
         says: Says | str = GOOD,
         *,
         context: int | None = 100_000,
-        counts: bool = True,
+        obeys_limit: bool = True,
         guides: bool = True,
         pace: float | None = 0,
     ) -> None:
         self.says: Says = (lambda _body: says) if isinstance(says, str) else says
-        self._context, self._counts, self._guides, self._pace = context, counts, guides, pace
+        self._context, self._obeys, self._guides, self._pace = context, obeys_limit, guides, pace
         self.bodies: list[dict[str, Any]] = []
         """Of the questions."""
         self.headers: list[Mapping[str, str]] = []
@@ -58,7 +58,6 @@ class Stranger:
         self.app: Final = Starlette(
             routes=[
                 Route("/v1/models", self._models),
-                Route("/tokenize", self._tokenize, methods=["POST"]),
                 Route("/v1/chat/completions", self._chat, methods=["POST"]),
             ]
         )
@@ -81,12 +80,6 @@ class Stranger:
         length = {"max_model_len": self._context} if self._context else {}
         return JSONResponse({"data": [{"id": "stranger", **length}]})
 
-    async def _tokenize(self, request: Request) -> Response:
-        if not self._counts:
-            return JSONResponse({"detail": "Not Found"}, 404)
-        body = await request.json()
-        return JSONResponse({"count": len(body["messages"][0]["content"])})
-
     async def _chat(self, request: Request) -> Response:
         body = await request.json()
         self.asked.set()
@@ -96,7 +89,7 @@ class Stranger:
         return StreamingResponse(self._events(body), media_type="text/event-stream")
 
     async def _events(self, body: dict[str, Any]) -> AsyncIterator[str]:
-        text = self.says(body)[: body["max_tokens"] if self._counts else None]
+        text = self.says(body)[: body["max_tokens"] if self._obeys else None]
         size = 4 if self._pace or self._pace is None else 65_536
         try:
             if self._pace is None:

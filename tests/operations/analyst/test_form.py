@@ -7,14 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operations.analyst import NARROW, WIDE, Form, Row
+from operations.analyse import (
+    MOST_CLAIMS,
+    MOST_STEPS,
+    SENTENCE_CHARACTERS,
+    Form,
+    Question,
+    Row,
+)
 from operations.case import Call
 from tests.operations.analyst.stranger import CLAIM, json_of
 
 ROWS: Final = (Row(id="L1", text="ERROR no memory"), Row(id="L2", text="INFO up"))
 DEPLOY: Final = Call(tool="deploy_vllm", arguments={"max_model_len": 4096})
 STEP: Final = {"tool": "deploy_vllm", "why": "A shorter context fits.", "lines": ["L1"]}
-FORM: Final = Form(ROWS, (DEPLOY,), frozenset({"deploy_vllm", "save_hf_token"}), WIDE)
+OTHERS: Final = frozenset({"deploy_vllm", "save_hf_token"})
+FORM: Final = Form(Question(task="", rows=ROWS, tools=(DEPLOY,), others=OTHERS))
 
 
 def test_a_claim_is_kept_with_the_text_of_its_lines() -> None:
@@ -103,19 +111,19 @@ def test_words_are_bounded_and_lead_nowhere() -> None:
     assert kept
     said = kept.claims[0].text
     assert said.startswith("See [address left out] now # Heading")
-    assert WIDE.characters - 2 <= len(said) <= WIDE.characters
+    assert SENTENCE_CHARACTERS - 2 <= len(said) <= SENTENCE_CHARACTERS
 
 
 def test_no_more_is_kept_than_was_asked_for() -> None:
     """A thousand claims are as many as the form has."""
     kept = FORM.read(json_of(*[CLAIM] * 1_000, steps=[STEP] * 50))
     assert kept
-    assert (len(kept.claims), len(kept.advice)) == (WIDE.claims, WIDE.steps)
+    assert (len(kept.claims), len(kept.advice)) == (MOST_CLAIMS, MOST_STEPS)
 
 
 def test_without_tools_no_step_is_asked_for() -> None:
     """And none is taken."""
-    form = Form(ROWS, (), frozenset(), NARROW)
+    form = Form(Question(task="", rows=ROWS))
     assert "steps" not in form.schema["properties"]
     kept = form.read(json_of(CLAIM, steps=[STEP]))
     assert kept

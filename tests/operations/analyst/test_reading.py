@@ -5,9 +5,7 @@ from typing import Any, Final
 import anyio
 import pytest
 
-from core.errors import EndpointError
-from operations import analyst
-from operations.analyst import MOST_PORTIONS, Case, Reading, Words
+from operations.analyse import MOST_CHARACTERS, Question, Reading, Words
 from operations.case import Call
 from tests.operations.analyst.stranger import CLAIM, Stranger, case_of, json_of
 
@@ -16,7 +14,7 @@ pytestmark = pytest.mark.anyio
 LINE: Final = "ERROR 11-21 01:50:17 [core.py:914] something is not as it should be "
 
 
-async def read(stranger: Stranger, case: Case) -> Words:
+async def read(stranger: Stranger, case: Question) -> Words:
     """Let it read a case to its end."""
     reading = Reading("stranger", case)
     async with stranger.endpoint() as endpoint:
@@ -40,12 +38,7 @@ async def test_what_fits_is_read_at_once() -> None:
     schema = body["response_format"]["json_schema"]["schema"]["properties"]
     assert schema["claims"]["items"]["properties"]["lines"]["items"]["enum"] == ["L1", "L2"]
     assert schema["steps"]["items"]["properties"]["tool"]["enum"] == ["get_metrics"]
-    assert (words.complete, words.calls, words.rows_read, words.tokens_counted) == (
-        True,
-        1,
-        2,
-        True,
-    )
+    assert (words.complete, words.rows_read) == (True, 2)
     assert [claim.text for claim in words.claims] == [CLAIM["text"]]
     assert "- It is ready." in stranger.prompts[0]
 
@@ -63,52 +56,25 @@ async def test_lines_are_fenced_by_a_mark_that_no_line_can_know() -> None:
     assert "destroy_vllm" not in before + after
 
 
-async def test_what_does_not_fit_is_read_in_portions_and_brought_together() -> None:
-    """Each question fits the context by the model's own count, and every row is in one."""
-    context = 4_000
-    stranger = Stranger(first_lines, context=context)
-    words = await read(stranger, case_of(*(f"{LINE}{number}" for number in range(40))))
-    *portions, last = stranger.bodies
-    assert 1 < len(portions) <= MOST_PORTIONS
-    for body, prompt in zip(stranger.bodies, stranger.prompts, strict=True):
-        assert len(prompt) + body["max_tokens"] <= context
-    shown = "\n".join(stranger.prompts[:-1])
-    assert all(f"\nL{number} {LINE}{number - 1}\n" in shown for number in range(1, 41))
-    assert "(said before of these) It begins with L1." in last["messages"][0]["content"]
-    assert (words.calls, words.rows_read) == (len(portions) + 1, 40)
-    assert [claim.text for claim in words.claims] == ["It begins with L1."]
-
-
-async def test_calls_are_bounded_and_what_is_not_read_is_said() -> None:
-    """Rows of least weight, which come last, are left out."""
+async def test_rows_of_least_weight_that_its_context_does_not_hold_are_left_out() -> None:
+    """What is sent is far below the context by an estimate that is high, and it is said."""
     stranger = Stranger(first_lines, context=4_000)
     words = await read(stranger, case_of(*(f"{LINE}{number}" for number in range(200))))
-    assert words.calls == MOST_PORTIONS + 1
-    assert words.rows_read < words.rows_given == 200
+    (prompt,), (body,) = stranger.prompts, stranger.bodies
+    assert len(prompt) / 1.5 + body["max_tokens"] <= 4_000
+    assert f"\nL1 {LINE}0\n" in prompt
+    assert 0 < words.rows_read < words.rows_given == 200
     assert f"the {200 - words.rows_read} rows of least weight" in " ".join(words.notes)
 
 
-async def test_a_row_beyond_the_context_is_said_to_be() -> None:
-    """The others are read."""
-    words = await read(Stranger(context=4_000), case_of(LINE, "x" * 4_000))
-    assert words.rows_read == 1
-    assert "1 rows are longer than its context of 4000 tokens holds." in words.notes
-
-
 async def test_a_context_too_small_for_the_question_is_asked_nothing() -> None:
-    """It is said, not tried."""
+    """It is said, not tried; one that is not told is taken for a small one."""
     stranger = Stranger(context=300)
     words = await read(stranger, case_of(LINE))
     assert (stranger.bodies, words.complete, words.claims) == ([], False, ())
-
-
-async def test_without_a_tokenizer_the_length_is_estimated_and_that_is_said() -> None:
-    """The estimate is high: what is sent is far below the context."""
-    stranger = Stranger(first_lines, context=None, counts=False)
-    words = await read(stranger, case_of(*(f"{LINE}{number}" for number in range(200))))
-    assert words.tokens_counted is False
-    assert words.calls > 1
-    assert all(len(prompt) / 1.5 + 1_024 < 8_192 for prompt in stranger.prompts)
+    unknown = Stranger(context=None)
+    await read(unknown, case_of(*[LINE] * 200))
+    assert len(unknown.prompts[0]) / 1.5 + 1_024 < 8_192
 
 
 async def test_an_endpoint_that_knows_no_schemas_is_asked_in_words() -> None:
@@ -141,27 +107,10 @@ async def test_ten_megabytes_are_not_heard_to_their_end() -> None:
     """Hearing ends at a bound; what was whole before it is kept."""
     endless = json_of(CLAIM)[:-2] + '], "steps": [' + '"x", ' * 2_000_000
     reading = Reading("stranger", case_of(LINE))
-    async with Stranger(endless, counts=False).endpoint() as endpoint:
+    async with Stranger(endless, obeys_limit=False).endpoint() as endpoint:
         await reading.run(endpoint, None)
     assert "broke off at its limit" in " ".join(reading.words().notes)
-    assert reading.characters < 4 * analyst.MOST_CHARACTERS < len(endless) / 50
-
-
-async def test_an_endpoint_that_dies_leaves_what_it_had_said() -> None:
-    """The second portion fails; the first one's words stay."""
-    stranger = Stranger(first_lines, context=4_000)
-    reading = Reading("stranger", case_of(*(f"{LINE}{number}" for number in range(40))))
-
-    def once(body: dict[str, Any]) -> str:
-        if len(stranger.bodies) > 1:
-            raise ConnectionAbortedError
-        return first_lines(body)
-
-    stranger.says = once
-    async with stranger.endpoint() as endpoint:
-        with pytest.raises(EndpointError):
-            await reading.run(endpoint, None)
-    assert (len(reading.words().claims), reading.words().complete) == (1, False)
+    assert reading.characters < 4 * MOST_CHARACTERS < len(endless) / 50
 
 
 async def test_leaving_a_slow_model_ends_its_work() -> None:
