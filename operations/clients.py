@@ -1,6 +1,6 @@
 """MCP clients: where each keeps its configuration, and how ours gets into it."""
 
-import difflib
+import json
 import os
 import re
 import shlex
@@ -13,16 +13,13 @@ from functools import cache
 from ipaddress import ip_address
 from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NoReturn
 from urllib.parse import urlsplit
 
 import platformdirs
 
 from core.errors import Busy, HostError, InvalidArgument
 from core.records import Record
-from core.redaction import MASK, redact
-from operations import config_files
 
 SERVER_KEY: Final = "gpu-devops-agent"
 """What this server is called in every client's configuration."""
@@ -261,48 +258,6 @@ def _checked(url: str) -> None:
 
 
 SCRIPT: Final = "server.py"
-_PATH: Final = re.compile(r"(?:[\w.+~/-]|\$\{[\w:]+\})+")
-"""A path of which nothing is more than a name: no space, sign or address."""
-_PROGRAM: Final = re.compile(r"[A-Za-z][\w.+-]{0,30}")
-_LAUNCHER: Final = re.compile(r"(?:ba|z)?sh|env|nice|node|npx|docker|pipx|uvx?|python[\d.]*")
-"""Words of a command that are no secret, wherever they stand."""
-_HOST: Final = re.compile(r"[\w.:-]+")
-
-
-def names_server(value: Any) -> bool:
-    """Whether this is the path of a server.py and nothing beside it."""
-    if not isinstance(value, str) or Path(value).name != SCRIPT:
-        return False
-    there = Path(value).is_absolute() and os.path.lexists(value)
-    return there or (bool(_PATH.fullmatch(value)) and redact(value) == value)
-
-
-def program(command: str) -> str | None:
-    """Name the program that a command starts; None where that could be something else."""
-    name = re.split(r"[/\\]", command)[-1]
-    plain = _PATH.fullmatch(command.replace("\\", "/")) and _PROGRAM.fullmatch(name)
-    return name if plain and redact(command) == command else None
-
-
-def words(command: str) -> str:
-    """Show a command's program, and of several words those that start another program."""
-    if alone := program(command):
-        return alone
-    shown = [one if _LAUNCHER.fullmatch(one) else MASK for one in command.split()]
-    return " ".join(shown) or MASK
-
-
-def host(url: Any) -> str:
-    """Name whom an address calls; a password that is not escaped can look like a host."""
-    try:
-        parts = urlsplit(url)
-        name = parts.hostname or ""
-    except (ValueError, TypeError, AttributeError):
-        return "nobody"
-    sure = parts.scheme in {"http", "https"} and "@" not in url.replace(parts.netloc, "", 1)
-    return name if sure and _HOST.fullmatch(name) and redact(name) == name else "nobody"
-
-
 _BOM: Final = "\ufeff"
 """Editors of Windows begin a file with it."""
 
@@ -320,61 +275,98 @@ def entry_in(client: Client, text: str) -> Mapping[str, Any] | None:
 
 
 def changed(client: Client, text: str, ours: Entry) -> str:
-    """Give the text with our entry, and all else as it was.
+    """Give the text with our entry; all else means what it did.
 
     It is read again before it is given: what means anything else than it should is refused.
 
     Raises:
         ValueError: The text cannot be read, or cannot be changed so.
     """
-    if text.startswith(_BOM):
-        return _BOM + changed(client, text.removeprefix(_BOM), ours)
-    before = _read(client, text)
-    old = entry_in(client, text)
+    plain = text.removeprefix(_BOM)
+    before, old = _read(client, plain), entry_in(client, plain)
     entry = merged(old or {}, ours)
     if old == entry:
         return text
-    fields = {name: value for name, value in entry.items() if (old or {}).get(name) != value}
-    gone = tuple(name for name in old or {} if name not in entry)
-    new = _edited(client, text, fields, gone, new=old is None)
-    servers = {**_servers(client, before), SERVER_KEY: entry}
-    if _read(client, new) != {**before, client.under: servers}:
+    wanted = {**before, client.under: {**_servers(client, before), SERVER_KEY: entry}}
+    new = _toml(plain, client.under, entry) if client.form == "toml" else _json(plain, wanted)
+    if _read(client, new) != wanted:
         raise ValueError("it is written in a way that cannot be added to safely")
-    return new
+    if text.count("\n") == text.count("\r\n") > 0:
+        new = new.replace("\r\n", "\n").replace("\n", "\r\n")
+    return _BOM + new if text.startswith(_BOM) else new
 
 
 def rendered(client: Client, entry: Entry) -> str:
     """Write a configuration that holds nothing but our entry."""
-    return _edited(client, "", entry, (), new=True).strip()
-
-
-def _edited(client: Client, text: str, fields: Entry, gone: tuple[str, ...], *, new: bool) -> str:
-    path = (client.under, SERVER_KEY)
     if client.form == "toml":
-        return config_files.put_toml(text, path, fields, gone)
-    if new:
-        return config_files.put_jsonc(text, path, fields)
-    for name in gone:
-        text = config_files.drop(text, (*path, name))
-    for name, value in fields.items():
-        text = config_files.put_jsonc(text, (*path, name), value)
-    return text
+        return _toml("", client.under, entry).strip()
+    return _json("", {client.under: {SERVER_KEY: entry}}).strip()
+
+
+def _json(text: str, wanted: Mapping[str, Any]) -> str:
+    """Write it with the indentation that the text has."""
+    indent = re.search(r"\n([ \t]+)\S", text)
+    ends = "" if text.strip() and not text.endswith("\n") else "\n"
+    return json.dumps(wanted, indent=indent[1] if indent else 2, ensure_ascii=False) + ends
+
+
+def _toml(text: str, under: str, entry: Entry) -> str:
+    """Put our table into it, and leave its comments and all other tables as they are."""
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    try:
+        document: Any = tomlkit.parse(text)
+        if under not in document:
+            document[under] = tomlkit.table(is_super_table=True)
+        new = SERVER_KEY not in document[under]
+        if new:
+            document[under][SERVER_KEY] = tomlkit.table()
+        table = document[under][SERVER_KEY]
+        for name in [one for one in table if one not in entry]:
+            del table[name]
+        for name, value in entry.items():
+            if table.get(name) != value:
+                table[name] = value
+        if new:
+            table.add(tomlkit.nl())  # apart from the table that follows, if one does
+        written = tomlkit.dumps(document)
+    except (TOMLKitError, TypeError, AttributeError) as exc:
+        raise ValueError("its tables are written in a way that cannot be added to") from exc
+    before, header, rest = written.partition(f"\n[{under}.{SERVER_KEY}]")
+    apart = "\n" if new and header and before.strip() and not before.endswith("\n") else ""
+    written = f"{before}{apart}{header}{rest}"
+    return written.removesuffix("\n") if new and written.endswith("\n\n") else written
 
 
 def _read(client: Client, text: str) -> Mapping[str, Any]:
     try:
-        found = (
-            SimpleNamespace(read=config_files.read_toml, put=config_files.put_toml)
-            if client.form == "toml"
-            else SimpleNamespace(
-                read=config_files.read_jsonc, put=config_files.put_jsonc, drop=config_files.drop
-            )
-        ).read(text.removeprefix(_BOM))
+        if client.form == "toml":
+            return tomllib.loads(text.removeprefix(_BOM))
+        found = json.loads(
+            text.removeprefix(_BOM).strip() or "{}",
+            object_pairs_hook=_once,
+            parse_constant=_no_constant,
+        )
     except RecursionError as exc:
         raise ValueError("it is nested too deeply") from exc
+    except json.JSONDecodeError as exc:
+        said = f"line {exc.lineno} is not plain JSON (comments cannot be kept)"
+        raise ValueError(said) from exc
     if isinstance(found, dict):
         return found
     raise ValueError("it is no table of settings")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse what is there twice: which of the two a client believes nobody knows."""
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("something is there twice")
+    return dict(pairs)
+
+
+def _no_constant(_word: str) -> NoReturn:
+    raise ValueError("it is not as JSON wants it")
 
 
 def _servers(client: Client, tables: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -389,7 +381,7 @@ _LEAST_SECONDS: Final = {"call": 60, "start": 20}
 
 
 class Seen(Record):
-    """One client's configuration."""
+    """One client's configuration; nothing of what stands in it is quoted."""
 
     client: Client
     state: Literal["absent", "without", "well", "off", "wrong", "unreadable"]
@@ -414,65 +406,41 @@ def look_at(client: Client, file: Path, root: Path) -> Seen:
         return Seen(client=client, state="absent", detail=f"{file} is not there.")
     if entry is None:
         return Seen(client=client, state="without", detail=f"{file} does not name {SERVER_KEY}.")
-    wrong = (*_of_start(client, entry, root), *_of_times(client, entry))
-    if wrong:
+    if wrong := [*_of_start(entry, root), *_of_times(client, entry)]:
         return Seen(client=client, state="wrong", detail=f"{file}: {'; '.join(wrong)}.")
     if entry.get("disabled") is True or entry.get("enabled") is False:
         said = f"{file} names {SERVER_KEY}, and has it switched off."
         return Seen(client=client, state="off", detail=said)
-    does = "starts this checkout" if "command" in entry else f"calls {_host(entry)}"
+    does = "starts this checkout" if "command" in entry else "calls an address"
     return Seen(client=client, state="well", detail=f"{file} {does}.")
 
 
-def _of_start(client: Client, entry: Mapping[str, Any], root: Path) -> Sequence[str]:
+def _of_start(entry: Mapping[str, Any], root: Path) -> Iterator[str]:
     if ADDRESSES & entry.keys() and "command" not in entry:
-        return ()
+        return
     command, arguments = entry.get("command"), entry.get("args", [])
     if not isinstance(command, str) or not isinstance(arguments, list):
-        return ("it says neither a command nor an address",)
-    script = next((one for one in arguments if names_server(one)), None)
-    if script is None:
-        return ("it starts something else",)
-    if not Path(script).is_absolute():
-        return (f"'{SCRIPT}' is found only where the client starts in this checkout",)
-    if Path(script).resolve() != (root / SCRIPT).resolve():
-        return (f"it starts another checkout: {script}",)
-    return () if shutil.which(command) else (_missing(command, by_command(client, root)),)
+        yield "it says neither a command nor an address"
+        return
+    words = (one for one in arguments if isinstance(one, str))
+    script = next((Path(one) for one in words if Path(one).name == SCRIPT), None)
+    if script is None or not script.is_absolute():
+        yield f"it starts no {SCRIPT} by its full path"
+    elif script.resolve() != (root / SCRIPT).resolve():
+        yield "it starts another checkout"
+    elif not shutil.which(command):
+        yield "its program is not there; run `make install`"
 
 
-def _missing(command: str, ours: Mapping[str, Any]) -> str:
-    """Name it whole where it is ours; else by the program alone, where one can be told."""
-    name = program(command)
-    named = f"its program '{name}'" if name else "its program"
-    return f"{command if command == ours['command'] else named} is not there; run `make install`"
-
-
-def _host(entry: Mapping[str, Any]) -> str:
-    """Name whom it calls; the rest of an address may hold a secret."""
-    return host(next(entry[name] for name in entry if name in ADDRESSES))
-
-
-def _of_times(client: Client, entry: Mapping[str, Any]) -> Sequence[str]:
-    fields = ((client.call, "call"), (client.start, "start"))
-    return [
-        f"{one.field} gives a {what} less than {_LEAST_SECONDS[what]} s"
-        for one, what in fields
-        if one and not _enough(entry.get(one.field), _LEAST_SECONDS[what] * one.per_second, client)
-    ]
-
-
-def _enough(value: Any, least: int, client: Client) -> bool:
-    if value is None:  # of those who have such a field, Codex alone is impatient by itself
-        return client.form == "json"
-    return isinstance(value, int | float) and value >= least
-
-
-_NEW_FOLDER: Final = 0o700
-"""Such files hold other servers' secrets."""
-_KINDS: Final = frozenset(("stdio", "http", "sse", "streamable-http", "streamableHttp"))
-"""Types of an entry that clients know."""
-_OURS_ONLY: Final = ADDRESSES | {"env", "headers", "http_headers"}
-"""Fields of which nothing is shown that is not ours."""
+def _of_times(client: Client, entry: Mapping[str, Any]) -> Iterator[str]:
+    for one, what in ((client.call, "call"), (client.start, "start")):
+        if one is None:
+            continue
+        value, least = entry.get(one.field), _LEAST_SECONDS[what]
+        # Of those who have such a field, Codex alone is impatient by itself.
+        enough = isinstance(value, int | float) and value >= least * one.per_second
+        if not enough and (value is not None or client.form == "toml"):
+            yield f"{one.field} gives a {what} less than {least} s"
 
 
 class Change(Record):
@@ -511,12 +479,13 @@ def change(client: Client, file: Path, entry: Entry) -> Change:
 
 
 def difference(wanted: Change) -> str:
-    """Show how our entry changes; nothing of anybody else's, and no value that may be secret."""
-    old, new = _lines(wanted, wanted.old or ""), _lines(wanted, wanted.new)
-    name = str(wanted.file)
-    before = name if wanted.old is not None else os.devnull
-    lines = difflib.unified_diff(old, new, before, name, lineterm="")
-    return "\n".join(line for line in lines if not line.startswith("@@"))  # numbers of no file
+    """Show what is set, which is ours, and by name alone what goes: that may hold a secret."""
+    client, ours = wanted.client, wanted.entry
+    old, new = (entry_in(client, text or "") or {} for text in (wanted.old, wanted.new))
+    sets = {name: value for name, value in ours.items() if old.get(name) != new.get(name)}
+    gone = [f"-{name}" for name, value in old.items() if new.get(name) != value]
+    lines = [f"+{line}" for line in rendered(client, sets).splitlines()] if sets else []
+    return "\n".join((str(wanted.file), *gone, *lines))
 
 
 def write(wanted: Change) -> Path | None:
@@ -532,7 +501,7 @@ def write(wanted: Change) -> Path | None:
         if text_of(file) != wanted.old:
             said = f"{file} was changed by somebody else meanwhile; nothing was written."
             raise Busy(said, fix=again)
-        file.parent.mkdir(parents=True, exist_ok=True, mode=_NEW_FOLDER)
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # such files hold secrets
         copy = _copied(file, wanted.old) if wanted.old is not None else None
         _replaced(file, wanted.new, like=file)
         seen = entry_in(client, text_of(file) or "")
@@ -573,42 +542,6 @@ def _refuse_read_only(file: Path) -> None:
     """Leave alone what its owner or another program protects, though it could be replaced."""
     if not file.stat().st_mode & stat.S_IWUSR or not os.access(file, os.W_OK):
         raise OSError("it is read-only")
-
-
-def _lines(wanted: Change, text: str) -> Sequence[str]:
-    entry = entry_in(wanted.client, text)
-    if entry is None:
-        return ()
-    shown = {name: _shown(name, one, wanted.entry.get(name)) for name, one in entry.items()}
-    return rendered(wanted.client, shown).splitlines()
-
-
-def _shown(name: str, value: Any, ours: Any) -> Any:
-    """Hide what one field says, unless it is ours, the path of a file, or no secret by its kind."""
-    if isinstance(value, dict) or name in _OURS_ONLY:
-        return _ours(value, ours)
-    if isinstance(value, list):
-        return value if value == ours else [one if _is_path(one) else MASK for one in value]
-    if isinstance(value, bool) or value == ours or _is_path(value):
-        return value
-    if isinstance(value, str) and name == "command":
-        return words(value)
-    number = isinstance(value, int | float) and isinstance(ours, int)  # a time-out
-    return value if number or (name == "type" and value in _KINDS) else MASK
-
-
-def _ours(value: Any, ours: Any) -> Any:
-    if isinstance(value, dict):
-        known = ours if isinstance(ours, dict) else {}
-        return {name: _ours(one, known.get(name)) for name, one in value.items()}
-    return value if value == ours else MASK
-
-
-def _is_path(value: Any) -> bool:
-    """Whether it names a file, and not only begins as one: so do secrets in base64."""
-    if not isinstance(value, str) or not Path(value).is_absolute():
-        return False
-    return names_server(value) or os.path.lexists(value)
 
 
 def _copied(file: Path, text: str) -> Path:

@@ -7,14 +7,12 @@ import stat
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
-from urllib.parse import urlsplit
 
 import anyio
 import httpx2
@@ -24,10 +22,10 @@ from backends.aca.site import Clients
 from backends.base import World
 from backends.google.clients import GoogleClients
 from backends.local.devices import read_devices
-from backends.local.process import Engine, claim, find_vllm
+from backends.local.process import Engine, find_vllm
 from core.endpoint import trusted
 from core.environment import ROOT, inherited_environment
-from core.errors import CloudUnavailable, HostError, NotAuthenticated, OpsError, PortInUse
+from core.errors import CloudUnavailable, HostError, NotAuthenticated, OpsError
 from core.journal import Journal
 from core.records import Record, Target
 from core.redaction import redact
@@ -52,6 +50,10 @@ class Finding(Record):
     detail: str
     fix: str = ""
     """What to do now, in one line."""
+
+
+def _row(area: str, about: str, verdict: Verdict, detail: str, fix: str = "") -> Finding:
+    return Finding(area=area, about=about, verdict=verdict, detail=detail, fix=fix)
 
 
 class Report(Record):
@@ -130,49 +132,39 @@ def _found(look: Look) -> tuple[Finding, ...]:
         return tuple(look.find())
     except OpsError as exc:
         said = plain(f"{exc.summary} {exc.cause}")
-        return (
-            Finding(
-                area=look.area, about=look.about, verdict="failed", detail=said, fix=plain(exc.fix)
-            ),
-        )
+        return (_row(look.area, look.about, "failed", said, plain(exc.fix)),)
 
 
 def _silent(look: Look, *, hung: bool) -> Finding:
-    why = f"No answer within {look.seconds:g} s." if hung else "The look broke; see above."
-    return Finding(
-        area=look.area,
-        about=look.about,
-        verdict=look.hung if hung else "failed",
-        detail=why,
-        fix="Look at network and proxies, then run it again." if hung else "Report it.",
-    )
+    if hung:
+        why = f"No answer within {look.seconds:g} s."
+        fix = "Look at network and proxies, then run it again."
+        return _row(look.area, look.about, look.hung, why, fix)
+    return _row(look.area, look.about, "failed", "The look broke; see above.", "Report it.")
 
 
 _GIB: Final = 1024**3
 _LITTLE_GIB: Final = 1.0
 _GET_ENGINE: Final = "Run `make vllm` for one on this CPU, or set VLLM_EXECUTABLE to yours."
 _INSTALL: Final = "Run `make install`."
-_ROOM: Final = "Make room there, or set {variable} to a folder with more."
 
 
 def python() -> Iterator[Finding]:
     """Say which Python runs, and whether every package is there in a version that will do."""
-    inside = sys.prefix != sys.base_prefix
     where = f"Python {platform.python_version()}, {sys.executable}"
-    yield Finding(
-        area="install",
-        about="Python",
-        verdict="ok" if inside else "warning",
-        detail=where if inside else f"{where}: not an environment of its own.",
-        fix="" if inside else f"{_INSTALL} It makes .venv, and server.py goes on in it.",
-    )
-    wrong = tuple(_unmet(ROOT / "requirements.txt"))
-    yield Finding(
-        area="install",
-        about="packages",
-        verdict="failed" if wrong else "ok",
-        detail="; ".join(wrong) if wrong else "All that requirements.txt names, as it wants them.",
-        fix=_INSTALL if wrong else "",
+    if sys.prefix != sys.base_prefix:
+        yield _row("install", "Python", "ok", where)
+    else:
+        fix = f"{_INSTALL} It makes .venv, and server.py goes on in it."
+        yield _row("install", "Python", "warning", f"{where}: not an environment of its own.", fix)
+    wrong = "; ".join(_unmet(ROOT / "requirements.txt"))
+    all_there = "All that requirements.txt names, as it wants them."
+    yield _row(
+        "install",
+        "packages",
+        "failed" if wrong else "ok",
+        wrong or all_there,
+        _INSTALL if wrong else "",
     )
 
 
@@ -214,7 +206,7 @@ def settings_of(env_file: Path) -> Iterator[Finding]:
 
 
 def _settings(verdict: Verdict, detail: str, fix: str = "") -> Finding:
-    return Finding(area="install", about="settings", verdict=verdict, detail=detail, fix=fix)
+    return _row("install", "settings", verdict, detail, fix)
 
 
 def disk(settings: Settings) -> Iterator[Finding]:
@@ -232,39 +224,24 @@ def journal(settings: Settings) -> Iterator[Finding]:
         HostError: It is damaged, or out of reach.
     """
     kept = Journal(Stage(settings).folder / "journal.db", read_only=True)
-    yield Finding(area="disk", about="journal", verdict="ok", detail=_last_of(kept))
-
-
-def _last_of(kept: Journal) -> str:
-    if not kept.exists:
-        return "Nothing has been written down yet."
-    last = kept.operations(1)
-    if not last:
-        return "It can be read; nothing has been changed yet."
-    return f"It can be read; last: {last[0].tool}, {last[0].at:%F %H:%M} UTC."
+    last = kept.operations(1) if kept.exists else ()
+    said = "Nothing has been written down yet."
+    if last:
+        said = f"It can be read; last: {last[0].tool}, {last[0].at:%F %H:%M} UTC."
+    yield _row("disk", "journal", "ok", said)
 
 
 def _room(about: str, folder: Path, variable: str) -> Finding:
     there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        fix = f"Set {variable} to a folder of yours."
+        return _row("disk", about, "failed", f"{there} cannot be written to.", fix)
     free = shutil.disk_usage(there).free / _GIB
     detail = f"{folder}: {free:.1f} GiB free."
-    fix = _ROOM.format(variable=variable)
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        return Finding(
-            area="disk",
-            about=about,
-            verdict="failed",
-            detail=f"{there} cannot be written to.",
-            fix=f"Set {variable} to a folder of yours.",
-        )
-    short = free < _LITTLE_GIB
-    return Finding(
-        area="disk",
-        about=about,
-        verdict="warning" if short else "ok",
-        detail=detail,
-        fix=fix if short else "",
-    )
+    if free < _LITTLE_GIB:
+        fix = f"Make room there, or set {variable} to a folder with more."
+        return _row("disk", about, "warning", detail, fix)
+    return _row("disk", about, "ok", detail)
 
 
 def engine(settings: Settings) -> Iterator[Finding]:
@@ -284,28 +261,15 @@ def engine(settings: Settings) -> Iterator[Finding]:
 
 
 def _engine(verdict: Verdict, detail: str, fix: str = "") -> Finding:
-    return Finding(area="engine", about="vLLM", verdict=verdict, detail=detail, fix=fix)
+    return _row("engine", "vLLM", verdict, detail, fix)
 
 
 def _accelerator(settings: Settings, found: Engine) -> Finding:
     here = read_devices(settings.accelerator_type, cpu_only=found.cpu_only)
-    return Finding(
-        area="engine",
-        about="accelerator",
-        verdict="ok" if here else "warning",
-        detail=f"{here.number} x {here.accelerator.title}" if here else "None is known here.",
-        fix="" if here else "Set ACCELERATOR_TYPE if there is one, or install its driver.",
-    )
-
-
-def check_port(number: int) -> Iterator[Finding]:
-    """Say whether MCP over HTTP could be spoken on its usual port."""
-    try:
-        claim(number)
-        said = "Free for `make http`."
-    except PortInUse:
-        said = "In use: by `make http`, or by another program (then give --port)."
-    yield Finding(area="network", about=f"port {number}", verdict="ok", detail=said)
+    if here:
+        return _row("engine", "accelerator", "ok", f"{here.number} x {here.accelerator.title}")
+    fix = "Set ACCELERATOR_TYPE if there is one, or install its driver."
+    return _row("engine", "accelerator", "warning", "None is known here.", fix)
 
 
 LOGIN: Final[Mapping[str, str]] = {
@@ -336,7 +300,6 @@ def reach_looks(settings: Settings) -> Iterator[Look]:
             yield Look(area, host, partial(_reached, area, host), _LOOK_SECONDS, _without(area))
     if settings.hf_token:
         yield Look("hub", "HF_TOKEN", partial(_token, settings), _LOOK_SECONDS)
-    yield Look("network", "proxies", _proxies, _LOOK_SECONDS)
 
 
 def needed(settings: Settings) -> tuple[str, ...]:
@@ -358,16 +321,11 @@ def _reached(area: str, host: str) -> Iterator[Finding]:
     try:
         answer = _client().head(f"https://{host}/")
     except httpx2.HTTPError as exc:
-        yield Finding(
-            area=area,
-            about=host,
-            verdict=_without(area),
-            detail=f"It cannot be reached: {type(exc).__name__}.",
-            fix=_how(exc),
-        )
+        said = f"It cannot be reached: {type(exc).__name__}."
+        yield _row(area, host, _without(area), said, _how(exc))
         return
     seconds = time.time() - began
-    yield Finding(area=area, about=host, verdict="ok", detail=f"It answers in {seconds:.1f} s.")
+    yield _row(area, host, "ok", f"It answers in {seconds:.1f} s.")
     yield from clock(host, answer.headers.get("date"), (began + time.time()) / 2)
 
 
@@ -380,13 +338,9 @@ def clock(host: str, date: str | None, now: float) -> Iterator[Finding]:
     little, much = _SKEW_SECONDS
     if abs(skew) < little:
         return
-    yield Finding(
-        area="network",
-        about="clock",
-        verdict="failed" if abs(skew) > much else "warning",
-        detail=f"This machine's clock is {skew:+.0f} s from that of {host}.",
-        fix="Set it by NTP (timedatectl set-ntp true): logins are refused when it is far off.",
-    )
+    said = f"This machine's clock is {skew:+.0f} s from that of {host}."
+    fix = "Set it by NTP (timedatectl set-ntp true): logins are refused when it is far off."
+    yield _row("network", "clock", "failed" if abs(skew) > much else "warning", said, fix)
 
 
 def _token(settings: Settings) -> Iterator[Finding]:
@@ -397,36 +351,16 @@ def _token(settings: Settings) -> Iterator[Finding]:
         status = _client().get(_WHOAMI, headers=headers).status_code
     except httpx2.HTTPError as exc:
         said = f"The Hub could not be asked: {type(exc).__name__}."
-        yield Finding(area="hub", about="HF_TOKEN", verdict="warning", detail=said)
+        yield _row("hub", "HF_TOKEN", "warning", said)
         return
-    good = status != httpx2.codes.UNAUTHORIZED
-    yield Finding(
-        area="hub",
-        about="HF_TOKEN",
-        verdict="ok" if good else "failed",
-        detail="The Hub knows it." if good else "The Hub does not know it, or no longer.",
-        fix=""
-        if good
-        else "Make a new one (huggingface.co/settings/tokens), or unset it: with a"
-        " bad one even public models are refused.",
+    if status != httpx2.codes.UNAUTHORIZED:
+        yield _row("hub", "HF_TOKEN", "ok", "The Hub knows it.")
+        return
+    fix = (
+        "Make a new one (huggingface.co/settings/tokens), or unset it: with a bad one even public"
+        " models are refused."
     )
-
-
-def _proxies() -> Iterator[Finding]:
-    used = urllib.request.getproxies()
-    said = ", ".join(
-        f"{kind} through {_named(url)}" for kind, url in sorted(used.items()) if kind != "no"
-    )
-    yield Finding(
-        area="network", about="proxies", verdict="ok", detail=f"{said}." if said else "None is set."
-    )
-
-
-def _named(url: str) -> str:
-    try:
-        return urlsplit(url).hostname or url.rpartition("@")[2]
-    except ValueError:
-        return "what is no address"
+    yield _row("hub", "HF_TOKEN", "failed", "The Hub does not know it, or no longer.", fix)
 
 
 def _client() -> httpx2.Client:
@@ -470,8 +404,7 @@ def cloud_looks(settings: Settings, unreachable: Sequence[str]) -> Iterator[Look
 def _asked(area: str, find: Any, settings: Settings, unreachable: Sequence[str]) -> Any:
     name, setting = _TITLES[area], _SETTING[area]
 
-    def row(verdict: Any, detail: str, fix: str = "") -> Finding:
-        return Finding(area=area, about=f"{name} login", verdict=verdict, detail=detail, fix=fix)
+    row = partial(_row, area, f"{name} login")
 
     def look() -> Iterator[Finding]:
         if settings.rehearsal:
@@ -531,44 +464,33 @@ def configured() -> Iterator[Finding]:
     """Say of each client whose configuration is there whether it starts this checkout."""
     seen = [one for one in clients_look(ROOT, inherited_environment()) if one.state != "absent"]
     for one in seen:
-        name = one.client.name
-        verdict, fix = {
+        name, write = one.client.name, f"Run `make mcp-config CLIENT={one.client.name} WRITE=1`."
+        told: Mapping[str, tuple[Verdict, str]] = {
             "well": ("ok", ""),
             "off": ("missing", f"Switch it on there, or in {one.client.title}, if you want it."),
-            "without": ("missing", f"Run `make mcp-config CLIENT={name} WRITE=1`."),
-            "wrong": ("warning", f"Run `make mcp-config CLIENT={name} WRITE=1`."),
+            "without": ("missing", write),
+            "wrong": ("warning", write),
             "unreadable": ("warning", f"Mend it, or see `make mcp-config CLIENT={name}`."),
-        }[one.state]
-        yield Finding.model_validate(
-            {
-                "area": "clients",
-                "about": one.client.title,
-                "verdict": verdict,
-                "detail": one.detail,
-                "fix": fix,
-            }
-        )
+        }
+        verdict, fix = told[one.state]
+        yield _row("clients", one.client.title, verdict, one.detail, fix)
     if not seen:
         first, *others = (client.name for client in clients())
-        yield Finding(
-            area="clients",
-            about="MCP clients",
-            verdict="missing",
-            detail="None that is known is configured here.",
-            fix=f"Run `make mcp-config CLIENT={first} WRITE=1`; or one of: {', '.join(others)}.",
-        )
+        fix = f"Run `make mcp-config CLIENT={first} WRITE=1`; or one of: {', '.join(others)}."
+        said = "None that is known is configured here."
+        yield _row("clients", "MCP clients", "missing", said, fix)
 
 
 _NEAR_SECONDS: Final = 8.0
 
 
-def examined(port: int) -> Report:
-    """Look at everything, in at most 25 s; `port` is that of MCP over HTTP."""
+def examined() -> Report:
+    """Look at everything, in at most 25 s."""
     try:
         settings: Settings | None = Settings()
     except ValidationError:  # told among the findings
         settings = None
-    first = all_of([*_near(port), *(_of(settings) if settings else ())])
+    first = all_of([*_near(), *(_of(settings) if settings else ())])
     if settings is None:
         return first
     unreachable = [one.about for one in first.findings if one.verdict != "ok"]
@@ -577,11 +499,10 @@ def examined(port: int) -> Report:
     return Report(findings=_once(findings), finished=first.finished and second.finished)
 
 
-def _near(port: int) -> Iterator[Look]:
+def _near() -> Iterator[Look]:
     env_file = ROOT / ".env"
     yield Look("install", "Python", python, _NEAR_SECONDS)
     yield Look("install", "settings", partial(settings_of, env_file), _NEAR_SECONDS)
-    yield Look("network", "port", partial(check_port, port), _NEAR_SECONDS)
     yield Look("clients", "MCP clients", configured, _NEAR_SECONDS)
 
 

@@ -349,8 +349,6 @@ def _agreed(wanted: Change, *, yes: bool) -> None:
         raise Cancelled("Nothing was written.", fix="Run it again whenever you like.")
 
 
-_HTTP_PORT: Final = 8765
-"""That of `server.py --http`."""
 _WIDTHS: Final = (8, 28)
 
 
@@ -361,7 +359,7 @@ def examine(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print it as JSON")
     options = parser.parse_args(arguments)
-    report = examined(_HTTP_PORT)
+    report = examined()
     if options.json:
         rows = [one.model_dump(mode="json") for one in report.findings]
         told = {"ok": report.ok, "summary": report.summary(), "findings": rows}

@@ -33,10 +33,10 @@ _SECRET: Final = "planted"
 _URL: Final = "https://gpu.example/mcp"
 
 
-def _cursor(servers: dict[str, Any], indent: int | None = 2) -> Path:
+def _cursor(servers: dict[str, Any]) -> Path:
     file = called("cursor").place({})
     file.parent.mkdir()
-    file.write_text(json.dumps({"mcpServers": servers}, indent=indent))
+    file.write_text(json.dumps({"mcpServers": servers}, indent=2))
     return file
 
 
@@ -51,53 +51,25 @@ def _full_after(number: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, old)
 
 
-@pytest.mark.parametrize("indent", [None, 2])
 @pytest.mark.parametrize("key", ["other", SERVER_KEY])
 def test_no_secret_is_shown_whatever_it_looks_like(
-    key: str, indent: int | None, capsys: pytest.CaptureFixture[str]
+    key: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Neighbours' lines are not shown at all, and of our own entry nothing that is not ours."""
-    entry = {
+    entry: dict[str, Any] = {
+        "command": f"env HF_TOKEN=hf_{_SECRET}0123456789 python3",
         "url": f"https://{_SECRET}@gpu.example/mcp?key={_SECRET}", "args": ["--key", _SECRET],
-        "headers": {"X-Mine": _SECRET}, "env": {"MINE": _SECRET},
+        "headers": {"X-Mine": _SECRET}, "env": {"MINE": _SECRET}, "cwd": f"/9j4{_SECRET}",
     }  # fmt: skip
-    file = _cursor({key: entry}, indent)
-    assert main(["mcp-config", "cursor", "--write", "--yes"]) == 0
+    file = _cursor({key: entry})
+    assert main(["mcp-config", "cursor", "--write", "--yes", "--set", "TOOLSETS=plan"]) == 0
     said = capsys.readouterr()
     assert str(ROOT / "server.py") in said.out
+    assert ("-headers" in said.out) == (key == SERVER_KEY)
     assert _SECRET not in said.out + said.err
     kept = json.loads(file.read_text())["mcpServers"][key]
-    assert kept == (entry if key == "other" else {"env": entry["env"], **kept})
-
-
-def test_no_secret_is_shown_because_it_looks_like_a_path(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Base64 may begin with a slash, a command may hold a token; a path is one that exists."""
-    there = str(Path(__file__))
-    old = {
-        "command": f"env HF_TOKEN=hf_{_SECRET}0123456789 python3",
-        "args": ["/gone/server.py", there, "--api-key", f"/9j4{_SECRET}", "/" + _SECRET * 99],
-        "env": {"HF_TOKEN": f"/secret{_SECRET}", "PIN": 4711},
-        "headers": {"X-Key": f"/9j4{_SECRET}"}, "url": f"/9j4{_SECRET}", "cwd": f"/9j4{_SECRET}",
-    }  # fmt: skip
-    _cursor({SERVER_KEY: old})
-    assert main(["mcp-config", "cursor", "--write", "--yes"]) == 0
-    said = capsys.readouterr()
-    assert _SECRET not in said.out + said.err
-    assert "4711" not in said.out
-    assert f'-        "{there}"' in said.out
-    assert '-        "/gone/server.py"' in said.out
-    assert "python3" in said.out
-
-
-def test_what_stays_is_not_called_a_change(capsys: pytest.CaptureFixture[str]) -> None:
-    """A file without a last line end that names this server already is left to the letter."""
-    file = _cursor({SERVER_KEY: by_command(called("cursor"), ROOT)})
-    before = file.read_bytes()
-    assert main(["mcp-config", "cursor", "--write"]) == 0
-    assert "nothing to change" in capsys.readouterr().out
-    assert file.read_bytes() == before
+    mine = {"env": {**entry["env"], "TOOLSETS": "plan"}}
+    assert kept == (entry if key == "other" else {**kept, **mine})
 
 
 def test_a_server_that_is_switched_off_stays_off_and_that_is_said(
@@ -170,12 +142,6 @@ def test_line_ends_of_windows_stay_in_toml_too() -> None:
     assert SERVER_KEY in tomllib.loads(written.decode("utf-8-sig"))["mcp_servers"]
 
 
-def test_a_new_file_ends_with_one_line_end() -> None:
-    """No empty line is left below."""
-    assert main(["mcp-config", "codex", "--write", "--yes"]) == 0
-    assert called("codex").place({}).read_text().endswith("= 30\n")
-
-
 def test_a_project_that_is_not_there_is_not_made(home: Path) -> None:
     """It is more likely mistyped than wanted."""
     assert main(["mcp-config", "codex", "--write", "--yes", "--project", str(home / "no")]) == 2
@@ -208,16 +174,6 @@ def test_what_must_be_known_before_is_said_before(capsys: pytest.CaptureFixture[
     assert said.index("close it first") < said.index("Written")
 
 
-def test_headers_of_another_address_do_not_go_to_this_one() -> None:
-    """They may hold its secret; a second address of the entry would win over ours."""
-    client = called("gemini")
-    old = {"url": "https://b.example/sse", "headers": {"X-Key": _SECRET}, "trust": True}
-    ours = by_address(client, _URL, token=True)
-    assert merged(old, ours) == {"trust": True, **ours}
-    again = {**ours, "headers": {**ours["headers"], "X-Mine": "1"}}
-    assert merged(again, ours) == again
-
-
 @pytest.mark.parametrize("field", ["url", "httpUrl"])
 def test_an_address_that_the_client_wrote_itself_is_well(field: str) -> None:
     """`gemini mcp add --transport http` writes `url` and a type; older ones wrote `httpUrl`."""
@@ -226,7 +182,7 @@ def test_an_address_that_the_client_wrote_itself_is_well(field: str) -> None:
     entry = {field: _URL, "type": "http"}
     file.write_text(json.dumps({"mcpServers": {SERVER_KEY: entry}}))
     (seen,) = (one for one in look(ROOT, {}) if one.client.name == "gemini")
-    assert (seen.state, "calls gpu.example" in seen.detail) == ("well", True)
+    assert seen.state == "well"
     assert by_address(called("gemini"), _URL, token=False)["type"] == "http"
 
 

@@ -6,10 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, Final
 
-import platformdirs.macos
-import platformdirs.unix
 import pytest
-from platformdirs.api import PlatformDirsABC
 
 from core.environment import ROOT
 from core.errors import InvalidArgument
@@ -82,12 +79,6 @@ def test_no_client_cuts_a_call_that_keeps_its_45_seconds(client: str) -> None:
     assert told["mcpServers"][SERVER_KEY]["timeout"] >= 60_000
 
 
-def test_antigravity_reads_the_file_that_it_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """Since 2.x both the application and its CLI read one file; the older ones are ignored."""
-    assert main(["mcp-config", "antigravity"]) == 0
-    assert "# Antigravity: ~/.gemini/config/mcp_config.json\n" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("client", "variable", "file"),
     [("codex", "CODEX_HOME", "config.toml"), ("vscode", "XDG_CONFIG_HOME", "Code/User/mcp.json")],
@@ -106,24 +97,6 @@ def test_the_file_that_is_named_is_the_one_that_the_client_reads(
         monkeypatch.setenv(variable, str(folder))
         assert main(["mcp-config", client]) == 0
         assert f": {shown}/{file}\n" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("system", "folder"),
-    [
-        (platformdirs.macos.MacOS, "~/Library/Application Support"),
-        (platformdirs.unix.Unix, "~/.config"),
-    ],
-)
-def test_claude_desktop_reads_the_file_that_it_is_told(
-    system: type[PlatformDirsABC], folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its folder is the platform's own for configurations."""
-    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    client = called("claude-desktop")
-    found = client.folder.format(config=system(roaming=True).user_config_path)
-    file = Path(folder).expanduser() / "Claude/claude_desktop_config.json"
-    assert Path(found) / client.file == file
 
 
 @pytest.mark.parametrize("word", ["claude", "Claude Code", "Claude Desktop", "claude-desktop"])

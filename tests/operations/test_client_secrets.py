@@ -1,14 +1,13 @@
 """Whatever stands in a client's configuration, no value of it comes out that may be a secret."""
 
 import json
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import tomlkit
 
 from core.environment import ROOT
-from operations.clients import SERVER_KEY, Client, Seen, by_command, called, clients, look
+from operations.clients import SERVER_KEY, Client, Seen, called, clients, look
 from operations.doctor import configured
 from server import main
 from tests.operations.empty_home import home
@@ -32,28 +31,16 @@ def _calls(url: Any) -> dict[str, Any]:
 
 _ENTRIES: Final[dict[str, dict[str, Any]]] = {
     "a line of a shell": _starts("-c", f"HF_TOKEN=hf_{_SECRET} python server.py", command="sh"),
-    "a line with a path": _starts("-c", f"HF_TOKEN={_SECRET} python {_OURS}", command="sh"),
-    "a line that begins as one": _starts(f"/usr/bin/env T={_SECRET} python /gone/server.py"),
     "a flag": _starts("--api-key", _SECRET, "server.py"),
     "a flag with a path": _starts(f"--key={_SECRET}/server.py"),
-    "an address of a script": _starts(f"https://me:{_SECRET}@b.example/server.py"),
-    "another script": _starts(f"/opt/{_SECRET}myserver.py"),
     "a key in a path": _starts(f"/opt/sk-{_SECRET}0123456789abcdef/server.py"),
     "a command in words": _starts(_OURS, command=f"env HF_TOKEN={_SECRET} python3"),
-    "a command with a flag": _starts(_OURS, command=f"python3 --api-key {_SECRET}"),
-    "a command with a path": _starts(_OURS, command=f"python3 --key {_SECRET}/{_SECRET}"),
     "a command with a key": _starts(_OURS, command=f"/opt/sk-{_SECRET}0123456789abcdef"),
-    "a command as an address": _starts(_OURS, command=f"https://me:{_SECRET}@b.example/x"),
-    "a number": {**_starts(_OURS, command="gone"), "pin": 4711, "type": _SECRET},
-    "words": {**_starts(_OURS), "cwd": f"/{_SECRET}", "envFile": _SECRET, "oauth": {"a": _SECRET}},
+    "words": {**_starts(_OURS), "cwd": f"/{_SECRET}", "pin": 4711, "oauth": {"a": _SECRET}},
     "an address with a user": _calls(f"https://me:{_SECRET}@gpu.example/{_SECRET}?key={_SECRET}"),
-    "an address with a slash": _calls(f"https://{_SECRET}/x@gpu.example/mcp"),
-    "an address with a hash": _calls(f"https://{_SECRET}#x@gpu.example/mcp"),
-    "an address of one word": _calls(_SECRET),
-    "an address of a key": _calls(f"https://sk-{_SECRET}0123456789abcdef.example/mcp"),
     "an address that is none": _calls(f"https://[{_SECRET}"),
     "an address in a list": _calls([_SECRET]),
-}  # fmt: skip
+}
 """Each with secrets where users put them."""
 
 
@@ -66,8 +53,8 @@ def _planted(client: Client, entry: dict[str, Any], spoilt: str = "") -> None:
     file.write_text(text + spoilt)
 
 
-def _seen(client: Client, root: Path = ROOT) -> Seen:
-    (seen,) = (one for one in look(root, {}) if one.client == client)
+def _seen(client: Client) -> Seen:
+    (seen,) = (one for one in look(ROOT, {}) if one.client == client)
     return seen
 
 
@@ -110,47 +97,17 @@ def test_a_file_that_cannot_be_read_is_not_quoted(name: str) -> None:
 
 _TOLD: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "ours": (_starts(_OURS, command=_PYTHON), "starts this checkout"),
-    "another": (_starts("/gone/vllm/server.py"), "another checkout: /gone/vllm/server.py"),
-    "relative": (_starts("vllm/server.py"), "'server.py' is found only where"),
-    "a variable": (_starts("${workspaceFolder}/server.py"), "'server.py' is found only where"),
-    "a shell": (_starts("-c", "python server.py", command="sh"), "it starts something else"),
-    "no program": (_starts(_OURS, command="/gone/bin/python3.9"), "its program 'python3.9' is not"),
-    "a line": (_starts(_OURS, command="nice python3"), "its program is not there"),
-    "an address": (_calls("https://me:x@gpu.example:8443/mcp?y=z"), "calls gpu.example."),
+    "another": (_starts("/gone/vllm/server.py"), "starts another checkout"),
+    "relative": (_starts("vllm/server.py"), "no server.py by its full path"),
+    "a shell": (_starts("-c", "python server.py", command="sh"), "no server.py by its full path"),
+    "no program": (_starts(_OURS, command="/gone/bin/python3.9"), "run `make install`"),
+    "an address": (_calls("https://me:x@gpu.example:8443/mcp?y=z"), "calls an address"),
 }
 
 
 @pytest.mark.parametrize("what", _TOLD)
-def test_what_tells_an_entry_apart_is_still_told(what: str) -> None:
-    """The program's name, the path of the server, the host: each entry can be recognized."""
+def test_what_is_wrong_with_an_entry_is_told(what: str) -> None:
+    """In our words: nothing of the entry is quoted."""
     entry, said = _TOLD[what]
     _planted(called("cursor"), entry)
     assert said in _seen(called("cursor")).detail
-
-
-def test_a_checkout_in_a_folder_with_a_space_is_still_named(tmp_path: Path) -> None:
-    """It is there; a line of a shell is not."""
-    other = tmp_path / "my projects/server.py"
-    other.parent.mkdir()
-    other.touch()
-    _planted(called("cursor"), _starts(str(other)))
-    assert f"another checkout: {other}." in _seen(called("cursor")).detail
-
-
-def test_our_own_python_is_named_where_it_is_missing(tmp_path: Path) -> None:
-    """Its path is ours: it is what `make install` makes."""
-    client = called("cursor")
-    _planted(client, by_command(client, tmp_path))
-    missing = f"{tmp_path}/.venv/bin/python is not there; run `make install`"
-    assert missing in _seen(client, tmp_path).detail
-
-
-def test_a_change_shows_the_program_and_the_script_that_go(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Whoever is asked can see what is replaced."""
-    _planted(called("cursor"), _starts("/gone/server.py", command="sh"))
-    assert main(["mcp-config", "cursor", "--write", "--yes"]) == 0
-    said = capsys.readouterr().out
-    assert '-      "command": "sh",' in said
-    assert '"/gone/server.py"' in said

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from core.environment import ROOT
-from core.errors import Busy, HostError
+from core.errors import Busy
 from operations.clients import (
     SERVER_KEY,
     by_command,
@@ -22,6 +22,9 @@ from operations.clients import (
     write,
 )
 from server import main
+from tests.operations.empty_home import home
+
+__all__ = ["home"]
 
 _NAMES: Final = [one.name for one in clients()]
 _CODEX: Final = """# my model
@@ -34,18 +37,6 @@ env = { API_KEY = "sk-abcdefghijklmnopqrstuvwx" }
 [tui]
 theme = "dark"
 """
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty home, in which nothing points elsewhere."""
-    folder = tmp_path / "home of mine"
-    folder.mkdir()
-    monkeypatch.setenv("HOME", str(folder))
-    moved = [one.variable for one in clients() if one.variable]
-    for name in ("XDG_CONFIG_HOME", "APPDATA", *moved):
-        monkeypatch.delenv(name, raising=False)
-    return folder
 
 
 def _file(name: str, text: str | bytes | None = None) -> Path:
@@ -167,6 +158,8 @@ def test_a_mark_and_line_ends_of_windows_stay() -> None:
     [
         ("cursor", '{"mcpServers": {"mine": {"env": {"KEY": "planted"}}'),
         ("cursor", '{"mcpServers": ["planted"]}'),
+        ("cursor", '{"mcpServers": {} /* planted */}'),
+        ("cursor", '{"mcpServers": {}, "a": NaN, "b": "planted"}'),
         ("cursor", '{"mcpServers": {}, "mcpServers": {"planted": {}}}'),
         ("cursor", '["planted"]'),
         ("cursor", b"\xff\xfe planted"),
@@ -244,14 +237,6 @@ def test_each_change_keeps_a_copy_of_its_own() -> None:
     assert str(ROOT) in file.with_name("mcp.json.bak1").read_text()
 
 
-def test_a_folder_in_the_place_of_the_file_is_left_alone(home: Path) -> None:
-    """It is said; nothing is made."""
-    _file("codex").mkdir(parents=True)
-    client = called("codex")
-    with pytest.raises(HostError, match="no file"):
-        change(client, _file("codex"), by_command(client, ROOT))
-
-
 @pytest.mark.parametrize("name", _NAMES)
 def test_a_project_has_a_file_of_its_own(name: str, home: Path) -> None:
     """The user's own file is not touched; a client without such files is refused."""
@@ -309,16 +294,3 @@ def test_from_command_to_address_and_back() -> None:
     assert (entry["url"], "command" in entry) == (url, False)
     assert main(["mcp-config", "codex", "--write", "--yes"]) == 0
     assert tomllib.loads(file.read_text()) == tomllib.loads(by_stdio)
-
-
-def test_gemini_calls_no_address_but_the_one_that_was_written() -> None:
-    """It prefers `httpUrl`: what was left there, and its headers, would still be used."""
-    url = "http://127.0.0.1:8765/mcp"
-    left = {"httpUrl": "https://old.example/mcp", "url": url, "headers": {"X": "planted"}}
-    file = _file("gemini", json.dumps({"mcpServers": {SERVER_KEY: {**left, "trust": True}}}))
-    assert main(["mcp-config", "gemini", "--write", "--yes", "--url", url]) == 0
-    entry = json.loads(file.read_text())["mcpServers"][SERVER_KEY]
-    assert (entry["url"], entry["trust"]) == (url, True)
-    assert not {"httpUrl", "headers"} & entry.keys()
-    (seen,) = (one for one in look(ROOT, {}) if one.client.name == "gemini")
-    assert seen.detail == f"{file} calls 127.0.0.1."

@@ -4,7 +4,6 @@ import json
 import threading
 from collections.abc import Iterator
 from functools import partial
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,7 +59,6 @@ def test_nothing_that_is_needed_fails_where_nothing_is_configured(
     assert found["Azure login"]["verdict"] == "missing"
     assert found["MCP clients"]["verdict"] == "missing"
     assert found["huggingface.co"]["verdict"] == "warning"
-    assert "127.0.0.1" in found["proxies"]["detail"]
     assert list(world.iterdir()) == []
 
 
@@ -193,16 +191,6 @@ def test_an_engine_that_is_named_and_not_there_fails(world: Path) -> None:
     found = {one.about: one for one in doctor.engine(there)}
     assert "0.32.0+cpu" in found["vLLM"].detail
     assert found["accelerator"].verdict == "ok"
-
-
-def test_a_port_in_use_is_told_and_no_failure() -> None:
-    """It is likely our own server."""
-    port = free_port()
-    assert [one.detail for one in doctor.check_port(port)] == ["Free for `make http`."]
-    with HTTPServer(("127.0.0.1", port), BaseHTTPRequestHandler):
-        (found,) = doctor.check_port(port)
-    assert found.verdict == "ok"
-    assert found.detail.startswith("In use")
 
 
 def test_clients_are_looked_at(world: Path, capsys: pytest.CaptureFixture[str]) -> None:

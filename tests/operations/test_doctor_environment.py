@@ -55,14 +55,6 @@ def test_a_proxy_that_cannot_be_used_is_told(
         assert "HTTPS_PROXY" in found[about]["fix"]
 
 
-def test_a_proxy_that_is_no_address_does_not_break_the_list_of_them(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A bracket too many is a mistake of its owner, not ours."""
-    monkeypatch.setenv("HTTPS_PROXY", f"http://ada:{_SECRET}@[proxy:1")
-    assert _seen(capsys)["proxies"]["detail"] == "https through what is no address."
-
-
 @pytest.mark.parametrize("text", [None, "no certificate"])
 def test_authorities_that_are_not_there_are_told(
     text: str | None,
@@ -89,7 +81,7 @@ def test_what_a_client_holds_is_not_repeated(
     url = f"https://ada:{_SECRET}@gpu.example/mcp?key={_SECRET}"
     text = json.dumps({"mcpServers": {SERVER_KEY: {"url": url}}})
     (world / ".cursor/mcp.json").write_text(text)
-    assert _seen(capsys)["Cursor"]["detail"].endswith("calls gpu.example.")
+    assert _seen(capsys)["Cursor"]["detail"].endswith("calls an address.")
 
 
 def test_a_file_that_is_broken_is_told_with_its_line(
