@@ -8,9 +8,10 @@ from typing import Any, Final, NamedTuple
 from pydantic import Field
 
 from backends.registry import BACKENDS
+from benchmark.records import figure, listed
 from core.errors import NextStep
-from core.records import ModelShape, valid
-from operations.comparison import alike, widened
+from core.records import ModelShape, Record, valid
+from operations.comparison import alike, price_doubts, widened
 from operations.forecast import (
     Foreseen,
     Foresight,
@@ -20,6 +21,7 @@ from operations.forecast import (
     foreseen,
     guesses,
     in_short,
+    load_words,
     priced,
     refused,
     spoken,
@@ -41,9 +43,11 @@ from planner.advise import (
     whose,
 )
 from planner.catalog import QUANTIZED, entries, find, short_name
+from planner.compare import Row, compare
 from planner.layouts import NearMiss
 from planner.model import catalog_shape
 from planner.places import Place, accelerator, place, places
+from planner.speed import Band
 
 _MOST: Final = 512
 """Users of one replica, beyond which nobody asks."""
@@ -85,7 +89,7 @@ class Sized(NamedTuple):
         )
 
 
-def rank(sized: Sized) -> tuple[bool, bool, float, float]:
+def by_price(sized: Sized) -> tuple[bool, bool, float, float]:
     """Order by what can be deployed to, then by price and speed."""
     offer, hourly = sized.offer, sized.usd_per_hour
     return (
@@ -203,7 +207,7 @@ class Asked(NamedTuple):
         sizing = Sizing(wanted, self.users, BACKENDS)
         found = [sizing.at(model, where) for model in self.models for where in self.places]
         offers = [each for each in found if isinstance(each, Sized)]
-        return sorted(offers, key=rank), [each for each in found if isinstance(each, Refusal)]
+        return sorted(offers, key=by_price), [each for each in found if isinstance(each, Refusal)]
 
     def quantized(self) -> "Asked":
         """Return the same of the int4 checkpoints of models that are not quantized."""
@@ -607,3 +611,193 @@ def _together(refusals: Sequence[Refusal]) -> tuple[Refused, ...]:
         first.model_copy(update={"target": ", ".join(each.target for each in (first, *rest))})
         for first, *rest in groups
     )
+
+
+_CROWD: Final = 32
+"""Users at once that share an accelerator in the rule about batches."""
+
+
+class Chosen(Record):
+    """One model, and where an hour of it costs least."""
+
+    model: str
+    quality: str
+    target: str | None
+    weights_gib: float | None
+    """There."""
+    tokens_per_second: str | None
+    """For each user there."""
+    usd_per_hour: float | None
+    usd_per_million_tokens: str | None
+    not_on: tuple[str, ...]
+    """Targets that do not serve it as asked, spot and flex-start left out."""
+    why_not: str | None
+    """Of the first of them."""
+
+
+class Choice(Foresight):
+    """Every model, where it is cheapest, for somebody who has named none."""
+
+    load: str
+    """That speeds and costs are of."""
+    targets: tuple[str, ...]
+    """That were looked at, where named; else all rented ones that this server deploys to."""
+    rules: tuple[str, ...]
+    """Each computed for these targets."""
+    options: tuple[Chosen, ...]
+    doubts: tuple[str, ...] = Field(exclude=True)
+    """Of prices."""
+    why_none: str | None = Field(exclude=True)
+    """Nothing is served for this reason, the commonest."""
+    plan: dict[str, Any] = Field(exclude=True)
+
+    def summary(self) -> str:
+        """Say what each quality would be served by."""
+        best: dict[str, str] = {}
+        priced_ones = [one for one in self.options if one.target and one.usd_per_hour is not None]
+        for one in sorted(priced_ones, key=lambda each: each.usd_per_hour or 0.0):
+            hourly = dollars(one.usd_per_hour or 0.0)
+            where = f"{short_name(one.model)} on {one.target} ({hourly} an hour)"
+            best.setdefault(one.quality, f"{one.quality}: {where}")
+        if best:
+            return f"By quality, at the lowest price: {'; '.join(best.values())}."
+        which = "named" if self.targets else "that this server deploys to"
+        return f"None of the targets {which} meets this. {self.why_none}"
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return each model where it is cheapest, and the rules for choosing."""
+        rows = [
+            {
+                "quality": each.quality,
+                "model": short_name(each.model),
+                "target": each.target,
+                "tokens/s each": each.tokens_per_second,
+                "$/h": each.usd_per_hour,
+            }
+            for each in self.options
+            if each.target
+        ]
+        return {"models": rows, "rules": list(self.rules)}
+
+    def warnings(self) -> tuple[str, ...]:
+        """Say how sure the figures are."""
+        measure = "All speeds are predicted by the planner; run_benchmark measures them."
+        return (measure, *self.doubts)
+
+    def next_steps(self) -> tuple[NextStep, ...]:
+        """Ask for one quality, with the flags."""
+        return (NextStep("recommend_deployment", {"quality": "medium", **self.plan}),)
+
+
+def choose(targets: Sequence[str], goal: dict[str, Any], region: str | None) -> Choice:
+    """Lay out every model of the catalog over these targets, or over those that can be deployed to.
+
+    Raises:
+        InvalidArgument: None of them has a region there.
+        TargetNotFound: No place has that name.
+    """
+    said = {name: value for name, value in goal.items() if value}
+    rented = (
+        name
+        for name, where in places().items()
+        if where.deployable(BACKENDS) and where.provider != "own"
+    )
+    names = in_region(widened(targets) or tuple(rented), region)
+    models = [entry.model for entry in entries() if not entry.absent]
+    wanted = valid(Goal, {**said, "model": models[0], "places": names})
+    found = compare(models, names, wanted, backends=BACKENDS)
+    missing = [row.refusal for row in found.rows if row.refusal]
+    first = commonest(missing) if missing else None
+    reason = "" if first is None else _NO_TILES if first.why == "accelerator" else first.reason
+    return Choice(
+        load=load_words(wanted.load),
+        targets=names if targets else (),
+        rules=tuple(_rules(found.rows, wanted, names)),
+        options=tuple(_chosen([row for row in found.rows if row.model == one]) for one in models),
+        doubts=tuple(price_doubts(found.rows)),
+        why_none=f"{whose(first, missing)}: {reason}" if first else None,
+        plan={
+            **said,
+            **({"targets": list(targets)} if targets else {}),
+            **({"region": region} if region else {}),
+        },
+    )
+
+
+_NO_TILES: Final = "published vLLM cannot serve it there, whatever the memory"
+
+
+def _is_served(row: Row) -> bool:
+    return row.fits and not row.unserved
+
+
+def _chosen(rows: Sequence[Row]) -> Chosen:
+    """Give one model at the lowest price, of equal ones the fastest."""
+    hourly = sorted(
+        filter(_is_served, rows),
+        key=lambda row: (
+            row.usd_per_hour or float("inf"),
+            -_middle(row.tokens_per_second_per_user),
+        ),
+    )
+    best = hourly[0] if hourly else None
+    missing = [
+        row for row in rows if not _is_served(row) and place(row.place).provisioning == "on-demand"
+    ]
+    why = (
+        f"{missing[0].place}: {_NO_TILES if missing[0].unserved else missing[0].reason}"
+        if missing
+        else None
+    )
+    tokens = best.usd_per_million_tokens if best and best.usd_per_hour else None
+    return Chosen(
+        model=rows[0].model,
+        quality=quality_of(rows[0].model) or "other",
+        target=best.place if best else None,
+        weights_gib=round(best.weights_gib or 0, 2) if best else None,
+        tokens_per_second=str(best.tokens_per_second_per_user) if best else None,
+        usd_per_hour=best.usd_per_hour if best else None,
+        usd_per_million_tokens=str(tokens) if tokens else None,
+        not_on=tuple(row.place for row in missing),
+        why_not=why,
+    )
+
+
+def _middle(band: Band | None) -> float:
+    return band.middle if band else 0.0
+
+
+def _rules(rows: Sequence[Row], goal: Goal, names: Sequence[str]) -> Iterator[str]:
+    """Yield what holds here: what four bits save, what a batch does, and where idle hours bill."""
+    served_ones = list(filter(_is_served, rows))
+    by_key = {(row.model, row.place): row for row in served_ones}
+    for (model, where), row in reversed(by_key.items()):
+        full = by_key.get((model.removesuffix(QUANTIZED), where))
+        if full and full is not row and row.weights_gib and full.weights_gib:
+            faster = _middle(row.tokens_per_second_per_user) / _middle(
+                full.tokens_per_second_per_user
+            )
+            yield (
+                "Take the QAT (w4a16) checkpoint unless your own evaluation forbids it:"
+                f" {short_name(model)} takes {row.weights_gib:.1f} GiB a device against"
+                f" {full.weights_gib:.1f}, {figure(faster)} times as fast."
+            )
+            break
+    priced_ones = [row for row in served_ones if row.usd_per_million_tokens and row.usd_per_hour]
+    if priced_ones:
+        row = min(priced_ones, key=lambda one: _middle(one.usd_per_million_tokens))
+        crowd = goal.model_copy(update={"model": row.model, "users": _CROWD, "max_model_len": 2048})
+        (shape,) = candidates(crowd)
+        offer = consider(shape, place(row.place), crowd, backends=BACKENDS)
+        if isinstance(offer, Offer) and offer.cost:
+            yield (
+                f"Fill it: {short_name(row.model)} on {row.place} costs"
+                f" ${row.usd_per_million_tokens} per million tokens with {goal.users} at once and"
+                f" ${offer.cost.usd_per_million_tokens} with {_CROWD} of 2,048 tokens."
+            )
+    there = {row.place for row in served_ones}
+    serving = [place(name) for name in names if name in there]
+    if sleeping := [where.name for where in serving if where.scale_to_zero]:
+        yield f"{listed(sleeping)} bill no accelerator while nobody asks."
+    if staying := [where.name for where in serving if not where.scale_to_zero]:
+        yield f"{listed(staying)} bill until deleted: give ttl_minutes."

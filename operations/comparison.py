@@ -83,77 +83,55 @@ def _is_tpu(where: Place) -> bool:
 
 
 _MOST: Final = 8
-"""What a person reads to the end; the rows have the rest."""
+"""Comparisons with the first; the rows have the rest."""
 
 
-def ratios(rows: Sequence[Row], *, several_models: bool, by_target: bool) -> tuple[str, ...]:
+def ratios(rows: Sequence[Row], *, several_models: bool, by_target: bool) -> list[dict[str, Any]]:
     """Hold rows against the first of their target, or of their model; bands by their middles."""
     if several_models:
-        return tuple(_models(rows))[:_MOST]
-    return tuple(_targets(rows))[:_MOST] if by_target else ()
+        first = {row.place: row for row in rows if row.model == rows[0].model}
+        others = [row for row in rows if row.model != rows[0].model and row.place in first]
+        able = [row for row in others if row.fits or first[row.place].fits]
+        most = max(1, _MOST // max(1, len({row.model for row in others})))
+        shown = [row for group in alike(able, lambda row: row.model) for row in group[:most]]
+        return [_against(row, first[row.place]) for row in others if row in shown][:_MOST]
+    return [_against(row, rows[0]) for row in rows[1:]][:_MOST] if by_target else []
 
 
-def _models(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield, model by model, where both are served; what does not fit is said as well."""
-    first = rows[0].model
-    base = {row.place: row for row in rows if row.model == first}
-    others = [row for row in rows if row.model != first and row.place in base]
-    shown = max(1, _MOST // max(1, len({row.model for row in others})))
-    counted: dict[str, int] = {}
-    for row in others:
-        if not (row.fits or base[row.place].fits) or counted.get(row.model, 0) >= shown:
-            continue
-        counted[row.model] = counted.get(row.model, 0) + 1
-        yield _against(row, base[row.place], row.model, first, f" on {row.place}")
+def _against(row: Row, base: Row) -> dict[str, Any]:
+    """Give how many times as much each figure is, as predicted."""
+    names = {"row": _name(row), "times those of": _name(base)}
+    unserved = [one.place for one in (row, base) if one.unserved]
+    not_served = {"not served by published vLLM": unserved[0]} if unserved else {}
+    if missing := next((one for one in (row, base) if not one.fits), None):
+        return {**names, "does not fit": _name(missing), "reason": missing.reason, **not_served}
+    boots = [one.boot_seconds.expected if one.boot_seconds else None for one in (row, base)]
+    pairs = {
+        "weights": (row.weights_gib, base.weights_gib),
+        "tokens/s each": (_middle(row.tokens_per_second_per_user),
+                          _middle(base.tokens_per_second_per_user)),
+        "requests held": (row.requests_held, base.requests_held),
+        "boot": boots,
+        "$/h": (row.usd_per_hour, base.usd_per_hour),
+        "$/M tokens": (_middle(row.usd_per_million_tokens), _middle(base.usd_per_million_tokens)),
+    }  # fmt: skip
+    times = {
+        what: float(f"{mine / theirs:.3g}")
+        for what, (mine, theirs) in pairs.items()
+        if mine is not None and theirs
+    }
+    return {**names, **times, **not_served}
 
 
-def _targets(rows: Sequence[Row]) -> Iterator[str]:
-    for row in rows[1:]:
-        yield _against(row, rows[0], row.place, rows[0].place, f" with {row.model}")
-
-
-def _against(row: Row, base: Row, name: str, first: str, where: str) -> str:
-    head = f"{_short(name)} against {_short(first)}{where}"
-    if not (row.fits and base.fits):
-        missing, why = (name, row.reason) if not row.fits else (first, base.reason)
-        return f"{head}: {_short(missing)} does not fit. {why}"
-    words = ", ".join(_words(row, base))
-    unserved = [n for n, each in ((name, row), (first, base)) if each.unserved]
-    dead = f"; published vLLM cannot serve it on {unserved[0]}" if unserved else ""
-    return f"{head}, predicted: {words}{dead}."
-
-
-def _words(row: Row, base: Row) -> Iterator[str]:
-    pairs = (
-        ("the weights", row.weights_gib, base.weights_gib),
-        ("the tokens/s for each user", _middle(row.tokens_per_second_per_user),
-         _middle(base.tokens_per_second_per_user)),
-        ("the full-length requests at once", row.requests_held, base.requests_held),
-        ("the boot", row.boot_seconds.expected if row.boot_seconds else None,
-         base.boot_seconds.expected if base.boot_seconds else None),
-        ("the price of an hour", row.usd_per_hour, base.usd_per_hour),
-        ("the price of a million tokens", _middle(row.usd_per_million_tokens),
-         _middle(base.usd_per_million_tokens)),
-    )  # fmt: skip
-    for what, mine, theirs in pairs:
-        if mine is not None and theirs:
-            times = figure(mine / theirs)
-            yield (
-                f"the same {what.removeprefix('the ')}" if times == "1" else f"{times} times {what}"
-            )
+def _name(row: Row) -> str:
+    return f"{short_name(row.model)} on {row.place}"
 
 
 def _middle(band: Band | None) -> float | None:
     return band.middle if band else None
 
 
-def _short(name: str) -> str:
-    return name.rsplit("/", 1)[-1]
-
-
 _TITLES: Final = {"aws": "AWS", "google": "Google Cloud", "azure": "Azure"}
-_UNSAID: Final = "not said: speeds there end above all that was measured"
-_AS_HOUR: Final = "the one of the cheapest hour"
 
 
 class Cloud(Record):
@@ -162,11 +140,14 @@ class Cloud(Record):
     cloud: str
     cheapest_hour: str | None
     cheapest_token: str | None
+    """None where all speeds there end above all that was measured; so is the fastest."""
     fastest: str | None
     cannot: str | None
     """Why nothing of it serves the model, where that is so."""
-    known: str
-    """The places of it that the planner has, and whether this server deploys there."""
+    places: int
+    """Of it that the planner knows."""
+    deployable: int
+    """Of these, by this server."""
     price_from: str | None
     """What the price of its cheapest token rests on."""
 
@@ -195,60 +176,27 @@ def price_doubts(rows: Sequence[Row]) -> Iterator[str]:
 def _cloud(name: str, rows: Sequence[Row]) -> Cloud:
     served = [row for row in rows if row.fits and not row.unserved]
     known = [row for row in served if row.beyond is None]
-    hour, value = _best(served, lambda row: row.usd_per_hour), _best(known, _token)
-    speed = _best(known, lambda row: -_speed(row))
-    unsaid = _UNSAID if served and not known else None
+    hour = _best(served, lambda row: row.usd_per_hour)
+    value = _best(known, lambda row: _middle(row.usd_per_million_tokens))
+    speed = _best(known, lambda row: -(_middle(row.tokens_per_second_per_user) or 0.0))
+    mine = [each for each in places().values() if each.provider == name]
+    quotes = price(place(value.place)).quotes if value else ()
+    rates = quotes[0].rates if quotes else ()
     return Cloud(
         cloud=_TITLES[name],
-        cheapest_hour=_said_clouds(hour),
-        cheapest_token=_AS_HOUR if value and value is hour else _said_clouds(value) or unsaid,
-        fastest=_AS_HOUR if speed and speed is hour else _said_clouds(speed) or unsaid,
+        cheapest_hour=_line(hour, with_tokens=True) if hour else None,
+        cheapest_token=_line(value, with_tokens=True) if value else None,
+        fastest=_line(speed, with_tokens=True) if speed else None,
         cannot=None if served else (rows[0].unserved or rows[0].reason),
-        known=_known([each for each in places().values() if each.provider == name]),
-        price_from=_source(value),
+        places=len(mine),
+        deployable=sum(where.deployable(BACKENDS) for where in mine),
+        price_from="; ".join(f"{rate.source} ({rate.date})" for rate in rates) or None,
     )
 
 
 def _best(rows: Sequence[Row], of: Callable[[Row], float | None]) -> Row | None:
     known = [(value, number) for number, row in enumerate(rows) if (value := of(row)) is not None]
     return rows[min(known)[1]] if known else None
-
-
-def _token(row: Row) -> float | None:
-    return row.usd_per_million_tokens.middle if row.usd_per_million_tokens else None
-
-
-def _speed(row: Row) -> float:
-    return row.tokens_per_second_per_user.middle if row.tokens_per_second_per_user else 0.0
-
-
-def _said_clouds(row: Row | None) -> str | None:
-    if row is None:
-        return None
-    cost = "" if row.usd_per_hour is None else f", {dollars(row.usd_per_hour)} an hour"
-    tokens = row.usd_per_million_tokens
-    each = f"{row.tokens_per_second_per_user} tokens/s for each user"
-    per = f", ${tokens} per million tokens" if tokens else ""
-    return f"{short_name(row.model)} on {row.place}: {each}{cost}{per}"
-
-
-def _known(mine: Sequence[Place]) -> str:
-    able = sum(where.deployable(BACKENDS) for where in mine)
-    names = ", ".join(where.name for where in mine) if len(mine) <= 3 else f"{len(mine)} places"
-    rest = (
-        "nothing else of this cloud is known here"
-        if len(mine) <= 3
-        else "other machines are not known here"
-    )
-    deploys = "all" if able == len(mine) else able or "none"
-    return f"{names}; {rest}; this server deploys to {deploys} of them"
-
-
-def _source(row: Row | None) -> str | None:
-    if row is None:
-        return None
-    quotes = price(place(row.place)).quotes
-    return "; ".join(f"{rate.source} ({rate.date})" for rate in quotes[0].rates) if quotes else None
 
 
 _ROWS: Final = 14
@@ -281,7 +229,7 @@ class TargetComparison(Foresight):
     """Tokens of the requests that `requests_held` counts."""
     basis: str
     """What of it was measured, and what is foreseen."""
-    against_first: tuple[str, ...]
+    against_first: tuple[dict[str, Any], ...]
     """Every model against the first one, or every named target against the first one."""
     clouds: tuple[Cloud, ...]
     """The best of each cloud, where several are compared."""
@@ -346,7 +294,7 @@ def comparison(
         load=load_words(wanted.load),
         full_length=wanted.max_model_len,
         basis=_basis(rows, seen),
-        against_first=ratios(rows, several_models=len(models) > 1, by_target=one_by_one),
+        against_first=tuple(ratios(rows, several_models=len(models) > 1, by_target=one_by_one)),
         clouds=several,
         rows=tuple(_told(rows, seen)),
         left_out=len(found.rows) - len(rows),
@@ -411,13 +359,16 @@ def _said_comparing_targets(found: Comparison, own: Comparison, named: Sequence[
     return words
 
 
-def _line(row: Row) -> str:
+def _line(row: Row, *, with_tokens: bool = False) -> str:
     """Say how fast and dear a row is, or that it is none."""
-    where = f"{row.model} on {row.place}"
     if row.unserved or not row.fits or row.tokens_per_second_per_user is None:
-        return f"{where} {'is not served by published vLLM' if row.unserved else 'does not fit'}"
+        why = "is not served by published vLLM" if row.unserved else "does not fit"
+        return f"{row.model} on {row.place} {why}"
     costs = "" if row.usd_per_hour is None else f", {dollars(row.usd_per_hour)} an hour"
-    return f"{where}: {spoken(row.tokens_per_second_per_user)} tokens/s{costs}"
+    tokens = row.usd_per_million_tokens if with_tokens else None
+    per = f", ${tokens} per million tokens" if tokens and row.usd_per_hour else ""
+    speed = spoken(row.tokens_per_second_per_user)
+    return f"{row.model} on {row.place}: {speed} tokens/s{costs}{per}"
 
 
 def _seen(
@@ -436,18 +387,17 @@ def _basis(rows: Sequence[Row], seen: Sequence[Measurement | None]) -> str:
     known = [(row, each) for row, each in zip(rows, seen, strict=True) if each]
     if not known:
         return "Nothing of this was measured here: all figures are predicted by the planner."
-    ours = [_name(row, each) for row, each in known if not each.imported]
-    theirs = [_name(row, each) for row, each in known if each.imported]
-    kinds = (("measured here", ours), ("imported, not measured here", theirs))
-    said = "; ".join(f"{kind}: {', '.join(names[:6])}" for kind, names in kinds if names)
+    kinds: dict[str, list[str]] = {}
+    for row, each in known:
+        kind = "imported, not measured here" if each.imported else "measured here"
+        where = f" (run on {each.elsewhere})" if each.elsewhere else ""
+        kinds.setdefault(kind, []).append(f"{row.model} on {row.place}{where}")
+    said = "; ".join(
+        f"{kind}: {', '.join(kinds[kind][:6])}" for kind in sorted(kinds, reverse=True)
+    )
     rest = len(rows) - len(known)
     others = f"; the other {rest} {'row is' if rest == 1 else 'rows are'} only predicted"
     return f"{said[0].upper()}{said[1:]}{others if rest else ''}."
-
-
-def _name(row: Row, seen: Measurement) -> str:
-    where = f" (run on {seen.elsewhere})" if seen.elsewhere else ""
-    return f"{row.model} on {row.place}{where}"
 
 
 def _shown(rows: Sequence[Row], models: int) -> list[Row]:

@@ -124,11 +124,11 @@ async def recommend_deployment(
         targets: Only these.
     """
     goal = said(locals(), without=("targets", "region", "rt"))
-    from operations import advice, choice
+    from operations import advice
 
     if model or quality or users or tokens_per_second_per_user or usd_per_hour or usd_per_month:
         return advice.recommend(rt, goal, targets or (), region)
-    return choice.choose(targets or (), goal, region)
+    return advice.choose(targets or (), goal, region)
 
 
 @ops_tool("plan", KNOWS, default=True, seldom=("hours_per_month", "region"))

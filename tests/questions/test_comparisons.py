@@ -42,12 +42,11 @@ async def test_each_pair_has_a_sentence_and_each_model_a_row(asked: Asked, words
     pairs = reply.data["against_first"]
     assert len(pairs) == 4
     times = qat12["weights_gib"] / qat26["weights_gib"]
-    assert f"{times:.3g} times the weights" in pairs[0], pairs
+    assert pairs[0]["weights"] == pytest.approx(times, rel=0.01), pairs
     assert bf12["fits"] is False
-    assert bf12["reason"] in pairs[1]
+    assert bf12["reason"] == pairs[1]["reason"]
     cheaper = middle(qat4["usd_per_million_tokens"]) / middle(qat26["usd_per_million_tokens"])
-    said = float(pairs[2].partition(" times the price of a million")[0].rpartition(" ")[2])
-    assert said == pytest.approx(cheaper, rel=0.02)
+    assert pairs[2]["$/M tokens"] == pytest.approx(cheaper, rel=0.02)
     assert "Nothing of this was measured here" in reply.structured["summary"]
 
 
@@ -68,7 +67,7 @@ async def test_what_was_measured_is_told_from_what_is_only_foreseen(
     assert f"Measured here: {E2B} on {L4}; the other 1 row is only predicted." in summary
     assert f"E2B on {L4} is cheapest by the hour" in summary
     assert any("Published vLLM cannot serve it" in each for each in reply.structured["warnings"])
-    assert "published vLLM cannot serve it on aca-t4" in reply.data["against_first"][0]
+    assert reply.data["against_first"][0]["not served by published vLLM"] == "aca-t4"
 
 
 async def test_a_simulated_run_is_no_measurement_of_hardware(
@@ -103,10 +102,9 @@ async def test_each_cloud_is_told_at_its_best_and_with_what_is_known_of_it(
     clouds = {each["cloud"]: each for each in reply.data["clouds"]}
     assert list(clouds) == ["AWS", "Google Cloud", "Azure"]
     assert "not verified" in clouds["AWS"]["price_from"]
-    assert "nothing else of this cloud is known here" in clouds["AWS"]["known"]
-    assert "deploys to none" in clouds["AWS"]["known"]
+    assert (clouds["AWS"]["places"], clouds["AWS"]["deployable"]) == (1, 0)
     for each in clouds.values():
-        assert {"cheapest_hour", "cheapest_token", "fastest"} <= each.keys()
+        assert {"cheapest_hour", "places"} <= each.keys()
     google = [row for row in reply.data["rows"] if row["place"].startswith(("cloud", "gke", "tpu"))]
     value = min(google, key=lambda row: middle(row.get("usd_per_million_tokens", "1e9")))
     assert value["place"] in clouds["Google Cloud"]["cheapest_token"]
@@ -126,8 +124,7 @@ async def test_three_sizes_on_four_chips(asked: Asked, words: str) -> None:
     assert speeds == sorted(speeds, reverse=True)
     first, second = reply.data["against_first"]
     for said, speed in ((first, speeds[1]), (second, speeds[2])):
-        told = float(said.partition(" times the tokens/s")[0].rpartition(" ")[2])
-        assert told == pytest.approx(speed / speeds[0], rel=0.02)
+        assert said["tokens/s each"] == pytest.approx(speed / speeds[0], rel=0.02)
 
 
 @typed("print tpu_v6e4_vs_v6e1_comparison.md")
@@ -174,23 +171,13 @@ async def test_a_comparison_that_cannot_be_made_says_what_there_is(
 
 @typed("what are high level recommendations for choosing the model and TPU for inference?")
 async def test_choosing_begins_without_a_model(asked: Asked, words: str) -> None:
-    """Every model with where it is served best; rules whose figures are those of the table."""
+    """Every model with where it is served best, and where it is not."""
     async with asked() as ask:
         reply = await ask(words).call("recommend_deployment", targets=["TPU"])
-        rows = await ask("compare aws vs gcp vs azure performance").call(
-            "compare_targets", models=["31b"], targets=["tpu-v6e-4", "tpu-v6e-8"]
-        )
     assert all(name.startswith("tpu-") for name in reply.data["targets"])
     options = {each["model"]: each for each in reply.data["options"]}
     large = options["google/gemma-4-31B-it"]
     assert large["not_on"] == ["tpu-v6e-1"]
     assert "GiB" in large["why_not"]
-    four, eight = rows.data["rows"]
-    faster = middle(eight["tokens_per_second_per_user"]) / middle(
-        four["tokens_per_second_per_user"]
-    )
-    (rule,) = (each for each in reply.data["rules"] if each.startswith("tpu-v6e-8 against"))
-    said = float(rule.partition("answers each user about ")[2].partition(" ")[0])
-    assert said == pytest.approx(faster, rel=0.02)
     for quality in ("small", "medium", "large"):
         assert re.search(rf"{quality}: \S+ on tpu-", reply.structured["summary"])

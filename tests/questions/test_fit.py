@@ -220,8 +220,9 @@ async def test_each_option_costs_so_many_times_the_first(
     l4, a100 = reply.data["rows"]
     times = a100["usd_per_hour"] / l4["usd_per_hour"]
     assert times == pytest.approx(6.354 / 1.421, abs=0.01)
-    assert f"{times:.3g} times the price of an hour" in reply.text
-    assert "price of a million tokens" in reply.text
+    (against,) = reply.data["against_first"]
+    assert against["$/h"] == pytest.approx(times, abs=0.01)
+    assert against["$/M tokens"] > 0
     assert f"on {L4} is cheapest by the hour" in reply.structured["summary"]
 
 
