@@ -1,9 +1,11 @@
 """One deployment while it is being diagnosed: what is known of it, and what is to be called."""
 
+import tomllib
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 import anyio
@@ -26,6 +28,7 @@ from core.metrics import EngineMetrics
 from core.records import SIMULATED, Answer, Deployment, DeploymentSpec, Failure, Record, State, Step
 from core.redaction import shortened
 from logs.failures import WRITERS, Finding, Writer, catalogue
+from operations.deployments import anew, anew_steps
 from operations.resolve import Found, find
 from operations.runtime import Runtime
 
@@ -433,6 +436,57 @@ class Case:
             return await self.backend.spec(self.found.name)
         except OpsError:
             return None  # its layer has said so, and nothing else needs it
+
+
+_ILLS: Final = Path(__file__).with_name("diagnosis.toml")
+
+
+@cache
+def ills() -> Mapping[str, Mapping[str, Any]]:
+    """Return what can be found by looking, by code."""
+    return tomllib.loads(_ILLS.read_text("utf-8"))
+
+
+def ill(code: str, case: "Case | None" = None, **said: Any) -> Failure:
+    """Give a failure that was found by looking, with what was seen filled in.
+
+    Raises:
+        KeyError: There is no such code, or something of it is not said.
+    """
+    row = ills()[code]
+    words, steps = {**said}, dict[str, Sequence[Step]]()
+    if case:
+        words |= {"anew": anew(case.backend, stops=case.stops), "again": again(case)}
+        steps["anew"] = anew_steps(case.backend, stops=case.stops)
+        steps["restarts"] = restarts(case)
+    found = (steps[one] if one in steps else (_step(one),) for one in row.get("next", ()))
+    return Failure(
+        code=row.get("code", code),
+        cause=row["cause"].format(**words),
+        fix=row["fix"].format(**words),
+        next=tuple(step for several in found for step in several),
+    )
+
+
+def again(case: "Case") -> str:
+    """Say what to do with a server that may mend by itself."""
+    how = anew(case.backend, stops=case.stops)
+    return f"Look at its log with get_logs; if it stays so, {how}."
+
+
+def restarts(case: "Case") -> tuple[Step, ...]:
+    """Give the same as calls, log first; what is somebody else's has neither."""
+    steps = anew_steps(case.backend, stops=case.stops)
+    return (Step(tool="get_logs"), *steps) if steps else ()
+
+
+def _step(words: str) -> Step:
+    tool, *pairs = words.split()
+    given = dict(pair.split("=") for pair in pairs)
+    return Step(
+        tool=tool,
+        arguments={name: int(word) if word.isdigit() else word for name, word in given.items()},
+    )
 
 
 def healthy(detail: str, *, remarks: Sequence[Remark] = (), next: Sequence[Step] = ()) -> Looked:  # noqa: A002  as the record says it

@@ -29,6 +29,7 @@ from operations.case import (
     condition,
     failed,
     healthy,
+    ill,
     lasting,
     lines,
     meant,
@@ -117,11 +118,7 @@ def _preempting(looks: Sequence[Look]) -> Failure | None:
     grown = _grown(looks, lambda one: one.preemptions)
     if not grown:
         return None
-    return _overloaded(
-        "PREEMPTING",
-        f"Its KV cache is too small for the load: {grown:.0f} requests were preempted in"
-        f" {_seconds(looks):.0f} s, and begin anew.",
-    )
+    return ill("PREEMPTING", grown=grown, seconds=_seconds(looks))
 
 
 def _waiting(looks: Sequence[Look]) -> Failure | None:
@@ -132,19 +129,18 @@ def _waiting(looks: Sequence[Look]) -> Failure | None:
     last = looks[-1].metrics
     waited = f"{last.requests_waiting} requests wait, at every look for {_seconds(looks):.0f} s"
     full = f"the KV cache is {last.kv_cache_usage or 0:.0%} full"
-    if _kv_is_short(looks):
-        cause = f"Its KV cache is too small for the load: {waited}, and {full}{_room(last)}."
-        return _overloaded("KV_CACHE_TOO_SMALL_FOR_LOAD", cause)
-    cause = f"It is saturated: {waited}, {last.requests_running} run, and {full}."
-    return _overloaded("SATURATED", cause)
+    if max(look.metrics.kv_cache_usage or 0.0 for look in looks) > KV_HIGH:
+        fits = last.cache.kv_cache_max_concurrency
+        room = "" if fits is None else f" ({fits:.2f} requests of full length fit)"
+        return ill("KV_CACHE_TOO_SMALL_FOR_LOAD", waited=waited, full=full, room=room)
+    return ill("SATURATED", waited=waited, full=full, running=last.requests_running)
 
 
 def _nearly_full(looks: Sequence[Look]) -> Failure | None:
     usage = [look.metrics.kv_cache_usage or 0.0 for look in looks]
     if min(usage) <= KV_HIGH:
         return None
-    cause = f"Its KV cache is {usage[-1]:.0%} full: the next long request waits or is preempted."
-    return _overloaded("KV_CACHE_NEARLY_FULL", cause)
+    return ill("KV_CACHE_NEARLY_FULL", usage=usage[-1])
 
 
 def _failing(looks: Sequence[Look]) -> Failure | None:
@@ -153,12 +149,7 @@ def _failing(looks: Sequence[Look]) -> Failure | None:
         return None
     if bad == 1 and _is_rare(looks[-1].metrics):
         return None
-    return Failure(
-        code="REQUESTS_FAIL",
-        cause=f"{bad:.0f} requests failed in {_seconds(looks):.0f} s, of {all_ or bad:.0f}.",
-        fix="Read what the engine says of them with get_logs.",
-        next=(Step(tool="get_logs", arguments={"contains": "ERROR"}),),
-    )
+    return ill("REQUESTS_FAIL", bad=bad, seconds=_seconds(looks), all=all_ or bad)
 
 
 def _is_rare(last: EngineMetrics) -> bool:
@@ -169,25 +160,6 @@ def _is_rare(last: EngineMetrics) -> bool:
 _ILLS: Final[tuple[Callable[[Sequence[Look]], Failure | None], ...]] = (
     _preempting, _waiting, _nearly_full, _failing,
 )  # fmt: skip
-
-
-def _overloaded(code: str, cause: str) -> Failure:
-    return Failure(
-        code=code,
-        cause=cause,
-        fix="Send fewer or shorter requests at once; or lower max_model_len, take kv_cache_dtype"
-        " fp8, more replicas (update_vllm_scaling) or a larger accelerator: recommend_deployment.",
-        next=(Step(tool="get_metrics"), Step(tool="recommend_deployment")),
-    )
-
-
-def _kv_is_short(looks: Sequence[Look]) -> bool:
-    return max(look.metrics.kv_cache_usage or 0.0 for look in looks) > KV_HIGH
-
-
-def _room(last: EngineMetrics) -> str:
-    fits = last.cache.kv_cache_max_concurrency
-    return "" if fits is None else f" ({fits:.2f} requests of full length fit)"
 
 
 def _figures(looks: Sequence[Look]) -> tuple[Evidence, ...]:
@@ -287,12 +259,12 @@ def _overdue(case: Case) -> Looked | None:
     now = case.deployment
     if not is_overdue(case) or now.expires_at is None:
         return None
-    failure = Failure(
-        code="OVERDUE",
-        cause=f"Its time was over at {now.expires_at:%F %H:%M} UTC, and it runs on. {_price(now)}",
-        fix=end(case.backend, stops=case.stops),
-        next=end_steps(stops=case.stops),
-    )
+    failure = ill(
+        "OVERDUE",
+        ended=f"{now.expires_at:%F %H:%M} UTC",
+        price=_price(now),
+        end=end(case.backend, stops=case.stops),
+    ).model_copy(update={"next": end_steps(stops=case.stops)})
     return failed(failure, condition("its ttl ended", now.expires_at))
 
 
@@ -308,15 +280,14 @@ def _idle(case: Case) -> Looked | None:
     busy = seen.requests_running or seen.requests_waiting or seen.requests_finished is None
     if busy or seconds < IDLE_SECONDS or served > _USED_PER_HOUR * seconds / 3600:
         return None
-    failure = Failure(
-        code="IDLE_AND_BILLED",
-        cause=f"It is billed and hardly used: {served} requests in {lasting(seconds)}."
-        f" {_price(now)}",
-        fix="Stop it with stop_vllm, or let it sleep with update_vllm_scaling and min_replicas 0."
-        if isinstance(case.backend, Scales)
-        else end(case.backend, stops=case.stops),
-        next=end_steps(stops=case.stops),
-    )
+    sleeps = "Stop it with stop_vllm, or let it sleep with update_vllm_scaling and min_replicas 0."
+    failure = ill(
+        "IDLE_AND_BILLED",
+        served=served,
+        lasts=lasting(seconds),
+        price=_price(now),
+        end=sleeps if isinstance(case.backend, Scales) else end(case.backend, stops=case.stops),
+    ).model_copy(update={"next": end_steps(stops=case.stops)})
     return failed(failure, number(f"{served} requests finished", since), number(_price(now)))
 
 
@@ -429,12 +400,7 @@ def _unproved(now: Deployment, seen: dict[Layer, Looked]) -> dict[Layer, Looked]
     """What its platform does not call well is so only once its model has answered."""
     if now.state not in _ENDED or seen["model answers"].verdict == "healthy":
         return seen
-    failure = now.failure or Failure(
-        code="NOT_KNOWN",
-        cause=f"Nobody can say how {now.name} is.",
-        fix="Call diagnose again; if it stays so, read get_logs.",
-        next=(Step(tool="get_logs"),),
-    )
+    failure = now.failure or ill("NOT_KNOWN", name=now.name)
     before = {row.layer: seen[row.layer] for row in WALK[: LAYERS.index("health")]}
     return {**before, "health": failed(failure, *lines(failure.evidence[-MOST_EVIDENCE:]))}
 

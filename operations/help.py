@@ -21,6 +21,7 @@ from core.records import NAME_PATTERN, Answer, Record
 from core.redaction import redact
 from core.settings import Settings
 from logs.failures import WRITERS, Pattern, Writer, catalogue
+from operations.case import ills
 from operations.evidence import folders
 from operations.resolve import subject_of
 from operations.runtime import Runtime
@@ -512,6 +513,9 @@ def _codes() -> tuple[Entry, ...]:
     for row in (one for writer in WRITERS for one in catalogue(writer)):
         says = f"{_without_figures(row.cause)} {_without_figures(row.fix)}".strip()
         found.setdefault(row.code, Entry(name=row.code, kind="failure", says=says))
+    for code, one in ills().items():
+        says = _without_figures(f"{one['cause']} {one['fix']}".replace("{again}", "{anew}"))
+        found.setdefault(code, Entry(name=code, kind="failure", says=says))
     for limit in limits().values():
         found.setdefault(
             limit.code, Entry(name=limit.code, kind="benchmark verdict", says=limit.why)
@@ -527,7 +531,7 @@ def _errors(kind: type[OpsError]) -> Iterator[type[OpsError]]:
 
 
 def _without_figures(words: str) -> str:
-    return re.sub(r"(\{\w+\})+", "…", words)
+    return re.sub(r"(\{[^{}]+\})+", "…", words)
 
 
 @cache

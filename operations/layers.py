@@ -16,7 +16,6 @@ from backends.base import (
     HostState,
     KnowsEngine,
     LogQuery,
-    Predicts,
     SetsUp,
     Stops,
     StreamsLogs,
@@ -46,20 +45,23 @@ from operations.case import (
     Layer,
     Looked,
     Remark,
+    again,
     ago,
     condition,
     failed,
     healthy,
+    ill,
     is_cause,
     is_end,
     is_vague,
     lasting,
     layer_of,
     lines,
+    restarts,
     skipped,
 )
 from operations.case import number as case_number
-from operations.deployments import anew, anew_steps, following, phase_of, usual
+from operations.deployments import following, phase_of, usual
 from operations.readings import read_log
 
 _MINUTES: Final = 60
@@ -100,7 +102,7 @@ async def _disk(case: Case, told: Finding) -> Looked | None:
     if host.health != "short of disk":
         return None
     line = Evidence(kind="line", text=told.line[:MOST_CHARACTERS], at=told.last)
-    return failed(disk_full(host), line, *disk_evidence(case, host))
+    return failed(ill("DISK_FULL", free=host.disk_free_gib), line, _disk_free(case, host))
 
 
 def _remark(one: Finding) -> Remark:
@@ -192,28 +194,24 @@ def _steps_stopped(case: Case) -> Looked | None:
     followed = case.runtime.background.does(following(now))
     if followed or case.for_seconds < _UNWATCHED_SECONDS:
         return None
-    failure = Failure(
-        code="STEPS_STOPPED",
-        cause=f"It is half-made: in '{phase_of(now)}' since {case.since:%F %H:%M} UTC, and no"
-        " server takes its next step.",
-        fix="Call status_vllm with wait_s=30, which takes the next step once its time has come.",
-        next=(Step(tool="status_vllm", arguments={"wait_s": 30}), Step(tool="destroy_vllm")),
-    )
+    failure = ill("STEPS_STOPPED", what=phase_of(now), since=f"{case.since:%F %H:%M} UTC")
     return failed(failure, condition(f"{now.state}: {phase_of(now)}", case.since))
 
 
 def _too_long(case: Case, usually: float | None) -> Failure:
     now = case.deployment
-    what = phase_of(now) or str(now.state)
-    again = "stop_vllm" if now.state is State.STOPPING and case.stops else "destroy_vllm"
-    return Failure(
-        code="TAKES_TOO_LONG",
-        cause=f"It is {now.state} ({what}) since {case.since:%F %H:%M} UTC, for"
-        f" {lasting(case.for_seconds)}.{_usually(usually)}",
-        fix=f"Look once more with status_vllm; if nothing moves, call {again}"
-        + (", then deploy_vllm elsewhere." if again == "destroy_vllm" else " again."),
-        next=(Step(tool="status_vllm", arguments={"wait_s": 30}), Step(tool=again)),
+    stopping = now.state is State.STOPPING and case.stops
+    failure = ill(
+        "TAKES_TOO_LONG",
+        state=now.state,
+        what=phase_of(now) or str(now.state),
+        since=f"{case.since:%F %H:%M} UTC",
+        lasts=lasting(case.for_seconds),
+        usually=_usually(usually),
+        end="stop_vllm again" if stopping else "destroy_vllm, then deploy_vllm elsewhere",
     )
+    ends = Step(tool="stop_vllm" if stopping else "destroy_vllm")
+    return failure.model_copy(update={"next": (*failure.next, ends)})
 
 
 def _usually(seconds: float | None) -> str:
@@ -250,8 +248,6 @@ async def _quotas(case: Case) -> tuple[Evidence, ...]:
 _TENSOR_PARALLEL: Final = re.compile(r"tensor_parallel_size'?\"?\s*[:=]\s*([0-9]{1,4})")
 _ALIASES: Final = {"half": "float16", "float": "float32", "fp8": "fp8_e4m3"}
 """vLLM's own: what is asked for by the one name runs by the other."""
-_FAR_OFF: Final = 1.25
-"""Weights that are so many times the plan's are other weights than were planned."""
 _LOOK_SECONDS: Final = 3.0
 
 
@@ -278,9 +274,10 @@ async def as_asked(case: Case) -> Looked:
     wrong = tuple(_differing(spec, seen))
     if wrong:
         rows = (f"{one.flag}: asked for {one.asked}, runs with {one.runs}" for one in wrong)
-        return failed(_misflagged(wrong), *(condition(row, case.now) for row in rows))
-    remarks = [remark for remark in (await _off_plan(case, facts),) if remark]
-    return healthy("It has booted with what was asked for.", remarks=remarks)
+        told = "; ".join(f"{one.flag} {one.runs} instead of {one.asked}" for one in wrong)
+        failure = ill("RUNS_WITH_OTHER_FLAGS", rows=told)
+        return failed(failure, *(condition(row, case.now) for row in rows))
+    return healthy("It has booted with what was asked for.")
 
 
 def _differing(spec: DeploymentSpec, seen: _Seen) -> Iterator[Pair]:
@@ -321,33 +318,6 @@ async def _max_model_len(case: Case) -> int | None:
         return None  # the layers that ask it say why
     served = case.deployment.served_model_name
     return next((row.max_model_len for row in rows if row.id == served), None)
-
-
-def _misflagged(wrong: tuple[Pair, ...]) -> Failure:
-    rows = "; ".join(f"{one.flag} {one.runs} instead of {one.asked}" for one in wrong)
-    return Failure(
-        code="RUNS_WITH_OTHER_FLAGS",
-        cause=f"Its engine runs with other flags than were asked for: {rows}.",
-        fix="Look for a second mention in engine_args, or a change from outside; then deploy_vllm"
-        " with what is meant.",
-        next=(Step(tool="get_vllm_deployment_config"), Step(tool="deploy_vllm")),
-    )
-
-
-async def _off_plan(case: Case, facts: EngineFacts) -> Remark | None:
-    """Say where the weights are not those that were planned for; the rest of memory varies."""
-    actual = facts.memory.get("weights_gib")
-    if not actual or not isinstance(case.backend, Predicts):
-        return None
-    try:
-        predicted = await case.backend.predicted(case.found.name)
-    except OpsError:
-        return None  # its model's folder is gone, or it was never planned
-    planned = predicted.memory.weights_gib if predicted else None
-    if not planned or 1 / _FAR_OFF < actual / planned < _FAR_OFF:
-        return None
-    text = f"Its weights take {actual:.2f} GiB, and {planned:.2f} GiB were planned."
-    return Remark(code="WEIGHTS_OFF_PLAN", text=text)
 
 
 _STARTED: Final = "Application startup complete"
@@ -467,7 +437,7 @@ async def fault_of(case: Case) -> Fault | None:
     now = case.deployment
     if now.state not in _ENDED:
         return None
-    failure = now.failure or _no_reason(case)
+    failure = now.failure or ill("NO_REASON", target=now.target, state=now.state)
     layer = _layer(case, failure.code)
     if layer is None:
         return None
@@ -545,14 +515,6 @@ def _last(failure: Failure) -> tuple[Evidence, ...]:
     return lines(failure.evidence[:1] if known else failure.evidence[-_LAST_LINES:])
 
 
-def _no_reason(case: Case) -> Failure:
-    return Failure(
-        code="NO_REASON",
-        cause=f"{case.deployment.target} calls it {case.deployment.state} and gives no reason.",
-        fix="Call get_logs for what its engine wrote.",
-    )
-
-
 _BOOTING_LONG_SECONDS: Final = 45 * 60.0
 """Of one phase where no boot was seen before: 62 GB from the Hub at 30 MB/s take 35 minutes."""
 _AT_LEAST_SECONDS: Final = 60.0
@@ -575,25 +537,13 @@ async def container(case: Case) -> Looked:
     if host.health == "ok":
         return healthy(seen)
     if host.health == "short of disk" and _may_be_the_disk(case):
-        return failed(disk_full(host), *disk_evidence(case, host))
+        return failed(ill("DISK_FULL", free=host.disk_free_gib), _disk_free(case, host))
     code = "HOST_SHORT_OF_DISK" if host.health == "short of disk" else "HOST_SHORT_OF_MEMORY"
     return healthy(seen, remarks=(Remark(code=code, text=f"The host is {host.health}: {seen}"),))
 
 
-def disk_full(host: HostState) -> Failure:
-    """Say that there is no room to write."""
-    return Failure(
-        code="DISK_FULL",
-        cause=f"Its host has {host.disk_free_gib:.2f} GiB of disk left: what writes there fails.",
-        fix="Make room: delete what destroy_vllm and benchmarks left, old logs, or weights of the"
-        " Hub's cache; then start_vllm.",
-        next=(Step(tool="start_vllm"),),
-    )
-
-
-def disk_evidence(case: Case, host: HostState) -> tuple[Evidence, ...]:
-    """Give the figure."""
-    return (case_number(f"disk free: {host.disk_free_gib:.2f} GiB", case.now),)
+def _disk_free(case: Case, host: HostState) -> Evidence:
+    return case_number(f"disk free: {host.disk_free_gib:.2f} GiB", case.now)
 
 
 async def boot(case: Case) -> Looked:
@@ -635,13 +585,7 @@ async def _slow_booting(case: Case, usually: float | None) -> Looked:
         line = Evidence(kind="line", text=known.line[:400], at=known.last)
         words = {"cause": f"{cause} {known.failure.cause}"}
         return failed(known.failure.model_copy(update=words), line, *seen)
-    failure = Failure(
-        code="BOOT_TAKES_TOO_LONG",
-        cause=cause,
-        fix="Call get_logs for what it writes; if nothing moves,"
-        f" {anew(case.backend, stops=case.stops)}.",
-        next=(Step(tool="get_logs"), *anew_steps(case.backend, stops=case.stops)),
-    )
+    failure = ill("BOOT_TAKES_TOO_LONG", case, progress=cause.rstrip("."))
     return failed(failure, *seen)
 
 
@@ -678,7 +622,7 @@ async def health(case: Case) -> Looked:
         says_no = condition("/health says no", case.now)
         return failed(failure, says_no, took, *lines(failure.evidence[-8:]))
     if seconds > SLOW_HEALTH_SECONDS:
-        return failed(_slow_asking(case, seconds), took)
+        return failed(ill("HEALTH_SLOW", case, seconds=seconds), took)
     return healthy(f"/health said yes in {seconds:.2f} s.")
 
 
@@ -710,7 +654,9 @@ async def _one_token(case: Case, endpoint: Endpoint) -> Looked:
     reply = await endpoint.post("/v1/completions", body, timeout=_ANSWER_SECONDS)
     seconds = time.perf_counter() - began
     if not _is_text(reply):
-        return failed(_nonsense(case), condition(f"It answered: {in_quotes(reply, 200)}", case.now))
+        return failed(
+            ill("BAD_REPLY", case), condition(f"It answered: {in_quotes(reply, 200)}", case.now)
+        )
     spec = await case.spec()
     if spec and not spec.min_replicas:
         note(f"{case.found.name} was asked for one token, which keeps its replica a while longer.")
@@ -729,21 +675,14 @@ async def _silence(case: Case, endpoint: Endpoint, exc: Unreachable) -> Looked:
     case.seen = await _load(endpoint)
     waiting = case.seen.requests_waiting if case.seen else None
     if waiting:
-        case.unheard = _unheard(case, waiting)
+        case.unheard = ill("MODEL_BUSY", case, seconds=_ANSWER_SECONDS, waiting=waiting)
         return skipped(case.unheard.cause)
     said = condition(f"{exc.summary} {exc.cause}", case.now)
     sleeps = case.seen.sleep_state if case.seen else None
     if sleeps not in {None, "awake"}:
-        return failed(
-            _engine_sleeps(case, sleeps), said, condition(f"sleep state: {sleeps}", case.now)
-        )
-    failure = Failure(
-        code="MODEL_SILENT",
-        cause=f"/health says yes and the model says no token in {_ANSWER_SECONDS:.0f} s.",
-        fix=f"It may be hung, or compiling for a new shape. {_again(case)}",
-        next=_restarts(case),
-    )
-    return failed(failure, said)
+        failure = ill("ENGINE_SLEEPS", case, sleeps=sleeps)
+        return failed(failure, said, condition(f"sleep state: {sleeps}", case.now))
+    return failed(ill("MODEL_SILENT", case, seconds=_ANSWER_SECONDS), said)
 
 
 async def _load(endpoint: Endpoint) -> EngineMetrics | None:
@@ -764,8 +703,8 @@ async def _refused(case: Case, endpoint: Endpoint, exc: EndpointError) -> Failur
         fix = f"Ask for {served}, or deploy {wanted} anew with deploy_vllm."
         step = Step(tool="get_model_details")
         return Failure(code=exc.code, cause=cause, fix=fix, next=(step, Step(tool="deploy_vllm")))
-    fix = exc.fix if exc.code != "ENDPOINT_ERROR" else _again(case)
-    return Failure(code=exc.code, cause=words, fix=fix, next=_restarts(case))
+    fix = exc.fix if exc.code != "ENDPOINT_ERROR" else again(case)
+    return Failure(code=exc.code, cause=words, fix=fix, next=restarts(case))
 
 
 async def _served(endpoint: Endpoint) -> str:
@@ -778,75 +717,18 @@ async def _served(endpoint: Endpoint) -> str:
 
 
 def _unreachable(case: Case, exc: EndpointError) -> Failure:
-    if not exc.cause.endswith("Timeout"):
-        cause = f"Nothing answers at its address: {exc.summary} {exc.cause}".strip()
-        return Failure(code=exc.code, cause=cause, fix=_address(case), next=_restarts(case))
-    cause = f"Its port is open and /health gives no answer in {_HEALTH_SECONDS:.0f} s."
-    return Failure(code="HEALTH_SILENT", cause=cause, fix=_again(case), next=_restarts(case))
-
-
-def _address(case: Case) -> str:
-    if isinstance(case.backend, Stops):
-        return _again(case)
-    return "Start it where it runs, or correct VLLM_BASE_URL; a firewall may stand between."
+    silent = ill("HEALTH_SILENT", case, seconds=_HEALTH_SECONDS)
+    if exc.cause.endswith("Timeout"):
+        return silent
+    cause = f"Nothing answers at its address: {exc.summary} {exc.cause}".strip()
+    mine = isinstance(case.backend, Stops)
+    where = "Start it where it runs, or correct VLLM_BASE_URL; a firewall may stand between."
+    fix = silent.fix if mine else where
+    return silent.model_copy(update={"code": exc.code, "cause": cause, "fix": fix})
 
 
 def _dead(case: Case) -> Failure:
     failure = case.deployment.failure
     said = f" {failure.cause}" if failure and failure.code != "UNHEALTHY" else ""
-    cause = f"Its server is up and /health says that the engine behind it is dead.{said}"
-    return Failure(
-        code="UNHEALTHY",
-        cause=cause,
-        fix=_again(case),
-        next=_restarts(case),
-        evidence=failure.evidence if failure else (),
-    )
-
-
-def _slow_asking(case: Case, seconds: float) -> Failure:
-    return Failure(
-        code="HEALTH_SLOW",
-        cause=f"/health took {seconds:.1f} s, twice; a healthy engine needs milliseconds.",
-        fix="Its server's event loop is busy: fewer or shorter requests at once, more CPU, or"
-        f" {anew(case.backend, stops=case.stops)}.",
-        next=(Step(tool="get_metrics"), *_restarts(case)),
-    )
-
-
-def _nonsense(case: Case) -> Failure:
-    return Failure(
-        code="BAD_REPLY",
-        cause="It answers a completion with something that holds no text.",
-        fix=f"Check that the address is vLLM's own. {_again(case)}",
-        next=_restarts(case),
-    )
-
-
-def _engine_sleeps(case: Case, state: str | None) -> Failure:
-    return Failure(
-        code="ENGINE_SLEEPS",
-        cause=f"Its engine was put to sleep ({state}), so that no request is answered.",
-        fix=f"POST /wake_up where it runs, or {anew(case.backend, stops=case.stops)}.",
-        next=anew_steps(case.backend, stops=case.stops),
-    )
-
-
-def _unheard(case: Case, waiting: int) -> Failure:
-    return Failure(
-        code="MODEL_SILENT",
-        cause=f"The model said no token in {_ANSWER_SECONDS:.0f} s; {waiting} requests wait.",
-        fix=f"Call diagnose again, which sees whether the queue lasts. {_again(case)}",
-        next=(Step(tool="diagnose"), Step(tool="get_metrics"), *_restarts(case)),
-    )
-
-
-def _again(case: Case) -> str:
-    how = anew(case.backend, stops=case.stops)
-    return f"Look at its log with get_logs; if it stays so, {how}."
-
-
-def _restarts(case: Case) -> tuple[Step, ...]:
-    """Log first; what is somebody else's has neither."""
-    steps = anew_steps(case.backend, stops=case.stops)
-    return (Step(tool="get_logs"), *steps) if steps else ()
+    evidence = failure.evidence if failure else ()
+    return ill("UNHEALTHY", case, said=said).model_copy(update={"evidence": evidence})

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
@@ -21,7 +21,7 @@ from backends.base import (
 )
 from core.address import KEY_HEADER, socket_of
 from core.errors import OpsError, Unsupported
-from core.records import Access, Answer, Gib, MemoryPart, MemoryPlan, Record, State
+from core.records import Access, Answer, Gib, MemoryPlan, Record, State
 from core.redaction import printable, shortened
 from core.reply import note
 from logs.failures import error_lines, recognize
@@ -95,6 +95,7 @@ def _streaming(found: Found) -> StreamsLogs:
     )
 
 
+Unit = Literal["GiB", "tokens", "requests"]
 Verdict = Literal["inside", "below", "above", "not in the log"]
 Measured = Mapping[str, float | int | None]
 """As `logs.boot.BootMemory` names it."""
@@ -113,7 +114,7 @@ class Component(Record):
     """One part of the memory, predicted and real."""
 
     name: str
-    unit: Literal["GiB", "tokens", "requests"]
+    unit: Unit
     low: float
     expected: float
     high: float
@@ -182,38 +183,38 @@ async def memory_check(found: Found) -> MemoryCheck | None:
 
 
 def compare(plan: MemoryPlan, measured: Measured) -> tuple[Component, ...]:
-    """Put what was measured beside what was foreseen for it."""
-    return (*_parts(plan, measured), *_cache(plan, measured))
-
-
-def _parts(plan: MemoryPlan, measured: Measured) -> Iterator[Component]:
-    weights = _weights(plan)
-    yield _gib("weights", weights, measured.get("weights_gib"))
-    work = [part for part in plan.parts if part.name in _PROFILED]
-    if work:
-        yield _gib("peak activation", _sum(work), measured.get("peak_activation_gib"))
-    for part in plan.parts:
-        if part.name == _GRAPHS:
-            yield _gib(_GRAPHS, part.gib, measured.get("graphs_gib"))
-    if outside := [part for part in plan.parts if part.name in _OUTSIDE]:
-        yield _gib("outside PyTorch", _sum(outside), measured.get("non_torch_gib"))
-
-
-def _cache(plan: MemoryPlan, measured: Measured) -> Iterator[Component]:
-    """Give what is of the KV cache; concurrency only for requests as long as were planned."""
+    """Put what was measured beside what was foreseen for it, of one accelerator."""
     chips = plan.count if plan.kv_is_shared else 1
-    gib = plan.kv_cache_gib
-    each = Gib(low=gib.low / chips, expected=gib.expected / chips, high=gib.high / chips)
-    low, expected, high = plan.kv_low, plan.kv_expected, plan.kv_high
-    yield _gib("KV cache", each, measured.get("kv_cache_gib"))
-    tokens = Gib(low=low.kv_tokens, expected=expected.kv_tokens, high=high.kv_tokens)
-    yield _counted("KV cache tokens", "tokens", tokens, measured.get("kv_cache_tokens"))
-    same_length = measured.get("max_concurrency_tokens") in {None, plan.max_model_len}
-    requests = Gib(
-        low=low.max_concurrency, expected=expected.max_concurrency, high=high.max_concurrency
+    work = [part.gib for part in plan.parts if part.name in _PROFILED]
+    outside = [part.gib for part in plan.parts if part.name in _OUTSIDE]
+    graphs = [part.gib for part in plan.parts if part.name == _GRAPHS]
+    ends = plan.kv_low, plan.kv_expected, plan.kv_high
+    cache = Gib(**{name: gib / chips for name, gib in plan.kv_cache_gib})
+    tokens, requests = (
+        Gib(**dict(zip(("low", "expected", "high"), figures, strict=True)))
+        for figures in ([one.kv_tokens for one in ends], [one.max_concurrency for one in ends])
     )
-    held = measured.get("max_concurrency") if same_length else None
-    yield _counted("full-length requests at once", "requests", requests, held)
+    # Concurrency only for requests as long as were planned.
+    same_length = measured.get("max_concurrency_tokens") in {None, plan.max_model_len}
+    rows: list[tuple[str, Unit, Sequence[Gib], str]] = [
+        ("weights", "GiB", (_weights(plan),), "weights_gib"),
+        ("peak activation", "GiB", work, "peak_activation_gib"),
+        (_GRAPHS, "GiB", graphs, "graphs_gib"),
+        ("outside PyTorch", "GiB", outside, "non_torch_gib"),
+        ("KV cache", "GiB", (cache,), "kv_cache_gib"),
+        ("KV cache tokens", "tokens", (tokens,), "kv_cache_tokens"),
+        (
+            "full-length requests at once",
+            "requests",
+            (requests,),
+            "max_concurrency" if same_length else "",
+        ),
+    ]
+    return tuple(
+        _component(name, unit, foreseen, measured.get(key))
+        for name, unit, foreseen, key in rows
+        if foreseen
+    )
 
 
 def _weights(plan: MemoryPlan) -> Gib:
@@ -225,49 +226,27 @@ def _weights(plan: MemoryPlan) -> Gib:
     return Gib(low=weights - apart, expected=weights, high=weights + apart)
 
 
-def _sum(parts: list[MemoryPart]) -> Gib:
-    return Gib(
-        low=sum(part.gib.low for part in parts),
-        expected=sum(part.gib.expected for part in parts),
-        high=sum(part.gib.high for part in parts),
+def _component(name: str, unit: Unit, foreseen: Sequence[Gib], measured: float | None) -> Component:
+    low, expected, high = (
+        sum(getattr(gib, end) for gib in foreseen) for end in ("low", "expected", "high")
     )
-
-
-def _gib(name: str, foreseen: Gib, measured: float | None) -> Component:
-    return _component(name, "GiB", foreseen, measured, slack=_PRINTED_GIB)
-
-
-def _counted(
-    name: str, unit: Literal["tokens", "requests"], foreseen: Gib, measured: float | None
-) -> Component:
-    return _component(name, unit, foreseen, measured, slack=_BLOCKS * foreseen.expected)
-
-
-def _component(
-    name: str,
-    unit: Literal["GiB", "tokens", "requests"],
-    foreseen: Gib,
-    measured: float | None,
-    *,
-    slack: float,
-) -> Component:
+    slack = _PRINTED_GIB if unit == "GiB" else _BLOCKS * expected
+    verdict: Verdict = "inside"
+    if measured is None:
+        verdict = "not in the log"
+    elif measured < low - slack:
+        verdict = "below"
+    elif measured > high + slack:
+        verdict = "above"
     return Component(
         name=name,
         unit=unit,
-        low=round(foreseen.low, 3),
-        expected=round(foreseen.expected, 3),
-        high=round(foreseen.high, 3),
+        low=round(low, 3),
+        expected=round(expected, 3),
+        high=round(high, 3),
         measured=measured,
-        verdict=_verdict(foreseen, measured, slack),
+        verdict=verdict,
     )
-
-
-def _verdict(foreseen: Gib, measured: float | None, slack: float) -> Verdict:
-    if measured is None:
-        return "not in the log"
-    if measured < foreseen.low - slack:
-        return "below"
-    return "above" if measured > foreseen.high + slack else "inside"
 
 
 _GEMINI_CLI: Final = (
