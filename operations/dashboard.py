@@ -1,22 +1,19 @@
 """Every deployment and host at a glance, what needs attention first."""
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 import anyio
 
-from backends.base import Backend, HasHost, HostState, Usage
-from backends.common.concurrency import in_time
-from core import waiting
+from backends.base import HasHost, HostState, Usage
+from backends.common.concurrency import in_time, side_by_side
 from core.errors import NextStep, OpsError
 from core.metrics import EngineMetrics, MetricsPage
-from core.records import SIMULATED, Answer, Deployment, Failure, Phase, Record, State
+from core.records import SIMULATED, Answer, Deployment, Phase, Record, State
 from operations.deployments import can_stop, usual
 from operations.inventory import (
     Leftover,
@@ -28,7 +25,7 @@ from operations.inventory import (
     running_words,
     with_use,
 )
-from operations.resolve import EACH_SECONDS, Found, find, look, sight_of
+from operations.resolve import Found, Sight, find, look_around, sight_of
 from operations.runtime import Runtime
 
 ENDPOINT_SECONDS: Final = 5.0
@@ -48,83 +45,46 @@ class Figures(NamedTuple):
 
 
 class View:
-    """What was seen so far; it can be told at any moment."""
+    """What was seen of deployments and their hosts; it can be told at any moment."""
 
-    def __init__(self, runtime: Runtime, targets: Sequence[str]) -> None:
-        self.targets: Final = tuple(targets)
-        self.found: Final[dict[str, tuple[Found, ...]]] = {}
-        self.failed: Final[dict[str, OpsError]] = {}
+    def __init__(self, runtime: Runtime, sight: Sight) -> None:
+        """Begin with what platforms say."""
+        self.sight: Final = sight
+        self.found: Final = tuple(
+            Found(one.backend, usual(runtime, one.deployment)) for one in sight.found
+        )
         self.hosts: Final[dict[str, HostState]] = {}
-        self.leftovers: Final[list[Leftover]] = []
-        """What bills by the month, whether anything is deployed or not."""
-        self.in_time: bool = False
+        self.in_time = False
         """Whether the end of the looks came before that of the time."""
         self._runtime: Final = runtime
         self._figures: Final[dict[tuple[str, str], Figures]] = {}
-        self._limit: Final = anyio.CapacityLimiter(_AT_ONCE)
 
-    async def look(self) -> None:
-        """Look at every target and at what is there, until all is seen or the time is over."""
-        with anyio.move_on_after(ALL_SECONDS):
+    async def look(self, ends: float) -> None:
+        """Look closer at each and at the hosts, until all is seen or the time is over."""
+        limit = anyio.CapacityLimiter(_AT_ONCE)
+
+        async def see(found: Found) -> None:
+            async with limit:
+                self._figures[_key(found)] = await figures_of(self._runtime, found)
+
+        async def see_host(target: str, backend: HasHost) -> None:
+            with anyio.move_on_after(ENDPOINT_SECONDS), suppress(OpsError):
+                self.hosts[target] = await backend.host()
+
+        with anyio.move_on_after(ends - anyio.current_time()):
             async with anyio.create_task_group() as group:
-                group.start_soon(self._look_for_leftovers)
-                for target in self.targets:
-                    group.start_soon(self._look_at, target)
+                for target in set(self.sight.targets) - self.sight.failed.keys():
+                    backend = self._runtime.stage.backend(target)
+                    if isinstance(backend, HasHost):
+                        group.start_soon(see_host, target, backend)
+                for one in self.found:
+                    group.start_soon(see, one)
             self.in_time = True
-
-    async def look_closer(self, found: Found) -> None:
-        """Look at one deployment that was found already, and at its host."""
-        with anyio.move_on_after(ALL_SECONDS):
-            await self._see(found.deployment.target, (found,))
-            self.in_time = True
-
-    @property
-    def deployments(self) -> tuple[Found, ...]:
-        """Every deployment that was seen, in the order of the targets."""
-        return tuple(one for target in self.targets for one in self.found.get(target, ()))
-
-    @property
-    def late(self) -> tuple[str, ...]:
-        """Name the targets that neither answered nor failed before the time was over."""
-        return tuple(
-            f"{one} was not looked at within {ALL_SECONDS:.0f} s."
-            for one in self.targets
-            if one not in self.found and one not in self.failed
-        )
 
     def figures(self, found: Found) -> Figures:
         """Give what was seen of one beyond what its platform says."""
         nothing = Figures(missing=f"It was not looked at closer within {ALL_SECONDS:.0f} s.")
         return self._figures.get(_key(found), nothing)
-
-    async def _look_for_leftovers(self) -> None:
-        self.leftovers.extend(await leftovers(self._runtime.stage, self.targets))
-
-    async def _look_at(self, target: str) -> None:
-        stage = self._runtime.stage
-        try:
-            there = await look(stage, target, waiting.limit(EACH_SECONDS))
-        except OpsError as exc:
-            self.failed[target] = exc
-            return
-        backend = stage.backend(target)
-        await self._see(target, tuple(Found(backend, usual(self._runtime, one)) for one in there))
-
-    async def _see(self, target: str, there: tuple[Found, ...]) -> None:
-        self.found[target] = there
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._see_host, target, self._runtime.stage.backend(target))
-            for one in there:
-                group.start_soon(self._see_one, one)
-
-    async def _see_host(self, target: str, backend: Backend) -> None:
-        if isinstance(backend, HasHost):
-            with anyio.move_on_after(ENDPOINT_SECONDS), suppress(OpsError):
-                self.hosts[target] = await backend.host()
-
-    async def _see_one(self, found: Found) -> None:
-        async with self._limit:
-            self._figures[_key(found)] = await figures_of(self._runtime, found)
 
 
 async def figures_of(runtime: Runtime, found: Found) -> Figures:
@@ -203,62 +163,22 @@ _CALM: Final = {
     State.STOPPING: Health.ENDING,
     State.DELETING: Health.ENDING,
 }
-_NEXT: Final[dict[Health, tuple[tuple[str, str], ...]]] = {
-    Health.BILLED: (
-        ("diagnose", "Call diagnose for the cause; stop_vllm or destroy_vllm ends the billing."),
-        ("diagnose", "Call diagnose for the cause; destroy_vllm ends the billing."),
-        ("get_logs", "Read get_logs; stop_vllm or destroy_vllm ends the billing."),
-        ("get_logs", "Read get_logs; destroy_vllm ends the billing."),
-        ("diagnose", "Call diagnose for the cause; it is billed until somebody ends it."),
-        ("status_vllm", "Look with status_vllm; it is billed until somebody ends it."),
-    ),
-    Health.FAILED: (
-        ("diagnose", "Call diagnose for the cause."),
-        ("get_logs", "Read get_logs for the cause."),
-        ("status_vllm", "Look with status_vllm."),
-    ),
-    Health.OVERDUE: (
-        ("stop_vllm", "Its time is over: call stop_vllm, or destroy_vllm."),
-        ("destroy_vllm", "Its time is over: call destroy_vllm."),
-        ("status_vllm", "Its time is over: look with status_vllm."),
-    ),
-    Health.SATURATED: (
-        (
-            "get_metrics",
-            "See with get_metrics whether it lasts; update_vllm_scaling allows more replicas.",
-        ),
-        ("get_metrics", "See with get_metrics whether it lasts."),
-    ),
-    Health.UNKNOWN: (
-        ("diagnose", "Call diagnose for the layer at fault."),
-        ("get_logs", "Read get_logs for the cause."),
-        ("status_vllm", "Look with status_vllm."),
-    ),
-    Health.SLOW: (
-        ("diagnose", "Call diagnose: it boots for longer than is usual."),
-        ("get_logs", "Read get_logs: it boots for longer than is usual."),
-    ),
-    Health.DARK: (
-        ("diagnose", "Call diagnose: its metrics did not come."),
-        ("get_metrics", "Try get_metrics: its metrics did not come."),
-    ),
-    Health.BOOTING: (("status_vllm", "Wait for it with status_vllm."),),
-    Health.ENDING: (("status_vllm", "See it end with status_vllm."),),
-    Health.READY: (("query_gemma4", "Ask it with query_gemma4."),),
-    Health.ASLEEP: (
-        ("query_gemma4", "It is woken by query_gemma4 with wake=true, which is paid for."),
-    ),
-    Health.EXPIRED: (
-        ("destroy_vllm", "Its time is over: destroy_vllm takes away what is left of it."),
-        ("status_vllm", "Its time is over: look with status_vllm."),
-    ),
-    Health.STOPPED: (
-        ("start_vllm", "start_vllm brings it back, destroy_vllm takes it away."),
-        ("status_vllm", "Look with status_vllm."),
-    ),
+_HELPS: Final[dict[Health, tuple[str, ...]]] = {
+    Health.BILLED: ("diagnose", "get_logs", "stop_vllm", "destroy_vllm", "status_vllm"),
+    Health.FAILED: ("diagnose", "get_logs", "status_vllm"),
+    Health.OVERDUE: ("stop_vllm", "destroy_vllm", "status_vllm"),
+    Health.SATURATED: ("get_metrics", "update_vllm_scaling"),
+    Health.UNKNOWN: ("diagnose", "get_logs", "status_vllm"),
+    Health.SLOW: ("diagnose", "get_logs"),
+    Health.DARK: ("diagnose", "get_metrics"),
+    Health.BOOTING: ("status_vllm",),
+    Health.ENDING: ("status_vllm",),
+    Health.READY: ("query_gemma4",),
+    Health.ASLEEP: ("query_gemma4",),
+    Health.EXPIRED: ("destroy_vllm", "status_vllm"),
+    Health.STOPPED: ("start_vllm", "destroy_vllm", "status_vllm"),
 }
-"""What helps, the best first; a sentence is said only where every tool that it names is listed."""
-_TOOL: Final = re.compile(r"\b[a-z]+(?:_[a-z0-9]+)+\b|\bdiagnose\b")
+"""What helps, the best first; of what is billed though broken, what ends the bill as well."""
 
 
 class Row(Record):
@@ -292,8 +212,9 @@ class Row(Record):
     cause: str | None = None
     missing: str | None = None
     """What could not be looked at, and why."""
-    next_tool: str | None = None
-    do_next: str
+    fix: str | None = None
+    tools: tuple[str, ...] = ()
+    """That help, the best first, of those that are listed here."""
 
     @property
     def place(self) -> tuple[int, float, str, str]:
@@ -311,9 +232,8 @@ def row_of(found: Found, figures: Figures, listed: Callable[[str], bool], now: d
     deployment = found.deployment
     late = _overdue_since(deployment, now)
     health = _health(deployment, figures, late=late is not None, now=now)
-    stops = can_stop(found.backend)
-    tool, sentence = _advice(health, lambda one: listed(one) and (stops or one != "stop_vllm"))
-    failure = deployment.failure
+    stops, failure = can_stop(found.backend), deployment.failure
+    helps = (one for one in _HELPS[health] if listed(one) and (stops or one != "stop_vllm"))
     return Row(
         **_named(deployment),
         name=found.name,
@@ -332,9 +252,9 @@ def row_of(found: Found, figures: Figures, listed: Callable[[str], bool], now: d
         usd_so_far=deployment.usd_so_far,
         failure_code=failure.code if failure else None,
         cause=_cut(failure.cause) if failure else None,
+        fix=_cut(failure.fix) if failure else None,
         missing=_cut(figures.missing) or None,
-        next_tool=tool,
-        do_next=_with_fix(sentence, failure),
+        tools=tuple(helps),
     )
 
 
@@ -393,15 +313,6 @@ def _is_slow(deployment: Deployment, now: datetime) -> bool:
     return (now - phase.since).total_seconds() > longest
 
 
-def _advice(health: Health, listed: Callable[[str], bool]) -> tuple[str | None, str]:
-    known = (row for row in _NEXT[health] if all(map(listed, _TOOL.findall(row[1]))))
-    return next(known, (None, "No tool of this profile helps here."))
-
-
-def _with_fix(sentence: str, failure: Failure | None) -> str:
-    return f"{sentence} {_cut(failure.fix)}" if failure else sentence
-
-
 def _seconds(now: datetime, since: datetime) -> float:
     return round(max(0.0, (now - since).total_seconds()), 1)
 
@@ -420,10 +331,8 @@ def now_utc() -> datetime:
 
 _MOST_ROWS: Final = 12
 """Told in full: 700 characters each, 1,500 at most."""
-_SHORT_CHARACTERS: Final = 8_000
+_MOST_SHORT: Final = 100
 """Of those that are left, told in a few words each; together less than a reply may hold."""
-_BETWEEN: Final = 4
-"""Characters between two of them."""
 _MOST_STEPS: Final = 3
 _FIND_SECONDS: Final = 30.0
 """For the one that is named to be found; to look closer takes `ENDPOINT_SECONDS` more."""
@@ -508,9 +417,9 @@ class SystemStatus(Answer):
     def next_steps(self) -> tuple[NextStep, ...]:
         """Offer the first things to do."""
         steps = tuple(
-            NextStep(row.next_tool, {"target": row.target, "name": row.name})
+            NextStep(row.tools[0], {"target": row.target, "name": row.name})
             for row in self.deployments[:_MOST_STEPS]
-            if row.health.ill and row.next_tool
+            if row.health.ill and row.tools
         )
         ends = tuple(one.step() for one in self.leftovers if not one.in_use)
         if self.totals.deployments or ends:
@@ -524,10 +433,12 @@ class SystemStatus(Answer):
         if number:
             row = self.deployments[0]
             cause = f": {row.cause}" if row.cause else "."
+            fix = f" {row.fix}" if row.fix else ""
+            helps = f" Next: {', '.join(row.tools)}." if row.tools else ""
             needs = "needs" if number == 1 else "need"
             yield (
                 f"{number} of {self.totals.deployments} {needs} attention, first {row.name} on"
-                f" {row.target}, {row.health}{cause} {row.do_next}"
+                f" {row.target}, {row.health}{cause}{fix}{helps}"
             )
         elif self.totals.deployments:
             states = self.totals.by_health.items()
@@ -559,49 +470,50 @@ async def system_status(runtime: Runtime, target: str | None, name: str | None) 
         DeploymentNotFound: There is none of that name.
         OpsError: The one target that was named cannot be looked at.
     """
-    stage = runtime.stage
+    stage, ends = runtime.stage, anyio.current_time() + ALL_SECONDS
     note_what_is_not_known(stage)
+    spare: list[Leftover] = []
     if name is not None:
-        with in_time(target or "A target", f"describe {name}", _FIND_SECONDS, fix=_AGAIN):
+        again = "Call the same tool again, or status_vllm."
+        with in_time(target or "A target", f"describe {name}", _FIND_SECONDS, fix=again):
             found = await find(stage, target, name)
-        view = View(runtime, (found.deployment.target,))
-        await view.look_closer(found)
+        sight = sight_of(stage, (found.deployment.target,), (found,), {})
+        ends = anyio.current_time() + ALL_SECONDS
     else:
-        view = View(runtime, (target,) if target else stage.usable)
-        await view.look()
-    if target and target in view.failed:
-        raise view.failed[target]
-    return _told(runtime, view)
+        sights: list[Sight] = []
+
+        async def look() -> None:
+            sights.append(await look_around(stage, target))
+
+        async def look_for_leftovers() -> None:
+            spare.extend(await leftovers(stage, (target,) if target else stage.usable))
+
+        await side_by_side([look, look_for_leftovers])
+        (sight,) = sights
+    view = View(runtime, sight)
+    await view.look(ends)
+    return _told(runtime, view, spare)
 
 
-_AGAIN: Final = "Call the same tool again, or status_vllm."
-
-
-def _told(runtime: Runtime, view: View) -> SystemStatus:
-    now, found = now_utc(), view.deployments
-    rows = [row_of(one, view.figures(one), runtime.listed.__contains__, now) for one in found]
+def _told(runtime: Runtime, view: View, spare: Sequence[Leftover]) -> SystemStatus:
+    now, stage, sight = now_utc(), runtime.stage, view.sight
+    rows = [row_of(one, view.figures(one), runtime.listed.__contains__, now) for one in view.found]
     rows.sort(key=lambda row: row.place)
     rest = rows[_MOST_ROWS:]
-    others = _short(rest)
-    stage = runtime.stage
-    sight = sight_of(stage, view.targets, found, view.failed)
-    not_seen = (*sight.not_looked_at, *view.late)
-    there = tuple(one.deployment for one in found)
+    others = tuple(row.short for row in rest[:_MOST_SHORT])
+    there = tuple(one.deployment for one in view.found)
     return SystemStatus(
-        running=running_words(there, (*sight.hides, *view.late)),
-        leftovers=with_use(stage, view.leftovers, there),
-        not_set_up=not_set_up(stage) if view.targets == stage.usable else "",
+        running=running_words(there, sight.hides),
+        leftovers=with_use(stage, spare, there),
+        not_set_up=not_set_up(stage) if sight.targets == stage.usable else "",
         deployments=tuple(rows[:_MOST_ROWS]),
         others=others,
         left_out=len(rest) - len(others),
         totals=_totals(rows),
-        hosts={one: view.hosts[one] for one in view.targets if one in view.hosts},
-        not_seen=not_seen,
+        hosts={one: view.hosts[one] for one in sight.targets if one in view.hosts},
+        not_seen=sight.not_looked_at,
         asked_though_it_may_sleep=_kept_awake(view)[:_MOST_ROWS],
-        complete=view.in_time
-        and sight.complete
-        and not view.late
-        and not any(row.missing for row in rows),
+        complete=view.in_time and sight.complete and not any(row.missing for row in rows),
         simulated=any(one.simulated for one in there),
     )
 
@@ -610,16 +522,9 @@ def _kept_awake(view: View) -> tuple[str, ...]:
     """Name those that were asked for their load and that sleep, perhaps, when nobody asks."""
     return tuple(
         one.name
-        for one in view.deployments
+        for one in view.found
         if view.figures(one).load and not one.backend.target.min_replicas
     )
-
-
-def _short(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Give as many in a few words as there is room for."""
-    lengths = accumulate(len(row.short) + _BETWEEN for row in rows)
-    room = sum(length <= _SHORT_CHARACTERS for length in lengths)
-    return tuple(row.short for row in rows[:room])
 
 
 def _totals(rows: Sequence[Row]) -> Totals:

@@ -82,23 +82,19 @@ def test_whatever_goes_on_after_its_time_needs_attention(state: State) -> None:
 
 @pytest.mark.parametrize("health", list(Health))
 def test_every_row_names_a_tool_that_is_listed(health: Health) -> None:
-    """One sentence with the tool that it offers; without tools it says so."""
+    """The best first; without tools there is none."""
     one, figures = found(**_STATES[health]), _FIGURES.get(health, Figures())
     row = row_of(one, figures, everything, NOW)
     assert row.health is health
-    assert row.next_tool
-    assert row.next_tool in row.do_next
-    alone = row_of(one, figures, lambda _tool: False, NOW)
-    assert alone.next_tool is None
-    assert "No tool" in alone.do_next
+    assert row.tools
+    assert row_of(one, figures, lambda _tool: False, NOW).tools == ()
 
 
 def test_what_is_ill_is_diagnosed_where_that_tool_is_listed() -> None:
     """Without it, its log is the next best."""
     ill = found(state=State.FAILED, replicas=0)
-    assert row_of(ill, Figures(), everything, NOW).next_tool == "diagnose"
-    logs = row_of(ill, Figures(), {"get_logs"}.__contains__, NOW)
-    assert (logs.next_tool, "get_logs" in logs.do_next) == ("get_logs", True)
+    assert row_of(ill, Figures(), everything, NOW).tools[0] == "diagnose"
+    assert row_of(ill, Figures(), {"get_logs"}.__contains__, NOW).tools == ("get_logs",)
 
 
 class Starts(Shows):
@@ -132,15 +128,13 @@ def test_a_stop_is_advised_only_where_it_can_be_counted_on(
     first, second = (
         row_of(Found(one, deployment), Figures(), known.__contains__, NOW) for one in (here, there)
     )
-    assert "stop_vllm" not in second.do_next
-    assert second.next_tool != "stop_vllm"
-    if listed or health is Health.OVERDUE:
-        assert "stop_vllm or" in first.do_next or first.next_tool == "stop_vllm"
-        assert "destroy_vllm" in second.do_next
+    assert {"stop_vllm", "destroy_vllm"} <= {*first.tools}
+    assert "stop_vllm" not in second.tools
+    assert "destroy_vllm" in second.tools
     reads = row_of(
         Found(there, deployment), Figures(), (listed | {"status_vllm"}).__contains__, NOW
     )
-    assert "stopped" not in reads.do_next
+    assert not {"stop_vllm", "destroy_vllm"} & {*reads.tools}
 
 
 _IDLE = EngineMetrics(latencies={}, cache=CacheConfig())

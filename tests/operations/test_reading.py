@@ -151,7 +151,7 @@ async def test_the_dashboard_has_load_and_host(served: Agent) -> None:
     (row,) = reply.data["deployments"]
     assert (row["state"], row["requests_running"]) == ("ready", 0)
     assert row["usage"]["resident_memory_bytes"] > 0
-    assert (row["health"], row["do_next"]) == ("ready", "Ask it with query_gemma4.")
+    assert (row["health"], row["tools"]) == ("ready", ["query_gemma4"])
     assert reply.data["hosts"]["local"]["memory_total_gib"] > 0
     assert any("simulated" in warning for warning in reply.structured["warnings"])
 

@@ -36,7 +36,7 @@ async def test_the_status_is_that_of_everything(
     assert (row["name"], row["state"], row["health"]) == ("one", "ready", "ready")
     assert row["model"] == MODEL
     assert "ready" in reply.structured["summary"]
-    assert row["do_next"] == "Ask it with query_gemma4."
+    assert row["tools"] == ["query_gemma4"]
 
 
 @typed("get_help")
