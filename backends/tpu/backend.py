@@ -117,7 +117,8 @@ class TpuBackend(Lifecycle):
     async def wanted(self, spec: DeploymentSpec, model: ModelShape) -> Sequence[Resource]:
         """Return what a VM stands on, and last it at the first place that is asked."""
         made = blueprint(self.site, spec, model)
-        return (*await ground(self.site, made), chip_at(self.site, made, made.places[0]))
+        known = await firewall.callers(self.site) if made.opened and not made.anybody else ()
+        return (*ground(self.site, made, known), chip_at(self.site, made, made.places[0]))
 
     def owned(self, name: str) -> Sequence[Resource]:
         """Return key, rule and chip, wherever this machine knows of one."""

@@ -35,13 +35,11 @@ _ASKED: Final = {"compute": "Compute Engine", "queued": "the queue of Cloud TPU"
 _OPEN: Final = "a proxy before the engine answers nothing without it but /health and /ping."
 
 
-async def ground(site: Site, made: Blueprint) -> tuple[Resource, ...]:
-    """Return what a VM stands on wherever it is: its key, who may read that, and who may call."""
-    known = await firewall.callers(site) if made.opened and not made.anybody else ()
-    return _ground(site, made, known)
+def ground(site: Site, made: Blueprint, callers: Sequence[str] = ()) -> tuple[Resource, ...]:
+    """Return what a VM stands on wherever it is: its key, who may read that, and who may call.
 
-
-def _ground(site: Site, made: Blueprint, callers: Sequence[str] = ()) -> tuple[Resource, ...]:
+    `callers` is who is let in, where that was asked.
+    """
     rule = (firewall.resource(site, made.spec.name, made, callers),) if made.opened else ()
     return (*secrets.key(site, made.spec.name), *rule)
 
@@ -94,7 +92,7 @@ def make_plan(site: Site, spec: DeploymentSpec, model: ModelShape) -> Plan:
         spec=made.spec,
         target=site.target,
         model=model,
-        steps=steps((*_ground(site, made), *asked)),
+        steps=steps((*ground(site, made), *asked)),
         usd_per_hour=costs.usd_per_hour,
         usd_per_hour_highest=costs.usd_per_hour_highest,
         memory=foresee(
@@ -193,7 +191,7 @@ async def config_of(site: Site, name: str) -> DeploymentConfig:
     """
     made, place = await _as_made(site, name)
     chip, project = chip_at(site, made, place), made.project
-    commands = [one.command for one in _ground(site, made)]
+    commands = [one.command for one in ground(site, made)]
     if HF_SECRET in made.container.secrets.values():
         commands.append(
             f"gcloud secrets add-iam-policy-binding {HF_SECRET} --project={project}"

@@ -105,8 +105,8 @@ class Site(GoogleSite):
     """What there is in every zone, shared by every TPU target."""
     certificates: dict[str, tuple[float, str]] = field(default_factory=dict)
     """Those of VMs, with the moment at which they were read: a project has 60 reads a minute."""
-    answered: set[str] = field(default_factory=set)
-    """Addresses whose model has answered."""
+    answered: dict[str, datetime | None] = field(default_factory=dict)
+    """By VM, which start of its engine has answered."""
     now: Callable[[], datetime] = utc_now
 
     @property

@@ -145,7 +145,7 @@ async def _heard(seen: Look) -> VmLog:
     if chip is None:
         return VmLog()
     nothing: Sequence[ScriptLine] = ()
-    if not ever_answered(seen):
+    if _key(chip) not in seen.site.answered:
         return await or_note(lambda: logs.read_newest_boot(seen.site, chip), VmLog())
     told = VmLog(
         await or_note(lambda: logs.read_script(seen.site, seen.name, chip.created_at), nothing)
@@ -464,23 +464,15 @@ def _certificate_command(seen: Look) -> str:
     )
 
 
-def life(seen: Look, told: VmLog) -> str:
-    """Name one life of an engine: another address or another start is another one."""
-    chip = seen.chip
-    started = next((one.at for one in reversed(told.script) if one.phase == ENGINE), None)
-    return f"{chip.place} {chip.id} {chip.external_ip} {started}" if chip else ""
-
-
 def has_answered(seen: Look, told: VmLog) -> bool:
-    """Whether it has been heard in this life."""
-    return life(seen, told) in seen.site.answered
+    """Whether it has been heard since its engine was started last."""
+    known, key = seen.site.answered, _key(seen.chip) if seen.chip else ""
+    return key in known and known[key] == started(told)
 
 
-def ever_answered(seen: Look) -> bool:
-    """Whether it has been heard in any life of this VM."""
-    chip = seen.chip
-    known = f"{chip.place} {chip.id} {chip.external_ip} " if chip else ""
-    return any(one.startswith(known) for one in seen.site.answered) if known else False
+def started(told: VmLog) -> datetime | None:
+    """Return when its engine was started last."""
+    return next((one.at for one in reversed(told.script) if one.phase == ENGINE), None)
 
 
 async def probe_model(seen: Look, told: VmLog) -> Failure | None:
@@ -493,7 +485,8 @@ async def probe_model(seen: Look, told: VmLog) -> Failure | None:
 
     failure = await why_silent(reached, "Its VM")
     if failure is None:
-        seen.site.answered.add(life(seen, told))
+        if seen.chip:
+            seen.site.answered[_key(seen.chip)] = started(told)
         return None
     if failure.code != Unreachable.code:
         return failure

@@ -430,12 +430,9 @@ class Life:
                 break
             await anyio.sleep(min(left, 0.2))
         how, inserted, name = self.ending or "delete", self._operation("insert"), self.vm["name"]
-        if inserted.get("status") == "RUNNING" and how == "preempted":
-            words = f"Instance '{name}' creation failed: it was preempted while it was created."
+        if inserted.get("status") == "RUNNING":  # Google's own words are not known
+            words = f"Instance '{name}' creation failed: it was {how} while it was created."
             fail(inserted, 400, "UNSUPPORTED_OPERATION", words)
-        elif inserted.get("status") == "RUNNING":  # Google's own words are not known
-            words = f"Instance '{name}' was deleted before it was running."
-            fail(inserted, 409, "RESOURCE_NOT_READY", words)
         finish(self._operation("operation"))
         self._forget(stays=not self._is_deleted(how))
 
