@@ -294,15 +294,6 @@ class _Node(_Resource):
         """Say whether its time is over and its VM is gone."""
         return self.after(self.project.knobs.tpu_delete_seconds) and self.vm is None
 
-    def preempt(self) -> bool:
-        """Take the chips of one back that nobody queued: it stays as PREEMPTED."""
-        if self.message.state != _States.READY:
-            return False
-        self.become(_States.PREEMPTED)
-        tpu_zones.give_back(self.row)
-        self.end_vm()
-        return True
-
     def step(self) -> bool:
         """Do what its state asks for; the queued resource does it for one that is its own."""
         state, owned = self.message.state, bool(self.message.queued_resource)
@@ -838,15 +829,11 @@ async def forget(world: World, project: Project) -> None:
 
 
 def preempt(world: World, project: Project, zone: str, tpu_id: str) -> bool:
-    """Take the chips of a queued resource, or of a node, back; False if it has none.
-
-    `tpu_id` is the id of either.
-    """
-    node = project.nodes.get(_full(project, zone, "nodes", tpu_id))
-    owner = node.queued_resource if node else _full(project, zone, "queuedResources", tpu_id)
-    if owner not in project.queued_resources:
-        return node is not None and _Node(world, project, node.name).preempt()
-    queued = _QueuedResource(world, project, owner)
+    """Take the chips of a queued resource back; False if it has none."""
+    name = _full(project, zone, "queuedResources", tpu_id)
+    if name not in project.queued_resources:
+        return False
+    queued = _QueuedResource(world, project, name)
     if queued.state not in {_Queued.PROVISIONING, _Queued.ACTIVE}:
         return False
     queued.leave(_Queued.SUSPENDING, _By.SERVICE)
