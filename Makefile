@@ -10,7 +10,7 @@ TOOLS   := .venv/.tools
 SETTING := $(if $(filter vllm ollama,$(value ENGINE)),,ENGINE) READ_ONLY REHEARSAL %_SCALE TOOLSETS MODEL_NAME BUCKET_NAME ACCELERATOR_TYPE HF_TOKEN \
            VLLM_TARGET VLLM_BASE_URL VLLM_API_KEY VLLM_EXECUTABLE VLLM_DEVOPS_STATE_DIR \
            GOOGLE_% AZURE_% REGISTRY_% ANALYST_% MCP_% TELEMETRY
-APART   := vllm or browser or sweep or azurite or gcloud
+APART   := vllm or browser or sweep or gcloud
 STEER   := DEMO_OPEN ROOM YES JSON CLIENT WRITE URL PROJECT TOOL PYTHON SHELL MAKE%
 
 given     := $(foreach v,$(.VARIABLES),$(if $(findstring command line,$(origin $(v))),$(v)))
@@ -28,7 +28,7 @@ tool  = @$(PY) server.py call $(1) --make $@ $(words) $(if $(call on,JSON),--jso
 
 .PHONY: help demo test test-engine lint run install vllm mcp-config clean deploy status endpoint \
         metrics query logs destroy targets list health stats stop start call broken prices plan advise measure \
-        benchmark benchmarks bench-client test-lives test-failed test-browser test-sweep test-azurite test-gcloud \
+        benchmark benchmarks bench-client test-lives test-failed test-browser test-sweep test-gcloud \
         setup quotas zones rehearse rehearse-clean first-contact diagnose alerts bench-logs \
         http doctor conformance clients find
 
@@ -65,13 +65,6 @@ test-failed: $(TOOLS) ## Run again, one by one, what failed in the run before
 
 test-engine: vllm $(TOOLS) ## Run the tests on a real vLLM
 	$(PY) -m pytest -q -m vllm
-
-test-azurite: $(TOOLS) .azurite/.installed ## Compare the simulated blob storage with Azurite
-	$(PY) -m pytest -q -m azurite
-
-.azurite/.installed:
-	npm install --silent --no-fund --no-audit --prefix .azurite azurite@3.37.0
-	@touch $@
 
 test-gcloud: $(TOOLS) ## Let the real gcloud read every command that is printed; needs no login
 	$(PY) -m pytest -q -m gcloud

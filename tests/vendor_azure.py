@@ -6,10 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from azure.mgmt.appcontainers import models as app
-from azure.mgmt.authorization.v2022_04_01 import models as authorization
 from azure.mgmt.keyvault import models as vaults
 from azure.mgmt.loganalytics import models as workspaces
-from azure.mgmt.msi.v2024_11_30 import models as identities
 from azure.mgmt.storage import models as storage
 
 from simulators.azure.admission import Refused
@@ -55,16 +53,6 @@ _KINDS: Final[Mapping[str, tuple[str, Any, Any]]] = {
         storage.FileShare,
     ),
     "microsoft.operationalinsights/workspaces": ("", workspaces.Workspace, workspaces.Workspace),
-    "microsoft.managedidentity/userassignedidentities": (
-        "",
-        identities.Identity,
-        identities.Identity,
-    ),
-    "microsoft.authorization/roleassignments": (
-        "",
-        authorization.RoleAssignmentCreateParameters,
-        authorization.RoleAssignment,
-    ),
 }
 """Type of a resource: its name in the schema, the model of a request, that of an answer."""
 

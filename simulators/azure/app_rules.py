@@ -2,26 +2,20 @@
 
 import copy
 import ipaddress
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from simulators.azure.admission import Refused, refusal
+from simulators.azure.admission import refusal
 from simulators.azure.arm import Call, plain_region
 from simulators.azure.environment import CONSUMPTION, PROFILES
 from simulators.azure.state import Body
 
-_CONTAINER: Final = re.compile(r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")
-_SUFFIX: Final = re.compile(r"^[a-z]([a-z0-9-]*[a-z0-9])?$")
-_SECRET: Final = re.compile(r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")
-_LONGEST_REVISION: Final = 54
 _MOST_REPLICAS: Final = 1000
 _LIMITS: Final[dict[str, tuple[int, int]]] = {
     "initialDelaySeconds": (0, 60),
     "periodSeconds": (1, 240),
     "timeoutSeconds": (1, 240),
-    "successThreshold": (1, 10),
 }
 """Source: the descriptions in Microsoft's ARM schema; a delay of none is taken as well."""
 _FAILURES: Final = {"Liveness": 30, "Readiness": 48}
@@ -65,8 +59,6 @@ def check(call: Call, asked: Body) -> None:
             raise refusal("app-identity", name=named)
     secrets = configuration.get("secrets") or []
     names = [one.get("name") or "" for one in secrets]
-    if len(set(names)) < len(names):
-        raise refusal("app-secret", name=", ".join(names), why="names must be unique")
     for secret in secrets:
         _check_secret(call, secret, {one.lower() for one in _identities(asked)})
     profiles = environment["properties"].get("workloadProfiles") or []
@@ -106,9 +98,6 @@ def _environment(call: Call, asked: Body) -> Body:
 
 def _check_secret(call: Call, secret: Mapping[str, Any], identities: set[str]) -> None:
     name, url, identity = (secret.get(key) or "" for key in ("name", "keyVaultUrl", "identity"))
-    if not _SECRET.match(name):
-        why = "a name must consist of lower case alphanumeric characters, '-' or '.'"
-        raise refusal("app-secret", name=name, why=why)
     if not secret.get("value") and not (url and identity):
         why = "value or keyVaultUrl and identity should be provided"
         raise refusal("app-secret", name=name, why=why)
@@ -131,15 +120,7 @@ def _is_vault_secret(call: Call, url: str) -> bool:
 
 
 def _check_ingress(ingress: Mapping[str, Any]) -> None:
-    port, traffic = ingress.get("targetPort"), ingress["traffic"]
-    if port is not None and not 0 < port <= 65535:
-        raise refusal("app-port", port=port)
-    weight = sum(one.get("weight") or 0 for one in traffic)
-    if traffic and weight != 100:
-        raise refusal("app-traffic", sum=weight)
     rows = ingress.get("ipSecurityRestrictions") or []
-    if len({one["name"] for one in rows}) < len(rows):
-        raise refusal("app-addresses", why="the names of the rules must be unique")
     if len({one["action"] for one in rows}) > 1:
         raise refusal("app-addresses", why="all rules must have the same action")
     for row in rows:
@@ -155,31 +136,15 @@ def _check_template(call: Call, template: Mapping[str, Any], profile_type: str) 
     if not containers:
         raise refusal("app-empty")
     for container in containers:
-        name = container.get("name") or ""
-        if not _CONTAINER.match(name):
-            raise refusal("app-container", name=name)
-        if not container.get("image"):
-            raise refusal("app-image", name=name)
-        probes = container.get("probes") or []
-        kinds = [one.get("type") for one in probes]
-        if len(set(kinds)) < len(kinds) or None in kinds:
-            raise refusal("app-probes", name=name)
-        for probe in probes:
-            _check_probe(call, name, probe)
+        for probe in container.get("probes") or []:
+            _check_probe(call, container["name"], probe)
     _check_total(call, containers, profile_type)
     _check_scale(template["scale"])
-    app, suffix = call.name, template.get("revisionSuffix") or ""
-    if suffix and (not _SUFFIX.match(suffix) or len(f"{app}--{suffix}") > _LONGEST_REVISION):
-        raise refusal("app-suffix", suffix=suffix)
 
 
 def _check_probe(call: Call, name: str, probe: Mapping[str, Any]) -> None:
-    if bool(probe.get("httpGet")) == bool(probe.get("tcpSocket")):
-        raise refusal("app-probe", name=name, kind=probe["type"])
     failures = _FAILURES.get(probe["type"], call.sub.knobs.startup_failures)
     limits = {**_LIMITS, "failureThreshold": (1, failures)}
-    if probe["type"] != "Readiness":
-        limits["successThreshold"] = (1, 1)
     for key, (least, most) in limits.items():
         value, told = probe.get(key), f"{key[0].upper()}{key[1:]}"
         if value is not None and not least <= value <= most:
@@ -209,35 +174,15 @@ def _check_total(call: Call, containers: Sequence[Body], profile_type: str) -> N
 def _check_scale(scale: Mapping[str, Any]) -> None:
     least, most = scale.get("minReplicas") or 0, scale["maxReplicas"]
     if not 0 <= least <= most or not 1 <= most <= _MOST_REPLICAS:
-        raise _bad_scale(f"minReplicas {least} and maxReplicas {most} do not go together")
+        why = f"minReplicas {least} and maxReplicas {most} do not go together"
+        raise refusal("app-scale", why=why)
     if scale["cooldownPeriod"] < 1 or scale["pollingInterval"] < 1:
-        raise _bad_scale("cooldownPeriod and pollingInterval must be positive")
-    rules = scale.get("rules") or []
-    names = [one.get("name") for one in rules]
-    if len(set(names)) < len(names) or not all(names):
-        raise _bad_scale("scale rules must have names of their own")
-    for rule in rules:
-        number = ((rule.get("http") or {}).get("metadata") or {}).get("concurrentRequests", "1")
-        if not number.isdecimal() or not int(number):
-            raise _bad_scale(f"concurrentRequests '{number}' is no number of requests")
-
-
-def _bad_scale(why: str) -> Refused:
-    return refusal("app-scale", why=why)
+        raise refusal("app-scale", why="cooldownPeriod and pollingInterval must be positive")
 
 
 def _check_volumes(call: Call, template: Mapping[str, Any], environment_id: str) -> None:
-    volumes = template.get("volumes") or []
-    for volume in volumes:
+    for volume in template.get("volumes") or []:
         name, stored = volume.get("name") or "", volume.get("storageName")
         linked = volume.get("storageType") in {"AzureFile", "NfsAzureFile"}
         if linked and call.sub.get(f"{environment_id}/storages/{stored}") is None:
             raise refusal("app-storage", storage=stored, name=name)
-        if "." in name:
-            raise refusal("app-volume", name=name)
-    names = {one.get("name") for one in volumes}
-    for container in template["containers"]:
-        for mount in container.get("volumeMounts") or []:
-            named = mount.get("volumeName")
-            if named not in names or not mount.get("mountPath"):
-                raise refusal("app-mount", mount=named, name=container["name"])

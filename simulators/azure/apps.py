@@ -20,7 +20,6 @@ from simulators.azure.arm import (
     kind_of,
     location,
     moment,
-    page,
     plain_region,
 )
 from simulators.azure.environment import environment_of
@@ -295,7 +294,8 @@ async def _get_revision(call: Call) -> Body:
 
 async def _list_revisions(call: Call) -> Body:
     app = call.sub.resources[call.parent.lower()]
-    return page(call, [_shown_revision(call.sub, app, one) for one in call.sub.under(call.path)])
+    rows = call.sub.under(call.path)
+    return {"value": [_shown_revision(call.sub, app, one) for one in rows]}
 
 
 async def _activate(call: Call) -> Response:

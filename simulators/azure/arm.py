@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, Literal
-from urllib.parse import urlencode
 
 import anyio
 from starlette.requests import Request
@@ -94,8 +93,6 @@ class Kind:
     located: bool = True
     authored: bool = True
     """Whether it tells who made it."""
-    page: int = 5
-    """Rows of one page, 0 for all; Azure gives more, but nobody must count on that."""
     created: int = 201
     state: str = ""
     """While it is made; it is there at once if empty."""
@@ -310,7 +307,7 @@ async def _get(call: Call) -> Body:
 async def _list(call: Call) -> Body:
     whole = call.group or call.kind.extends
     rows = call.sub.under(call.path) if whole else call.sub.of_type(call.kind.type)
-    return page(call, [call.kind.shown(call.world, call.sub, one) for one in rows])
+    return {"value": [call.kind.shown(call.world, call.sub, one) for one in rows]}
 
 
 async def _put(call: Call) -> Response:
@@ -393,7 +390,7 @@ async def delete(call: Call) -> Response:
     if not call.kind.deleting:
         await remove(call.world, call.sub, call.id)
         return Response(status_code=200)
-    operation = begin(call, "delete", forced=call.query.get("force", "").lower() == "true")
+    operation = begin(call, "delete")
     body["properties"]["provisioningState"] = call.kind.deleting
     return Response(status_code=202, headers=location(call.world, operation))
 
@@ -410,23 +407,6 @@ async def remove(world: World, sub: Subscription, resource: str) -> None:
 _HANDLERS: Final[Mapping[str, Handler]] = {
     "GET": _get, "LIST": _list, "PUT": _put, "PATCH": _patch, "DELETE": delete
 }  # fmt: skip
-
-
-def page(call: Call, rows: Sequence[Body]) -> Body:
-    """Return one page of rows and the whole URL of the next, if there is one.
-
-    Raises:
-        Refused: The token is not one of ours.
-    """
-    token = call.query.get("$skipToken", "0")
-    if not token.isdecimal():
-        raise refusal("skip-token")
-    first, end = int(token), int(token) + (call.kind.page or len(rows))
-    told: Body = {"value": list(rows[first:end])}
-    if end < len(rows):
-        query = urlencode({**call.query, "$skipToken": str(end)}, safe="$")
-        told["nextLink"] = f"{call.world.urls.arm}{call.path}?{query}"
-    return told
 
 
 def begin(call: Call, work: str, *, statuses: bool = False, **more: Any) -> Operation:
@@ -465,7 +445,6 @@ async def _go_on(world: World, sub: Subscription, operation: Operation) -> None:
         body = sub.resources.get(operation.resource)
         if operation.work == "delete":
             await remove(world, sub, operation.resource)
-            await kind.work.get("delete", _nothing)(world, sub, operation, body or {})
         elif operation.work == "put" and body:
             await _settled(world, sub, operation, body)
         elif operation.work != "put":

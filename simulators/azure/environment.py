@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from core.records import Record
 from simulators.azure.admission import refusal
-from simulators.azure.arm import Call, display_of, kind_of, page, plain_region
+from simulators.azure.arm import Call, display_of, kind_of, plain_region
 from simulators.azure.state import CATALOG, Body, Replica, Subscription, World, id_of
 
 ENVIRONMENT: Final = "Microsoft.App/managedEnvironments"
@@ -51,7 +51,7 @@ async def _list_offers(call: Call) -> Body:
     if not (types := _offered(call.sub, region)):
         version = call.query["api-version"]
         raise refusal("region", region=region, version=version, kind=_OFFERS)
-    return page(call, [_offer(call.path, region, name) for name in types])
+    return {"value": [_offer(call.path, region, name) for name in types]}
 
 
 def _offer(path: str, region: str, name: str) -> Body:
@@ -82,7 +82,7 @@ async def _list_usages(call: Call) -> Body:
         *_gpus("Subscription", here, sub.knobs.quota),
         _usage("SessionPools", 0, 20),
     ]
-    return page(call, rows)
+    return {"value": rows}
 
 
 async def _list_environment_usages(call: Call) -> Body:
@@ -95,7 +95,7 @@ async def _list_environment_usages(call: Call) -> Body:
         *_gpus("ManagedEnvironment", here, sub.knobs.environment_quota),
         _usage("ManagedEnvironmentMemoryOptimizedCores", 0, 50),
     ]
-    return page(call, rows)
+    return {"value": rows}
 
 
 def _gpus(whose: str, here: Sequence[Replica], quota: Any) -> list[Body]:

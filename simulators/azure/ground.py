@@ -3,20 +3,19 @@
 import hashlib
 import json
 import time
-import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from starlette.responses import Response
 
 from simulators.azure.admission import derived_key, refusal
-from simulators.azure.arm import Call, delete, display_of, kind_of, made, moment
+from simulators.azure.arm import Call, delete, kind_of, made, moment
 from simulators.azure.roles import APP_READER, FILES_READER, SECRETS_OFFICER, assign
-from simulators.azure.state import CATALOG, Body, Operation, Subscription, World
+from simulators.azure.state import CATALOG, Body, Subscription, World, id_of
 
 WORKSPACE: Final = "Microsoft.OperationalInsights/workspaces"
 _GROUP: Final = "Microsoft.Resources/resourceGroups"
-_PROVIDERS: Final[dict[str, dict[str, str]]] = CATALOG["providers"]
+_PROVIDERS: Final[list[str]] = CATALOG["providers"]
 _UNREGISTERED: Final = {"Microsoft.Resources", "Microsoft.Authorization"}
 
 
@@ -59,15 +58,6 @@ def _provider(sub: Subscription, namespace: str) -> Body:
         "namespace": namespace,
         "registrationState": "Registered" if free or sub.registered(namespace) else state,
         "registrationPolicy": "RegistrationFree" if free else "RegistrationRequired",
-        "resourceTypes": [
-            {
-                "resourceType": kind,
-                "locations": [display_of(region) for region in CATALOG["regions"]],
-                "apiVersions": [version],
-                "capabilities": "SupportsTags, SupportsLocation",
-            }
-            for kind, version in _PROVIDERS[namespace].items()
-        ],
     }
 
 
@@ -129,18 +119,11 @@ def _workspace(call: Call, asked: Body, there: Body | None) -> Body:
             "features": {"enableLogAccessUsingOnlyResourcePermissions": True},
             **given,
             "sku": {"name": "PerGB2018", **given.get("sku", {})},
-            "customerId": call.sub.workspaces.setdefault(call.id, str(uuid.uuid4())),
+            "customerId": id_of(call.id),
             "createdDate": there["properties"]["createdDate"] if there else now,
             "modifiedDate": now,
         }
     }
-
-
-async def _workspace_deleted(
-    _world: World, sub: Subscription, operation: Operation, _body: Body
-) -> None:
-    if operation.more["forced"]:
-        sub.workspaces.pop(operation.resource, None)
 
 
 async def _shared_keys(call: Call) -> Body:
@@ -162,7 +145,6 @@ KINDS: Final = (
         WORKSPACE,
         fill=_workspace,
         handlers={"sharedKeys": _shared_keys},
-        work={"delete": _workspace_deleted},
     ),
 )
 

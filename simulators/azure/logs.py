@@ -5,14 +5,13 @@ import json
 import re
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, Literal
 
-import anyio
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from core.records import Record
@@ -34,18 +33,6 @@ from simulators.azure.state import Body, LogRow, Replica, Subscription, World
 _APP: Final = "Microsoft.App/containerApps"
 _MOST_LINES: Final = 300
 """Source: azure-cli, which takes 0 to 300 lines."""
-_RHYTHM_SECONDS: Final = 0.05
-_WARNINGS: Final = frozenset(
-    {
-        "AssigningReplicaFailed",
-        "ProbeFailed",
-        "ContainerTerminated",
-        "ContainerBackOff",
-        "ContainerCreateFailed",
-        "RevisionProvisioningFailed",
-    }
-)
-"""Reasons of events whose type is Warning."""
 Row = Mapping[str, str | float]
 
 
@@ -97,8 +84,7 @@ def plant(world: World, sub: Subscription, given: Lines) -> int:
         raise LookupError(f"There is no app named {given.app}.")
     more = given.model_dump(include={"table", "app", "replica", "revision", "reason"})
     more |= {"environment": app["properties"]["environmentId"].lower()}
-    stream = "stderr" if given.table == "console" else ""
-    rows = [LogRow(at=at, text=text, stream=stream, **more) for at, text in given.lines]
+    rows = [LogRow(at=at, text=text, **more) for at, text in given.lines]
     there: Planted = world.planted.get(sub.id) or Planted()
     world.planted[sub.id] = new = Planted()
     kept = [row for row in there.rows if not given.without or row.text != given.without]
@@ -149,7 +135,7 @@ async def _console(world: World, request: Request) -> Response:
             f"Successfully Connected to container: '{container}' {whose}",
         )
     ]
-    return _stream(world, request, intro, rows, shown)
+    return _stream(request, intro, rows, shown)
 
 
 async def _events(world: World, request: Request) -> Response:
@@ -166,7 +152,7 @@ async def _events(world: World, request: Request) -> Response:
             ("Successfully connected to events server", "ConnectedToEventsServer"),
         )
     ]
-    return _stream(world, request, intro, rows, _event)
+    return _stream(request, intro, rows, _event)
 
 
 def _streamed(world: World, request: Request, label: str) -> tuple[Subscription, Body]:
@@ -190,7 +176,6 @@ def _written(world: World, sub: Subscription, judge: Callable[[LogRow], bool]) -
 
 
 def _stream(
-    world: World,
     request: Request,
     intro: Sequence[str],
     rows: Callable[[], list[LogRow]],
@@ -199,47 +184,22 @@ def _stream(
     asked = request.query_params.get("tailLines") or "20"
     if not asked.isdecimal() or int(asked) > _MOST_LINES:
         raise refusal("stream-lines")
-    follow = request.query_params.get("follow", "false").lower() == "true"
 
-    async def lines() -> AsyncIterator[str]:
-        for line in intro:
-            yield line
-        there = rows()
-        for row in there[-int(asked) :] if int(asked) else ():
-            yield shown(row)
-        last = max((row.number for row in there), default=0)
-        while follow:
-            world.touch()
-            await anyio.sleep(_RHYTHM_SECONDS)
-            for row in rows():
-                if row.number > last:
-                    yield shown(row)
-                    last = row.number
-
-    return StreamingResponse(lines(), media_type="text/plain")
+    newest = rows()[-int(asked) :] if int(asked) else []
+    text = "".join([*intro, *map(shown, newest)])
+    return PlainTextResponse(text)
 
 
 def _event(row: LogRow, at: str = "") -> str:
     told = {
         "TimeStamp": at or f"{datetime.fromtimestamp(row.at, UTC):%Y-%m-%d %H:%M:%S} +0000 UTC",
-        "Type": _type(row),
         "ContainerAppName": row.app or None,
         "RevisionName": row.revision if row.app else None,
         "ReplicaName": row.replica if row.app else None,
         "Msg": row.text,
         "Reason": row.reason,
-        "EventSource": _source(row),
-        "Count": 1,
     }
     return _json(told)
-
-
-def _type(row: LogRow) -> str:
-    return "Warning" if row.reason in _WARNINGS else "Normal"
-
-
-def _source(row: LogRow) -> str:
-    return "KEDA" if row.reason.startswith("KEDA") else "ContainerAppController"
 
 
 def _json(told: Mapping[str, Any]) -> str:
@@ -289,18 +249,11 @@ def _posted(
 
 
 _COLUMNS: Final = {
-    "console": ("TimeGenerated", "ContainerAppName", "RevisionName", "ContainerGroupName",
-                "ContainerName", "EnvironmentName", "Stream", "Log"),
-    "system": ("TimeGenerated", "ContainerAppName", "RevisionName", "ReplicaName",
-               "EnvironmentName", "Type", "Reason", "EventSource", "Log"),
-}  # fmt: skip
-"""Of each table. A replica's name is the container group's in the console's."""
+    "console": ("ContainerAppName", "RevisionName", "Log"),
+    "system": ("ContainerAppName", "RevisionName", "Reason", "Log"),
+}
+"""Of each table, beside TimeGenerated, as far as they are asked for."""
 _TABLES: Final = {"console": "ContainerAppConsoleLogs", "system": "ContainerAppSystemLogs"}
-_SPAN: Final = re.compile(
-    r"^P(?:(?P<days>[\d.]+)D)?(?:T(?:(?P<hours>[\d.]+)H)?(?:(?P<minutes>[\d.]+)M)?"
-    r"(?:(?P<seconds>[\d.]+)S)?)?$"
-)
-_UNITS: Final = {"days": 86400, "hours": 3600, "minutes": 60, "seconds": 1}
 _TEXT: Final = r"'(?:[^'\\]|\\.)*'"
 _TERM: Final = rf"\w+ (?:==|contains|<) (?:{_TEXT}|datetime\([^)]*\))"
 _PARTS: Final = rf"(\w+) (==|contains|<) (?:({_TEXT})|datetime\(([^)]*)\))"
@@ -420,26 +373,12 @@ def _bad_query(code: str, why: str) -> Refused:
 
 
 def _interval(timespan: str) -> tuple[float, float]:
-    """Read `begin/end`, `begin/duration` or `duration`; everything where there is none."""
+    """Read `begin/end`, which is all that Microsoft's client sends for two moments."""
     first, _, second = timespan.partition("/")
     try:
-        if not timespan:
-            return 0.0, float("inf")
-        if not second:
-            return time.time() - _seconds(first), float("inf")
-        begin = datetime.fromisoformat(first).timestamp()
-        if second.startswith("P"):
-            return begin, begin + _seconds(second)
-        return begin, datetime.fromisoformat(second).timestamp()
+        return datetime.fromisoformat(first).timestamp(), datetime.fromisoformat(second).timestamp()
     except ValueError as exc:
         raise refusal("timespan", span=timespan) from exc
-
-
-def _seconds(duration: str) -> float:
-    match = _SPAN.match(duration)
-    if match is None:
-        raise ValueError(duration)
-    return sum(float(value) * _UNITS[unit] for unit, value in match.groupdict().items() if value)
 
 
 def _table(
@@ -453,7 +392,6 @@ def _table(
     table = {told: one for one, told in _TABLES.items()}.get(name.removesuffix("_CL"))
     if table is None or not sub.knobs.log_tables:
         return None
-    known = time.time() - sub.knobs.log_delay_seconds
     environments = {
         str(one["id"]).lower()
         for one in sub.of_type(ENVIRONMENT)
@@ -461,15 +399,13 @@ def _table(
     }
     planted: Planted = world.planted.get(sub.id) or Planted()
     own = [one for one in sub.log if one.table == table and one.environment in environments]
-    own = [one for one in own if one.at <= known]
     places = {one.environment for one in planted.rows if one.table == table} & environments
     if not own and not places:
         return None
-    until = span[0], min(span[1], known)
     rows = [_cells(one, suffix) for one in own if span[0] <= one.at <= span[1]]
     for place in places:
-        rows += planted.between(table, place, suffix, until)
-    return tuple(_column(one, suffix) for one in _COLUMNS[table]), rows
+        rows += planted.between(table, place, suffix, span)
+    return ("TimeGenerated", *(f"{one}{suffix}" for one in _COLUMNS[table])), rows
 
 
 def _writes(environment: Body, guid: str) -> bool | None:
@@ -481,100 +417,57 @@ def _writes(environment: Body, guid: str) -> bool | None:
     return True if str(own.get("customerId", "")).lower() == guid else None
 
 
-def _column(name: str, suffix: str) -> str:
-    return name if name == "TimeGenerated" else f"{name}{suffix}"
-
-
 def _cells(line: LogRow, suffix: str) -> Row:
-    row: dict[str, str | float] = {
-        "TimeGenerated": round(line.at, 6),
-        f"ContainerAppName{suffix}": line.app,
-        f"RevisionName{suffix}": line.revision,
-        f"EnvironmentName{suffix}": line.environment.rpartition("/")[2],
-        f"Log{suffix}": line.text,
-    }
-    if line.table == "console":
-        row[f"ContainerGroupName{suffix}"] = line.replica
-        row[f"ContainerName{suffix}"] = ""
-        row[f"Stream{suffix}"] = line.stream
-        return row
-    row[f"ReplicaName{suffix}"] = line.replica
-    row[f"Type{suffix}"] = _type(line)
-    row[f"Reason{suffix}"] = line.reason
-    row[f"EventSource{suffix}"] = _source(line)
-    return row
+    said = {"ContainerAppName": line.app, "RevisionName": line.revision, "Log": line.text}
+    if line.table == "system":
+        said["Reason"] = line.reason
+    return {"TimeGenerated": round(line.at, 6), **{f"{k}{suffix}": v for k, v in said.items()}}
 
 
-_GRAINS: Final = {
-    "PT1M": 60, "PT5M": 300, "PT15M": 900, "PT30M": 1800, "PT1H": 3600, "PT6H": 21600,
-    "PT12H": 43200, "P1D": 86400,
-}  # fmt: skip
-"""Seconds of the intervals that Azure Monitor knows."""
-_EACH: Final = re.compile(r"revisionName eq '\*'", re.IGNORECASE)
+_GRAINS: Final = {"PT1M": 60, "PT15M": 900, "PT1H": 3600}
+"""Seconds of the intervals that are asked for."""
+_FIGURE: Final = {
+    "metricnamespace": _APP.lower(),
+    "metricnames": "replicas",
+    "aggregation": "average,maximum",
+    "filter": "revisionname eq '*'",
+}
+"""The one figure that is asked for, and how."""
 _SAMPLE_SECONDS: Final = 60
 
 
 async def _batch(_world: World, sub: Subscription, request: Request, asked: Body) -> Body:
-    query, ids = request.query_params, asked.get("resourceids") or []
-    if not 0 < len(ids) <= 50:
-        raise refusal("metrics", why="From 1 to 50 resource ids must be given.")
-    names = query.get("metricnames", "")
-    if query.get("metricnamespace", "").lower() != _APP.lower() or names != "Replicas":
-        raise refusal(
-            "metrics",
-            why="Failed to find metric configuration for provider: Microsoft.App, resource Type:"
-            f" containerApps, metric: {names}, Valid metrics: Replicas",
-        )
-    return {"values": [_figures(sub, one, query) for one in ids]}
+    query, grain = request.query_params, _GRAINS.get(request.query_params.get("interval", ""))
+    if grain is None or {key: query.get(key, "").lower() for key in _FIGURE} != _FIGURE:
+        raise refusal("metrics", why=f"No such figure is known here: {query}")
+    begin, end = (
+        datetime.fromisoformat(query[one]).timestamp() for one in ("starttime", "endtime")
+    )
+    values: list[Body] = []
+    for resource_id in asked.get("resourceids") or []:
+        app = sub.get(resource_id)
+        if app is None:
+            raise not_found(resource_id)
+        rows = [one for one in sub.replicas if one.app == resource_id.lower()]
+        metric = {
+            "id": f"{app['id']}/providers/Microsoft.Insights/metrics/Replicas",
+            "type": "Microsoft.Insights/metrics",
+            "name": {"value": "Replicas", "localizedValue": "Replica Count"},
+            "unit": "Count",
+            "timeseries": list(_series(rows, begin - begin % grain, end, grain)),
+        }
+        said = {"starttime": moment(begin), "endtime": moment(end), "interval": query["interval"]}
+        values.append({**said, "resourceid": app["id"], "value": [metric]})
+    return {"values": values}
 
 
-def _figures(sub: Subscription, resource_id: str, query: Mapping[str, str]) -> Body:
-    app = sub.get(resource_id)
-    if app is None:
-        raise not_found(resource_id)
-    grain = query.get("interval", "PT1M")
-    if grain not in _GRAINS:
-        why = f"Invalid time grain '{grain}'. Supported: {', '.join(_GRAINS)}"
-        raise refusal("metrics", why=why)
-    try:
-        begin, end = (
-            datetime.fromisoformat(query[name]).timestamp() if query.get(name) else usual
-            for name, usual in (("starttime", time.time() - 3600), ("endtime", time.time()))
-        )
-    except ValueError as exc:
-        raise refusal("metrics", why="starttime or endtime is no moment.") from exc
-    rows = [one for one in sub.replicas if one.app == resource_id.lower()]
-    metric = {
-        "id": f"{app['id']}/providers/Microsoft.Insights/metrics/Replicas",
-        "type": "Microsoft.Insights/metrics",
-        "name": {"value": "Replicas", "localizedValue": "Replica Count"},
-        "displayDescription": "Number of replicas count of container app",
-        "unit": "Count",
-        "timeseries": list(_series(rows, query, (begin, end), _GRAINS[grain])),
-        "errorCode": "Success",
-    }
-    return {
-        "starttime": moment(begin),
-        "endtime": moment(end),
-        "interval": grain,
-        "namespace": _APP.lower(),
-        "resourceregion": app["location"].lower().replace(" ", ""),
-        "resourceid": app["id"],
-        "value": [metric],
-    }
+def _series(rows: Sequence[Replica], begin: float, end: float, grain: int) -> Iterator[Body]:
+    """Return a series of each revision, of points without a value where there was no replica.
 
-
-def _series(
-    rows: Sequence[Replica], query: Mapping[str, str], span: tuple[float, float], grain: int
-) -> Iterator[Body]:
-    """Return a series of each revision, of points without a value where there was no replica."""
-    if query.get("aggregation", "").lower() != "average,maximum" or not _EACH.fullmatch(
-        query.get("filter", "")
-    ):
-        raise refusal("metrics", why="Only average and maximum of each revision are known here.")
-    begin, end = span[0] - span[0] % grain, span[1]  # intervals begin on whole grains
+    `begin` is that of a whole grain.
+    """
     moments = [begin + at * grain for at in range(max(0, int((end - begin) // grain) + 1))]
-    for name in sorted({one.revision for one in rows})[: int(query.get("top") or 10)]:
+    for name in sorted({one.revision for one in rows}):
         points: list[Body] = []
         for at in moments:
             values = _samples(rows, name, at, grain)

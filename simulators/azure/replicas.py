@@ -314,7 +314,7 @@ class Running:
                 self._say("AssigningReplicaFailed", why)
             self.row.details = told = why
             await anyio.sleep(_RHYTHM_SECONDS)
-        self.row.assigned = self.row.billed_from = time.time()
+        self.row.assigned = time.time()
 
     async def _containers(self) -> None:
         """Start the container again whenever it has ended."""
@@ -362,8 +362,8 @@ class Running:
         self.row.state, self.row.details = "Running", ""
         self._world.keep(self._sub)
 
-        def hear(stream: str, line: str) -> None:
-            self._write("console", line, stream=stream)
+        def hear(_stream: str, line: str) -> None:
+            self._write("console", line)
 
         status = await self._process.run(
             self._world.nursery, chosen, said=hear, beside=partial(self._probe, chosen)

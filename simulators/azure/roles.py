@@ -6,13 +6,12 @@ import uuid
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from azure.mgmt.authorization.v2022_04_01 import models as authorization
 from starlette.responses import JSONResponse, Response
 
 from core.records import Record
 from simulators.azure.admission import matches, refusal
 from simulators.azure.arm import LOCKS, Call, kind_of
-from simulators.azure.schema import checked
+from simulators.azure.schema import ASSIGNMENT, checked
 from simulators.azure.state import CATALOG, Body, Subscription
 
 _TYPE: Final = "Microsoft.Authorization/roleAssignments"
@@ -94,7 +93,7 @@ async def _list(call: Call) -> Body:
 
 
 async def _put(call: Call) -> Response:
-    asked = checked(authorization.RoleAssignmentCreateParameters, call.body).get("properties", {})
+    asked = checked(ASSIGNMENT, call.body)["properties"]
     try:
         uuid.UUID(call.name)
     except ValueError as exc:

@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from simulators.azure.admission import Refused, refusal
 
-_WORDS: Final[dict[str, Any]] = {"str": str, "int": int, "long": int, "float": float, "bool": bool}
-"""Types of the older models; what is not here, and no model, may be anything."""
 _UNIONS: Final = (typing.Union, types.UnionType)
 
 
@@ -40,19 +38,30 @@ def checked(model: type | Shape, body: Mapping[str, Any], *, patch: bool = False
     return _object(model if isinstance(model, Shape) else _shape(model), body, patch=patch)
 
 
+def _flat(name: str, **kinds: Any) -> Shape:
+    """Describe an object whose keys are all required but those of maps."""
+    return Shape(name, {key: Field(kind, required=kind is str) for key, kind in kinds.items()})
+
+
 LOCK: Final = Shape(
     "ManagementLockObject",
+    {"properties": Field(_flat("ManagementLockProperties", level=str, notes=Any), required=True)},
+)
+"""Of a lock, whose SDK is not installed. Source: Microsoft's ARM schema, locks 2020-05-01."""
+IDENTITY: Final = _flat("Identity", location=str, tags=dict[str, str])
+ASSIGNMENT: Final = Shape(
+    "RoleAssignmentCreateParameters",
     {
         "properties": Field(
-            Shape(
-                "ManagementLockProperties",
-                {"level": Field(str, required=True), "notes": Field(str)},
+            _flat(
+                "RoleAssignmentProperties",
+                roleDefinitionId=str, principalId=str, principalType=Any,
             ),
             required=True,
         )
     },
-)
-"""Of a lock, whose SDK is not installed. Source: Microsoft's ARM schema, locks 2020-05-01."""
+)  # fmt: skip
+"""Of two packages whose models are of an older kind, which tell less of themselves."""
 
 
 def _object(shape: Shape, body: Any, *, patch: bool) -> dict[str, Any]:
@@ -119,23 +128,16 @@ def _wrong(where: str, value: Any) -> Refused:
 
 
 def _is_model(kind: Any) -> bool:
-    return isinstance(kind, type) and (
-        hasattr(kind, "_calculated") or hasattr(kind, "_attribute_map")
-    )
+    return isinstance(kind, type) and hasattr(kind, "_calculated")
 
 
 @functools.cache
 def _shape(model: Any) -> Shape:
-    fields = _newer(model) if hasattr(model, "_calculated") else _older(model)
-    return Shape(model.__name__, fields)
-
-
-def _newer(model: Any) -> dict[str, Field]:
     """Read a model that is a mapping, with a field of REST for each attribute."""
     model.__new__(model)
     package = importlib.import_module(model.__module__.rpartition(".")[0])
     hints = typing.get_type_hints(model, localns={"_models": package})
-    return {
+    fields = {
         field._rest_name: Field(  # noqa: SLF001  the SDK has no other word for it
             hints[name],
             read_only=field._visibility == ["read"],  # noqa: SLF001  the same
@@ -143,29 +145,4 @@ def _newer(model: Any) -> dict[str, Field]:
         )
         for name, field in model._attr_to_rest_field.items()  # noqa: SLF001  the same
     }
-
-
-def _older(model: Any) -> dict[str, Field]:
-    """Read a model with a map of attributes; keys such as `properties.name` lie inside."""
-    fields: dict[str, Field] = {}
-    for name, told in model._attribute_map.items():  # noqa: SLF001  the same
-        rules = model._validation.get(name, {})  # noqa: SLF001  the same
-        field = Field(
-            _kind(told["type"], model), rules.get("readonly", False), rules.get("required", False)
-        )
-        outer, _, inner = told["key"].partition(".")
-        if not inner or outer.endswith("\\"):
-            fields[told["key"].replace("\\.", ".")] = field
-            continue
-        inside = fields.setdefault(outer, Field(Shape(f"{model.__name__}.{outer}", {}))).kind
-        fields[outer] = Field(Shape(inside.name, {**inside.fields, inner: field}))
-    return fields
-
-
-def _kind(word: str, model: Any) -> Any:
-    if word.startswith("["):
-        return list[_kind(word[1:-1], model)]  # type: ignore[misc]  # made of what is read
-    if word.startswith("{"):
-        return dict[str, _kind(word[1:-1], model)]  # type: ignore[misc]  # the same
-    package = importlib.import_module(model.__module__.rpartition(".")[0])
-    return _WORDS.get(word) or getattr(package, word, Any)
+    return Shape(model.__name__, fields)

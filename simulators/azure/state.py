@@ -101,8 +101,6 @@ class Knobs(Record):
     """Real seconds per second of a cooldown or a polling interval."""
     gateway_seconds: float = Field(default=240, gt=0)
     """After which the ingress ends a request."""
-    log_delay_seconds: float = Field(default=0, ge=0)
-    """How late Log Analytics knows."""
     partial_queries: bool = False
     """Log Analytics answers in part."""
     log_tables: bool = True
@@ -129,7 +127,6 @@ class Kept(BaseModel):
 class LogRow(Kept):
     """One line of a container, or one event of the system."""
 
-    number: int = 0
     at: float
     """Epoch seconds, as are all moments."""
     table: str
@@ -141,8 +138,6 @@ class LogRow(Kept):
     text: str
     reason: str = ""
     """Of an event, such as AssigningReplica."""
-    stream: str = ""
-    """stdout or stderr, of a console's line."""
     environment: str = ""
     """The environment's id in lower case."""
 
@@ -164,7 +159,6 @@ class Replica(Kept):
     """When it was scheduled: the cooldown's clock begins."""
     assigned: float | None = None
     """When it had a host."""
-    billed_from: float | None = None
     ended: float | None = None
     state: str = "NotRunning"
     """Running, NotRunning or Unknown, as the SDK names them."""
@@ -235,8 +229,6 @@ class Subscription(Kept):
     """Of each vault, by its name and theirs in lower case."""
     vaults: dict[str, Body] = {}
     """Each vault's `body`, and when it was `deleted`, by its name in lower case, until purged."""
-    workspaces: dict[str, str] = {}
-    """The GUID of each workspace that there was, by its id: one made again has it again."""
     fleets: dict[str, dict[str, list[str]]] = {}
     """What is known of each app's revisions, by the app's id."""
     log: list[LogRow] = []
@@ -303,9 +295,7 @@ class Subscription(Kept):
 
     def write(self, table: str, app: str, text: str, **more: str) -> None:
         """Write one line of the log, now; `more` are further fields of `LogRow`."""
-        number = self.log[-1].number + 1 if self.log else 1
-        row = LogRow(number=number, at=time.time(), table=table, app=app, text=text, **more)
-        self.log.append(row)
+        self.log.append(LogRow(at=time.time(), table=table, app=app, text=text, **more))
         del self.log[:-_LOG_ROWS]
 
     def called(self, method: str) -> None:

@@ -1,21 +1,18 @@
 """Storage accounts and file shares, and the data in them: files of shares, blobs of containers."""
 
-import base64
-import hashlib
 import re
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import quote, unquote
-from xml.sax.saxutils import escape, quoteattr
+from typing import Final
+from xml.sax.saxutils import escape
 
 from azure.mgmt.storage import models as M  # noqa: N812  as Microsoft writes it
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from simulators.azure import roles
@@ -165,228 +162,79 @@ KINDS: Final = (
 
 
 _AUDIENCE: Final = "https://storage.azure.com"
-_PAGE: Final = 5000
 _RANGE: Final = re.compile(r"^bytes=(\d+)-(\d*)$")
 _HEAD: Final = '<?xml version="1.0" encoding="utf-8"?>'
-_FILE: Final = {
-    "x-ms-file-attributes": "Archive", "x-ms-file-permission-key": "0*0",
-    "x-ms-server-encrypted": "true", "x-ms-type": "File",
+_TOLD: Final = {
+    "file": {"x-ms-file-attributes": "Archive", "x-ms-file-permission-key": "0*0",
+             "x-ms-server-encrypted": "true", "x-ms-type": "File"},
+    "blob": {"x-ms-blob-type": "BlockBlob", "x-ms-server-encrypted": "true",
+             "x-ms-lease-status": "unlocked", "x-ms-lease-state": "available"},
 }  # fmt: skip
-_LEASE: Final = {"x-ms-lease-status": "unlocked", "x-ms-lease-state": "available"}
-_BLOB: Final = {"x-ms-blob-type": "BlockBlob", "x-ms-server-encrypted": "true", **_LEASE}
+"""What is told of every file and blob."""
 _ACTIONS: Final = {
-    "file": f"{ACCOUNT}/fileServices/{{}}FileBackupSemantics/action",
-    "blob": f"{ACCOUNT}/blobServices/containers/blobs/{{}}",
+    "file": f"{ACCOUNT}/fileServices/readFileBackupSemantics/action",
+    "blob": f"{ACCOUNT}/blobServices/containers/blobs/read",
 }
-"""What the caller's roles must allow, to read or to write."""
+"""What the caller's roles must allow; what lies there is put into its folder by hand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """One request for data that was admitted."""
 
-    world: World
-    sub: Subscription
-    account: Body
-    top: str
-    """The share or container; empty where it is about all of them."""
+    kind: str
+    """`file` or `blob`."""
+    root: Path
+    """The folder of the share or container."""
     below: str
     """What lies in it; empty where it is about the share or container itself."""
     query: Mapping[str, str]
     headers: Mapping[str, str]
-    body: bytes
-    endpoint: str
-    """Of the service, as answers tell it."""
 
-    def folder(self, kind: str) -> Path:
-        """Return the folder of the share or container, or of all."""
-        return account_folder(self.world, self.sub, self.account["name"], kind, self.top)
+    @property
+    def place(self) -> Path:
+        """Where something is, or would be."""
+        words = self.below.split("/") if self.below else []
+        if any(one in {"", ".", ".."} or set('"\\:|<>*?') & set(one) for one in words):
+            raise refusal("InvalidResourceName")
+        return self.root.joinpath(*words)
 
-    def listing(self, rows: Mapping[str, str], wrapper: str, **attributes: str) -> Response:
-        """Return a page of a list: from the marker on, as many as are asked for."""
-        size = self.query.get("maxresults", str(_PAGE))
-        if not size.isdecimal() or size == "0":
-            raise refusal("InvalidQueryParameterValue")
-        most, marker = min(int(size), _PAGE), self.query.get("marker", "")
-        left = [name for name in sorted(rows) if name >= marker]
-        told = {"Prefix": "prefix", "Marker": "marker", "MaxResults": "maxresults"}
-        shown = {title: self.query[name] for title, name in told.items() if self.query.get(name)}
-        attributes = {"ServiceEndpoint": self.endpoint, **attributes}
-        said = "".join(f" {name}={quoteattr(one)}" for name, one in attributes.items())
-        following = escape(left[most]) if len(left) > most else ""
-        inner = "".join(rows[name] for name in left[:most])
-        content = (
-            f"{_HEAD}<EnumerationResults{said}>{_tags(shown)}<{wrapper}>{inner}</{wrapper}>"
-            f"<NextMarker>{following}</NextMarker></EnumerationResults>"
-        )
-        return Response(content, media_type="application/xml")
+
+def _listing(rows: Iterable[str], wrapper: str) -> Response:
+    content = (
+        f"{_HEAD}<EnumerationResults><{wrapper}>{''.join(rows)}</{wrapper}><NextMarker/>"
+        "</EnumerationResults>"
+    )
+    return Response(content, media_type="application/xml")
 
 
 def _tags(values: Mapping[str, object]) -> str:
     return "".join(f"<{name}>{escape(str(one))}</{name}>" for name, one in values.items())
 
 
-def _row(kind: str, title: str, properties: Mapping[str, object]) -> str:
-    inner = f"<Name>{escape(title)}</Name><Properties>{_tags(properties)}</Properties>"
+def _row(kind: str, title: str, path: Path) -> str:
+    told = _described(path)
+    properties = {"Last-Modified": told["Last-Modified"], "Etag": told["ETag"].strip('"')}
+    more: dict[str, object] = {} if path.is_dir() else {"Content-Length": path.stat().st_size}
+    more |= {"BlobType": "BlockBlob"} if kind == "Blob" else {}
+    inner = f"<Name>{escape(title)}</Name><Properties>{_tags(properties | more)}</Properties>"
     return f"<{kind}>{inner}</{kind}>"
 
 
 def _list_folder(asked: Asked) -> Response:
-    folder, prefix = _folder_there(asked), asked.query.get("prefix", "")
-    rows = {one.name: _file_row(one) for one in folder.iterdir() if one.name.startswith(prefix)}
-    return asked.listing(rows, "Entries", ShareName=asked.top, DirectoryPath=asked.below)
-
-
-def _file_row(path: Path) -> str:
-    told = _described(path)
-    if path.is_dir():
-        return _row("Directory", path.name, {"Last-Modified": told["Last-Modified"]})
-    more = {"Last-Modified": told["Last-Modified"], "Etag": told["ETag"]}
-    return _row("File", path.name, {"Content-Length": path.stat().st_size, **more})
-
-
-def _make_folder(asked: Asked) -> Response:
-    folder = _new(asked)
-    if folder.exists():
-        raise refusal("ResourceAlreadyExists")
-    folder.mkdir()
-    told = {**_FILE, **_described(folder), "x-ms-file-attributes": "Directory"}
-    return Response(status_code=201, headers=told)
-
-
-def _make_file(asked: Asked) -> Response:
-    """Make a file of a length, full of nothing."""
-    file, length = _new(asked), asked.headers.get("x-ms-content-length", "")
-    if file.is_dir():
-        raise refusal("ResourceTypeMismatch")
-    if asked.headers.get("x-ms-type") != "file" or not length.isdecimal():
-        raise refusal("InvalidHeaderValue")
-    with file.open("wb") as stream:
-        stream.truncate(int(length))
-    return Response(status_code=201, headers=_FILE | _described(file))
-
-
-def _write_file(asked: Asked) -> Response:
-    file, (first, last) = _file(asked), _range_of(asked.headers)
-    if last is None or len(asked.body) != last - first + 1:
-        raise refusal("InvalidHeaderValue")
-    if last >= file.stat().st_size:
-        raise refusal("InvalidRange")
-    with file.open("r+b") as stream:
-        stream.seek(first)
-        stream.write(asked.body)
-    told = {**_described(file), "x-ms-request-server-encrypted": "true"}
-    return Response(status_code=201, headers=told)
-
-
-def _get_file(asked: Asked) -> Response:
-    return _downloaded(_file(asked), asked.headers, _FILE)
-
-
-def _share_id(asked: Asked) -> str:
-    return f"{asked.account['id']}/fileServices/default/shares/{asked.top}".lower()
-
-
-def _share_root(asked: Asked) -> Path:
-    if _share_id(asked) not in asked.sub.resources:
-        raise refusal("ShareNotFound")
-    folder = asked.folder("file")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def _place(asked: Asked) -> Path:
-    """Return where something is, or would be."""
-    root, words = _share_root(asked), asked.below.split("/") if asked.below else []
-    if any(one in {"", ".", ".."} or set('"\\:|<>*?') & set(one) for one in words):
-        raise refusal("InvalidResourceName")
-    return root.joinpath(*words)
-
-
-def _new(asked: Asked) -> Path:
-    """Return where something is to be made: the folder around it is there."""
-    place = _place(asked)
-    if not place.parent.is_dir():
-        raise refusal("ParentNotFound")
-    return place
-
-
-def _folder_there(asked: Asked) -> Path:
-    folder = _place(asked)
+    folder = asked.place
     if not folder.is_dir():
         raise refusal("ResourceNotFound")
-    return folder
-
-
-def _file(asked: Asked) -> Path:
-    place = _place(asked)
-    if place.is_dir():
-        raise refusal("ResourceTypeMismatch")
-    if not place.is_file():
-        raise refusal("ResourceNotFound" if place.parent.is_dir() else "ParentNotFound")
-    return place
-
-
-def _make_container(asked: Asked) -> Response:
-    folder = asked.folder("blob")
-    if not re.match(_WORD, asked.top):
-        raise refusal("InvalidResourceName")
-    if folder.is_dir():
-        raise refusal("ContainerAlreadyExists")
-    folder.mkdir(parents=True)
-    return Response(status_code=201, headers=_described(folder))
+    rows = [("Directory" if one.is_dir() else "File", one) for one in sorted(folder.iterdir())]
+    return _listing((_row(kind, one.name, one) for kind, one in rows), "Entries")
 
 
 def _list_blobs(asked: Asked) -> Response:
-    prefix, files = asked.query.get("prefix", ""), list(_container(asked).iterdir())
-    rows = {
-        name: _row("Blob", name, _blob_properties(file))
-        for name, file in zip((unquote(one.name) for one in files), files, strict=True)
-        if name.startswith(prefix)
-    }
-    return asked.listing(rows, "Blobs", ContainerName=asked.top)
-
-
-def _blob_properties(file: Path) -> dict[str, object]:
-    told = _described(file)
-    return {
-        "Last-Modified": told["Last-Modified"],
-        "Etag": told["ETag"].strip('"'),
-        "LeaseStatus": "unlocked",
-        "LeaseState": "available",
-        "Content-Length": file.stat().st_size,
-        "Content-Type": "application/octet-stream",
-        "BlobType": "BlockBlob",
-        "AccessTier": "Hot",
-        "ServerEncrypted": "true",
-    }
-
-
-def _put_blob(asked: Asked) -> Response:
-    """Keep a blob: a name is one file, however many slashes it has."""
-    file = _container(asked) / quote(asked.below, safe="")
-    if asked.headers.get("x-ms-blob-type") != "BlockBlob":
-        raise refusal("InvalidHeaderValue")
-    if asked.headers.get("if-none-match") == "*" and file.is_file():
-        raise refusal("BlobAlreadyExists")
-    file.write_bytes(asked.body)
-    digest = base64.b64encode(hashlib.md5(asked.body, usedforsecurity=False).digest()).decode()
-    told = {**_described(file), "Content-MD5": digest, "x-ms-request-server-encrypted": "true"}
-    return Response(status_code=201, headers=told)
-
-
-def _get_blob(asked: Asked) -> Response:
-    file = _container(asked) / quote(asked.below, safe="")
-    if not file.is_file():
-        raise refusal("BlobNotFound")
-    return _downloaded(file, asked.headers, _BLOB)
-
-
-def _container(asked: Asked) -> Path:
-    folder = asked.folder("blob")
-    if not re.match(_WORD, asked.top) or not folder.is_dir():
-        raise refusal("ContainerNotFound")
-    return folder
+    """List what is in a container: a name is one blob, however many slashes it has."""
+    prefix, files = asked.query.get("prefix", ""), sorted(asked.root.rglob("*"))
+    names = {str(one.relative_to(asked.root)): one for one in files if one.is_file()}
+    found = (_row("Blob", name, one) for name, one in names.items() if name.startswith(prefix))
+    return _listing(found, "Blobs")
 
 
 def _described(path: Path) -> dict[str, str]:
@@ -399,47 +247,33 @@ def _described(path: Path) -> dict[str, str]:
     }
 
 
-def _range_of(headers: Mapping[str, str]) -> tuple[int, int | None]:
-    """Return first and last byte that are asked for; None is up to the end."""
-    named = headers.get("x-ms-range") or headers.get("range") or "bytes=0-"
+def _download(asked: Asked) -> Response:
+    """Give the bytes that are asked for; Microsoft's clients always ask for some."""
+    file, named = asked.place, asked.headers.get("x-ms-range") or asked.headers.get("range") or ""
     found = _RANGE.match(named)
+    if not file.is_file():
+        raise refusal("BlobNotFound" if asked.kind == "blob" else "ResourceNotFound")
     if not found:
         raise refusal("InvalidHeaderValue")
-    return int(found[1]), int(found[2]) if found[2] else None
-
-
-def _downloaded(file: Path, headers: Mapping[str, str], told: Mapping[str, str]) -> Response:
-    (first, last), size = _range_of(headers), file.stat().st_size
-    own, partly = {**_described(file), **told}, "range" in headers or "x-ms-range" in headers
-    if not partly:
-        return FileResponse(file, headers=own, media_type="application/octet-stream")
+    first, size = int(found[1]), file.stat().st_size
     if first >= size:
         raise refusal("InvalidRange")
-    last = min(size - 1 if last is None else last, size - 1)
+    last = min(int(found[2] or size), size - 1)
     with file.open("rb") as stream:
         stream.seek(first)
         content = stream.read(last - first + 1)
-    own["Content-Range"] = f"bytes {first}-{last}/{size}"
-    return Response(content, 206, headers=own, media_type="application/octet-stream")
+    told = {**_described(file), **_TOLD[asked.kind]}
+    told["Content-Range"] = f"bytes {first}-{last}/{size}"
+    return Response(content, 206, headers=told, media_type="application/octet-stream")
 
 
-_Answer = Callable[[Asked], Response]
-_METHODS: Final[Sequence[tuple[str, str, int, str, str, str, _Answer]]] = (
-    ("file", "GET", 1, "directory", "list", "directories", _list_folder),
-    ("file", "GET", 2, "directory", "list", "directories", _list_folder),
-    ("file", "GET", 2, "", "", "files", _get_file),
-    ("file", "HEAD", 2, "", "", "files", _get_file),
-    ("file", "PUT", 2, "directory", "", "directories", _make_folder),
-    ("file", "PUT", 2, "", "", "files", _make_file),
-    ("file", "PUT", 2, "", "range", "files", _write_file),
-    ("blob", "PUT", 1, "container", "", "containers", _make_container),
-    ("blob", "GET", 1, "container", "list", "blobs", _list_blobs),
-    ("blob", "GET", 2, "", "", "blobs", _get_blob),
-    ("blob", "HEAD", 2, "", "", "blobs", _get_blob),
-    ("blob", "PUT", 2, "", "", "blobs", _put_blob),
-)
-"""Service, verb, depth (0 the account, 1 a share or container, 2 what is in it), `restype`, `comp`,
-what faults know it by, and the answer."""
+_METHODS: Final[Mapping[tuple[str, str, str], tuple[str, Callable[[Asked], Response]]]] = {
+    ("file", "directory", "list"): ("GET directories", _list_folder),
+    ("file", "", ""): ("GET files", _download),
+    ("blob", "container", "list"): ("GET blobs", _list_blobs),
+    ("blob", "", ""): ("GET blobs", _download),
+}
+"""By service, `restype` and `comp`: what faults know it by, and the answer."""
 
 
 def routes(world: World) -> Iterable[Route]:
@@ -452,7 +286,7 @@ def routes(world: World) -> Iterable[Route]:
         except Refused as no:
             told = {"Code": no.code, "Message": no.message}
             answer = Response(
-                b"" if request.method == "HEAD" else f"{_HEAD}<Error>{_tags(told)}</Error>",
+                f"{_HEAD}<Error>{_tags(told)}</Error>",
                 status_code=no.status,
                 headers={"x-ms-error-code": no.code, **no.headers},
                 media_type="application/xml",
@@ -461,43 +295,41 @@ def routes(world: World) -> Iterable[Route]:
         answer.headers["x-ms-version"] = request.headers.get("x-ms-version", "")
         return answer
 
-    verbs = ["GET", "HEAD", "PUT", "DELETE", "POST"]
-    return [
-        Route(f"/storage/{{kind}}/{{account}}{path}", endpoint, methods=verbs)
-        for path in ("", "/{path:path}")
-    ]
+    return [Route("/storage/{kind}/{account}/{top}{below:path}", endpoint, methods=["GET"])]
 
 
 async def _answered(world: World, request: Request) -> Response:
     kind, named = request.path_params["kind"], request.path_params["account"]
-    top, _, below = request.path_params.get("path", "").strip("/").partition("/")
     found = world.named(ACCOUNT, named)
     if found is None or kind not in found[1]["properties"]["primaryEndpoints"]:
         # The real one has no such host: this status is the nearest to that.
         raise refusal("no-host", host=f"{named}.{kind}.core.windows.net")
     sub, account = found
-    caller, asked = _caller(world, sub, request), request.query_params
-    form = (kind, request.method, bool(top) + bool(below), asked.get("restype", ""),
-            asked.get("comp", ""))  # fmt: skip
-    method: Any = next((one for one in _METHODS if one[:5] == form), None)
-    if method is None:
+    caller, query, top = (
+        _caller(world, sub, request),
+        request.query_params,
+        request.path_params["top"],
+    )
+    form = kind, query.get("restype", ""), query.get("comp", "")
+    if form not in _METHODS:
         raise refusal("UnsupportedHttpVerb")
-    fault = await begin_call(sub, f"{request.method} {method[5]}")
+    label, answer = _METHODS[form]
+    fault = await begin_call(sub, label)
     if kind == "file" and request.headers.get("x-ms-file-request-intent") != "backup":
         raise refusal("MissingRequiredHeader")  # a login reads past the files' own permissions
-    action = _ACTIONS[kind].format("write" if request.method == "PUT" else "read")
-    if not roles.may(sub, caller, action, account["id"]):
+    if not roles.may(sub, caller, _ACTIONS[kind], account["id"]):
         raise refusal("AuthorizationPermissionMismatch")
-    answer: Response = method[6](
-        Asked(
-            world=world, sub=sub, account=account, top=top, below=below, query=asked,
-            headers=request.headers, body=await request.body(),
-            endpoint=f"{world.urls.storage}/{kind}/{account['name']}/",
-        )
-    )  # fmt: skip
+    root = account_folder(world, sub, account["name"], kind, top)
+    if kind == "file" and sub.get(f"{account['id']}/fileServices/default/shares/{top}") is None:
+        raise refusal("ShareNotFound")
+    if kind == "blob" and not root.is_dir():
+        raise refusal("ContainerNotFound")
+    root.mkdir(parents=True, exist_ok=True)
+    below = request.path_params["below"].strip("/")
+    told = answer(Asked(kind=kind, root=root, below=below, query=query, headers=request.headers))
     if fault:
         await fault.happen()
-    return answer
+    return told
 
 
 def _caller(world: World, sub: Subscription, request: Request) -> str:

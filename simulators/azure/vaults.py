@@ -133,9 +133,6 @@ KINDS: Final = (
 
 
 _AUDIENCE: Final = "https://vault.azure.net"
-_SECRET: Final = re.compile(r"^[0-9A-Za-z-]{1,127}$")
-_MOST_LETTERS: Final = 25_600
-_MOST_TAGS: Final = 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,9 +143,6 @@ class Asked:
     """Of the vault."""
     vault: Body
     name: str
-    """Of the secret; empty where it is about all of them."""
-    version: str
-    """Empty is the newest."""
     body: Body
 
     @property
@@ -168,21 +162,13 @@ class Asked:
 
 def _set(asked: Asked) -> Body:
     """Add a version; the first one makes the secret."""
-    if not _SECRET.match(asked.name):
-        why = f"The request URI contains an invalid name: {asked.name}"
-        raise refusal("secret-parameter", why=why)
     body = checked(secrets.SecretSetParameters, asked.body)
-    if len(body["value"]) > _MOST_LETTERS:
-        why = f"The secret's value has {len(body['value'])} letters; at most {_MOST_LETTERS} may be"
-        raise refusal("secret-parameter", why=why)
-    _check_tags(body)
     secret = asked.secrets.setdefault(asked.name.lower(), Secret())
     if secret.deleted is not None:
         raise _with_inner(
             refusal("secret-deleted", name=asked.name), "ObjectIsDeletedButRecoverable"
         )
-    now, protected = int(time.time()), asked.vault["properties"].get("enablePurgeProtection")
-    customized = "Customized" if asked.days < _LONGEST_DAYS else ""
+    now = int(time.time())
     version: Body = {
         "id": f"{asked.id(asked.name)}/{uuid.uuid4().hex}",
         **{key: body[key] for key in ("value", "contentType") if key in body},
@@ -192,7 +178,7 @@ def _set(asked: Asked) -> Body:
             **body.get("attributes", {}),
             "created": now,
             "updated": now,
-            "recoveryLevel": f"{customized}Recoverable{'' if protected else '+Purgeable'}",
+            "recoveryLevel": "CustomizedRecoverable+Purgeable",
             "recoverableDays": asked.days,
         },
     }
@@ -200,15 +186,8 @@ def _set(asked: Asked) -> Body:
     return version
 
 
-def _get(asked: Asked) -> Body:
-    version = _found(asked)
-    if not version["attributes"]["enabled"]:
-        raise _with_inner(refusal("secret-disabled"), "SecretDisabled")
-    return version
-
-
 def _delete(asked: Asked) -> Body:
-    _found(asked)
+    _get(asked)
     secret = asked.secrets[asked.name.lower()]
     secret.deleted = time.time()
     return _deleted_secret(asked, asked.name, secret)
@@ -234,12 +213,10 @@ def _without_value(bundle: Body) -> Body:
     return {key: one for key, one in bundle.items() if key != "value"}
 
 
-def _found(asked: Asked) -> Body:
-    there = asked.secret.versions if asked.secret and asked.secret.deleted is None else []
-    found = [one for one in there if one["id"].endswith(f"/{asked.version}") or not asked.version]
-    if not found:
-        raise refusal("secret-lost", name="/".join(filter(None, [asked.name, asked.version])))
-    return found[-1]
+def _get(asked: Asked) -> Body:
+    if asked.secret is None or asked.secret.deleted is not None:
+        raise refusal("secret-lost", name=asked.name)
+    return asked.secret.versions[-1]
 
 
 def _recoverable(asked: Asked) -> Secret:
@@ -258,12 +235,6 @@ def _deleted_secret(asked: Asked, name: str, secret: Secret) -> Body:
     }
 
 
-def _check_tags(body: Body) -> None:
-    if len(body.get("tags", {})) > _MOST_TAGS:
-        why = f"Tags may not exceed the maximum number of {_MOST_TAGS} for one secret."
-        raise refusal("secret-parameter", why=why)
-
-
 def _with_inner(refused: Refused, code: str) -> Refused:
     refused.inner = {"code": code}
     return refused
@@ -273,7 +244,6 @@ _METHODS: Final[Sequence[tuple[str, str, Callable[[Asked], Body | Response], str
     ("PUT", "/secrets/{name}", _set, "setSecret/action"),
     ("GET", "/secrets/{name}", _get, "getSecret/action"),
     ("DELETE", "/secrets/{name}", _delete, "delete"),
-    ("GET", "/secrets/{name}/{version}", _get, "getSecret/action"),
     ("GET", "/deletedsecrets/{name}", _get_deleted_secret, "readMetadata/action"),
     ("DELETE", "/deletedsecrets/{name}", _purge_secret, "purge/action"),
     ("POST", "/deletedsecrets/{name}/recover", _recover, "recover/action"),
@@ -300,13 +270,10 @@ def _endpoint(
         sub, vault = _vault_of(world, request.path_params["vault"])
         caller = _caller(world, sub, request)
         fault = await begin_call(sub, label)
-        if "api-version" not in request.query_params:
-            raise refusal("secret-parameter", why="The api-version query parameter is missing.")
         asked = Asked(
             secrets=sub.secrets[vault["name"].lower()],
             vault=vault,
             name=request.path_params.get("name", ""),
-            version=request.path_params.get("version", ""),
             body=await json_of(request),
         )
         _check_access(sub, vault, caller, needed, asked.name)

@@ -2,24 +2,18 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import PurePosixPath
+from pathlib import Path
 from uuid import NAMESPACE_URL, uuid4, uuid5
 
-from azure.core.exceptions import ResourceExistsError
 from azure.mgmt.authorization.v2022_04_01.models import RoleAssignmentCreateParameters
 from azure.mgmt.storage.models import Sku, StorageAccountCreateParameters
-from azure.storage.fileshare.aio import ShareClient
 
 from backends.aca.site import Site
 from core.settings import AzurePlane
 from tests.backends.aca.sites import opened
 
-FILES_WRITER = "69566ab7-960f-475b-8e7c-b3118f30c6bd"
-"""Storage File Data Privileged Contributor."""
 BLOBS_READER = "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1"
 """Storage Blob Data Reader."""
-BLOBS_WRITER = "ba92f5b4-2d11-453d-a403-e96b0029c9fe"
-"""Storage Blob Data Contributor."""
 
 
 @asynccontextmanager
@@ -55,26 +49,20 @@ async def with_blobs(plane: AzurePlane, subscription: str) -> AsyncIterator[Site
 
 async def store(site: Site, files: Mapping[str, bytes], share: str = "weights") -> None:
     """Put files on a share, by their paths."""
-    async with allowed(site, FILES_WRITER):
-        client = (await site.clients.files()).get_share_client(share)
-        for folder in sorted({str(each) for path in files for each in PurePosixPath(path).parents}):
-            if folder != ".":
-                await _folder(client, folder)
-        for path, content in files.items():
-            await client.get_file_client(path).upload_file(content)
+    await _put(site, files, "file", share)
 
 
 async def store_blobs(site: Site, files: Mapping[str, bytes], container: str) -> None:
-    """Put blobs into a container that is made for them."""
-    async with allowed(site, BLOBS_WRITER):
-        client = (await site.clients.blobs()).get_container_client(container)
-        await client.create_container()
-        for path, content in files.items():
-            await client.upload_blob(path, content)
+    """Put blobs into a container."""
+    await _put(site, files, "blob", container)
 
 
-async def _folder(client: ShareClient, folder: str) -> None:
-    try:
-        await client.create_directory(folder)
-    except ResourceExistsError:
-        return
+async def _put(site: Site, files: Mapping[str, bytes], kind: str, top: str) -> None:
+    """Write into the folder of a share or container, as the simulated Azure keeps it."""
+    plane, ground = await site.clients.plane(), site.ground
+    assert plane
+    account = Path(plane.ca).parent / "storage" / ground.subscription / ground.storage_account
+    for path, content in files.items():
+        file = account / kind / top / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)

@@ -13,13 +13,6 @@ __all__ = ["bare_subscription", "controls", "subscription"]
 
 
 @pytest.fixture
-async def bare(azure: AzurePlane, bare_subscription: str) -> AsyncIterator[Clients]:
-    """The clients of a subscription in which there is nothing."""
-    async with opened(azure, bare_subscription) as site:
-        yield site.clients
-
-
-@pytest.fixture
 async def clients(azure: AzurePlane, subscription: str) -> AsyncIterator[Clients]:
     """The clients of a subscription as `set_up` leaves it."""
     async with opened(azure, subscription) as site:

@@ -2,7 +2,9 @@
 
 import os
 import signal
+import ssl
 import uuid
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,70 +12,58 @@ import anyio
 import httpx2
 import psutil
 import pytest
-from azure.core.exceptions import ServiceRequestError
-from azure.core.polling import AsyncLROPoller
+from azure.core.exceptions import ResourceExistsError, ServiceRequestError
 from azure.mgmt.appcontainers import models as M  # noqa: N812  as Microsoft writes it
-from azure.mgmt.core.polling.async_arm_polling import AsyncARMPolling
 
 from backends.aca.site import Clients
 from core.settings import AzurePlane
 from core.waiting import wait_until
 from tests.azure_plane import Controls, azure_plane
 from tests.backends.aca.sites import opened
-from tests.simulators.azure.apps import Apps, scale, small
 
 pytestmark = [pytest.mark.anyio, pytest.mark.life]
 
 
-async def test_a_process_that_is_started_again_knows_everything_and_is_believed(
+def small(clients: Clients) -> Any:
+    """An app that Azure takes, on processors alone, which nobody asks."""
+    container = M.Container(
+        name="one", image="me/one:1", resources=M.ContainerResources(cpu=0.5, memory="1Gi")
+    )
+    return M.ContainerApp(
+        location=clients.region,
+        properties=M.ContainerAppProperties(
+            environment_id=clients.ground.environment_id,
+            configuration=M.Configuration(secrets=[M.Secret(name="s", value="very-secret")]),
+            template=M.Template(containers=[container], scale=M.Scale(min_replicas=0)),
+        ),
+    )
+
+
+async def test_a_process_that_was_killed_is_followed_by_one_that_knows_everything(
     tmp_path: Path,
 ) -> None:
-    """Where it listens, its authority, its tokens' key and what there was are the same."""
-    sub = str(uuid.uuid4())
-    with azure_plane(tmp_path) as before:
-        Controls(before).set(sub, prepared=True)
-        async with opened(before, sub) as site:
-            await Apps(site.clients, Controls(before)).put(small(site.clients))
-    with azure_plane(tmp_path) as after:
-        assert (after.arm, after.http, after.ca) == (before.arm, before.http, before.ca)
-        assert after.pid != before.pid
-        async with opened(before, sub) as site:
-            apps = (await site.clients.apps()).container_apps
-            found = await apps.get(site.clients.group, "one")
-            assert found.provisioning_state == "Succeeded"
-
-
-async def test_an_operation_goes_on_after_the_process_was_killed(tmp_path: Path) -> None:
-    """Its continuation token holds: it names a URL, which the next process serves."""
+    """Where it listens, its authority and its tokens' key are the same; what it did goes on."""
     sub = str(uuid.uuid4())
     with azure_plane(tmp_path) as first:
         Controls(first).set(sub, prepared=True, operation_seconds=0.5)
         async with opened(first, sub) as site:
-            apps = (await site.clients.apps()).container_apps
-            poller = await apps.begin_create_or_update(
-                site.clients.group, "one", small(site.clients)
-            )
+            apps, named = (await site.clients.apps()).container_apps, (site.clients.group, "one")
+            poller = await apps.begin_create_or_update(*named, small(site.clients))
             token = poller.continuation_token()
             os.kill(first.pid, signal.SIGKILL)
             await _gone(first.pid)
             with pytest.raises(ServiceRequestError):
-                await apps.get(site.clients.group, "one", retry_total=0)
+                await apps.get(*named, retry_total=0)
     with azure_plane(tmp_path) as second:
-        async with opened(second, sub) as site:
+        assert (second.arm, second.http, second.ca) == (first.arm, first.http, first.ca)
+        assert second.pid != first.pid
+        async with opened(first, sub) as site:
+            apps = (await site.clients.apps()).container_apps
+            nothing: Any = M.ContainerApp(location="")
+            again = await apps.begin_create_or_update(*named, nothing, continuation_token=token)
             with anyio.fail_after(30):
-                app = await _followed(site.clients, token)
+                app = await again.result()
     assert (app.name, app.provisioning_state) == ("one", "Succeeded")
-
-
-async def _followed(clients: Clients, token: str) -> M.ContainerApp:
-    apps = (await clients.apps()).container_apps
-    poller: Any = await apps.begin_create_or_update(
-        clients.group, "one", M.ContainerApp(location=""), continuation_token=token
-    )
-    assert isinstance(poller, AsyncLROPoller)
-    assert isinstance(poller.polling_method(), AsyncARMPolling)
-    found: M.ContainerApp = await poller.result()
-    return found
 
 
 async def test_a_process_that_nobody_needs_ends(tmp_path: Path) -> None:
@@ -81,15 +71,6 @@ async def test_a_process_that_nobody_needs_ends(tmp_path: Path) -> None:
     with azure_plane(tmp_path, idle_exit_seconds=0.1) as plane:
         await _gone(plane.pid)
     assert (tmp_path / "plane.json").exists()
-
-
-async def test_the_plain_side_says_that_it_is_there_and_where_the_caller_is(
-    azure: AzurePlane,
-) -> None:
-    """Whoever asks from this machine is seen to be on it."""
-    async with httpx2.AsyncClient(base_url=azure.http, trust_env=False) as client:
-        assert (await client.get("/rehearsal/alive")).json() == {"alive": True}
-        assert (await client.get("/rehearsal/address")).text == "127.0.0.1"
 
 
 async def test_knobs_that_nobody_knows_are_refused(azure: AzurePlane) -> None:
@@ -100,47 +81,71 @@ async def test_knobs_that_nobody_knows_are_refused(azure: AzurePlane) -> None:
     assert reply.status_code == 400
 
 
-async def test_a_subscription_is_told_without_its_secrets(
+async def test_a_subscription_is_told_without_its_secrets_and_dropped_whole(
     controls: Controls, clients: Clients
 ) -> None:
-    """A secret's name is there, its value is nowhere."""
-    configuration = M.Configuration(secrets=[M.Secret(name="s", value="very-secret")])
-    app = small(clients)
-    app.properties.configuration = configuration
-    await Apps(clients, controls).put(app)
-    vault = await clients.secrets()
-    await vault.set_secret("hf-token", "more-secret")
+    """A secret's name is there, its value is nowhere; nothing runs of it afterwards."""
+    apps = (await clients.apps()).container_apps
+    await (await apps.begin_create_or_update(clients.group, "one", small(clients))).result()
+    await (await clients.secrets()).set_secret("hf-token", "more-secret")
     told = controls.get(clients.subscription)
     assert told["secrets"] == {clients.ground.vault: ["hf-token"]}
-    assert "secret-" not in str(told)
+    assert told["replicas"]
     assert "very-secret" not in str(told)
     assert "more-secret" not in str(told)
-
-
-async def test_a_subscription_that_is_dropped_is_bare_again(
-    controls: Controls, clients: Clients
-) -> None:
-    """Also what ran for it has ended."""
-    await Apps(clients, controls).put(small(clients, scale=scale(1)))
     controls.drop(clients.subscription)
     told = controls.get(clients.subscription)
     assert (told["resources"], told["replicas"], told["providers"]) == ([], [], [])
 
 
+async def test_a_secret_is_read_and_deleted_as_azure_does_it(
+    clients: Clients, azure: AzurePlane
+) -> None:
+    """Asked for with a slash at its end, nobody is sent elsewhere; its name stays taken."""
+    secrets = await clients.secrets()
+    await secrets.set_secret("key", "value")
+    token = await (await clients.credential()).get_token("https://vault.azure.net/.default")
+    url = f"{await clients.vault_url()}/secrets/key/?api-version=7.6"
+    trusted = ssl.create_default_context(cafile=azure.ca)
+    async with httpx2.AsyncClient(verify=trusted, trust_env=False) as client:
+        reply = await client.get(url, headers={"Authorization": f"Bearer {token.token}"})
+        unknown = await client.get(url)
+    assert (reply.status_code, reply.json()["value"]) == (200, "value")
+    assert unknown.status_code == 401
+    assert 'resource="https://vault.azure.net"' in unknown.headers["www-authenticate"]
+    deleted = (await secrets.delete_secret("key")).properties
+    assert deleted.recovery_level == "CustomizedRecoverable+Purgeable"
+    assert deleted.recoverable_days == 7
+    with pytest.raises(ResourceExistsError, match="deleted but recoverable"):
+        await secrets.set_secret("key", "other")
+
+
+async def test_replicas_are_counted_in_each_minute(clients: Clients) -> None:
+    """Whole ones, in every minute in which there was one; before it, there is nothing."""
+    apps, now = (await clients.apps()).container_apps, datetime.now(UTC)
+    await (await apps.begin_create_or_update(clients.group, "one", small(clients))).result()
+    (found,) = await (await clients.metrics()).query_resources(
+        resource_ids=[clients.ground.app_id("one")],
+        metric_namespace="Microsoft.App/containerApps",
+        metric_names=["Replicas"],
+        timespan=(now - timedelta(minutes=30), now + timedelta(minutes=1)),
+        granularity=timedelta(minutes=1),
+        aggregations=["average", "maximum"],
+        filter="revisionName eq '*'",
+    )
+    (series,) = found.metrics[0].timeseries
+    assert {point.average for point in series.data} == {None, 1.0}
+    assert series.data[0].average is None
+
+
 async def _gone(*pids: int) -> None:
+    async def left() -> list[int]:
+        return [one for one in pids if psutil.pid_exists(one) and _lives(one)]
+
     await wait_until(
-        lambda: _left(pids),
-        lambda left: not left,
-        waiting_for="the end of the processes",
-        every=0.02,
-        timeout=20,
+        left, lambda some: not some, waiting_for="the end of the processes", every=0.02, timeout=20
     )
 
 
-async def _left(pids: tuple[int, ...]) -> list[int]:
-    await anyio.lowlevel.checkpoint()
-    return [
-        pid
-        for pid in pids
-        if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    ]
+def _lives(pid: int) -> bool:
+    return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
